@@ -1,0 +1,56 @@
+# Two commands matter: `make up` runs jobwire, `make test` proves it.
+# Both build their own .venv and are quick the second time.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
+
+.PHONY: up test check format bench clean help
+.DEFAULT_GOAL := help
+
+help: ## say what each command does
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+up: $(VENV)/.up ## run everything on this machine; pass options with ARGS="--port 9000"
+	@exec $(BIN)/jobwire up $(ARGS)
+
+test: $(VENV)/.dev ## run the tests; choose some with ARGS="tests/valkey -k cancel"
+	@$(BIN)/python -m tests.system
+	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n $${JOBWIRE_TEST_WORKERS:-4} --dist=worksteal --cov --cov-report=term --durations=15)
+
+check: $(VENV)/.dev ## format, lint and types; warnings are errors
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/basedpyright
+
+format: $(VENV)/.dev ## put the code into the house format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.bench ## measure, beside the peers of the field
+	@$(BIN)/python -m bench $(ARGS)
+
+clean: ## remove everything that the other commands made
+	rm -rf $(VENV) .pytest_cache .ruff_cache .coverage* .jobwire
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "jobwire needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+# A stamp is made anew when the package's own list of requirements changes.
+$(VENV)/.up: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing jobwire into $(VENV) (once) ..."
+	@$(PIP) --editable '.[all]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing jobwire and its test tools into $(VENV) (once) ..."
+	@$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.up
+
+$(VENV)/.bench: $(VENV)/.dev
+	@echo "installing the peers to measure against (once) ..."
+	@$(PIP) --editable '.[bench]'
+	@touch $@

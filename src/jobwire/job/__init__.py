@@ -1,0 +1,1 @@
+"""The heart: what a job is, and what may happen to it. Pure."""

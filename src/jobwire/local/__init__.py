@@ -1,0 +1,1 @@
+"""The real servers that jobwire brings along."""

@@ -1,0 +1,1 @@
+"""The Valkey toolkit; usable alone."""

@@ -1,0 +1,1 @@
+"""The proof: everything here talks to jobwire from the outside."""

@@ -1,0 +1,63 @@
+"""Errors say what a caller needs, and keep the rest for us."""
+
+from datetime import timedelta
+
+import pytest
+
+from jobwire.job.errors import (
+    ContractError,
+    Fail,
+    GroundError,
+    HandlerSignal,
+    JobwireError,
+    RefusedError,
+    Retry,
+)
+
+
+def test_each_kind_knows_its_code_status_and_whether_asking_again_helps() -> None:
+    ground = GroundError("Valkey did not answer")
+    refused = RefusedError("payload is too large", code="too_large", status=413)
+    broken = ContractError("status is not one of ours", clause="J-5")
+    assert (ground.code, ground.status, ground.retryable) == ("unavailable", 503, True)
+    assert (refused.code, refused.status, refused.retryable) == ("too_large", 413, False)
+    assert (broken.code, broken.status, broken.clause) == ("contract_violated", 502, "J-5")
+    assert str(broken) == "status is not one of ours (J-5)"
+
+
+def test_the_private_detail_is_not_in_the_public_message() -> None:
+    error = JobwireError("something went wrong", detail="password=hunter2")
+    assert "hunter2" not in str(error)
+    assert error.detail == "password=hunter2"
+
+
+def test_the_docs_anchor_follows_the_code() -> None:
+    assert RefusedError("no", code="unknown_task").anchor == "errors#unknown-task"
+
+
+def test_one_error_does_not_change_the_next_one_of_its_kind() -> None:
+    RefusedError("no", code="too_large", status=413)
+    assert RefusedError("no").code == "refused"
+
+
+def test_signals_are_not_errors_of_ours() -> None:
+    assert not issubclass(HandlerSignal, JobwireError)
+    assert issubclass(Retry, HandlerSignal)
+    assert issubclass(Fail, HandlerSignal)
+
+
+def test_retry_takes_seconds_or_a_timedelta_or_nothing() -> None:
+    assert Retry(after=2).after_s == 2
+    assert Retry(timedelta(minutes=1)).after_s == 60
+    assert Retry().after_s is None
+
+
+@pytest.mark.parametrize("after", [-1, float("nan"), float("inf")])
+def test_retry_refuses_a_wait_that_is_none(after: float) -> None:
+    with pytest.raises(ValueError, match="Retry"):
+        Retry(after=after)
+
+
+def test_fail_carries_what_the_caller_will_see() -> None:
+    signal = Fail("no_such_city", "there is no city of that name")
+    assert (signal.code, signal.message) == ("no_such_city", "there is no city of that name")

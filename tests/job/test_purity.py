@@ -1,0 +1,35 @@
+"""The heart stays pure: it imports the standard library and itself, and does no I/O."""
+
+import ast
+import sys
+from pathlib import Path
+
+import jobwire.job
+
+ROOM = Path(jobwire.job.__file__).parent
+FORBIDDEN = {"asyncio", "socket", "ssl", "threading", "subprocess", "os", "pathlib", "io"}
+
+
+def imported(source: str) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return found
+
+
+def test_the_heart_imports_only_itself_and_the_pure_part_of_the_standard_library() -> None:
+    for file in ROOM.glob("*.py"):
+        for name in imported(file.read_text()):
+            top = name.partition(".")[0]
+            pure = top in sys.stdlib_module_names and top not in FORBIDDEN
+            assert name.startswith("jobwire.job") or pure, f"{file.name} imports {name}"
+
+
+def test_the_heart_knows_no_wires_word() -> None:
+    words = ("valkey", "redis", "xadd", "stream", "bullmq", "hset", "lua")
+    for file in ROOM.glob("*.py"):
+        code = file.read_text().lower()
+        assert not [word for word in words if word in code and file.name != "errors.py"], file.name

@@ -1,0 +1,1 @@
+"""What it costs, beside the peers of the field; `python -m bench`."""

@@ -1,0 +1,85 @@
+"""One holder a data directory: a lock that tells who has it.
+
+The servers we start would share a directory without a word and ruin each other's files. Whoever
+wants to run one takes the lock first and hands it on to the server, so that the directory stays
+held until both are gone, also when the process that started the server was killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import Final, Self
+
+from jobwire.local.errors import DataDirHeld, DataDirUnwritable
+
+LOCK_FILE: Final = "lock"
+# How long a server may take to go after its parent was killed.
+_GRACE_S: Final = 10.0
+
+
+class DataDir:
+    """A directory that is ours until `release`; `fd` is the lock, for a server to inherit."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+
+    @classmethod
+    def hold(cls, path: Path) -> Self:
+        """Make the directory if it is missing and take its lock."""
+        path = path.absolute()
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise DataDirUnwritable(path, error.strerror or str(error)) from error
+        try:
+            _lock(path, fd)
+            os.truncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(fd)
+            raise DataDirUnwritable(path, error.strerror or str(error)) from error
+        except DataDirHeld:
+            os.close(fd)
+            raise
+        return cls(path, fd)
+
+    def release(self) -> None:
+        """Give the directory up. By closing: an explicit unlock would free it under a server."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def _lock(path: Path, fd: int) -> None:
+    deadline = time.monotonic() + _GRACE_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _written_pid(fd)
+            # A dead holder's server is still on its way out: the lock comes free by itself.
+            if holder is None or _is_alive(holder) or time.monotonic() > deadline:
+                raise DataDirHeld(path, holder) from None
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _written_pid(fd: int) -> int | None:
+    text = os.pread(fd, 32, 0).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

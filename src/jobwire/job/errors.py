@@ -73,7 +73,7 @@ class RefusedError(JobwireError):
     status = 422
 
 
-class HandlerSignal(Exception):  # noqa: N818 - a signal is no error, and users read these names
+class HandlerSignal(Exception):
     """How a handler says what it wants to become of its job."""
 
 

@@ -1,0 +1,190 @@
+"""The server's commands as typed methods: those that programs of the messaging plan use.
+
+`Client` is the promise, for users who want to put a fake in its place; `Operations` keeps it on
+top of `call`, and the connection inherits it. One command each, nothing hidden in between.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from jobwire.valkey.errors import ServerError, StreamNotFound
+from jobwire.valkey.wire import Arg, Reply
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMessage:
+    id: str
+    fields: dict[str, str]
+    """Empty if the entry was deleted while it was pending."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingInfo:
+    count: int
+    consumers: dict[str, int]
+    """Pending entries of each consumer that has any."""
+
+
+class Client(Protocol):
+    """What producers, consumers and trackers need of a connection."""
+
+    async def ping(self) -> str: ...
+    async def close(self) -> None: ...
+    async def xadd(self, stream: str, fields: Mapping[str, Arg]) -> str: ...
+    async def xadd_maxlen(
+        self, stream: str, maxlen: int, fields: Mapping[str, Arg], *, approximate: bool = False
+    ) -> str: ...
+    async def xreadgroup(
+        self,
+        group: str,
+        consumer: str,
+        stream: str,
+        *,
+        start: str = ">",
+        count: int = 10,
+        block_s: float | None = None,
+    ) -> list[StreamMessage]: ...
+    async def xack(self, stream: str, group: str, *ids: str) -> int: ...
+    async def xclaim(
+        self, stream: str, group: str, consumer: str, min_idle_s: float, *ids: str
+    ) -> list[StreamMessage]: ...
+    async def xpending(self, stream: str, group: str) -> PendingInfo: ...
+    async def xtrim(self, stream: str, maxlen: int, *, approximate: bool = False) -> int: ...
+    async def xgroup_create(self, stream: str, group: str, start: str = "0") -> None: ...
+    async def xgroup_create_mkstream(self, stream: str, group: str, start: str = "0") -> None: ...
+    async def group_exists(self, stream: str, group: str) -> bool: ...
+    async def hset(self, key: str, fields: Mapping[str, Arg]) -> int: ...
+    async def hgetall(self, key: str) -> dict[str, str]: ...
+    async def expire(self, key: str, ttl_s: float) -> bool: ...
+    async def delete(self, *keys: str) -> int: ...
+
+
+class Operations(ABC):
+    @abstractmethod
+    def call(self, *args: Arg) -> Awaitable[Reply]: ...
+
+    @abstractmethod
+    async def block(self, *args: Arg, block_s: float) -> Reply: ...
+
+    async def ping(self) -> str:
+        return cast(str, await self.call("PING"))
+
+    # Streams
+
+    async def xadd(self, stream: str, fields: Mapping[str, Arg]) -> str:
+        """Append an entry; its id."""
+        return cast(str, await self.call("XADD", stream, "*", *_flat(fields)))
+
+    async def xadd_maxlen(
+        self, stream: str, maxlen: int, fields: Mapping[str, Arg], *, approximate: bool = False
+    ) -> str:
+        """Append an entry and trim to `maxlen` in the same step."""
+        sign = "~" if approximate else "="
+        return cast(
+            str, await self.call("XADD", stream, "MAXLEN", sign, maxlen, "*", *_flat(fields))
+        )
+
+    async def xreadgroup(
+        self,
+        group: str,
+        consumer: str,
+        stream: str,
+        *,
+        start: str = ">",
+        count: int = 10,
+        block_s: float | None = None,
+    ) -> list[StreamMessage]:
+        """Entries for a consumer; nothing to read is an empty list. `start` other than `>` reads
+        its own pending ones. With `block_s` it waits, on a socket of its own."""
+        head = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count)
+        if block_s is None:
+            reply = await self.call(*head, "STREAMS", stream, start)
+        else:
+            # BLOCK 0 would mean for ever; the least that blocks is a millisecond.
+            block_ms = max(1, round(block_s * 1000))
+            reply = await self.block(
+                *head, "BLOCK", block_ms, "STREAMS", stream, start, block_s=block_s
+            )
+        by_stream = cast("dict[str, list[Reply]] | None", reply) or {}
+        return [message for entries in by_stream.values() for message in _messages(entries)]
+
+    async def xack(self, stream: str, group: str, *ids: str) -> int:
+        """Take entries off the pending list; how many were on it."""
+        return cast(int, await self.call("XACK", stream, group, *ids)) if ids else 0
+
+    async def xclaim(
+        self, stream: str, group: str, consumer: str, min_idle_s: float, *ids: str
+    ) -> list[StreamMessage]:
+        """Take pending entries over that have been idle for at least `min_idle_s`."""
+        idle_ms = round(min_idle_s * 1000)
+        if not ids:
+            return []
+        reply = await self.call("XCLAIM", stream, group, consumer, idle_ms, *ids)
+        return _messages(cast("list[Reply]", reply))
+
+    async def xpending(self, stream: str, group: str) -> PendingInfo:
+        count, _, _, consumers = cast("list[Reply]", await self.call("XPENDING", stream, group))
+        pairs = cast("list[tuple[str, str]] | None", consumers) or []
+        return PendingInfo(cast(int, count), {name: int(number) for name, number in pairs})
+
+    async def xtrim(self, stream: str, maxlen: int, *, approximate: bool = False) -> int:
+        """Drop the oldest entries beyond `maxlen`; how many went."""
+        sign = "~" if approximate else "="
+        return cast(int, await self.call("XTRIM", stream, "MAXLEN", sign, maxlen))
+
+    async def xgroup_create(self, stream: str, group: str, start: str = "0") -> None:
+        """Make a group on a stream that exists: GroupExists or StreamNotFound if not so."""
+        try:
+            await self.call("XGROUP", "CREATE", stream, group, start)
+        except ServerError as error:
+            if "requires the key to exist" in str(error):
+                raise StreamNotFound(
+                    f"ERR no stream {stream!r} to make group {group!r} on"
+                ) from error
+            raise
+
+    async def xgroup_create_mkstream(self, stream: str, group: str, start: str = "0") -> None:
+        """Make a group, and the stream with it if it is missing."""
+        await self.call("XGROUP", "CREATE", stream, group, start, "MKSTREAM")
+
+    async def group_exists(self, stream: str, group: str) -> bool:
+        """False for a missing stream, too."""
+        try:
+            groups = cast("list[dict[str, Reply]]", await self.call("XINFO", "GROUPS", stream))
+        except ServerError as error:
+            if "no such key" in str(error):
+                return False
+            raise
+        return any(one["name"] == group for one in groups)
+
+    # Hashes and keys
+
+    async def hset(self, key: str, fields: Mapping[str, Arg]) -> int:
+        """Set fields; how many of them are new."""
+        return cast(int, await self.call("HSET", key, *_flat(fields)))
+
+    async def hgetall(self, key: str) -> dict[str, str]:
+        """Empty for a missing key."""
+        return cast("dict[str, str]", await self.call("HGETALL", key))
+
+    async def expire(self, key: str, ttl_s: float) -> bool:
+        """False if there is no such key."""
+        return await self.call("PEXPIRE", key, round(ttl_s * 1000)) == 1
+
+    async def delete(self, *keys: str) -> int:
+        """Remove keys; how many there were."""
+        return cast(int, await self.call("DEL", *keys)) if keys else 0
+
+
+def _flat(fields: Mapping[str, Arg]) -> list[Arg]:
+    return [part for pair in fields.items() for part in pair]
+
+
+def _messages(entries: list[Reply]) -> list[StreamMessage]:
+    messages: list[StreamMessage] = []
+    for entry in cast("list[tuple[str, list[str] | None]]", entries):
+        flat = entry[1] or []
+        messages.append(StreamMessage(entry[0], dict(zip(flat[::2], flat[1::2], strict=True))))
+    return messages

@@ -1,0 +1,92 @@
+"""Sockets that one caller at a time has for itself, for commands that block.
+
+Given out by the connection; at most `pool_size` at once, kept open between uses. A socket whose
+caller left in the middle of a command is closed, never handed on.
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from jobwire.valkey.config import Config
+from jobwire.valkey.dial import dial
+from jobwire.valkey.errors import Unavailable
+from jobwire.valkey.wire import Arg, Reply, Wire
+
+
+class SocketPool:
+    def __init__(self, config: Config, name: str) -> None:
+        self.config = config
+        self._name = name
+        self._places = asyncio.Semaphore(config.pool_size)
+        self._idle: list[tuple[Wire, int]] = []
+        self._out: set[Wire] = set()
+        self._closed = False
+
+    async def take(self) -> tuple[Wire, int]:
+        """A socket and its id on the server."""
+        try:
+            async with asyncio.timeout(self.config.dial_timeout_s):
+                await self._places.acquire()
+        except TimeoutError:
+            raise Unavailable(
+                f"all {self.config.pool_size} sockets for blocking reads are in use;"
+                " give them back sooner, or raise pool_size"
+            ) from None
+        try:
+            while self._idle:
+                wire, client_id = self._idle.pop()
+                if wire.idle:
+                    break
+            else:
+                wire, client_id = await dial(self.config, self._name)
+        except BaseException:
+            self._places.release()
+            raise
+        self._out.add(wire)
+        return wire, client_id
+
+    def give_back(self, wire: Wire, client_id: int) -> None:
+        self._out.discard(wire)
+        self._places.release()
+        if wire.idle and not self._closed:
+            wire.patience_s = self.config.read_timeout_s
+            self._idle.append((wire, client_id))
+        else:
+            wire.poison(ConnectionAbortedError("given back in the middle of a command"))
+
+    def close(self) -> None:
+        self._closed = True
+        for wire in (*self._out, *(wire for wire, _ in self._idle)):
+            wire.poison(ConnectionAbortedError("the connection was closed here"))
+        self._idle.clear()
+
+
+class OwnSocket:
+    """`async with connection.socket() as own: await own.call(…, block_s=5)`."""
+
+    def __init__(self, pool: SocketPool) -> None:
+        self._pool = pool
+        self._wire: Wire | None = None
+        self.client_id = 0
+        """For CLIENT UNBLOCK, from another socket."""
+
+    async def __aenter__(self) -> Self:
+        self._wire, self.client_id = await self._pool.take()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._wire is not None:
+            self._pool.give_back(self._wire, self.client_id)
+            self._wire = None
+
+    async def call(self, *args: Arg, block_s: float = 0.0) -> Reply:
+        """Send a command; `block_s` says for how long it may block (`inf` for ever)."""
+        assert self._wire is not None, "enter the socket first"
+        self._wire.patience_s = self._pool.config.read_timeout_s + block_s
+        return await self._wire.call(*args)

@@ -1,0 +1,28 @@
+"""`python -m bench [name …]`: run the benches named, or all of them."""
+
+import importlib
+import sys
+from typing import Final
+
+BENCHES: Final = {
+    "client": "CPU of one EVALSHA: our connection beside redis-py, valkey-py and valkey-glide",
+}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in BENCHES]
+    if unknown:
+        print(f"no such bench: {', '.join(unknown)}; there are: {', '.join(BENCHES)}")
+        return 2
+    failed: list[str] = []
+    for name in names or BENCHES:
+        print(f"\n== {name}: {BENCHES[name]}", flush=True)
+        if not importlib.import_module(f"bench.{name}").run():
+            failed.append(name)
+    if failed:
+        print(f"\nratios not met: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,63 @@
+"""Rules of the whole suite: markers, skips that must not be, the report of clauses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from typing import Final
+
+import pytest
+
+from tests.support.clauses import proved_clauses, report, written_clauses
+
+pytest_plugins = ["tests.support.fixtures"]
+
+# Where everything must be there, a skip is a failure. A skip that is right everywhere (another
+# platform's way) says so by this word in front of its reason.
+ALL: Final = "JOBWIRE_TEST_ALL"
+EXPECTED: Final = "expected: "
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "clause(*ids): the clauses of the contracts it proves")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    written = written_clauses()
+    for item in items:
+        for mark in item.iter_markers("clause"):
+            if unknown := [each for each in mark.args if each not in written]:
+                raise pytest.UsageError(
+                    f"{item.nodeid} claims {', '.join(unknown)}, which is in no page of "
+                    "docs/contracts; add the clause there or correct the test"
+                )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    said = yield
+    if os.environ.get(ALL) == "1" and said.skipped and not hasattr(said, "wasxfail"):
+        reason = said.longrepr[2] if isinstance(said.longrepr, tuple) else str(said.longrepr)
+        if EXPECTED not in reason:
+            said.outcome = "failed"
+            said.longrepr = f"{reason}\n{ALL}=1 allows no skip: install what is missing"
+    return said
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    said = yield
+    if os.environ.get(ALL) == "1" and said.skipped and EXPECTED not in str(said.longrepr):
+        said.outcome = "failed"
+        said.longrepr = f"{said.longrepr}\n{ALL}=1 allows no skip: install what is missing"
+    return said
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    whole_suite = config.args == config.getini("testpaths") and not config.option.keyword
+    if whole_suite:
+        terminalreporter.section("clauses")
+        for line in report(written_clauses(), proved_clauses()):
+            terminalreporter.write_line(line)

@@ -1,0 +1,12 @@
+"""What every test may use: a real server, a proxy that misbehaves, programs to kill, patience.
+
+Fixtures are in `fixtures.py`; the names below are imported by tests.
+"""
+
+from tests.support.clauses import clause
+from tests.support.fresh import Fresh
+from tests.support.program import Program
+from tests.support.proxy import Proxy
+from tests.support.waiting import wait_until, wait_until_sync
+
+__all__ = ["Fresh", "Program", "Proxy", "clause", "wait_until", "wait_until_sync"]

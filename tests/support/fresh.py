@@ -1,0 +1,13 @@
+"""Names that no other test uses."""
+
+from __future__ import annotations
+
+import secrets
+
+
+class Fresh:
+    """Call it for a new name; a word in front tells what the name is for."""
+
+    def __call__(self, word: str = "test") -> str:
+        # Not `random`: the suite seeds it, and every parallel worker alike.
+        return f"{word}-{secrets.token_hex(5)}"

@@ -1,0 +1,119 @@
+"""What a test must not leave behind: keys that never go, clients, settings, tasks.
+
+The check runs after every test that used the `valkey` fixture, when the test's own fixtures
+have been closed. A key may stay without TTL only if its wire says so (`PERMANENT`, a list of
+glob patterns in `jobwire.wires.<wire>.contract`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import pkgutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final, cast
+
+from redis import Redis
+
+from tests.support.waiting import wait_until_sync
+
+# Clients that belong to the test base itself.
+OBSERVER: Final = "tests-observer"
+# How long a closed socket or an ending task may take to be gone.
+_GRACE_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """How the server was when the test began."""
+
+    clients: Counter[str]
+    settings: dict[str, str]
+
+
+def permanent_patterns() -> Sequence[str]:
+    """The keys that our wires keep for good, as their contracts declare them."""
+    patterns: list[str] = []
+    try:
+        wires = importlib.import_module("jobwire.wires")
+    except ModuleNotFoundError:
+        return patterns
+    for wire in pkgutil.iter_modules(wires.__path__):
+        try:
+            contract = importlib.import_module(f"jobwire.wires.{wire.name}.contract")
+        except ModuleNotFoundError as error:
+            if error.name != f"jobwire.wires.{wire.name}.contract":
+                raise
+        else:
+            patterns.extend(getattr(contract, "PERMANENT", ()))
+    return patterns
+
+
+def look(observer: Redis) -> Before:
+    """Note how the server is now."""
+    return Before(_clients(observer), _settings(observer))
+
+
+def leaks(observer: Redis, before: Before, patterns: Iterable[str]) -> list[str]:
+    """Say what was left behind, one line each; puts changed settings back."""
+    return [
+        *_lasting_keys(observer, list(patterns)),
+        *_open_clients(observer, before.clients),
+        *_changed_settings(observer, before.settings),
+    ]
+
+
+async def lingering_tasks(before: set[asyncio.Task[object]]) -> list[str]:
+    """Tasks of this loop that outlived their test."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _GRACE_S
+    while tasks := asyncio.all_tasks() - before - {asyncio.current_task()}:
+        if loop.time() > deadline:
+            return [f"task {task.get_name()} still runs {task.get_coro()}" for task in tasks]
+        await asyncio.wait(tasks, timeout=0.05)
+    return []
+
+
+def _lasting_keys(observer: Redis, patterns: list[str]) -> list[str]:
+    keys = list(cast("Iterator[str]", observer.scan_iter(count=1000)))
+    with observer.pipeline(transaction=False) as asked:
+        for key in keys:
+            asked.pttl(key)
+        times = cast("list[int]", asked.execute())
+    return [
+        f"key {key} has no TTL and is on no wire's permanent list"
+        for key, time_left in zip(keys, times, strict=True)
+        if time_left == -1 and not any(fnmatchcase(key, pattern) for pattern in patterns)
+    ]
+
+
+def _open_clients(observer: Redis, before: Counter[str]) -> list[str]:
+    def gone() -> bool:
+        return not (_clients(observer) - before)
+
+    try:
+        wait_until_sync(gone, timeout_s=_GRACE_S)
+    except AssertionError:
+        more = _clients(observer) - before
+        return [f"{count} open connection(s) named {name!r}" for name, count in more.items()]
+    return []
+
+
+def _clients(observer: Redis) -> Counter[str]:
+    names = [each["name"] for each in observer.client_list()]
+    return Counter(name for name in names if name != OBSERVER)
+
+
+def _settings(observer: Redis) -> dict[str, str]:
+    return cast("dict[str, str]", observer.config_get("*"))
+
+
+def _changed_settings(observer: Redis, before: dict[str, str]) -> list[str]:
+    after = _settings(observer)
+    changed = [name for name, value in before.items() if after.get(name) != value]
+    for name in changed:
+        observer.config_set(name, before[name])
+    return [f"setting {name} was {before[name]!r}, now {after.get(name)!r}" for name in changed]

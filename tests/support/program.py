@@ -1,0 +1,126 @@
+"""Programs of ours as processes: started, watched, stopped, frozen and killed for real.
+
+Used by tests that must see what happens when a whole process stops or dies. Every program ends
+with its test, and with the test run if that is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from jobwire.local.spawn import Child, spawn
+from tests.support.waiting import DEADLINE_S, wait_until_sync
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+class Program:
+    """One Python program: `Program("-m", "jobwire", "worker")` or `Program.script(source)`."""
+
+    def __init__(
+        self,
+        *arguments: str | Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path = ROOT,
+        command: Sequence[str | Path] | None = None,
+    ) -> None:
+        self._output = tempfile.NamedTemporaryFile(prefix="program-", suffix=".log")  # noqa: SIM115 - lives as long as we do
+        variables = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
+        self._child: Child = spawn(
+            command if command is not None else [sys.executable, *arguments],
+            env=variables,
+            cwd=cwd,
+            stdout=self._output.file.fileno(),
+            stderr=self._output.file.fileno(),
+            last_signal=signal.SIGKILL,
+        )
+
+    @classmethod
+    def script(
+        cls, source: str, *arguments: str | Path, env: Mapping[str, str] | None = None
+    ) -> Self:
+        """Run source text; `arguments` are its `sys.argv[1:]`."""
+        return cls("-c", source, *arguments, env=env)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; minus the signal that killed it."""
+        return self._child.exit_code()
+
+    @property
+    def output(self) -> str:
+        """Everything it wrote so far, to stdout and stderr together."""
+        return Path(self._output.name).read_text(errors="replace")
+
+    @property
+    def lines(self) -> list[str]:
+        """Its whole lines so far."""
+        return self.output.rpartition("\n")[0].splitlines()
+
+    def wait_for_line(self, part: str, *, timeout_s: float = DEADLINE_S) -> str:
+        """Wait for a line that holds this text and return the line."""
+
+        def found() -> str | None:
+            ended = self.exit_code is not None
+            line = next((each for each in self.lines if part in each), None)
+            if line is None and ended:
+                raise AssertionError(
+                    f"the program ended with {self.exit_code} before it wrote {part!r}:\n"
+                    f"{self.output}"
+                )
+            return line
+
+        try:
+            line = wait_until_sync(found, f"a line with {part!r}", timeout_s=timeout_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nthe program wrote:\n{self.output}") from None
+        assert line is not None
+        return line
+
+    def wait(self, *, timeout_s: float = DEADLINE_S) -> int:
+        """Wait for its end and return the exit code."""
+        code = self._child.wait(timeout_s)
+        if code is None:
+            raise AssertionError(f"still running after {timeout_s:g} s, wrote:\n{self.output}")
+        return code
+
+    def freeze(self) -> None:
+        """SIGSTOP: it lives, and does nothing."""
+        self._child.send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self._child.send(signal.SIGCONT)
+
+    def terminate(self) -> None:
+        """SIGTERM: ask it to end."""
+        self._child.send(signal.SIGTERM)
+
+    def interrupt(self) -> None:
+        """SIGINT: what Ctrl-C sends."""
+        self._child.send(signal.SIGINT)
+
+    def kill(self) -> int:
+        """kill -9, and wait for the end."""
+        return self._child.kill()
+
+    def close(self) -> None:
+        """End it if it runs, and forget its output."""
+        self._child.kill()
+        self._output.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,51 @@
+"""Patience: wait for a condition instead of sleeping, and say what never came."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar, cast
+
+T = TypeVar("T")
+
+# Generous: a busy machine is slow, and a test that passes never waits this long.
+DEADLINE_S: Final = 30.0
+_PAUSE_S: Final = 0.005
+
+
+async def wait_until(
+    condition: Callable[[], T | Awaitable[T]], what: str = "", *, timeout_s: float = DEADLINE_S
+) -> T:
+    """Ask until the answer is true and return it; the condition may be async."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        asked = condition()
+        answer = cast("T", await asked if inspect.isawaitable(asked) else asked)
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(_complaint(condition, what, answer, timeout_s))
+        await asyncio.sleep(_PAUSE_S)
+
+
+def wait_until_sync(
+    condition: Callable[[], T], what: str = "", *, timeout_s: float = DEADLINE_S
+) -> T:
+    """The same without a loop."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(_complaint(condition, what, answer, timeout_s))
+        time.sleep(_PAUSE_S)
+
+
+def _complaint(condition: Callable[[], object], what: str, answer: object, timeout_s: float) -> str:
+    if not what:
+        code = getattr(condition, "__code__", None)
+        what = f"{code.co_filename}:{code.co_firstlineno}" if code else repr(condition)
+    return f"waited {timeout_s:g} s for {what}; the last answer was {answer!r}"

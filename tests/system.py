@@ -1,0 +1,66 @@
+"""`python -m tests.system`: installs what only the system can give, where it can.
+
+Called by `make test` before the suite. As root on Debian it installs; elsewhere it says in one
+line what is missing and which tests will be skipped for it. Quick when everything is there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A program and the Debian package that brings it."""
+
+    program: str
+    package: str
+    why: str
+
+
+NEEDS: Final = (
+    # The server's own program, without the service that `redis-server` would start.
+    Need("redis-check-rdb", "redis-tools", "tests against Redis 7"),
+)
+
+
+def missing() -> list[Need]:
+    """What is not on this machine."""
+    return [need for need in NEEDS if shutil.which(need.program) is None]
+
+
+def install(needs: list[Need]) -> bool:
+    """Install it if we may; say whether it is there now."""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return False
+    packages = [need.package for need in needs]
+    apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    order = [*apt, "install", "-y", "--no-install-recommends", *packages]
+    for command in (order, [*apt, "update"], order):
+        done = subprocess.run(command, env=env, capture_output=True, check=False)
+        if not missing():
+            return True
+        if done.returncode and command[-1] == "update":
+            break
+    return False
+
+
+def main() -> None:
+    needs = missing()
+    if not needs or install(needs):
+        return
+    for need in missing():
+        print(
+            f"no {need.program} (Debian package {need.package}): {need.why} are skipped",
+            file=sys.stderr,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""The plan of the house as data: which room may import which, and how to see who does not obey.
+
+Read by `tests/test_house.py`. A room is a folder or a module directly under `jobwire`; a wire is
+a room of its own, and so is its `http.py`, which alone may see the gateway.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+EVERYTHING: Final = frozenset({"*"})
+_GROUND: Final = frozenset({"valkey", "objects", "job"})
+
+# Who may import whom, besides itself. `wires` means any wire, `settings.*` a room's settings.
+ALLOWED: Final[Mapping[str, frozenset[str]]] = {
+    "__init__": EVERYTHING,  # the public names, loaded lazily
+    "__main__": frozenset({"cli"}),
+    "cli": frozenset({"wiring", "settings", "log", "client", "local", "job", "valkey"}),
+    "client": frozenset({"job", "valkey"}),
+    "duties": frozenset({"job", "log"}),
+    "functions": frozenset({"wires"}),  # a thin public name for one wire's functions
+    "gateway": frozenset({"job", "log"}),
+    "handlers": frozenset({"job"}),
+    "job": frozenset(),
+    "local": frozenset({"valkey", "objects"}),
+    "log": frozenset(),
+    "objects": frozenset(),
+    "page": frozenset({"gateway"}),
+    "settings": frozenset({"settings.*"}),
+    "testing": frozenset({"job", "valkey"}),
+    "valkey": frozenset(),
+    "wires": _GROUND,
+    "wires.http": _GROUND | {"gateway"},
+    "wiring": EVERYTHING,
+    "worker": frozenset({"job", "log"}),
+}
+
+
+def faults(package: Path) -> list[str]:
+    """Every import that goes against the plan, one line each."""
+    found: list[str] = []
+    for file in sorted(package.rglob("*.py")):
+        module = _module(package, file)
+        room, wire = _room(module)
+        if room not in ALLOWED:
+            found.append(f"{module}: the room {room!r} has no rule in tests/support/house.py")
+            continue
+        for line, target in _imports(package, file):
+            if not _may(room, wire, target):
+                found.append(f"{module}:{line} imports {target}; {_rule(room)}")
+    return found
+
+
+def _may(room: str, wire: str | None, target: str) -> bool:
+    allowed = ALLOWED[room]
+    other, other_wire = _room(target)
+    same_room = wire == other_wire and other.removesuffix(".http") == room.removesuffix(".http")
+    if same_room or allowed is EVERYTHING or other == "__init__":
+        return True
+    if other.startswith("wires"):
+        return wire is None and "wires" in allowed
+    return other in allowed or ("settings.*" in allowed and target.endswith(".settings"))
+
+
+def _rule(room: str) -> str:
+    allowed = ", ".join(sorted(ALLOWED[room]))
+    return f"{room} may import " + (allowed or "nothing of ours")
+
+
+def _module(package: Path, file: Path) -> str:
+    parts = [package.name, *file.relative_to(package).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 2 else parts)
+
+
+def _room(module: str) -> tuple[str, str | None]:
+    """The room of a module, and the wire's name if it is one."""
+    parts = module.split(".")[1:] or ["__init__"]
+    if parts[0] == "wires" and len(parts) > 1:
+        return ("wires.http" if parts[2:] == ["http"] else "wires"), parts[1]
+    return parts[0], None
+
+
+def _imports(package: Path, file: Path) -> Iterator[tuple[int, str]]:
+    """Line and full module name of each import of our own modules."""
+    home = [package.name, *file.relative_to(package).parent.parts]
+    for node in ast.walk(ast.parse(file.read_text(), str(file))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = ".".join(home[: len(home) - node.level + 1]) if node.level else ""
+            origin = ".".join(part for part in (above, node.module) if part)
+            names = [_submodule(package, origin, alias.name) for alias in node.names]
+        else:
+            continue
+        for name in dict.fromkeys(names):
+            if name.partition(".")[0] == package.name:
+                yield node.lineno, name
+
+
+def _submodule(package: Path, origin: str, name: str) -> str:
+    """`from jobwire.valkey import errors` names a module; `… import Connection` does not."""
+    folder = package.joinpath(*origin.split(".")[1:])
+    is_module = (folder / name).is_dir() or (folder / f"{name}.py").exists()
+    return f"{origin}.{name}" if is_module else origin

@@ -1,0 +1,112 @@
+"""The house keeps its plan: who imports whom, small files, words on every door, a whole wheel."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.house import faults
+
+ROOT: Final = Path(__file__).parents[1]
+SOURCE: Final = ROOT / "src" / "jobwire"
+LONGEST: Final = 500
+
+
+def test_imports_go_in_the_planned_direction() -> None:
+    assert faults(SOURCE) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("job/life.py", "import jobwire.valkey"),
+        ("job/life.py", "from ..valkey import Connection"),
+        ("valkey/wire.py", "from jobwire.job import life"),
+        ("valkey/wire.py", "def late():\n    from jobwire import settings"),
+        ("objects/store.py", "from jobwire.valkey import Connection"),
+        ("worker/loop.py", "from jobwire.wires.streams.engine import StreamsEngine"),
+        ("gateway/app.py", "from jobwire.wires import streams"),
+        ("handlers/llm/chat.py", "from jobwire.worker.app import App"),
+        ("wires/streams/queue.py", "from jobwire.gateway.sse import write"),
+        ("wires/streams/http.py", "from jobwire.wires.bullmq.contract import KEYS"),
+        ("wires/streams/http.py", "from jobwire.worker.app import App"),
+        ("settings.py", "from jobwire.worker.app import App"),
+        ("client.py", "from jobwire.gateway.app import build"),
+        ("cli/up.py", "from jobwire.wires.streams.queue import Queue"),
+        ("attic/box.py", "import json"),
+    ],
+)
+def test_a_planted_import_against_the_plan_is_found(tmp_path: Path, module: str, line: str) -> None:
+    assert len(faults(_house(tmp_path, module, line))) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("job/life.py", "from jobwire.job.clock import now"),
+        ("wires/streams/queue.py", "from jobwire.valkey import Connection"),
+        ("wires/streams/queue.py", "from .contract import KEYS"),
+        ("wires/streams/http.py", "from jobwire.gateway.sse import write"),
+        ("wires/streams/http.py", "from jobwire.wires.streams.queue import Queue"),
+        ("settings.py", "from jobwire.worker.settings import WorkerSettings"),
+        ("wiring.py", "from jobwire.wires.streams.engine import StreamsEngine"),
+        ("cli/up.py", "from jobwire.wiring import build"),
+        ("cli/up.py", "from jobwire import __version__"),
+        ("__init__.py", "def late():\n    from jobwire.client import Client"),
+    ],
+)
+def test_an_import_that_the_plan_allows_is_fine(tmp_path: Path, module: str, line: str) -> None:
+    assert faults(_house(tmp_path, module, line)) == []
+
+
+def test_no_file_is_longer_than_a_reader_can_hold() -> None:
+    lengths = {file: len(file.read_text().splitlines()) for file in _source_files()}
+    assert {str(file): lines for file, lines in lengths.items() if lines > LONGEST} == {}
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        str(file) for file in _source_files() if not ast.get_docstring(ast.parse(file.read_text()))
+    ]
+    assert silent == []
+
+
+def test_the_wheel_brings_the_types_and_the_scripts(tmp_path: Path) -> None:
+    """What is beside the Python files is easily forgotten, and missing only at the user's."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    wanted = {
+        str(file.relative_to(SOURCE.parent))
+        for file in SOURCE.rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    assert "jobwire/py.typed" in packed
+    assert wanted - packed == set()
+
+
+def _source_files() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def _house(folder: Path, module: str, line: str) -> Path:
+    """A small house with one import in it, and the modules that such imports name."""
+    package = folder / "jobwire"
+    for name in ("settings.py", "valkey/__init__.py", "wires/streams/__init__.py", "job/life.py"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).touch()
+    file = package / module
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(line)
+    return package

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, Self
+from typing import IO, Final, Self
 
 from jobwire.local.datadir import DataDir
 from jobwire.local.errors import DataDirUnwritable, PortInUse, ProgramMissing, StartFailed
@@ -157,11 +157,6 @@ class LocalValkey:
 
     def _start(self) -> None:
         program = self._program or _bundled_program()
-        try:
-            self._password = _kept_password(self.data_dir / PASSWORD_FILE)
-            _write_private(self.data_dir / ACL_FILE, self._acl())
-        except OSError as error:
-            raise DataDirUnwritable(self.data_dir, error.strerror or str(error)) from error
         if self._port:
             if not port_is_free(self._port):
                 raise PortInUse(self._port)
@@ -179,37 +174,44 @@ class LocalValkey:
                 return
 
     def _launch(self, program: Path, port: int) -> None:
-        log = self.data_dir / LOG_FILE
-        lines = [f"port {port}", *_CONFIG]
-        if self._admin_password:
-            lines.append("enable-debug-command local")
-        _write_private(self.data_dir / CONFIG_FILE, "\n".join([*lines, *self.extra, ""]))
-        if log.exists():
-            log.replace(log.with_suffix(".log.old"))
         assert self._held is not None
-        with log.open("wb") as out:
+        with self._prepared(port) as log:
             self._child = spawn(
                 [program, CONFIG_FILE],
                 cwd=self.data_dir,
-                stdout=out,
-                stderr=out,
+                stdout=log,
+                stderr=log,
                 # The server keeps the lock too: it may live a moment longer than we do.
                 keep_fds=[self._held.fd],
             )
-        self._await_pong(self._child, port, log)
+        self._await_pong(self._child, port)
 
-    def _await_pong(self, child: Child, port: int, log: Path) -> None:
+    def _prepared(self, port: int) -> IO[bytes]:
+        """Write down what the server reads, and open its log."""
+        log = self.data_dir / LOG_FILE
+        try:
+            self._password = _kept_password(self.data_dir / PASSWORD_FILE)
+            _write_private(self.data_dir / ACL_FILE, self._users())
+            _write_private(self.data_dir / CONFIG_FILE, self._config(port))
+            if log.exists():
+                log.replace(log.with_suffix(".log.old"))
+            return log.open("wb")
+        except OSError as error:
+            raise DataDirUnwritable(self.data_dir, error.strerror or str(error)) from error
+
+    def _await_pong(self, child: Child, port: int) -> None:
+        log = self.data_dir / LOG_FILE
         deadline = time.monotonic() + _LISTEN_S
         while True:
-            answer = _ask(port, f"AUTH {USER} {self._password}\r\nPING\r\n")
-            if answer.endswith("+PONG\r\n"):
-                return
             code = child.exit_code()
             if code is not None:
                 words = log.read_text(errors="replace")
                 if "Address already in use" in words:
                     raise PortInUse(port)
                 raise StartFailed(f"the local Valkey gave up (exit {code}): {_last_words(words)}")
+            answer = _ask(port, f"AUTH {USER} {self._password}\r\nPING\r\n")
+            if answer.endswith("+PONG\r\n"):
+                return
             if "-LOADING" in answer:
                 deadline = time.monotonic() + _LISTEN_S
             elif time.monotonic() > deadline:
@@ -219,7 +221,11 @@ class LocalValkey:
                 )
             time.sleep(0.005)
 
-    def _acl(self) -> str:
+    def _config(self, port: int) -> str:
+        debug = ["enable-debug-command local"] if self._admin_password else []
+        return "\n".join([f"port {port}", *_CONFIG, *debug, *self.extra, ""])
+
+    def _users(self) -> str:
         users = ["user default off", f"user {USER} on {_hashed(self._password)} {_USER_RIGHTS}"]
         if self._admin_password:
             users.append(f"user {ADMIN} on {_hashed(self._admin_password)} ~* &* +@all")
@@ -267,7 +273,7 @@ def _hashed(password: str) -> str:
 def _ask(port: int, commands: str) -> str:
     """Send inline commands and return the raw lines of the answers, or nothing."""
     try:
-        with socket.create_connection((LOOPBACK, port), timeout=1.0) as peer:
+        with socket.create_connection((LOOPBACK, port), timeout=0.5) as peer:
             peer.sendall(commands.encode())
             answer = b""
             while answer.count(b"\r\n") < commands.count("\r\n"):

@@ -1,0 +1,99 @@
+"""A data directory has one holder, and says who."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobwire.local import DataDir, DataDirHeld, DataDirUnwritable, spawn
+from tests.support import Program
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from jobwire.local import DataDir
+DataDir.hold(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_it_is_made_private_with_its_parents(tmp_path: Path) -> None:
+    held = DataDir.hold(tmp_path / "a" / "b")
+    assert held.path.stat().st_mode & 0o777 == 0o700
+    held.release()
+
+
+def test_a_second_holder_is_told_who_has_it(tmp_path: Path) -> None:
+    with Program.script(HOLD, tmp_path) as other:
+        other.wait_for_line("held")
+        with pytest.raises(DataDirHeld) as caught:
+            DataDir.hold(tmp_path)
+        assert caught.value.pid == other.pid
+        assert str(caught.value) == (
+            f"the data directory {tmp_path} is held by process {other.pid}; "
+            "stop it or choose another directory"
+        )
+
+
+def test_it_is_free_again_when_its_holder_was_killed(tmp_path: Path) -> None:
+    with Program.script(HOLD, tmp_path) as other:
+        other.wait_for_line("held")
+        other.kill()
+        DataDir.hold(tmp_path).release()
+
+
+def test_it_stays_held_while_a_server_has_it(tmp_path: Path) -> None:
+    """A server may live a moment longer than the process that started it."""
+    held = DataDir.hold(tmp_path)
+    server = spawn([sys.executable, "-c", "import time; time.sleep(600)"], keep_fds=[held.fd])
+    held.release()
+    with pytest.raises(DataDirHeld):
+        DataDir.hold(tmp_path)
+    server.kill()
+    DataDir.hold(tmp_path).release()
+
+
+def test_a_new_holder_waits_for_a_dead_ones_server(tmp_path: Path) -> None:
+    source = """
+import sys, time
+from pathlib import Path
+from jobwire.local import DataDir, spawn
+held = DataDir.hold(Path(sys.argv[1]))
+spawn([sys.executable, "-c", sys.argv[2]], keep_fds=[held.fd])
+time.sleep(600)
+"""
+    slow = """
+import signal, time
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), exit()))
+print("up", flush=True)
+time.sleep(600)
+"""
+    with Program.script(source, tmp_path, slow) as other:
+        other.wait_for_line("up")
+        other.kill()
+        DataDir.hold(tmp_path).release()
+
+
+def test_release_twice_does_no_harm(tmp_path: Path) -> None:
+    held = DataDir.hold(tmp_path)
+    held.release()
+    held.release()
+    DataDir.hold(tmp_path).release()
+
+
+def test_where_we_may_not_write_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataDirUnwritable, match=re.escape(f"{tmp_path}/file/data (Not a dir")):
+        DataDir.hold(tmp_path / "file" / "data")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="expected: root may write everywhere")
+def test_a_read_only_directory_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(DataDirUnwritable, match="Permission denied"):
+        DataDir.hold(tmp_path)

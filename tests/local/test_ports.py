@@ -1,0 +1,35 @@
+"""Free ports are free, different, and out of the way of clients."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from jobwire.local import free_ports
+from jobwire.local.ports import port_is_free
+
+
+def test_ports_are_different_and_free() -> None:
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    assert all(port_is_free(port) for port in ports)
+
+
+def test_a_port_with_a_listener_is_not_free() -> None:
+    (port,) = free_ports(1)
+    with socket.create_server(("127.0.0.1", port)):
+        assert not port_is_free(port)
+    assert port_is_free(port)
+
+
+def test_no_client_can_be_given_a_servers_port() -> None:
+    """A client that dials a restarting server from its very port would talk to itself."""
+    told = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    if not told.exists():
+        pytest.skip("expected: only Linux tells the range")
+    lowest, highest = map(int, told.read_text().split())
+    if lowest <= 32_767:
+        pytest.skip("expected: this machine gives clients all ports")
+    assert not [port for port in free_ports(50) if lowest <= port <= highest]

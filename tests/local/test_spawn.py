@@ -1,0 +1,173 @@
+"""Children die with us, whatever happens to us, and only then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jobwire.local import ProgramMissing, spawn
+from jobwire.local.spawn import Child, Guard
+from tests.support import Program, wait_until_sync
+
+SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", flush=True)
+time.sleep(600)
+"""
+PARENT = """
+import sys, time
+from jobwire.local import spawn
+child = spawn(["sleep", "600"], guard=sys.argv[1])
+print("child", child.pid, flush=True)
+time.sleep(600)
+"""
+
+both_guards = pytest.mark.parametrize(
+    "guard",
+    [
+        pytest.param(
+            "kernel",
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="expected: Linux only"),
+        ),
+        "pipe",
+    ],
+)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def started(tmp_path: Path, source: str, guard: Guard) -> Child:
+    """A child that is past its set-up."""
+    output = tmp_path / "output"
+    with output.open("wb") as out:
+        child = spawn([sys.executable, "-c", source], stdout=out, guard=guard)
+    wait_until_sync(lambda: "up" in output.read_text(), "the child to be up")
+    return child
+
+
+@both_guards
+def test_a_child_dies_when_its_parent_is_killed(guard: Guard) -> None:
+    with Program.script(PARENT, guard) as parent:
+        pid = int(parent.wait_for_line("child").split()[1])
+        assert is_running(pid)
+        parent.kill()
+        wait_until_sync(lambda: not is_running(pid), "the child to die with its parent")
+
+
+@both_guards
+def test_a_child_dies_when_its_parent_just_ends(guard: Guard) -> None:
+    with Program.script(PARENT.replace("time.sleep(600)", ""), guard) as parent:
+        pid = int(parent.wait_for_line("child").split()[1])
+        parent.wait()
+        wait_until_sync(lambda: not is_running(pid), "the child to die with its parent")
+
+
+@both_guards
+def test_a_child_outlives_the_thread_that_asked_for_it(tmp_path: Path, guard: Guard) -> None:
+    """The kernel ties a child to a thread, so a child of a short-lived thread used to die early."""
+    children: list[Child] = []
+    thread = threading.Thread(target=lambda: children.append(started(tmp_path, SLEEP[2], guard)))
+    thread.start()
+    thread.join()
+    (child,) = children
+    assert child.wait(0.3) is None
+    child.kill()
+
+
+@both_guards
+def test_stop_asks_and_tells_how_it_ended(tmp_path: Path, guard: Guard) -> None:
+    child = started(tmp_path, SLEEP[2], guard)
+    assert child.exit_code() is None
+    assert child.stop() == -signal.SIGTERM
+    assert child.exit_code() == -signal.SIGTERM
+    assert child.stop() == -signal.SIGTERM, "stopping twice does no harm"
+
+
+@both_guards
+def test_stop_insists_on_a_child_that_does_not_listen(tmp_path: Path, guard: Guard) -> None:
+    child = started(tmp_path, STUBBORN, guard)
+    assert child.stop(grace_s=0.1) == -signal.SIGKILL
+
+
+def test_stop_reaches_a_frozen_child(tmp_path: Path) -> None:
+    child = started(tmp_path, SLEEP[2], "pipe")
+    child.send(signal.SIGSTOP)
+    wait_until_sync(
+        lambda: psutil.Process(child.pid).status() == psutil.STATUS_STOPPED, "it to freeze"
+    )
+    assert child.stop() == -signal.SIGTERM
+
+
+@both_guards
+def test_nothing_is_left_when_a_child_ends_by_itself(guard: Guard) -> None:
+    before = {each.pid for each in psutil.Process().children()}
+    child = spawn([sys.executable, "-c", "raise SystemExit(7)"], guard=guard)
+    assert child.wait(30) == 7
+    assert {each.pid for each in psutil.Process().children()} <= before
+
+
+@both_guards
+def test_ctrl_c_reaches_us_and_not_the_child(tmp_path: Path, guard: Guard) -> None:
+    child = started(tmp_path, SLEEP[2], guard)
+    assert os.getsid(child.pid) != os.getsid(0)
+    child.kill()
+
+
+@both_guards
+def test_only_the_files_that_were_named_are_handed_on(tmp_path: Path, guard: Guard) -> None:
+    read, write = os.pipe()
+    source = f"import os; os.write({write}, b'x'); os.close({write})"
+    child = spawn([sys.executable, "-c", source], keep_fds=[write], guard=guard)
+    os.close(write)
+    assert child.wait(30) == 0
+    assert os.read(read, 10) == b"x"
+    assert os.read(read, 10) == b"", "somebody else holds the pipe open"
+    os.close(read)
+
+
+def test_a_missing_program_is_said_before_anything_starts() -> None:
+    with pytest.raises(ProgramMissing, match="no-such-program is not installed"):
+        spawn(["no-such-program"])
+
+
+def test_a_child_whose_parent_died_meanwhile_never_starts() -> None:
+    """Both launchers look for their parent before they become the program."""
+    module = sys.modules["jobwire.local.spawn"]
+    orphan = [sys.executable, "-ISc", module._KERNEL_LAUNCHER, "1", "15", "echo", "started"]
+    said = subprocess.run(orphan, capture_output=True, check=False)
+    assert (said.returncode, said.stdout) == (1, b"")
+
+    read, write = os.pipe()
+    os.close(write)
+    orphan = [sys.executable, "-ISc", module._PIPE_LAUNCHER, str(read), "echo", "started"]
+    said = subprocess.run(orphan, pass_fds=[read], capture_output=True, check=False)
+    os.close(read)
+    assert (said.returncode, said.stdout) == (1, b"")
+
+
+def test_a_forked_process_can_start_children_of_its_own() -> None:
+    source = """
+import os, sys
+from jobwire.local import spawn
+assert spawn([sys.executable, "-c", ""]).wait(30) == 0
+if os.fork() == 0:
+    os._exit(spawn([sys.executable, "-c", "raise SystemExit(5)"]).wait(30))
+print("child said", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+    with Program.script(source) as program:
+        assert program.wait_for_line("child said") == "child said 5"
+        assert program.wait() == 0

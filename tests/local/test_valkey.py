@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from redis import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 
 from jobwire.local import (
@@ -21,8 +20,8 @@ from jobwire.local import (
     free_port,
 )
 from jobwire.local.valkey import ACL_FILE, PASSWORD_FILE
-from tests.support import Program, wait_until_sync
-from tests.support.servers import plain_client
+from tests.support import Plain, Program, wait_until_sync
+from tests.support.servers import plain_client, plain_from_url
 
 PARENT = """
 import sys, time
@@ -33,9 +32,9 @@ time.sleep(600)
 """
 
 
-def client(server: LocalValkey) -> Redis:
+def client(server: LocalValkey) -> Plain:
     """A client with the rights of our programs."""
-    return Redis.from_url(server.url.replace("valkey:", "redis:"), decode_responses=True)
+    return plain_from_url(server.url)
 
 
 def is_running(pid: int) -> bool:
@@ -86,7 +85,7 @@ def test_without_the_password_nothing_answers(own_valkey: LocalValkey) -> None:
 )
 def test_our_programs_may_not_harm_the_server(valkey: LocalValkey, command: str) -> None:
     with client(valkey) as ours, pytest.raises(NoPermissionError):
-        ours.execute_command(*command.split())
+        ours.ask(*command.split())
 
 
 def test_our_programs_may_do_what_they_need(valkey: LocalValkey) -> None:
@@ -95,7 +94,7 @@ def test_our_programs_may_do_what_they_need(valkey: LocalValkey) -> None:
         ours.xadd("stream", {"a": "1"})
         ours.expire("stream", 60)
         assert ours.eval("return redis.call('GET', KEYS[1])", 1, "key") == "1"
-        assert "master" in str(ours.execute_command("ROLE"))
+        assert "master" in str(ours.ask("ROLE"))
         assert ours.info("server")
         assert ours.client_id()
 
@@ -148,7 +147,7 @@ def test_a_torn_tail_of_its_log_costs_the_last_write_only(tmp_path: Path) -> Non
 def test_start_returns_when_all_data_are_read_back(tmp_path: Path) -> None:
     """While it reads, the server answers LOADING; a caller must not meet that."""
     with LocalValkey(tmp_path, admin=True) as server, plain_client(server) as all_rights:
-        all_rights.execute_command("DEBUG", "POPULATE", "300")
+        all_rights.ask("DEBUG", "POPULATE", "300")
         all_rights.bgrewriteaof()
         wait_until_sync(
             lambda: all_rights.info("persistence")["aof_rewrite_in_progress"] == 0, "the rewrite"
@@ -215,7 +214,7 @@ def test_a_server_that_gives_up_leaves_its_last_words(tmp_path: Path) -> None:
 def test_it_goes_with_its_parent_and_leaves_its_data(tmp_path: Path) -> None:
     with Program.script(PARENT, tmp_path) as parent:
         _, pid, url = parent.wait_for_line("server").split()
-        with Redis.from_url(url.replace("valkey:", "redis:")) as ours:
+        with plain_from_url(url) as ours:
             ours.set("key", "written just before")
         parent.kill()
         with LocalValkey(tmp_path) as next_one, client(next_one) as ours:
@@ -252,7 +251,7 @@ def test_extra_lines_and_all_rights_for_tests(tmp_path: Path) -> None:
         assert all_rights.config_get("maxmemory") == {"maxmemory": "3145728"}
         assert all_rights.flushall()
         assert all_rights.script_flush()
-        assert all_rights.execute_command("DEBUG", "SLEEP", "0") in {True, "OK"}
+        assert all_rights.ask("DEBUG", "SLEEP", "0") in {True, "OK"}
 
 
 def test_all_rights_are_given_only_when_asked_for(tmp_path: Path) -> None:
@@ -261,8 +260,8 @@ def test_all_rights_are_given_only_when_asked_for(tmp_path: Path) -> None:
     with LocalValkey(tmp_path) as server:
         with pytest.raises(ValueError, match="without admin=True"):
             _ = server.admin_url
-        former = re.sub(r":\d+/0$", f":{server.port}/0", earlier).replace("valkey:", "redis:")
-        with Redis.from_url(former) as client, pytest.raises((AuthenticationError, ResponseError)):
+        former = re.sub(r":\d+/0$", f":{server.port}/0", earlier)
+        with plain_from_url(former) as client, pytest.raises((AuthenticationError, ResponseError)):
             client.ping()
 
 

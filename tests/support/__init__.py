@@ -7,6 +7,7 @@ from tests.support.clauses import clause
 from tests.support.fresh import Fresh
 from tests.support.program import Program
 from tests.support.proxy import Proxy
+from tests.support.servers import Plain
 from tests.support.waiting import wait_until, wait_until_sync
 
-__all__ = ["Fresh", "Program", "Proxy", "clause", "wait_until", "wait_until_sync"]
+__all__ = ["Fresh", "Plain", "Program", "Proxy", "clause", "wait_until", "wait_until_sync"]

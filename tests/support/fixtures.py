@@ -18,7 +18,7 @@ from tests.support import leaks
 from tests.support.fresh import Fresh
 from tests.support.program import Program
 from tests.support.proxy import Proxy
-from tests.support.servers import plain_client, redis_7_program
+from tests.support.servers import Plain, plain_client, redis_7_program
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +64,7 @@ async def connection(valkey: LocalValkey) -> AsyncIterator[Connection]:
 
 
 @pytest.fixture
-def plain(valkey: LocalValkey) -> Iterator[Redis]:
+def plain(valkey: LocalValkey) -> Iterator[Plain]:
     """A plain client with all rights: reads the raw wire, plays a foreign program."""
     with plain_client(valkey, "tests-plain") as client:
         yield client

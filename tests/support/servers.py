@@ -6,16 +6,34 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import cast
 
 from redis import Redis
 
 from jobwire.local import LocalValkey
+from jobwire.valkey import Reply
 
 
-def plain_client(server: LocalValkey, name: str | None = None) -> Redis:
-    """A client of somebody else's making, with all rights, for raw looks at the wire."""
-    url = server.admin_url.replace("valkey://", "redis://")
-    return Redis.from_url(url, decode_responses=True, client_name=name)
+class Plain(Redis):
+    """A client of somebody else's making, for raw looks at the wire."""
+
+    def ask(self, *words: str | bytes | int | float) -> Reply:
+        """Send any command; unlike `execute_command` it has a type."""
+        return cast("Reply", self.execute_command(*words))
+
+
+def plain_client(server: LocalValkey, name: str | None = None) -> Plain:
+    """One with all rights on a server that was started with `admin=True`."""
+    return plain_from_url(server.admin_url, name)
+
+
+def plain_from_url(url: str, name: str | None = None) -> Plain:
+    """One with the rights of the URL's user."""
+    plain = Plain.from_url(
+        url.replace("valkey:", "redis:"), decode_responses=True, client_name=name
+    )
+    assert isinstance(plain, Plain)
+    return plain
 
 
 def redis_7_program(folder: Path) -> Path | None:

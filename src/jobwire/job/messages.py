@@ -6,9 +6,10 @@ What is made once a job on the hot path is a NamedTuple and not a frozen datacla
 and four times cheaper to make.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, NewType, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, NewType, TypeAlias
 
 if TYPE_CHECKING:  # retry.py needs the outcomes of this file
     from jobwire.job.life import State
@@ -165,6 +166,25 @@ class Report(NamedTuple):
     """`progress`, `log`, `token`, or a name of the handler's own."""
     data_json: str
     step: str = ""
+    number: int = 0
+    """Counts the reports of one delivery from 1, so that one asked twice is written once."""
+
+
+REPORT_KIND: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+RESERVED_KINDS: Final = frozenset(
+    {"queued", "running", "retrying", "done", "failed", "error", "canceled", "hello", "gap"}
+)
+
+
+def check_kind(kind: str) -> str:
+    """A report's kind as a handler may name it; ValueError with one clear line otherwise."""
+    if kind in RESERVED_KINDS:
+        raise ValueError(f"{kind!r} is said by jobwire itself; name the report otherwise")
+    if not REPORT_KIND.fullmatch(kind):
+        raise ValueError(
+            f"{kind!r} cannot name a report: use 1-64 of a-z 0-9 _ . - and begin with a letter"
+        )
+    return kind
 
 
 class ReportAnswer(StrEnum):

@@ -1,0 +1,165 @@
+"""Texts of the wire to values of the heart, and back.
+
+The queue and the engine call it. Others' bytes are read with tolerance: a hash that a stranger
+wrote may lack our extras, an entry's payload may be anything. What is ours is written strictly.
+"""
+
+from typing import Final, NamedTuple, cast
+
+import msgspec
+
+from jobwire.job.errors import ContractError
+from jobwire.job.messages import JobError, JobId, Json, Snapshot
+from jobwire.valkey import Reply
+from jobwire.wires.streams.contract import MAX_EVENT_BYTES, RAW, STATES, Code, Extra, Field, Status
+
+_MAX_MESSAGE: Final = 2_000
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Record(NamedTuple):
+    """A job hash, read."""
+
+    job_id: JobId
+    task: str
+    payload_json: str
+    status: Status
+    created_ms: int
+    updated_ms: int
+    ttl_s: int
+    result_json: str
+    error_json: str
+    attempt: int
+    deliveries: int
+    max_attempts: int | None
+    timeout_s: float | None
+    worker: str
+    entry_id: str
+    cancel_ms: int | None
+    tenant: str
+    traceparent: str
+    progress_json: str
+    retry_of: str
+    traceback: str
+    fingerprint: str
+
+    def snapshot(self) -> Snapshot:
+        """The same in the heart's words."""
+        return Snapshot(
+            self.job_id,
+            self.task,
+            STATES[self.status],
+            self.payload_json,
+            self.result_json,
+            self.error_json,
+            self.created_ms,
+            self.updated_ms,
+            self.attempt,
+        )
+
+
+def read_record(reply: Reply) -> Record | None:
+    """What HGETALL answered; None where there is no such job."""
+    if not reply:
+        return None
+    found = cast("dict[str, str]", reply)
+    status = found.get(Field.STATUS, Status.QUEUED)
+    if status not in Status.__members__.values():
+        raise ContractError("a job has a status that is none", clause="J-5", detail=status)
+    get = found.get
+    return Record(
+        job_id=JobId(get(Field.JOB_ID, "")),
+        task=get(Field.TASK, ""),
+        payload_json=get(Field.PAYLOAD, ""),
+        status=Status(status),
+        created_ms=_number(get(Field.CREATED_TS)) or 0,
+        updated_ms=_number(get(Field.UPDATED_TS)) or 0,
+        ttl_s=_number(get(Field.TTL_S)) or 0,
+        result_json=get(Field.RESULT, ""),
+        error_json=get(Field.ERROR, ""),
+        attempt=_number(get(Extra.ATTEMPT)) or 1,
+        deliveries=_number(get(Extra.DELIVERIES)) or 0,
+        max_attempts=_number(get(Extra.MAX_ATTEMPTS)),
+        timeout_s=seconds(get(Extra.TIMEOUT_S, "")),
+        worker=get(Extra.WORKER, ""),
+        entry_id=get(Extra.ENTRY_ID, ""),
+        cancel_ms=_number(get(Extra.CANCEL_TS)),
+        tenant=get(Extra.TENANT, ""),
+        traceparent=get(Extra.TRACEPARENT, ""),
+        progress_json=get(Extra.PROGRESS, ""),
+        retry_of=get(Extra.RETRY_OF, ""),
+        traceback=get(Extra.TRACEBACK, ""),
+        fingerprint=get(Extra.FINGERPRINT, ""),
+    )
+
+
+def read_payload(text: str) -> Json:
+    """J-38: the object that the text says, or `{"_raw": text}` where it says none."""
+    try:
+        value = cast(Json, _decode(text))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        value = None
+    if isinstance(value, dict):
+        return value
+    # Bytes that are no text arrive as half surrogates, which no handler could write anywhere.
+    return {RAW: text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")}
+
+
+def write_error(error: JobError, attempt: int) -> str:
+    """J-6: the error object, as it stands in the hash and in the event."""
+    body: dict[str, object] = {
+        "code": error.code,
+        "message": _plain(error.message)[:_MAX_MESSAGE],
+        "retryable": error.retryable,
+        "attempt": attempt,
+    }
+    without = _encode(body)
+    if not error.partial_json:
+        return without.decode()
+    body["partial"] = msgspec.Raw(error.partial_json.encode())
+    whole = _encode(body)
+    # An event has its limit (J-4); half a partial result would be no JSON at all.
+    return (whole if len(whole) <= MAX_EVENT_BYTES else without).decode()
+
+
+def write_canceled(partial_json: str, attempt: int) -> str:
+    """The same for a job that was stopped on request."""
+    return write_error(JobError(Code.CANCELED, "canceled on request", False, partial_json), attempt)
+
+
+def write_retrying(error: JobError, attempt: int, delay_ms: int) -> str:
+    """J-4: the data of a `retrying` event."""
+    said = {"code": error.code, "message": _plain(error.message)[:_MAX_MESSAGE]}
+    return _encode({"attempt": attempt, "delay_ms": delay_ms, "error": said}).decode()
+
+
+def write_card(schema_json: str, example_json: str) -> str:
+    """What a worker's card says of one task."""
+    return _encode(
+        {
+            "schema": msgspec.Raw(schema_json.encode() or b"null"),
+            "example": msgspec.Raw(example_json.encode() or b"null"),
+        }
+    ).decode()
+
+
+def seconds(text: str) -> float | None:
+    """A positive number of seconds, or None for anything else a stranger may have written."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < float("inf") else None
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return int(text) if text else None
+    except ValueError:
+        return None
+
+
+def _plain(text: str) -> str:
+    """A message may quote bytes that were no text; what is written must be."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

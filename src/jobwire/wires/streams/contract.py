@@ -1,0 +1,294 @@
+"""The Redis Streams wire as data: keys, fields, words, codes, lifetimes (J-1 … J-8).
+
+Everything of this room builds on it, `jobwire schema` and the docs' tables are made from it. It
+imports only the standard library and the heart, talks to nobody, and is the only Python file that
+spells the wire's words (a test looks).
+
+Two parties own the wire. What the published contract says is marked *source*; the rest are our
+declared extras, which readers of the plain contract ignore.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from jobwire.job.life import State
+
+# ── J-1 keys ─────────────────────────────────────────────────────────────────────────────────────
+
+GROUP: Final = "workers"
+"""*Source.* The consumer group on the queue; made from id 0 by whoever comes first."""
+
+CONSUMER_PREFIX: Final = "jobwire-"
+"""How consumers of ours are told from others' (J-34)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Every key, below one prefix. With a hash tag in the prefix all of them share a slot."""
+
+    prefix: str = ""
+
+    # source
+
+    @property
+    def queue(self) -> str:
+        return f"{self.prefix}jobs:stream"
+
+    def job(self, job_id: str) -> str:
+        return f"{self.prefix}job:{job_id}"
+
+    def events(self, job_id: str) -> str:
+        return f"{self.prefix}job:{job_id}:events"
+
+    def idempotency(self, name: str) -> str:
+        """`name` is what `idempotency_name` made."""
+        return f"{self.prefix}idempotency:{name}"
+
+    # ours
+
+    @property
+    def delayed(self) -> str:
+        """ZSET of waiting jobs that are not due yet, by due time in ms."""
+        return f"{self.prefix}jobs:delayed"
+
+    @property
+    def open(self) -> str:
+        """ZSET of unfinished jobs, by the time in ms at which their keys would expire."""
+        return f"{self.prefix}jobs:open"
+
+    @property
+    def tenants(self) -> str:
+        """ZSET of tenants that have an index of their own, by their last submission in ms."""
+        return f"{self.prefix}jobs:tenants"
+
+    def index(self, tenant: str = "") -> str:
+        """ZSET of a tenant's jobs, by creation in ms; for lists."""
+        return f"{self.prefix}jobs:index:{tenant}" if tenant else f"{self.prefix}jobs:index"
+
+    def worker(self, consumer: str) -> str:
+        """HASH: a live worker's card. Gone soon after the worker is."""
+        return f"{self.prefix}jobs:worker:{consumer}"
+
+    def guard(self, duty: str) -> str:
+        """STRING: a duty was done in this period."""
+        return f"{self.prefix}jobs:guard:{duty}"
+
+    def stats(self, minute: int) -> str:
+        """HASH of counters; `minute` counts from the epoch."""
+        return f"{self.prefix}jobs:stats:{minute}"
+
+    @property
+    def control(self) -> str:
+        """Channel: tokens of deliveries that are to stop."""
+        return f"{self.prefix}jobs:control"
+
+
+def permanent(prefix: str = "") -> tuple[str, ...]:
+    """Patterns (as in SCAN) of the keys that have no lifetime; every other key has one."""
+    keys = Keys(prefix)
+    return (keys.queue, keys.delayed, keys.open, keys.tenants, keys.index(), keys.index("*"))
+
+
+PERMANENT: Final = permanent()
+
+
+def idempotency_name(tenant: str, key: str) -> str:
+    """J-11: the default tenant's keys as they are; others' cannot meet them, whatever they hold."""
+    if not tenant:
+        return key
+    return hashlib.sha256(f"{tenant}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# ── J-2 queue entry, J-3 hash ────────────────────────────────────────────────────────────────────
+
+
+class Entry(StrEnum):
+    """*Source.* The fields of a queue entry: exactly these."""
+
+    JOB_ID = "job_id"
+    TASK = "task"
+    PAYLOAD = "payload"
+
+
+class Field(StrEnum):
+    """*Source.* The fields of a job hash; always all of them."""
+
+    JOB_ID = "job_id"
+    TASK = "task"
+    PAYLOAD = "payload"
+    STATUS = "status"
+    CREATED_TS = "created_ts"
+    UPDATED_TS = "updated_ts"
+    TTL_S = "ttl_s"
+    RESULT = "result"
+    ERROR = "error"
+
+
+class Extra(StrEnum):
+    """Ours in the job hash; each only where it says something."""
+
+    ATTEMPT = "attempt"
+    """Failures + 1; moved only by a retry. Absent: 1."""
+    DELIVERIES = "deliveries"
+    """Starts, less releases. Absent: 0."""
+    MAX_ATTEMPTS = "max_attempts"
+    TIMEOUT_S = "timeout_s"
+    OWNER = "owner"
+    """The token of the latest delivery. It stays when the job is settled, so that a settle asked
+    twice is answered as at first."""
+    WORKER = "worker"
+    """The consumer that holds, or last held, the job."""
+    ENTRY_ID = "entry_id"
+    """The one queue entry that counts. Absent while the job lies in `jobs:delayed`."""
+    CANCEL_TS = "cancel_ts"
+    """Somebody asked for an end while it ran."""
+    FINGERPRINT = "fingerprint"
+    IDEMPOTENCY_KEY = "idempotency_key"
+    """What follows `idempotency:` in its key, so that whoever refreshes the job refreshes it."""
+    TENANT = "tenant"
+    TRACEPARENT = "traceparent"
+    PROGRESS = "progress"
+    """The data of the latest progress event."""
+    RETRY_OF = "retry_of"
+    REPORTS = "reports"
+    """The number of the latest report of this delivery: one asked twice is written once."""
+    UNKNOWN_TS = "unknown_ts"
+    """Since when workers that lack its task have put it back (J-37)."""
+    TRACEBACK = "traceback"
+    """Only with the setting `store_tracebacks`."""
+
+
+class Status(StrEnum):
+    """*Source.*"""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    ERROR = "error"
+    CANCELED = "canceled"
+
+
+STATES: Final = MappingProxyType(
+    {
+        Status.QUEUED: State.WAITING,
+        Status.RUNNING: State.RUNNING,
+        Status.DONE: State.DONE,
+        Status.ERROR: State.FAILED,
+        Status.CANCELED: State.CANCELED,
+    }
+)
+
+# ── J-4 events ───────────────────────────────────────────────────────────────────────────────────
+
+
+class EventField(StrEnum):
+    """*Source.* The fields of an event entry."""
+
+    TYPE = "type"
+    TS = "ts"
+    STEP = "step"
+    DATA = "data"
+
+
+class EventType(StrEnum):
+    """The first five are the source's; after them ours, none of which ends a job."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    ERROR = "error"
+    CANCELED = "canceled"
+    PROGRESS = "progress"
+    TOKEN = "token"  # noqa: S105 - a piece of generated text, no secret
+    LOG = "log"
+    RETRYING = "retrying"
+
+
+TERMINAL_EVENTS: Final = frozenset({EventType.DONE, EventType.ERROR, EventType.CANCELED})
+
+HELLO: Final = "hello"
+GAP: Final = "gap"
+"""Said by the gateway to one watcher, never written to a stream."""
+
+EVENT_TYPE: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+RESERVED_TYPES: Final = frozenset({*TERMINAL_EVENTS, HELLO, GAP})
+
+
+class Step(StrEnum):
+    """Who wrote an event. The first is the source's."""
+
+    ENQUEUE = "gateway.enqueue"
+    CANCEL = "gateway.cancel"
+    START = "worker.start"
+    REPORT = "worker.report"
+    SETTLE = "worker.settle"
+    RETRY = "worker.retry"
+    RELEASE = "worker.release"
+    SWEEP = "duty.sweep"
+
+
+# ── J-6 error object ─────────────────────────────────────────────────────────────────────────────
+
+
+class Code(StrEnum):
+    """Why a job failed, as far as the wire itself can say; handlers add their own."""
+
+    HANDLER_ERROR = "handler_error"
+    TIMEOUT = "timeout"
+    CANCELED = "canceled"
+    UNKNOWN_TASK = "unknown_task"
+    INVALID_PAYLOAD = "invalid_payload"
+    RESULT_TOO_LARGE = "result_too_large"
+    RESULT_NOT_JSON = "result_not_json"
+    DELIVERY_LIMIT = "delivery_limit"
+
+
+# ── ours beside the jobs ─────────────────────────────────────────────────────────────────────────
+
+
+class Card(StrEnum):
+    """The fields of a worker's card; and one `task:<name>` for each task it has."""
+
+    HOST = "host"
+    PID = "pid"
+    VERSION = "version"
+    SLOTS = "slots"
+    STARTED_TS = "started_ts"
+    SEEN_TS = "seen_ts"
+
+
+CARD_TASK: Final = "task:"
+"""Followed by the task's name; holds `{"schema": …, "example": …}`."""
+
+
+class Counter(StrEnum):
+    """The fields of a minute's counters; ends count under their status."""
+
+    RETRIED = "retried"
+    RELEASED = "released"
+    RECLAIMED = "reclaimed"
+    RECONCILED = "reconciled"
+
+
+# ── J-7 lifetimes, J-8 and other limits ──────────────────────────────────────────────────────────
+
+DEFAULT_TTL_S: Final = 86_400
+MAX_TTL_S: Final = 2_592_000
+STATS_TTL_S: Final = 7_200
+
+MAX_PAYLOAD_BYTES: Final = 204_800
+MAX_PAYLOAD_DEPTH: Final = 64
+MAX_EVENT_BYTES: Final = 65_536
+MAX_EVENTS: Final = 10_000
+MAX_RESULT_BYTES: Final = 1_048_576
+MAX_QUEUE: Final = 10_000
+
+RAW: Final = "_raw"
+"""*Source.* The member under which a handler finds a payload that is no JSON object (J-38)."""
+
+SOURCE_TASKS: Final = ("chat", "plan", "code", "tool", "rag", "embed")
+"""*Source.*"""

@@ -1,0 +1,46 @@
+#!lua flags=allow-oom
+-- cancel: end a waiting job, or ask the worker of a running one to stop.
+--
+-- State, terminal event and the removal from the line are one step, so a job that
+-- was answered "canceled" can no longer be taken. A job that a stranger's worker
+-- has read, though it may not have said so yet, is the stranger's.
+--
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:delayed,
+-- jobs:open, jobs:stats:<minute>, channel jobs:control
+--
+-- KEYS
+--   queue    stream  jobs:stream
+-- ARGV
+--   default_ttl_s, max_events, job_id, ours
+-- RETURNS
+--   canceled        it was waiting and has ended now
+--   asked           it is running with us: its worker was told
+--   asked_foreign   it is running elsewhere; nobody there may listen
+--   finished        it had ended before
+--   gone            there is no such job
+-- CLAUSES J-5 J-9 J-16
+-- INCLUDE keys life fence
+local job_id, ours = ARGV[3], ARGV[4]
+
+local row = redis.pcall('HMGET', job_key(job_id),
+  'status', 'entry_id', 'owner', 'ttl_s', 'attempt')
+if row.err or not row[1] then return 'gone' end
+local status, entry, owner, ttl_s = row[1], row[2], row[3], ttl_of(row[4])
+if terminal[status] then return 'finished' end
+
+local holder = holder_of(entry)
+local foreign = holder and string.sub(holder, 1, #ours) ~= ours
+if status == 'running' and not holder and (not owner or owner == '') then foreign = true end
+
+if status == 'queued' and not foreign then
+  finish_canceled(job_id, ttl_s, row[5], 'gateway.cancel')
+  if entry then clear(entry) end
+  redis.call('ZREM', delayed_key, job_id)
+  tidy()
+  return 'canceled'
+end
+redis.call('HSETNX', job_key(job_id), 'cancel_ts', now)
+update(job_id, ttl_s)
+if foreign then return 'asked_foreign' end
+if owner then redis.call('PUBLISH', control, owner) end
+return 'asked'

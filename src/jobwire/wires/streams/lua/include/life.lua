@@ -1,0 +1,71 @@
+-- What every verb that moves a job shares: the server's clock, the job's lifetime, its events, its
+-- end, and the bookkeeping that is done once for a whole batch (tidy).
+local default_ttl_s, max_events = ARGV[1], ARGV[2]
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = string.format('%.0f', now_ms)
+
+local terminal = {done = true, error = true, canceled = true}
+local cleared, closed, counts = {}, {}, {}
+
+local function ttl_of(text)
+  local ttl_s = tonumber(text)
+  if ttl_s and ttl_s >= 1 and ttl_s <= 2592000 then return math.floor(ttl_s) end
+  return default_ttl_s
+end
+
+local function count(name) counts[name] = (counts[name] or 0) + 1 end
+
+-- An events key of another type is somebody's mistake; it must not keep a job from ending.
+local function emit(id, ttl_s, kind, step, data)
+  redis.pcall('XADD', events_key(id), 'MAXLEN', max_events, '*',
+    'type', kind, 'ts', now, 'step', step, 'data', data)
+  redis.call('EXPIRE', events_key(id), ttl_s)
+end
+
+-- The caller has seen the hash in this script: no write here revives half of one (J-7).
+local function update(id, ttl_s, ...)
+  redis.call('HSET', job_key(id), 'updated_ts', now, ...)
+  redis.call('EXPIRE', job_key(id), ttl_s)
+end
+
+-- J-6, for ends that no worker wrote; code and message are words of ours, safe to paste.
+local function problem(code, message, attempt)
+  return '{"code":"' .. code .. '","message":"' .. message .. '","retryable":false,"attempt":'
+    .. (tonumber(attempt) or 1) .. '}'
+end
+
+-- J-31: the state first, then the terminal event; the entry is acked after both, in tidy.
+local function finish(id, ttl_s, status, result, err, step, data)
+  update(id, ttl_s, 'status', status, 'result', result, 'error', err)
+  emit(id, ttl_s, status, step, data)
+  count(status)
+  closed[#closed + 1] = id
+end
+
+local function finish_canceled(id, ttl_s, attempt, step)
+  local err = problem('canceled', 'canceled on request', attempt)
+  finish(id, ttl_s, 'canceled', '', err, step, err)
+end
+
+local function enqueue(id, task, payload)
+  local entry = redis.call('XADD', queue, '*',
+    'job_id', id, 'task', task or '', 'payload', payload or '')
+  redis.call('HSET', job_key(id), 'entry_id', entry)
+end
+
+local function clear(entry) cleared[#cleared + 1] = entry end
+
+-- R-4: only here does an entry leave the queue, after everything that replaces it was written.
+local function tidy()
+  if #cleared > 0 then
+    redis.pcall('XACK', queue, 'workers', unpack(cleared))
+    redis.call('XDEL', queue, unpack(cleared))
+  end
+  if #closed > 0 then redis.pcall('ZREM', open_key, unpack(closed)) end
+  if next(counts) then
+    local key = stats_key(math.floor(now_ms / 60000))
+    for name, more in pairs(counts) do redis.pcall('HINCRBY', key, name, more) end
+    redis.call('EXPIRE', key, 7200)
+  end
+end

@@ -1,0 +1,37 @@
+#!lua flags=allow-oom
+-- ingest: take in jobs that others' gateways have enqueued.
+--
+-- From then on they are seen in lists, kept from expiring while unfinished, and
+-- found again when they fall out of the line. Ours have their entry noted already.
+--
+-- Also touches, below the queue's prefix: job:<id>, jobs:open,
+-- jobs:index[:<tenant>], jobs:tenants, jobs:guard:ingest
+--
+-- KEYS
+--   queue    stream  jobs:stream
+-- ARGV
+--   default_ttl_s, max_events, consumer, cursor, look, period_ms
+-- RETURNS
+--   cursor   the entry to go on after
+--   found    how many were taken in
+--   more     1 if there may be more of them
+-- CLAUSES J-9 J-39 J-41
+-- INCLUDE keys life entry start guard
+local consumer, cursor, look, period_ms = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local found = 0
+
+if someone_did('ingest', period_ms, consumer) then return {'guarded'} end
+
+local rows = redis.call('XRANGE', queue, cursor, '+', 'COUNT', look)
+for _, row in ipairs(rows) do
+  local id = fields_of(row[2]).job_id
+  local job = id and redis.pcall('HMGET', job_key(id),
+    'status', 'entry_id', 'ttl_s', 'created_ts', 'tenant')
+  if job and not job.err and job[1] and not job[2] and not terminal[job[1]]
+    and not redis.call('ZSCORE', delayed_key, id) then
+    take_in(row[1], id, ttl_of(job[3]), job[4], job[5])
+    found = found + 1
+  end
+  cursor = '(' .. row[1]
+end
+return {cursor, found, #rows == look and 1 or 0}

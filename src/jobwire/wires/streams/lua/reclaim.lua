@@ -1,0 +1,74 @@
+#!lua flags=allow-oom
+-- reclaim: take jobs away from workers that are silent for too long.
+--
+-- With room for them (a limit), their entries are claimed and started here, as take
+-- does. Without, they go back in line, for anybody's workers. Which entries are
+-- ripe differs by who holds them, hence XCLAIM of chosen ones: XAUTOCLAIM would
+-- also take those of strangers that are well and working.
+--
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:open,
+-- jobs:index[:<tenant>], jobs:tenants, jobs:guard:reclaim, jobs:stats:<minute>
+--
+-- KEYS
+--   queue    stream  jobs:stream
+-- ARGV
+--   default_ttl_s, max_events, consumer, limit, token, ours, lease_ms, foreign_ms, late_ms
+--   max_deliveries, cursor, look, period_ms
+-- RETURNS
+--   cursor    where to go on; `-` after the last one
+--   started   as take answers it
+--   dropped   as take answers it
+--   moved     how many went back in line or were ended
+-- CLAUSES J-5 J-9 J-34 J-41
+-- INCLUDE keys life fence entry start sweep guard
+local consumer, limit, token, ours = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local lease_ms, foreign_ms, late_ms = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local max_deliveries, cursor, look, period_ms =
+  tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12]), ARGV[13]
+local moved = 0
+
+if someone_did('reclaim', period_ms, consumer) then return {'guarded'} end
+
+local function ripe(holder, idle_ms, timeout_s)
+  if string.sub(holder, 1, #ours) == ours then return idle_ms >= lease_ms + late_ms end
+  return idle_ms >= math.max(foreign_ms, (tonumber(timeout_s) or 0) * 1000) + late_ms
+end
+
+local function sweep(entry, holder, idle_ms)
+  local rows = redis.call('XRANGE', queue, entry, entry)
+  -- Deleted under its worker: no claim can bring it back. Reconcile looks after the job.
+  if not rows[1] then return clear(entry) end
+  local found = fields_of(rows[1][2])
+  local id = found.job_id
+  local timeout_s = id and redis.pcall('HGET', job_key(id), 'timeout_s')
+  if not ripe(holder, idle_ms, timeout_s) then return end
+  local job = runnable(entry, id)
+  if not job then return end
+  if used_up(job.deliveries, job.attempt, max_deliveries) then
+    end_used_up(id, job.ttl_s, job.attempt)
+    clear(entry)
+    moved = moved + 1
+  elseif #started < limit then
+    redis.call('XCLAIM', queue, 'workers', consumer, 0, entry, 'JUSTID')
+    start(entry, id, found.task, found.payload, job, token .. '-' .. (#started + 1), consumer)
+    count('reclaimed')
+  elseif limit == 0 then
+    back_in_line(id, job.ttl_s, job.status, found.task, found.payload)
+    clear(entry)
+    count('reclaimed')
+    moved = moved + 1
+  end
+end
+
+local list = redis.pcall('XPENDING', queue, 'workers', 'IDLE', lease_ms + late_ms, cursor, '+', look)
+if list.err then list = {} end
+local last = '-'
+for _, row in ipairs(list) do
+  if limit > 0 and #started >= limit then break end
+  -- Our own entries are ours to settle, however late.
+  if row[2] ~= consumer then sweep(row[1], row[2], row[3]) end
+  last = '(' .. row[1]
+end
+if #list < look then last = '-' end
+tidy()
+return {last, started, dropped, moved}

@@ -1,0 +1,60 @@
+#!lua flags=allow-oom
+-- release: give jobs back unharmed, for others to take at once.
+--
+-- The new entry is there before the old one goes. Nothing is counted: the
+-- delivery is taken back, the attempt stays. The place in line is lost.
+--
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:open,
+-- jobs:stats:<minute>
+--
+-- KEYS
+--   queue    stream  jobs:stream
+-- ARGV
+--   default_ttl_s, max_events, consumer
+--   ...   for each job: job id, entry, token; without a token: an entry that was read, not started
+-- RETURNS
+--   settled   it waits in line again, or has ended as asked
+--   already   it had ended by another hand; only the ack was done
+--   lost      the lease belongs to someone else; nothing was written
+--   gone      the job hash expired or is none; the entry was acked
+-- CLAUSES J-5 J-9 J-33 J-40
+-- INCLUDE keys life fence entry
+local consumer = ARGV[3]
+local answers = {}
+
+local function give_back(id, entry, token)
+  local row = redis.pcall('HMGET', job_key(id),
+    'status', 'owner', 'ttl_s', 'attempt', 'cancel_ts', 'deliveries')
+  if row.err or not row[1] then
+    if holder_of(entry) == consumer then clear(entry) end
+    return 'gone'
+  end
+  local status, owner, ttl_s = row[1], row[2], ttl_of(row[3])
+  if token ~= '' and status ~= 'running' and owner == token then return 'settled' end
+  if terminal[status] then
+    if holder_of(entry) == consumer then clear(entry) end
+    return 'already'
+  end
+  local ours = holds(consumer, token, entry, status, owner)
+  if token == '' then ours = status == 'queued' and holder_of(entry) == consumer end
+  if not ours then return 'lost' end
+  if row[5] then
+    finish_canceled(id, ttl_s, row[4], 'worker.release')
+    clear(entry)
+    return 'settled'
+  end
+  enqueue(id, content_of(entry, id))
+  if token == '' then
+    update(id, ttl_s)
+  else
+    update(id, ttl_s, 'status', 'queued', 'deliveries', math.max(0, (tonumber(row[6]) or 1) - 1))
+    emit(id, ttl_s, 'queued', 'worker.release', '{}')
+    count('released')
+  end
+  clear(entry)
+  return 'settled'
+end
+
+for at = 4, #ARGV, 3 do answers[#answers + 1] = give_back(unpack(ARGV, at, at + 2)) end
+tidy()
+return answers

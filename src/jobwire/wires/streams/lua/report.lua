@@ -1,0 +1,57 @@
+#!lua
+-- report: append events of running jobs.
+--
+-- Only the holder may speak of a job, and never after its end. A full server
+-- refuses the whole call: events are the first thing to go without.
+--
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events
+--
+-- KEYS
+--   queue    stream  jobs:stream
+-- ARGV
+--   default_ttl_s, max_events, consumer
+--   ...   for each report: job id, entry, token, number, type, step, data
+-- RETURNS
+--   written   the event is there; also when it was there already
+--   dropped   the job has as many events as it may have
+--   lost      the job belongs to another, or has ended; nothing was written
+-- CLAUSES J-4 J-7 J-9 J-33
+-- INCLUDE keys life fence
+local consumer = ARGV[3]
+local answers, seen = {}, {}
+
+local function look(id, entry, token)
+  local row = redis.pcall('HMGET', job_key(id), 'status', 'owner', 'ttl_s', 'reports')
+  if row.err or not holds(consumer, token, entry, row[1], row[2]) then return false end
+  local length = redis.pcall('XLEN', events_key(id))
+  return {
+    ttl_s = ttl_of(row[3]), last = tonumber(row[4]) or 0,
+    length = type(length) == 'number' and length or tonumber(max_events)
+  }
+end
+
+for at = 4, #ARGV, 7 do
+  local id, entry, token, number, kind, step, data = unpack(ARGV, at, at + 6)
+  local name = id .. token
+  if seen[name] == nil then seen[name] = look(id, entry, token) end
+  local job, answer = seen[name], 'written'
+  number = tonumber(number)
+  if not job then
+    answer = 'lost'
+  elseif number > 0 and number <= job.last then
+    answer = 'written'
+  elseif job.length >= tonumber(max_events) - 1 then
+    answer = 'dropped'
+  else
+    emit(id, job.ttl_s, kind, step, data)
+    job.length = job.length + 1
+    job.last = math.max(number, job.last)
+    if kind == 'progress' then
+      update(id, job.ttl_s, 'reports', job.last, 'progress', data)
+    else
+      update(id, job.ttl_s, 'reports', job.last)
+    end
+  end
+  answers[#answers + 1] = answer
+end
+return answers

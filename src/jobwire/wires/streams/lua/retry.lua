@@ -1,0 +1,58 @@
+#!lua flags=allow-oom
+-- retry: put jobs whose attempt failed back, to be tried again when due.
+--
+-- The job's next place is in order before its entry is acked, so no crash loses
+-- it. A job whose cancellation was asked meanwhile ends instead.
+--
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:delayed,
+-- jobs:open, jobs:stats:<minute>
+--
+-- KEYS
+--   queue    stream  jobs:stream
+-- ARGV
+--   default_ttl_s, max_events, consumer
+--   ...   for each job: job id, entry, token, delay_ms, data
+-- RETURNS
+--   settled   it waits for its next attempt, or has ended as asked
+--   already   it had ended by another hand; only the ack was done
+--   lost      the lease belongs to someone else; nothing was written
+--   gone      the job hash expired or is none; the entry was acked
+-- CLAUSES J-3 J-5 J-9 J-33 J-35
+-- INCLUDE keys life fence entry
+local consumer = ARGV[3]
+local answers = {}
+
+local function again(id, entry, token, delay_ms, data)
+  local row = redis.pcall('HMGET', job_key(id), 'status', 'owner', 'ttl_s', 'attempt', 'cancel_ts')
+  if row.err or not row[1] then
+    if holder_of(entry) == consumer then clear(entry) end
+    return 'gone'
+  end
+  local status, owner, ttl_s = row[1], row[2], ttl_of(row[3])
+  if status ~= 'running' and owner == token then return 'settled' end
+  if terminal[status] then
+    if holder_of(entry) == consumer then clear(entry) end
+    return 'already'
+  end
+  if not holds(consumer, token, entry, status, owner) then return 'lost' end
+  if row[5] then
+    finish_canceled(id, ttl_s, row[4], 'worker.retry')
+    clear(entry)
+    return 'settled'
+  end
+  update(id, ttl_s, 'status', 'queued', 'attempt', (tonumber(row[4]) or 1) + 1)
+  emit(id, ttl_s, 'retrying', 'worker.retry', data)
+  if delay_ms == '0' then
+    enqueue(id, content_of(entry, id))
+  else
+    redis.call('HDEL', job_key(id), 'entry_id')
+    redis.call('ZADD', delayed_key, now_ms + delay_ms, id)
+  end
+  count('retried')
+  clear(entry)
+  return 'settled'
+end
+
+for at = 4, #ARGV, 5 do answers[#answers + 1] = again(unpack(ARGV, at, at + 4)) end
+tidy()
+return answers

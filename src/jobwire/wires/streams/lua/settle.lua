@@ -1,0 +1,45 @@
+#!lua flags=allow-oom
+-- settle: end jobs that this worker still holds.
+--
+-- Hash, terminal event and ack change together: a reader never sees "done"
+-- without its result, and a job whose lease moved on is never settled twice.
+--
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:open,
+-- jobs:stats:<minute>
+--
+-- KEYS
+--   queue    stream  jobs:stream
+-- ARGV
+--   default_ttl_s, max_events, consumer
+--   ...   for each job: job id, entry, token, status, result, error, data, traceback
+-- RETURNS
+--   settled   the job ended so, now or when this was asked before
+--   already   it had ended by another hand; only the ack was done
+--   lost      the lease belongs to someone else; nothing was written
+--   gone      the job hash expired or is none; the entry was acked
+-- CLAUSES J-3 J-4 J-5 J-9 J-31 J-33
+-- INCLUDE keys life fence
+local consumer = ARGV[3]
+local answers = {}
+
+local function settle(id, entry, token, status, result, err, data, traceback)
+  local row = redis.pcall('HMGET', job_key(id), 'status', 'owner', 'ttl_s')
+  if row.err or not row[1] then
+    if holder_of(entry) == consumer then clear(entry) end
+    return 'gone'
+  end
+  if terminal[row[1]] then
+    if row[2] == token then return 'settled' end
+    if holder_of(entry) == consumer then clear(entry) end
+    return 'already'
+  end
+  if not holds(consumer, token, entry, row[1], row[2]) then return 'lost' end
+  finish(id, ttl_of(row[3]), status, result, err, 'worker.settle', data)
+  if traceback ~= '' then redis.call('HSET', job_key(id), 'traceback', traceback) end
+  clear(entry)
+  return 'settled'
+end
+
+for at = 4, #ARGV, 8 do answers[#answers + 1] = settle(unpack(ARGV, at, at + 7)) end
+tidy()
+return answers

@@ -1,0 +1,83 @@
+#!lua flags=allow-oom
+-- take: start as many waiting jobs as there are free slots.
+--
+-- Reading an entry and starting its job is one step: no crash leaves a job that
+-- was read and not started. First come the entries that a blocking read has
+-- brought, then the line. What must not run is cleared away on the way.
+--
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:delayed,
+-- jobs:open, jobs:index[:<tenant>], jobs:tenants, jobs:worker:<consumer>,
+-- jobs:stats:<minute>
+--
+-- KEYS
+--   queue    stream  jobs:stream
+-- ARGV
+--   default_ttl_s, max_events, consumer, limit, token, ours, grace_ms, tasks, ...
+-- RETURNS
+--   started   a list of jobs, each: entry, id, task, payload, token, attempt, deliveries, max_attempts, timeout_s, created_ts, tenant, traceparent
+--   dropped   a flat list: why, entry, id
+-- CLAUSES J-5 J-9 J-30 J-31 J-37 J-38
+-- INCLUDE keys life fence entry start
+local consumer, limit, token, ours = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local grace_ms, tasks = tonumber(ARGV[7]), tonumber(ARGV[8])
+local known = {}
+for at = 9, 8 + tasks do known[ARGV[at]] = true end
+
+local function anyone_has(task)
+  for _, row in ipairs(redis.call('XINFO', 'CONSUMERS', queue, 'workers')) do
+    local name = fields_of(row).name
+    if string.sub(name, 1, #ours) ~= ours then return true end
+    if redis.call('HEXISTS', worker_key(name), 'task:' .. task) == 1 then return true end
+  end
+  return false
+end
+
+-- J-37: a group cannot choose, so what we lack goes back, each time for twice as long.
+local function put_back(entry, id, task, job)
+  local since = tonumber(job.unknown_ts)
+  local waited_ms = now_ms - (since or now_ms)
+  if waited_ms >= grace_ms and since and not anyone_has(task) then
+    local err = problem('unknown_task', 'no worker has this task', job.attempt)
+    finish(id, job.ttl_s, 'error', '', err, 'worker.start', err)
+    return drop('unknown', entry, id)
+  end
+  if not since then redis.call('HSET', job_key(id), 'unknown_ts', now) end
+  redis.call('HDEL', job_key(id), 'entry_id')
+  redis.call('EXPIRE', job_key(id), job.ttl_s)
+  redis.call('ZADD', delayed_key, now_ms + math.min(5000, math.max(250, waited_ms)), id)
+  clear(entry)
+end
+
+local function try(entry, id, task, payload)
+  local job = runnable(entry, id)
+  if not job then return end
+  if tasks > 0 and not known[task or ''] then return put_back(entry, id, task or '', job) end
+  start(entry, id, task, payload, job, token .. '-' .. (#started + 1), consumer)
+end
+
+for at = 9 + tasks, #ARGV, 3 do
+  -- Somebody may have taken it over since the blocking read brought it.
+  if holder_of(ARGV[at]) == consumer then try(ARGV[at], ARGV[at + 1], ARGV[at + 2], false) end
+end
+
+-- Three rounds at most: what is cleared away leaves slots free, and no call may go on for ever.
+for _ = 1, 3 do
+  local room = limit - #started
+  if room <= 0 then break end
+  local reply = redis.pcall('XREADGROUP', 'GROUP', 'workers', consumer,
+    'COUNT', room, 'STREAMS', queue, '>')
+  if reply and reply.err then
+    if string.sub(reply.err, 1, 7) ~= 'NOGROUP' then return reply end
+    redis.call('XGROUP', 'CREATE', queue, 'workers', '0', 'MKSTREAM')
+    reply = redis.call('XREADGROUP', 'GROUP', 'workers', consumer,
+      'COUNT', room, 'STREAMS', queue, '>')
+  end
+  local rows = reply and reply[1] and reply[1][2] or {}
+  for _, row in ipairs(rows) do
+    local found = fields_of(row[2])
+    try(row[1], found.job_id, found.task, found.payload)
+  end
+  if #rows < room then break end
+end
+tidy()
+return {started, dropped}

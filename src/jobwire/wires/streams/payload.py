@@ -1,0 +1,96 @@
+"""What a payload must be to be accepted: a JSON object, strict, small and shallow (J-8).
+
+Called by whoever accepts a job, on the text as received, which is then stored byte for byte. It
+refuses; it never repairs.
+"""
+
+import json
+from typing import Final, NoReturn, cast
+
+import msgspec
+
+from jobwire.job.errors import RefusedError
+from jobwire.wires.streams.contract import MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH, Code
+
+# A lone half of a surrogate pair is well-formed JSON and no text; only an escape can say it.
+_SURROGATE: Final = "\\ud"
+
+
+def check_payload(text: str) -> None:
+    """Raise RefusedError with one clear line unless `text` may become a job's payload."""
+    # No character takes more than four bytes; and ASCII, the common case, takes one.
+    if len(text) * 4 > MAX_PAYLOAD_BYTES and _size(text) > MAX_PAYLOAD_BYTES:
+        raise RefusedError(
+            f"payload is larger than {MAX_PAYLOAD_BYTES} bytes",
+            code="payload_too_large",
+            status=413,
+        )
+    try:
+        value: object = json.loads(
+            text,
+            object_pairs_hook=_no_twins,
+            parse_constant=_no_constant,
+            # Numbers are stored as text and not judged: no rounding, no limit on digits.
+            parse_int=len,
+            parse_float=len,
+        )
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        raise _refused(str(error)) from None
+    if not isinstance(value, dict):
+        raise _refused("it must be an object")
+    # Fewer brackets than levels: no need to look. A flat object is most payloads.
+    brackets = text.count("{") + text.count("[")
+    if brackets > MAX_PAYLOAD_DEPTH and _too_deep_below(cast("object", value)):
+        raise _too_deep()
+    if _SURROGATE in text.lower():
+        try:
+            msgspec.json.decode(text)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            raise _refused("it holds half of a surrogate pair") from None
+
+
+def _size(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise _refused("it is not valid UTF-8") from None
+
+
+def _no_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twin = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the member {twin!r} stands there twice")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _too_deep_below(value: object) -> bool:
+    level: list[object] = [value]
+    for _ in range(MAX_PAYLOAD_DEPTH):
+        below: list[object] = []
+        for one in level:
+            if isinstance(one, dict):
+                below.extend(one.values())  # pyright: ignore[reportUnknownArgumentType] - any JSON
+            elif isinstance(one, list):
+                below.extend(one)  # pyright: ignore[reportUnknownArgumentType] - any JSON
+        level = below
+        if not level:
+            return False
+    return any(isinstance(one, dict | list) for one in level)
+
+
+def _refused(why: str) -> RefusedError:
+    return RefusedError(f"payload is not acceptable: {why}", code=Code.INVALID_PAYLOAD)
+
+
+def _too_deep() -> RefusedError:
+    return _refused(f"it is nested deeper than {MAX_PAYLOAD_DEPTH} levels")

@@ -1,0 +1,142 @@
+"""A producer's end of the Streams wire: submit, look, cancel.
+
+The gateway, the client and cron have one each, over a connection that many share. It keeps the
+heart's `Queue`: what it sends is on its way when the call returns. It checks sizes and names that
+the wire forbids, never whether a task exists: only its caller knows.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Final, cast
+
+from jobwire.job.clock import new_job_id
+from jobwire.job.errors import ContractError, RefusedError
+from jobwire.job.messages import (
+    Already,
+    CancelAnswer,
+    Full,
+    JobId,
+    Mismatch,
+    Order,
+    Snapshot,
+    SubmitAnswer,
+    Submitted,
+)
+from jobwire.valkey import Arg, Connection, Reply
+from jobwire.wires.streams import contract
+from jobwire.wires.streams.codec import Record, read_record
+from jobwire.wires.streams.contract import Extra, Keys
+from jobwire.wires.streams.payload import check_payload
+from jobwire.wires.streams.replies import Answer
+from jobwire.wires.streams.scripts import script
+from jobwire.wires.streams.settings import StreamsSettings
+
+_SUBMIT: Final = script("submit")
+_CANCEL: Final = script("cancel")
+
+
+class StreamsQueue:
+    def __init__(self, connection: Connection, settings: StreamsSettings | None = None) -> None:
+        self.settings = settings or StreamsSettings()
+        self.keys = Keys(self.settings.key_prefix)
+        self._connection = connection
+        self._declared = (self.keys.queue,)
+
+    def submit(self, order: Order) -> Awaitable[SubmitAnswer]:
+        """Make a job of `order`; refuses a payload that the wire forbids (RefusedError)."""
+        check_payload(order.payload_json)
+        return self.submit_checked(order)
+
+    def submit_many(self, orders: Sequence[Order]) -> Awaitable[list[SubmitAnswer]]:
+        """Make jobs of all of them in one round trip; refuses all if one must be refused."""
+        for order in orders:
+            check_payload(order.payload_json)
+        return _all([self.submit_checked(order) for order in orders])
+
+    def submit_checked(self, order: Order) -> Awaitable[SubmitAnswer]:
+        """The same for a caller that has run `check_payload` itself, on the bytes as received."""
+        args = _submit_args(order, self.settings)
+        return Answer(self._connection.run(_SUBMIT, self._declared, args), _read_submit)
+
+    def get(self, job_id: JobId) -> Awaitable[Snapshot | None]:
+        """The job as it stands, or None."""
+        return Answer(self._connection.call("HGETALL", self.keys.job(job_id)), _read_snapshot)
+
+    def record(self, job_id: JobId) -> Awaitable[Record | None]:
+        """The job with everything this wire knows of it, or None."""
+        return Answer(self._connection.call("HGETALL", self.keys.job(job_id)), read_record)
+
+    def cancel(self, job_id: JobId) -> Awaitable[CancelAnswer]:
+        """End the job if it waits; tell its worker to stop if it runs."""
+        limits = (self.settings.job_ttl_s, self.settings.max_events)
+        args = (*limits, job_id, contract.CONSUMER_PREFIX)
+        return Answer(self._connection.run(_CANCEL, self._declared, args), _read_cancel)
+
+
+def _submit_args(order: Order, settings: StreamsSettings) -> list[Arg]:
+    ttl_s = settings.job_ttl_s if order.ttl_s is None else order.ttl_s
+    if not 1 <= ttl_s <= contract.MAX_TTL_S:
+        raise RefusedError(
+            f"ttl_s={ttl_s} must lie between 1 and {contract.MAX_TTL_S}", code="invalid_ttl"
+        )
+    key = order.idempotency_key
+    idempotency = contract.idempotency_name(order.tenant, key) if key else ""
+    args: list[Arg] = [
+        order.job_id or new_job_id(),
+        order.task,
+        order.payload_json,
+        ttl_s,
+        max(0, round(order.delay_s * 1000)),
+        settings.max_queue,
+        idempotency,
+        order.fingerprint,
+        order.tenant,
+    ]
+    # Each only where it says something: an absent field costs no memory for the job's whole life.
+    if order.max_attempts is not None:
+        args += (Extra.MAX_ATTEMPTS, order.max_attempts)
+    if order.timeout_s is not None:
+        args += (Extra.TIMEOUT_S, order.timeout_s)
+    if idempotency:
+        args += (Extra.IDEMPOTENCY_KEY, idempotency)
+    if order.fingerprint:
+        args += (Extra.FINGERPRINT, order.fingerprint)
+    if order.tenant:
+        args += (Extra.TENANT, order.tenant)
+    if order.traceparent:
+        args += (Extra.TRACEPARENT, order.traceparent)
+    if order.retry_of:
+        args += (Extra.RETRY_OF, order.retry_of)
+    return args
+
+
+def _read_submit(reply: Reply) -> SubmitAnswer:
+    match reply:
+        case ["submitted", str(job_id)]:
+            return Submitted(JobId(job_id))
+        case ["already", str(job_id)]:
+            return Already(JobId(job_id))
+        case ["mismatch", str(job_id)]:
+            return Mismatch(JobId(job_id))
+        case ["full", int(waiting)]:
+            return Full(waiting)
+        case _:
+            raise ContractError("submit answered something else", clause="J-9", detail=repr(reply))
+
+
+def _read_snapshot(reply: Reply) -> Snapshot | None:
+    record = read_record(reply)
+    return record.snapshot() if record else None
+
+
+def _read_cancel(reply: Reply) -> CancelAnswer:
+    return CancelAnswer(cast(str, reply))
+
+
+async def _all(answers: Sequence[Awaitable[SubmitAnswer]]) -> list[SubmitAnswer]:
+    """Everything is on its way already: this only collects, in order."""
+    collected = await asyncio.gather(*answers, return_exceptions=True)
+    for one in collected:
+        if isinstance(one, BaseException):
+            raise one
+    return cast("list[SubmitAnswer]", collected)

@@ -1,0 +1,39 @@
+"""Answers that are read when awaited: a script's call goes out at once, its reply is understood
+later, and no task is made for it.
+
+Used by the queue and the engine, whose functions promise "sent when called". It also is the door
+through which the toolkit's errors leave this room as the heart's.
+"""
+
+from collections.abc import Awaitable, Callable, Generator
+from typing import Generic, TypeVar
+
+from jobwire.job.errors import GroundError
+from jobwire.valkey import Reply, ServerError, ValkeyError
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Answer(Generic[T_co]):
+    """An awaitable that turns a raw reply into what it means."""
+
+    __slots__ = ("_read", "_reply")
+
+    def __init__(self, reply: Awaitable[Reply], read: Callable[[Reply], T_co]) -> None:
+        self._reply = reply
+        self._read = read
+
+    def __await__(self) -> Generator[object, None, T_co]:
+        try:
+            reply = yield from self._reply.__await__()
+        except ValkeyError as error:
+            raise ground_error(error) from error
+        return self._read(reply)
+
+
+def ground_error(error: ValkeyError) -> GroundError:
+    """The server did not answer, or will not write: asking the same again later is right."""
+    if isinstance(error, ServerError):
+        # Out of memory, read-only, loading: the server's own words say which.
+        return GroundError("the job server refuses to write", detail=str(error))
+    return GroundError("the job server does not answer", detail=str(error))

@@ -1,0 +1,172 @@
+"""A test that leaves something behind fails, and is told what. Seen from an inner test run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.program import ROOT
+
+INNER = """
+import asyncio
+
+from jobwire.valkey import Connection
+from tests.support import leaks
+from tests.support.servers import plain_client
+
+leaks._GRACE_S = 0.3
+kept = []
+
+
+def test_key_without_ttl(plain):
+    plain.set("forgotten", "1")
+
+
+def test_key_with_ttl_is_fine(plain):
+    plain.set("remembered", "1", ex=60)
+
+
+def test_keys_are_gone_afterwards(plain):
+    assert plain.dbsize() == 0
+
+
+def test_raw_client_left_open(valkey):
+    client = plain_client(valkey, "forgotten-client")
+    client.ping()
+    kept.append(client)
+
+
+async def test_connection_left_open(valkey):
+    kept.append(await Connection.open(valkey.url, name="forgotten-connection"))
+
+
+async def test_task_left_running():
+    kept.append(asyncio.create_task(asyncio.Event().wait(), name="forgotten-task"))
+
+
+async def test_task_that_just_ends_is_fine():
+    kept.append(asyncio.create_task(asyncio.sleep(0.05)))
+
+
+async def test_a_closed_connection_is_fine(connection):
+    await connection.call("PING")
+
+
+def test_setting_changed(plain):
+    plain.config_set("maxmemory", "5mb")
+
+
+def test_setting_is_back_afterwards(plain):
+    assert plain.config_get("maxmemory") == {"maxmemory": "0"}
+
+
+def test_setting_changed_for_the_test_is_fine(server_setting, plain):
+    server_setting("maxmemory", "5mb")
+    assert plain.config_get("maxmemory") == {"maxmemory": "5242880"}
+
+
+def test_shared_server_killed(valkey):
+    valkey.kill()
+
+
+def test_shared_server_is_back(plain):
+    assert plain.ping()
+
+"""
+
+
+def inner_run(folder: Path, source: str, **variables: str) -> str:
+    """Run tests in a pytest of their own, with our rules, and return what it said."""
+    file = folder / "test_inner.py"
+    file.write_text(source)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", "pyproject.toml"]
+    command += ["--rootdir", str(ROOT), "-p", "no:randomly", "-p", "no:cacheprovider", "-rA"]
+    said = subprocess.run(
+        [*command, str(file)],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return said.stdout + said.stderr
+
+
+def outcomes(said: str) -> dict[str, set[str]]:
+    """Test name → how it was reported (a test may pass and its clean-up fail)."""
+    found: dict[str, set[str]] = {}
+    for outcome, name in re.findall(r"^(PASSED|FAILED|ERROR|XFAIL) \S*::(\w+)", said, re.MULTILINE):
+        found.setdefault(name, set()).add(outcome)
+    return found
+
+
+def test_what_is_left_behind_fails_the_test(tmp_path: Path) -> None:
+    said = inner_run(tmp_path, INNER)
+    failed = {name for name, how in outcomes(said).items() if how & {"FAILED", "ERROR"}}
+    assert failed == {
+        "test_key_without_ttl",
+        "test_raw_client_left_open",
+        "test_connection_left_open",
+        "test_task_left_running",
+        "test_setting_changed",
+        "test_shared_server_killed",
+    }, said
+    assert "key forgotten has no TTL and is on no wire's permanent list" in said
+    assert "1 open connection(s) named 'forgotten-client'" in said
+    assert "open connection(s) named 'forgotten-connection'" in said
+    assert "task forgotten-task still runs" in said
+    assert "setting maxmemory was '0', now '5242880'" in said
+    assert "the test ended the shared server; use `own_valkey`" in said
+
+
+def test_a_skip_fails_where_everything_must_be_there(tmp_path: Path) -> None:
+    source = """
+import pytest
+
+def test_missing():
+    pytest.skip("something is missing")
+
+def test_elsewhere():
+    pytest.skip("expected: another platform")
+
+@pytest.mark.skip(reason="switched off")
+def test_off():
+    pass
+
+@pytest.mark.xfail(reason="known")
+def test_known_failure():
+    assert False
+"""
+    said = inner_run(tmp_path, source, JOBWIRE_TEST_ALL="0")
+    assert "3 skipped, 1 xfailed" in said
+    said = inner_run(tmp_path, source, JOBWIRE_TEST_ALL="1")
+    assert outcomes(said) == {
+        "test_missing": {"FAILED"},
+        "test_off": {"ERROR"},
+        "test_known_failure": {"XFAIL"},
+    }, said
+    assert "something is missing" in said
+    assert "JOBWIRE_TEST_ALL=1 allows no skip: install what is missing" in said
+
+
+def test_a_whole_file_that_is_skipped_fails_too(tmp_path: Path) -> None:
+    source = "import pytest\npytest.importorskip('no_such_library')"
+    said = inner_run(tmp_path, source, JOBWIRE_TEST_ALL="1")
+    assert "could not import 'no_such_library'" in said
+    assert "1 error" in said
+
+
+def test_a_clause_that_nobody_wrote_stops_the_run(tmp_path: Path) -> None:
+    source = """
+from tests.support import clause
+
+@clause("T-2", "T-999")
+def test_promise():
+    pass
+"""
+    said = inner_run(tmp_path, source)
+    assert "claims T-999, which is in no page of docs/contracts" in said
+    assert "passed" not in said

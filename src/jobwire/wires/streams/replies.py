@@ -5,11 +5,11 @@ Used by the queue and the engine, whose functions promise "sent when called". It
 through which the toolkit's errors leave this room as the heart's.
 """
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Generic, TypeVar
 
 from jobwire.job.errors import GroundError
-from jobwire.valkey import Reply, ServerError, ValkeyError
+from jobwire.valkey import Arg, Reply, ServerError, ValkeyError
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -37,3 +37,22 @@ def ground_error(error: ValkeyError) -> GroundError:
         # Out of memory, read-only, loading: the server's own words say which.
         return GroundError("the job server refuses to write", detail=str(error))
     return GroundError("the job server does not answer", detail=str(error))
+
+
+def wire_text(text: str) -> Arg:
+    """What a stranger wrote may be no text; it goes back to the server as the bytes it was."""
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape")
+
+
+async def collect(replies: Sequence[Awaitable[Reply]]) -> list[Reply]:
+    """All answers, in order. If one failed, all have been waited for before that is raised."""
+    answers: list[Reply] = []
+    trouble: ValkeyError | None = None
+    for reply in replies:
+        try:
+            answers.append(await reply)
+        except ValkeyError as error:
+            trouble = trouble or error
+    if trouble is not None:
+        raise ground_error(trouble) from trouble
+    return answers

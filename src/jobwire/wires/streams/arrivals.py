@@ -1,0 +1,105 @@
+"""Waiting for work: a blocking read of one entry, on a socket of its own (J-30).
+
+The engine has one. What the read brings is pending under our name and stays here until the next
+take starts it. A read that blocks can be ended from outside without losing what it brings.
+"""
+
+import asyncio
+from typing import Final
+
+from jobwire.valkey import Connection, GroupExists, ServerError, ValkeyError
+from jobwire.wires.streams.contract import GROUP
+from jobwire.wires.streams.entries import Brought, read_brought
+from jobwire.wires.streams.replies import ground_error
+
+_GROUP_GONE: Final = frozenset({"NOGROUP", "UNBLOCKED"})
+_PATIENCE_S: Final = 0.02
+
+
+class Arrivals:
+    def __init__(self, connection: Connection, queue: str, consumer: str) -> None:
+        self._connection = connection
+        self._queue = queue
+        self._consumer = consumer
+        self._brought: list[Brought] = []
+        self._over: asyncio.Event | None = None
+        self._client_id = 0
+        self._woken = False
+        self._nudged = False
+
+    @property
+    def brought(self) -> list[Brought]:
+        """What is here, not started yet."""
+        return self._brought
+
+    def hand_over(self) -> list[Brought]:
+        """The same, for the caller to start; nothing is left here."""
+        brought, self._brought = self._brought, []
+        return brought
+
+    async def make_group(self) -> None:
+        """From id 0, so that what was enqueued before the first worker came is read, too."""
+        try:
+            await self._connection.xgroup_create_mkstream(self._queue, GROUP, "0")
+        except GroupExists:
+            return
+        except ValkeyError as error:
+            raise ground_error(error) from error
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Whether there is something to take."""
+        if self._brought:
+            return True
+        if self._woken:
+            self._woken = False
+            return False
+        over = self._over = asyncio.Event()
+        try:
+            await self._read(max(1, round(timeout_s * 1000)))
+            return bool(self._brought) or self._nudged
+        except ServerError as error:
+            if error.code not in _GROUP_GONE:
+                raise ground_error(error) from error
+        except ValkeyError as error:
+            raise ground_error(error) from error
+        finally:
+            self._over, self._client_id = None, 0
+            self._woken = self._nudged = False
+            over.set()
+        # The server was emptied, or the group removed, under our feet: begin anew.
+        await self.make_group()
+        return False
+
+    async def _read(self, block_ms: int) -> None:
+        async with self._connection.socket() as own:
+            self._client_id = own.client_id
+            reply = await own.call(
+                *("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", 1),
+                *("BLOCK", block_ms, "STREAMS", self._queue, ">"),
+                block_s=block_ms / 1000,
+            )
+            self._brought = read_brought(reply)
+
+    async def wake(self) -> None:
+        """End a wait; one that is about to begin ends at once."""
+        self._woken = True
+        await self._unblock()
+
+    async def nudge(self) -> None:
+        """End a wait as if something had come; nobody waiting, nothing happens."""
+        if self._over is not None:
+            self._nudged = True
+            await self._unblock()
+
+    async def _unblock(self) -> None:
+        over = self._over
+        while over is not None and not over.is_set():
+            try:
+                if self._client_id:
+                    await self._connection.call("CLIENT", "UNBLOCK", self._client_id)
+                async with asyncio.timeout(_PATIENCE_S):
+                    await over.wait()
+            except TimeoutError:
+                continue  # it had not blocked yet: ask again
+            except ValkeyError:
+                return  # no server, so no blocked read either

@@ -1,0 +1,174 @@
+"""Housekeeping of the Streams wire, for every process of ours (J-41).
+
+The engine hands these to whoever runs duties. Each is one bounded script a turn, guarded so that
+the fleet does it once a period; cursors are carried from turn to turn. Nothing here loops.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, cast
+
+import jobwire
+from jobwire.job.engine import Duty, Turn
+from jobwire.job.messages import TaskCard
+from jobwire.valkey import Arg, Connection, Reply
+from jobwire.wires.streams import contract
+from jobwire.wires.streams.codec import write_card
+from jobwire.wires.streams.contract import Card, Keys
+from jobwire.wires.streams.outcomes import reclaim_terms
+from jobwire.wires.streams.replies import collect, wire_text
+from jobwire.wires.streams.scripts import SCRIPTS
+from jobwire.wires.streams.settings import StreamsSettings
+
+_log = logging.getLogger("jobwire.streams")
+
+_LOOK: Final = 100
+_PROMOTE_S: Final = 0.1
+_KEEPALIVE_S: Final = 0.25
+_INGEST_S: Final = 1.0
+_JANITOR_S: Final = 5.0
+_SILENT_S: Final = 3600.0
+"""How long a consumer of ours must be silent before its name is removed."""
+_GUARDED: Final = ["guarded"]
+
+
+class StreamsDuties:
+    def __init__(
+        self,
+        connection: Connection,
+        settings: StreamsSettings,
+        consumer: str,
+        nudge: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._consumer = consumer
+        self._nudge = nudge
+        self._declared = (Keys(settings.key_prefix).queue,)
+        self._limits: tuple[Arg, ...] = (settings.job_ttl_s, settings.max_events)
+        self._card: list[Arg] = []
+        self._going_on: set[str] = set()
+        self._reclaim_cursor = self._janitor_cursor = "-"
+        self._ingest_cursor = "-"
+        self._reconcile_cursor = self._prune_cursor = "0"
+        self._prune_tenant = ""
+
+    def all(self) -> list[Duty]:
+        settings = self._settings
+        duties = [
+            Duty("promote", _PROMOTE_S, self._promote),
+            Duty("keepalive", _KEEPALIVE_S, self._keepalive),
+            Duty("ingest", _INGEST_S, self._ingest),
+            Duty("reclaim", settings.lease_s / 4, self._reclaim),
+            Duty("janitor", _JANITOR_S, self._janitor),
+            Duty("reconcile", settings.lease_s, self._reconcile),
+        ]
+        if self._card:
+            duties.append(Duty("heartbeat", settings.heartbeat_s, self._heartbeat))
+        return duties
+
+    # The worker's card
+
+    async def announce(self, tasks: Sequence[TaskCard], slots: int) -> None:
+        """Write the card that others read, now and at each heartbeat."""
+        card: list[Arg] = [Card.HOST, socket.gethostname(), Card.PID, os.getpid()]
+        card += (Card.VERSION, jobwire.__version__, Card.SLOTS, slots)
+        for task in tasks:
+            said = write_card(task.schema_json, task.example_json)
+            card += (wire_text(f"{contract.CARD_TASK}{task.name}"), said)
+        self._card = card
+        await self._heartbeat()
+
+    def retire(self) -> None:
+        """No more heartbeats."""
+        self._card = []
+
+    async def _heartbeat(self) -> Turn:
+        if self._card:
+            lifetime_ms = round(3000 * self._settings.heartbeat_s)
+            await self._run("announce", [self._consumer, lifetime_ms, *self._card])
+        return Turn(1)
+
+    # The fleet's
+
+    async def _promote(self) -> Turn:
+        moved, more = cast("tuple[int, int]", await self._run("promote", [*self._limits, _LOOK]))
+        return Turn(moved, more == 1)
+
+    async def _keepalive(self) -> Turn | None:
+        ahead_ms = round(2000 * _KEEPALIVE_S)
+        args = [*self._limits, self._consumer, ahead_ms, _LOOK]
+        reply = await self._guarded("keepalive", _KEEPALIVE_S, args)
+        if reply is None:
+            return None
+        kept, more = cast("tuple[int, int]", reply)
+        return self._turn("keepalive", kept, more == 1)
+
+    async def _ingest(self) -> Turn | None:
+        args = [*self._limits, self._consumer, self._ingest_cursor, 5 * _LOOK]
+        reply = await self._guarded("ingest", _INGEST_S, args)
+        if reply is None:
+            return None
+        self._ingest_cursor, found, more = cast("tuple[str, int, int]", reply)
+        return self._turn("ingest", found, more == 1)
+
+    async def _reclaim(self) -> Turn | None:
+        """What no worker of ours has come for within another lease goes back in line; one that
+        waits with a free slot is woken a lease earlier, and takes it over where it stands."""
+        settings = self._settings
+        await self._nudge()
+        terms = reclaim_terms(settings, late_s=settings.lease_s)
+        args = [*self._limits, self._consumer, 0, "", *terms, self._reclaim_cursor, _LOOK]
+        reply = await self._guarded("reclaim", settings.lease_s / 4, args)
+        if reply is None:
+            return None
+        self._reclaim_cursor, _, _, moved = cast("tuple[str, list[str], list[str], int]", reply)
+        if moved:
+            _log.warning("%d jobs of workers that fell silent went back in line", moved)
+        return self._turn("reclaim", moved, self._reclaim_cursor != "-")
+
+    async def _janitor(self) -> Turn | None:
+        args = [self._consumer, contract.CONSUMER_PREFIX, round(_SILENT_S * 1000)]
+        reply = await self._guarded("janitor", _JANITOR_S, [*args, self._janitor_cursor, 2 * _LOOK])
+        if reply is None:
+            return None
+        self._janitor_cursor, removed = cast("tuple[str, int]", reply)
+        pruned = await self._prune()
+        more = self._janitor_cursor != "-" or self._prune_cursor != "0"
+        return self._turn("janitor", removed + pruned, more)
+
+    async def _prune(self) -> int:
+        args = [wire_text(self._prune_tenant), self._prune_cursor, 5 * _LOOK]
+        reply = await self._run("prune", args)
+        self._prune_cursor, pruned, self._prune_tenant = cast("tuple[str, int, str]", reply)
+        return pruned
+
+    async def _reconcile(self) -> Turn | None:
+        settings = self._settings
+        _, lease_ms, foreign_ms, _, max_deliveries = reclaim_terms(settings, late_s=0.0)
+        args = [*self._limits, self._consumer, lease_ms, foreign_ms, max_deliveries]
+        reply = await self._guarded(
+            "reconcile", settings.lease_s, [*args, self._reconcile_cursor, 2 * _LOOK]
+        )
+        if reply is None:
+            return None
+        self._reconcile_cursor, moved = cast("tuple[str, int]", reply)
+        if moved:
+            _log.warning("%d jobs had fallen out of the line and were put right", moved)
+        return self._turn("reconcile", moved, self._reconcile_cursor != "0")
+
+    def _turn(self, duty: str, done: int, more: bool) -> Turn:
+        # The rest of a round that we began is ours to do; only its beginning is guarded.
+        (self._going_on.add if more else self._going_on.discard)(duty)
+        return Turn(done, more)
+
+    async def _guarded(self, duty: str, period_s: float, args: Sequence[Arg]) -> Reply:
+        period_ms = 0 if duty in self._going_on else max(1, round(period_s * 1000))
+        reply = await self._run(duty, [*args, period_ms])
+        return None if reply == _GUARDED else reply
+
+    async def _run(self, name: str, args: Sequence[Arg]) -> Reply:
+        (reply,) = await collect([self._connection.run(SCRIPTS[name], self._declared, args)])
+        return reply

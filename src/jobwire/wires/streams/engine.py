@@ -1,0 +1,282 @@
+"""A worker's end of the Streams wire: keeps the heart's Engine (J-30 … J-40).
+
+The worker's loop has one. Every verb is one script for a whole batch, sent when called; nothing
+here makes a task, waits on the shared socket, or repeats what may have happened.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence, Set
+from typing import Final, cast
+
+from jobwire.job.engine import Duty
+from jobwire.job.errors import GroundError
+from jobwire.job.messages import (
+    CancelAsked,
+    GivenBack,
+    Held,
+    Outcome,
+    Report,
+    ReportAnswer,
+    SettleAnswer,
+    Settled,
+    TaskCard,
+    Token,
+)
+from jobwire.valkey import Arg, Connection, Reply, Script, ServerError, ValkeyError
+from jobwire.wires.streams import contract, outcomes
+from jobwire.wires.streams.arrivals import Arrivals
+from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.duties import StreamsDuties
+from jobwire.wires.streams.entries import read_held
+from jobwire.wires.streams.leases import StreamsKeeper
+from jobwire.wires.streams.replies import Answer, collect, ground_error, wire_text
+from jobwire.wires.streams.scripts import script
+from jobwire.wires.streams.settings import StreamsSettings
+
+_log = logging.getLogger("jobwire.streams")
+
+_TAKE: Final = script("take")
+_RECLAIM: Final = script("reclaim")
+_ADOPT: Final = script("adopt")
+_REPORT: Final = script("report")
+_RELEASE: Final = script("release")
+_LEAVE: Final = script("leave")
+
+_BATCH: Final = 500
+"""Jobs in one script: more would hold up everybody else's."""
+_LOOK: Final = 100
+"""Pending entries that one look for silent workers goes through."""
+
+
+class StreamsEngine:
+    name: str = "jobs"
+
+    def __init__(
+        self,
+        connection: Connection,
+        settings: StreamsSettings | None = None,
+        *,
+        consumer: str | None = None,
+    ) -> None:
+        self.settings = settings or StreamsSettings()
+        self.keys = Keys(self.settings.key_prefix)
+        self.consumer = consumer or new_consumer()
+        self._connection = connection
+        self._declared = (self.keys.queue,)
+        limits = (self.settings.job_ttl_s, self.settings.max_events)
+        self._head: tuple[Arg, ...] = (*limits, self.consumer)
+        self._tasks: tuple[Arg, ...] = ()
+        self._arrivals = Arrivals(connection, self.keys.queue, self.consumer)
+        self._duties = StreamsDuties(connection, self.settings, self.consumer, self._look_around)
+        self._in_flight: set[str] = set()
+        self._cursor = "-"
+        self._reclaim_at_s = 0.0
+
+    # Joining, waiting, leaving
+
+    async def enter(self, tasks: Sequence[TaskCard], slots: int) -> None:
+        """Join the group as a worker that has `tasks`; others read them on its card."""
+        self._tasks = tuple(wire_text(task.name) for task in tasks)
+        await self._arrivals.make_group()
+        await self._duties.announce(tasks, slots)
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Sleep until there is something to take, or to take over."""
+        return await self._arrivals.wait(timeout_s)
+
+    async def wake(self) -> None:
+        """Make a `wait` in progress return now; what it brought stays for `take` or `leave`."""
+        await self._arrivals.wake()
+
+    async def leave(self) -> None:
+        """Give back whatever is still under our name, and take the name off the door."""
+        self._duties.retire()
+        args: list[Arg] = [*self._head]
+        for one in self._arrivals.hand_over():
+            args += (wire_text(one.job_id), one.entry, "")
+        if len(args) > len(self._head):
+            await collect([self._run(_RELEASE, args)])
+        # What was started for us into a broken connection, and nobody runs.
+        while found := await self.adopt(frozenset()):
+            await self.settle([(held, GivenBack()) for held in found], 0)
+        await collect([self._run(_LEAVE, [self.consumer])])
+
+    # Taking
+
+    def take(self, limit: int) -> Awaitable[list[Held]]:
+        """Start up to `limit` jobs; now and then those of silent workers first (J-34)."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._reclaim_at_s or self._arrivals.brought:
+            return self._take(limit)
+        self._reclaim_at_s = now_s + self.settings.lease_s / 3
+        return self._take_over(self._reclaim(limit), limit)
+
+    def _take(self, limit: int) -> Awaitable[list[Held]]:
+        brought = self._arrivals.hand_over()
+        token = _new_token()
+        args: list[Arg] = [
+            *self._head,
+            min(limit, _BATCH),
+            token,
+            contract.CONSUMER_PREFIX,
+            round(self.settings.unknown_task_grace_s * 1000),
+            len(self._tasks),
+            *self._tasks,
+        ]
+        for one in brought:
+            args += (one.entry, wire_text(one.job_id), wire_text(one.task))
+        payloads = {one.entry: one.payload for one in brought}
+        return Answer(self._start(_TAKE, args, token), lambda reply: self._read(reply, payloads))
+
+    def _reclaim(self, limit: int) -> Awaitable[Reply]:
+        token = _new_token()
+        terms = outcomes.reclaim_terms(self.settings, late_s=0.0)
+        args = [*self._head, min(limit, _BATCH), token, *terms, self._cursor, _LOOK, 0]
+        return self._start(_RECLAIM, args, token)
+
+    async def _take_over(self, reply: Awaitable[Reply], limit: int) -> list[Held]:
+        (answer,) = await collect([reply])
+        cursor, started, dropped, _ = cast("tuple[str, list[Reply], list[Reply], int]", answer)
+        self._cursor = cursor
+        taken = self._read([started, dropped])
+        if self._cursor != "-":
+            self._reclaim_at_s = 0.0
+        if taken:
+            _log.info("took over %d jobs of workers that fell silent", len(taken))
+        return taken if len(taken) >= limit else [*taken, *await self._take(limit - len(taken))]
+
+    async def _look_around(self) -> None:
+        """A worker with a free slot looks for jobs of silent ones without being asked to take."""
+        self._reclaim_at_s = 0.0
+        await self._arrivals.nudge()
+
+    async def adopt(self, known: Set[Token]) -> list[Held]:
+        """What is pending under our name and unknown to the worker (J-30)."""
+        token = _new_token()
+        # The answers to these are still on their way to whoever asked.
+        awaited = tuple(self._in_flight)
+        brought = [one.entry for one in self._arrivals.brought]
+        args = [*self._head, _BATCH, token, *known, *brought]
+        (reply,) = await collect([self._start(_ADOPT, args, token)])
+        return [
+            held
+            for held in self._read(reply)
+            if held.token not in known and not held.token.startswith(awaited)
+        ]
+
+    def _read(self, reply: Reply, payloads: Mapping[str, str] | None = None) -> list[Held]:
+        """Jobs that a script has started; what it dropped on the way gets a line in the log."""
+        started, dropped = cast("tuple[list[Reply], list[str]]", reply)
+        for at in range(0, len(dropped), 3):
+            why, entry, job_id = dropped[at : at + 3]
+            _log.info("queue entry %s of job %s was dropped: %s", entry, job_id, why)
+        return [read_held(row, self.name, payloads or {}) for row in started]
+
+    def _start(self, verb: Script, args: Sequence[Arg], token: str) -> Awaitable[Reply]:
+        """Run a verb that starts jobs under tokens that begin with `token`."""
+        reply = self._run(verb, args)
+        self._in_flight.add(token)
+        future = cast("asyncio.Future[Reply]", reply)
+        future.add_done_callback(lambda _: self._in_flight.discard(token))
+        return reply
+
+    def _run(self, verb: Script, args: Sequence[Arg]) -> Awaitable[Reply]:
+        return self._connection.run(verb, self._declared, args)
+
+    # Reporting and settling
+
+    def report(self, batch: Sequence[tuple[Held, Report]]) -> Awaitable[list[ReportAnswer]]:
+        """Append events; a server that is full drops them, and the handlers go on."""
+        sent: list[tuple[list[int], Awaitable[Reply]]] = []
+        for places, args in outcomes.reports(batch, _BATCH):
+            sent.append((places, self._run(_REPORT, [*self._head, *args])))
+        return self._reported(sent, len(batch))
+
+    async def _reported(
+        self, sent: Sequence[tuple[list[int], Awaitable[Reply]]], count: int
+    ) -> list[ReportAnswer]:
+        answers = [ReportAnswer.DROPPED] * count
+        trouble: ValkeyError | None = None
+        for places, reply in sent:
+            try:
+                said = outcomes.read_reported(await reply)
+            except ServerError as error:
+                # J-9: events are the first thing that a full server goes without.
+                _log.warning("%d reports were dropped: %s", len(places), error)
+                continue
+            except ValkeyError as error:
+                trouble = error
+                continue
+            for place, answer in zip(places, said, strict=True):
+                answers[place] = answer
+        if trouble is not None:
+            raise ground_error(trouble) from trouble
+        return answers
+
+    def settle(self, batch: Sequence[tuple[Held, Outcome]], want: int) -> Awaitable[Settled]:
+        """One script a kind of outcome and one for the next jobs, all in one write."""
+        sent: list[tuple[list[int], Awaitable[Reply]]] = []
+        for verb, places, args in outcomes.calls(batch, self.settings, _BATCH):
+            sent.append((places, self._run(verb, [*self._head, *args])))
+        return self._settled(sent, self.take(want) if want > 0 else None, len(batch))
+
+    async def _settled(
+        self,
+        sent: Sequence[tuple[list[int], Awaitable[Reply]]],
+        following: Awaitable[list[Held]] | None,
+        count: int,
+    ) -> Settled:
+        answers = [SettleAnswer.GONE] * count
+        held: list[Held] = []
+        trouble: GroundError | None = None
+        # Everything is waited for, whatever fails: an answer that nobody reads is a job forgotten.
+        for places, reply in sent:
+            try:
+                said = outcomes.read_settled(await reply)
+            except ValkeyError as error:
+                trouble = ground_error(error)
+                continue
+            for place, answer in zip(places, said, strict=True):
+                answers[place] = answer
+        if following is not None:
+            try:
+                held = await following
+            except GroundError as error:
+                trouble = error
+        if trouble is not None:
+            raise trouble
+        return Settled(answers, held)
+
+    # Leases, wishes, duties
+
+    def keeper(self) -> StreamsKeeper:
+        """Leases, kept from a thread."""
+        return StreamsKeeper(self._connection.config, self.settings, self.consumer)
+
+    async def cancels(self) -> AsyncIterator[CancelAsked]:
+        """Tokens as they are published; what was missed meanwhile, `keep` tells again."""
+        try:
+            async with self._connection.subscribe(self.keys.control) as messages:
+                async for message in messages:
+                    if message is not None:
+                        yield CancelAsked(Token(message[1]))
+        except ValkeyError as error:
+            raise ground_error(error) from error
+
+    def duties(self) -> Sequence[Duty]:
+        """The housekeeping of this queue."""
+        return self._duties.all()
+
+
+def new_consumer() -> str:
+    """A name that tells where the worker lives, and that no other worker ever has."""
+    return f"{contract.CONSUMER_PREFIX}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _new_token() -> str:
+    # Random and not counted (J-33); the script makes one a job of it, so it is sent once.
+    return secrets.token_hex(16)

@@ -1,0 +1,71 @@
+"""Rows that the server answers, read into jobs that the worker holds.
+
+The engine calls it, on the hot path: one call a job, nothing kept. It trusts the shape of our own
+scripts' answers, and nothing that a stranger may have written inside.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, cast
+
+from jobwire.job.messages import Held, Job, JobId, Policy, Token
+from jobwire.valkey import Reply
+from jobwire.wires.streams.codec import read_payload, seconds
+from jobwire.wires.streams.contract import Entry
+
+_NO_POLICY: Final = Policy()
+
+
+class Brought(NamedTuple):
+    """An entry that a blocking read has brought: pending under our name, not started yet."""
+
+    entry: str
+    job_id: str
+    task: str
+    payload: str
+
+
+def read_brought(reply: Reply) -> list[Brought]:
+    """What XREADGROUP answered; nothing where its time ran out."""
+    by_stream = cast("dict[str, list[tuple[str, list[str] | None]]] | None", reply) or {}
+    brought: list[Brought] = []
+    for rows in by_stream.values():
+        for entry, flat in rows:
+            found = dict(zip(flat[::2], flat[1::2], strict=True)) if flat else {}
+            texts = (found.get(Entry.JOB_ID, ""), found.get(Entry.TASK, ""))
+            brought.append(Brought(entry, *texts, found.get(Entry.PAYLOAD, "")))
+    return brought
+
+
+def read_held(row: Reply, source: str, payloads: Mapping[str, str]) -> Held:
+    """A started job, as take.lua answers it; `payloads` has those that did not travel twice."""
+    (
+        entry,
+        job_id,
+        task,
+        payload,
+        token,
+        attempt,
+        deliveries,
+        max_attempts,
+        timeout_s,
+        created_ms,
+        tenant,
+        traceparent,
+    ) = cast("tuple[str, str, str, str, str, int, int, int, str, int, str, str]", row)
+    if payloads:
+        payload = payloads.get(entry, payload)
+    policy = _NO_POLICY
+    if max_attempts or timeout_s:
+        policy = Policy(max_attempts or None, seconds(timeout_s))
+    job = Job(
+        JobId(job_id),
+        source,
+        task,
+        read_payload(payload),
+        attempt,
+        deliveries,
+        created_ms,
+        tenant,
+        traceparent,
+    )
+    return Held(job, Token(token), policy, None, entry)

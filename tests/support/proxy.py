@@ -195,6 +195,15 @@ class Proxy:
         """Let the next fitting command run on the server, and break before its reply arrives."""
         self._cut_reply = match
 
+    def inject(self, data: bytes) -> None:
+        """Send bytes to every client as if the server had said them."""
+
+        async def say() -> None:
+            for link in list(self._links):
+                await link.back(data)
+
+        self.call(say)
+
     def half_close(self) -> None:
         """End the server's side of every connection; what clients send still arrives."""
         self.call(self._half_close)

@@ -131,14 +131,17 @@ class Connection(Operations):
         if self._closed:
             return
         self._closed = True
+        if self._waiting_timer is not None:
+            self._waiting_timer.cancel()
+        for waiter in (*self._forgotten, *self._outbox.take_all()):
+            _fail(waiter, NotSent("the connection was closed"))
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
-        if self._waiting_timer is not None:
-            self._waiting_timer.cancel()
-        self._pool.close()
-        for waiter in (*self._forgotten, *self._outbox.take(len(self._outbox), MAX_BYTES)[1]):
-            _fail(waiter, NotSent("the connection was closed"))
+        if self._wire is not None:
+            await self._wire.close("the connection was closed here")
+            self._wire = None
+        await self._pool.close()
 
     # Issuing and writing
 
@@ -160,7 +163,7 @@ class Connection(Operations):
         self._flush_due = False
         wire, outbox = self._wire, self._outbox
         if wire is not None and not self._healing and not wire.closed.done():
-            if outbox and (room := wire.room):
+            while outbox and (room := wire.room):
                 wire.write(*outbox.take(room, MAX_BYTES))
             if not outbox:
                 return
@@ -237,8 +240,8 @@ class Connection(Operations):
                 _log.info("connected to %s again", self.config.address)
                 self._publish(wire)
         finally:
-            wire.poison(ConnectionAbortedError("the connection was closed here"))
-            self._wire = None
+            # Also one that is being replaced and no longer published.
+            await wire.close("the connection was closed here")
 
     async def _dial_until_there(self) -> Wire:
         tries = 0

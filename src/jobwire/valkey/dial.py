@@ -104,7 +104,7 @@ async def dial(
             await asyncio.gather(*waiters)
     except BaseException as error:
         if wire is not None:
-            wire.poison(ConnectionAbortedError("the greeting failed"))
+            await wire.close("the greeting failed")
         if isinstance(error, ServerError):
             raise refusal(config, error) from error
         if isinstance(error, ConnectionLost):

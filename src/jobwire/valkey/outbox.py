@@ -46,7 +46,11 @@ class Outbox:
         self._waiters[:0] = calls
 
     def take(self, commands: int, size: int) -> tuple[list[bytes], list[Waiter]]:
-        """Take out the oldest ones, as many as may go now; at least one, however large."""
+        """Take out the oldest ones, as many as may go now; at least one, however large.
+
+        A caller who left while its command had to wait is left out: nobody wants that answer.
+        """
+        had_to_wait = bool(self._marks)
         if len(self._packed) <= commands and self._size <= size:
             end = len(self._packed)
         else:
@@ -56,7 +60,15 @@ class Outbox:
                 end += 1
                 if size <= 0:
                     break
-        return self._cut(end)
+        packed, waiters = self._cut(end)
+        if had_to_wait:
+            wanted = [n for n, waiter in enumerate(waiters) if not waiter.done()]
+            return [packed[n] for n in wanted], [waiters[n] for n in wanted]
+        return packed, waiters
+
+    def take_all(self) -> list[Waiter]:
+        """Take out everything, for nobody to send."""
+        return self._cut(len(self._packed))[1]
 
     def note_waiting(self, now_s: float) -> None:
         """Everything that is here now has come by now, and could not go."""

@@ -46,19 +46,19 @@ class SocketPool:
         self._out.add(wire)
         return wire, client_id
 
-    def give_back(self, wire: Wire, client_id: int) -> None:
+    async def give_back(self, wire: Wire, client_id: int) -> None:
         self._out.discard(wire)
         self._places.release()
         if wire.idle and not self._closed:
             wire.patience_s = self.config.read_timeout_s
             self._idle.append((wire, client_id))
         else:
-            wire.poison(ConnectionAbortedError("given back in the middle of a command"))
+            await wire.close("given back in the middle of a command")
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._closed = True
         for wire in (*self._out, *(wire for wire, _ in self._idle)):
-            wire.poison(ConnectionAbortedError("the connection was closed here"))
+            await wire.close("the connection was closed here")
         self._idle.clear()
 
 
@@ -82,8 +82,8 @@ class OwnSocket:
         trace: TracebackType | None,
     ) -> None:
         if self._wire is not None:
-            self._pool.give_back(self._wire, self.client_id)
-            self._wire = None
+            wire, self._wire = self._wire, None
+            await self._pool.give_back(wire, self.client_id)
 
     async def call(self, *args: Arg, block_s: float = 0.0) -> Reply:
         """Send a command; `block_s` says for how long it may block (`inf` for ever)."""

@@ -44,7 +44,7 @@ class Subscription:
         trace: TracebackType | None,
     ) -> None:
         if self._wire is not None:
-            self._wire.poison(ConnectionAbortedError("unsubscribed"))
+            await self._wire.close("unsubscribed")
 
     def __aiter__(self) -> Self:
         return self

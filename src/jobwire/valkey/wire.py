@@ -71,6 +71,7 @@ class Wire(asyncio.Protocol):
         """How long the oldest command may wait for its reply; `inf` means for ever."""
         self.closed: asyncio.Future[Exception] = self._loop.create_future()
         """Done, with the reason, once the socket is of no use any more."""
+        self._gone = asyncio.Event()
         self.on_push: Callable[[Push], None] = _ignore
         self.on_room: Callable[[], None] = _ignore
         self.on_forgotten: Callable[[ScriptCall], None] | None = None
@@ -96,6 +97,8 @@ class Wire(asyncio.Protocol):
 
     def write(self, packed: Sequence[bytes], waiters: Sequence[Waiter]) -> None:
         """Send commands, already packed, in one write; each reply goes to its waiter."""
+        if not packed:
+            return
         if self.closed.done() or self._transport is None:
             for waiter in waiters:
                 _fail(waiter, NotSent(f"no connection to {self._peer}; the command was not sent"))
@@ -140,6 +143,12 @@ class Wire(asyncio.Protocol):
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
             _fail(waiter, self._lost(reason))
+
+    async def close(self, why: str) -> None:
+        """Give the socket up, and return when the system has it back."""
+        self.poison(ConnectionAbortedError(why))
+        if self._transport is not None:
+            await self._gone.wait()
 
     # What asyncio calls
 
@@ -194,6 +203,7 @@ class Wire(asyncio.Protocol):
         self.poison(ConnectionResetError("the server closed the connection"))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._gone.set()
         self.poison(exc or ConnectionResetError("the server closed the connection"))
 
     # Deadlines

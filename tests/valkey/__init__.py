@@ -1,0 +1,1 @@
+"""The toolkit, from the outside."""

@@ -1,0 +1,3 @@
+local function is_number(text)
+  return tonumber(text) ~= nil
+end

@@ -1,0 +1,316 @@
+"""The network and the server at their worst: the right error, one clear line, and life goes on."""
+
+import asyncio
+import logging
+import time
+
+import pytest
+from redis import Redis
+
+from jobwire.local import LocalValkey
+from jobwire.valkey import Config, Connection, ConnectionLost, NotSent, ServerError, Unavailable
+from jobwire.valkey import wire as wire_module
+from tests.support import Fresh, Proxy, clause, wait_until
+
+pytestmark = clause("T-2", "T-4")
+
+
+def impatient(url: str) -> Config:
+    """Short limits, for tests that wait until one of them passes."""
+    return Config.from_url(url, dial_timeout_s=0.5, read_timeout_s=0.3, write_timeout_s=0.3)
+
+
+async def back(connection: Connection) -> None:
+    """Wait until commands get through again."""
+
+    async def answers() -> bool:
+        try:
+            return await connection.ping() == "PONG"
+        except (ConnectionLost, NotSent, Unavailable, ServerError):
+            return False
+
+    await wait_until(answers, "the connection to come back")
+
+
+async def test_t02_a_lost_reply_is_told_and_never_sent_again(
+    valkey: LocalValkey, proxy: Proxy, plain: Redis, fresh: Fresh
+) -> None:
+    key = fresh("counter")
+    async with Connection.open(proxy.url(valkey.url)) as connection:
+        proxy.cut_reply("INCR")
+        with pytest.raises(ConnectionLost, match="may have run") as caught:
+            await connection.call("INCR", key)
+        assert caught.value.may_have_run
+        assert caught.value.__cause__ is not None
+        await back(connection)
+        assert await connection.call("GET", key) == "1"
+    assert len(proxy.seen("INCR")) == 1
+    plain.delete(key)
+
+
+async def test_t02_cut_in_mid_command_the_server_ran_nothing(
+    valkey: LocalValkey, proxy: Proxy, plain: Redis, fresh: Fresh
+) -> None:
+    key = fresh("counter")
+    async with Connection.open(proxy.url(valkey.url)) as connection:
+        proxy.cut_at("INCR", 9)
+        with pytest.raises(ConnectionLost):
+            await connection.call("INCR", key)
+        await back(connection)
+    assert plain.get(key) is None
+
+
+async def test_t02_a_broken_socket_fails_those_in_flight_and_spares_those_who_come_after(
+    valkey: LocalValkey, proxy: Proxy
+) -> None:
+    async with Connection.open(proxy.url(valkey.url)) as connection:
+        with proxy.hold("ECHO") as hold:
+            lost = [connection.call("ECHO", n) for n in range(10)]
+            await hold.until_reached()
+            proxy.cut()
+            results = await asyncio.gather(*lost, return_exceptions=True)
+        assert all(isinstance(result, ConnectionLost) for result in results)
+        # Issued while there is no socket: waits for the next one.
+        assert await connection.call("ECHO", "after") == "after"
+
+
+async def test_t02_a_half_open_peer_is_found_out_by_the_oldest_commands_deadline(
+    valkey: LocalValkey, proxy: Proxy
+) -> None:
+    async with Connection.open(impatient(proxy.url(valkey.url))) as connection:
+        proxy.silence()
+        calls = [connection.call("ECHO", n) for n in range(3)]
+        for result in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(result, ConnectionLost)
+            assert "no reply within 0.3 s" in str(result)
+        proxy.accept()
+        await back(connection)
+
+
+async def test_t02_a_half_closed_peer_is_given_up(valkey: LocalValkey, proxy: Proxy) -> None:
+    async with Connection.open(proxy.url(valkey.url)) as connection:
+        proxy.half_close()
+        await wait_until(lambda: proxy.accepted >= 2, "a second connection")
+        await back(connection)
+
+
+async def test_t02_a_peer_that_never_reads_costs_bounded_memory_and_ends_in_an_error(
+    valkey: LocalValkey, proxy: Proxy
+) -> None:
+    config = Config.from_url(
+        proxy.url(valkey.url), dial_timeout_s=0.5, read_timeout_s=30, write_timeout_s=0.3
+    )
+    async with Connection.open(config) as connection:
+        proxy.stop_reading()
+        block = b"x" * 1_000_000
+        calls = [connection.call("ECHO", block) for _ in range(30)]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(result) for result in results} <= {ConnectionLost, NotSent, Unavailable}
+        assert any("read nothing for 0.3 s" in str(result) for result in results)
+        proxy.resume_reading()
+        await back(connection)
+
+
+async def test_t02_without_a_server_commands_wait_and_then_say_so(
+    valkey: LocalValkey, proxy: Proxy
+) -> None:
+    async with Connection.open(impatient(proxy.url(valkey.url))) as connection:
+        proxy.refuse()
+        await wait_until(lambda: not connection.connected, "the socket's end to be noticed")
+        with pytest.raises(Unavailable, match=r"no connection to .* for 0\.5 s") as caught:
+            await connection.ping()
+        assert not caught.value.may_have_run
+        proxy.accept()
+        await back(connection)
+
+
+async def test_t02_a_cancelled_caller_without_a_server_sends_nothing_later(
+    valkey: LocalValkey, proxy: Proxy, plain: Redis, fresh: Fresh
+) -> None:
+    key = fresh("key")
+    async with Connection.open(proxy.url(valkey.url)) as connection:
+        proxy.refuse()
+        await wait_until(lambda: not connection.connected, "the socket's end to be noticed")
+        call = asyncio.ensure_future(connection.call("SET", key, "x", "EX", 60))
+        call.cancel()
+        proxy.accept()
+        await back(connection)
+    assert plain.get(key) is None
+
+
+async def test_t02_a_blocked_loop_is_not_taken_for_a_silent_server(
+    connection: Connection, valkey: LocalValkey
+) -> None:
+    """uvloop runs timers before it reads: a handler that blocks the loop past the deadline would
+    lose the connection though the reply has long been there."""
+    async with Connection.open(impatient(valkey.url)) as short:
+        call = short.call("ECHO", "patience")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        time.sleep(0.5)  # noqa: ASYNC251  # blocking the loop is the point
+        assert await call == "patience"
+        assert short.connected
+
+
+async def test_t02_a_reply_that_nobody_asked_for_poisons_the_socket(
+    valkey: LocalValkey, proxy: Proxy
+) -> None:
+    async with Connection.open(proxy.url(valkey.url)) as connection:
+        proxy.inject(b"+OK\r\n")
+        await wait_until(lambda: proxy.accepted >= 2, "a second connection")
+        await back(connection)
+
+
+async def test_t02_bytes_that_are_no_reply_poison_the_socket(
+    valkey: LocalValkey, proxy: Proxy
+) -> None:
+    async with Connection.open(proxy.url(valkey.url)) as connection:
+        with proxy.hold("ECHO") as hold:
+            call = connection.call("ECHO", "x")
+            await hold.until_reached()
+            proxy.inject(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            with pytest.raises(ConnectionLost):
+                await call
+        await back(connection)
+
+
+async def test_t02_a_server_restart_is_survived(own_valkey: LocalValkey, fresh: Fresh) -> None:
+    key = fresh("key")
+    async with Connection.open(own_valkey.url) as connection:
+        await connection.call("SET", key, "kept")
+        own_valkey.stop()
+        await wait_until(lambda: not connection.connected, "the socket's end to be noticed")
+        own_valkey.start()
+        await back(connection)
+        assert await connection.call("GET", key) == "kept"
+
+
+async def test_t02_a_killed_server_is_survived(own_valkey: LocalValkey) -> None:
+    async with Connection.open(own_valkey.url) as connection:
+        for _ in range(3):
+            own_valkey.kill()
+            own_valkey.start()
+            await back(connection)
+
+
+async def test_t02_a_server_that_became_a_replica_is_left_for_what_the_name_means_now(
+    own_valkey: LocalValkey, valkey: LocalValkey, fresh: Fresh
+) -> None:
+    """READONLY: the socket is dropped and the address looked up again (here: the proxy's new
+    upstream plays the name server)."""
+    with (
+        Proxy(own_valkey.port) as proxy,
+        Redis.from_url(own_valkey.admin_url.replace("valkey:", "redis:")) as admin,
+    ):
+        own_valkey_url = proxy.url(own_valkey.url)
+        async with Connection.open(own_valkey_url) as connection:
+            admin.execute_command("REPLICAOF", "127.0.0.1", "1")
+            with pytest.raises(ServerError) as caught:
+                await connection.call("SET", fresh("key"), "x", "EX", 60)
+            assert caught.value.code in ("READONLY", "MASTERDOWN")
+            await wait_until(lambda: proxy.accepted >= 2, "the connection to be made anew")
+            admin.execute_command("REPLICAOF", "NO", "ONE")
+
+            async def written() -> bool:
+                try:
+                    return await connection.call("SET", fresh("key"), "x", "EX", 60) == "OK"
+                except (ServerError, ConnectionLost, Unavailable):
+                    return False
+
+            await wait_until(written, "writes to pass again")
+
+
+async def test_t02_an_error_reply_from_a_full_server_is_one_callers_error(
+    own_valkey: LocalValkey, fresh: Fresh
+) -> None:
+    with Redis.from_url(own_valkey.admin_url.replace("valkey:", "redis:")) as admin:
+        async with Connection.open(own_valkey.url) as connection:
+            admin.config_set("maxmemory", "1")
+            with pytest.raises(ServerError) as caught:
+                await connection.call("SET", fresh("key"), "x")
+            assert caught.value.code == "OOM"
+            assert await connection.ping() == "PONG"
+
+
+async def test_t02_blocking_reads_count_the_read_timeout_after_the_block(
+    valkey: LocalValkey, fresh: Fresh
+) -> None:
+    async with Connection.open(impatient(valkey.url)) as connection:
+        # Blocks for longer than the read timeout, and is no error.
+        assert await connection.block("BLPOP", fresh("list"), 0.6, block_s=0.6) is None
+
+
+async def test_t02_a_silent_peer_ends_a_blocking_read_too(
+    valkey: LocalValkey, proxy: Proxy, fresh: Fresh
+) -> None:
+    async with Connection.open(impatient(proxy.url(valkey.url))) as connection:
+        async with connection.socket() as own:
+            proxy.silence()
+            with pytest.raises(ConnectionLost):
+                await own.call("BLPOP", fresh("list"), 0.1, block_s=0.1)
+        proxy.accept()
+
+
+async def test_t02_a_cancelled_blocking_read_closes_its_socket(
+    connection: Connection, plain: Redis, fresh: Fresh
+) -> None:
+    name = fresh("list")
+    task = asyncio.create_task(connection.block("BLPOP", name, 0, block_s=float("inf")))
+
+    def blocked() -> list[str]:
+        return [c["name"] for c in plain.client_list() if c["cmd"] == "blpop"]
+
+    await wait_until(blocked, "the server to block the client")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await wait_until(lambda: not blocked(), "the socket to be closed")
+    plain.rpush(name, "for the next reader")
+    assert await connection.block("BLPOP", name, 1, block_s=1) == [name, "for the next reader"]
+
+
+async def test_t02_no_more_blocking_sockets_than_the_pool_has(valkey: LocalValkey) -> None:
+    config = Config.from_url(valkey.url, pool_size=2, dial_timeout_s=0.3)
+    async with Connection.open(config) as connection:
+        async with connection.socket(), connection.socket():
+            with pytest.raises(Unavailable, match="all 2 sockets"):
+                async with connection.socket():
+                    pass
+        async with connection.socket() as own:
+            assert await own.call("PING") == "PONG"
+
+
+async def test_t02_messages_published_and_a_gap_told(
+    valkey: LocalValkey, proxy: Proxy, plain: Redis, fresh: Fresh
+) -> None:
+    channel = fresh("channel")
+    async with (
+        Connection.open(proxy.url(valkey.url)) as connection,
+        connection.subscribe(channel) as messages,
+    ):
+        plain.publish(channel, "one")
+        assert await anext(messages) == (channel, "one")
+        proxy.cut()
+        assert await anext(messages) is None, "some may have been missed"
+        plain.publish(channel, "two")
+        assert await anext(messages) == (channel, "two")
+
+
+async def test_t02_passwords_stay_out_of_logs_and_errors(
+    own_valkey: LocalValkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    config = Config.from_url(own_valkey.url, dial_timeout_s=0.3)
+    async with Connection.open(config) as connection:
+        own_valkey.stop()
+        await wait_until(lambda: not connection.connected, "the socket's end to be noticed")
+        with pytest.raises(Unavailable) as caught:
+            await connection.ping()
+    assert own_valkey.password not in caplog.text
+    assert own_valkey.password not in repr(caught.value)
+    assert own_valkey.password not in repr(connection.config)
+
+
+def test_t02_the_caps_are_what_the_docs_say() -> None:
+    assert wire_module.MAX_COMMANDS == 20_000
+    assert wire_module.MAX_BYTES == 16 * 1024 * 1024

@@ -1,0 +1,104 @@
+"""Settings are checked when built, and say which of them is wrong."""
+
+import pytest
+
+from jobwire.valkey import Config, ConfigError
+from tests.support import clause
+
+pytestmark = clause("T-1")
+
+
+def test_t01_defaults() -> None:
+    config = Config(address="localhost:6379")
+    assert (config.db, config.pool_size, config.tls) == (0, 10, False)
+    assert (config.dial_timeout_s, config.read_timeout_s, config.write_timeout_s) == (5, 3, 3)
+
+
+def test_t01_pool_size_zero_means_the_default() -> None:
+    assert Config(address="localhost", pool_size=0).pool_size == 10
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("address", {"address": ""}),
+        ("address", {"address": "host:0"}),
+        ("address", {"address": "host:65536"}),
+        ("address", {"address": "host:six"}),
+        ("address", {"address": ":6379"}),
+        ("db", {"address": "host", "db": -1}),
+        ("pool_size", {"address": "host", "pool_size": -1}),
+        ("dial_timeout_s", {"address": "host", "dial_timeout_s": -1.0}),
+        ("read_timeout_s", {"address": "host", "read_timeout_s": 0.0}),
+        ("write_timeout_s", {"address": "host", "write_timeout_s": float("nan")}),
+    ],
+)
+def test_t01_a_wrong_value_names_its_field(
+    field: str, values: dict[str, str | int | float]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config(**values)  # pyright: ignore[reportArgumentType]  # wrong on purpose
+    assert caught.value.field == field
+    assert str(caught.value).startswith(f"{field}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "endpoint"),
+    [
+        ("host:7000", ("host", 7000)),
+        ("host", ("host", 6379)),
+        ("[::1]:7000", ("::1", 7000)),
+        ("::1", ("::1", 6379)),
+        ("/run/valkey.sock", "/run/valkey.sock"),
+    ],
+)
+def test_t01_addresses(address: str, endpoint: tuple[str, int] | str) -> None:
+    assert Config(address=address).endpoint == endpoint
+
+
+@pytest.mark.parametrize(
+    ("url", "config"),
+    [
+        ("valkey://host", Config(address="host:6379")),
+        ("redis://host:7000/3", Config(address="host:7000", db=3)),
+        ("valkeys://host", Config(address="host:6379", tls=True)),
+        ("rediss://[::1]:7000", Config(address="[::1]:7000", tls=True)),
+        ("valkey://:p%40ss@host", Config(address="host:6379", password="p@ss")),
+        ("valkey://me:p:w@host", Config(address="host:6379", username="me", password="p:w")),
+        ("unix:///run/v.sock?db=2", Config(address="/run/v.sock", db=2)),
+        ("valkey://host?read_timeout_s=9", Config(address="host:6379", read_timeout_s=9)),
+    ],
+)
+def test_t01_a_url_is_the_same_in_one_line(url: str, config: Config) -> None:
+    assert Config.from_url(url) == config
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("http://host", "url"),
+        ("host:6379", "url"),
+        ("valkey://", "url"),
+        ("valkey://host:0", "url"),
+        ("valkey://host:secret-word", "url"),
+        ("unix://relative", "url"),
+        ("valkey://host/one", "db"),
+        ("valkey://host?read_timeout_s=soon", "read_timeout_s"),
+        ("valkey://host?colour=red", "url"),
+    ],
+)
+def test_t01_a_wrong_url_says_what_is_wrong(url: str, place: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config.from_url(url)
+    assert caught.value.field == place
+
+
+def test_t01_passwords_never_show() -> None:
+    config = Config.from_url("valkey://me:secret-word@host:6379")
+    assert "secret-word" not in repr(config)
+    # A colon in an unescaped password makes a bad port of its tail: not quoted either.
+    with pytest.raises(ConfigError) as caught:
+        Config.from_url("valkey://host:secret-word")
+    assert "secret-word" not in str(caught.value)
+    assert "secret-word" not in repr(caught.value.__cause__)

@@ -1,0 +1,94 @@
+"""Lua files with headers that are parsed, and a server that forgets them."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from jobwire.local import LocalValkey
+from jobwire.valkey import Connection, ServerError, load_scripts
+from jobwire.valkey.scripts import HeaderError, read_script
+from tests.support import Fresh, Proxy, clause
+
+pytestmark = clause("T-3")
+
+COUNT = load_scripts("tests.valkey.lua")["count"]
+
+
+def test_t03_the_header_is_read() -> None:
+    assert COUNT.purpose == "raise a counter that lives for a minute."
+    assert COUNT.keys == ("counter",)
+    assert COUNT.args == ("step", "note")
+    assert COUNT.returns == ("number", "refused")
+    assert COUNT.clauses == ("T-3",)
+
+
+def test_t03_flags_stay_on_the_first_line_and_the_prologue_comes_before_the_code() -> None:
+    lines = COUNT.source.splitlines()
+    assert lines[0] == "#!lua flags=allow-oom"
+    assert COUNT.source.index("function is_number") < COUNT.source.index("local counter")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "return 1",
+        "-- other: a name that is not the file's\n-- RETURNS\n--   one  x\n",
+        "-- bad: x\n",
+    ],
+)
+def test_t03_a_header_that_lacks_something_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.lua").write_text(text)
+    with pytest.raises(HeaderError, match=r"bad\.lua"):
+        read_script(tmp_path / "bad.lua", tmp_path)
+
+
+async def test_t03_scripts_run(connection: Connection, fresh: Fresh) -> None:
+    key = fresh("counter")
+    assert await connection.run(COUNT, [key], [2, "x"]) == 2
+    assert await connection.run(COUNT, [key], ["no", "x"]) == "refused"
+
+
+async def test_t03_a_forgotten_script_is_loaded_once_for_many_callers(
+    valkey: LocalValkey, plain: Redis, fresh: Fresh
+) -> None:
+    with Proxy(valkey.port) as proxy:
+        async with Connection.open(proxy.url(valkey.url), scripts=[COUNT]) as connection:
+            plain.script_flush()
+            proxy.forget_seen()
+            key = fresh("counter")
+            replies = await asyncio.gather(
+                *(connection.run(COUNT, [key], [1, "x"]) for _ in range(100))
+            )
+        assert replies == list(range(1, 101)), "in order, each once"
+        assert proxy.names.count("SCRIPT") == 1
+
+
+async def test_t03_no_command_overtakes_a_script_that_is_being_loaded(
+    connection: Connection, plain: Redis, fresh: Fresh
+) -> None:
+    key = fresh("counter")
+    await connection.run(COUNT, [key], [1, "x"])
+    plain.script_flush()
+    script = connection.run(COUNT, [key], [1, "x"])
+    await asyncio.sleep(0)  # the script is on its way; what follows leaves in a later write
+    read = connection.call("GET", key)
+    assert (await script, await read) in ((2, "1"), (2, "2"))
+    plain.script_flush()
+    held = [connection.run(COUNT, [key], [1, "x"]), connection.run(COUNT, [key], [1, "x"])]
+    assert [await one for one in held] == [3, 4]
+
+
+async def test_t03_an_error_in_a_script_is_one_callers_error(
+    connection: Connection, plain: Redis, fresh: Fresh
+) -> None:
+    wrong, right = fresh("list"), fresh("counter")
+    plain.rpush(wrong, "x")
+    plain.expire(wrong, 60)
+    bad = connection.run(COUNT, [wrong], [1, "x"])
+    good = connection.run(COUNT, [right], [1, "x"])
+    with pytest.raises(ServerError) as caught:
+        await bad
+    assert caught.value.code == "WRONGTYPE"
+    assert await good == 1

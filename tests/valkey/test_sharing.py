@@ -1,0 +1,180 @@
+"""Many callers, one socket: each gets its own reply, whatever the others do."""
+
+import asyncio
+import random
+import threading
+
+import pytest
+from redis import Redis
+
+from jobwire.local import LocalValkey
+from jobwire.valkey import Config, Connection, NotSent
+from jobwire.valkey import outbox as outbox_module
+from jobwire.valkey import wire as wire_module
+from tests.support import Fresh, Proxy, clause, wait_until
+
+pytestmark = clause("T-2")
+
+
+async def test_t02_commands_of_one_turn_leave_in_one_write_and_in_order(
+    valkey: LocalValkey, fresh: Fresh
+) -> None:
+    with Proxy(valkey.port) as proxy:
+        async with Connection.open(proxy.url(valkey.url)) as connection:
+            proxy.forget_seen()
+            replies = await asyncio.gather(*(connection.call("ECHO", n) for n in range(100)))
+            assert replies == [str(n) for n in range(100)]
+            assert [command.words[1] for command in proxy.seen("ECHO")] == replies
+
+
+async def test_t02_ten_thousand_random_cancels_never_shift_a_reply(connection: Connection) -> None:
+    """A cancelled caller's reply still comes; taking it for the next caller's would shift all."""
+    chance = random.Random(4)
+    cancelled = 0
+
+    async def caller(number: int) -> None:
+        assert await connection.call("ECHO", number) == str(number)
+
+    number = 0
+    while cancelled < 10_000:
+        tasks = [asyncio.create_task(caller(number + n)) for n in range(500)]
+        number += 500
+        for _ in range(chance.randrange(4)):
+            await asyncio.sleep(0)
+        for task in tasks:
+            if chance.random() < 0.5:
+                cancelled += task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            assert result is None or isinstance(result, asyncio.CancelledError), result
+    assert await connection.call("ECHO", "end") == "end"
+
+
+@pytest.mark.parametrize("value", [None, True, "\ud800", object()])
+async def test_t02_what_cannot_be_packed_harms_nobody(
+    connection: Connection, value: object
+) -> None:
+    before = connection.call("ECHO", "before")
+    with pytest.raises((TypeError, UnicodeEncodeError)):
+        connection.call("SET", "key", value)  # pyright: ignore[reportArgumentType]  # on purpose
+    assert await before == "before"
+    assert await connection.call("ECHO", "after") == "after"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("BLPOP", "list", 0),
+        ("brpop", "list", 0),
+        ("XREAD", "BLOCK", 0, "STREAMS", "stream", "$"),
+        (b"XREADGROUP", "GROUP", "g", "c", "COUNT", 1, "BLOCK", 5, "STREAMS", "s", ">"),
+        ("SUBSCRIBE", "channel"),
+        ("Multi",),
+        ("MONITOR",),
+        ("WAIT", 1, 0),
+        (),
+    ],
+)
+async def test_t02_what_would_hold_up_or_confuse_others_is_refused(
+    connection: Connection, command: tuple[str | bytes | int, ...]
+) -> None:
+    with pytest.raises(ValueError, match=r"shared socket|needs a name"):
+        connection.call(*command)
+    assert await connection.ping() == "PONG"
+
+
+async def test_t02_another_thread_or_loop_is_refused(connection: Connection) -> None:
+    caught: list[RuntimeError] = []
+
+    async def call() -> None:
+        await connection.ping()
+
+    def elsewhere() -> None:
+        try:
+            asyncio.run(call())
+        except RuntimeError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    assert "event loop" in str(caught[0])
+    assert await connection.ping() == "PONG"
+
+
+async def test_t02_more_than_the_cap_in_flight_wait_their_turn(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire_module, "MAX_COMMANDS", 10)
+    replies = await asyncio.gather(*(connection.call("ECHO", n) for n in range(1000)))
+    assert replies == [str(n) for n in range(1000)]
+
+
+async def test_t02_bytes_in_flight_are_capped_too(valkey: LocalValkey, fresh: Fresh) -> None:
+    """With a server that answers late, what was written and not answered stays under the cap."""
+    with Proxy(valkey.port) as proxy:
+        async with Connection.open(proxy.url(valkey.url)) as connection:
+            block = "x" * 1_000_000
+            with proxy.hold("ECHO") as hold:
+                calls = [connection.call("ECHO", block) for _ in range(40)]
+                await hold.until_reached()
+                late = connection.call("PING")
+                await asyncio.sleep(0)
+            assert await asyncio.gather(*calls) == [block] * 40
+            assert await late == "PONG"
+
+
+async def test_t02_too_much_waiting_is_refused_not_piled_up(
+    valkey: LocalValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "MAX_COMMANDS", 100)
+    async with Connection.open(valkey.url) as connection:
+        calls = [connection.call("ECHO", n) for n in range(100)]
+        with pytest.raises(NotSent, match="100 commands"):
+            connection.call("ECHO", 100)
+        assert await asyncio.gather(*calls) == [str(n) for n in range(100)]
+
+
+async def test_t02_clients_have_names_and_close_leaves_no_socket(
+    valkey: LocalValkey, plain: Redis, fresh: Fresh
+) -> None:
+    name = fresh("name")
+
+    def names() -> list[str]:
+        return [client["name"] for client in plain.client_list() if name in client["name"]]
+
+    connection = await Connection.open(valkey.url, name=name)
+    assert names() == [name]
+    async with connection.socket() as own:
+        await own.call("PING")
+        assert sorted(names()) == [name, f"{name}-own"]
+    async with connection.subscribe("channel"):
+        assert f"{name}-sub" in names()
+    await connection.close()
+    await connection.close()
+    await wait_until(lambda: not names(), "the server to see the sockets closed")
+    with pytest.raises(NotSent, match="closed"):
+        connection.call("PING")
+
+
+async def test_t02_close_tells_those_who_wait(valkey: LocalValkey) -> None:
+    connection = await Connection.open(Config.from_url(valkey.url))
+    unsent = connection.call("PING")
+    await connection.close()
+    with pytest.raises(NotSent):
+        await unsent
+
+
+async def test_t02_pushes_reach_their_listener_and_take_no_reply(
+    valkey: LocalValkey, plain: Redis, fresh: Fresh
+) -> None:
+    """Server-assisted tracking: the gateway's way to watch ten thousand streams."""
+    pushes: list[object] = []
+    key = fresh("key")
+    async with Connection.open(
+        valkey.url, setup=[("CLIENT", "TRACKING", "ON")], on_push=pushes.append
+    ) as connection:
+        assert await connection.call("GET", key) is None
+        plain.set(key, "new", ex=60)
+        await wait_until(lambda: pushes, "the invalidation")
+        assert pushes == [["invalidate", [key]]]
+        assert await connection.call("GET", key) == "new"

@@ -6,7 +6,6 @@ hold time still. Leases, delays and timestamps of jobs are not: they use the ser
 
 import secrets
 import time
-import uuid
 from typing import Protocol
 
 from jobwire.job.messages import JobId, Token
@@ -54,7 +53,12 @@ class ManualClock:
 
 def new_job_id() -> JobId:
     """A random job id (UUID 4): 122 random bits, so that it cannot be guessed."""
-    return JobId(str(uuid.UUID(bytes=secrets.token_bytes(16), version=4)))
+    digits = secrets.token_hex(16)
+    variant = "89ab"[int(digits[16], 16) & 3]
+    # By hand: the library's way costs three times as much, once a job.
+    return JobId(
+        f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+    )
 
 
 def new_tokens(count: int) -> list[Token]:

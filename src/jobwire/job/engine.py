@@ -41,7 +41,8 @@ class Queue(Protocol):
     """What a producer needs of a queue. Sent when called, as with an Engine."""
 
     def submit(self, order: Order) -> Awaitable[SubmitAnswer]:
-        """Make a job of `order`. Without an idempotency key, asking again makes another one."""
+        """Make a job of `order`. Asking again makes another one, unless the order has a job id or
+        an idempotency key."""
         ...
 
     def submit_many(self, orders: Sequence[Order]) -> Awaitable[list[SubmitAnswer]]:

@@ -25,13 +25,13 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 # ── asking for work ──────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Order(NamedTuple):
     """A job that somebody wants done. None means: as the wire or the handler has it by default."""
 
     task: str
     payload_json: str
     job_id: JobId | None = None
+    """One's own choice, random: the same order asked again with it makes no second job."""
     delay_s: float = 0.0
     ttl_s: int | None = None
     max_attempts: int | None = None

@@ -155,7 +155,7 @@ class Extra(StrEnum):
     """The data of the latest progress event."""
     RETRY_OF = "retry_of"
     REPORTS = "reports"
-    """The number of the latest report of this delivery: one asked twice is written once."""
+    """`<delivery>:<number>` of the latest report: one asked twice is written once."""
     UNKNOWN_TS = "unknown_ts"
     """Since when workers that lack its task have put it back (J-37)."""
     TRACEBACK = "traceback"

@@ -26,14 +26,7 @@ def check_payload(text: str) -> None:
             status=413,
         )
     try:
-        value: object = json.loads(
-            text,
-            object_pairs_hook=_no_twins,
-            parse_constant=_no_constant,
-            # Numbers are stored as text and not judged: no rounding, no limit on digits.
-            parse_int=len,
-            parse_float=len,
-        )
+        value: object = _STRICT.decode(text)
     except RecursionError:
         raise _too_deep() from None
     except ValueError as error:
@@ -86,6 +79,15 @@ def _too_deep_below(value: object) -> bool:
         if not level:
             return False
     return any(isinstance(one, dict | list) for one in level)
+
+
+_STRICT: Final = json.JSONDecoder(
+    object_pairs_hook=_no_twins,
+    parse_constant=_no_constant,
+    # Numbers are stored as text and not judged: no rounding, no limit on digits.
+    parse_int=len,
+    parse_float=len,
+)
 
 
 def _refused(why: str) -> RefusedError:

@@ -5,12 +5,11 @@ heart's `Queue`: what it sends is on its way when the call returns. It checks si
 the wire forbids, never whether a task exists: only its caller knows.
 """
 
-import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Final, cast
 
 from jobwire.job.clock import new_job_id
-from jobwire.job.errors import ContractError, RefusedError
+from jobwire.job.errors import ContractError, GroundError, RefusedError
 from jobwire.job.messages import (
     Already,
     CancelAnswer,
@@ -91,6 +90,7 @@ def _submit_args(order: Order, settings: StreamsSettings) -> list[Arg]:
         idempotency,
         order.fingerprint,
         order.tenant,
+        0 if order.job_id is None else 1,
     ]
     # Each only where it says something: an absent field costs no memory for the job's whole life.
     if order.max_attempts is not None:
@@ -134,9 +134,14 @@ def _read_cancel(reply: Reply) -> CancelAnswer:
 
 
 async def _all(answers: Sequence[Awaitable[SubmitAnswer]]) -> list[SubmitAnswer]:
-    """Everything is on its way already: this only collects, in order."""
-    collected = await asyncio.gather(*answers, return_exceptions=True)
-    for one in collected:
-        if isinstance(one, BaseException):
-            raise one
-    return cast("list[SubmitAnswer]", collected)
+    """Everything is on its way already: this only collects, and waits for all whatever fails."""
+    collected: list[SubmitAnswer] = []
+    trouble: GroundError | None = None
+    for answer in answers:
+        try:
+            collected.append(await answer)
+        except GroundError as error:
+            trouble = error
+    if trouble is not None:
+        raise trouble
+    return collected

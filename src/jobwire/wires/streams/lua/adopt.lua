@@ -33,13 +33,11 @@ for _, row in ipairs(list) do
       local found = fields_of(rows[1][2])
       local owner = found.job_id and redis.pcall('HGET', job_key(found.job_id), 'owner')
       if type(owner) ~= 'string' or not known[owner] then
-        local job = runnable(entry, found.job_id)
-        if job and job.status == 'running' and job.owner and job.owner ~= ''
-          and job.entry_id == entry then
-          answer(entry, found.job_id, found.task, found.payload, job, job.owner,
-            tonumber(job.attempt) or 1, tonumber(job.deliveries) or 1)
-        elseif job then
-          start(entry, found.job_id, found.task, found.payload, job,
+        local row = runnable(entry, found.job_id)
+        if row and row[1] == 'running' and owner and owner ~= '' and row[3] == entry then
+          answer(entry, found.job_id, found.task, found.payload, row, owner)
+        elseif row then
+          start(entry, found.job_id, found.task, found.payload, row,
             token .. '-' .. (#started + 1), consumer)
         end
       end

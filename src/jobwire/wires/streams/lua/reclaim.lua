@@ -42,18 +42,18 @@ local function sweep(entry, holder, idle_ms)
   local id = found.job_id
   local timeout_s = id and redis.pcall('HGET', job_key(id), 'timeout_s')
   if not ripe(holder, idle_ms, timeout_s) then return end
-  local job = runnable(entry, id)
-  if not job then return end
-  if used_up(job.deliveries, job.attempt, max_deliveries) then
-    end_used_up(id, job.ttl_s, job.attempt)
+  local row = runnable(entry, id)
+  if not row then return end
+  if used_up(row[5], row[4], max_deliveries) then
+    end_used_up(id, row[2], row[4])
     clear(entry)
     moved = moved + 1
   elseif #started < limit then
     redis.call('XCLAIM', queue, 'workers', consumer, 0, entry, 'JUSTID')
-    start(entry, id, found.task, found.payload, job, token .. '-' .. (#started + 1), consumer)
+    start(entry, id, found.task, found.payload, row, token .. '-' .. (#started + 1), consumer)
     count('reclaimed')
   elseif limit == 0 then
-    back_in_line(id, job.ttl_s, job.status, found.task, found.payload)
+    back_in_line(id, row[2], row[1], found.task, found.payload)
     clear(entry)
     count('reclaimed')
     moved = moved + 1

@@ -48,7 +48,7 @@ local function give_back(id, entry, token)
     update(id, ttl_s)
   else
     update(id, ttl_s, 'status', 'queued', 'deliveries', math.max(0, (tonumber(row[6]) or 1) - 1))
-    emit(id, ttl_s, 'queued', 'worker.release', '{}')
+    emit_again(id, ttl_s, 'queued', 'worker.release', '{}')
     count('released')
   end
   clear(entry)

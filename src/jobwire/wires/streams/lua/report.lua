@@ -20,12 +20,16 @@
 local consumer = ARGV[3]
 local answers, seen = {}, {}
 
+-- The last report's number counts only for the delivery that wrote it.
 local function look(id, entry, token)
-  local row = redis.pcall('HMGET', job_key(id), 'status', 'owner', 'ttl_s', 'reports')
+  local row = redis.pcall('HMGET', job_key(id),
+    'status', 'owner', 'ttl_s', 'reports', 'deliveries')
   if row.err or not holds(consumer, token, entry, row[1], row[2]) then return false end
   local length = redis.pcall('XLEN', events_key(id))
+  local delivery, last = string.match(row[4] or '', '^(%d+):(%d+)$')
   return {
-    ttl_s = ttl_of(row[3]), last = tonumber(row[4]) or 0,
+    ttl_s = ttl_of(row[3]), delivery = row[5] or '1',
+    last = delivery == row[5] and tonumber(last) or 0,
     length = type(length) == 'number' and length or tonumber(max_events)
   }
 end
@@ -46,10 +50,11 @@ for at = 4, #ARGV, 7 do
     emit(id, job.ttl_s, kind, step, data)
     job.length = job.length + 1
     job.last = math.max(number, job.last)
+    local reports = job.delivery .. ':' .. job.last
     if kind == 'progress' then
-      update(id, job.ttl_s, 'reports', job.last, 'progress', data)
+      update(id, job.ttl_s, 'reports', reports, 'progress', data)
     else
-      update(id, job.ttl_s, 'reports', job.last)
+      update(id, job.ttl_s, 'reports', reports)
     end
   end
   answers[#answers + 1] = answer

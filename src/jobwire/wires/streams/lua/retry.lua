@@ -41,7 +41,7 @@ local function again(id, entry, token, delay_ms, data)
     return 'settled'
   end
   update(id, ttl_s, 'status', 'queued', 'attempt', (tonumber(row[4]) or 1) + 1)
-  emit(id, ttl_s, 'retrying', 'worker.retry', data)
+  emit_again(id, ttl_s, 'retrying', 'worker.retry', data)
   if delay_ms == '0' then
     enqueue(id, content_of(entry, id))
   else

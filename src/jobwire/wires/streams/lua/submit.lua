@@ -11,7 +11,8 @@
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   job_id, task, payload, ttl_s, delay_ms, max_queue, idempotency, fingerprint, tenant, ...
+--   job_id, task, payload, ttl_s, delay_ms, max_queue, idempotency, fingerprint, tenant, given
+--   ...   extra fields of the hash: name, value
 -- RETURNS
 --   submitted   the job is made; then its id
 --   already     the idempotency key has this job; then its id
@@ -20,10 +21,11 @@
 -- CLAUSES J-1 J-2 J-3 J-4 J-7 J-9 J-10 J-11 J-12
 -- INCLUDE keys
 local job_id, task, payload, ttl_s, delay_ms, max_queue = unpack(ARGV, 1, 6)
-local idempotency, fingerprint, tenant = unpack(ARGV, 7, 9)
+local idempotency, fingerprint, tenant, given = unpack(ARGV, 7, 10)
 local job, events = job_key(job_id), events_key(job_id)
 
-if redis.call('EXISTS', job) == 1 then return {'submitted', job_id} end
+-- Only an id that the caller gave can have been asked for before.
+if given == '1' and redis.call('EXISTS', job) == 1 then return {'submitted', job_id} end
 if idempotency ~= '' then
   local first = redis.call('GET', idempotency_key(idempotency))
   -- A key whose job is gone is as new.
@@ -47,7 +49,7 @@ local fields = {
   'job_id', job_id, 'task', task, 'payload', payload, 'status', 'queued',
   'created_ts', now, 'updated_ts', now, 'ttl_s', ttl_s, 'result', '', 'error', ''
 }
-for at = 10, #ARGV do fields[#fields + 1] = ARGV[at] end
+for at = 11, #ARGV do fields[#fields + 1] = ARGV[at] end
 redis.call('HSET', job, unpack(fields))
 redis.call('EXPIRE', job, ttl_s)
 redis.call('XADD', events, '*',

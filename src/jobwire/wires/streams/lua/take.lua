@@ -32,27 +32,30 @@ local function anyone_has(task)
   return false
 end
 
--- J-37: a group cannot choose, so what we lack goes back, each time for twice as long.
-local function put_back(entry, id, task, job)
-  local since = tonumber(job.unknown_ts)
+-- J-37: a group cannot choose, so what we lack goes back, each time for twice as long. A job that
+-- has run since it was last put back begins anew.
+local function put_back(entry, id, task, row)
+  local ttl_s, seen = row[2], redis.call('HMGET', job_key(id), 'unknown_ts', 'updated_ts')
+  local since = tonumber(seen[1])
+  if since and since < (tonumber(seen[2]) or 0) then since = nil end
   local waited_ms = now_ms - (since or now_ms)
-  if waited_ms >= grace_ms and since and not anyone_has(task) then
-    local err = problem('unknown_task', 'no worker has this task', job.attempt)
-    finish(id, job.ttl_s, 'error', '', err, 'worker.start', err)
+  if since and waited_ms >= grace_ms and not anyone_has(task) then
+    local err = problem('unknown_task', 'no worker has this task', row[4])
+    finish(id, ttl_s, 'error', '', err, 'worker.start', err)
     return drop('unknown', entry, id)
   end
   if not since then redis.call('HSET', job_key(id), 'unknown_ts', now) end
   redis.call('HDEL', job_key(id), 'entry_id')
-  redis.call('EXPIRE', job_key(id), job.ttl_s)
+  redis.call('EXPIRE', job_key(id), ttl_s)
   redis.call('ZADD', delayed_key, now_ms + math.min(5000, math.max(250, waited_ms)), id)
   clear(entry)
 end
 
 local function try(entry, id, task, payload)
-  local job = runnable(entry, id)
-  if not job then return end
-  if tasks > 0 and not known[task or ''] then return put_back(entry, id, task or '', job) end
-  start(entry, id, task, payload, job, token .. '-' .. (#started + 1), consumer)
+  local row = runnable(entry, id)
+  if not row then return end
+  if tasks > 0 and not known[task or ''] then return put_back(entry, id, task or '', row) end
+  start(entry, id, task, payload, row, token .. '-' .. (#started + 1), consumer)
 end
 
 for at = 9 + tasks, #ARGV, 3 do

@@ -10,7 +10,7 @@ local cleared, closed, counts = {}, {}, {}
 
 local function ttl_of(text)
   local ttl_s = tonumber(text)
-  if ttl_s and ttl_s >= 1 and ttl_s <= 2592000 then return math.floor(ttl_s) end
+  if ttl_s and ttl_s >= 1 and ttl_s <= 2592000 and ttl_s % 1 == 0 then return text end
   return default_ttl_s
 end
 
@@ -18,9 +18,16 @@ local function count(name) counts[name] = (counts[name] or 0) + 1 end
 
 -- An events key of another type is somebody's mistake; it must not keep a job from ending.
 local function emit(id, ttl_s, kind, step, data)
-  redis.pcall('XADD', events_key(id), 'MAXLEN', max_events, '*',
-    'type', kind, 'ts', now, 'step', step, 'data', data)
-  redis.call('EXPIRE', events_key(id), ttl_s)
+  local key = events_key(id)
+  redis.pcall('XADD', key, '*', 'type', kind, 'ts', now, 'step', step, 'data', data)
+  redis.call('EXPIRE', key, ttl_s)
+end
+
+-- The same where another attempt follows: the oldest events make room for its start and its end,
+-- so that a job tried for ever has no more of them than it may.
+local function emit_again(id, ttl_s, kind, step, data)
+  redis.pcall('XTRIM', events_key(id), 'MAXLEN', max_events - 3)
+  emit(id, ttl_s, kind, step, data)
 end
 
 -- The caller has seen the hash in this script: no write here revives half of one (J-7).

@@ -9,39 +9,36 @@ local function drop(why, entry, id)
   dropped[#dropped + 1] = id or ''
 end
 
-local job_fields = {
-  'status', 'owner', 'attempt', 'deliveries', 'max_attempts', 'timeout_s', 'entry_id',
-  'cancel_ts', 'ttl_s', 'created_ts', 'tenant', 'traceparent', 'unknown_ts', 'reports'
-}
-
--- The job of an entry, if it may run: the entry counts, the job is neither ended nor gone.
+-- The job of an entry as one row, if it may run: the entry counts, the job has neither ended nor
+-- gone. The order of the fields is the one in which `start` and `answer` unpack them.
 local function runnable(entry, id)
   if not id then return drop('garbage', entry) end
-  local row = redis.pcall('HMGET', job_key(id), unpack(job_fields))
+  local row = redis.pcall('HMGET', job_key(id), 'status', 'ttl_s', 'entry_id', 'attempt',
+    'deliveries', 'max_attempts', 'timeout_s', 'created_ts', 'tenant', 'traceparent', 'cancel_ts')
   if row.err then return drop('broken', entry, id) end
-  local job = {}
-  for at, name in ipairs(job_fields) do job[name] = row[at] or nil end
-  if not job.status then
+  if not row[1] then
     if redis.call('EXISTS', job_key(id)) == 0 then return drop('gone', entry, id) end
-    job.status = 'queued'
+    row[1] = 'queued'
   end
-  if terminal[job.status] then return drop('ended', entry, id) end
-  if job.entry_id and job.entry_id ~= '' and job.entry_id ~= entry then
-    return drop('duplicate', entry, id)
-  end
-  job.ttl_s = ttl_of(job.ttl_s)
-  if job.cancel_ts then
-    finish_canceled(id, job.ttl_s, job.attempt, 'worker.start')
+  if terminal[row[1]] then return drop('ended', entry, id) end
+  if row[3] and row[3] ~= '' and row[3] ~= entry then return drop('duplicate', entry, id) end
+  row[2] = ttl_of(row[2])
+  row[4] = tonumber(row[4]) or 1
+  row[5] = tonumber(row[5]) or 0
+  if row[11] then
+    finish_canceled(id, row[2], row[4], 'worker.start')
     return drop('canceled', entry, id)
   end
-  return job
+  return row
 end
 
-local function answer(entry, id, task, payload, job, token, attempt, deliveries)
+local function answer(entry, id, task, payload, row, token)
+  local _, _, _, attempt, deliveries, max_attempts, timeout_s, created_ts, tenant, trace =
+    unpack(row, 1, 10)
   started[#started + 1] = {
     entry, id, task or '', payload or '', token, attempt, deliveries,
-    tonumber(job.max_attempts) or 0, job.timeout_s or '', tonumber(job.created_ts) or 0,
-    job.tenant or '', job.traceparent or ''
+    tonumber(max_attempts) or 0, timeout_s or '', tonumber(created_ts) or 0,
+    tenant or '', trace or ''
   }
 end
 
@@ -53,18 +50,10 @@ local function take_in(entry, id, ttl_s, created_ts, tenant)
   redis.call('HSET', job_key(id), 'entry_id', entry)
 end
 
-local function start(entry, id, task, payload, job, token, consumer)
-  local attempt = tonumber(job.attempt) or 1
-  local deliveries = (tonumber(job.deliveries) or 0) + 1
-  update(id, job.ttl_s, 'status', 'running', 'owner', token, 'worker', consumer,
-    'deliveries', deliveries)
-  if not job.entry_id or job.entry_id == '' then
-    take_in(entry, id, job.ttl_s, job.created_ts, job.tenant)
-  end
-  -- Both belong to the time before this delivery.
-  if job.unknown_ts or job.reports then
-    redis.call('HDEL', job_key(id), 'unknown_ts', 'reports')
-  end
-  emit(id, job.ttl_s, 'running', 'worker.start', '{"attempt":' .. attempt .. '}')
-  answer(entry, id, task, payload, job, token, attempt, deliveries)
+local function start(entry, id, task, payload, row, token, consumer)
+  row[5] = row[5] + 1
+  update(id, row[2], 'status', 'running', 'owner', token, 'worker', consumer, 'deliveries', row[5])
+  if not row[3] or row[3] == '' then take_in(entry, id, row[2], row[8], row[9]) end
+  emit(id, row[2], 'running', 'worker.start', '{"attempt":' .. row[4] .. '}')
+  answer(entry, id, task, payload, row, token)
 end

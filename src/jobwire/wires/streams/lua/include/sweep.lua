@@ -15,5 +15,5 @@ end
 local function back_in_line(id, ttl_s, status, task, payload)
   enqueue(id, task, payload)
   update(id, ttl_s, 'status', 'queued', 'owner', '')
-  if status == 'running' then emit(id, ttl_s, 'queued', 'duty.sweep', '{}') end
+  if status == 'running' then emit_again(id, ttl_s, 'queued', 'duty.sweep', '{}') end
 end

@@ -1,15 +1,18 @@
 """Lua files with headers that are parsed, and a server that forgets them."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
 from redis import Redis
 
+import jobwire
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection, ServerError, load_scripts
 from jobwire.valkey.scripts import HeaderError, read_script
 from tests.support import Fresh, Proxy, clause
+from tests.support.clauses import written_clauses
 
 pytestmark = clause("T-3")
 
@@ -42,6 +45,45 @@ def test_t03_a_header_that_lacks_something_is_refused(text: str, tmp_path: Path)
     (tmp_path / "bad.lua").write_text(text)
     with pytest.raises(HeaderError, match=r"bad\.lua"):
         read_script(tmp_path / "bad.lua", tmp_path)
+
+
+def shipped() -> list[str]:
+    """The packages of ours that hold scripts."""
+    root = Path(jobwire.__file__).parent
+    folders = {file.parent for file in root.rglob("*.lua") if file.parent.name == "lua"}
+    return sorted(".".join(("jobwire", *folder.relative_to(root).parts)) for folder in folders)
+
+
+@pytest.mark.parametrize("package", [*shipped(), "tests.valkey.lua"])
+def test_t03_every_header_says_what_its_script_does(package: str) -> None:
+    """KEYS and ARGV are bound by the names of the header, none twice and none beyond; the clauses
+    that it names exist."""
+    clauses = written_clauses()
+    for script in load_scripts(package).values():
+        assert set(script.clauses) <= set(clauses), script.name
+        for table, names in (("KEYS", script.keys), ("ARGV", script.args)):
+            fixed = [name for name in names if name != "..."]
+            used = {int(n) for n in re.findall(rf"\b{table}\[(\d+)\]", script.source)}
+            assert max(used, default=0) <= len(fixed) or "..." in names, (script.name, table)
+            assert len(set(fixed)) == len(fixed), (script.name, table)
+            bound = _bound(script.source, table)
+            assert bound == {n: fixed[n - 1] for n in bound if n <= len(fixed)}, (
+                script.name,
+                table,
+            )
+
+
+def _bound(source: str, table: str) -> dict[int, str]:
+    """Position → name, from `local a, b = KEYS[1], tonumber(KEYS[2])`."""
+    found: dict[int, str] = {}
+    for names, values in re.findall(
+        r"^local ([\w, ]+)\s*=\s*(.*(?:\n  .*)*)$", source, re.MULTILINE
+    ):
+        places = re.findall(rf"{table}\[(\d+)\]", values)
+        words = [name.strip() for name in names.split(",")]
+        if len(places) == len(words):
+            found |= dict(zip(map(int, places), words, strict=True))
+    return found
 
 
 async def test_t03_scripts_run(connection: Connection, fresh: Fresh) -> None:

@@ -280,22 +280,6 @@ async def test_t02_no_more_blocking_sockets_than_the_pool_has(valkey: LocalValke
             assert await own.call("PING") == "PONG"
 
 
-async def test_t02_messages_published_and_a_gap_told(
-    valkey: LocalValkey, proxy: Proxy, plain: Redis, fresh: Fresh
-) -> None:
-    channel = fresh("channel")
-    async with (
-        Connection.open(proxy.url(valkey.url)) as connection,
-        connection.subscribe(channel) as messages,
-    ):
-        plain.publish(channel, "one")
-        assert await anext(messages) == (channel, "one")
-        proxy.cut()
-        assert await anext(messages) is None, "some may have been missed"
-        plain.publish(channel, "two")
-        assert await anext(messages) == (channel, "two")
-
-
 async def test_t02_passwords_stay_out_of_logs_and_errors(
     own_valkey: LocalValkey, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,8 +16,8 @@ from jobwire.valkey.dial import dial
 from jobwire.valkey.errors import ConnectionLost, NotSent, ValkeyError
 from jobwire.valkey.wire import Push, Wire
 
-_PING_EVERY_S: Final = 10.0
-_MAX_UNREAD: Final = 10_000
+PING_EVERY_S: Final = 10.0
+MAX_UNREAD: Final = 10_000
 
 
 class Subscription:
@@ -63,7 +63,7 @@ class Subscription:
                 return None
             self._news.clear()
             try:
-                async with asyncio.timeout(_PING_EVERY_S):
+                async with asyncio.timeout(PING_EVERY_S):
                     await self._news.wait()
             except TimeoutError:
                 await self._ping(self._wire)
@@ -95,7 +95,7 @@ class Subscription:
     def _keep(self, push: Push) -> None:
         match push:
             case ["message", str(channel), str(text)]:
-                if len(self._messages) >= _MAX_UNREAD:
+                if len(self._messages) >= MAX_UNREAD:
                     self._messages.clear()
                     self._missed = True
                 self._messages.append((channel, text))

@@ -1,0 +1,68 @@
+"""Published messages: what a reader is told when some may have been missed."""
+
+import asyncio
+
+import pytest
+from redis import Redis
+
+from jobwire.local import LocalValkey
+from jobwire.valkey import Config, Connection, subscription
+from tests.support import Fresh, Proxy, clause, wait_until
+
+pytestmark = clause("T-2")
+
+
+async def _next(messages: subscription.Subscription) -> tuple[str, str] | None:
+    return await anext(messages)
+
+
+async def test_t02_messages_published_and_a_gap_told(
+    valkey: LocalValkey, proxy: Proxy, plain: Redis, fresh: Fresh
+) -> None:
+    channel = fresh("channel")
+    async with (
+        Connection.open(proxy.url(valkey.url)) as connection,
+        connection.subscribe(channel) as messages,
+    ):
+        plain.publish(channel, "one")
+        assert await anext(messages) == (channel, "one")
+        proxy.cut()
+        assert await anext(messages) is None, "some may have been missed"
+        plain.publish(channel, "two")
+        assert await anext(messages) == (channel, "two")
+
+
+async def test_t02_a_reader_who_is_too_slow_is_told(
+    connection: Connection, plain: Redis, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription, "MAX_UNREAD", 3)
+    channel = fresh("channel")
+    async with connection.subscribe(channel) as messages:
+        for number in range(4):
+            plain.publish(channel, str(number))
+        got = [await anext(messages)]
+        while got[-1] is not None:
+            got.append(await anext(messages))
+        assert await anext(messages) == (channel, "3"), "the news come after the gap"
+
+
+async def test_t02_a_silent_peer_is_found_out_by_a_ping(
+    valkey: LocalValkey, proxy: Proxy, plain: Redis, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No command waits for a reply on a subscription: without a ping it would listen for ever to a
+    peer that has gone without a word."""
+    monkeypatch.setattr(subscription, "PING_EVERY_S", 0.1)
+    channel = fresh("channel")
+    config = Config.from_url(proxy.url(valkey.url), read_timeout_s=0.2, dial_timeout_s=0.5)
+    async with (
+        Connection.open(config) as connection,
+        connection.subscribe(channel) as messages,
+    ):
+        before = proxy.accepted
+        proxy.silence()
+        gap = asyncio.create_task(_next(messages))
+        await wait_until(lambda: proxy.accepted > before + 1, "the sockets to be given up")
+        proxy.accept()
+        assert await gap is None
+        plain.publish(channel, "after")
+        assert await anext(messages) == (channel, "after")

@@ -107,6 +107,15 @@ class Connection(Operations):
         self._issue(call.packed, call)
         return call
 
+    async def learn(self, scripts: Iterable[Script]) -> None:
+        """Load scripts now, and again on each new socket. One that the server first hears of when
+        it is run is healed too, but a command behind it may overtake it once."""
+        new = {script.sha: script for script in scripts if script.sha not in self._scripts}
+        self._scripts.update(new)
+        await asyncio.gather(
+            *(self.call("SCRIPT", "LOAD", script.source) for script in new.values())
+        )
+
     def socket(self) -> "OwnSocket":
         """A socket of one's own, for blocking: `async with connection.socket() as own:`."""
         self._check_usable()

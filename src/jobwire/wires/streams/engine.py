@@ -34,7 +34,7 @@ from jobwire.wires.streams.duties import StreamsDuties
 from jobwire.wires.streams.entries import read_held
 from jobwire.wires.streams.leases import StreamsKeeper
 from jobwire.wires.streams.replies import Answer, collect, ground_error, wire_text
-from jobwire.wires.streams.scripts import script
+from jobwire.wires.streams.scripts import SCRIPTS, script
 from jobwire.wires.streams.settings import StreamsSettings
 
 _log = logging.getLogger("jobwire.streams")
@@ -81,6 +81,11 @@ class StreamsEngine:
     async def enter(self, tasks: Sequence[TaskCard], slots: int) -> None:
         """Join the group as a worker that has `tasks`; others read them on its card."""
         self._tasks = tuple(wire_text(task.name) for task in tasks)
+        try:
+            # Known before they are needed, so that a settle never overtakes a report.
+            await self._connection.learn(SCRIPTS.values())
+        except ValkeyError as error:
+            raise ground_error(error) from error
         await self._arrivals.make_group()
         await self._duties.announce(tasks, slots)
 

@@ -1,0 +1,40 @@
+"""What a wire must bring along so that its engine can be put through the life of a job.
+
+A wire's own test file builds one and hands it to `LifeOfAJob`. The suite speaks only the heart's
+language; whatever is particular to a wire stays in its lab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from jobwire.job.engine import Engine, Queue
+
+TASK = "echo"
+"""The task that every worker of the suite has."""
+
+
+class Lab(Protocol):
+    """One queue on a real server, and as many workers as a test wants."""
+
+    queue: Queue
+    lease_s: float
+    """Short, so that a worker's silence can be waited for."""
+
+    async def worker(self) -> Engine:
+        """A new worker's engine, entered, with the task `TASK`. It leaves with the lab."""
+        ...
+
+    async def sweep(self) -> None:
+        """Do every duty of the wire once, as some process of the fleet would, now."""
+        ...
+
+    async def reports(self, job_id: str) -> Sequence[str]:
+        """The kinds of the reports that a watcher of the job has seen, in order; of life's own
+        news nothing."""
+        ...
+
+    async def at_rest(self) -> bool:
+        """Whether nothing is held, leased or waiting."""
+        ...

@@ -1,0 +1,414 @@
+"""The life of a job, as every engine must keep it. A wire's test file makes a class of it:
+
+    class TestStreams(LifeOfAJob):
+        @pytest_asyncio.fixture
+        async def lab(self, …): …
+
+Nothing here knows a wire: the tests speak to the seam, and to the lab for what a wire must show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+
+from jobwire.job.clock import new_job_id
+from jobwire.job.engine import Engine
+from jobwire.job.life import State
+from jobwire.job.messages import (
+    CancelAnswer,
+    Canceled,
+    Done,
+    Failed,
+    GivenBack,
+    Held,
+    JobError,
+    JobId,
+    KeepAnswer,
+    Order,
+    Report,
+    ReportAnswer,
+    SettleAnswer,
+    Submitted,
+    TryAgain,
+)
+from tests.conformance.lab import TASK, Lab
+from tests.support import wait_until
+
+TRANSIENT = JobError("handler_error", "try me again", retryable=True)
+FINAL = JobError("no_such_city", "there is no city of that name")
+
+
+async def submit(lab: Lab, count: int = 1, **order: object) -> list[JobId]:
+    orders = [
+        Order(TASK, f'{{"n":{n}}}', **order)  # pyright: ignore[reportArgumentType] - by name
+        for n in range(count)
+    ]
+    answers = await lab.queue.submit_many(orders)
+    return [answer.job_id for answer in answers if isinstance(answer, Submitted)]
+
+
+async def take_one(engine: Engine) -> Held:
+    """Take as a worker does: wait, then take, until there is one."""
+
+    async def one() -> Sequence[Held]:
+        await engine.wait(0.05)
+        return await engine.take(1)
+
+    return (await wait_until(one, "a job to take"))[0]
+
+
+async def state(lab: Lab, job_id: str) -> State:
+    snapshot = await lab.queue.get(JobId(job_id))
+    assert snapshot is not None
+    return snapshot.state
+
+
+async def aclose(iterator: AsyncIterator[object]) -> None:
+    """End a generator that nobody will iterate any more."""
+    assert isinstance(iterator, AsyncGenerator)
+    await iterator.aclose()
+
+
+class LifeOfAJob:
+    # ── the straight way ─────────────────────────────────────────────────────────────────────
+
+    async def test_submitted_taken_settled(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        (job_id,) = await submit(lab)
+        assert await state(lab, job_id) is State.WAITING
+
+        held = await take_one(worker)
+        assert (held.job.id, held.job.task, held.job.payload) == (job_id, TASK, {"n": 0})
+        assert (held.job.attempt, held.job.deliveries, held.foregone) == (1, 1, None)
+        assert await state(lab, job_id) is State.RUNNING
+
+        settled = await worker.settle([(held, Done('{"ok":true}'))], 0)
+        assert settled == ([SettleAnswer.SETTLED], [])
+        snapshot = await lab.queue.get(job_id)
+        assert snapshot is not None
+        assert (snapshot.state, snapshot.result_json) == (State.DONE, '{"ok":true}')
+        assert await lab.at_rest()
+
+    async def test_jobs_come_in_the_order_of_their_submission(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        job_ids = await submit(lab, 20)
+        held = await worker.take(20)
+        assert [one.job.id for one in held] == job_ids
+        await worker.settle([(one, Done("null")) for one in held], 0)
+
+    async def test_take_never_waits_and_never_takes_more_than_asked(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        assert await worker.take(5) == []
+        await submit(lab, 7)
+        held = await worker.take(5)
+        assert len(held) == 5
+        settled = await worker.settle([(one, Done("null")) for one in held], 5)
+        assert len(settled.held) == 2
+        await worker.settle([(one, Done("null")) for one in settled.held], 0)
+
+    async def test_each_job_is_held_by_one_worker(self, lab: Lab) -> None:
+        workers = [await lab.worker() for _ in range(3)]
+        job_ids = await submit(lab, 60)
+
+        async def work(engine: Engine) -> list[str]:
+            done: list[str] = []
+            held = await engine.take(4)
+            while held:
+                done += [one.job.id for one in held]
+                held = (await engine.settle([(one, Done("null")) for one in held], 4)).held
+            return done
+
+        done = await asyncio.gather(*(work(worker) for worker in workers))
+        assert sorted(one for part in done for one in part) == sorted(job_ids)
+
+    async def test_what_is_sent_is_sent_when_called(self, lab: Lab) -> None:
+        """A report and the settle that follows it need no await in between."""
+        worker = await lab.worker()
+        (job_id,) = await submit(lab)
+        held = await take_one(worker)
+        reported = worker.report([(held, Report("log", '{"line":1}', number=1))])
+        settled = worker.settle([(held, Done("null"))], 0)
+        assert (await settled).answers == [SettleAnswer.SETTLED]
+        assert await reported == [ReportAnswer.WRITTEN]
+        assert await lab.reports(job_id) == ["log"]
+
+    async def test_the_same_order_with_its_own_id_makes_one_job(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        order = Order(TASK, "{}", job_id=new_job_id())
+        await lab.queue.submit(order)
+        await lab.queue.submit(order)
+        held = await worker.take(5)
+        assert [one.job.id for one in held] == [order.job_id]
+        await worker.settle([(held[0], Done("null"))], 0)
+
+    # ── other ends ───────────────────────────────────────────────────────────────────────────
+
+    async def test_a_failure_ends_the_job(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        (job_id,) = await submit(lab)
+        held = await take_one(worker)
+        assert (await worker.settle([(held, Failed(FINAL))], 0)).answers == [SettleAnswer.SETTLED]
+        snapshot = await lab.queue.get(job_id)
+        assert snapshot is not None
+        assert snapshot.state is State.FAILED
+        assert FINAL.message in snapshot.error_json
+
+    async def test_a_retry_counts_and_comes_back_when_due(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        (job_id,) = await submit(lab)
+        held = await take_one(worker)
+        assert (await worker.settle([(held, TryAgain(0.2, TRANSIENT))], 5)).held == []
+        assert await state(lab, job_id) is State.WAITING
+
+        async def back() -> Sequence[Held]:
+            await lab.sweep()
+            return await worker.take(1)
+
+        again = (await wait_until(back, "the job to come back"))[0]
+        assert (again.job.id, again.job.attempt, again.job.deliveries) == (job_id, 2, 2)
+        assert again.token != held.token
+        await worker.settle([(again, Done("null"))], 0)
+
+    async def test_what_is_given_back_is_others_at_once_and_counts_nothing(self, lab: Lab) -> None:
+        first, second = await lab.worker(), await lab.worker()
+        (job_id,) = await submit(lab)
+        held = await take_one(first)
+        await first.settle([(held, GivenBack())], 0)
+        assert await state(lab, job_id) is State.WAITING
+        again = await take_one(second)
+        assert (again.job.id, again.job.attempt, again.job.deliveries) == (job_id, 1, 1)
+        await second.settle([(again, Done("null"))], 0)
+
+    async def test_a_canceled_job_ends_as_canceled(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        (job_id,) = await submit(lab)
+        held = await take_one(worker)
+        await worker.settle([(held, Canceled())], 0)
+        assert await state(lab, job_id) is State.CANCELED
+
+    async def test_outcomes_of_all_kinds_travel_in_one_batch(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        job_ids = await submit(lab, 5)
+        held = await worker.take(5)
+        outcomes = (Done("1"), Failed(FINAL), TryAgain(0, TRANSIENT), GivenBack(), Canceled())
+        settled = await worker.settle(list(zip(held, outcomes, strict=True)), 0)
+        assert settled.answers == [SettleAnswer.SETTLED] * 5
+        assert [await state(lab, job_id) for job_id in job_ids] == [
+            State.DONE,
+            State.FAILED,
+            State.WAITING,
+            State.WAITING,
+            State.CANCELED,
+        ]
+
+    # ── cancelling ───────────────────────────────────────────────────────────────────────────
+
+    async def test_a_waiting_job_is_canceled_at_once_and_never_runs(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        (job_id,) = await submit(lab)
+        assert await lab.queue.cancel(job_id) is CancelAnswer.CANCELED
+        assert await state(lab, job_id) is State.CANCELED
+        assert await worker.take(5) == []
+        assert await lab.at_rest()
+
+    async def test_a_delayed_job_is_canceled_at_once_and_never_runs(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        (job_id,) = await submit(lab, delay_s=0.05)
+        assert await lab.queue.cancel(job_id) is CancelAnswer.CANCELED
+        await asyncio.sleep(0.06)  # past its due time, on whosever clock
+        await lab.sweep()
+        assert await worker.take(5) == []
+        assert await lab.at_rest()
+
+    async def test_the_worker_of_a_running_job_is_told(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        (job_id,) = await submit(lab)
+        held = await take_one(worker)
+        wishes = worker.cancels()
+        heard = asyncio.ensure_future(anext(wishes))
+
+        async def told() -> bool:
+            # A wish is not kept for listeners to come, so ask until the subscription stands.
+            assert await lab.queue.cancel(job_id) is CancelAnswer.ASKED
+            await asyncio.wait([heard], timeout=0.05)
+            return heard.done()
+
+        await wait_until(told, "the wish to arrive")
+        assert heard.result().token == held.token
+        await aclose(wishes)
+        keeper = worker.keeper()
+        assert await asyncio.to_thread(keeper.keep, [held]) == [KeepAnswer.CANCEL]
+        keeper.close()
+        assert await state(lab, job_id) is State.RUNNING
+        await worker.settle([(held, Canceled())], 0)
+        assert await lab.queue.cancel(job_id) is CancelAnswer.FINISHED
+
+    async def test_a_job_to_be_canceled_is_not_tried_again(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        job_ids = await submit(lab, 2)
+        first, second = await worker.take(2)
+        for job_id in job_ids:
+            await lab.queue.cancel(job_id)
+        await worker.settle([(first, TryAgain(0, TRANSIENT)), (second, GivenBack())], 0)
+        assert [await state(lab, job_id) for job_id in job_ids] == [State.CANCELED] * 2
+        assert await worker.take(5) == []
+
+    async def test_what_never_was_cannot_be_canceled(self, lab: Lab) -> None:
+        assert await lab.queue.cancel(new_job_id()) is CancelAnswer.GONE
+
+    # ── losing it ────────────────────────────────────────────────────────────────────────────
+
+    async def test_a_silent_workers_job_is_taken_over_and_its_zombie_changes_nothing(
+        self, lab: Lab
+    ) -> None:
+        silent, living = await lab.worker(), await lab.worker()
+        (job_id,) = await submit(lab)
+        held = await take_one(silent)
+
+        async def taken_over() -> Sequence[Held]:
+            await lab.sweep()
+            return await living.take(1)
+
+        again = (await wait_until(taken_over, "the job to be taken over"))[0]
+        assert (again.job.id, again.job.attempt, again.job.deliveries) == (job_id, 1, 2)
+
+        keeper = silent.keeper()
+        assert await asyncio.to_thread(keeper.keep, [held]) == [KeepAnswer.LOST]
+        keeper.close()
+        assert await silent.report([(held, Report("log", "1"))]) == [ReportAnswer.LOST]
+        for outcome in (Done('"zombie"'), Failed(FINAL), TryAgain(0, TRANSIENT), GivenBack()):
+            settled = await silent.settle([(held, outcome)], 0)
+            assert settled.answers == [SettleAnswer.LOST]
+        assert await state(lab, job_id) is State.RUNNING
+
+        await living.settle([(again, Done('"living"'))], 0)
+        assert (await silent.settle([(held, Done('"zombie"'))], 0)).answers == [
+            SettleAnswer.ALREADY
+        ]
+        snapshot = await lab.queue.get(job_id)
+        assert snapshot is not None
+        assert snapshot.result_json == '"living"'
+        assert await lab.reports(job_id) == []
+
+    async def test_a_kept_lease_is_not_taken_over(self, lab: Lab) -> None:
+        worker, other = await lab.worker(), await lab.worker()
+        await submit(lab)
+        held = await take_one(worker)
+        keeper = worker.keeper()
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + 2 * lab.lease_s
+        while loop.time() < until_s:
+            assert await asyncio.to_thread(keeper.keep, [held]) == [KeepAnswer.KEPT]
+            await lab.sweep()
+            assert await other.take(1) == []
+            await asyncio.sleep(keeper.period_s)
+        keeper.close()
+        assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+
+    async def test_a_lost_one_harms_no_other_of_its_batch(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        job_ids = await submit(lab, 3)
+        held = await worker.take(3)
+        await worker.settle([(held[1], GivenBack())], 0)
+        again = await take_one(worker)
+        settled = await worker.settle([(one, Done("1")) for one in held], 0)
+        assert settled.answers == [
+            SettleAnswer.SETTLED,
+            SettleAnswer.LOST,
+            SettleAnswer.SETTLED,
+        ]
+        assert await state(lab, job_ids[1]) is State.RUNNING
+        await worker.settle([(again, Done("1"))], 0)
+
+    # ── lost answers ─────────────────────────────────────────────────────────────────────────
+
+    async def test_a_settle_asked_twice_is_answered_as_at_first(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        job_ids = await submit(lab, 4)
+        held = await worker.take(4)
+        outcomes = (Done("1"), Failed(FINAL), TryAgain(60, TRANSIENT), Canceled())
+        batch = list(zip(held, outcomes, strict=True))
+        first = await worker.settle(batch, 0)
+        assert await worker.settle(batch, 0) == first
+        assert await worker.settle(batch, 0) == first
+        snapshot = await lab.queue.get(job_ids[2])
+        assert snapshot is not None
+        assert snapshot.attempt == 2, "one failure, however often it was told"
+
+    async def test_a_report_asked_twice_is_written_once(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        (job_id,) = await submit(lab)
+        held = await take_one(worker)
+        batch = [(held, Report("log", f'{{"n":{n}}}', number=n)) for n in (1, 2, 3)]
+        assert await worker.report(batch[:2]) == [ReportAnswer.WRITTEN] * 2
+        assert await worker.report(batch) == [ReportAnswer.WRITTEN] * 3
+        assert await lab.reports(job_id) == ["log", "log", "log"]
+        await worker.settle([(held, Done("1"))], 0)
+
+    async def test_a_job_whose_start_was_answered_to_nobody_is_adopted(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        job_ids = await submit(lab, 3)
+        known = await worker.take(1)
+        await worker.take(2)  # the answer is lost on the way
+        adopted = await worker.adopt({one.token for one in known})
+        assert [one.job.id for one in adopted] == job_ids[1:]
+        assert {one.job.deliveries for one in adopted} == {1}, "started once"
+        batch = [(one, Done("1")) for one in (*known, *adopted)]
+        assert (await worker.settle(batch, 0)).answers == [SettleAnswer.SETTLED] * 3
+        assert await worker.adopt(frozenset()) == []
+
+    async def test_answers_still_on_their_way_are_not_adopted(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        await submit(lab, 2)
+        under_way = worker.take(2)
+        assert await worker.adopt(frozenset()) == []
+        held = await under_way
+        assert len(held) == 2
+        await worker.settle([(one, Done("1")) for one in held], 0)
+
+    # ── waiting and leaving ──────────────────────────────────────────────────────────────────
+
+    async def test_a_waiting_worker_wakes_when_a_job_comes(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        waiting = asyncio.ensure_future(worker.wait(30))
+        (job_id,) = await submit(lab)
+        assert await waiting
+        held = await worker.take(1)
+        assert [one.job.id for one in held] == [job_id]
+        await worker.settle([(held[0], Done("1"))], 0)
+
+    async def test_a_wait_without_work_ends_in_its_time(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        assert not await worker.wait(0.02)
+
+    async def test_a_wait_can_be_ended(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        waiting = asyncio.ensure_future(worker.wait(30))
+        await asyncio.sleep(0)
+        await worker.wake()
+        assert not await waiting
+        await worker.wake()
+        assert not await worker.wait(30), "one that was about to begin ends, too"
+
+    async def test_a_worker_that_leaves_leaves_nothing_behind(self, lab: Lab) -> None:
+        leaving, other = await lab.worker(), await lab.worker()
+        job_ids = await submit(lab, 4)
+        assert await leaving.wait(30)  # fetched, perhaps, and never taken
+        await leaving.leave()
+        held = await other.take(5)
+        assert sorted(one.job.id for one in held) == sorted(job_ids)
+        assert {one.job.deliveries for one in held} == {1}
+        await other.settle([(one, Done("1")) for one in held], 0)
+        assert await lab.at_rest()
+
+    async def test_a_worker_that_leaves_gives_back_what_it_was_never_told_of(
+        self, lab: Lab
+    ) -> None:
+        leaving, other = await lab.worker(), await lab.worker()
+        (job_id,) = await submit(lab)
+        await leaving.take(1)  # the answer is lost on the way
+        await leaving.leave()
+        held = await other.take(5)
+        assert [(one.job.id, one.job.deliveries) for one in held] == [(job_id, 1)]
+        await other.settle([(held[0], Done("1"))], 0)

@@ -1,0 +1,96 @@
+"""Tools for tests of the Streams wire: a lab with workers, and a plain eye on the raw keys."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, cast
+
+from jobwire.job.messages import TaskCard
+from jobwire.valkey import Connection
+from jobwire.wires.streams import contract
+from jobwire.wires.streams.contract import EventType, Keys
+from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.wires.streams.queue import StreamsQueue
+from jobwire.wires.streams.settings import StreamsSettings
+from tests.conformance.lab import TASK
+
+LEASE_S = 0.4
+"""Short enough to be waited for, long enough for a busy machine to keep."""
+
+LIFE = frozenset(EventType) - {EventType.PROGRESS, EventType.TOKEN, EventType.LOG}
+
+
+class StreamsLab:
+    """A queue and workers on one connection; see `tests.conformance.lab`."""
+
+    def __init__(self, connection: Connection, **settings: object) -> None:
+        self.settings = dataclasses.replace(
+            StreamsSettings(lease_s=LEASE_S, foreign_idle_s=LEASE_S),
+            **settings,
+        )
+        self.keys = Keys(self.settings.key_prefix)
+        self.lease_s = self.settings.lease_s
+        self.connection = connection
+        self.queue = StreamsQueue(connection, self.settings)
+        self.sweeper = StreamsEngine(connection, self.settings)
+        self._workers: list[StreamsEngine] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            for worker in self._workers:
+                await worker.leave()
+        if self.settings.key_prefix:
+            # The leak check knows the permanent keys by their plain names.
+            await self.connection.call("DEL", *contract.permanent(self.settings.key_prefix))
+
+    async def worker(self, *tasks: str) -> StreamsEngine:
+        """A new worker; its tasks are those named, or the suite's."""
+        engine = StreamsEngine(self.connection, self.settings)
+        await engine.enter([TaskCard(task) for task in tasks or (TASK,)], slots=10)
+        self._workers.append(engine)
+        return engine
+
+    async def duty(self, name: str) -> int:
+        """Do one duty to its end, whoever else may have done it just now."""
+        await self.connection.call("DEL", self.keys.guard(name))
+        (duty,) = [duty for duty in self.sweeper.duties() if duty.name == name]
+        done = 0
+        while turn := await duty.run():
+            done += turn.done
+            if not turn.more:
+                break
+        return done
+
+    async def sweep(self) -> None:
+        for duty in self.sweeper.duties():
+            await self.duty(duty.name)
+
+    async def events(self, job_id: str) -> list[dict[str, str]]:
+        """A job's events, as fields; the raw wire."""
+        rows = await self.connection.call("XRANGE", self.keys.events(job_id), "-", "+")
+        return [_pairs(flat) for _, flat in cast("list[tuple[str, list[str]]]", rows)]
+
+    async def reports(self, job_id: str) -> Sequence[str]:
+        kinds = [event["type"] for event in await self.events(job_id)]
+        return [kind for kind in kinds if kind not in LIFE]
+
+    async def at_rest(self) -> bool:
+        waiting = await self.connection.call("XLEN", self.keys.queue)
+        delayed = await self.connection.call("ZCARD", self.keys.delayed)
+        opened = await self.connection.call("ZCARD", self.keys.open)
+        pending = await self.connection.xpending(self.keys.queue, contract.GROUP)
+        return (waiting, delayed, opened, pending.count) == (0, 0, 0, 0)
+
+
+def _pairs(flat: Sequence[str]) -> dict[str, str]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))

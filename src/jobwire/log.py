@@ -1,0 +1,169 @@
+"""One set-up of logging for every program of ours.
+
+Called once by each program (`setup`), and by whoever holds a job (`bound`). Standard `logging`
+lies underneath, so that the logs of users' own handlers come along, each with the job's id.
+
+It never opens files or sockets, and nothing that is logged can forge a second line or speak to
+the reader's terminal.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import sys
+from collections.abc import Generator, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal, TextIO
+
+import msgspec
+
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+FORMATS: Final = ("text", "json")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggingSettings:
+    """The section `logging` of the settings."""
+
+    level: Literal["debug", "info", "warning", "error", "critical"] = "info"
+    """The quietest level that is still written."""
+    format: Literal["text", "json"] = "text"
+    """Text for people, json for programs; a line an entry."""
+    colors: bool = True
+    """Colour on a terminal; `NO_COLOR` switches it off as well."""
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        """Yield each fault: the field, and what is wrong with it."""
+        if self.level not in LEVELS:
+            yield "level", f"{self.level!r} is no level; known: {', '.join(LEVELS)}"
+        if self.format not in FORMATS:
+            yield "format", f"{self.format!r} is no format; known: {', '.join(FORMATS)}"
+
+
+def setup(
+    service: str,
+    settings: LoggingSettings = LoggingSettings(),  # noqa: B008 - frozen
+    stream: TextIO | None = None,
+) -> None:
+    """Send everything that this process logs to `stream` (stderr), as `service`.
+
+    May be called again; the last call counts.
+    """
+    for field, problem in settings.check():
+        raise ValueError(f"logging.{field}: {problem}")
+    out = sys.stderr if stream is None else stream
+    handler = logging.StreamHandler(out)
+    colors = settings.colors and not os.environ.get("NO_COLOR") and out.isatty()
+    handler.setFormatter(
+        JsonLines(service) if settings.format == "json" else TextLines(service, colors=colors)
+    )
+    logging.basicConfig(handlers=[handler], level=settings.level.upper(), force=True)
+
+
+def component(name: str) -> logging.Logger:
+    """The logger of one part of ours: `component("gateway")`."""
+    return logging.getLogger(f"jobwire.{name}")
+
+
+_bound: ContextVar[Mapping[str, object]] = ContextVar("jobwire_log_fields")
+_NOTHING: Final[Mapping[str, object]] = {}
+
+
+@contextlib.contextmanager
+def bound(**fields: object) -> Generator[None]:
+    """Give each line that is logged inside these fields: `with bound(job_id=job.id): …`.
+
+    Follows the context: tasks and threads (`asyncio.to_thread`) started inside have them too.
+    """
+    token = _bound.set({**_bound.get(_NOTHING), **fields})
+    try:
+        yield
+    finally:
+        _bound.reset(token)
+
+
+def bind(**fields: object) -> None:
+    """Give each line that the current task logs from now on these fields."""
+    _bound.set({**_bound.get(_NOTHING), **fields})
+
+
+# What every record has anyway; all else was put there by `extra={…}`.
+_STANDARD: Final = frozenset(
+    (*vars(logging.makeLogRecord({})), "message", "asctime", "color_message")
+)
+# Line ends of any kind (CR, LF, NEL, LS, PS), escape codes, direction marks.
+_UNSAFE: Final = re.compile(
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def _safe(text: str) -> str:
+    """The text with everything escaped that could move the cursor or end the line."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    return {**_bound.get(_NOTHING), **extra}
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class JsonLines(logging.Formatter):
+    """`{"ts": …, "level": …, "service": …, "logger": …, "message": …, …}`, an object a line."""
+
+    def __init__(self, service: str) -> None:
+        super().__init__()
+        self._service = service
+        self._encode = msgspec.json.Encoder(enc_hook=str).encode
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            **_fields(record),
+            "ts": _time(record),
+            "level": record.levelname.lower(),
+            "service": self._service,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        try:
+            return self._encode(line).decode()
+        except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
+            # Half a surrogate, a huge integer, a cycle: say as much as can be said.
+            return self._encode({key: _safe(str(value)) for key, value in line.items()}).decode()
+
+
+_COLORS: Final = {"DEBUG": "2", "INFO": "34", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
+
+
+class TextLines(logging.Formatter):
+    """`time LEVEL service component: message  key=value`; a traceback follows, indented."""
+
+    def __init__(self, service: str, *, colors: bool) -> None:
+        super().__init__()
+        self._service = service
+        self._colors = colors
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = f"{record.levelname:<8}"
+        if self._colors:
+            level = f"\x1b[{_COLORS.get(record.levelname, '0')}m{level}\x1b[0m"
+        fields = "".join(
+            f"  {_safe(name)}={_safe(str(value))}" for name, value in _fields(record).items()
+        )
+        line = (
+            f"{_time(record)} {level} {self._service} {record.name.removeprefix('jobwire.')}: "
+            f"{_safe(record.getMessage())}{fields}"
+        )
+        if record.exc_info:
+            lines = self.formatException(record.exc_info).split("\n")
+            line += "".join(f"\n    {_safe(text)}" for text in lines)
+        return line

@@ -1,0 +1,224 @@
+"""One set-up of logging for every program: what stands in a line, and what cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from jobwire import log
+from jobwire.log import LoggingSettings, bound, component, setup
+from tests.support import clause
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def out() -> Iterator[io.StringIO]:
+    """A stream to log to; the set-up of the test run comes back afterwards."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    # Set aside, so that `setup` does not close what is not its own.
+    for handler in handlers:
+        root.removeHandler(handler)
+    yield io.StringIO()
+    for handler in root.handlers[:]:
+        root.removeHandler(handler)
+    for handler in handlers:
+        root.addHandler(handler)
+    root.setLevel(level)
+
+
+def as_json(out: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+@clause("T-11")
+def test_a_json_line_says_when_who_how_bad_and_what(out: io.StringIO) -> None:
+    setup("gateway", LoggingSettings(format="json"), out)
+    component("valkey").warning("lost %s", "it", extra={"address": "h:1"})
+    (line,) = as_json(out)
+    assert line.pop("ts").endswith("Z")
+    assert line == {
+        "level": "warning",
+        "service": "gateway",
+        "logger": "jobwire.valkey",
+        "message": "lost it",
+        "address": "h:1",
+    }
+
+
+@clause("T-11")
+def test_a_text_line_says_the_same(out: io.StringIO) -> None:
+    setup("worker", LoggingSettings(), out)
+    component("loop").info("took it", extra={"slots": 4})
+    (line,) = out.getvalue().splitlines()
+    assert line.endswith("INFO     worker loop: took it  slots=4")
+
+
+@clause("T-11")
+def test_users_own_logs_come_along_with_the_jobs_id(out: io.StringIO) -> None:
+    setup("worker", LoggingSettings(format="json"), out)
+    mine = logging.getLogger("somebody.elses.code")
+    with bound(job_id="j-1"):
+        mine.info("inside")
+    mine.info("outside")
+    inside, outside = as_json(out)
+    assert inside["job_id"] == "j-1"
+    assert "job_id" not in outside
+
+
+@clause("T-11")
+async def test_the_jobs_id_follows_into_tasks_and_threads(out: io.StringIO) -> None:
+    setup("worker", LoggingSettings(format="json"), out)
+
+    async def job(name: str) -> None:
+        with bound(job_id=name):
+            await asyncio.sleep(0)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(later(name))
+            await asyncio.to_thread(logging.getLogger("t").info, name)
+
+    async def later(name: str) -> None:
+        logging.getLogger("t").info(name)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(5):
+            group.create_task(job(f"j-{number}"))
+    lines = as_json(out)
+    assert len(lines) == 10
+    assert all(line["job_id"] == line["message"] for line in lines)
+
+
+@clause("T-11")
+@pytest.mark.parametrize("format_", ["json", "text"])
+def test_what_is_logged_cannot_forge_a_line(out: io.StringIO, format_: Any) -> None:
+    setup("gateway", LoggingSettings(format=format_), out)
+    evil = 'x\n2026-01-01 ERROR forged\r\n\x1b[2J\x85\u2028"}\ud800'
+    component("a").info("said %s", evil, extra={"field": evil})
+    assert len(out.getvalue().splitlines()) == 1
+    assert "\x1b" not in out.getvalue()
+
+
+@clause("T-11")
+def test_a_traceback_is_kept_and_cannot_look_like_a_line(out: io.StringIO) -> None:
+    setup("gateway", LoggingSettings(), out)
+    try:
+        raise ValueError("first\n2026-01-01T00:00:00.000Z INFO forged")
+    except ValueError:
+        component("a").exception("broke")
+    first, *rest = out.getvalue().splitlines()
+    assert first.endswith("broke")
+    assert any("ValueError: first" in line for line in rest)
+    assert all(line.startswith("    ") for line in rest)
+
+
+@clause("T-11")
+def test_anything_can_be_logged_as_json(out: io.StringIO) -> None:
+    setup("gateway", LoggingSettings(format="json"), out)
+    cycle: list[object] = []
+    cycle.append(cycle)
+    component("a").info("odd", extra={"huge": 2**70, "thing": object(), "cycle": cycle})
+    (line,) = as_json(out)
+    assert line["message"] == "odd"
+
+
+@clause("T-11")
+@pytest.mark.parametrize(
+    ("level", "seen"),
+    [("debug", 4), ("info", 3), ("warning", 2), ("error", 1), ("critical", 0)],
+)
+def test_the_level_decides_what_is_written(out: io.StringIO, level: Any, seen: int) -> None:
+    setup("gateway", LoggingSettings(level=level), out)
+    logger = component("a")
+    for say in (logger.debug, logger.info, logger.warning, logger.error):
+        say("line")
+    assert len(out.getvalue().splitlines()) == seen
+
+
+@clause("T-11")
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (LoggingSettings(level="loud"), "logging.level: 'loud' is no level"),  # pyright: ignore[reportArgumentType] - the fault
+        (LoggingSettings(format="xml"), "logging.format: 'xml' is no format"),  # pyright: ignore[reportArgumentType] - the fault
+    ],
+)
+def test_an_unknown_level_or_format_is_refused(settings: LoggingSettings, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        setup("gateway", settings)
+
+
+@clause("T-11", "O-2")
+@pytest.mark.parametrize(
+    ("colors", "no_color", "terminal", "coloured"),
+    [
+        (True, "", True, True),
+        (True, "", False, False),
+        (True, "1", True, False),
+        (False, "", True, False),
+    ],
+)
+def test_colour_only_on_a_terminal_that_wants_it(
+    out: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    colors: bool,
+    no_color: str,
+    terminal: bool,
+    coloured: bool,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    stream = Terminal() if terminal else out
+    setup("gateway", LoggingSettings(colors=colors), stream)
+    component("a").info("line")
+    assert ("\x1b[" in stream.getvalue()) is coloured
+
+
+@clause("T-11")
+def test_a_second_setup_replaces_the_first(out: io.StringIO) -> None:
+    second = io.StringIO()
+    setup("one", LoggingSettings(), out)
+    setup("two", LoggingSettings(), second)
+    component("a").info("line")
+    assert out.getvalue() == ""
+    assert "two a: line" in second.getvalue()
+
+
+@clause("T-11")
+def test_logs_go_to_stderr_so_that_stdout_stays_the_answer() -> None:
+    source = "from jobwire import log; log.setup('p'); log.component('a').info('talk'); print('hi')"
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "hi\n"
+    assert done.stderr.endswith("p a: talk\n")
+
+
+@clause("T-11")
+def test_what_a_task_binds_stays_in_that_task(out: io.StringIO) -> None:
+    setup("gateway", LoggingSettings(format="json"), out)
+
+    async def request(name: str) -> None:
+        log.bind(request_id=name)
+        await asyncio.sleep(0)
+        component("a").info(name)
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            for name in ("r-1", "r-2"):
+                group.create_task(request(name))
+        component("a").info("none")
+
+    asyncio.run(main())
+    assert [line.get("request_id") for line in as_json(out)] == ["r-1", "r-2", None]

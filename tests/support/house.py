@@ -29,7 +29,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "log": frozenset(),
     "objects": frozenset(),
     "page": frozenset({"gateway"}),
-    "settings": frozenset({"settings.*"}),
+    "settings": frozenset({"settings.*", "log"}),
     "testing": frozenset({"job", "valkey"}),
     "valkey": frozenset(),
     "wires": _GROUND,
@@ -60,9 +60,11 @@ def _may(room: str, wire: str | None, target: str) -> bool:
     same_room = wire == other_wire and other.removesuffix(".http") == room.removesuffix(".http")
     if same_room or allowed is EVERYTHING or other == "__init__":
         return True
+    if "settings.*" in allowed and target.endswith(".settings"):
+        return True
     if other.startswith("wires"):
         return wire is None and "wires" in allowed
-    return other in allowed or ("settings.*" in allowed and target.endswith(".settings"))
+    return other in allowed
 
 
 def _rule(room: str) -> str:

@@ -1,0 +1,120 @@
+"""The section `gateway` of the settings: where it listens, who may ask, how much."""
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, Literal
+
+ScopeName = Literal["submit", "read", "admin"]
+_HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class KeySettings:
+    """One API key. Only its hash is kept; `jobwire key` makes both."""
+
+    name: str
+    hash: str
+    scopes: tuple[ScopeName, ...]
+    tenant: str = "default"
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        """Yield each fault: the field, and what is wrong with it."""
+        if not _NAME.fullmatch(self.name):
+            yield "name", "must be 1-64 letters, digits, dots, dashes or underscores"
+        if not _NAME.fullmatch(self.tenant):
+            yield "tenant", "must be 1-64 letters, digits, dots, dashes or underscores"
+        if not _HASH.fullmatch(self.hash):
+            yield "hash", "must be sha256: and 64 hex digits; `jobwire key` prints it"
+        if not self.scopes:
+            yield "scopes", "is empty; known: submit, read, admin"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server bound to `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """The HTTP side."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; anything but loopback needs `keys`."""
+    port: int = 8080
+    """Port to listen on; 0 means any free one."""
+    keys: tuple[KeySettings, ...] = ()
+    """API keys: a list of name, hash, scopes and tenant (in the environment: as JSON)."""
+    token_secret: str = field(default="", repr=False)
+    """Signs stream tokens; the same for all gateways, by default one of its own."""
+    token_ttl: timedelta = timedelta(minutes=5)
+    """How long a stream token opens its stream."""
+    rate_limit: float = 0.0
+    """Requests a second for each key; 0 means no limit."""
+    max_body_bytes: int = 1 << 20
+    """Largest body, where a route has no limit of its own."""
+    max_header_bytes: int = 16 << 10
+    """Request line and headers together."""
+    max_headers: int = 64
+    """Number of headers."""
+    header_timeout: timedelta = timedelta(seconds=10)
+    """Until a request's headers are there."""
+    body_timeout: timedelta = timedelta(seconds=10)
+    """Until a request's body is there, plus a second for each KiB of it."""
+    keep_alive: timedelta = timedelta(seconds=75)
+    """For an idle connection."""
+    streams_per_key: int = 20_000
+    """Event streams that one key may hold open."""
+    stream_buffer_bytes: int = 256 << 10
+    """What may wait for one slow reader of events."""
+    slow_client: timedelta = timedelta(seconds=30)
+    """A reader whose buffer is full for so long is dropped."""
+    heartbeat: timedelta = timedelta(seconds=15)
+    """Between two comments on a silent event stream."""
+    drain: timedelta = timedelta(seconds=5)
+    """For requests that are under way at a stop."""
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        """Yield each fault: the field, and what is wrong with it."""
+        if not 0 <= self.port <= 65535:
+            yield "port", f"{self.port} is no port; it must be 0-65535"
+        if not self.keys and not is_loopback(self.host):
+            problem = (
+                f"{self.host} can be reached by others and there are no API keys; make one with "
+                "`jobwire key` and put it into gateway.keys, or listen on 127.0.0.1"
+            )
+            yield "host", problem
+        names = [key.name for key in self.keys]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield "keys", f"two keys are named {name!r}"
+        if self.token_secret and len(self.token_secret) < 32:
+            yield "token_secret", "must have at least 32 characters"
+        if self.rate_limit < 0:
+            yield "rate_limit", "must not be negative"
+        for name in (
+            "max_body_bytes",
+            "max_header_bytes",
+            "max_headers",
+            "streams_per_key",
+            "stream_buffer_bytes",
+        ):
+            if getattr(self, name) < 1:
+                yield name, "must be at least 1"
+        for name in (
+            "token_ttl",
+            "header_timeout",
+            "body_timeout",
+            "keep_alive",
+            "slow_client",
+            "heartbeat",
+        ):
+            if not getattr(self, name):
+                yield name, "must be longer than nothing"

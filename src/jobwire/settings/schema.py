@@ -1,0 +1,121 @@
+"""What settings there are, read from the rooms' own classes.
+
+A room's class is a frozen dataclass. Everything a reader of settings must know stands in it:
+
+    pool_size: int = 10                               name, type, default, and its words below
+    "How many sockets may block."
+    password: str = field(default="", repr=False)     a secret is not in repr
+    job_ttl_s: int = field(…, metadata={"env": "JOB_TTL_S"})     a name of the source documents
+    lease_s: float = field(…, metadata={"setting": False})       not set here: handed in
+
+A number whose name ends in `_s` is a duration in seconds, and so is a `timedelta`. Also:
+
+    ENV_PREFIX: ClassVar = "VALKEY_"     every key of the section also has this name
+    VOID: ClassVar = {"old_name": None}  accepted and ignored: any value (None), or these values
+    ONE_OF: ClassVar = ("url", "address")   the one from the stronger source wins
+    def check(self): yield "pool_size", "must not be negative"   faults beyond the types
+
+Called by the other modules of this room. It never reads a setting.
+"""
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+PREFIX: Final = "JOBWIRE_"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One setting."""
+
+    path: str
+    kind: object
+    default: object
+    secret: bool
+    foreign_names: tuple[str, ...]
+    """What the source documents call it in the environment."""
+
+    @property
+    def env_name(self) -> str:
+        return PREFIX + self.path.replace(".", "_").upper()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The settings of one room; the root is the section with the empty path."""
+
+    path: str
+    cls: type
+    leaves: tuple[Leaf, ...]
+    prefix: str
+    void: Mapping[str, frozenset[str] | None]
+    one_of: tuple[str, ...]
+
+    def place(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+
+def sections(root: type) -> Iterator[Section]:
+    """The root and each room's section, in the order in which they are declared."""
+    yield _section("", root)
+    hints = typing.get_type_hints(root)
+    for field in dataclasses.fields(root):
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield _section(field.name, hints[field.name])
+
+
+def _section(path: str, cls: type) -> Section:
+    prefix: str = getattr(cls, "ENV_PREFIX", "")
+    return Section(
+        path=path,
+        cls=cls,
+        leaves=tuple(_leaves(path, cls, prefix)),
+        prefix=prefix,
+        void=getattr(cls, "VOID", {}),
+        one_of=getattr(cls, "ONE_OF", ()),
+    )
+
+
+def _leaves(path: str, cls: type, prefix: str) -> Iterator[Leaf]:
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        kind = hints[field.name]
+        if dataclasses.is_dataclass(kind) or not field.metadata.get("setting", True):
+            continue
+        names = (field.metadata.get("env"), prefix + field.name.upper() if prefix else None)
+        yield Leaf(
+            path=f"{path}.{field.name}" if path else field.name,
+            kind=kind,
+            default=default_of(field),
+            secret=not field.repr,
+            foreign_names=tuple(name for name in names if name),
+        )
+
+
+def words(section: Section) -> Mapping[str, str]:
+    """What the class says below each of its fields, on one line."""
+    (tree,) = ast.parse(inspect.cleandoc(inspect.getsource(section.cls))).body
+    assert isinstance(tree, ast.ClassDef)
+    said: dict[str, str] = {}
+    for field, below in itertools.pairwise(tree.body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
+                value=ast.Constant(value=str(text))
+            ):
+                said[section.place(name)] = " ".join(text.split())
+            case _:
+                pass
+    return said
+
+
+def default_of(field: "dataclasses.Field[object]") -> object:
+    """A field's default; MISSING if it must be given."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default

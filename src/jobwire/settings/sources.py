@@ -1,0 +1,176 @@
+"""Where settings are given: YAML, the environment, the command line.
+
+Each source becomes a list of `Given` (the path, the text, where it stood) plus the faults that
+it shows by itself: unreadable YAML, a name that nobody knows. Nothing is converted here.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from jobwire.settings.schema import PREFIX, Section
+from jobwire.settings.values import Raw, nearest
+
+# Ours, but no settings: how clients find a running program, which file to read, the test suite.
+NO_SETTINGS: Final = ("JOBWIRE_URL", "JOBWIRE_API_KEY", "JOBWIRE_CONFIG")
+TEST_PREFIX: Final = "JOBWIRE_TEST_"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One value as somebody wrote it."""
+
+    path: str
+    raw: Raw
+    origin: str
+    """For people: `jobwire.yaml:3`, `VALKEY_ADDRESS`, `--port`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """All values of one source; `faults` are whole lines for people."""
+
+    given: Sequence[Given]
+    faults: Sequence[str] = ()
+
+
+def options(values: Mapping[str, tuple[str, str]]) -> Source:
+    """The command line: path → (option, text)."""
+    return Source([Given(path, text, option) for path, (option, text) in values.items()])
+
+
+def environment(environ: Mapping[str, str], tree: Sequence[Section]) -> Source:
+    """Names that start with JOBWIRE_; one that nobody knows is a fault."""
+    known = {leaf.env_name: leaf.path for section in tree for leaf in section.leaves}
+    given: list[Given] = []
+    faults: list[str] = []
+    for name, text in environ.items():
+        if not name.startswith(PREFIX) or name in NO_SETTINGS or name.startswith(TEST_PREFIX):
+            continue
+        if name not in known:
+            hint = nearest(name, [*known, *NO_SETTINGS])
+            faults.append(f"environment {name}: unknown setting{hint}")
+        elif text:
+            given.append(Given(known[name], _from_environment(text), name))
+    return Source(given, faults)
+
+
+def foreign_environment(environ: Mapping[str, str], tree: Sequence[Section]) -> Source:
+    """The names of the source documents: VALKEY_ADDRESS, JOB_TTL_S, … Others are not ours."""
+    known = {
+        name: leaf.path
+        for section in tree
+        for leaf in section.leaves
+        for name in leaf.foreign_names
+    }
+    for section in tree:
+        if section.prefix:
+            known |= {section.prefix + name.upper(): section.place(name) for name in section.void}
+    return Source(
+        [
+            Given(path, _from_environment(environ[name]), name)
+            for name, path in known.items()
+            if environ.get(name)
+        ]
+    )
+
+
+def _from_environment(text: str) -> Raw:
+    """Lists of mappings (API keys) are written as JSON; all else is plain text."""
+    if not text.startswith("["):
+        return text
+    try:
+        node = _compose(text)
+    except yaml.YAMLError:
+        return text
+    return _raw(node) if node is not None else text
+
+
+def yaml_file(path: Path, tree: Sequence[Section]) -> Source:
+    """A file of sections, each a mapping of names to values."""
+    try:
+        node = _compose(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        return Source([], [f"{path}: cannot be read ({reason})"])
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        return Source([], [f"{path}{line}: is no YAML ({error.problem or error.context})"])
+    except yaml.YAMLError as error:
+        return Source([], [f"{path}: is no YAML ({' '.join(str(error).split())})"])
+    if node is None:
+        return Source([])
+    if not isinstance(node, yaml.MappingNode):
+        return Source([], [f"{path}: must be a mapping of sections, such as `valkey:`"])
+    reader = _YamlReader(path, {section.path: section for section in tree})
+    try:
+        reader.read_root(node)
+    except RecursionError:
+        return Source([], [f"{path}: an alias in it contains itself"])
+    return Source(reader.given, reader.faults)
+
+
+def _compose(text: str) -> yaml.Node | None:
+    return yaml.SafeLoader(text).get_single_node()
+
+
+class _YamlReader:
+    def __init__(self, path: Path, tree: Mapping[str, Section]) -> None:
+        self.given: list[Given] = []
+        self.faults: list[str] = []
+        self._path = path
+        self._tree = tree
+
+    def read_root(self, node: yaml.MappingNode) -> None:
+        root_leaves = [leaf.path for leaf in self._tree[""].leaves]
+        for name, where, value in self._entries(node):
+            if name and name in self._tree:
+                if isinstance(value, yaml.MappingNode):
+                    self._read_section(self._tree[name], value)
+                elif not _is_null(value):
+                    self.faults.append(f"{where} {name}: must be a mapping of names to values")
+            elif name in root_leaves:
+                self._add(name, value, where)
+            else:
+                known = [*(path for path in self._tree if path), *root_leaves]
+                self.faults.append(f"{where} {name}: unknown setting{nearest(name, known)}")
+
+    def _read_section(self, section: Section, node: yaml.MappingNode) -> None:
+        known = [leaf.path.rpartition(".")[2] for leaf in section.leaves]
+        for name, where, value in self._entries(node):
+            if name in known or name in section.void:
+                self._add(section.place(name), value, where)
+            else:
+                hint = nearest(name, known)
+                self.faults.append(f"{where} {section.place(name)}: unknown setting{hint}")
+
+    def _entries(self, node: yaml.MappingNode) -> Iterator[tuple[str, str, yaml.Node]]:
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = str(key.value)
+            where = f"{self._path}:{key.start_mark.line + 1}"
+            if name in seen:
+                self.faults.append(f"{where} {name}: is given twice")
+            seen.add(name)
+            yield name, where, value
+
+    def _add(self, path: str, node: yaml.Node, where: str) -> None:
+        if not _is_null(node):
+            self.given.append(Given(path, _raw(node), where))
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
+
+
+def _raw(node: yaml.Node) -> Raw:
+    match node:
+        case yaml.SequenceNode():
+            return [_raw(item) for item in node.value]
+        case yaml.MappingNode():
+            return {str(key.value): _raw(value) for key, value in node.value}
+        case _:
+            return str(node.value)

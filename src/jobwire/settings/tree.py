@@ -1,0 +1,35 @@
+"""The tree of all settings: a line a room.
+
+Reads the rooms' `settings.py` and nothing else of them.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jobwire.gateway.settings import GatewaySettings
+from jobwire.local.settings import UpSettings
+from jobwire.log import LoggingSettings
+from jobwire.objects.settings import ObjectsSettings
+from jobwire.valkey.settings import ValkeySettings
+from jobwire.wires.images.settings import ImagesSettings, StreamsSettings
+from jobwire.wires.predictions.settings import PredictionsSettings
+from jobwire.wires.streams.settings import StreamsSettings as JobsSettings
+from jobwire.worker.settings import WorkerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that can be set; frozen, checked, with defaults that work."""
+
+    data_dir: Path = Path(".jobwire")
+    """Where `jobwire up` keeps its data, and where clients look for a running program."""
+    up: UpSettings = field(default_factory=UpSettings)
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+    valkey: ValkeySettings = field(default_factory=ValkeySettings)
+    objects: ObjectsSettings = field(default_factory=ObjectsSettings)
+    jobs: JobsSettings = field(default_factory=JobsSettings)
+    images: ImagesSettings = field(default_factory=ImagesSettings)
+    streams: StreamsSettings = field(default_factory=StreamsSettings)
+    predictions: PredictionsSettings = field(default_factory=PredictionsSettings)
+    logging: LoggingSettings = field(default_factory=LoggingSettings)

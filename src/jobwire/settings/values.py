@@ -1,0 +1,207 @@
+"""Text to typed value, and back to text.
+
+Every source gives text (a YAML scalar is taken as it was written, so that a password of `0123`
+stays one), or lists and mappings of it. Pure; the caller adds where the value stood.
+"""
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final, Literal
+
+from jobwire.settings.schema import default_of
+
+Raw = str | Sequence["Raw"] | Mapping[str, "Raw"]
+
+_TRUE: Final = frozenset({"true", "yes", "on", "1"})
+_FALSE: Final = frozenset({"false", "no", "off", "0"})
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+class BadValue(Exception):
+    """The value does not fit: what is wrong, and at which place within it if it has parts."""
+
+    def __init__(self, *faults: tuple[str, str]) -> None:
+        super().__init__(*faults)
+        self.faults = faults
+
+    @classmethod
+    def because(cls, problem: str) -> "BadValue":
+        return cls(("", problem))
+
+    def under(self, place: str) -> Iterator[tuple[str, str]]:
+        """The same faults, seen from one level further out."""
+        return ((place + inside, problem) for inside, problem in self.faults)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or nothing when no known name is near."""
+    found = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def duration(text: str) -> timedelta:
+    """`5s`, `1h30m`, `250ms`, `2d`; a bare number is seconds."""
+    try:
+        return timedelta(seconds=float(text)) if float(text) >= 0 else _no_duration(text)
+    except (ValueError, OverflowError):
+        pass
+    parts = _DURATION.findall(text.strip())
+    if not parts or "".join(number + unit for number, unit in parts) != text.strip():
+        return _no_duration(text)
+    return timedelta(seconds=sum(float(number) * _UNITS_S[unit] for number, unit in parts))
+
+
+def _no_duration(text: str) -> timedelta:
+    raise BadValue.because(
+        f"{text!r} is no duration; write 5s, 250ms or 1h (a bare number is seconds)"
+    )
+
+
+def _whole_number(text: str) -> int:
+    if not re.fullmatch(r"[+-]?\d{1,18}", text.strip()):
+        raise BadValue.because(f"{text!r} is no whole number")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise BadValue.because(f"{text!r} is no number")
+    return value
+
+
+def _switch(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise BadValue.because(f"{text!r} is neither true nor false")
+    return word in _TRUE
+
+
+_SCALARS: Final[dict[object, Callable[[str], object]]] = {
+    str: lambda text: text,
+    int: _whole_number,
+    float: _number,
+    bool: _switch,
+    timedelta: duration,
+    Path: lambda text: Path(text).expanduser(),
+}
+
+
+def convert(kind: object, raw: Raw) -> object:
+    """The value of this kind that the text means; BadValue if it means none."""
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        inner = next(arg for arg in typing.get_args(kind) if arg is not types.NoneType)
+        return convert(inner, raw)
+    if origin is tuple:
+        return _convert_list(typing.get_args(kind)[0], raw)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return _convert_mapping(kind, raw)
+    if not isinstance(raw, str):
+        raise BadValue.because("must be a single value, not a list or a mapping")
+    if origin is Literal:
+        return _choice(raw, typing.get_args(kind))
+    return _SCALARS[kind](raw)
+
+
+def seconds(kind: object, raw: Raw) -> object:
+    """A number of seconds, written as a duration or bare."""
+    span = convert(timedelta, raw)
+    assert isinstance(span, timedelta)
+    if kind is int and span % timedelta(seconds=1):
+        raise BadValue.because(f"{raw!r} is no whole number of seconds")
+    return int(span.total_seconds()) if kind is int else span.total_seconds()
+
+
+def _choice(text: str, known: Sequence[str]) -> str:
+    word = text.strip().lower()
+    if word not in known:
+        raise BadValue.because(f"{text!r} is not one of {', '.join(known)}{nearest(word, known)}")
+    return word
+
+
+def _convert_list(kind: object, raw: Raw) -> tuple[object, ...]:
+    if isinstance(raw, str):
+        raw = [part.strip() for part in raw.split(",") if part.strip()]
+    if isinstance(raw, Mapping):
+        raise BadValue.because("must be a list")
+    values: list[object] = []
+    faults: list[tuple[str, str]] = []
+    for index, item in enumerate(raw):
+        try:
+            values.append(convert(kind, item))
+        except BadValue as bad:
+            faults += bad.under(f"[{index}]")
+    if faults:
+        raise BadValue(*faults)
+    return tuple(values)
+
+
+def _convert_mapping(cls: type, raw: Raw) -> object:
+    if not isinstance(raw, Mapping):
+        raise BadValue.because("must be a mapping of names to values")
+    hints = typing.get_type_hints(cls)
+    values: dict[str, object] = {}
+    faults = [
+        (f".{name}", f"unknown name{nearest(name, hints)}") for name in raw if name not in hints
+    ]
+    for field in dataclasses.fields(cls):
+        if field.name in raw:
+            try:
+                values[field.name] = convert(hints[field.name], raw[field.name])
+            except BadValue as bad:
+                faults += bad.under(f".{field.name}")
+        elif default_of(field) is dataclasses.MISSING:
+            faults.append((f".{field.name}", "is missing"))
+    if not faults:
+        built = cls(**values)
+        faults = [(f".{name}", problem) for name, problem in check(built)]
+        if not faults:
+            return built
+    raise BadValue(*faults)
+
+
+def check(built: object) -> Iterator[tuple[str, str]]:
+    """The faults that a room's class finds in itself."""
+    checked: Callable[[], Iterator[tuple[str, str]]] | None = getattr(built, "check", None)
+    return checked() if checked else iter(())
+
+
+def show(value: object, *, secret: bool = False) -> object:
+    """A value as people write it, for `jobwire config`; secrets as dots."""
+    match value:
+        case None | "":
+            return None if value is None else ""
+        case str() if secret:
+            return re.sub(r"(?<=:)[^:@/]+(?=@)", "••••", value) if "://" in value else "••••"
+        case timedelta():
+            return _show_duration(value)
+        case Path():
+            return str(value)
+        case tuple():
+            return [show(item) for item in typing.cast("tuple[object, ...]", value)]
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {
+                field.name: show(getattr(value, field.name), secret=not field.repr)
+                for field in dataclasses.fields(value)
+            }
+        case _:
+            return value
+
+
+def _show_duration(value: timedelta) -> str:
+    seconds = value.total_seconds()
+    for unit in ("d", "h", "m", "s"):
+        if seconds and seconds % _UNITS_S[unit] == 0:
+            return f"{seconds / _UNITS_S[unit]:.0f}{unit}"
+    return f"{seconds * 1000:.0f}ms" if seconds * 1000 % 1 == 0 else f"{seconds}s"

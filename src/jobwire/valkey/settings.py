@@ -1,0 +1,67 @@
+"""The section `valkey` of the settings; every key is also read from `VALKEY_<KEY>`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import ClassVar, Final
+
+from jobwire.valkey.config import Config
+from jobwire.valkey.errors import ConfigError
+
+_DEFAULT_ADDRESS: Final = "127.0.0.1:6379"
+
+
+@dataclass(frozen=True, slots=True)
+class ValkeySettings:
+    """How to reach the server: an address with its details, or all of it as one URL."""
+
+    ENV_PREFIX: ClassVar = "VALKEY_"
+    ONE_OF: ClassVar = ("url", "address")
+
+    url: str = field(default="", repr=False)
+    """The server in one line: valkey://user:password@host:6379/0 (valkeys:// for TLS)."""
+    address: str = _DEFAULT_ADDRESS
+    """Host:port, instead of `url`."""
+    username: str = ""
+    """User name, unless the URL has one."""
+    password: str = field(default="", repr=False)
+    """Password, unless the URL has one."""
+    db: int = 0
+    """Number of the database (a URL says its own)."""
+    tls: bool = False
+    """Encrypt (a URL says it by `valkeys://`)."""
+    pool_size: int = 10
+    """How many sockets may block at the same time; 0 means 10."""
+    dial_timeout: timedelta = timedelta(seconds=5)
+    """For connecting, and for waiting while there is no server."""
+    read_timeout: timedelta = timedelta(seconds=3)
+    """For an answer, counted after a blocking command's own time."""
+    write_timeout: timedelta = timedelta(seconds=3)
+    """For how long the server may refuse to read."""
+
+    def config(self) -> Config:
+        """The same thing as the toolkit takes it; ConfigError if it is wrong."""
+        if self.url:
+            reach = Config.from_url(self.url)
+        else:
+            reach = Config(address=self.address, db=self.db, tls=self.tls)
+        return replace(
+            reach,
+            # A URL may be seen by others, with the secret given apart.
+            username=reach.username or self.username or None,
+            password=reach.password or self.password or None,
+            pool_size=self.pool_size,
+            dial_timeout_s=self.dial_timeout.total_seconds(),
+            read_timeout_s=self.read_timeout.total_seconds(),
+            write_timeout_s=self.write_timeout.total_seconds(),
+        )
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        """Yield each fault: the field, and what is wrong with it."""
+        try:
+            self.config()
+        except ConfigError as error:
+            name = error.field.removesuffix("_s")
+            if name in ("db", "address") and self.url:
+                name = "url"
+            yield name, str(error).partition(": ")[2]

@@ -1,0 +1,1 @@
+"""Images: upload gateway, privacy pipeline, API with live progress."""

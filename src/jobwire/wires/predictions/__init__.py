@@ -1,0 +1,1 @@
+"""Predictions: the photo bot whose database is a bucket."""

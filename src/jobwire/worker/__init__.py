@@ -1,0 +1,1 @@
+"""The worker: holds jobs and runs their handlers."""

@@ -1,0 +1,20 @@
+"""The section `worker` of the settings."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How a worker holds its jobs."""
+
+    lease: timedelta = timedelta(seconds=30)
+    """How long a job stays with a worker that no longer says it is alive."""
+    drain: timedelta = timedelta(seconds=25)
+    """How long held jobs may go on after SIGTERM (under `up`: `up.drain`)."""
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        """Yield each fault: the field, and what is wrong with it."""
+        if self.lease < timedelta(seconds=1):
+            yield "lease", "must be at least 1s"

@@ -6,6 +6,7 @@ from typing import Final
 
 BENCHES: Final = {
     "client": "CPU of one EVALSHA: our connection beside redis-py, valkey-py and valkey-glide",
+    "http": "CPU of one empty route beside bare ASGI and FastAPI; memory of idle watchers",
 }
 
 

@@ -1,0 +1,58 @@
+"""The way in, the same for every route: nothing of a request is read before it passes here.
+
+In this order: this machine's own user (without keys), who asks, the scope, the rate, the size
+that the body says it has. Called by `app` for hot routes and by `router` for FastAPI's.
+"""
+
+from jobwire.gateway.auth import Keyring, Scope, require
+from jobwire.gateway.call import Call
+from jobwire.gateway.guard import objection
+from jobwire.gateway.limits import RateLimit
+from jobwire.gateway.problems import BAD_REQUEST, ENCODED, Problem
+from jobwire.gateway.tokens import TokenMaker
+
+# Given twice, one part of the road may believe the first and another the second.
+_ONCE = (b"host", b"authorization", b"origin", b"content-encoding", b"content-type")
+
+
+class Door:
+    """What all requests to one gateway have to pass."""
+
+    def __init__(
+        self, keyring: Keyring, tokens: TokenMaker, rate: RateLimit, max_body: int
+    ) -> None:
+        self.keyring = keyring
+        self.tokens = tokens
+        self._rate = rate
+        self._max_body = max_body
+
+    def look(self, call: Call) -> None:
+        """What can be said before the route is known."""
+        headers = call.headers
+        if len(headers) != len(call.scope["headers"]):
+            names = [name for name, _ in call.scope["headers"]]
+            for name in _ONCE:
+                if names.count(name) > 1:
+                    raise Problem(BAD_REQUEST, f"the header {name.decode()} is given twice")
+        if self.keyring.is_open:
+            why = objection(call.method, headers)
+            if why is not None:
+                raise Problem(why)
+
+    def admit(self, call: Call, scope: Scope, max_body: int = 0, *, stream: bool = False) -> None:
+        """Let the call through to a route that asks for `scope`, or raise the Problem."""
+        headers = call.headers
+        if scope != "public":
+            token = call.query("token") if stream and b"authorization" not in headers else None
+            if token is None:
+                call.principal = self.keyring.who(headers.get(b"authorization"))
+            else:
+                call.principal = self.tokens.read(token, call.path)
+            require(call.principal, scope)
+            self._rate.spend(call.principal.key)
+        call.max_body = max_body or self._max_body
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise Problem(ENCODED, headers=((b"accept-encoding", b"identity"),))
+        length = headers.get(b"content-length")
+        if length is not None and int(length) > call.max_body:
+            raise call.too_large()

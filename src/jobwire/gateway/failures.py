@@ -1,0 +1,85 @@
+"""Whatever went wrong, as the problem that the caller is told. Pure.
+
+Our own errors carry their code and status; those of FastAPI and Starlette are translated; all
+else is `internal`, and its details stay in the log.
+"""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from jobwire.gateway import problems
+from jobwire.gateway.problems import Headers, Kind, Problem
+from jobwire.job.errors import JobwireError
+
+_BY_STATUS: Final = {
+    kind.status: kind
+    for kind in (
+        problems.BAD_REQUEST,
+        problems.UNAUTHORIZED,
+        problems.FORBIDDEN,
+        problems.NOT_FOUND,
+        problems.WRONG_METHOD,
+        problems.TOO_LARGE,
+        problems.WRONG_MEDIA_TYPE,
+        problems.INVALID,
+        problems.INTERNAL,
+    )
+}
+
+
+def as_problem(error: Exception) -> Problem:
+    """What to tell the caller."""
+    match error:
+        case Problem():
+            return error
+        case JobwireError():
+            kind = Kind(error.code, error.status, error.message)
+            return Problem(kind, headers=problems.retry_after(1) if error.retryable else ())
+        case RequestValidationError():
+            return _invalid(error.errors())
+        case HTTPException():
+            # FastAPI wraps what is raised while it reads a body.
+            if isinstance(error.__cause__, Problem):
+                return error.__cause__
+            return Problem(_kind(error.status_code), _said(error), headers=_headers(error.headers))
+        case _:
+            return Problem(problems.INTERNAL)
+
+
+def _kind(status: int) -> Kind:
+    known = _BY_STATUS.get(status)
+    return known or Kind(f"http_{status}", status, HTTPStatus(status).phrase)
+
+
+def _said(error: HTTPException) -> str:
+    """Its words, unless they are only the name of the status."""
+    return "" if error.detail == HTTPStatus(error.status_code).phrase else str(error.detail)
+
+
+def _headers(headers: Mapping[str, str] | None) -> Headers:
+    return tuple((name.lower().encode(), value.encode()) for name, value in (headers or {}).items())
+
+
+def _invalid(faults: Sequence[Mapping[str, Any]]) -> Problem:
+    if any(fault["type"] == "json_invalid" for fault in faults):
+        return Problem(problems.INVALID_JSON)
+    errors = [
+        {
+            "in": str(fault["loc"][0]),
+            "pointer": "".join(f"/{_escaped(part)}" for part in fault["loc"][1:]),
+            "message": str(fault["msg"]),
+        }
+        for fault in faults
+    ]
+    first = errors[0]
+    detail = f"{first['in']} {first['pointer']}: {first['message']}"
+    return Problem(problems.INVALID, detail, more={"errors": errors})
+
+
+def _escaped(part: object) -> str:
+    """As RFC 6901 writes a step of a pointer."""
+    return str(part).replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,203 @@
+"""Is it alive, is it ready, which version: /livez, /readyz, /version.
+
+Each room hands in checks; a check asks one part and never raises. Whoever supervises the parts
+hands in what it knows of them, so that /readyz can say "starting again" instead of "gone".
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+
+from jobwire.gateway.call import Call, Reply
+from jobwire.gateway.problems import NOT_READY, Problem, retry_after
+from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.log import component
+
+_log = component("gateway.health")
+State = Literal["ready", "starting", "restarting", "down"]
+_PATIENCE_S: Final = 2.0
+# /readyz is open to all: however often it is asked, the parts are not asked more often than this.
+_FRESH_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How one part is; `note` says what is wrong, `cure` what to do about it."""
+
+    state: State
+    note: str = ""
+    cure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """How to ask one part."""
+
+    name: str
+    ask: Callable[[], Awaitable[Health]]
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One part, as /readyz shows it."""
+
+    name: str
+    state: State
+    latency_ms: float | None = None
+    note: str = ""
+    what_to_do: str = ""
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """Every part is ready."""
+
+    status: Literal["ready"]
+    version: str
+    parts: list[Part]
+
+
+class Alive(msgspec.Struct, frozen=True):
+    """The process answers."""
+
+    status: Literal["alive"]
+
+
+class Version(msgspec.Struct, frozen=True):
+    """Which program this is."""
+
+    name: Literal["jobwire"]
+    version: str
+
+
+Supervised = Callable[[], Mapping[str, Health]]
+
+
+class Readiness:
+    """Asks every part, all at the same time, and remembers the answer for a moment."""
+
+    def __init__(self, checks: Sequence[Check], supervised: Supervised) -> None:
+        self._checks = checks
+        self._supervised = supervised
+        self._asking = asyncio.Lock()
+        self._parts: list[Part] = []
+        self._asked_at_s = float("-inf")
+
+    async def parts(self) -> list[Part]:
+        async with self._asking:
+            if time.monotonic() - self._asked_at_s > _FRESH_S:
+                answers = await asyncio.gather(*map(_ask, self._checks))
+                self._parts = _merged(answers, self._supervised())
+                self._asked_at_s = time.monotonic()
+            return self._parts
+
+
+async def _ask(check: Check) -> Part:
+    began_s = time.perf_counter()
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            health = await check.ask()
+    except TimeoutError:
+        health = Health("down", f"no answer within {_PATIENCE_S:g} s", "see its log")
+    except Exception:  # noqa: BLE001 - a room's code: its fault is its own part's
+        _log.exception("the check of %s broke", check.name)
+        health = Health("down", "its check broke", "see the log of the gateway")
+    latency_ms = round((time.perf_counter() - began_s) * 1000, 3)
+    return Part(check.name, health.state, latency_ms, health.note, health.cure)
+
+
+def _merged(answers: Sequence[Part], supervised: Mapping[str, Health]) -> list[Part]:
+    """What the parts say of themselves, and what their supervisor knows better."""
+    merged = {part.name: part for part in answers}
+    for name, health in supervised.items():
+        own = merged.get(name)
+        if own is None or (own.state != "ready" and health.state != "ready"):
+            merged[name] = Part(name, health.state, None, health.note, health.cure)
+    return list(merged.values())
+
+
+def _nobody_supervises() -> Mapping[str, Health]:
+    return {}
+
+
+async def _event_loop() -> Health:
+    """The gateway's own check: its latency is how long a turn of the event loop takes."""
+    await asyncio.sleep(0)
+    return Health("ready")
+
+
+def routes(
+    version: str, checks: Sequence[Check], supervised: Supervised | None = None
+) -> list[HotRoute]:
+    """The three routes, open to all."""
+    own = Check("gateway", _event_loop)
+    readiness = Readiness([own, *checks], supervised or _nobody_supervises)
+    alive = Reply(msgspec.json.encode(Alive("alive")))
+    told = Reply(msgspec.json.encode(Version("jobwire", version)))
+
+    async def livez(_: Call) -> Reply:
+        return alive
+
+    async def readyz(_: Call) -> Reply:
+        parts = await readiness.parts()
+        if all(part.state == "ready" for part in parts):
+            return Reply(msgspec.json.encode(Ready("ready", version, parts)))
+        waiting = ", ".join(
+            f"{part.name} is {part.state}" for part in parts if part.state != "ready"
+        )
+        raise Problem(
+            NOT_READY,
+            waiting,
+            headers=retry_after(1),
+            more={"parts": [msgspec.to_builtins(part) for part in parts]},
+        )
+
+    async def version_(_: Call) -> Reply:
+        return told
+
+    example = Part("valkey", "ready", 0.4)
+    return [
+        HotRoute(
+            "GET",
+            "/livez",
+            "public",
+            livez,
+            Doc(
+                summary="Is the process alive?",
+                tag="health",
+                answer=Alive,
+                example=_plain(Alive("alive")),
+            ),
+        ),
+        HotRoute(
+            "GET",
+            "/readyz",
+            "public",
+            readyz,
+            Doc(
+                summary="Is every part ready? If not, each says what to do.",
+                tag="health",
+                answer=Ready,
+                example=_plain(Ready("ready", version, [example])),
+                problems=(NOT_READY,),
+            ),
+        ),
+        HotRoute(
+            "GET",
+            "/version",
+            "public",
+            version_,
+            Doc(
+                summary="Which program and version is this?",
+                tag="health",
+                answer=Version,
+                example=_plain(Version("jobwire", version)),
+            ),
+        ),
+    ]
+
+
+def _plain(value: msgspec.Struct) -> object:
+    return msgspec.to_builtins(value)

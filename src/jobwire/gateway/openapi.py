@@ -1,0 +1,192 @@
+"""One OpenAPI 3.1 document over FastAPI's routes and the hot ones.
+
+Built once, when the app is. Every operation lists its scope and every problem that it can answer
+with, each with an example; hot routes get their schemas from msgspec types. FastAPI's own pages
+for it are not served: they would load scripts from elsewhere.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from jobwire.gateway import problems
+from jobwire.gateway.problems import Kind
+from jobwire.gateway.router import NEEDS_KEY, ScopedRoute
+from jobwire.gateway.routes import HotRoute
+
+Json = dict[str, Any]  # a piece of the document
+_REF: Final = "#/components/schemas/{name}"
+_PLACES: Final = re.compile(r"\{(\w+)\}")
+_KEY: Final = {"apiKey": list[str]()}
+_TOKEN: Final = {"streamToken": list[str]()}
+
+
+def document(app: FastAPI, scoped: Sequence[ScopedRoute], hot: Sequence[HotRoute]) -> Json:
+    """The whole document, ready to be encoded."""
+    whole: Json = get_openapi(
+        title=app.title,
+        version=app.version,
+        openapi_version="3.1.0",
+        description=app.description,
+        routes=app.routes,
+    )
+    paths: Json = whole.setdefault("paths", {})
+    components: Json = whole.setdefault("components", {})
+    schemas: Json = components.setdefault("schemas", {})
+    for route in scoped:
+        for method in route.methods or ():
+            _finish_scoped(paths[route.path_format][method.lower()], route)
+    # FastAPI's own shape of a 422, which nobody gets to see here.
+    schemas.pop("HTTPValidationError", None)
+    schemas.pop("ValidationError", None)
+    types = [kind for route in hot for kind in _types(route)]
+    shapes, more = msgspec.json.schema_components(types, ref_template=_REF)
+    schemas |= {**more, "Problem": _PROBLEM_SCHEMA}
+    shape_of = {id(kind): shape for kind, shape in zip(types, shapes, strict=True)}
+    for route in hot:
+        paths.setdefault(route.path, {})[route.method.lower()] = _hot_operation(route, shape_of)
+    components["securitySchemes"] = _SECURITY_SCHEMES
+    return whole
+
+
+def _finish_scoped(operation: Json, route: ScopedRoute) -> None:
+    operation.pop(NEEDS_KEY, None)
+    operation["x-jobwire-scope"] = route.asked_scope
+    if route.asked_scope != "public":
+        operation["security"] = [_KEY]
+    responses: Json = operation["responses"]
+    responses.pop("422", None)
+    shell = _shell_problems(route.asked_scope, body=route.body_field is not None)
+    invalid = () if "parameters" not in operation else (problems.INVALID,)
+    responses |= _problem_responses([*shell, *invalid, *route.own_problems])
+
+
+def _hot_operation(route: HotRoute, shape_of: Mapping[int, Json]) -> Json:
+    doc = route.doc
+    answer: Json = {"description": doc.description or doc.summary}
+    if doc.answer is not None or doc.media_type != "application/json":
+        content: Json = {} if doc.answer is None else {"schema": shape_of[id(doc.answer)]}
+        if doc.example is not None:
+            content["example"] = doc.example
+        answer["content"] = {doc.media_type: content}
+    operation: Json = {
+        "tags": [doc.tag],
+        "summary": doc.summary,
+        "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
+        "x-jobwire-scope": route.scope,
+        "parameters": [*_path_parameters(route), *_parameters(route, shape_of)],
+        "responses": {
+            str(doc.status): answer,
+            **_problem_responses(
+                [
+                    *_shell_problems(route.scope, body=doc.body is not None),
+                    *(problems.ON_STREAMS if route.stream else ()),
+                    *doc.problems,
+                ]
+            ),
+        },
+    }
+    if doc.description:
+        operation["description"] = doc.description
+    if route.scope != "public":
+        operation["security"] = [_KEY, _TOKEN] if route.stream else [_KEY]
+    if doc.body is not None:
+        body: Json = {"schema": shape_of[id(doc.body)]}
+        if doc.body_example is not None:
+            body["example"] = doc.body_example
+        operation["requestBody"] = {"required": True, "content": {"application/json": body}}
+    return operation
+
+
+def _types(route: HotRoute) -> Iterable[object]:
+    yield from (kind for kind in (route.doc.body, route.doc.answer) if kind is not None)
+    yield from (parameter.kind for parameter in route.doc.parameters)
+
+
+def _path_parameters(route: HotRoute) -> Iterable[Json]:
+    for name in _PLACES.findall(route.path):
+        yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _parameters(route: HotRoute, shape_of: Mapping[int, Json]) -> Iterable[Json]:
+    for parameter in route.doc.parameters:
+        said: Json = {
+            "name": parameter.name,
+            "in": parameter.place,
+            "description": parameter.description,
+            "schema": shape_of[id(parameter.kind)],
+        }
+        if parameter.example is not None:
+            said["example"] = parameter.example
+        yield said
+
+
+def _shell_problems(scope: str, *, body: bool) -> list[Kind]:
+    return [
+        *problems.EVERYWHERE,
+        *(problems.WITH_SCOPE if scope != "public" else ()),
+        *(problems.WITH_BODY if body else ()),
+    ]
+
+
+def _problem_responses(kinds: Iterable[Kind]) -> Json:
+    """One response a status, with an example a kind."""
+    by_status: dict[int, list[Kind]] = {}
+    for kind in dict.fromkeys(kinds):
+        by_status.setdefault(kind.status, []).append(kind)
+    return {
+        str(status): {
+            "description": "; ".join(f"`{kind.code}`: {kind.detail}" for kind in same),
+            "content": {
+                problems.MEDIA_TYPE.decode(): {
+                    "schema": {"$ref": _REF.format(name="Problem")},
+                    "examples": {
+                        kind.code: {"value": kind.document(request_id="8f3b1c0de2a94d57")}
+                        for kind in same
+                    },
+                }
+            },
+        }
+        for status, same in sorted(by_status.items())
+    }
+
+
+_PROBLEM_SCHEMA: Final[Json] = {
+    "type": "object",
+    "description": "RFC 9457. `code` is stable and for programs, `detail` is for people.",
+    "required": ["type", "title", "status", "code", "detail", "request_id"],
+    "properties": {
+        "type": {"type": "string", "format": "uri"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string"},
+        "detail": {"type": "string"},
+        "request_id": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "description": "each fault of the request, with its place as a JSON pointer",
+            "items": {
+                "type": "object",
+                "required": ["pointer", "message"],
+                "properties": {"pointer": {"type": "string"}, "message": {"type": "string"}},
+            },
+        },
+    },
+}
+_SECURITY_SCHEMES: Final[Json] = {
+    "apiKey": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API key (`jw_…`). On loopback without keys none is needed.",
+    },
+    "streamToken": {
+        "type": "apiKey",
+        "in": "query",
+        "name": "token",
+        "description": "For EventSource, from `POST /v1/stream-tokens`; opens one stream.",
+    },
+}

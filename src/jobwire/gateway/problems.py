@@ -1,0 +1,112 @@
+"""Every error of the HTTP side, as one catalogue: RFC 9457 problem documents.
+
+A `Kind` is what can go wrong, with its stable `code`; the OpenAPI document lists the kinds of
+each route. A `Problem` is one that did go wrong, raised anywhere inside a request. Rooms declare
+kinds of their own. What is said here is for everybody's eyes; the rest goes to the log.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+MEDIA_TYPE: Final = b"application/problem+json"
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Something that can go wrong, once for all requests."""
+
+    code: str
+    status: int
+    detail: str
+    """What to tell the caller when the place that raises it says nothing better."""
+
+    @property
+    def title(self) -> str:
+        return HTTPStatus(self.status).phrase
+
+    def document(self, detail: str = "", **more: object) -> dict[str, object]:
+        """The body of the answer."""
+        return {
+            "type": f"urn:jobwire:problem:{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "code": self.code,
+            "detail": detail or self.detail,
+            **more,
+        }
+
+
+class Problem(Exception):
+    """A request that ends here, with what its caller is told."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        detail: str = "",
+        *,
+        headers: Headers = (),
+        more: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(kind.code, detail or kind.detail)
+        self.kind = kind
+        self.detail = detail or kind.detail
+        self.headers = headers
+        self.more = more or {}
+
+    def body(self, request_id: str) -> bytes:
+        """The document, as bytes."""
+        document = self.kind.document(self.detail, **self.more, request_id=request_id)
+        return msgspec.json.encode(document)
+
+
+def retry_after(seconds: float) -> Headers:
+    """The header that says when to come back; whole seconds, at least one."""
+    return ((b"retry-after", str(max(1, round(seconds + 0.5))).encode()),)
+
+
+BAD_REQUEST: Final = Kind("bad_request", 400, "this is no HTTP request that can be understood")
+INVALID_JSON: Final = Kind("invalid_json", 400, "the body is no valid JSON")
+BAD_EVENT_ID: Final = Kind("bad_event_id", 400, "Last-Event-ID is no id of this stream")
+UNAUTHORIZED: Final = Kind(
+    "unauthorized", 401, "send an API key: `Authorization: Bearer jw_…`; `jobwire key` makes one"
+)
+BAD_KEY: Final = Kind("bad_key", 401, "this API key is not known here")
+BAD_TOKEN: Final = Kind(
+    "bad_token", 401, "this stream token is wrong or too old; ask for a new one"
+)
+FORBIDDEN: Final = Kind("forbidden", 403, "this API key does not have the scope for it")
+CROSS_SITE: Final = Kind(
+    "cross_site", 403, "a page of another origin may not call this program; use an API key"
+)
+PROXIED: Final = Kind(
+    "proxied", 403, "forwarded by a proxy, but without API keys only this machine may ask"
+)
+NOT_FOUND: Final = Kind("not_found", 404, "there is nothing here")
+WRONG_METHOD: Final = Kind("method_not_allowed", 405, "this method is not offered here")
+TIMED_OUT: Final = Kind("request_timeout", 408, "the request arrived too slowly")
+TOO_LARGE: Final = Kind("too_large", 413, "the body is too large")
+WRONG_MEDIA_TYPE: Final = Kind("unsupported_media_type", 415, "send application/json")
+ENCODED: Final = Kind("unsupported_encoding", 415, "send the body as it is, without an encoding")
+FOREIGN_HOST: Final = Kind(
+    "foreign_host", 421, "without API keys this program answers only to the name localhost"
+)
+INVALID: Final = Kind("invalid_request", 422, "the request does not have the right form")
+RATE_LIMITED: Final = Kind("rate_limited", 429, "too many requests with this key; slow down")
+TOO_MANY_STREAMS: Final = Kind("too_many_streams", 429, "too many open event streams with this key")
+HEADERS_TOO_LARGE: Final = Kind("headers_too_large", 431, "the headers are too large or too many")
+INTERNAL: Final = Kind(
+    "internal", 500, "something went wrong here; the log has it under the request id"
+)
+NOT_READY: Final = Kind("not_ready", 503, "at least one part is not ready; each says what to do")
+STOPPING: Final = Kind("stopping", 503, "this program is stopping; try again in a moment")
+
+EVERYWHERE: Final = (CROSS_SITE, PROXIED, FOREIGN_HOST, HEADERS_TOO_LARGE, INTERNAL)
+WITH_SCOPE: Final = (UNAUTHORIZED, BAD_KEY, FORBIDDEN, RATE_LIMITED)
+WITH_BODY: Final = (INVALID_JSON, TIMED_OUT, TOO_LARGE, WRONG_MEDIA_TYPE, ENCODED, INVALID)
+ON_STREAMS: Final = (BAD_EVENT_ID, BAD_TOKEN, TOO_MANY_STREAMS, STOPPING)

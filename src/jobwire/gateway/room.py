@@ -1,0 +1,21 @@
+"""What a part of the product hands to the shell; made by `wiring`, mounted by `app`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from prometheus_client.registry import Collector
+
+from jobwire.gateway.health import Check
+from jobwire.gateway.routes import HotRoute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Routes, checks for /readyz, and what /metrics collects."""
+
+    name: str
+    hot: Sequence[HotRoute] = ()
+    routers: Sequence[APIRouter] = ()
+    checks: Sequence[Check] = ()
+    collectors: Sequence[Collector] = ()

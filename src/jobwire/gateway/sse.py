@@ -1,0 +1,159 @@
+"""Server-Sent Events on the wire, and one open stream of them.
+
+Nothing in an event can forge another one: line ends in data become further `data:` lines, those
+in names and ids are taken out. A watcher never waits for its client: it buffers up to a limit,
+then refuses. Used by `streams` and by the rooms that have events.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from jobwire.gateway.call import Send
+
+_NO_LINE_ENDS: Final = {ord("\r"): " ", ord("\n"): " ", 0: " "}
+
+
+class Event:
+    """One event, encoded once however many watch."""
+
+    __slots__ = ("frame", "id")
+
+    def __init__(self, name: str, data: bytes, event_id: str | None = None) -> None:
+        self.id = event_id
+        head = f"id: {_one_line(event_id)}\n" if event_id is not None else ""
+        # Only CR, LF and CRLF end a line here; `splitlines` of bytes knows no others.
+        lines = data.splitlines() if b"\n" in data or b"\r" in data else (data,)
+        self.frame: bytes = (
+            f"{head}event: {_one_line(name)}\ndata: ".encode() + b"\ndata: ".join(lines) + b"\n\n"
+        )
+
+
+class Comment:
+    """A line that readers skip; it carries no id and is no event."""
+
+    __slots__ = ("frame", "id")
+
+    def __init__(self, text: str) -> None:
+        self.id = None
+        self.frame: bytes = f": {_one_line(text)}\n\n".encode()
+
+
+Item = Event | Comment
+
+
+def _one_line(text: str) -> str:
+    return text.translate(_NO_LINE_ENDS)
+
+
+class Transport(Protocol):
+    """What a watcher needs of the connection under it."""
+
+    def abort(self) -> None: ...
+
+
+class Watcher:
+    """One open stream, as those who feed it see it."""
+
+    __slots__ = (
+        "_bytes",
+        "_frames",
+        "_limit",
+        "_room",
+        "_send",
+        "_start_writer",
+        "_transport",
+        "_writing",
+        "closed",
+        "ending",
+        "full_since_s",
+        "last_id",
+    )
+
+    def __init__(
+        self,
+        send: Send,
+        transport: Transport | None,
+        limit: int,
+        start_writer: Callable[["Watcher"], None],
+    ) -> None:
+        self._send = send
+        self._transport = transport
+        self._limit = limit
+        self._start_writer = start_writer
+        self._frames: list[bytes] = []
+        self._bytes = 0  # in the buffer and on their way
+        self._room: asyncio.Event | None = None
+        self._writing = False
+        self.closed = False
+        """Nothing that is pushed from now on will be read."""
+        self.ending = False
+        self.full_since_s: float | None = None
+        self.last_id: str | None = None
+        """The id of the last event that was taken: where to go on from after a refusal."""
+
+    def push(self, item: Item) -> bool:
+        """Take one more; False if there is no room or nobody reads any more."""
+        if self.closed or self.ending:
+            return False
+        # A single event over the limit must not block its stream for ever.
+        if self._bytes and self._bytes + len(item.frame) > self._limit:
+            if self.full_since_s is None:
+                self.full_since_s = time.monotonic()
+            return False
+        self._frames.append(item.frame)
+        self._bytes += len(item.frame)
+        if item.id is not None:
+            self.last_id = item.id
+        self._wake_writer()
+        return True
+
+    def end(self) -> None:
+        """Close the stream once everything that was pushed is written."""
+        self.ending = True
+        self._wake_writer()
+
+    async def room(self) -> None:
+        """Return when a push may succeed again, or never will."""
+        while self._bytes * 2 > self._limit and not self.closed:
+            self._room = self._room or asyncio.Event()
+            await self._room.wait()
+
+    def _wake_writer(self) -> None:
+        if not self._writing and not self.closed:
+            self._writing = True
+            self._start_writer(self)
+
+    async def write(self) -> None:
+        """Write until the buffer is empty; runs in the task that `start_writer` makes."""
+        try:
+            while self._frames and not self.closed:
+                chunk = b"".join(self._frames)
+                self._frames.clear()
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+                self._bytes -= len(chunk)
+                self.full_since_s = None
+                self._tell_room()
+            if self.ending and not self.closed:
+                self.closed = True
+                await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._writing = False
+
+    def close(self) -> None:
+        """The client has left."""
+        self.closed = True
+        self._frames.clear()
+        self._tell_room()
+
+    def drop(self) -> None:
+        """Cut the client off, whatever still waits to be written."""
+        self.close()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _tell_room(self) -> None:
+        if self._room is not None:
+            self._room.set()
+            self._room = None

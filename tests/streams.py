@@ -51,7 +51,10 @@ class StreamsLab:
                 await worker.leave()
         if self.settings.key_prefix:
             # The leak check knows the permanent keys by their plain names.
-            await self.connection.call("DEL", *contract.permanent(self.settings.key_prefix))
+            for pattern in contract.permanent(self.settings.key_prefix):
+                reply = await self.connection.call("SCAN", 0, "MATCH", pattern, "COUNT", 10_000)
+                _, found = cast("tuple[str, list[str]]", reply)
+                await self.connection.delete(*found)
 
     async def worker(self, *tasks: str) -> StreamsEngine:
         """A new worker; its tasks are those named, or the suite's."""

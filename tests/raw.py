@@ -1,0 +1,141 @@
+"""A plain look at raw keys, with types: a stranger's client behind a few words.
+
+Contract tests read the wire with it and write to it as somebody else's program would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self, cast
+
+from tests.support import Plain
+
+OVER = "the-end-of-the-recording"
+Fields = dict[str, str]
+
+
+class Raw:
+    def __init__(self, plain: Plain) -> None:
+        self.plain = plain
+
+    def ask(self, *words: str | bytes | int | float) -> object:
+        """Any command."""
+        return self.plain.ask(*words)
+
+    # Keys
+
+    def find(self, pattern: str = "*") -> list[str]:
+        return sorted(cast("list[str]", self.ask("KEYS", pattern)))
+
+    def kind(self, key: str) -> str:
+        return cast(str, self.ask("TYPE", key))
+
+    def ttl_s(self, key: str) -> int:
+        return cast(int, self.ask("TTL", key))
+
+    def expire(self, key: str, ttl_s: int) -> None:
+        self.ask("EXPIRE", key, ttl_s)
+
+    def delete(self, *keys: str) -> None:
+        if keys:
+            self.ask("DEL", *keys)
+
+    def exists(self, *keys: str) -> int:
+        return cast(int, self.ask("EXISTS", *keys))
+
+    def spoil(self, key: str) -> None:
+        """Put something else where a key of the wire should be."""
+        self.delete(key)
+        self.ask("SET", key, "not yours", "EX", 600)
+
+    # Hashes and sorted sets
+
+    def fields(self, key: str) -> Fields:
+        found = self.plain.hgetall(key)
+        return cast("Fields", found)
+
+    def field(self, key: str, name: str) -> str | None:
+        return cast("str | None", self.ask("HGET", key, name))
+
+    def write(self, key: str, fields: Mapping[str, str], ttl_s: int = 600) -> None:
+        self.ask("HSET", key, *(word for pair in fields.items() for word in pair))
+        self.expire(key, ttl_s)
+
+    def members(self, key: str) -> list[str]:
+        return cast("list[str]", self.ask("ZRANGE", key, 0, -1))
+
+    # Streams
+
+    def entries(self, key: str) -> list[tuple[str, Fields]]:
+        rows = self.plain.xrange(key)
+        return cast("list[tuple[str, Fields]]", rows)
+
+    def last(self, key: str) -> Fields:
+        return self.entries(key)[-1][1]
+
+    def length(self, key: str) -> int:
+        return cast(int, self.ask("XLEN", key))
+
+    def add(self, key: str, fields: Mapping[str, str]) -> str:
+        words = [word for pair in fields.items() for word in pair]
+        return cast(str, self.ask("XADD", key, "*", *words))
+
+    def pending(self, key: str, group: str = "workers") -> dict[str, str]:
+        """Entry → consumer."""
+        rows = cast("list[dict[str, str]]", self.plain.xpending_range(key, group, "-", "+", 10_000))
+        return {row["message_id"]: row["consumer"] for row in rows}
+
+    def consumers(self, key: str, group: str = "workers") -> list[str]:
+        rows = cast("list[dict[str, str]]", self.plain.xinfo_consumers(key, group))
+        return sorted(row["name"] for row in rows)
+
+    def read(self, key: str, consumer: str, group: str = "workers", count: int = 1) -> list[str]:
+        """Read as a member of the group; the entries' ids."""
+        rows = cast(
+            "list[tuple[str, list[tuple[str, Fields]]]]",
+            self.plain.xreadgroup(group, consumer, {key: ">"}, count=count),
+        )
+        return [entry for _, found in rows for entry, _ in found]
+
+    def now_ms(self) -> int:
+        seconds, micros = self.plain.time()
+        return seconds * 1000 + micros // 1000
+
+
+class Recording:
+    """Every command that the server runs, those inside scripts too, as a stranger sees them.
+
+    `with Recording(raw) as seen: …` and then `seen.on("job:x")`: the commands on a key, in order.
+    """
+
+    def __init__(self, raw: Raw) -> None:
+        self._raw = raw
+        self.commands: list[list[str]] = []
+
+    def __enter__(self) -> Self:
+        self._monitor = self._raw.plain.monitor()
+        self._monitor.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._raw.ask("ECHO", OVER)
+        while True:
+            said = cast("dict[str, str]", self._monitor.next_command())
+            words = said["command"].split(" ")
+            if words == ["ECHO", OVER]:
+                break
+            self.commands.append(words)
+        self._monitor.__exit__(None, None, None)
+
+    @property
+    def scripts(self) -> int:
+        """How many scripts ran."""
+        return sum(words[0].upper() == "EVALSHA" for words in self.commands)
+
+    def on(self, *keys: str) -> list[str]:
+        """`NAME key …` of every command on one of the keys; scripts themselves left out."""
+        return [
+            " ".join(words)
+            for words in self.commands
+            if len(words) > 1 and words[1] in keys and not words[0].upper().startswith("EVAL")
+        ]

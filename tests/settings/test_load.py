@@ -229,7 +229,11 @@ def test_what_is_no_duration(text: str) -> None:
         ("valkey: &a {address: *a}", {}, "jobwire.yaml: an alias in it contains itself"),
         ("up: {embedded: maybe}", {}, "jobwire.yaml:1 up.embedded: 'maybe' is neither true nor"),
         ("gateway: {port: 1, port: 2}", {}, "jobwire.yaml:1 port: is given twice"),
-        ("objects: {endpoint: 'ftp://x'}", {}, "jobwire.yaml:1 objects.endpoint: must be a URL"),
+        (
+            "objects: {endpoint: 'ftp://x', access_key: a, secret_key: b}",
+            {},
+            "jobwire.yaml:1 objects.endpoint: must be a URL",
+        ),
         ("jobs: {job_ttl_s: 0}", {}, "jobwire.yaml:1 jobs.job_ttl_s: must lie between 1 and"),
         ("jobs: {job_ttl_s: 1.5}", {}, "jobwire.yaml:1 jobs.job_ttl_s: '1.5' is no whole number"),
         ("gateway: {keys: 3}", {}, "jobwire.yaml:1 gateway.keys[0]: must be a mapping"),

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+
+from jobwire.objects.config import BucketConfig
+from jobwire.objects.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,19 +21,34 @@ class ObjectsSettings:
     """Secret key."""
     region: str = "us-east-1"
     """Region."""
+    public_endpoint: str = ""
+    """Where others reach the same server, for the URLs that we hand out; else `endpoint`."""
 
     @property
     def endpoint_url(self) -> str:
         """The endpoint with its scheme; empty if there is none."""
-        if not self.endpoint or "://" in self.endpoint:
-            return self.endpoint
-        return f"http://{self.endpoint}"
+        return _with_scheme(self.endpoint)
+
+    def config(self) -> BucketConfig:
+        """The same thing as a `Bucket` takes it; ConfigError if it is wrong or not given."""
+        return BucketConfig(
+            endpoint=self.endpoint_url,
+            bucket=self.bucket,
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+            region=self.region,
+            public_endpoint=_with_scheme(self.public_endpoint),
+        )
 
     def check(self) -> Iterator[tuple[str, str]]:
         """Yield each fault: the field, and what is wrong with it."""
-        if self.endpoint:
-            parts = urlsplit(self.endpoint_url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                yield "endpoint", "must be a URL such as http://127.0.0.1:9000"
-        if not self.bucket:
-            yield "bucket", "is empty"
+        try:
+            self.config()
+        except ConfigError as error:
+            # Without an endpoint the server is our own, and so are its keys.
+            own = {"endpoint", "access_key", "secret_key"} if not self.endpoint else set[str]()
+            yield from (fault for fault in error.faults if fault[0] not in own)
+
+
+def _with_scheme(endpoint: str) -> str:
+    return f"http://{endpoint}" if endpoint and "://" not in endpoint else endpoint

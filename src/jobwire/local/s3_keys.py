@@ -1,0 +1,135 @@
+"""Everything secret about the local S3 server: made once, kept in its data directory, mode 600.
+
+Used by `s3.py` alone. The server's inner ports do not know the S3 credentials. Their HTTP side is
+switched off or wants tokens, and their gRPC side wants a certificate of the server's own
+authority; that authority signs one certificate and is forgotten.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from jobwire.local.errors import ProgramMissing
+
+KEYS_FILE: Final = "keys.json"
+AUTHORITY_FILE: Final = "inner-ca.pem"
+CERTIFICATE_FILE: Final = "inner.pem"
+CERTIFICATE_KEY_FILE: Final = "inner.key"
+IDENTITIES_FILE: Final = "s3.json"
+SECURITY_FILE: Final = "security.toml"  # the server looks for this name where it is started
+
+_TOKENS: Final = ("signing", "signing.read", "filer_signing", "filer_signing.read")
+_PARTS: Final = ("master", "volume", "filer", "s3", "admin", "worker", "client")
+_LIFE: Final = datetime.timedelta(days=100 * 365)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What opens the server: for programs, and for its own parts among themselves."""
+
+    access_key: str
+    secret_key: str
+    tokens: Mapping[str, str]
+
+    @classmethod
+    def kept(cls, folder: Path) -> Self:
+        """The keys of this data directory, made at the first start."""
+        try:
+            return cls(**json.loads((folder / KEYS_FILE).read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            pass
+        made = cls(
+            access_key="JW" + secrets.token_hex(9).upper(),
+            secret_key=secrets.token_urlsafe(30),
+            tokens={name: secrets.token_urlsafe(32) for name in _TOKENS},
+        )
+        kept = {
+            "access_key": made.access_key,
+            "secret_key": made.secret_key,
+            "tokens": made.tokens,
+        }
+        write_private(folder / KEYS_FILE, json.dumps(kept, indent=1))
+        return made
+
+    def write_for_the_server(self, folder: Path) -> None:
+        """Write the files that the server reads; anew at each start, since folders move."""
+        if not (folder / CERTIFICATE_FILE).exists():
+            _make_certificates(folder)
+        credentials = {"accessKey": self.access_key, "secretKey": self.secret_key}
+        identity = {"name": "jobwire", "credentials": [credentials], "actions": ["Admin"]}
+        write_private(folder / IDENTITIES_FILE, json.dumps({"identities": [identity]}))
+        tokens = [f'[jwt.{name}]\nkey = "{key}"' for name, key in self.tokens.items()]
+        inner = [
+            f"[grpc.{part}]\ncert = {_quoted(folder / CERTIFICATE_FILE)}\n"
+            f"key = {_quoted(folder / CERTIFICATE_KEY_FILE)}"
+            for part in _PARTS
+        ]
+        authority = f"[grpc]\nca = {_quoted(folder / AUTHORITY_FILE)}"
+        write_private(folder / SECURITY_FILE, "\n".join([*tokens, authority, *inner, ""]))
+
+
+def write_private(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all, for our eyes only."""
+    draft = path.with_name(f"{path.name}.new")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
+    draft.replace(path)
+
+
+def _quoted(path: Path) -> str:
+    return json.dumps(str(path))  # TOML's basic strings are written like JSON's
+
+
+def _make_certificates(folder: Path) -> None:
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError as error:
+        raise ProgramMissing(
+            "the package cryptography is not installed, and without it the local S3 server's "
+            "inner ports would be open; run: pip install 'jobwire[embedded]'"
+        ) from error
+    now = datetime.datetime.now(datetime.UTC)
+
+    def named(name: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+
+    def begun(name: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(named(name))
+            .issuer_name(named("jobwire local S3"))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + _LIFE)
+        )
+
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    authority = (
+        begun("jobwire local S3", authority_key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(authority_key, hashes.SHA256())
+    )
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        begun("inner", key)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    write_private(folder / AUTHORITY_FILE, authority.public_bytes(pem))
+    write_private(folder / CERTIFICATE_KEY_FILE, private)
+    write_private(folder / CERTIFICATE_FILE, certificate.public_bytes(pem))  # last: all is there

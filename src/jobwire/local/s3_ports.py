@@ -1,0 +1,70 @@
+"""The ports of the local S3 server: ten of them, chosen once and kept with its data.
+
+Used by `s3.py` alone. Kept, so that addresses outlive a restart, and because the server leaves
+sockets named after its ports in the system's temporary directory when it is killed: with the
+same ports they are found again and removed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from jobwire.local.ports import free_ports, port_is_free
+from jobwire.local.s3_keys import write_private
+
+PORTS_FILE: Final = "ports.json"
+
+# The names of the server's own flags.
+S3: Final = "s3.port"
+_ADMIN: Final = "admin.port"
+_OTHERS: Final = (
+    "s3.port.grpc",
+    "master.port",
+    "master.port.grpc",
+    "volume.port",
+    "volume.port.grpc",
+    "filer.port",
+    "filer.port.grpc",
+    _ADMIN,
+)
+# The worker inside the server, which runs the lifecycle rules, looks for the admin part at this
+# distance from its port, whatever the flag says.
+_ADMIN_GRPC_DISTANCE: Final = 10_000
+_HIGHEST: Final = 32_767
+_SOCKETS: Final = Path("/tmp")  # noqa: S108 - the server's own choice; no setting moves it
+
+
+def kept_ports(folder: Path) -> dict[str, int]:
+    """The ports of the last start, or none."""
+    try:
+        kept = json.loads((folder / PORTS_FILE).read_text())
+        return {name: int(kept[name]) for name in (S3, *_OTHERS, f"{_ADMIN}.grpc")}
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def all_free(ports: dict[str, int]) -> bool:
+    """Whether a server could listen on all of them now."""
+    return all(port_is_free(port) for port in ports.values())
+
+
+def choose_ports(folder: Path, s3_port: int = 0) -> dict[str, int]:
+    """Choose free ports and keep them; `s3_port` is the one that programs use, if it is given."""
+    while True:
+        s3, *others = free_ports(1 + len(_OTHERS))
+        ports = {S3: s3_port or s3, **dict(zip(_OTHERS, others, strict=True))}
+        ports[f"{_ADMIN}.grpc"] = ports[_ADMIN] + _ADMIN_GRPC_DISTANCE
+        different = len(set(ports.values())) == len(ports)
+        if different and ports[f"{_ADMIN}.grpc"] <= _HIGHEST and all_free(ports):
+            break
+    write_private(folder / PORTS_FILE, json.dumps(ports, indent=1))
+    return ports
+
+
+def remove_stale_sockets(ports: dict[str, int]) -> None:
+    """Remove what a killed server left; called only while none of ours runs on these ports."""
+    for port in ports.values():
+        for stale in _SOCKETS.glob(f"seaweedfs-*-{port}.sock"):
+            stale.unlink(missing_ok=True)

@@ -1,0 +1,158 @@
+"""Rules for old objects: set beside strangers' rules, shown, printed (P-6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jobwire.objects import Bucket, BucketMissing, Unexpected
+from jobwire.objects.lifecycle import (
+    Applied,
+    Rule,
+    Unchanged,
+    Unsupported,
+    apply,
+    merge,
+    render,
+    show,
+)
+from jobwire.objects.xml import parse
+from tests.support import clause
+from tests.support.s3 import boto_client, rclone
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import LifecycleRuleUnionTypeDef
+
+RULES = [
+    Rule("ExpireTasks", "tasks/", 2),
+    Rule("ExpireInputImages", "images/input/", 14),
+    Rule("ExpireOutputImages", "images/output/", 14),
+]
+STRANGERS: list[LifecycleRuleUnionTypeDef] = [
+    {
+        "ID": "their-logs",
+        "Filter": {"And": {"Prefix": "logs/", "Tags": [{"Key": "keep", "Value": "no & never"}]}},
+        "Status": "Disabled",
+        "Expiration": {"Days": 30},
+    },
+    {
+        "ID": "ExpireTasksOfTheirs",
+        "Filter": {"Prefix": "their-tasks/"},
+        "Status": "Enabled",
+        "Expiration": {"Days": 9},
+    },
+]
+
+
+def rules_on_the_server(bucket: Bucket) -> dict[str, object]:
+    """As another program sees them."""
+    raw = boto_client(bucket.config)
+    answer = raw.get_bucket_lifecycle_configuration(Bucket=bucket.config.bucket)
+    return {rule.get("ID", ""): rule for rule in answer["Rules"]}
+
+
+@clause("P-6")
+async def test_p6_the_rules_are_those_of_the_source(own_bucket: Bucket) -> None:
+    assert await apply(own_bucket.calls, RULES) == Applied(kept=0)
+    assert rules_on_the_server(own_bucket) == {
+        rule.id: {
+            "ID": rule.id,
+            "Filter": {"Prefix": rule.prefix},
+            "Status": "Enabled",
+            "Expiration": {"Days": rule.days},
+            "NoncurrentVersionExpiration": {"NoncurrentDays": 1},
+            "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1},
+        }
+        for rule in RULES
+    }
+
+
+@clause("P-6")
+async def test_p6_strangers_rules_stay(own_bucket: Bucket) -> None:
+    raw = boto_client(own_bucket.config)
+    raw.put_bucket_lifecycle_configuration(
+        Bucket=own_bucket.config.bucket, LifecycleConfiguration={"Rules": STRANGERS}
+    )
+    theirs = rules_on_the_server(own_bucket)
+    assert await apply(own_bucket.calls, RULES) == Applied(kept=2)
+    after = rules_on_the_server(own_bucket)
+    assert set(after) == {"their-logs", "ExpireTasksOfTheirs", *(rule.id for rule in RULES)}
+    assert {each: after[each] for each in theirs} == theirs
+
+
+@clause("P-6")
+async def test_p6_a_changed_rule_takes_the_place_of_its_namesake(own_bucket: Bucket) -> None:
+    await apply(own_bucket.calls, RULES)
+    assert await apply(own_bucket.calls, RULES) == Unchanged()
+    longer = [replace(RULES[0], days=3), *RULES[1:]]
+    assert await apply(own_bucket.calls, longer) == Applied(kept=0)
+    shown = await show(own_bucket.calls)
+    assert not isinstance(shown, Unsupported)
+    assert sorted((rule.id, rule.prefix, rule.days, rule.enabled) for rule in shown) == [
+        ("ExpireInputImages", "images/input/", 14, True),
+        ("ExpireOutputImages", "images/output/", 14, True),
+        ("ExpireTasks", "tasks/", 3, True),
+    ]
+    assert all(parse(rule.xml.encode()).value("ID") == rule.id for rule in shown)
+
+
+@clause("P-6")
+async def test_p6_a_bucket_without_rules_shows_none(own_bucket: Bucket) -> None:
+    assert await show(own_bucket.calls) == ()
+    missing = Bucket(replace(own_bucket.config, bucket="nowhere"))
+    with pytest.raises(BucketMissing):
+        await show(missing.calls)
+
+
+@clause("P-6")
+async def test_p6_a_store_without_lifecycle_says_so(tmp_path: Path) -> None:
+    with rclone(tmp_path) as config:
+        calls = Bucket(config).calls
+        assert isinstance(await apply(calls, RULES), Unsupported)
+        assert isinstance(await show(calls), Unsupported)
+
+
+@clause("P-6")
+def test_p6_everything_else_in_the_document_stays_to_the_byte() -> None:
+    head = (
+        b'<?xml version="1.0" encoding="UTF-8"?>\n<!-- ours, do not touch -->\n'
+        b'<LifecycleConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/">\n  '
+    )
+    stranger = (
+        "<Rule  a='1'><ID>x &amp; y</ID><Prefix>old/</Prefix><Status>Enabled</Status>"
+        "<Novelty><Deep/>ü</Novelty></Rule  >\n  "
+    ).encode()
+    nameless = b"<Rule><Filter/><Status>Disabled</Status></Rule>"
+    mine = b"<Rule><ID>ExpireTasks</ID><Status>Disabled</Status></Rule>"
+    tail = b"\n</LifecycleConfiguration>"
+    merged = merge(head + stranger + mine + nameless + tail, RULES[:1])
+    assert merged == head + stranger + nameless + b"\n" + RULES[0].to_xml().encode() + tail[1:]
+
+
+def test_rules_with_namespace_prefixes_are_left_to_people() -> None:
+    document = b'<a:LifecycleConfiguration xmlns:a="u"><a:Rule/></a:LifecycleConfiguration>'
+    with pytest.raises(Unexpected, match="merge them by hand"):
+        merge(document, RULES)
+
+
+def test_the_rules_can_be_printed() -> None:
+    root = parse(render(RULES).encode())
+    assert [rule.value("ID") for rule in root.all("Rule")] == [rule.id for rule in RULES]
+
+
+@pytest.mark.parametrize(
+    ("rule", "fault"),
+    [
+        (("", "tasks/", 2), "1 to 255 characters"),
+        (("x" * 256, "tasks/", 2), "1 to 255 characters"),
+        (("All", "", 2), "needs a prefix that ends with a slash"),
+        (("Half", "tasks", 2), "needs a prefix that ends with a slash"),
+        (("Now", "tasks/", 0), "at least 1 day, not 0"),
+    ],
+)
+def test_a_rule_that_would_harm_is_refused(rule: tuple[str, str, int], fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        Rule(*rule)

@@ -1,0 +1,186 @@
+"""Real S3 servers for tests: SeaweedFS and moto, one of each for all workers; rclone on demand.
+
+SeaweedFS is what `jobwire up` brings along. moto answers contended conditional writes at once, so
+races are repeated on it; it checks no signatures and keeps nothing. rclone's server ignores the
+conditions of a write: the store that must be refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sysconfig
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import urlsplit
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from jobwire.local import LocalS3, free_port
+from jobwire.objects import Bucket, BucketConfig
+from jobwire.objects.signed import SignedCalls
+from tests.support.fresh import Fresh
+from tests.support.program import Program
+from tests.support.shared import Facts, shared_server
+from tests.support.waiting import wait_until_sync
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+StoreName = Literal["seaweedfs", "moto"]
+SHARED_BUCKET: Final = "tests"
+
+
+@contextlib.contextmanager
+def _seaweedfs(home: Path) -> Generator[Facts]:
+    server = LocalS3(home / "data", bucket=SHARED_BUCKET).start()
+    try:
+        yield {
+            "endpoint": server.endpoint,
+            "access_key": server.access_key,
+            "secret_key": server.secret_key,
+        }
+    finally:
+        server.kill()  # a graceful end takes seconds, and nobody needs the data
+        server.stop()
+
+
+@contextlib.contextmanager
+def _moto(_home: Path) -> Generator[Facts]:
+    port = free_port()
+    with Program("-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)):
+        facts = {
+            "endpoint": f"http://127.0.0.1:{port}",
+            "access_key": "moto-access",
+            "secret_key": "moto-secret",
+        }
+        wait_until_sync(lambda: _answers(facts), "moto to listen")
+        make_bucket(_config(facts, SHARED_BUCKET))
+        yield facts
+
+
+@contextlib.contextmanager
+def rclone(folder: Path) -> Generator[BucketConfig]:
+    """A store that takes the conditions of a write and ignores them."""
+    port = free_port()
+    (folder / "root" / SHARED_BUCKET).mkdir(parents=True)
+    program = Path(sysconfig.get_path("scripts"), "rclone")
+    keys = ("rclone-access", "rclone-secret")
+    command = [program, "serve", "s3", "--addr", f"127.0.0.1:{port}"]
+    command += ["--auth-key", ",".join(keys), "--config", "/dev/null", folder / "root"]
+    with Program(command=command):
+        config = BucketConfig(
+            endpoint=f"http://127.0.0.1:{port}",
+            bucket=SHARED_BUCKET,
+            access_key=keys[0],
+            secret_key=keys[1],
+        )
+        wait_until_sync(lambda: _listens(config.endpoint), "rclone to listen")
+        yield config
+
+
+def _answers(facts: Facts) -> bool:
+    return _listens(facts["endpoint"])
+
+
+def _listens(endpoint: str) -> bool:
+    address = urlsplit(endpoint)
+    assert address.hostname
+    assert address.port
+    with contextlib.suppress(OSError):
+        socket.create_connection((address.hostname, address.port), timeout=1).close()
+        return True
+    return False
+
+
+def _config(facts: Facts, bucket: str) -> BucketConfig:
+    return BucketConfig(
+        endpoint=facts["endpoint"],
+        bucket=bucket,
+        access_key=facts["access_key"],
+        secret_key=facts["secret_key"],
+    )
+
+
+def make_bucket(config: BucketConfig) -> None:
+    """Make a bucket on a server that lets us."""
+    answer = SignedCalls(config).exchange("PUT")
+    assert answer.status == 200, answer
+
+
+def boto_client(config: BucketConfig) -> S3Client:
+    """A client of somebody else's making, for raw looks at the wire."""
+    return boto3.client(
+        "s3",
+        endpoint_url=config.endpoint,
+        aws_access_key_id=config.access_key,
+        aws_secret_access_key=config.secret_key,
+        region_name=config.region,
+        config=Config(s3={"addressing_style": "path"}),
+    )
+
+
+@pytest.fixture(scope="session")
+def _servers_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    folder = tmp_path_factory.getbasetemp()
+    return folder if worker_id == "master" else folder.parent
+
+
+@pytest.fixture(scope="session")
+def seaweedfs(_servers_folder: Path) -> Iterator[BucketConfig]:
+    """The S3 server that `jobwire up` brings along, shared by all workers.
+
+    Use fresh names in its bucket; take `LocalS3` itself to stop or kill one.
+    """
+    with shared_server(_servers_folder, "seaweedfs", _seaweedfs, _answers) as facts:
+        yield _config(facts, SHARED_BUCKET)
+
+
+@pytest.fixture(scope="session")
+def moto(_servers_folder: Path) -> Iterator[BucketConfig]:
+    """moto's S3, shared by all workers."""
+    with shared_server(_servers_folder, "moto", _moto, _answers) as facts:
+        yield _config(facts, SHARED_BUCKET)
+
+
+@pytest.fixture(params=["seaweedfs", "moto"])
+def store(request: pytest.FixtureRequest) -> BucketConfig:
+    """Each of the stores that keep our promises, in turn."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def bucket(store: BucketConfig) -> Bucket:
+    """The bucket that all tests share, on each of the stores; use fresh names in it."""
+    return Bucket(store)
+
+
+@pytest.fixture
+def own_bucket(store: BucketConfig, fresh: Fresh) -> Iterator[Bucket]:
+    """A bucket for this test alone, on each of the stores: for what belongs to a whole bucket."""
+    config = BucketConfig(
+        endpoint=store.endpoint,
+        bucket=fresh("own"),
+        access_key=store.access_key,
+        secret_key=store.secret_key,
+    )
+    make_bucket(config)
+    yield Bucket(config)
+    raw = boto_client(config)
+    _empty(raw, config.bucket)
+    raw.delete_bucket(Bucket=config.bucket)
+
+
+def _empty(raw: S3Client, bucket: str) -> None:
+    for upload in raw.list_multipart_uploads(Bucket=bucket).get("Uploads", []):
+        raw.abort_multipart_upload(
+            Bucket=bucket, Key=upload.get("Key", ""), UploadId=upload.get("UploadId", "")
+        )
+    listed = raw.list_object_versions(Bucket=bucket)
+    for each in [*listed.get("Versions", []), *listed.get("DeleteMarkers", [])]:
+        raw.delete_object(
+            Bucket=bucket, Key=each.get("Key", ""), VersionId=each.get("VersionId", "")
+        )

@@ -1,0 +1,65 @@
+"""One server for all parallel workers: the first who needs it starts it and outwaits the others.
+
+Used for servers that are dear to start. Whoever uses the server holds a shared lock on a file, so
+a worker that crashes is no longer counted; the worker that started the server stops it when nobody
+else holds the lock, and if that worker dies, the server dies with it and the next user starts
+another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import time
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import IO, Final
+
+Facts = Mapping[str, str]
+# How long the starter waits for the others; the tests of a worker never take this long.
+_PATIENCE_S: Final = 300.0
+
+
+@contextlib.contextmanager
+def shared_server(
+    folder: Path,
+    name: str,
+    start: Callable[[Path], contextlib.AbstractContextManager[Facts]],
+    answers: Callable[[Facts], bool],
+) -> Generator[Facts]:
+    """Use the server called `name`; `start` starts it in a folder and says how to reach it."""
+    home = folder / name
+    home.mkdir(exist_ok=True)
+    noted = home / "facts.json"
+    with (home / "users.lock").open("w") as users, contextlib.ExitStack() as ours:
+        facts: Facts | None = None
+        with _exclusively(home / "start.lock"):
+            fcntl.flock(users, fcntl.LOCK_SH)
+            if noted.exists():
+                facts = json.loads(noted.read_text())
+            if facts is None or not answers(facts):
+                facts = ours.enter_context(start(home))
+                noted.write_text(json.dumps(facts))
+                ours.callback(_until_alone, home, users, noted)
+        yield facts
+
+
+def _until_alone(home: Path, users: IO[str], noted: Path) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        with _exclusively(home / "start.lock"):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                noted.unlink()
+                return
+            if time.monotonic() > deadline:
+                return
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def _exclusively(path: Path) -> Generator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

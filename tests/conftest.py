@@ -20,6 +20,9 @@ EXPECTED: Final = "expected: "
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "clause(*ids): the clauses of the contracts it proves")
+    config.addinivalue_line(
+        "markers", "keeps(*patterns): keys without TTL that are right for what it tests"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

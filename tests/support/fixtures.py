@@ -129,7 +129,8 @@ def _nothing_left_on_the_server(request: pytest.FixtureRequest) -> Iterator[None
     if not server.alive:
         server.start()
         pytest.fail("the test ended the shared server; use `own_valkey`")
-    found = leaks.leaks(observer, before, leaks.permanent_patterns())
+    kept = [pattern for mark in request.node.iter_markers("keeps") for pattern in mark.args]
+    found = leaks.leaks(observer, before, [*leaks.permanent_patterns(), *kept])
     observer.flushall()
     if found:
         pytest.fail("the test left behind:\n  " + "\n  ".join(found), pytrace=False)

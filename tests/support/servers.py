@@ -18,8 +18,13 @@ class Plain(Redis):
     """A client of somebody else's making, for raw looks at the wire."""
 
     def ask(self, *words: str | bytes | int | float) -> Reply:
-        """Send any command; unlike `execute_command` it has a type."""
-        return cast("Reply", self.execute_command(*words))
+        """Send any command and get the reply as it came, without the library's reshaping."""
+        connection = self.connection_pool.get_connection()
+        try:
+            connection.send_command(*words)
+            return cast("Reply", connection.read_response())
+        finally:
+            self.connection_pool.release(connection)
 
 
 def plain_client(server: LocalValkey, name: str | None = None) -> Plain:
@@ -30,7 +35,10 @@ def plain_client(server: LocalValkey, name: str | None = None) -> Plain:
 def plain_from_url(url: str, name: str | None = None) -> Plain:
     """One with the rights of the URL's user."""
     plain = Plain.from_url(
-        url.replace("valkey:", "redis:"), decode_responses=True, client_name=name
+        url.replace("valkey:", "redis:"),
+        decode_responses=True,
+        encoding_errors="surrogateescape",
+        client_name=name,
     )
     assert isinstance(plain, Plain)
     return plain

@@ -5,6 +5,7 @@ Usable alone: needs no web framework, no S3, no image library, and nothing else 
 
 from jobwire.valkey.config import Config
 from jobwire.valkey.connection import Connection
+from jobwire.valkey.consumer import Consumer
 from jobwire.valkey.errors import (
     AlreadyStarted,
     AuthFailed,
@@ -21,7 +22,12 @@ from jobwire.valkey.errors import (
     Unsupported,
     ValkeyError,
 )
+from jobwire.valkey.hand import Handler
+from jobwire.valkey.health import Health, HealthChecker, Ping
 from jobwire.valkey.operations import Client, PendingInfo, StreamMessage
+from jobwire.valkey.producer import Producer
+from jobwire.valkey.progress import ProgressTracker
+from jobwire.valkey.reclaimer import Reclaimer
 from jobwire.valkey.scripts import Script, load_scripts
 from jobwire.valkey.wire import Arg, Reply
 
@@ -34,12 +40,20 @@ __all__ = [
     "ConfigError",
     "Connection",
     "ConnectionLost",
+    "Consumer",
     "ConsumerClosed",
     "GroupExists",
     "GroupNotFound",
+    "Handler",
+    "Health",
+    "HealthChecker",
     "NotSent",
     "NotStarted",
     "PendingInfo",
+    "Ping",
+    "Producer",
+    "ProgressTracker",
+    "Reclaimer",
     "Reply",
     "Script",
     "ServerError",

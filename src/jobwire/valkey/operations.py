@@ -108,7 +108,7 @@ class Operations(ABC):
                 *head, "BLOCK", block_ms, "STREAMS", stream, start, block_s=block_s
             )
         by_stream = cast("dict[str, list[Reply]] | None", reply) or {}
-        return [message for entries in by_stream.values() for message in _messages(entries)]
+        return [message for entries in by_stream.values() for message in messages_of(entries)]
 
     async def xack(self, stream: str, group: str, *ids: str) -> int:
         """Take entries off the pending list; how many were on it."""
@@ -122,7 +122,7 @@ class Operations(ABC):
         if not ids:
             return []
         reply = await self.call("XCLAIM", stream, group, consumer, idle_ms, *ids)
-        return _messages(cast("list[Reply]", reply))
+        return messages_of(cast("list[Reply]", reply))
 
     async def xpending(self, stream: str, group: str) -> PendingInfo:
         count, _, _, consumers = cast("list[Reply]", await self.call("XPENDING", stream, group))
@@ -182,7 +182,8 @@ def _flat(fields: Mapping[str, Arg]) -> list[Arg]:
     return [part for pair in fields.items() for part in pair]
 
 
-def _messages(entries: list[Reply]) -> list[StreamMessage]:
+def messages_of(entries: list[Reply]) -> list[StreamMessage]:
+    """Entries as the server writes them: pairs of an id and its fields, one after another."""
     messages: list[StreamMessage] = []
     for entry in cast("list[tuple[str, list[str] | None]]", entries):
         flat = entry[1] or []

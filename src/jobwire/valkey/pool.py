@@ -40,6 +40,8 @@ class SocketPool:
                     break
             else:
                 wire, client_id = await dial(self.config, self._name)
+                # A server that became a replica answers and is of no use: dial anew next time.
+                wire.on_unfit = wire.retire
         except BaseException:
             self._places.release()
             raise

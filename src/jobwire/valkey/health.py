@@ -1,0 +1,94 @@
+"""How the server is: one look for a readiness probe, in numbers that a person can judge.
+
+For gateways and doctors. It reads and never changes anything; what a server refuses to tell is
+None rather than a guess.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+from jobwire.valkey.connection import Connection
+from jobwire.valkey.errors import ServerError
+from jobwire.valkey.scripts import load_scripts
+
+_LAG: Final = load_scripts("jobwire.valkey.lua")["lag"]
+_MOST_LAG: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """The server answered."""
+
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a readiness probe wants to know."""
+
+    latency_s: float
+    server: Literal["valkey", "redis"]
+    version: str
+    role: str
+    """`master` takes writes; `slave` is a replica."""
+    replicas: int
+    memory_used: int
+    memory_limit: int | None
+    """None: as much as the machine has."""
+    eviction: str
+    """Anything but `noeviction` means that the server may forget entries under pressure."""
+    persistence: Literal["aof", "rdb", "none"] | None
+    """None: the server does not tell."""
+    lag: int | None
+    """Entries that the group has not been given yet, counted up to 1000; None: no such group,
+    or not asked."""
+
+
+class HealthChecker:
+    """`HealthChecker(connection)`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def ping(self) -> Ping:
+        """Measure a round trip; raises Unavailable or ConnectionLost if there is none."""
+        start = time.perf_counter()
+        await self._connection.ping()
+        return Ping(time.perf_counter() - start)
+
+    async def group_exists(self, stream: str, group: str) -> bool:
+        """False for a missing stream, too."""
+        return await self._connection.group_exists(stream, group)
+
+    async def summary(self, stream: str | None = None, group: str | None = None) -> Health:
+        """Everything at once; with a stream and a group, how far the group is behind."""
+        ping = await self.ping()
+        told = await self._connection.call("INFO", "server", "memory", "persistence", "replication")
+        info = dict(line.split(":", 1) for line in str(told).splitlines() if ":" in line)
+        lag = await self._lag(stream, group) if stream and group else None
+        return Health(
+            latency_s=ping.latency_s,
+            server="valkey" if "valkey_version" in info else "redis",
+            version=info.get("valkey_version") or info["redis_version"],
+            role=info["role"],
+            replicas=int(info.get("connected_slaves", 0)),
+            memory_used=int(info["used_memory"]),
+            memory_limit=int(info["maxmemory"]) or None,
+            eviction=info["maxmemory_policy"],
+            persistence=await self._persistence(info),
+            lag=lag,
+        )
+
+    async def _lag(self, stream: str, group: str) -> int | None:
+        lag = cast(int, await self._connection.run(_LAG, [stream], [group, _MOST_LAG]))
+        return lag if lag >= 0 else None
+
+    async def _persistence(self, info: dict[str, str]) -> Literal["aof", "rdb", "none"] | None:
+        if info.get("aof_enabled") == "1":
+            return "aof"
+        try:
+            points = cast("dict[str, str]", await self._connection.call("CONFIG", "GET", "save"))
+        except ServerError:
+            return None  # hosted servers keep their configuration to themselves
+        return "rdb" if points.get("save") else "none"

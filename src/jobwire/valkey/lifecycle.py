@@ -1,0 +1,101 @@
+"""Start once, run in the background, stop once: the life that consumer and reclaimer share.
+
+Everything that an object runs hangs on one task, so that nothing is left when it has ended.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+from jobwire.valkey.errors import AlreadyStarted, ConsumerClosed, NotStarted, Unavailable
+
+
+class Lifecycle(ABC):
+    """`await start()`, `await stop()`, or `async with`."""
+
+    def __init__(self, name: str, ready_timeout_s: float) -> None:
+        self._name = name
+        self._ready_timeout_s = ready_timeout_s
+        self._task: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+        self._closed = False
+        self._trouble: Exception | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it runs."""
+        return self._ready.is_set() and self._task is not None and not self._task.done()
+
+    async def start(self) -> None:
+        """Return when it runs; if it does not within its time, nothing is left running."""
+        if self._closed:
+            raise ConsumerClosed(f"{self._name} was stopped; build a new one")
+        if self._task is not None:
+            raise AlreadyStarted(f"{self._name} was started before")
+        self._task = asyncio.create_task(self._run(), name=self._name)
+        ready = asyncio.create_task(self._ready.wait(), name=f"{self._name}: ready")
+        try:
+            await asyncio.wait(
+                {self._task, ready},
+                timeout=self._ready_timeout_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        except asyncio.CancelledError:
+            await self._abandon()
+            raise
+        finally:
+            ready.cancel()
+        if self._ready.is_set():
+            return
+        ended = self._task
+        await self._abandon()
+        if ended.done() and not ended.cancelled() and (error := ended.exception()):
+            raise error
+        raise Unavailable(
+            f"{self._name} was not ready within {self._ready_timeout_s:g} s"
+            + (f": {self._trouble}" if self._trouble else "")
+        ) from self._trouble
+
+    async def stop(self) -> None:
+        """Begin nothing more, let what is in hand end, and leave nothing behind."""
+        if self._task is None and not self._closed:
+            raise NotStarted(f"{self._name} was not started")
+        self._closed = True
+        if self._task is None:
+            return
+        try:
+            await self._wind_down()
+            await asyncio.shield(self._task)
+        except asyncio.CancelledError:
+            await self._abandon()
+            raise
+        finally:
+            self._task = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    @abstractmethod
+    async def _run(self) -> None:
+        """Live, until `_wind_down` was called; sets `_ready` when it runs."""
+
+    @abstractmethod
+    async def _wind_down(self) -> None:
+        """Ask `_run` to end by itself."""
+
+    async def _abandon(self) -> None:
+        task, self._task = self._task, None
+        self._ready.clear()
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

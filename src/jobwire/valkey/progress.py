@@ -1,0 +1,43 @@
+"""Progress of something with an id, in a hash that goes by itself.
+
+For programs that report, and for those that show it. Writing merges fields and renews the time
+to live in one atomic step, so that no half-made or everlasting hash can be left.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from jobwire.valkey.checks import check_duration
+from jobwire.valkey.connection import Connection
+from jobwire.valkey.scripts import load_scripts
+from jobwire.valkey.wire import Arg
+
+_SET: Final = load_scripts("jobwire.valkey.lua")["set_progress"]
+
+
+class ProgressTracker:
+    """`ProgressTracker(connection)`; the key is `prefix` and the id."""
+
+    def __init__(
+        self, connection: Connection, *, ttl_s: float = 3600.0, prefix: str = "image:status:"
+    ) -> None:
+        check_duration("ttl_s", ttl_s)
+        self._connection = connection
+        self._ttl_ms = max(1, round(ttl_s * 1000))
+        self._prefix = prefix
+
+    async def set_progress(self, id_: str, fields: Mapping[str, Arg]) -> None:
+        """Set these fields, keep the others, and let all of them live for another `ttl_s`."""
+        flat = [part for pair in fields.items() for part in pair]
+        await self._connection.run(_SET, [self._key(id_)], [self._ttl_ms, *flat])
+
+    async def get_progress(self, id_: str) -> dict[str, str]:
+        """All fields; empty if there is no progress (any more)."""
+        return await self._connection.hgetall(self._key(id_))
+
+    async def delete_progress(self, id_: str) -> bool:
+        """Remove it; False if there was none."""
+        return await self._connection.delete(self._key(id_)) == 1
+
+    def _key(self, id_: str) -> str:
+        return self._prefix + id_

@@ -1,0 +1,1 @@
+"""The toolkit on the real server, and what befalls it."""

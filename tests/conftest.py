@@ -39,6 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     said = yield
+    # Logs and output may quote raw bytes; parallel workers can only pass on what is text.
+    said.sections = [(name, text.encode(errors="replace").decode()) for name, text in said.sections]
     if os.environ.get(ALL) == "1" and said.skipped and not hasattr(said, "wasxfail"):
         reason = said.longrepr[2] if isinstance(said.longrepr, tuple) else str(said.longrepr)
         if EXPECTED not in reason:

@@ -134,7 +134,8 @@ async def test_t06_a_long_handler_is_not_reclaimed_from_its_living_consumer(
     living, thief = Recorder(lambda _: go.wait()), Recorder()
     idle_timeout_s = 2.0
     async with (
-        Connection.open(proxy.url(valkey.url)) as connection, Consumer(
+        Connection.open(proxy.url(valkey.url)) as connection,
+        Consumer(
             connection,
             stream=stream,
             group=GROUP,

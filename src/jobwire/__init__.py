@@ -14,4 +14,27 @@ once. A wire is a way of saying that to someone else's program.
     cli/       a file a command
 """
 
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from jobwire.job.errors import Fail, Retry
+    from jobwire.worker.app import App
+    from jobwire.worker.context import Context
+
+__all__ = ["App", "Context", "Fail", "Retry", "__version__"]
 __version__ = "0.1.0"
+
+# Loaded when asked for: `jobwire --help` and the toolkit need none of it.
+_HOMES: Final = {
+    "App": "jobwire.worker.app",
+    "Context": "jobwire.worker.context",
+    "Fail": "jobwire.job.errors",
+    "Retry": "jobwire.job.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

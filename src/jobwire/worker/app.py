@@ -1,0 +1,150 @@
+"""What a worker can do: an App holds the handlers, one a task.
+
+Written by users (`app = App()`), read by the worker and the CLI. It opens nothing and runs
+nothing; importing a module with an App in it costs no more than that.
+
+    @app.handler("chat", timeout_s=60, retries=3)
+    async def chat(ctx: Context, payload: Chat) -> Answer: ...
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from jobwire.job import retry
+from jobwire.job.messages import Held, TaskCard
+from jobwire.job.retry import Backoff
+from jobwire.worker import signature
+from jobwire.worker.codec import NotJson, to_json
+from jobwire.worker.endings import Terms
+from jobwire.worker.signature import InvalidPayload, Kind, Signature
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One registered handler."""
+
+    task: str
+    kind: Kind
+    function: Callable[..., Any]
+    signature: Signature
+    card: TaskCard
+    timeout_s: float | None
+    max_attempts: int
+    backoff: Backoff
+    concurrency: int | None
+
+    def terms(self, held: Held) -> Terms:
+        """What holds for this job: its own wishes go before the handler's."""
+        policy = held.policy
+        return Terms(
+            attempt=held.job.attempt,
+            max_attempts=policy.max_attempts or self.max_attempts,
+            timeout_s=policy.timeout_s or self.timeout_s,
+            backoff=policy.backoff or self.backoff,
+        )
+
+
+NOBODY: Final = Handler(
+    task="",
+    kind=Kind.THREAD,
+    function=lambda: None,
+    signature=Signature(False, None, None, None),
+    card=TaskCard(""),
+    timeout_s=None,
+    max_attempts=1,
+    backoff=retry.DEFAULT,
+    concurrency=None,
+)
+"""Stands for the handler of a job that is not to be run."""
+
+
+class App:
+    """The handlers of a worker."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """All of them, by task."""
+        return self._handlers
+
+    @property
+    def cards(self) -> list[TaskCard]:
+        """What others may know about them."""
+        return [handler.card for handler in self._handlers.values()]
+
+    def handler(
+        self,
+        task: str,
+        *,
+        timeout_s: float | None = None,
+        retries: int = 0,
+        backoff: Backoff = retry.DEFAULT,
+        concurrency: int | None = None,
+        process: bool = False,
+        example: object = None,
+    ) -> Callable[[F], F]:
+        """Register a function for `task`: an `async def`, a `def` (runs in a thread), or, with
+        `process=True`, either of them in a process of its own.
+
+        `timeout_s` and `retries` hold for jobs that do not say otherwise. `concurrency` is how
+        many of them run at the same time in one worker. `example` is a payload that works.
+        """
+        _check(task, timeout_s, retries, concurrency)
+
+        def register(function: F) -> F:
+            if task in self._handlers:
+                raise ValueError(f"task {task!r} has a handler already")
+            asks = signature.read(function)
+            if process:
+                _check_importable(task, function)
+            kind = Kind.PROCESS if process else Kind.ASYNC if asks.is_async else Kind.THREAD
+            self._handlers[task] = Handler(
+                task=task,
+                kind=kind,
+                function=function,
+                signature=asks,
+                card=TaskCard(task, asks.schema_json(), _example_json(task, asks, example)),
+                timeout_s=timeout_s,
+                max_attempts=retries + 1,
+                backoff=backoff,
+                concurrency=concurrency,
+            )
+            return function
+
+        return register
+
+
+def _check(task: str, timeout_s: float | None, retries: int, concurrency: int | None) -> None:
+    if not task:
+        raise ValueError("a handler needs the name of its task: @app.handler('chat')")
+    if timeout_s is not None and not 0 < timeout_s < float("inf"):
+        raise ValueError(f"handler {task!r}: timeout_s={timeout_s} must be more than 0")
+    if retries < 0:
+        raise ValueError(f"handler {task!r}: retries={retries} must not be negative")
+    if concurrency is not None and concurrency < 1:
+        raise ValueError(f"handler {task!r}: concurrency={concurrency} must be at least 1")
+
+
+def _check_importable(task: str, function: Callable[..., Any]) -> None:
+    name = getattr(function, "__qualname__", "<locals>")
+    if "<" in name or not getattr(function, "__module__", ""):
+        raise TypeError(
+            f"handler {task!r}: with process=True it is imported by another process; define it "
+            "with `def` at the top level of a module"
+        )
+
+
+def _example_json(task: str, asks: Signature, example: object) -> str:
+    if example is None:
+        return ""
+    try:
+        text = to_json(example)
+        asks.check(signature.plain(example))
+    except (NotJson, InvalidPayload) as error:
+        raise ValueError(f"handler {task!r}: the example does not work: {error}") from None
+    return text

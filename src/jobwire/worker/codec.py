@@ -1,0 +1,68 @@
+"""What handlers hand us, as JSON text: results, reports, partial results.
+
+Called where the handler ran (loop, thread or child process), so that a large result costs the
+event loop nothing when it was made elsewhere. It never lets out what is not JSON: NaN, cycles,
+half a surrogate.
+"""
+
+import math
+from typing import Final, Protocol, cast, runtime_checkable
+
+import msgspec
+
+MAX_RESULT_BYTES: Final = 1_048_576
+MAX_REPORT_BYTES: Final = 65_536
+
+
+class NotJson(ValueError):
+    """The value has no JSON form; says why."""
+
+
+class TooLarge(ValueError):
+    """The JSON form is larger than the wire allows."""
+
+
+@runtime_checkable
+class _Model(Protocol):
+    """A pydantic model, or whatever dumps itself the same way."""
+
+    def model_dump(self, *, mode: str) -> object: ...
+
+
+def _unknown(value: object) -> object:
+    if isinstance(value, _Model):
+        return value.model_dump(mode="json")
+    raise NotJson(f"a {type(value).__name__} has no JSON form")
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=_unknown).encode
+
+
+def to_json(value: object, limit_bytes: int = MAX_RESULT_BYTES) -> str:
+    """The value as JSON text, or NotJson, or TooLarge."""
+    if value is None:
+        return "null"
+    try:
+        raw = _encode(value)
+    except NotJson:
+        raise
+    except RecursionError:
+        raise NotJson("it is nested too deeply, or holds itself") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise NotJson(str(error)) from None
+    if len(raw) > limit_bytes:
+        raise TooLarge(f"{len(raw):,} bytes of JSON are more than the {limit_bytes:,} allowed")
+    # The encoder writes NaN and Infinity as null; a reader would take that for "nothing".
+    if b"null" in raw and _holds_no_number(msgspec.to_builtins(value, enc_hook=_unknown)):
+        raise NotJson("it holds NaN or Infinity")
+    return raw.decode()
+
+
+def _holds_no_number(value: object) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(map(_holds_no_number, cast("dict[object, object]", value).values()))
+    if isinstance(value, list | tuple):
+        return any(map(_holds_no_number, cast("list[object]", value)))
+    return False

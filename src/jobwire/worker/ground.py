@@ -1,0 +1,69 @@
+"""Whether the server under a queue answers, and the way back when it did not.
+
+A Source asks it before it sends. After trouble it waits, tries, and adopts what the server started
+for us while its answers were lost; only then may anything be sent again.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from jobwire.job.clock import chance
+from jobwire.job.errors import GroundError
+from jobwire.worker.stragglers import Tasks
+
+_log: Final = logging.getLogger("jobwire.worker")
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 1.0
+
+
+class Ground:
+    """The state of one queue's server, as far as its answers tell."""
+
+    def __init__(self, name: str, tasks: Tasks, recover: Callable[[], Awaitable[None]]) -> None:
+        self._name = name
+        self._tasks = tasks
+        self._recover = recover
+        self._firm = asyncio.Event()
+        self._firm.set()
+
+    @property
+    def firm(self) -> bool:
+        """Whether anything may be sent."""
+        return self._firm.is_set()
+
+    async def wait(self) -> None:
+        """Wait until it is firm."""
+        await self._firm.wait()
+
+    def lost(self, error: Exception) -> None:
+        """It did not answer, or not as it should."""
+        self._note(error)
+        if self.firm:
+            self._firm.clear()
+            self._tasks.start(self._find(), f"{self._name}: recovery")
+
+    async def _find(self) -> None:
+        for tries in itertools.count():
+            # With chance: a whole fleet lost it in the same moment.
+            await asyncio.sleep(
+                chance() * min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(tries, 9))
+            )
+            try:
+                await self._recover()
+            except Exception as error:  # noqa: BLE001 - a queue is never given up
+                self._note(error)
+            else:
+                break
+
+    def found(self) -> None:
+        """It answers again; called by `recover` in the right moment."""
+        self._firm.set()
+
+    def _note(self, error: Exception) -> None:
+        if not isinstance(error, GroundError):
+            _log.error("%s: unexpected trouble", self._name, exc_info=error)
+        elif self.firm:
+            _log.warning("%s: %s (%s)", self._name, error, error.detail)

@@ -1,0 +1,316 @@
+"""Serves one queue: waits for work, takes it, sends what the jobs say and how they end.
+
+One Source an engine. All it sends goes out once a turn of the event loop: reports, then outcomes,
+and in the same call the wish for as many next jobs as there are slots. So a busy queue costs one
+call a batch, and a quiet one is waited for on a socket of its own.
+
+Where the server does not answer, nothing is decided: what was asked is asked again, and what was
+started into the void is adopted. It never gives up on a queue.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import Final
+
+from jobwire.job.engine import Engine
+from jobwire.job.errors import GroundError
+from jobwire.job.messages import (
+    GivenBack,
+    Held,
+    KeepAnswer,
+    Outcome,
+    ReportAnswer,
+    SettleAnswer,
+    Settled,
+    Token,
+)
+from jobwire.worker.app import NOBODY, App
+from jobwire.worker.endings import Stop
+from jobwire.worker.ground import Ground
+from jobwire.worker.outgoing import Ends, Outgoing, Said
+from jobwire.worker.run import Run
+from jobwire.worker.runner import Runner
+from jobwire.worker.slots import Slots
+from jobwire.worker.stragglers import Tasks
+from jobwire.worker.watchdog import Watchdog
+
+_log: Final = logging.getLogger("jobwire.worker")
+
+WAIT_S: Final = 2.0
+"""How long one wait for work lasts; a lost connection that nobody noticed costs no more."""
+
+_MAX_BATCH: Final = 200
+"""Jobs in one call: past that, calls only get longer."""
+
+_MAX_CALLS: Final = 2
+"""Calls in flight: one is on its way while the other's answer is worked on."""
+
+_MAX_FAULTS: Final = 3
+
+
+class Source:
+    """One queue of a worker."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        app: App,
+        slots: Slots,
+        runner: Runner,
+        tasks: Tasks,
+        watchdog: Watchdog,
+        grace_s: float,
+    ) -> None:
+        self.engine = engine
+        self.loop = asyncio.get_running_loop()
+        self.grace_s = grace_s
+        self.runs: dict[Token, Run] = {}
+        """Everything held, from its start to the answer of its settle; the keeper reads it."""
+        self.idle = asyncio.Event()
+        """Nothing is held."""
+        self.idle.set()
+        self._handlers = app.handlers
+        self._runner = runner
+        self._tasks = tasks
+        self._watchdog = watchdog
+        self._ground = Ground(engine.name, tasks, self._recover)
+        self._share = slots.share(self._turn_soon)
+        self._at_once = max(1, min(_MAX_BATCH, slots.total // 2))
+        self._outgoing = Outgoing()
+        self._turn_due = False
+        self._calls = 0
+        self._reserved = self._share.more(1)
+        """1 while a slot is kept for what a wait may announce."""
+        self._in_doubt = 0
+        """Slots of calls whose answer was lost: jobs may have been started for them."""
+        self._given_up: set[Token] = set()
+        """Deliveries that are not to be adopted: their leases must run out."""
+        self._fed = asyncio.Event()
+        """There was less work than slots for it: time to wait again."""
+        self._stopping = False
+
+    # ── taking ───────────────────────────────────────────────────────────────────────────────────
+
+    async def serve(self) -> None:
+        """Wait for work and take it, until told to stop."""
+        while not self._stopping:
+            await self._ground.wait()
+            if not self._reserved:
+                await self._share.one()
+                self._reserved = 1
+            if not self._stopping and await self._work_comes():
+                self._share.hungry = True
+                self._fed.clear()
+                self._turn()
+                await self._fed.wait()
+
+    async def _work_comes(self) -> bool:
+        wait = self.engine.wait(WAIT_S)
+        try:
+            woken = await self._watchdog.watched(f"{self.engine.name}: wait", wait, WAIT_S)
+        except Exception as error:  # noqa: BLE001 - a queue is never given up
+            self._lost(error)
+            return False
+        return woken and not self._stopping
+
+    async def stop_taking(self) -> None:
+        """Take no more; what is on its way to us is given back when it comes."""
+        self._stopping = True
+        self._share.hungry = False
+        self._fed.set()
+        try:
+            await self._watchdog.watched(f"{self.engine.name}: wake", self.engine.wake())
+        except Exception as error:  # noqa: BLE001 - the wait ends by itself soon
+            _log.warning("%s: cannot be woken: %s", self.engine.name, error)
+
+    def _turn_soon(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            self.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Send everything that has come together."""
+        self._turn_due = False
+        if not self._ground.firm:
+            return
+        if said := self._outgoing.reports():
+            batch = [(run.held, report) for run, reports in said for report in reports]
+            self._tasks.start(self._reported(self.engine.report(batch), said))
+        if self._calls >= _MAX_CALLS:
+            return
+        ends = self._outgoing.ends(_MAX_BATCH)
+        want = self._share.more(self._at_once - self._reserved) if self._share.hungry else 0
+        if self._share.hungry and (self._reserved or (want and not ends)):
+            # What a wait has fetched is handed out by a take, not by a settle.
+            want, self._reserved = want + self._reserved, 0
+            self._calls += 1
+            self._tasks.start(self._taken(self.engine.take(want), want))
+            want = 0
+        if ends:
+            answer = self.engine.settle([(run.held, outcome) for run, outcome in ends], want)
+            self._calls += 1
+            self._tasks.start(self._settled(answer, ends, want))
+
+    async def _taken(self, answer: Awaitable[list[Held]], want: int) -> None:
+        try:
+            held = await self._watchdog.watched(f"{self.engine.name}: take", answer)
+        except Exception as error:  # noqa: BLE001 - a queue is never given up
+            self._calls -= 1
+            self._in_doubt += want
+            self._lost(error)
+            return
+        self._calls -= 1
+        await self._begin(held, want)
+
+    async def _begin(self, held: Sequence[Held], want: int) -> None:
+        """Start what came for `want` slots. Uses up the task that calls it."""
+        if len(held) < want:
+            self._share.release(want - len(held))
+            self._share.hungry = False
+            self._fed.set()
+        runs = [run for run in map(self._leased, held) if not run.is_over]
+        ready = self._runner.begin(runs)
+        if self._outgoing or self._share.hungry:
+            self._turn_soon()
+        await self._runner.drive(ready)
+
+    def _leased(self, held: Held) -> Run:
+        """A run for it, whose lease is kept from here on; over already where it is not to run."""
+        handler = self._handlers.get(held.job.task, NOBODY)
+        run = self.runs[held.token] = Run(held, handler, self)
+        self.idle.clear()
+        if held.foregone is not None:
+            run.skip(held.foregone)
+        elif handler is NOBODY or self._stopping:
+            run.skip(GivenBack())
+        return run
+
+    # ── sending ──────────────────────────────────────────────────────────────────────────────────
+
+    def speaks(self, run: Run) -> None:
+        """A run has something to say."""
+        self._outgoing.speaks(run)
+        self._turn_soon()
+
+    def over(self, run: Run, outcome: Outcome | None) -> None:
+        """A run's outcome is decided."""
+        if outcome is None:
+            self._forget(run)
+        else:
+            self._outgoing.over(run, outcome)
+            self._turn_soon()
+
+    def ended(self, run: Run) -> None:
+        """A run's code has ended: its slot is free."""
+        self._share.release()
+        self._runner.ended(run)
+        if self._share.hungry:
+            self._turn_soon()
+
+    async def _settled(self, answer: Awaitable[Settled], ends: Ends, want: int) -> None:
+        try:
+            settled = await self._watchdog.watched(f"{self.engine.name}: settle", answer)
+        except Exception as error:  # noqa: BLE001 - a queue is never given up
+            self._calls -= 1
+            self._in_doubt += want
+            self._outgoing.again(self._hopeful(ends, error))
+            self._lost(error)
+            return
+        self._calls -= 1
+        for (run, outcome), said in zip(ends, settled.answers, strict=True):
+            if said is not SettleAnswer.SETTLED:
+                name = type(outcome).__name__
+                _log.warning("job %s: %s was not written: %s", run.held.job.id, name, said)
+            self._forget(run)
+        await self._begin(settled.held, want)
+
+    def _hopeful(self, ends: Ends, error: Exception) -> Ends:
+        """What may be asked again. An outcome that cannot be written though the server is there is
+        dropped in the end: its lease runs out, and others see to the job."""
+        if isinstance(error, GroundError):
+            return ends
+        for run, _ in ends:
+            run.faults += 1
+            if run.faults == _MAX_FAULTS:
+                _log.error("job %s: given up, its outcome cannot be written", run.held.job.id)
+                self._given_up.add(run.held.token)
+                self._forget(run)
+        return [each for each in ends if each[0].faults < _MAX_FAULTS]
+
+    def _forget(self, run: Run) -> None:
+        self.runs.pop(run.held.token, None)
+        if not self.runs:
+            self.idle.set()
+
+    async def _reported(self, answer: Awaitable[list[ReportAnswer]], said: Said) -> None:
+        try:
+            answers = await self._watchdog.watched(f"{self.engine.name}: report", answer)
+        except GroundError as error:
+            for run, reports in said:
+                self._outgoing.landed(run, reports)
+            self._lost(error)
+            return
+        except Exception as error:  # noqa: BLE001 - a report never fails a job
+            _log.error("%s: reports were dropped", self.engine.name, exc_info=error)
+            answers = [ReportAnswer.DROPPED for _, reports in said for _ in reports]
+        first = 0
+        for run, reports in said:
+            self._heard(run, answers[first : first + len(reports)])
+            first += len(reports)
+        self._turn_soon()
+
+    def _heard(self, run: Run, answers: Sequence[ReportAnswer]) -> None:
+        run.heard(len(answers))
+        self._outgoing.landed(run)
+        if ReportAnswer.LOST in answers:
+            run.halt(Stop.LOST)
+        elif ReportAnswer.DROPPED in answers and not run.complained:
+            run.complained = True  # one line a job is enough
+            _log.warning("job %s: a report was dropped", run.held.job.id)
+
+    # ── what the world says about a held job ─────────────────────────────────────────────────────
+
+    def kept(self, answers: Sequence[tuple[Token, KeepAnswer]]) -> None:
+        """What the keeper learned, where it was not just "kept"."""
+        for token, answer in answers:
+            if (run := self.runs.get(token)) is not None:
+                run.halt(Stop.CANCEL if answer is KeepAnswer.CANCEL else Stop.LOST)
+
+    async def listen(self) -> None:
+        """Cancel what somebody wants canceled, for ever."""
+        while True:
+            try:
+                async for asked in self.engine.cancels():
+                    self.kept([(asked.token, KeepAnswer.CANCEL)])
+            except Exception as error:  # noqa: BLE001 - the keeper tells it too
+                _log.warning("%s: cancel wishes come late: %s", self.engine.name, error)
+            await asyncio.sleep(1)
+
+    def release_all(self) -> None:
+        """Give back everything that still runs."""
+        for run in list(self.runs.values()):
+            run.halt(Stop.RELEASE)
+
+    # ── when the server does not answer ──────────────────────────────────────────────────────────
+
+    def _lost(self, error: Exception) -> None:
+        """Send nothing until the server answers again."""
+        self._share.hungry = False
+        self._fed.set()
+        self._ground.lost(error)
+
+    async def _recover(self) -> None:
+        """Adopt what the server started for us while its answers were lost, and go on."""
+        adopting = self.engine.adopt(self._given_up.union(self.runs))
+        mine = await self._watchdog.watched(f"{self.engine.name}: adopt", adopting)
+        _log.info("%s: answers again; %d job(s) adopted", self.engine.name, len(mine))
+        room, self._in_doubt = self._in_doubt, 0
+        room += self._share.more(len(mine) - room)
+        for held in mine[room:]:
+            # More than we have room for; the slot is drawn only to be given back.
+            self._share.overdraw()
+            self._leased(held).halt(Stop.RELEASE)
+        self._ground.found()
+        self._turn_soon()
+        await self._begin(mine[:room], room)

@@ -1,0 +1,131 @@
+"""What a worker and its child processes say to each other, and how it goes over the socket.
+
+`children.py` is the one end, `child.py` the other. Plain data in JSON, each message after its
+length: nothing that comes over the pipe is ever executed, on either side.
+"""
+
+import json
+import socket
+import struct
+import threading
+from typing import Final, Generic, TypeVar, cast
+
+import msgspec
+
+from jobwire.job.messages import Job, JobId, Json, Report
+from jobwire.worker.endings import Crashed, Refused, Returned, Wants
+
+_HEAD: Final = struct.Struct("!I")
+
+# ── from the worker ──────────────────────────────────────────────────────────────────────────────
+
+
+class Start(msgspec.Struct, tag=True):
+    """Run this function for this job."""
+
+    module: str
+    path: str
+    """The file of the main program, where the function lives in that; else empty."""
+    function: str
+    job_id: str
+    source: str
+    task: str
+    payload_json: str
+    """Escaped to ASCII, since what strangers enqueue need not be UTF-8."""
+    attempt: int
+    deliveries: int
+    created_ms: int
+    tenant: str
+    traceparent: str
+
+    @staticmethod
+    def of(job: Job, module: str, path: str, function: str) -> "Start":
+        payload_json = json.dumps(job.payload)
+        rest = (job.attempt, job.deliveries, job.created_ms, job.tenant, job.traceparent)
+        return Start(module, path, function, job.id, job.source, job.task, payload_json, *rest)
+
+    def job(self) -> Job:
+        """The job, as the handler's context shows it."""
+        payload = cast(Json, json.loads(self.payload_json))
+        rest = (self.attempt, self.deliveries, self.created_ms, self.tenant, self.traceparent)
+        return Job(JobId(self.job_id), self.source, self.task, payload, *rest)
+
+
+class Taken(msgspec.Struct, tag=True):
+    """The answer to `Say`: it was taken, or the job is over."""
+
+    ok: bool
+
+
+class Interrupt(msgspec.Struct, tag=True):
+    """Stop what you do."""
+
+
+ToChild = Start | Taken | Interrupt
+
+# ── from the child ───────────────────────────────────────────────────────────────────────────────
+
+
+class Say(msgspec.Struct, tag=True):
+    """A report; the next one only after `Taken`."""
+
+    kind: str
+    data_json: str
+    step: str
+
+    @staticmethod
+    def of(report: Report) -> "Say":
+        return Say(report.kind, report.data_json, report.step)
+
+    def report(self) -> Report:
+        return Report(self.kind, self.data_json, self.step)
+
+
+class Ended(msgspec.Struct, tag=True):
+    """How the handler ended; the child is free for the next."""
+
+    ending: Returned | Refused | Wants | Crashed
+    partial_json: str
+
+
+FromChild = Say | Ended
+
+T = TypeVar("T")
+
+
+class Pipe(Generic[T]):
+    """One end; reads messages of one union. Any thread may send, one may receive."""
+
+    def __init__(self, sock: socket.socket, reads: object) -> None:
+        self._sock = sock
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(cast("type[T]", reads))
+        self._encoder = msgspec.json.Encoder()
+        self._sending = threading.Lock()
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send it whole; OSError where nobody is there any more."""
+        raw = self._encoder.encode(message)
+        with self._sending:
+            self._sock.sendall(_HEAD.pack(len(raw)) + raw)
+
+    def receive(self) -> T | None:
+        """The next message; None where the other end is gone."""
+        head = self._exactly(_HEAD.size)
+        raw = head and self._exactly(_HEAD.unpack(head)[0])
+        return self._decoder.decode(raw) if raw else None
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def _exactly(self, size: int) -> bytes:
+        parts: list[bytes] = []
+        while size:
+            try:
+                part = self._sock.recv(min(size, 1 << 20))
+            except OSError:
+                return b""
+            if not part:
+                return b""
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)

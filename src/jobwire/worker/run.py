@@ -1,0 +1,210 @@
+"""One job in work: from the moment it is held until its handler's code has really ended.
+
+Made by a queue's loop, driven by the runner. Two things end here and need not coincide: the job is
+*over* when its outcome is decided and handed to the loop, the code has *ended* when it no longer
+uses its slot. A thread cannot be stopped, so its job may be over long before its code has ended.
+
+Everything here happens in the event loop's thread.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import Any, Final, Protocol
+
+from jobwire.job.clock import chance
+from jobwire.job.messages import Done, Failed, GivenBack, Held, Outcome, Report, TryAgain
+from jobwire.worker import endings
+from jobwire.worker.app import Handler
+from jobwire.worker.context import Context
+from jobwire.worker.endings import Ending, Returned, Stop
+from jobwire.worker.voice import ThreadVoice, Voice
+
+_log: Final = logging.getLogger("jobwire.worker")
+_NOTHING: Final = Returned("null")
+
+
+class Desk(Protocol):
+    """What a run needs of the loop it belongs to."""
+
+    loop: asyncio.AbstractEventLoop
+    grace_s: float
+
+    def speaks(self, run: "Run") -> None:
+        """The run has unsent reports."""
+        ...
+
+    def over(self, run: "Run", outcome: Outcome | None) -> None:
+        """Settle it so; None: forget it, it is another's."""
+        ...
+
+    def ended(self, run: "Run") -> None:
+        """Its code has ended, its slot is free."""
+        ...
+
+
+class Phase(Enum):
+    """How far the handler's code is."""
+
+    PARKED = "parked"
+    """Not begun: its handler runs as often as it may already."""
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class Run:
+    __slots__ = (
+        "_timer",
+        "begun",
+        "complained",
+        "context",
+        "desk",
+        "faults",
+        "handler",
+        "held",
+        "interrupt",
+        "is_over",
+        "kill",
+        "mouth",
+        "phase",
+        "stop",
+        "voice",
+    )
+
+    def __init__(self, held: Held, handler: Handler, desk: Desk) -> None:
+        self.held = held
+        self.handler = handler
+        self.desk = desk
+        self.phase = Phase.PARKED
+        self.begun = False
+        """The runner has begun it, and is told of its end."""
+        self.stop: Stop | None = None
+        self.is_over = False
+        self.context: Context[Any] | None = None
+        self.interrupt: Callable[[], object] | None = None
+        """Tells the code to stop; None where nothing can."""
+        self.kill: Callable[[], object] | None = None
+        """Ends the code for good; None where nothing can."""
+        self.voice: Voice | None = None
+        self.mouth: ThreadVoice | None = None
+        self.faults = 0
+        """How often its outcome could not be written though the server was there."""
+        self.complained = False
+        """The log knows that reports of it were dropped."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    # ── what the handler sees ────────────────────────────────────────────────────────────────────
+
+    @property
+    def stopped(self) -> bool:
+        return self.stop is not None
+
+    def say(self, report: Report) -> Awaitable[None]:
+        """Take a report of a coroutine, or of a thread's mouth."""
+        voice = self.voice
+        if voice is None:
+            voice = self.voice = Voice(lambda: self.desk.speaks(self))
+            voice.silent = self.is_over
+        return voice.say(report)
+
+    def say_from_thread(self, report: Report) -> None:
+        """The same, called on the loop for a thread: what comes too late is dropped."""
+        if not self.is_over:
+            self.say(report)
+
+    def heard(self, count: int) -> None:
+        """`count` of its reports were answered."""
+        if self.voice is not None:
+            self.voice.answered(count)
+        if self.mouth is not None:
+            self.mouth.answered(count)
+
+    def skip(self, outcome: Outcome) -> None:
+        """It is not to run at all: settle it so."""
+        self.phase = Phase.ENDED
+        self.is_over = True
+        self.desk.over(self, outcome)
+        self.desk.ended(self)
+
+    # ── ending ───────────────────────────────────────────────────────────────────────────────────
+
+    def limit(self, timeout_s: float | None) -> None:
+        """Stop it after so long."""
+        if timeout_s is not None:
+            self._timer = self.desk.loop.call_later(timeout_s, self.halt, Stop.TIMEOUT)
+
+    def code_ended(self, ending: Ending, partial: str = "") -> None:
+        """The handler's code has ended, however it did; `partial` is what a child process left."""
+        self.phase = Phase.ENDED
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.is_over:
+            self._decide(ending, partial)
+        self.desk.ended(self)
+
+    def halt(self, stop: Stop) -> None:
+        """Stop it. Its job is settled when the code has ended, but soon in any case: at once where
+        nothing can interrupt the code, after a time of grace where it does not listen."""
+        if self.is_over or (self.stop is not None and stop is not Stop.LOST):
+            return
+        self.stop = stop
+        if self.phase is Phase.PARKED:
+            self.code_ended(_NOTHING)
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.mouth is not None:
+            self.mouth.stop()
+        if self.interrupt is not None:
+            self.interrupt()
+        if self.interrupt is None or stop is Stop.LOST:
+            self.abandon()
+        else:
+            self._timer = self.desk.loop.call_later(self.desk.grace_s, self.abandon)
+
+    def abandon(self) -> None:
+        """Settle the job without waiting for its code any longer."""
+        if self.is_over:
+            return
+        if self.kill is not None:
+            self.kill()
+        elif self.stop is not Stop.LOST:
+            _log.warning(
+                "job %s (%s) goes on though it was told to stop (%s); its slot stays taken",
+                *(self.held.job.id, self.handler.task, self.stop and self.stop.value),
+            )
+        self._decide(_NOTHING)
+
+    def _decide(self, ending: Ending, partial: str = "") -> None:
+        self.is_over = True
+        if self.stop is None and type(ending) is Returned:  # most jobs: nothing to decide
+            self.desk.over(self, endings.done(ending))
+            return
+        if self.context is not None:
+            partial = endings.partial_json(self.context.partial)
+        terms = self.handler.terms(self.held)
+        outcome = endings.outcome(ending, self.stop, terms, partial, chance())
+        if self.stop is Stop.LOST and self.voice is not None:
+            self.voice.hush()
+        self._tell(outcome)
+        self.desk.over(self, outcome)
+
+    def _tell(self, outcome: Outcome | None) -> None:
+        """Failures go to the log with everything that the caller is not shown."""
+        name, task = self.held.job.id, self.handler.task
+        match outcome:
+            case None:
+                _log.warning("job %s (%s) belongs to another worker now", name, task)
+            case TryAgain(after_s, error) if error.detail:
+                _log.warning("job %s (%s) again in %.1f s\n%s", name, task, after_s, error.detail)
+            case TryAgain(after_s, error):
+                _log.info("job %s (%s) again in %.1f s: %s", name, task, after_s, error.message)
+            case Failed(error):
+                _log.warning(
+                    "job %s (%s) failed: %s: %s%s",
+                    *(name, task, error.code, error.message),
+                    f"\n{error.detail}" if error.detail else "",
+                )
+            case Done() | GivenBack() | _:
+                pass

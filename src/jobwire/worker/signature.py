@@ -1,0 +1,181 @@
+"""What a handler asks for, read from its signature once, when it is registered.
+
+Called by `app.py`, and by a child process for the handler it is to run. A handler has one or two
+parameters: the context (annotated `Context`, or named `ctx` or `context`) and the payload (any
+other name). Where either is annotated with a type, payloads are checked against it.
+
+Nothing here runs the handler.
+"""
+
+import inspect
+import re
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Protocol, cast, runtime_checkable
+
+import msgspec
+
+from jobwire.job.messages import Json
+from jobwire.worker.codec import to_json
+from jobwire.worker.context import Context
+
+_CONTEXT_NAMES: Final = ("ctx", "context")
+_MSGSPEC_PLACE: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<place>.*)`)?$", re.DOTALL)
+
+
+class InvalidPayload(Exception):
+    """The payload does not fit the handler's type; says what and where."""
+
+
+class Kind(Enum):
+    """Where a handler runs."""
+
+    ASYNC = "async"
+    THREAD = "thread"
+    PROCESS = "process"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """How to call a handler."""
+
+    is_async: bool
+    context_at: int | None
+    payload_at: int | None
+    payload_type: object
+    """None where any payload will do."""
+
+    def check(self, payload: Json) -> object:
+        """The payload as the type that the handler wants, or InvalidPayload."""
+        return payload if self.payload_type is None else _converted(payload, self.payload_type)
+
+    def arguments(self, context: Context[Any]) -> tuple[object, ...]:
+        """What to call the handler with."""
+        if self.payload_at is None:
+            return (context,)
+        if self.context_at is None:
+            return (context.payload,)
+        pair = (context, context.payload)
+        return pair if self.context_at == 0 else pair[::-1]
+
+    def schema_json(self) -> str:
+        """JSON Schema of the payload; empty where any will do."""
+        if self.payload_type is None:
+            return ""
+        if isinstance(self.payload_type, _PydanticModel):
+            return msgspec.json.encode(self.payload_type.model_json_schema()).decode()
+        return msgspec.json.encode(msgspec.json.schema(self.payload_type)).decode()
+
+
+def read(function: Callable[..., object]) -> Signature:
+    """The signature of a handler; TypeError where it cannot be one."""
+    name = getattr(function, "__qualname__", repr(function))
+    parameters = _positional(function, name)
+    hints = _hints(function, name)
+    context_at = payload_at = None
+    payload_type: object = None
+    for at, parameter in enumerate(parameters):
+        hint = hints.get(parameter)
+        if _is_context(hint) or (hint is None and parameter in _CONTEXT_NAMES):
+            context_at = at
+            payload_type = _only(typing.get_args(hint), payload_type)
+        else:
+            payload_at = at
+            payload_type = hint if hint is not None else payload_type
+    if len(parameters) != (context_at is not None) + (payload_at is not None) or not parameters:
+        raise TypeError(
+            f"handler {name}: takes ({', '.join(parameters)}); a handler takes the context, the "
+            "payload, or one of each, as in `async def chat(ctx: Context, payload: Chat)`"
+        )
+    payload_type = None if payload_type in (Any, object, Json) else payload_type
+    signature = Signature(_is_async(function), context_at, payload_at, payload_type)
+    try:
+        signature.schema_json()
+    except TypeError as error:
+        raise TypeError(f"handler {name}: no payload can be checked as {error}") from error
+    return signature
+
+
+def _positional(function: Callable[..., object], name: str) -> list[str]:
+    found: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            if parameter.default is parameter.empty:
+                found.append(parameter.name)
+        elif parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
+            raise TypeError(f"handler {name}: nobody will give it {parameter.name!r}")
+    return found
+
+
+def _hints(function: Callable[..., object], name: str) -> dict[str, object]:
+    plain = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        return typing.get_type_hints(plain)
+    except NameError as error:
+        raise TypeError(
+            f"handler {name}: the annotation {error.name!r} cannot be found; define the type at "
+            "the top level of its module"
+        ) from error
+
+
+def _is_context(hint: object) -> bool:
+    return (typing.get_origin(hint) or hint) is Context
+
+
+def _only(args: tuple[object, ...], otherwise: object) -> object:
+    return args[0] if args else otherwise
+
+
+def _is_async(function: Callable[..., object]) -> bool:
+    called = function if inspect.isroutine(function) else type(function).__call__
+    return inspect.iscoroutinefunction(called)
+
+
+def plain(value: object) -> Json:
+    """A value as its JSON text would be read back."""
+    return cast(Json, msgspec.json.decode(to_json(value)))
+
+
+# ── checking ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@runtime_checkable
+class _PydanticModel(Protocol):
+    """A pydantic model class, known by what it can do: pydantic itself is no need of ours."""
+
+    def model_validate(self, obj: object) -> object: ...
+    def model_json_schema(self) -> dict[str, object]: ...
+
+
+class _PydanticError(Protocol):
+    def errors(self) -> list[dict[str, object]]: ...
+
+
+def _converted(payload: Json, wanted: object) -> object:
+    if isinstance(wanted, _PydanticModel):
+        try:
+            return wanted.model_validate(payload)
+        except ValueError as error:
+            raise InvalidPayload(_pydantic_words(error)) from None
+    try:
+        return msgspec.convert(payload, cast("type[object]", wanted))
+    except msgspec.ValidationError as error:
+        raise InvalidPayload(_msgspec_words(str(error))) from None
+
+
+def _msgspec_words(text: str) -> str:
+    found = _MSGSPEC_PLACE.match(text)
+    problem, place = (found["problem"], found["place"] or "") if found else (text, "")
+    return f"payload{place}: {problem[:1].lower()}{problem[1:]}"
+
+
+def _pydantic_words(error: ValueError) -> str:
+    first = cast(_PydanticError, error).errors()[0]
+    place = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}"
+        for part in cast("tuple[int | str, ...]", first["loc"])
+    )
+    problem = str(first["msg"])
+    return f"payload{place}: {problem[:1].lower()}{problem[1:]}"

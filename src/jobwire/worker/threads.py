@@ -1,0 +1,46 @@
+"""Threads for handlers that block.
+
+Not the standard library's pool: that one is waited for when the interpreter ends, so a handler
+which never returns would keep a stopping worker alive. These threads die with the process. They
+are kept and used again, so there are about as many as ever ran at the same time.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+
+Work = Callable[[], None]
+
+
+class Threads:
+    """A pool without a bound of its own: who asks holds a slot."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._idle = 0
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def start(self, work: Work) -> None:
+        """Run `work` in a thread of its own, at once. It must not raise."""
+        with self._lock:
+            if self._idle:
+                self._idle -= 1
+            else:
+                self._count += 1
+                threading.Thread(
+                    target=self._serve, name=f"jobwire-handler-{self._count}", daemon=True
+                ).start()
+        self._work.put(work)
+
+    def close(self) -> None:
+        """End those that are idle now, and the others when they have done their work."""
+        with self._lock:
+            for _ in range(self._count):
+                self._work.put(None)
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+            with self._lock:
+                self._idle += 1

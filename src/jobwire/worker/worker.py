@@ -1,0 +1,113 @@
+"""A worker: holds jobs of one or more queues and runs an App's handlers.
+
+Built by `wiring` (or by a test) with engines that are ready to be entered. It installs no signal
+handlers, builds no connection and knows no wire: whoever runs it does.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from jobwire.job.engine import Engine
+from jobwire.worker.app import App
+from jobwire.worker.keeper import LeaseThread
+from jobwire.worker.loop import Source
+from jobwire.worker.runner import Runner
+from jobwire.worker.shutdown import Shutdown, drain
+from jobwire.worker.slots import Slots
+from jobwire.worker.stragglers import Tasks
+from jobwire.worker.watchdog import Watchdog
+
+_log: Final = logging.getLogger("jobwire.worker")
+_LAST_WORDS_S: Final = 2.0
+
+
+class Worker:
+    """Made in a running event loop; `await run()` once."""
+
+    def __init__(
+        self,
+        app: App,
+        engines: Sequence[Engine],
+        *,
+        slots: int = 10,
+        drain_s: float = 25.0,
+        grace_s: float = 5.0,
+        stall_s: float = 20.0,
+    ) -> None:
+        """`grace_s` is how long a handler may take to end once it was told to; `stall_s` is after
+        how long a silent engine is taken for dead."""
+        if not app.handlers:
+            raise ValueError("the app has no handlers: register one with @app.handler('name')")
+        self._app = app
+        self._engines = engines
+        self._total = slots
+        self._drain_s = drain_s
+        self._grace_s = grace_s
+        self._tasks = Tasks()
+        self._runner = Runner(self._tasks)
+        self._watchdog = Watchdog(stall_s)
+        self._shutdown = Shutdown()
+        self.ready = asyncio.Event()
+        """It has entered its queues and takes jobs."""
+        self.left_behind = 0
+        """Handlers that would not end. Only the end of the process ends them."""
+        all_slots = Slots(slots)
+        self._sources = [
+            Source(engine, app, all_slots, self._runner, self._tasks, self._watchdog, self._grace_s)
+            for engine in engines
+        ]
+
+    def stop(self) -> None:
+        """Drain; the second time: give everything back now. Safe to call from a signal handler."""
+        self._shutdown.ask()
+
+    async def run(self) -> None:
+        """Serve until stopped. Cancelled, it gives everything back before it goes."""
+        entered: list[Engine] = []
+        keepers: list[LeaseThread] = []
+        try:
+            for engine in self._engines:
+                await engine.enter(self._app.cards, self._total)
+                entered.append(engine)
+            keepers += [LeaseThread(source, self._watchdog) for source in self._sources]
+            await self._serve()
+        finally:
+            await self._leave(entered, keepers)
+
+    async def _serve(self) -> None:
+        self._tasks.start(self._watchdog.watch(), "watchdog")
+        for source in self._sources:
+            self._tasks.start(source.serve(), f"{source.engine.name}: serve")
+            self._tasks.start(source.listen(), f"{source.engine.name}: cancels")
+        self.ready.set()
+        try:
+            await self._shutdown.asked.wait()
+        except asyncio.CancelledError:
+            self._shutdown.ask()
+            self._shutdown.ask()
+            await self._drain()
+            raise
+        await self._drain()
+
+    async def _drain(self) -> None:
+        held = await drain(
+            self._sources, self._shutdown, drain_s=self._drain_s, grace_s=self._grace_s
+        )
+        if held:
+            _log.error("%d job(s) could not be handed over; their leases will run out", held)
+
+    async def _leave(self, entered: Sequence[Engine], keepers: Sequence[LeaseThread]) -> None:
+        await self._tasks.end(_LAST_WORDS_S)
+        self.left_behind = self._runner.running
+        for engine in entered:
+            try:
+                await asyncio.wait_for(engine.leave(), _LAST_WORDS_S)
+            except Exception as error:  # noqa: BLE001 - others will see that we are gone
+                _log.warning("%s: left without a word: %s", engine.name, error)
+        for keeper in keepers:
+            await keeper.close()
+        self._runner.close()
+        if self.left_behind:
+            _log.error("%d handler(s) would not end", self.left_behind)

@@ -1,0 +1,269 @@
+"""J-30: outages, lost answers, and loops that silently stop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import pytest
+
+from jobwire.job.life import State
+from jobwire.job.messages import CancelAsked, Done, Held, JobId, Outcome, Settled
+from jobwire.worker import App, Context
+from tests.support import clause, wait_until
+from tests.worker.conftest import StartWorker
+from tests.worker.memory import MemoryEngine, MemoryServer, Record
+
+Ended = Callable[[JobId], Awaitable[Record]]
+
+
+@pytest.fixture
+def app() -> App:
+    app = App()
+
+    @app.handler("task")
+    async def task(ctx: Context) -> int:
+        await asyncio.sleep(0)
+        return ctx.attempt
+
+    together: list[str] = []
+
+    @app.handler("side by side")
+    async def side_by_side(ctx: Context) -> None:
+        together.append(ctx.job.id)
+        await wait_until(lambda: len(together) == 4)
+
+    return app
+
+
+@clause("J-30")
+@pytest.mark.parametrize("verb", ["wait", "take", "settle", "adopt"])
+async def test_j30_after_a_lost_answer_the_worker_adopts_what_is_its_own(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, app: App, verb: str
+) -> None:
+    await work(app, engine, slots=4)
+    server.lose_answer(verb)
+    if verb == "adopt":
+        server.lose_answer("take")
+    jobs = [server.add("task") for _ in range(20)]
+    await wait_until(lambda: all(server.jobs[job].state is State.DONE for job in jobs))
+    assert {server.jobs[job].deliveries for job in jobs} == {1}
+    assert set(server.settles.values()) == {1}
+
+
+@clause("J-30")
+async def test_j30_lost_answers_again_and_again_lose_no_job_and_no_slot(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, app: App
+) -> None:
+    await work(app, engine, slots=4)
+    jobs: list[JobId] = []
+    for number in range(40):
+        server.lose_answer(("take", "settle", "wait")[number % 3])
+        jobs += [server.add("task") for _ in range(5)]
+        await asyncio.sleep(0.002)
+    await wait_until(lambda: all(server.jobs[job].state is State.DONE for job in jobs))
+    assert {server.jobs[job].deliveries for job in jobs} == {1}
+    # All slots are still there: four jobs can run side by side.
+    four = [server.add("side by side") for _ in range(4)]
+    await wait_until(lambda: all(server.jobs[job].state is State.DONE for job in four))
+
+
+@clause("J-30")
+async def test_j30_an_outage_of_any_length_is_survived(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, app: App, ended: Ended
+) -> None:
+    await work(app, engine)
+    for _ in range(5):
+        server.down = True
+        await asyncio.sleep(0.02)
+        server.down = False
+        assert (await ended(server.add("task"))).outcome == Done("1")
+
+
+@clause("J-30")
+async def test_j30_jobs_that_end_during_an_outage_are_settled_after_it(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
+) -> None:
+    app = App()
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    @app.handler("task")
+    async def task(ctx: Context) -> str:
+        began.set()
+        await may_end.wait()
+        return "kept"
+
+    await work(app, engine)
+    job = server.add("task")
+    await began.wait()
+    server.down = True
+    may_end.set()
+    await asyncio.sleep(0.02)
+    server.down = False
+    assert (await ended(job)).outcome == Done('"kept"')
+    assert server.settles[job] == 1
+
+
+@clause("J-30")
+async def test_j30_the_watchdog_breaks_off_a_wait_that_never_comes_back(
+    server: MemoryServer,
+    engine: MemoryEngine,
+    work: StartWorker,
+    app: App,
+    ended: Ended,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The most repeated bug of this field: connected, healthy to look at, and doing nothing."""
+    monkeypatch.setattr("jobwire.worker.loop.WAIT_S", 0.1)
+    monkeypatch.setattr("jobwire.worker.watchdog._LOOK_EVERY_S", 0.05)
+    engine.hangs = 2
+    await work(app, engine, stall_s=0.1)
+    assert (await ended(server.add("task"))).outcome == Done("1")
+    assert caplog.text.count("memory: wait did not come back; broken off") == 2
+
+
+@clause("J-30")
+async def test_j30_the_watchdog_breaks_off_a_settle_that_is_never_answered(
+    server: MemoryServer,
+    work: StartWorker,
+    app: App,
+    ended: Ended,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jobwire.worker.watchdog._LOOK_EVERY_S", 0.05)
+
+    class Deaf(MemoryEngine):
+        silent = 1
+
+        def settle(self, batch: Sequence[tuple[Held, Outcome]], want: int) -> Awaitable[Settled]:
+            if self.silent:
+                self.silent -= 1
+                return asyncio.get_running_loop().create_future()
+            return super().settle(batch, want)
+
+    await work(app, Deaf(server), stall_s=0.1)
+    job = server.add("task")
+    assert (await ended(job)).outcome == Done("1")
+
+
+async def test_an_outcome_that_cannot_be_written_is_dropped_in_the_end(
+    work: StartWorker, app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its lease runs out, and the next worker sees to the job: nothing cycles."""
+    server = MemoryServer(lease_s=0.2)
+
+    class Broken(MemoryEngine):
+        broken = 3
+
+        def settle(self, batch: Sequence[tuple[Held, Outcome]], want: int) -> Awaitable[Settled]:
+            if batch and self.broken:
+                self.broken -= 1
+
+                async def fail() -> Settled:
+                    raise ZeroDivisionError
+
+                return fail()
+            return super().settle(batch, want)
+
+    await work(app, Broken(server))
+    job = server.add("task")
+    await wait_until(lambda: server.jobs[job].state is State.DONE)
+    assert server.jobs[job].deliveries == 2
+    assert "given up, its outcome cannot be written" in caplog.text
+
+
+@clause("J-32")
+async def test_j32_a_handler_that_blocks_the_loop_keeps_its_lease(work: StartWorker) -> None:
+    server = MemoryServer(lease_s=0.3)
+    engine = MemoryEngine(server)
+    app = App()
+
+    @app.handler("rude")
+    async def rude(ctx: Context) -> str:
+        deadline_s = time.monotonic() + 20
+        for _ in range(6):  # each renewal is a third of the lease away from the last
+            engine.kept.clear()
+            while not engine.kept.wait(0.01):
+                assert time.monotonic() < deadline_s
+        return "still mine"
+
+    await work(app, engine)
+    job = server.add("rude")
+    await wait_until(lambda: server.jobs[job].state is State.DONE)
+    assert server.jobs[job].outcome == Done('"still mine"')
+    assert server.jobs[job].deliveries == 1
+    assert server.calls["keep"] >= 6
+
+
+@clause("J-32")
+async def test_j32_a_keeper_that_fails_tries_again_soon(
+    work: StartWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = MemoryServer(lease_s=2.0)
+    engine = MemoryEngine(server)
+    app = App()
+    may_end = asyncio.Event()
+
+    @app.handler("long")
+    async def long(ctx: Context) -> None:
+        await may_end.wait()
+
+    await work(app, engine)
+    server.lose_answer("keep", 2)
+    job = server.add("long")
+    await wait_until(lambda: server.calls["keep"] >= 4)
+    may_end.set()
+    await wait_until(lambda: server.jobs[job].state is State.DONE)
+    assert server.jobs[job].deliveries == 1
+    assert caplog.text.count("leases were not kept") == 2
+
+
+async def test_a_blocked_loop_is_named_in_the_log(
+    work: StartWorker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobwire.worker.keeper._BLOCKED_S", 0.2)
+    monkeypatch.setattr("jobwire.worker.watchdog._LOOK_EVERY_S", 0.01)
+    server = MemoryServer(lease_s=0.3)
+    app = App()
+
+    @app.handler("rude")
+    async def rude_handler(ctx: Context) -> None:
+        deadline_s = time.monotonic() + 20
+        while "the event loop is blocked" not in caplog.text:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)  # noqa: ASYNC251 - that is the story
+
+    await work(app, MemoryEngine(server))
+    job = server.add("rude")
+    await wait_until(lambda: server.jobs[job].state is State.DONE)
+    assert "rude_handler" in caplog.text
+
+
+async def test_a_cancel_channel_that_breaks_is_opened_again(
+    server: MemoryServer, work: StartWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App()
+    began = asyncio.Event()
+
+    @app.handler("long")
+    async def long(ctx: Context) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    class Breaking(MemoryEngine):
+        broken = 1
+
+        def cancels(self) -> AsyncIterator[CancelAsked]:
+            if self.broken:
+                self.broken -= 1
+                raise ZeroDivisionError
+            return super().cancels()
+
+    await work(app, Breaking(server))
+    job = server.add("long")
+    await began.wait()
+    await wait_until(lambda: server.listeners, "the channel to be open again")
+    server.cancel_now(job)
+    await wait_until(lambda: server.jobs[job].state is State.CANCELED)

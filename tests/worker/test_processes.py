@@ -1,0 +1,229 @@
+"""J-36: handlers in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jobwire.job.life import State
+from jobwire.job.messages import Canceled, Done, Failed, GivenBack, JobId, Json, TryAgain
+from tests.support import Program, clause, wait_until, wait_until_sync
+from tests.worker.conftest import StartWorker
+from tests.worker.memory import MemoryEngine, MemoryServer, Record
+from tests.worker.process_handlers import app
+
+Ended = Callable[[JobId], Awaitable[Record]]
+
+
+@clause("J-36")
+async def test_j36_handlers_run_in_children_that_are_used_again(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
+) -> None:
+    await work(app, engine, slots=1)
+    pids: set[int] = set()
+    for task in ("add", "add-async", "add"):
+        record = await ended(server.add(task, {"a": 2, "b": 3}))
+        assert isinstance(record.outcome, Done), record.outcome
+        result = json.loads(record.outcome.result_json)
+        assert result["sum"] == 5
+        pids.add(result["pid"])
+    assert len(pids) == 1
+    assert os.getpid() not in pids
+
+
+@clause("J-36")
+async def test_j36_a_child_has_the_whole_context(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
+) -> None:
+    await work(app, engine)
+    payload: dict[str, Json] = {"big": 2**70, "text": "ü\u2028"}
+    job = server.add("speaks", payload)
+    record = await ended(job)
+    assert isinstance(record.outcome, Done), record.outcome
+    assert json.loads(record.outcome.result_json) == [job, "speaks", 1, payload]
+    kinds = [each.kind for each in record.events]
+    assert kinds == ["progress", *["step"] * 150, "log"]
+    assert [json.loads(each.data_json) for each in record.events[1:-1]] == list(range(150))
+
+
+@clause("J-36")
+@pytest.mark.parametrize(
+    ("how", "code", "message"),
+    [
+        ("fail", "no_way", "it cannot be done"),
+        ("retry", "handler_error", "busy"),
+        ("crash", "handler_error", "the handler raised RuntimeError"),
+        ("exit", "handler_error", "the handler raised SystemExit"),
+        ("os exit", "handler_error", "the handler's process ended with exit code 5"),
+        ("segfault", "handler_error", "the handler's process was ended by SIGSEGV"),
+    ],
+)
+async def test_j36_however_a_child_ends_its_job_does_too(
+    server: MemoryServer,
+    engine: MemoryEngine,
+    work: StartWorker,
+    ended: Ended,
+    how: str,
+    code: str,
+    message: str,
+) -> None:
+    await work(app, engine)
+    record = await ended(server.add("fails", {"how": how}, max_attempts=2))
+    wanted = Failed if how == "fail" else TryAgain
+    assert isinstance(record.outcome, wanted), record.outcome
+    assert (record.outcome.error.code, record.outcome.error.message) == (code, message)
+    if how in ("fail", "retry", "crash"):
+        assert record.outcome.error.partial_json == '"some"'
+    if how == "crash":
+        assert "process_handlers.py" in record.outcome.error.detail
+
+
+@clause("J-36")
+async def test_j36_a_child_checks_its_payload(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
+) -> None:
+    await work(app, engine)
+    record = await ended(server.add("add", {"a": 1, "b": "two"}, max_attempts=2))
+    assert isinstance(record.outcome, Failed)
+    assert record.outcome.error.message == "payload.b: expected `int`, got `str`"
+
+
+@clause("J-36")
+@pytest.mark.parametrize("task", ["polite", "polite-async"])
+async def test_j36_a_child_is_told_to_stop(
+    server: MemoryServer,
+    engine: MemoryEngine,
+    work: StartWorker,
+    ended: Ended,
+    task: str,
+    tmp_path: Path,
+) -> None:
+    await work(app, engine)
+    job = server.add(task, {"began": str(tmp_path / "began")})
+    await wait_until((tmp_path / "began").exists)
+    server.cancel_now(job)
+    assert (await ended(job)).outcome == Canceled('"as far as it came"')
+
+
+@clause("J-36")
+async def test_j36_a_child_that_does_not_listen_is_killed_with_all_it_started(
+    server: MemoryServer,
+    engine: MemoryEngine,
+    work: StartWorker,
+    ended: Ended,
+    tmp_path: Path,
+) -> None:
+    await work(app, engine, grace_s=0.05)
+    job = server.add("deaf", {"began": str(tmp_path / "began")})
+    await wait_until((tmp_path / "began").exists)
+    pids = [int(word) for word in (tmp_path / "began").read_text().split()]
+    server.cancel_now(job)
+    assert (await ended(job)).outcome == Canceled()
+    await wait_until(lambda: not any(_alive(pid) for pid in pids))
+
+
+@clause("J-36")
+async def test_j36_a_child_that_speaks_on_is_refused(
+    server: MemoryServer,
+    engine: MemoryEngine,
+    work: StartWorker,
+    ended: Ended,
+    tmp_path: Path,
+) -> None:
+    await work(app, engine, grace_s=30)
+    job = server.add("chatty", {"began": str(tmp_path / "began")})
+    await wait_until(lambda: len(server.jobs[job].events) > 100)
+    server.cancel_now(job)
+    record = await ended(job)
+    assert record.outcome == Canceled()
+    said = len(record.events)
+    # It was let out by the refusal, long before its grace was over.
+    await ended(server.add("add", {"a": 1, "b": 1}))
+    assert len(record.events) == said
+
+
+@clause("J-40")
+async def test_j40_a_child_s_job_is_given_back(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, tmp_path: Path
+) -> None:
+    worker = await work(app, engine, grace_s=0.05)
+    job = server.add("deaf", {"began": str(tmp_path / "began")})
+    await wait_until((tmp_path / "began").exists)
+    worker.stop()
+    worker.stop()
+    await wait_until(lambda: server.jobs[job].outcome == GivenBack())
+    assert server.jobs[job].state is State.WAITING
+
+
+@clause("J-36")
+def test_j36_children_die_with_their_worker_also_after_kill_9(tmp_path: Path) -> None:
+    source = """
+import asyncio, sys
+from jobwire.worker import Worker
+from tests.worker.memory import MemoryEngine, MemoryServer
+from tests.worker.process_handlers import app
+
+async def main():
+    server = MemoryServer()
+    server.add("deaf", {"began": sys.argv[1]})
+    await Worker(app, [MemoryEngine(server)]).run()
+
+asyncio.run(main())
+"""
+    began = tmp_path / "began"
+    with Program.script(source, began) as program:
+        wait_until_sync(began.exists)
+        child = int(began.read_text().split()[0])
+        helper = int(began.read_text().split()[1])
+        assert _alive(child)
+        program.kill()
+        wait_until_sync(lambda: not _alive(child), "the child to die")
+    psutil.Process(helper).kill()
+
+
+@clause("J-36")
+def test_j36_a_handler_of_the_main_program_runs_in_a_child(tmp_path: Path) -> None:
+    """A script that is run as it stands has no module that a child could import."""
+    script = tmp_path / "program.py"
+    script.write_text("""
+import asyncio, os
+from jobwire.worker import App, Worker
+from tests.support import wait_until
+from tests.worker.memory import MemoryEngine, MemoryServer
+
+app = App()
+
+@app.handler("where", process=True)
+def where(ctx):
+    return __name__
+
+async def main():
+    server = MemoryServer()
+    job = server.add("where")
+    worker = Worker(app, [MemoryEngine(server)])
+    running = asyncio.create_task(worker.run())
+    await wait_until(lambda: server.jobs[job].outcome)
+    print(server.jobs[job].outcome)
+    worker.stop()
+    await running
+
+if __name__ == "__main__":
+    asyncio.run(main())
+""")
+    root = Path(__file__).parents[2]
+    with Program(script, env={"PYTHONPATH": str(root)}) as program:
+        line = program.wait_for_line("result_json")
+        assert "__jobwire_child__" in line
+        assert program.wait() == 0
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,157 @@
+"""Slots: shared by queues, limited by handlers, never more than there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from jobwire.job.messages import Canceled, Done, JobId
+from jobwire.worker import App, Context, Worker
+from jobwire.worker.slots import Slots
+from tests.support import clause, wait_until
+from tests.worker.conftest import StartWorker
+from tests.worker.memory import MemoryEngine, MemoryServer, Record
+
+Ended = Callable[[JobId], Awaitable[Record]]
+
+
+class Meter:
+    """Counts how many run at a time."""
+
+    def __init__(self) -> None:
+        self.now: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.gate = asyncio.Event()
+
+    async def run(self, name: str) -> None:
+        self.now[name] += 1
+        self.most[name] = max(self.most[name], self.now[name])
+        try:
+            await self.gate.wait()
+            await asyncio.sleep(0.01)
+        finally:
+            self.now[name] -= 1
+
+
+async def test_no_more_run_than_there_are_slots(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker
+) -> None:
+    app, meter = App(), Meter()
+
+    @app.handler("task")
+    async def task(ctx: Context) -> None:
+        await meter.run("all")
+
+    jobs = [server.add("task") for _ in range(50)]
+    await work(app, engine, slots=7)
+    await wait_until(lambda: meter.now["all"] == 7)
+    meter.gate.set()
+    await wait_until(lambda: len(server.settles) == len(jobs))
+    assert meter.most["all"] == 7
+
+
+@clause("J-36")
+async def test_j36_concurrency_limits_a_handler_s_slots(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
+) -> None:
+    app, meter = App(), Meter()
+
+    @app.handler("narrow", concurrency=2)
+    async def narrow(ctx: Context) -> None:
+        await meter.run("narrow")
+
+    @app.handler("wide")
+    async def wide(ctx: Context) -> str:
+        return "ran"
+
+    jobs = [server.add("narrow") for _ in range(6)]
+    await work(app, engine, slots=8)
+    await wait_until(lambda: meter.now["narrow"] == 2)
+    # The others wait in the worker, and leave room for other tasks.
+    assert (await ended(server.add("wide"))).outcome == Done('"ran"')
+    meter.gate.set()
+    await wait_until(lambda: all(server.jobs[job].outcome for job in jobs))
+    assert meter.most["narrow"] == 2
+
+
+@clause("J-36")
+async def test_j36_a_job_that_waits_for_its_handler_can_be_cancelled(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
+) -> None:
+    app, meter = App(), Meter()
+
+    @app.handler("narrow", concurrency=1)
+    async def narrow(ctx: Context) -> None:
+        await meter.run("narrow")
+
+    await work(app, engine, slots=4)
+    first = server.add("narrow")
+    await wait_until(lambda: meter.now["narrow"] == 1)
+    second, third = server.add("narrow"), server.add("narrow")
+    await wait_until(lambda: server.jobs[third].token is not None)
+    server.cancel_now(second)
+    assert (await ended(second)).outcome == Canceled()
+    meter.gate.set()
+    assert (await ended(third)).outcome == Done("null")
+    assert (await ended(first)).outcome == Done("null")
+
+
+async def test_two_queues_share_the_slots_evenly_while_both_have_work(work: StartWorker) -> None:
+    app, meter = App(), Meter()
+
+    @app.handler("task")
+    async def task(ctx: Context) -> None:
+        await meter.run(ctx.payload["queue"])
+
+    servers = {name: MemoryServer() for name in ("a", "b")}
+    engines = [MemoryEngine(server, name) for name, server in servers.items()]
+    for _ in range(40):
+        servers["a"].add("task", {"queue": "a"})
+    await work(app, *engines, slots=8)
+    # One slot is kept for the quiet queue, however busy the other one is.
+    await wait_until(lambda: meter.now["a"] == 7)
+    for _ in range(40):
+        servers["b"].add("task", {"queue": "b"})
+    await wait_until(lambda: meter.now["b"] == 1)
+    meter.gate.set()
+    await wait_until(lambda: meter.most["b"] >= 4, "the other queue to get its even part")
+    await wait_until(lambda: all(len(server.settles) == 40 for server in servers.values()))
+
+
+async def test_each_queue_needs_a_slot(work: StartWorker) -> None:
+    app = App()
+
+    @app.handler("task")
+    async def task(ctx: Context) -> None: ...
+
+    engines = [MemoryEngine(MemoryServer(), name) for name in ("a", "b")]
+    with pytest.raises(ValueError, match=r"1 slot\(s\) for 2 queues"):
+        Worker(app, engines, slots=1)
+
+
+async def test_who_waits_in_line_and_gives_up_loses_no_slot() -> None:
+    slots = Slots(1)
+    share = slots.share(lambda: None)
+    await share.one()
+    waiting = asyncio.create_task(share.one())
+    await asyncio.sleep(0)
+    share.release()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert (slots.free, share.held) == (1, 0)
+
+
+async def test_an_overdrawn_slot_is_repaid_first() -> None:
+    slots = Slots(2)
+    share = slots.share(lambda: None)
+    assert share.more(5) == 2
+    share.overdraw()
+    assert (slots.free, share.held) == (-1, 3)
+    share.release()
+    assert (slots.free, share.more(1)) == (0, 0)
+    share.release(2)
+    assert (slots.free, share.held) == (2, 0)

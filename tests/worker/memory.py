@@ -69,7 +69,7 @@ class Record:
     outcome: Outcome | None = None
     events: list[Report] = field(default_factory=list[Report])
     last_report: int = 0
-    settled: Token | None = None
+    settled: tuple[Token | None, Outcome] | None = None
 
 
 class MemoryServer:
@@ -122,6 +122,8 @@ class MemoryServer:
                 first = self.jobs[self._keys[name]]
                 same = order.fingerprint == first.order.fingerprint
                 return Already(first.id) if same else Mismatch(first.id)
+            if order.job_id in self.jobs:
+                return Submitted(order.job_id)
             record = Record(order, order.job_id or new_job_id())
             record.due_s = time.monotonic() + order.delay_s
             self.jobs[record.id] = record
@@ -148,7 +150,8 @@ class MemoryServer:
         result = record.outcome.result_json if isinstance(record.outcome, Done) else ""
         error = ""
         if isinstance(record.outcome, Failed):
-            error = json.dumps({"code": record.outcome.error.code})
+            failed = record.outcome.error
+            error = json.dumps({"code": failed.code, "message": failed.message})
         order = record.order
         return Snapshot(
             record.id, order.task, record.state, order.payload_json, result, error, 0, 0,
@@ -232,7 +235,7 @@ class MemoryServer:
             record = self.jobs.get(held.job.id)
             if record is None:
                 return SettleAnswer.GONE
-            if record.settled == held.token:
+            if record.settled == (held.token, outcome):
                 return SettleAnswer.SETTLED  # asked again
             if record.state in TERMINAL:
                 return SettleAnswer.ALREADY
@@ -242,7 +245,9 @@ class MemoryServer:
             return SettleAnswer.SETTLED
 
     def _end(self, record: Record, outcome: Outcome) -> None:
-        record.outcome, record.settled = outcome, record.token
+        if record.cancel and isinstance(outcome, TryAgain | GivenBack):
+            outcome = Canceled()
+        record.outcome, record.settled = outcome, (record.token, outcome)
         self.settles[record.id] += 1
         match outcome:
             case Done():
@@ -319,6 +324,7 @@ class MemoryEngine:
         self.kept = threading.Event()
         self._waker = server.waker()
         self._woken = False
+        self._under_way: set[Token] = set()
 
     async def enter(self, tasks: Sequence[TaskCard], slots: int) -> None:
         self.server.check_up()
@@ -347,8 +353,9 @@ class MemoryEngine:
         self._waker.set()
 
     def take(self, limit: int) -> Awaitable[list[Held]]:
-        return _answered(
-            lambda: self.server.answer("take", self.server.start(self.consumer, limit))
+        return self._starting(
+            lambda: self.server.answer("take", self.server.start(self.consumer, limit)),
+            lambda held: held,
         )
 
     def report(self, batch: Sequence[tuple[Held, Report]]) -> Awaitable[list[ReportAnswer]]:
@@ -366,7 +373,29 @@ class MemoryEngine:
             started = self.server.start(self.consumer, want)
             return self.server.answer("settle", Settled(answers, started))
 
-        return _answered(act)
+        return self._starting(act, lambda settled: settled.held)
+
+    def _starting(
+        self, act: Callable[[], T], held_of: Callable[[T], Sequence[Held]]
+    ) -> Awaitable[T]:
+        """What it starts is nobody else's to find until the answer was read."""
+
+        def start() -> T:
+            value = act()
+            under_way.update(held.token for held in held_of(value))
+            return value
+
+        under_way: set[Token] = set()
+        answer = _answered(start)
+        self._under_way |= under_way
+
+        async def read() -> T:
+            try:
+                return await answer
+            finally:
+                self._under_way -= under_way
+
+        return read()
 
     async def adopt(self, known: Set[Token]) -> list[Held]:
         self.server.check_up()
@@ -377,6 +406,7 @@ class MemoryEngine:
                 if record.state is State.RUNNING
                 and record.holder == self.consumer
                 and record.token not in known
+                and record.token not in self._under_way
             ]
         return self.server.answer("adopt", mine)
 

@@ -1,0 +1,39 @@
+"""The queue in memory, on which the worker's own tests stand, keeps the seam as a wire does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import pytest_asyncio
+
+from jobwire.job.life import TERMINAL
+from jobwire.job.messages import JobId, TaskCard
+from tests.conformance.lab import TASK, Lab
+from tests.conformance.life import LifeOfAJob
+from tests.worker.memory import MemoryEngine, MemoryServer
+
+
+class MemoryLab:
+    def __init__(self) -> None:
+        self.lease_s = 0.4
+        self.queue = MemoryServer(self.lease_s)
+
+    async def worker(self) -> MemoryEngine:
+        engine = MemoryEngine(self.queue)
+        await engine.enter([TaskCard(TASK)], slots=10)
+        return engine
+
+    async def sweep(self) -> None:
+        self.queue.has_work()
+
+    async def reports(self, job_id: str) -> Sequence[str]:
+        return [report.kind for report in self.queue.jobs[JobId(job_id)].events]
+
+    async def at_rest(self) -> bool:
+        return all(record.state in TERMINAL for record in self.queue.jobs.values())
+
+
+class TestMemory(LifeOfAJob):
+    @pytest_asyncio.fixture
+    async def lab(self) -> AsyncIterator[Lab]:
+        yield MemoryLab()

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from jobwire.job.life import TERMINAL
 from jobwire.job.messages import JobId, TaskCard
-from tests.conformance.lab import TASK, Lab
+from tests.conformance.lab import TASK
 from tests.conformance.life import LifeOfAJob
 from tests.worker.memory import MemoryEngine, MemoryServer
 
@@ -35,5 +35,5 @@ class MemoryLab:
 
 class TestMemory(LifeOfAJob):
     @pytest_asyncio.fixture
-    async def lab(self) -> AsyncIterator[Lab]:
+    async def lab(self) -> AsyncIterator[MemoryLab]:
         yield MemoryLab()

@@ -122,7 +122,7 @@ class MemoryServer:
                 first = self.jobs[self._keys[name]]
                 same = order.fingerprint == first.order.fingerprint
                 return Already(first.id) if same else Mismatch(first.id)
-            if order.job_id in self.jobs:
+            if order.job_id is not None and order.job_id in self.jobs:
                 return Submitted(order.job_id)
             record = Record(order, order.job_id or new_job_id())
             record.due_s = time.monotonic() + order.delay_s

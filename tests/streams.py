@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self, cast
 
 from jobwire.job.messages import TaskCard
-from jobwire.valkey import Connection
+from jobwire.valkey import Connection, GroupNotFound
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.contract import EventType, Keys
 from jobwire.wires.streams.engine import StreamsEngine
@@ -91,8 +91,11 @@ class StreamsLab:
         waiting = await self.connection.call("XLEN", self.keys.queue)
         delayed = await self.connection.call("ZCARD", self.keys.delayed)
         opened = await self.connection.call("ZCARD", self.keys.open)
-        pending = await self.connection.xpending(self.keys.queue, contract.GROUP)
-        return (waiting, delayed, opened, pending.count) == (0, 0, 0, 0)
+        try:
+            pending = (await self.connection.xpending(self.keys.queue, contract.GROUP)).count
+        except GroupNotFound:
+            pending = 0
+        return (waiting, delayed, opened, pending) == (0, 0, 0, 0)
 
 
 def _pairs(flat: Sequence[str]) -> dict[str, str]:

@@ -18,6 +18,38 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
+class ErrorObject(msgspec.Struct):
+    """J-6: why a job failed, for everybody's eyes."""
+
+    code: str
+    message: str
+    retryable: bool
+    attempt: int
+    partial: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class Said(msgspec.Struct):
+    """The short form, while the job goes on."""
+
+    code: str
+    message: str
+
+
+class Retrying(msgspec.Struct):
+    """J-4: the data of a `retrying` event."""
+
+    attempt: int
+    delay_ms: int
+    error: Said
+
+
+class CardTask(msgspec.Struct):
+    """A task on a worker's card; `null` where there is nothing to say."""
+
+    schema: msgspec.Raw
+    example: msgspec.Raw
+
+
 class Record(NamedTuple):
     """A job hash, read."""
 
@@ -108,17 +140,12 @@ def read_payload(text: str) -> Json:
 
 def write_error(error: JobError, attempt: int) -> str:
     """J-6: the error object, as it stands in the hash and in the event."""
-    body: dict[str, object] = {
-        "code": error.code,
-        "message": _plain(error.message)[:_MAX_MESSAGE],
-        "retryable": error.retryable,
-        "attempt": attempt,
-    }
-    without = _encode(body)
+    said = ErrorObject(error.code, _plain(error.message), error.retryable, attempt)
+    without = _encode(said)
     if not error.partial_json:
         return without.decode()
-    body["partial"] = msgspec.Raw(error.partial_json.encode())
-    whole = _encode(body)
+    said.partial = msgspec.Raw(error.partial_json.encode())
+    whole = _encode(said)
     # An event has its limit (J-4); half a partial result would be no JSON at all.
     return (whole if len(whole) <= MAX_EVENT_BYTES else without).decode()
 
@@ -130,18 +157,16 @@ def write_canceled(partial_json: str, attempt: int) -> str:
 
 def write_retrying(error: JobError, attempt: int, delay_ms: int) -> str:
     """J-4: the data of a `retrying` event."""
-    said = {"code": error.code, "message": _plain(error.message)[:_MAX_MESSAGE]}
-    return _encode({"attempt": attempt, "delay_ms": delay_ms, "error": said}).decode()
+    said = Said(error.code, _plain(error.message))
+    return _encode(Retrying(attempt, delay_ms, said)).decode()
 
 
 def write_card(schema_json: str, example_json: str) -> str:
     """What a worker's card says of one task."""
-    return _encode(
-        {
-            "schema": msgspec.Raw(schema_json.encode() or b"null"),
-            "example": msgspec.Raw(example_json.encode() or b"null"),
-        }
-    ).decode()
+    schema, example = (
+        msgspec.Raw(text.encode() or b"null") for text in (schema_json, example_json)
+    )
+    return _encode(CardTask(schema, example)).decode()
 
 
 def seconds(text: str) -> float | None:
@@ -161,5 +186,6 @@ def _number(text: str | None) -> int | None:
 
 
 def _plain(text: str) -> str:
-    """A message may quote bytes that were no text; what is written must be."""
+    """A message may quote bytes that were no text, or whole files; what is written must not."""
+    text = text[:_MAX_MESSAGE]
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -18,8 +18,7 @@ _SURROGATE: Final = "\\ud"
 
 def check_payload(text: str) -> None:
     """Raise RefusedError with one clear line unless `text` may become a job's payload."""
-    # No character takes more than four bytes; and ASCII, the common case, takes one.
-    if len(text) * 4 > MAX_PAYLOAD_BYTES and _size(text) > MAX_PAYLOAD_BYTES:
+    if _size(text) > MAX_PAYLOAD_BYTES:
         raise RefusedError(
             f"payload is larger than {MAX_PAYLOAD_BYTES} bytes",
             code="payload_too_large",

@@ -1,0 +1,441 @@
+"""J-34, J-39, J-41, J-42: what the fleet does for jobs whose worker is gone or never was ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from jobwire.job.engine import Duty
+from jobwire.job.messages import (
+    Done,
+    Held,
+    JobError,
+    JobId,
+    Order,
+    SettleAnswer,
+    Submitted,
+    TryAgain,
+)
+from jobwire.valkey import Connection
+from jobwire.wires.streams.engine import StreamsEngine
+from tests.raw import Raw
+from tests.streams import LEASE_S, StreamsLab
+from tests.support import clause, wait_until
+
+QUEUE = "jobs:stream"
+TRANSIENT = JobError("handler_error", "the handler failed", retryable=True)
+LONG_MS = 10**9
+"""Longer ago than any patience."""
+
+
+async def submit(lab: StreamsLab, **order: object) -> JobId:
+    wanted = {"task": "echo", "payload_json": '{"a":1}', **order}
+    answer = await lab.queue.submit(Order(**wanted))  # pyright: ignore[reportArgumentType] - by name
+    assert isinstance(answer, Submitted)
+    return answer.job_id
+
+
+async def start(lab: StreamsLab, **order: object) -> tuple[StreamsEngine, Held]:
+    worker = await lab.worker()
+    await submit(lab, **order)
+    (held,) = await worker.take(1)
+    return worker, held
+
+
+def let_pass(raw: Raw, entry: object, idle_ms: float) -> None:
+    """As if its holder had been silent for so long."""
+    holder = raw.pending(QUEUE)[str(entry)]
+    raw.ask("XCLAIM", QUEUE, "workers", holder, 0, str(entry), "IDLE", round(idle_ms), "JUSTID")
+
+
+def foreign_job(raw: Raw, job_id: str, **fields: str) -> str:
+    """A job as a gateway writes it that knows the published contract only; its entry."""
+    raw.write(
+        f"job:{job_id}",
+        {
+            "job_id": job_id,
+            "task": "echo",
+            "payload": '{"a":1}',
+            "status": "queued",
+            "created_ts": "1700000000000",
+            "updated_ts": "1700000000000",
+            "ttl_s": "600",
+            "result": "",
+            "error": "",
+            **fields,
+        },
+    )
+    raw.add(f"job:{job_id}:events", {"type": "queued", "ts": "1", "step": "x", "data": "{}"})
+    raw.expire(f"job:{job_id}:events", 600)
+    return raw.add(QUEUE, {"job_id": job_id, "task": "echo", "payload": '{"a":1}'})
+
+
+def kinds(raw: Raw, job_id: str) -> list[str]:
+    return [event["type"] for _, event in raw.entries(f"job:{job_id}:events")]
+
+
+# ── J-34 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-34")
+async def test_j34_a_worker_with_a_free_slot_takes_over_where_the_job_stands(
+    connection: Connection, raw: Raw
+) -> None:
+    async with StreamsLab(connection, lease_s=20.0) as lab:
+        _, held = await start(lab)
+        behind = await submit(lab)
+        other = await lab.worker()
+        let_pass(raw, held.wire, 19_000)
+        let_pass(raw, held.wire, 21_000)
+        taken = await other.take(1)
+        assert [one.job.id for one in taken] == [held.job.id], "before those that wait in line"
+        assert taken[0].wire == held.wire, "the same entry, claimed"
+        assert raw.pending(QUEUE) == {held.wire: other.consumer}
+        assert (taken[0].job.attempt, taken[0].job.deliveries) == (1, 2)
+        assert kinds(raw, held.job.id) == ["queued", "running", "running"]
+        (following,) = (await other.settle([(taken[0], Done("1"))], 1)).held
+        assert following.job.id == behind
+        await other.settle([(following, Done("1"))], 0)
+
+
+@clause("J-34")
+async def test_j34_a_lease_that_runs_is_left_alone(connection: Connection, raw: Raw) -> None:
+    async with StreamsLab(connection, lease_s=20.0) as lab:
+        worker, held = await start(lab)
+        let_pass(raw, held.wire, 19_000)
+        assert await (await lab.worker()).take(1) == []
+        let_pass(raw, held.wire, 39_000)
+        assert await lab.duty("reclaim") == 0
+        assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+
+
+@clause("J-34", "J-41")
+async def test_j34_after_another_lease_anybody_puts_it_back_in_line(
+    connection: Connection, raw: Raw
+) -> None:
+    """No worker of ours came for it: a gateway's duty makes it readable for anybody's workers."""
+    async with StreamsLab(connection, lease_s=20.0) as lab:
+        worker, held = await start(lab)
+        let_pass(raw, held.wire, 41_000)
+        assert await lab.duty("reclaim") == 1
+        found = raw.fields(f"job:{held.job.id}")
+        assert (found["status"], found["owner"], found["deliveries"]) == ("queued", "", "1")
+        assert kinds(raw, held.job.id) == ["queued", "running", "queued"]
+        assert raw.pending(QUEUE) == {}
+        assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.LOST]
+        assert raw.read(QUEUE, "stranger-1") == [found["entry_id"]]
+
+
+@clause("J-34")
+async def test_j34_strangers_get_longer(connection: Connection, raw: Raw) -> None:
+    async with StreamsLab(connection, lease_s=10.0, foreign_idle_s=60.0) as lab:
+        other = await lab.worker()
+        entry = foreign_job(raw, "theirs")
+        assert raw.read(QUEUE, "stranger-1") == [entry]
+        let_pass(raw, entry, 59_000)
+        assert await other.take(1) == []
+        let_pass(raw, entry, 61_000)
+        (held,) = await (await lab.worker()).take(1)
+        assert held.job.id == "theirs"
+        await other.settle([(held, Done("1"))], 0)
+
+
+@clause("J-34")
+async def test_j34_a_stranger_has_at_least_the_jobs_own_time(
+    connection: Connection, raw: Raw
+) -> None:
+    async with StreamsLab(connection, lease_s=10.0, foreign_idle_s=60.0) as lab:
+        job_id = await submit(lab, timeout_s=300)
+        raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0")
+        (entry,) = raw.read(QUEUE, "stranger-1")
+        let_pass(raw, entry, 299_000)
+        assert await (await lab.worker()).take(1) == []
+        let_pass(raw, entry, 301_000)
+        worker = await lab.worker()
+        (held,) = await worker.take(1)
+        assert held.job.id == job_id
+        await worker.settle([(held, Done("1"))], 0)
+
+
+@clause("J-34")
+async def test_j34_a_job_that_outlives_its_workers_ends(connection: Connection, raw: Raw) -> None:
+    async with StreamsLab(connection, lease_s=20.0, max_deliveries=3) as lab:
+        _, held = await start(lab, max_attempts=9)
+        for delivery in (2, 3):
+            let_pass(raw, held.wire, LONG_MS)
+            (held,) = await (await lab.worker()).take(1)
+            assert (held.job.attempt, held.job.deliveries) == (1, delivery)
+        let_pass(raw, held.wire, LONG_MS)
+        assert await (await lab.worker()).take(1) == []
+        found = raw.fields(f"job:{held.job.id}")
+        assert found["status"] == "error"
+        error = json.loads(found["error"])
+        assert (error["code"], error["attempt"]) == ("delivery_limit", 1), "no attempt was spent"
+        assert kinds(raw, held.job.id)[-1] == "error"
+        assert await lab.at_rest()
+
+
+@clause("J-34")
+async def test_j34_answered_attempts_do_not_count_as_lost_workers(
+    connection: Connection, raw: Raw
+) -> None:
+    async with StreamsLab(connection, lease_s=20.0, max_deliveries=2) as lab:
+        worker, held = await start(lab, max_attempts=99)
+        for _ in range(5):
+            await worker.settle([(held, TryAgain(0, TRANSIENT))], 0)
+            (held,) = await worker.take(1)
+        let_pass(raw, held.wire, LONG_MS)
+        other = await lab.worker()
+        (held,) = await other.take(1)
+        assert (held.job.attempt, held.job.deliveries) == (6, 7)
+        await other.settle([(held, Done("1"))], 0)
+
+
+@clause("J-34")
+async def test_j34_a_wait_with_a_free_slot_is_told_of_silent_workers(
+    connection: Connection, raw: Raw
+) -> None:
+    async with StreamsLab(connection, lease_s=20.0) as lab:
+        _, held = await start(lab)
+        other = await lab.worker()
+        await other.take(1)
+        waiting = asyncio.ensure_future(other.wait(60))
+        await wait_until(
+            lambda: raw.plain.info("clients")["blocked_clients"] == 1, "the blocked read"
+        )
+        let_pass(raw, held.wire, 21_000)
+        (reclaim,) = [duty for duty in other.duties() if duty.name == "reclaim"]
+        await reclaim.run()
+        assert await waiting
+        (taken,) = await other.take(1)
+        assert taken.job.id == held.job.id
+        await other.settle([(taken, Done("1"))], 0)
+
+
+@clause("J-34")
+async def test_j34_a_long_list_is_looked_through_piece_by_piece(
+    connection: Connection, raw: Raw
+) -> None:
+    """Entries that must be left alone do not hide the ones behind them."""
+    async with StreamsLab(connection, lease_s=10.0, foreign_idle_s=10**6) as lab:
+        raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
+        for n in range(150):
+            foreign_job(raw, f"theirs-{n}")
+        entries = raw.read(QUEUE, "stranger-1", count=150)
+        _, held = await start(lab)
+        for entry in (*entries, held.wire):
+            let_pass(raw, entry, 50_000)
+        other = await lab.worker()
+        (taken,) = await wait_until(lambda: other.take(1), "our own dead worker's job")
+        assert taken.job.id == held.job.id
+        await other.settle([(taken, Done("1"))], 0)
+
+
+# ── J-39 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-39")
+async def test_j39_entries_that_strangers_acked_are_removed_once_the_job_has_ended(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    entries = {name: foreign_job(raw, name) for name in ("ended", "gone", "open", "held", "new")}
+    raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0")
+    assert raw.read(QUEUE, "stranger-1", count=4) == list(entries.values())[:4]
+    raw.ask("XACK", QUEUE, "workers", *(entries[name] for name in ("ended", "gone", "open")))
+    raw.ask("HSET", "job:ended", "status", "done")
+    raw.ask("HSET", "job:held", "status", "done")  # acked in a moment, by the stranger itself
+    raw.delete("job:gone")
+    assert await lab.duty("janitor") == 2
+    left = [fields["job_id"] for _, fields in raw.entries(QUEUE)]
+    assert left == ["open", "held", "new"]
+    assert raw.pending(QUEUE) == {entries["held"]: "stranger-1"}
+
+
+@clause("J-39")
+async def test_j39_jobs_of_other_gateways_are_taken_in(lab: StreamsLab, raw: Raw) -> None:
+    foreign_job(raw, "theirs", ttl_s="77")
+    foreign_job(raw, "over", status="done")
+    raw.add(QUEUE, {"job_id": "never", "task": "echo", "payload": "{}"})
+    ours = await submit(lab)
+    assert await lab.duty("ingest") == 1
+    assert sorted(raw.members("jobs:open")) == sorted(["theirs", ours])
+    assert sorted(raw.members("jobs:index")) == sorted(["theirs", ours])
+    assert raw.plain.zscore("jobs:index", "theirs") == 1700000000000
+    assert raw.field("job:theirs", "entry_id") == raw.entries(QUEUE)[0][0]
+    assert raw.exists("job:never") == 0
+    assert await lab.duty("ingest") == 0, "once each"
+
+
+@clause("J-39")
+async def test_j39_a_job_that_is_taken_first_is_taken_in_as_well(lab: StreamsLab, raw: Raw) -> None:
+    worker = await lab.worker()
+    foreign_job(raw, "theirs")
+    (held,) = await worker.take(1)
+    assert raw.members("jobs:index") == ["theirs"]
+    assert raw.members("jobs:open") == ["theirs"]
+    await worker.settle([(held, Done("1"))], 0)
+    assert raw.members("jobs:open") == []
+
+
+@clause("J-39")
+async def test_j39_only_our_own_silent_and_empty_consumers_are_removed(
+    lab: StreamsLab, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobwire.wires.streams.duties._SILENT_S", 0.0)
+    living = await lab.worker()
+    await living.take(1)
+    for name in ("jobwire-empty", "jobwire-holding", "stranger-1"):
+        raw.ask("XGROUP", "CREATECONSUMER", QUEUE, "workers", name)
+    entry = foreign_job(raw, "held")
+    assert raw.read(QUEUE, "jobwire-holding") == [entry]
+    await lab.duty("janitor")
+    assert raw.consumers(QUEUE) == sorted([living.consumer, "jobwire-holding", "stranger-1"])
+    assert raw.pending(QUEUE) == {entry: "jobwire-holding"}, "nothing pending is dropped"
+
+
+@clause("J-39")
+async def test_j39_indexes_forget_what_has_expired(lab: StreamsLab, raw: Raw) -> None:
+    ours = await submit(lab)
+    gone = [await submit(lab, tenant=tenant) for tenant in ("", "acme", "acme", "zoo")]
+    kept = await submit(lab, tenant="zoo")
+    raw.delete(*(f"job:{job_id}" for job_id in gone))
+    for _ in range(4):  # an index a turn
+        await lab.duty("janitor")
+    assert raw.members("jobs:index") == [ours]
+    assert raw.exists("jobs:index:acme") == 0
+    assert raw.members("jobs:index:zoo") == [kept]
+    assert raw.members("jobs:tenants") == ["zoo"]
+
+
+# ── J-41 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-41")
+async def test_j41_a_duty_is_done_once_a_period_whoever_comes(lab: StreamsLab, raw: Raw) -> None:
+    one, other = StreamsEngine(lab.connection, lab.settings), lab.sweeper
+
+    def duty(engine: StreamsEngine, name: str) -> Duty:
+        return next(duty for duty in engine.duties() if duty.name == name)
+
+    names = [duty.name for duty in other.duties()]
+    assert names == ["promote", "keepalive", "ingest", "reclaim", "janitor", "reconcile"]
+    for name in names[1:]:
+        guard = f"jobs:guard:{name}"
+        raw.ask("SET", guard, "somebody", "PX", 60_000)
+        assert await duty(one, name).run() is None, f"{name} was done in this period"
+        raw.delete(guard)  # the period is over
+        assert await duty(one, name).run() is not None
+        left_ms = raw.ask("PTTL", guard)
+        assert isinstance(left_ms, int)
+        assert left_ms == -2 or 0 <= left_ms <= 1000 * duty(one, name).period_s
+        raw.delete(guard)
+        assert await duty(other, name).run() is not None, "there is no leader"
+    for engine in (one, other):
+        assert await duty(engine, "promote").run() is not None
+
+
+# ── J-42 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-42")
+async def test_j42_a_healthy_fleet_has_nothing_to_put_right(lab: StreamsLab, raw: Raw) -> None:
+    worker = await lab.worker()
+    job_ids = [await submit(lab) for _ in range(6)]
+    await submit(lab, delay_s=600)
+    held = await worker.take(3)
+    await worker.settle([(held[0], Done("1")), (held[1], TryAgain(600, TRANSIENT))], 0)
+    assert await worker.wait(30)
+    for job_id in job_ids:
+        raw.ask("HSET", f"job:{job_id}", "updated_ts", "1")  # for as long as there is
+    assert await lab.duty("reconcile") == 0
+    await worker.settle([(held[2], Done("1"))], 0)
+
+
+@clause("J-42")
+@pytest.mark.parametrize("blow", ["trimmed", "acked early", "trimmed while it ran", "regressed"])
+async def test_j42_a_job_that_fell_out_of_the_line_gets_a_new_entry(
+    lab: StreamsLab, raw: Raw, blow: str
+) -> None:
+    raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
+    job_id = await submit(lab)
+    old = raw.field(f"job:{job_id}", "entry_id")
+    match blow:
+        case "trimmed":
+            raw.ask("XTRIM", QUEUE, "MAXLEN", 0)
+        case "acked early":
+            (entry,) = raw.read(QUEUE, "stranger-1")
+            raw.ask("XACK", QUEUE, "workers", entry)
+        case "trimmed while it ran":
+            worker = await lab.worker()
+            (held,) = await worker.take(1)
+            raw.ask("XTRIM", QUEUE, "MAXLEN", 0)
+            keeper = worker.keeper()
+            await asyncio.to_thread(keeper.keep, [held])  # the server drops it from the list here
+            keeper.close()
+        case _:
+            raw.ask("HDEL", f"job:{job_id}", "entry_id")
+            raw.delete(QUEUE)
+            raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
+    assert await lab.duty("reconcile") == 0, "not before its lease is over"
+    raw.ask("HSET", f"job:{job_id}", "updated_ts", "1")
+    assert await lab.duty("reconcile") == 1
+    found = raw.fields(f"job:{job_id}")
+    ((entry, fields),) = raw.entries(QUEUE)
+    assert fields == {"job_id": job_id, "task": "echo", "payload": '{"a":1}'}
+    assert (found["status"], found["entry_id"]) == ("queued", entry)
+    assert entry != old
+    assert await lab.duty("reconcile") == 0
+    minute = raw.find("jobs:stats:*")[-1]
+    assert raw.field(minute, "reconciled") == "1"
+    worker = await lab.worker()
+    (held,) = await worker.take(1)
+    await worker.settle([(held, Done("1"))], 0)
+
+
+@clause("J-42", "J-39")
+async def test_j42_a_stranger_that_acked_early_and_still_works_is_left_alone(
+    connection: Connection, raw: Raw
+) -> None:
+    async with StreamsLab(connection, foreign_idle_s=600.0) as lab:
+        raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
+        job_id = await submit(lab)
+        (entry,) = raw.read(QUEUE, "stranger-1")
+        raw.ask("XACK", QUEUE, "workers", entry)
+        long_ago = raw.now_ms() - round(10_000 * LEASE_S)
+        raw.ask("HSET", f"job:{job_id}", "status", "running", "updated_ts", long_ago)
+        assert await lab.duty("reconcile") == 0
+        raw.ask("HSET", f"job:{job_id}", "updated_ts", raw.now_ms() - 601_000)
+        assert await lab.duty("reconcile") == 1
+
+
+@clause("J-42")
+async def test_j42_what_is_to_be_canceled_or_used_up_ends_instead(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    wanted, worn = await submit(lab), await submit(lab)
+    raw.ask("XTRIM", QUEUE, "MAXLEN", 0)
+    raw.ask("HSET", f"job:{wanted}", "cancel_ts", "1", "updated_ts", "1")
+    raw.ask("HSET", f"job:{worn}", "deliveries", "5", "updated_ts", "1")
+    assert await lab.duty("reconcile") == 2
+    assert raw.field(f"job:{wanted}", "status") == "canceled"
+    assert json.loads(raw.field(f"job:{worn}", "error") or "")["code"] == "delivery_limit"
+    assert await lab.at_rest()
+
+
+@clause("J-42")
+async def test_j42_many_open_jobs_are_looked_at_piece_by_piece(lab: StreamsLab, raw: Raw) -> None:
+    answers = await lab.queue.submit_many([Order("echo", "{}") for _ in range(1000)])
+    job_ids = [answer.job_id for answer in answers if isinstance(answer, Submitted)]
+    raw.ask("XTRIM", QUEUE, "MAXLEN", 400)
+    for job_id in job_ids:
+        raw.ask("HSET", f"job:{job_id}", "updated_ts", "1")
+    (reconcile,) = [duty for duty in lab.sweeper.duties() if duty.name == "reconcile"]
+    first = await reconcile.run()
+    assert first is not None
+    assert first.more
+    assert first.done < 600, "one turn does not hold up the server"
+    rest = await lab.duty("reconcile")
+    assert first.done + rest == 600
+    assert raw.length(QUEUE) == 1000

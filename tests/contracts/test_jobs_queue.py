@@ -1,0 +1,314 @@
+"""J-10, J-11, J-12, J-16: a producer's part of the contract, below HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from jobwire.job.errors import RefusedError
+from jobwire.job.messages import (
+    Already,
+    CancelAnswer,
+    Canceled,
+    Done,
+    Full,
+    GivenBack,
+    JobId,
+    Mismatch,
+    Order,
+    Submitted,
+)
+from jobwire.valkey import Connection
+from jobwire.wires.streams import contract
+from jobwire.wires.streams.payload import check_payload
+from tests.raw import Raw, Recording
+from tests.streams import StreamsLab
+from tests.support import clause, wait_until
+
+QUEUE = "jobs:stream"
+
+
+async def submit(lab: StreamsLab, **order: object) -> JobId:
+    wanted = {"task": "echo", "payload_json": "{}", **order}
+    answer = await lab.queue.submit(Order(**wanted))  # pyright: ignore[reportArgumentType] - by name
+    assert isinstance(answer, Submitted)
+    return answer.job_id
+
+
+# ── J-8 ──────────────────────────────────────────────────────────────────────────────────────────
+
+HALF = "\\ud800"
+
+
+@clause("J-8")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        ' {"a" : [1, 2.5, true, null, "ü"]} ',
+        '{"big":' + "9" * 5000 + "}",
+        '{"tiny":1e-999}',
+        '{"emoji":"\\ud83d\\ude00"}',
+        '{"a":' * 63 + "{}" + "}" * 63,
+        '{"a":"' + "[" * 100 + '"}',
+        '{"a":"' + "x" * (contract.MAX_PAYLOAD_BYTES - 8) + '"}',
+        '{"a":{"b":1},"c":{"b":2}}',
+    ],
+)
+def test_j08_what_is_a_payload(text: str) -> None:
+    check_payload(text)
+
+
+@clause("J-8")
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "Expecting value"),
+        ("[]", "must be an object"),
+        ('"text"', "must be an object"),
+        ("{'a':1}", "double quotes"),
+        ('{"a":NaN}', "NaN is not JSON"),
+        ('{"a":-Infinity}', "-Infinity is not JSON"),
+        ('{"a":1,"b":{"x":1,"x":2}}', "'x' stands there twice"),
+        ('{"a":"' + HALF + '"}', "surrogate"),
+        ('{"' + HALF + '":1}', "surrogate"),
+        ('{"a":' * 64 + "{}" + "}" * 64, "deeper than 64"),
+        ('{"a":' + "[" * 50_000 + "]" * 50_000 + "}", "deeper than 64"),
+        ('{"a":"\ud800"}', "not valid UTF-8"),
+        ('{"a":1} x', "Extra data"),
+        ('{"a":"\x01"}', "control character"),
+    ],
+)
+def test_j08_what_is_none_is_refused_with_one_clear_line(text: str, why: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        check_payload(text)
+    assert why in refused.value.message
+    assert "\n" not in refused.value.message
+    assert (refused.value.code, refused.value.status) == ("invalid_payload", 422)
+
+
+@clause("J-8")
+@pytest.mark.parametrize("fill", ["x", "é", "\U0001f600"])
+def test_j08_size_is_counted_in_bytes(fill: str) -> None:
+    count = (contract.MAX_PAYLOAD_BYTES - 8) // len(fill.encode()) + 1
+    with pytest.raises(RefusedError) as refused:
+        check_payload('{"a":"' + fill * count + '"}')
+    assert (refused.value.code, refused.value.status) == ("payload_too_large", 413)
+
+
+# ── J-10 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-10")
+async def test_j10_hash_event_and_entry_are_written_in_this_order_by_one_script(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    await submit(lab)
+    with Recording(raw) as seen:
+        job_id = await submit(lab)
+    job, events = f"job:{job_id}", f"job:{job_id}:events"
+    steps = [words.split(" ")[:2] for words in seen.on(QUEUE, "jobs:delayed", job, events)]
+    assert steps == [
+        ["XLEN", QUEUE],
+        ["ZCARD", "jobs:delayed"],
+        ["HSET", job],
+        ["EXPIRE", job],
+        ["XADD", events],
+        ["EXPIRE", events],
+        ["XADD", QUEUE],
+        ["HSET", job],
+    ]
+    assert seen.scripts == 1
+    event = raw.last(events)
+    assert (event["type"], event["step"], event["data"]) == ("queued", "gateway.enqueue", "{}")
+
+
+@clause("J-10")
+async def test_j10_a_delayed_job_waits_for_its_time(lab: StreamsLab, raw: Raw) -> None:
+    worker = await lab.worker()
+    before = raw.now_ms()
+    job_id = await submit(lab, delay_s=0.25)
+    assert raw.length(QUEUE) == 0
+    due = raw.plain.zscore("jobs:delayed", job_id)
+    assert due is not None
+    assert before + 250 <= float(due) <= raw.now_ms() + 250
+    assert raw.field(f"job:{job_id}", "status") == "queued"
+    await wait_until(lambda: lab.duty("promote"), "the job to be due")
+    assert raw.now_ms() >= float(due)
+    (held,) = await worker.take(1)
+    assert held.job.id == job_id
+    await worker.settle([(held, Done("1"))], 0)
+
+
+# ── J-11 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-11")
+async def test_j11_fifty_racing_orders_with_one_key_make_one_job(lab: StreamsLab, raw: Raw) -> None:
+    orders = [Order("echo", "{}", idempotency_key="once", fingerprint="f") for _ in range(50)]
+    answers = await asyncio.gather(*(lab.queue.submit(order) for order in orders))
+    made = [answer for answer in answers if isinstance(answer, Submitted)]
+    again = [answer for answer in answers if isinstance(answer, Already)]
+    assert (len(made), len(again)) == (1, 49)
+    assert {answer.job_id for answer in again} == {made[0].job_id}
+    assert raw.length(QUEUE) == 1
+    assert raw.ask("GET", "idempotency:once") == made[0].job_id
+    assert 0 < raw.ttl_s("idempotency:once") <= contract.DEFAULT_TTL_S
+
+
+@clause("J-11")
+async def test_j11_the_same_key_with_another_body_is_told_apart(lab: StreamsLab) -> None:
+    first = await submit(lab, idempotency_key="once", fingerprint="f")
+    other = Order("echo", "{}", idempotency_key="once", fingerprint="g")
+    assert await lab.queue.submit(other) == Mismatch(first)
+
+
+@clause("J-11")
+async def test_j11_a_first_job_without_a_fingerprint_counts_as_the_same(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    """As another gateway writes it, which knows of keys and not of fingerprints."""
+    raw.write("job:theirs", {"job_id": "theirs", "status": "queued", "ttl_s": "600"})
+    raw.ask("SET", "idempotency:once", "theirs", "EX", 600)
+    order = Order("echo", "{}", idempotency_key="once", fingerprint="g")
+    assert await lab.queue.submit(order) == Already(JobId("theirs"))
+
+
+@clause("J-11")
+async def test_j11_a_key_whose_job_is_gone_is_as_new(lab: StreamsLab, raw: Raw) -> None:
+    first = await submit(lab, idempotency_key="once")
+    raw.delete(f"job:{first}")
+    second = await submit(lab, idempotency_key="once")
+    assert second != first
+    assert raw.ask("GET", "idempotency:once") == second
+
+
+@clause("J-11")
+async def test_j11_tenants_cannot_meet_each_others_keys(lab: StreamsLab) -> None:
+    names = {
+        contract.idempotency_name(tenant, key)
+        for tenant, key in (("", "k"), ("a", "k"), ("b", "k"), ("a", "b\0k"), ("a\0b", "k"))
+    }
+    assert len(names) == 4, "a NUL cannot stand in a tenant's name or a key over HTTP"
+    jobs = {await submit(lab, idempotency_key="k", tenant=tenant) for tenant in ("", "a", "b")}
+    assert len(jobs) == 3
+
+
+# ── J-12 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-12")
+async def test_j12_a_full_queue_takes_no_more_and_nothing_is_written(
+    connection: Connection, raw: Raw
+) -> None:
+    async with StreamsLab(connection, max_queue=3) as lab:
+        first = await submit(lab, idempotency_key="first")
+        await submit(lab, delay_s=600)
+        await submit(lab)
+        keys = raw.find()
+        assert await lab.queue.submit(Order("echo", "{}", idempotency_key="new")) == Full(3)
+        assert raw.find() == keys
+        again = Order("echo", "{}", idempotency_key="first")
+        assert await lab.queue.submit(again) == Already(first), "an answer is no new job"
+        await lab.queue.cancel(first)
+        assert isinstance(await lab.queue.submit(Order("echo", "{}")), Submitted)
+
+
+# ── J-16 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-16")
+@pytest.mark.parametrize("delay_s", [0, 600])
+async def test_j16_a_waiting_job_ends_at_once_and_leaves_the_line(
+    lab: StreamsLab, raw: Raw, delay_s: float
+) -> None:
+    job_id = await submit(lab, delay_s=delay_s)
+    assert await lab.queue.cancel(job_id) is CancelAnswer.CANCELED
+    found = raw.fields(f"job:{job_id}")
+    assert found["status"] == "canceled"
+    assert json.loads(found["error"]) == {
+        "code": "canceled",
+        "message": "canceled on request",
+        "retryable": False,
+        "attempt": 1,
+    }
+    event = raw.last(f"job:{job_id}:events")
+    assert (event["type"], event["step"]) == ("canceled", "gateway.cancel")
+    assert event["data"] == found["error"]
+    assert raw.length(QUEUE) == 0
+    assert raw.members("jobs:delayed") == []
+    assert await lab.queue.cancel(job_id) is CancelAnswer.FINISHED
+
+
+@clause("J-16")
+async def test_j16_a_job_that_a_wait_has_brought_can_still_be_canceled(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    worker = await lab.worker()
+    job_id = await submit(lab)
+    assert await worker.wait(30)
+    assert await lab.queue.cancel(job_id) is CancelAnswer.CANCELED
+    assert await worker.take(1) == []
+    assert await lab.at_rest()
+
+
+@clause("J-16")
+async def test_j16_a_running_jobs_worker_is_told_its_token(lab: StreamsLab, raw: Raw) -> None:
+    worker = await lab.worker()
+    job_id = await submit(lab)
+    (held,) = await worker.take(1)
+    with Recording(raw) as seen:
+        assert await lab.queue.cancel(job_id) is CancelAnswer.ASKED
+    assert seen.on("jobs:control") == [f"PUBLISH jobs:control {held.token}"]
+    first = raw.field(f"job:{job_id}", "cancel_ts")
+    assert first
+    assert raw.field(f"job:{job_id}", "status") == "running"
+    assert await lab.queue.cancel(job_id) is CancelAnswer.ASKED
+    assert raw.field(f"job:{job_id}", "cancel_ts") == first
+    await worker.settle([(held, Canceled())], 0)
+    assert await lab.queue.cancel(job_id) is CancelAnswer.FINISHED
+
+
+@clause("J-16")
+@pytest.mark.parametrize("status", ["queued", "running"])
+async def test_j16_a_strangers_job_is_asked_for_and_not_ended(
+    lab: StreamsLab, raw: Raw, status: str
+) -> None:
+    """Also in the moment between its reading the entry and saying so."""
+    raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
+    job_id = await submit(lab)
+    assert len(raw.read(QUEUE, "stranger-1")) == 1
+    raw.ask("HSET", f"job:{job_id}", "status", status)
+    assert await lab.queue.cancel(job_id) is CancelAnswer.ASKED_FOREIGN
+    assert raw.field(f"job:{job_id}", "status") == status
+    assert raw.last(f"job:{job_id}:events")["type"] == "queued", "no terminal event of ours"
+
+
+@clause("J-16")
+async def test_j16_a_foreign_gateways_job_is_ended_and_its_entry_dropped_by_take(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    worker = await lab.worker()
+    fields = {"job_id": "theirs", "task": "echo", "payload": "{}"}
+    raw.write("job:theirs", {**fields, "status": "queued", "ttl_s": "600"})
+    raw.add(QUEUE, fields)
+    assert await lab.queue.cancel(JobId("theirs")) is CancelAnswer.CANCELED
+    assert raw.length(QUEUE) == 1
+    assert await worker.take(1) == []
+    assert raw.length(QUEUE) == 0
+    assert [e["type"] for _, e in raw.entries("job:theirs:events")] == ["canceled"]
+
+
+@clause("J-16")
+async def test_j16_a_wish_outlives_the_worker_it_was_for(lab: StreamsLab, raw: Raw) -> None:
+    worker = await lab.worker()
+    job_id = await submit(lab)
+    (held,) = await worker.take(1)
+    await lab.queue.cancel(job_id)
+    raw.ask("XCLAIM", QUEUE, "workers", worker.consumer, 0, str(held.wire), "IDLE", 10**9)
+    assert await (await lab.worker()).take(1) == [], "another worker ends it instead of running it"
+    assert raw.field(f"job:{job_id}", "status") == "canceled"
+    assert (await worker.settle([(held, GivenBack())], 0)).held == []
+    assert await lab.at_rest()

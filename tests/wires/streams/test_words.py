@@ -1,0 +1,181 @@
+"""The wire's words are spelled in one place: contract.py, and the scripts that must agree with it.
+
+A word is found by reading the source as a program, so prose about it is welcome anywhere.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+
+import jobwire
+from jobwire.wires.streams import contract
+from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.scripts import SCRIPTS
+
+SOURCE = Path(jobwire.__file__).parent
+ROOM = SOURCE / "wires" / "streams"
+LUA = ROOM / "lua"
+
+KEY = re.compile(r"^\{?(jobs:|job:|idempotency:)")
+"""How every key of the wire begins."""
+
+WORDS = {
+    str(word)
+    for enum in vars(contract).values()
+    if isinstance(enum, type) and issubclass(enum, StrEnum) and enum is not StrEnum
+    for word in enum
+} | {contract.GROUP, contract.HELLO, contract.GAP, contract.RAW}
+
+# Words that only this wire has; the others ("task", "done") are everybody's English.
+OWN = {word for word in WORDS if "_ts" in word or "." in word} | {
+    contract.RAW,
+    "entry_id",
+    "ttl_s",
+    "retry_of",
+    "idempotency_key",
+}
+
+
+def literals(file: Path) -> Iterator[tuple[int, str]]:
+    """Every piece of text in the code of a file; docstrings and other lonely texts left out."""
+    tree = ast.parse(file.read_text())
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            yield node.lineno, node.value
+
+
+def faults(file: Path, *, room: Path = ROOM) -> list[str]:
+    """Words of the wire that are spelled out in a file where they must not be."""
+    inside = file.is_relative_to(room)
+    forbidden = WORDS if inside else OWN
+    return [
+        f"{file.name}:{line} spells {text!r}; take it from contract.py"
+        for line, text in literals(file)
+        if text in forbidden or KEY.match(text)
+    ]
+
+
+def allowed(file: Path) -> bool:
+    # The HTTP shell of the wire names the members of JSON bodies, which are the fields' names.
+    if file.parent == ROOM and file.name in ("contract.py", "http.py"):
+        return True
+    # Other wires have words of their own, some of them the same.
+    others = file.is_relative_to(SOURCE / "wires") and not file.is_relative_to(ROOM)
+    return others or file.is_relative_to(SOURCE / "page")
+
+
+def test_the_words_of_the_wire_are_spelled_in_the_contract_only() -> None:
+    files = [file for file in SOURCE.rglob("*.py") if not allowed(file)]
+    assert len(files) > 20
+    assert [fault for file in files for fault in faults(file)] == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        'key = "jobs:stream"',
+        'key = f"job:{job_id}"',
+        'call("HSET", "idempotency:x")',
+        'fields["updated_ts"]',
+        'step = "gateway.enqueue"',
+    ],
+)
+def test_a_planted_word_is_found_anywhere(tmp_path: Path, planted: str) -> None:
+    file = tmp_path / "planted.py"
+    file.write_text(planted)
+    assert len(faults(file)) == 1
+
+
+@pytest.mark.parametrize("planted", ['status = "running"', 'field = "payload"', 'g = "workers"'])
+def test_a_planted_word_is_found_in_the_wires_own_room(tmp_path: Path, planted: str) -> None:
+    file = tmp_path / "planted.py"
+    file.write_text(planted)
+    assert len(faults(file, room=tmp_path)) == 1
+    assert faults(file) == [], "elsewhere it is plain English"
+
+
+def test_prose_may_name_them(tmp_path: Path) -> None:
+    file = tmp_path / "prose.py"
+    file.write_text('"""Reads jobs:stream and updated_ts."""\n\n# job:{id} is a hash\n')
+    assert faults(file) == []
+
+
+# ── the scripts ──────────────────────────────────────────────────────────────────────────────────
+
+QUOTED = re.compile(r"'((?:[^'\\\n]|\\.)*)'")
+COMMANDS = {
+    *("EXISTS", "HGET", "HMGET", "HSET", "HSETNX", "HDEL", "HEXISTS", "HINCRBY", "EXPIRE"),
+    *("PEXPIRE", "GET", "SET", "DEL", "TIME", "PUBLISH", "XADD", "XLEN", "XRANGE", "XDEL"),
+    *("XTRIM", "XACK", "XCLAIM", "XPENDING", "XREADGROUP", "XGROUP", "XINFO", "ZADD", "ZCARD"),
+    *("ZREM", "ZRANGE", "ZRANK", "ZRANGEBYSCORE", "ZSCAN", "ZSCORE"),
+}
+OPTIONS = {
+    *("*", "-", "+", ">", "0", "EX", "NX", "PX", "COUNT", "STREAMS", "GROUP", "GROUPS", "CREATE"),
+    *("MKSTREAM", "CONSUMERS", "DELCONSUMER", "JUSTID", "IDLE", "MAXLEN", "LIMIT", "-inf"),
+    *("NOGROUP", "last-delivered-id", "number", "string"),
+}
+DUTIES = {"reclaim", "janitor", "ingest", "keepalive", "reconcile", "guarded"}
+DROPPED = {"garbage", "broken", "gone", "ended", "duplicate", "canceled", "unknown"}
+
+
+def code(file: Path) -> str:
+    return re.sub(r"--.*", "", file.read_text())
+
+
+def test_the_scripts_build_keys_in_one_place_and_as_the_contract_says() -> None:
+    for file in LUA.rglob("*.lua"):
+        if file.name == "keys.lua":
+            continue
+        spelled = [text for text in QUOTED.findall(code(file)) if KEY.match(text)]
+        assert spelled == [], f"{file.name}: build keys in include/keys.lua"
+
+    keys = Keys()
+    said = set(QUOTED.findall(code(LUA / "include" / "keys.lua")))
+    wanted = {keys.queue, keys.delayed, keys.open, keys.tenants, keys.control, keys.index()}
+    wanted |= {keys.index("x")[:-1], keys.job(""), keys.events("")[len(keys.job("")) :]}
+    wanted |= {keys.idempotency(""), keys.worker(""), keys.guard("")}
+    wanted |= {keys.stats(0)[:-1] + "%.0f"}
+    assert said - {"", "%.0f"} == wanted
+
+
+def test_every_word_of_a_script_is_the_contracts_or_the_servers() -> None:
+    answers = {word for script in SCRIPTS.values() for word in script.returns}
+    known = WORDS | COMMANDS | OPTIONS | answers | DUTIES | DROPPED | {contract.CARD_TASK, ""}
+    for file in LUA.rglob("*.lua"):
+        if file.name == "keys.lua":
+            continue
+        words = {text for text in QUOTED.findall(code(file)) if re.fullmatch(r"[\w.:*-]+", text)}
+        assert words - known - {":", "1", "0-0"} == set(), file.name
+
+
+def test_lifetimes_of_the_scripts_are_the_contracts() -> None:
+    life = code(LUA / "include" / "life.lua")
+    assert f"<= {contract.MAX_TTL_S}" in life
+    assert f"'EXPIRE', key, {contract.STATS_TTL_S})" in life
+
+
+def test_scripts_that_must_run_on_a_full_server_say_so() -> None:
+    refused = {
+        name
+        for name, script in SCRIPTS.items()
+        if not script.source.startswith("#!lua flags=allow-oom\n")
+    }
+    assert refused == {"submit", "report"}, "J-9: all but these"
+    assert all(SCRIPTS[name].source.startswith("#!lua\n") for name in refused)
+
+
+def test_each_verb_has_its_script() -> None:
+    verbs = "submit take keep report settle retry release cancel reclaim promote"
+    duties = "janitor prune ingest keepalive reconcile"
+    ours = "adopt announce leave"
+    assert set(SCRIPTS) == {*verbs.split(), *duties.split(), *ours.split()}
+    for script in SCRIPTS.values():
+        assert script.keys == ("queue",), "everything else is built from its prefix"
+        assert script.clauses

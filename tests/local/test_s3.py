@@ -6,6 +6,7 @@ import asyncio
 import importlib.metadata
 import json
 import os
+import re
 import socket
 import ssl
 import urllib.error
@@ -70,8 +71,11 @@ def is_running(pid: int) -> bool:
 
 
 def sockets_of(server: LocalS3) -> list[Path]:
-    ports = [server.port, *server.inner_ports.values()]
-    return [each for port in ports for each in Path("/tmp").glob(f"seaweedfs-*-{port}.sock")]
+    """What the server has in the system's temporary directory, by its logs."""
+    logs = [file.read_text() for file in server.data_dir.glob("seaweedfs.log*")]
+    named = re.findall(r"/tmp/seaweedfs-[\w-]+\.sock", " ".join(logs))
+    assert named
+    return [Path(each) for each in named if Path(each).exists()]
 
 
 def ask(port: int, path: str, method: str = "GET") -> tuple[int, bytes]:
@@ -249,6 +253,7 @@ def test_a_lost_port_is_replaced(
             assert s3_ports.kept_ports(home)[lost] == server.inner_ports[lost]
         finally:
             end_at_once(server)
+    assert sockets_of(server) == []
 
 
 def test_what_cannot_be_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

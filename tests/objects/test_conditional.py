@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -174,6 +175,27 @@ async def test_p12_a_winner_learns_it_though_the_answer_was_lost(
         third = await replaced(bucket, key, second.version, "third")
         assert isinstance(third, Replaced)
         assert await word_in(bucket, key) == "third"
+
+
+@clause("P-12")
+async def test_p12_an_answer_that_does_not_come_in_time_is_looked_up(
+    store: BucketConfig, fresh: Fresh
+) -> None:
+    key, over = fresh(), threading.Event()
+
+    def stored_but_silent(forward: Forward) -> Reply | None:
+        forward()
+        over.wait(30)
+        return None
+
+    with S3Proxy(store) as proxy:
+        bucket = Bucket(replace(proxy.config, timeout_s=1.0))
+        proxy.plan(stored_but_silent)
+        try:
+            assert isinstance(await create(bucket, key), Created)
+        finally:
+            over.set()
+        assert proxy.writes == 1
 
 
 @clause("P-12")

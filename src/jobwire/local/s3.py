@@ -65,6 +65,7 @@ class LocalS3:
     def __init__(self, data_dir: Path | str, *, bucket: str = BUCKET, port: int = 0) -> None:
         self.data_dir = Path(data_dir).absolute()
         self.bucket = bucket
+        self._log = self.data_dir / LOG_FILE
         self._asked_port = port
         self._ports: dict[str, int] = {}
         self._keys: Keys | None = None
@@ -138,7 +139,7 @@ class LocalS3:
         if self._child is not None:
             self._child.stop(_STOP_S)
             self._child = None
-            remove_stale_sockets(self._ports)
+            remove_stale_sockets(self._log)
         if self._held is not None:
             self._held.release()
             self._held = None
@@ -174,7 +175,7 @@ class LocalS3:
             self._keys = Keys.kept(self.data_dir)
             self._keys.write_for_the_server(self.data_dir)
             self._ports = kept_ports(self.data_dir)
-            remove_stale_sockets(self._ports)
+            remove_stale_sockets(self._log)
             if self._asked_port and not port_is_free(self._asked_port):
                 raise PortInUse(self._asked_port)
             for last_try in (*[False] * (_PORT_TRIES - 1), True):
@@ -193,7 +194,7 @@ class LocalS3:
             raise DataDirUnwritable(self.data_dir, error.strerror or str(error)) from error
 
     def _launch(self, program: Path) -> None:
-        log = self.data_dir / LOG_FILE
+        log = self._log
         if log.exists():
             log.replace(log.with_suffix(".log.old"))
         assert self._held is not None
@@ -229,7 +230,8 @@ class LocalS3:
             if "finding alternative" in log.read_text(errors="replace"):
                 raise PortInUse(self.port)  # it went to a port that we do not know
         except PortInUse:
-            self._child.stop()
+            self._child.stop(_STOP_S)
+            remove_stale_sockets(log)
             raise
 
     def _await_ready(self, child: Child, log: Path) -> None:

@@ -1,13 +1,15 @@
-"""The ports of the local S3 server: ten of them, chosen once and kept with its data.
+"""The ports of the local S3 server, ten of them, chosen once and kept with its data; its sockets.
 
-Used by `s3.py` alone. Kept, so that addresses outlive a restart, and because the server leaves
-sockets named after its ports in the system's temporary directory when it is killed: with the
-same ports they are found again and removed.
+Used by `s3.py` alone. Beside the ports the server has sockets in the system's temporary directory,
+wherever it is told to keep them, and leaves them there when it is killed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+import socket
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +35,7 @@ _OTHERS: Final = (
 # distance from its port, whatever the flag says.
 _ADMIN_GRPC_DISTANCE: Final = 10_000
 _HIGHEST: Final = 32_767
-_SOCKETS: Final = Path("/tmp")  # noqa: S108 - the server's own choice; no setting moves it
+_SOCKET: Final = re.compile(r"listening on Unix socket (\S+\.sock)")
 
 
 def kept_ports(folder: Path) -> dict[str, int]:
@@ -63,8 +65,11 @@ def choose_ports(folder: Path, s3_port: int = 0) -> dict[str, int]:
     return ports
 
 
-def remove_stale_sockets(ports: dict[str, int]) -> None:
-    """Remove what a killed server left; called only while none of ours runs on these ports."""
-    for port in ports.values():
-        for stale in _SOCKETS.glob(f"seaweedfs-*-{port}.sock"):
-            stale.unlink(missing_ok=True)
+def remove_stale_sockets(log: Path) -> None:
+    """Remove the sockets that an ended server left, as its log names them."""
+    for path in set(_SOCKET.findall(log.read_text(errors="replace") if log.exists() else "")):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as peer:
+            try:
+                peer.connect(path)
+            except ConnectionRefusedError:
+                Path(path).unlink()

@@ -33,10 +33,9 @@ async def drain(
     sources: Sequence[Source], shutdown: Shutdown, *, drain_s: float, grace_s: float
 ) -> int:
     """Let jobs end for up to `drain_s`, then release them; how many could not be handed over."""
-    await _together(source.stop_taking() for source in sources)
     held = sum(len(source.runs) for source in sources)
-    if held:
-        _log.info("stopping: %d job(s) may go on for %.0f s", held, drain_s)
+    _log.info("stopping: no more jobs; %d may go on for %g s", held, drain_s)
+    await _together(source.stop_taking() for source in sources)
     if not await _idle(sources, drain_s, shutdown.now):
         left = sum(len(source.runs) for source in sources)
         _log.info("stopping: giving back %d job(s)", left)

@@ -1,0 +1,76 @@
+"""What the workers of the stories do. Each run leaves a line in a file outside the product, before
+anything else: the product's own word is not what a story is judged by."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import time
+from pathlib import Path
+
+from jobwire import App, Context
+
+app = App()
+
+
+def mark(ctx: Context) -> None:
+    """`job attempt deliveries pid`, in one write."""
+    job = ctx.job
+    line = f"{job.id} {job.attempt} {job.deliveries} {os.getpid()}\n"
+    descriptor = os.open(ctx.payload["effects"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, line.encode())
+    os.close(descriptor)
+
+
+@app.handler("quick")
+async def quick(ctx: Context) -> int:
+    mark(ctx)
+    return os.getpid()
+
+
+@app.handler("gate")
+async def gate(ctx: Context) -> int:
+    """Waits until a file is there, and speaks before and after."""
+    mark(ctx)
+    await ctx.emit("before")
+    while not Path(ctx.payload["gate"]).exists():  # noqa: ASYNC240 - quick, and nobody waits for us
+        await asyncio.sleep(0.01)
+    await ctx.emit("after")
+    return os.getpid()
+
+
+@app.handler("blocks")
+async def blocks(ctx: Context) -> int:
+    """Holds the event loop until a file is there."""
+    mark(ctx)
+    while not Path(ctx.payload["gate"]).exists():  # noqa: ASYNC240 - that is the story
+        time.sleep(0.01)  # noqa: ASYNC251 - that is the story
+    return os.getpid()
+
+
+@app.handler("holds")
+def holds(ctx: Context) -> int:
+    """At first it is in C code that holds the interpreter lock, as a careless extension is."""
+    mark(ctx)
+    if ctx.job.deliveries == 1:
+        ctypes.PyDLL(None).usleep(round(ctx.payload["seconds"] * 1e6))
+    return os.getpid()
+
+
+@app.handler("thread")
+def thread(ctx: Context) -> int:
+    """A thread that cannot be stopped."""
+    mark(ctx)
+    while not Path(ctx.payload["gate"]).exists():
+        time.sleep(0.01)
+    return os.getpid()
+
+
+@app.handler("flaky", retries=3)
+async def flaky(ctx: Context) -> int:
+    """Fails at first."""
+    mark(ctx)
+    if ctx.attempt < 2:
+        raise RuntimeError("at first")
+    return os.getpid()

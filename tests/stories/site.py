@@ -1,0 +1,185 @@
+"""Where a story happens: a queue of its own below a prefix, workers that die, one that does not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, cast
+
+from jobwire.duties import Duties
+from jobwire.job.messages import JobId, Order, Submitted
+from jobwire.valkey import Connection
+from jobwire.wires.streams import contract
+from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.wires.streams.queue import StreamsQueue
+from jobwire.wires.streams.scripts import SCRIPTS
+from jobwire.wires.streams.settings import StreamsSettings
+from jobwire.worker import Worker
+from tests.stories.handlers import app
+from tests.support import Program, Proxy, wait_until
+from tests.support.resp import Command
+
+LEASE_S: Final = 2.0
+TERMINAL: Final = frozenset({"done", "error", "canceled"})
+
+
+def runs(name: str) -> Callable[[Command], bool]:
+    """A condition for the proxy: this script is run."""
+
+    def fits(command: Command) -> bool:
+        return command.name == "EVALSHA" and command.words[1] == SCRIPTS[name].sha
+
+    return fits
+
+
+class Site:
+    """One queue, its keys below a prefix, so that many stories happen side by side."""
+
+    def __init__(
+        self, url: str, folder: Path, *, prefix: str = "", lease_s: float = LEASE_S
+    ) -> None:
+        self.url = url
+        self.folder = folder
+        self.folder.mkdir(exist_ok=True)
+        self.gate = folder / "gate"
+        self.settings = StreamsSettings(key_prefix=prefix, lease_s=lease_s, max_queue=10**6)
+        self.keys = Keys(prefix)
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        opening = Connection.open(self.url, name="story-site")
+        self.connection = await self._stack.enter_async_context(opening)
+        self.queue = StreamsQueue(self.connection, self.settings)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.settings.key_prefix and kind is None:
+            for pattern in contract.permanent(self.settings.key_prefix):
+                reply = await self.connection.call("SCAN", 0, "MATCH", pattern, "COUNT", 10_000)
+                _, found = cast("tuple[str, list[str]]", reply)
+                await self.connection.delete(*found)
+        await self._stack.aclose()
+
+    # ── who is there ─────────────────────────────────────────────────────────────────────────────
+
+    def victim(self, through: Proxy | None = None, **variables: str) -> Program:
+        """A worker in a process of its own, to be killed; it ends with the site."""
+        url = through.url(self.url) if through else self.url
+        program = Program(
+            *("-m", "tests.stories.worker_program"),
+            *(url, self.settings.key_prefix, str(self.settings.lease_s)),
+            env=variables,
+        )
+        self._stack.callback(program.close)
+        return program
+
+    async def ready(self, through: Proxy | None = None, **variables: str) -> Program:
+        """The same, and it takes jobs."""
+        program = self.victim(through, **variables)
+        await asyncio.to_thread(program.wait_for_line, "ready")
+        return program
+
+    @contextlib.asynccontextmanager
+    async def survivor(self, url: str = "") -> AsyncGenerator[Worker]:
+        """A worker in this process, which nobody kills."""
+        async with Connection.open(url or self.url, name="story-survivor") as connection:
+            engine = StreamsEngine(connection, self.settings)
+            worker = Worker(app, [engine], slots=4)
+            running = asyncio.create_task(worker.run())
+            await worker.ready.wait()
+            duties = asyncio.create_task(Duties(engine.duties()).run())
+            try:
+                yield worker
+            finally:
+                duties.cancel()
+                await asyncio.gather(duties, return_exceptions=True)
+                worker.stop()
+                worker.stop()
+                await asyncio.wait_for(running, 30)
+
+    # ── jobs ─────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def effects(self) -> Path:
+        """A line for each run of a handler."""
+        return self.folder / "effects"
+
+    async def submit(self, task: str, **payload: object) -> JobId:
+        """Make a job."""
+        body = {"effects": str(self.effects), "gate": str(self.gate), **payload}
+        answer = await self.queue.submit(Order(task, json.dumps(body)))
+        assert isinstance(answer, Submitted), answer
+        return answer.job_id
+
+    def begun(self, job_id: str) -> int:
+        """How often the handler of a job has begun."""
+        if not self.effects.exists():
+            return 0
+        return sum(line.startswith(job_id) for line in self.effects.read_text().splitlines())
+
+    async def status(self, job_id: str) -> str:
+        reply = await self.connection.call("HGET", self.keys.job(job_id), "status")
+        return cast("str | None", reply) or "gone"
+
+    async def fields(self, job_id: str) -> dict[str, str]:
+        reply = await self.connection.call("HGETALL", self.keys.job(job_id))
+        return cast("dict[str, str]", reply)
+
+    async def events(self, job_id: str) -> list[str]:
+        """The types of a job's events, in order."""
+        rows = await self.connection.call("XRANGE", self.keys.events(job_id), "-", "+")
+        flat = [pairs for _, pairs in cast("list[tuple[str, list[str]]]", rows)]
+        return [dict(zip(row[::2], row[1::2], strict=True))["type"] for row in flat]
+
+    async def until(self, job_id: str, status: str) -> None:
+        """Wait for a status."""
+
+        async def there() -> bool:
+            return await self.status(job_id) == status
+
+        await wait_until(there, f"job {job_id} to be {status}", timeout_s=60)
+
+    async def until_all(self, job_ids: Sequence[str], status: str, timeout_s: float = 60) -> None:
+        """Wait for a status of all of them."""
+
+        async def there() -> bool:
+            found = Counter([await self.status(job_id) for job_id in job_ids])
+            return found[status] == len(job_ids)
+
+        await wait_until(there, f"{len(job_ids)} jobs to be {status}", timeout_s=timeout_s)
+
+    async def check_ended_once(self, job_id: str, status: str = "done") -> None:
+        """R-2: one terminal event, nothing after it, and it agrees with the state."""
+        kinds = await self.events(job_id)
+        ends = [kind for kind in kinds if kind in TERMINAL]
+        assert ends == [status], kinds
+        assert kinds[-1] == status, kinds
+        assert await self.status(job_id) == status
+
+    async def check_at_rest(self) -> None:
+        """R-7: nothing waits, is pending, delayed or open."""
+
+        async def left() -> tuple[int, ...]:
+            names = (self.keys.queue, self.keys.delayed, self.keys.open)
+            sizes = [
+                cast(int, await self.connection.call(verb, name))
+                for verb, name in zip(("XLEN", "ZCARD", "ZCARD"), names, strict=True)
+            ]
+            pending = await self.connection.xpending(self.keys.queue, contract.GROUP)
+            return (*sizes, pending.count)
+
+        async def nothing() -> bool:
+            return not any(await left())
+
+        await wait_until(nothing, "the queue to be at rest")

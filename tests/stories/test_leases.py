@@ -1,0 +1,59 @@
+"""J-32: what keeps a lease and what does not."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from jobwire.local import LocalValkey
+from tests.stories.site import Site
+from tests.support import clause, wait_until
+
+
+@clause("J-32")
+async def test_j32_a_handler_that_blocks_the_event_loop_keeps_its_job(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    async with Site(valkey.url, tmp_path, lease_s=1.0) as site:
+        victim = await site.ready()
+        job = await site.submit("blocks")
+        await wait_until(lambda: site.begun(job) == 1)
+        async with site.survivor():
+            # Three leases go by, and the other worker looks for silent ones all the while.
+            others = [await site.submit("quick") for _ in range(3)]
+            await site.until_all(others, "done")
+            idle: list[int] = []
+
+            async def kept_for_long() -> bool:
+                info = await site.connection.call(
+                    "XPENDING", site.keys.queue, "workers", "-", "+", 10
+                )
+                assert isinstance(info, list)
+                (row,) = info
+                assert isinstance(row, list)
+                idle.append(int(str(row[2])))
+                # Each time the idle time falls back, a lease was renewed.
+                return sum(a > b for a, b in itertools.pairwise(idle)) >= 9
+
+            await wait_until(kept_for_long, "nine renewals", timeout_s=60)
+            site.gate.touch()
+            await site.until(job, "done")
+        assert site.begun(job) == 1
+        assert (await site.fields(job))["result"] == str(victim.pid)
+        await site.check_ended_once(job)
+
+
+@clause("J-32", "R-3")
+async def test_j32_c_code_that_holds_the_interpreter_past_the_lease_is_fenced(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    async with Site(valkey.url, tmp_path, lease_s=1.0) as site:
+        victim = await site.ready()
+        job = await site.submit("holds", seconds=4)
+        await wait_until(lambda: site.begun(job) == 1)
+        async with site.survivor():
+            await site.until(job, "done")
+            victim.wait_for_line("Done was not written")
+        assert site.begun(job) == 2
+        assert (await site.fields(job))["result"] != str(victim.pid)
+        await site.check_ended_once(job)

@@ -1,0 +1,89 @@
+"""J-40: signals to a worker's process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jobwire.local import LocalValkey
+from tests.stories.site import Site, runs
+from tests.support import Proxy, clause, wait_until
+
+
+@clause("J-40")
+async def test_j40_sigterm_lets_jobs_end_and_takes_no_more(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    async with Site(valkey.url, tmp_path) as site:
+        victim = await site.ready()
+        job = await site.submit("gate")
+        await wait_until(lambda: site.begun(job) == 1)
+        victim.terminate()
+        victim.wait_for_line("stopping: no more jobs; 1 may go on")
+        later = await site.submit("quick")
+        site.gate.touch()
+        assert victim.wait() == 0
+        await site.check_ended_once(job)
+        assert site.begun(later) == 0
+        assert await site.status(later) == "queued"
+        async with site.survivor():
+            await site.until(later, "done")
+        assert (await site.fields(later))["deliveries"] == "1"
+
+
+@clause("J-40", "R-5")
+async def test_j40_what_does_not_end_in_time_goes_to_others_at_once(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    """Nobody waits for a lease: it is longer than the test."""
+    async with Site(valkey.url, tmp_path, lease_s=3600) as site:
+        victim = await site.ready(DRAIN_S="0.2")
+        jobs = [await site.submit(task) for task in ("gate", "thread", "gate")]
+        await wait_until(lambda: all(site.begun(job) == 1 for job in jobs))
+        victim.terminate()
+        victim.wait_for_line("giving back 3 job(s)")
+        await site.until_all(jobs, "queued")
+        async with site.survivor():
+            site.gate.touch()
+            await site.until_all(jobs, "done")
+        for job in jobs:
+            await site.check_ended_once(job)
+            fields = await site.fields(job)
+            assert fields["deliveries"] == "1", "the one that was given back counts nothing"
+            assert fields.get("attempt", "1") == "1"
+        assert victim.wait() == 0
+        await site.check_at_rest()
+
+
+@clause("J-40")
+async def test_j40_a_second_signal_gives_back_now(valkey: LocalValkey, tmp_path: Path) -> None:
+    async with Site(valkey.url, tmp_path, lease_s=3600) as site:
+        victim = await site.ready(DRAIN_S="3600")
+        job = await site.submit("gate")
+        await wait_until(lambda: site.begun(job) == 1)
+        victim.interrupt()
+        victim.wait_for_line("stopping: no more jobs; 1 may go on")
+        victim.interrupt()
+        await site.until(job, "queued")
+        assert victim.wait() == 0
+
+
+@clause("J-40", "J-30")
+async def test_j40_what_the_blocked_read_brings_at_the_last_moment_is_given_back(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    """The signal comes when the entry is already ours and not yet started."""
+    async with Site(valkey.url, tmp_path, lease_s=3600) as site:
+        with Proxy(valkey.port) as proxy:
+            victim = await site.ready(proxy)
+            with proxy.hold(runs("take")) as hold:
+                job = await site.submit("quick")
+                await hold.until_reached()
+                victim.terminate()
+                victim.wait_for_line("stopping: no more jobs")
+            assert victim.wait() == 0
+        assert await site.status(job) == "queued"
+        assert site.begun(job) == 0
+        async with site.survivor():
+            await site.until(job, "done")
+        await site.check_ended_once(job)
+        await site.check_at_rest()

@@ -1,0 +1,110 @@
+"""R-3, J-33: a worker that sleeps past its lease and wakes up changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from jobwire.local import LocalValkey
+from tests.raw import Raw
+from tests.stories.site import LEASE_S, Site, runs
+from tests.support import Plain, Proxy, clause, wait_until
+
+
+@clause("R-3", "R-2", "J-33")
+async def test_r3_a_worker_that_wakes_after_its_lease_changes_nothing(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    async with Site(valkey.url, tmp_path) as site:
+        victim = await site.ready()
+        job = await site.submit("gate")
+        await wait_until(lambda: site.begun(job) == 1)
+
+        async def spoken() -> bool:
+            return "before" in await site.events(job)
+
+        await wait_until(spoken)
+        victim.freeze()
+        async with site.survivor():
+            await wait_until(lambda: site.begun(job) == 2, "the job to be taken over")
+            # Both are at work on it now; the zombie's words and its end come first.
+            survivor_events = await site.events(job)
+            victim.thaw()
+            victim.wait_for_line("belongs to another worker now")
+            assert await site.events(job) == survivor_events
+            assert await site.status(job) == "running"
+            site.gate.touch()
+            await site.until(job, "done")
+            await site.check_ended_once(job)
+        # One run of each, and the end is the survivor's.
+        assert json.loads((await site.fields(job))["result"]) != victim.pid
+        assert (await site.events(job)).count("after") == 1
+        await site.check_at_rest()
+
+
+@clause("R-3", "J-33")
+async def test_r3_a_settle_that_comes_after_the_lease_is_refused(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    """Its outcome was on its way when the worker froze; others have ended the job meanwhile."""
+    async with Site(valkey.url, tmp_path) as site:
+        with Proxy(valkey.port) as proxy:
+            victim = await site.ready(proxy)
+            with proxy.hold(runs("settle")) as hold:
+                job = await site.submit("quick")
+                await hold.until_reached()
+                victim.freeze()
+                async with site.survivor():
+                    await site.until(job, "done")
+                before, fields = await site.events(job), await site.fields(job)
+            victim.thaw()
+            victim.wait_for_line("Done was not written")
+            assert await site.events(job) == before
+            assert await site.fields(job) == fields
+            await site.check_ended_once(job)
+
+
+@clause("R-3", "J-33")
+async def test_r3_a_foreign_worker_that_took_over_is_not_disturbed(
+    valkey: LocalValkey, plain: Plain, tmp_path: Path
+) -> None:
+    """It knows nothing of tokens: it claims the entry and follows the published contract."""
+    raw = Raw(plain)
+    async with Site(valkey.url, tmp_path) as site:
+        queue, key = site.keys.queue, ""
+        victim = await site.ready()
+        job = await site.submit("gate")
+        await wait_until(lambda: site.begun(job) == 1)
+
+        async def spoken() -> bool:
+            return "before" in await site.events(job)
+
+        await wait_until(spoken)
+        victim.freeze()
+        key, events = site.keys.job(job), site.keys.events(job)
+        (entry,) = raw.pending(queue)
+
+        def claimed() -> bool:
+            idle_ms = round(LEASE_S * 1000)
+            raw.ask("XAUTOCLAIM", queue, "workers", "stranger-1", idle_ms, "0")
+            return raw.pending(queue) == {entry: "stranger-1"}
+
+        await wait_until(claimed, "the entry to be idle for a lease")
+        raw.write(key, {"status": "running"})
+        raw.add(events, {"type": "running", "ts": "1", "step": "stranger", "data": "{}"})
+        before, hash_before = await site.events(job), await site.fields(job)
+        victim.thaw()
+        victim.wait_for_line("belongs to another worker now")
+        site.gate.touch()
+        assert await site.events(job) == before
+        assert await site.fields(job) == hash_before
+        assert raw.pending(queue) == {entry: "stranger-1"}
+
+        raw.write(key, {"status": "done", "result": '"strange"'})
+        raw.add(events, {"type": "done", "ts": "2", "step": "stranger", "data": "{}"})
+        raw.ask("XACK", queue, "workers", entry)
+        await site.check_ended_once(job)
+        assert victim.exit_code is None
+        # The zombie is a worker like any other again.
+        after = await site.submit("quick")
+        await site.until(after, "done")

@@ -48,6 +48,8 @@ class Submitted(NamedTuple):
     """A new job was made."""
 
     job_id: JobId
+    created_ms: int = 0
+    """When, by the queue's clock; 0 where it does not say."""
 
 
 class Already(NamedTuple):

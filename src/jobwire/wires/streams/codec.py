@@ -68,6 +68,7 @@ class Record(NamedTuple):
     timeout_s: float | None
     worker: str
     entry_id: str
+    started_ms: int | None
     cancel_ms: int | None
     tenant: str
     traceparent: str
@@ -116,6 +117,7 @@ def read_record(reply: Reply) -> Record | None:
         timeout_s=seconds(get(Extra.TIMEOUT_S, "")),
         worker=get(Extra.WORKER, ""),
         entry_id=get(Extra.ENTRY_ID, ""),
+        started_ms=_number(get(Extra.STARTED_TS)),
         cancel_ms=_number(get(Extra.CANCEL_TS)),
         tenant=get(Extra.TENANT, ""),
         traceparent=get(Extra.TRACEPARENT, ""),
@@ -135,7 +137,27 @@ def read_payload(text: str) -> Json:
     if isinstance(value, dict):
         return value
     # Bytes that are no text arrive as half surrogates, which no handler could write anywhere.
-    return {RAW: text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")}
+    return {RAW: readable(text)}
+
+
+def readable(text: str) -> str:
+    """Text of a stranger, which may hold bytes that are none, as text that can be written."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def json_or_text(text: str) -> bytes:
+    """A JSON text of the wire as it stands, for an answer; what is no JSON, as a JSON string."""
+    if not text:
+        return b"null"
+    try:
+        # Invalid bytes and half surrogates are no text, whatever stands around them.
+        whole = text.encode()
+        msgspec.json.decode(whole, type=msgspec.Raw)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return _encode(readable(text))
+    return whole
 
 
 def write_error(error: JobError, attempt: int) -> str:

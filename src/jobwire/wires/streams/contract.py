@@ -144,6 +144,8 @@ class Extra(StrEnum):
     """The consumer that holds, or last held, the job."""
     ENTRY_ID = "entry_id"
     """The one queue entry that counts. Absent while the job lies in `jobs:delayed`."""
+    STARTED_TS = "started_ts"
+    """When the latest delivery began."""
     CANCEL_TS = "cancel_ts"
     """Somebody asked for an end while it ran."""
     FINGERPRINT = "fingerprint"
@@ -268,10 +270,19 @@ CARD_TASK: Final = "task:"
 class Counter(StrEnum):
     """The fields of a minute's counters; ends count under their status."""
 
+    SUBMISSIONS = "submissions"
     RETRIED = "retried"
     RELEASED = "released"
     RECLAIMED = "reclaimed"
     RECONCILED = "reconciled"
+
+
+LATENCY: Final = "latency:"
+"""Followed by a step of the scale: first starts that came so long after the job was in line."""
+DURATION: Final = "duration:"
+"""The same for the time from a delivery's start to its end."""
+STEPS_AN_OCTAVE: Final = 4
+"""Step 0 is less than a millisecond, step 1 is one, and four steps on is twice as long."""
 
 
 # ── J-7 lifetimes, J-8 and other limits ──────────────────────────────────────────────────────────

@@ -112,8 +112,8 @@ def _submit_args(order: Order, settings: StreamsSettings) -> list[Arg]:
 
 def _read_submit(reply: Reply) -> SubmitAnswer:
     match reply:
-        case ["submitted", str(job_id)]:
-            return Submitted(JobId(job_id))
+        case ["submitted", str(job_id), int(created_ms)]:
+            return Submitted(JobId(job_id), created_ms)
         case ["already", str(job_id)]:
             return Already(JobId(job_id))
         case ["mismatch", str(job_id)]:

@@ -23,7 +23,7 @@ local consumer = ARGV[3]
 local answers = {}
 
 local function settle(id, entry, token, status, result, err, data, traceback)
-  local row = redis.pcall('HMGET', job_key(id), 'status', 'owner', 'ttl_s')
+  local row = redis.pcall('HMGET', job_key(id), 'status', 'owner', 'ttl_s', 'started_ts')
   if row.err or not row[1] then
     if holder_of(entry) == consumer then clear(entry) end
     return 'gone'
@@ -35,6 +35,7 @@ local function settle(id, entry, token, status, result, err, data, traceback)
   end
   if not holds(consumer, token, entry, row[1], row[2]) then return 'lost' end
   finish(id, ttl_of(row[3]), status, result, err, 'worker.settle', data)
+  count_time('duration:', now_ms - (tonumber(row[4]) or now_ms))
   if traceback ~= '' then redis.call('HSET', job_key(id), 'traceback', traceback) end
   clear(entry)
   return 'settled'

@@ -6,7 +6,8 @@
 -- the same job id, or with an idempotency key that has its job, it makes nothing.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
--- idempotency:<name>, jobs:delayed, jobs:open, jobs:index[:<tenant>], jobs:tenants
+-- idempotency:<name>, jobs:delayed, jobs:open, jobs:index[:<tenant>], jobs:tenants,
+-- jobs:stats:<minute>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -14,7 +15,7 @@
 --   job_id, task, payload, ttl_s, delay_ms, max_queue, idempotency, fingerprint, tenant, given
 --   ...   extra fields of the hash: name, value
 -- RETURNS
---   submitted   the job is made; then its id
+--   submitted   the job is made; then its id, and when
 --   already     the idempotency key has this job; then its id
 --   mismatch    the same, but made from another body; then its id
 --   full        too many jobs wait; then how many
@@ -25,7 +26,9 @@ local idempotency, fingerprint, tenant, given = unpack(ARGV, 7, 10)
 local job, events = job_key(job_id), events_key(job_id)
 
 -- Only an id that the caller gave can have been asked for before.
-if given == '1' and redis.call('EXISTS', job) == 1 then return {'submitted', job_id} end
+if given == '1' and redis.call('EXISTS', job) == 1 then
+  return {'submitted', job_id, tonumber(redis.call('HGET', job, 'created_ts')) or 0}
+end
 if idempotency ~= '' then
   local first = redis.call('GET', idempotency_key(idempotency))
   -- A key whose job is gone is as new.
@@ -66,4 +69,8 @@ if idempotency ~= '' then redis.call('SET', idempotency_key(idempotency), job_id
 redis.call('ZADD', open_key, now_ms + ttl_s * 1000, job_id)
 redis.call('ZADD', index_key(tenant), now_ms, job_id)
 if tenant ~= '' then redis.call('ZADD', tenants_key, now_ms, tenant) end
-return {'submitted', job_id}
+local minute = stats_key(math.floor(now_ms / 60000))
+if redis.call('HINCRBY', minute, 'submissions', 1) == 1 then
+  redis.call('EXPIRE', minute, 7200)
+end
+return {'submitted', job_id, now_ms}

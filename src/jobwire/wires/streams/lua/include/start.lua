@@ -52,7 +52,12 @@ end
 
 local function start(entry, id, task, payload, row, token, consumer)
   row[5] = row[5] + 1
-  update(id, row[2], 'status', 'running', 'owner', token, 'worker', consumer, 'deliveries', row[5])
+  update(id, row[2], 'status', 'running', 'owner', token, 'worker', consumer, 'deliveries', row[5],
+    'started_ts', now)
+  -- An entry's id is the time at which it took its place in line.
+  if row[5] == 1 then
+    count_time('latency:', now_ms - (tonumber(string.match(entry, '^%d+')) or now_ms))
+  end
   if not row[3] or row[3] == '' then take_in(entry, id, row[2], row[8], row[9]) end
   emit(id, row[2], 'running', 'worker.start', '{"attempt":' .. row[4] .. '}')
   answer(entry, id, task, payload, row, token)

@@ -1,0 +1,271 @@
+"""Live events of many jobs for many readers, over one connection (J-15, J-17).
+
+The gateway has one. The server is asked to say when a key that was read changes (CLIENT TRACKING):
+reading a stream and arming that is one command, so no event falls between. What changed is read
+again from where its readers are, many streams in one write, at most once in `_WINDOW_S`.
+
+Reads begin *at* the last entry that a reader saw, not after it. If that entry is no longer there,
+entries may have been lost, and the reader is told of a gap instead of going on as if nothing were.
+
+A reader never makes others wait: whoever has no room stands aside until there is some again, then
+goes on from its own place. It polls nothing, and writes nothing to the server.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Final, cast
+
+from jobwire.job.messages import JobId
+from jobwire.valkey import Config, Connection, Reply, ServerError, ValkeyError
+from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.events import START, Position, StreamEvent, read_events
+from jobwire.wires.streams.watches import MOST_ENTRIES, Fed, Reader, Stream, UntilEnded, Watch
+
+_log = logging.getLogger("jobwire.streams")
+
+_WINDOW_S: Final = 0.005
+_AT_ONCE: Final = 1_000
+"""Streams read in one turn of the loop; more wait for the next."""
+_PING_S: Final = 5.0
+"""A peer that has gone silently is found out by a question, since nothing else is asked."""
+_PAUSE_S: Final = 0.25
+_GRACE_S: Final = 5.0
+"""How long a job that has ended may owe its terminal event: a foreign worker writes it second."""
+
+
+class Follower:
+    """`async with follower.running(config):` around everything that watches."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._streams: dict[str, Stream] = {}
+        self._changed: dict[Stream, None] = {}
+        self._timer: asyncio.Handle | None = None
+        self._flushed_at_s = float("-inf")
+        self._waiting: set[UntilEnded] = set()
+
+    @property
+    def followed(self) -> int:
+        """How many jobs are being watched."""
+        return len(self._streams)
+
+    @contextlib.asynccontextmanager
+    async def running(self, config: Config | str, name: str = "jobwire") -> AsyncGenerator[None]:
+        """Follow inside; at the end everybody who still waits is sent home."""
+        self._loop = asyncio.get_running_loop()
+        opening = Connection.open(
+            config,
+            name=f"{name}-follow",
+            setup=[("CLIENT", "TRACKING", "ON")],
+            on_push=self._pushed,
+            on_up=self._read_all_again,
+        )
+        async with opening as self._connection, asyncio.TaskGroup() as self._group:
+            pings = self._group.create_task(self._ping())
+            try:
+                yield
+            finally:
+                pings.cancel()
+                self.send_home()
+                for stream in tuple(self._streams.values()):
+                    for watch in tuple(stream.watches):
+                        self._remove(stream, watch)
+                if self._timer is not None:
+                    self._timer.cancel()
+
+    # For those who watch
+
+    def watch(
+        self, job_id: JobId, reader: Reader, after: Position = START, *, finished: bool = False
+    ) -> Callable[[], None]:
+        """Feed `reader` with every event after a place; what this returns stops it.
+
+        `finished` says that the job has ended, as far as its hash goes.
+        """
+        key = self._keys.events(job_id)
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._streams[key] = Stream(job_id, key)
+        watch = Watch(reader, after, finished=finished)
+        stream.watches.append(watch)
+        self._mark(stream)
+        return lambda: self._remove(stream, watch)
+
+    async def until_ended(self, job_id: JobId, timeout_s: float) -> None:
+        """Return when the job has ended, when the time is up, or when we are about to stop."""
+        key = self._keys.events(job_id)
+        # From the last event on: whoever only waits for the end need not read the way there.
+        try:
+            rows = await self._connection.call("XREVRANGE", key, "+", "-", "COUNT", 1)
+        except ValkeyError:
+            return  # nothing to wait for: whoever asked looks at the job, and is told
+        last = read_events(rows)
+        if last and last[0].is_terminal:
+            return
+        waiter = UntilEnded()
+        self._waiting.add(waiter)
+        stop = self.watch(job_id, waiter, last[0].position if last else START)
+        try:
+            await asyncio.wait([waiter.over], timeout=timeout_s)
+        finally:
+            stop()
+            self._waiting.discard(waiter)
+
+    def send_home(self) -> None:
+        """Let everybody go who waits for an end: this program stops."""
+        for waiter in self._waiting:
+            waiter.end()
+
+    def _remove(self, stream: Stream, watch: Watch) -> None:
+        if watch.over:
+            return
+        watch.over = True
+        if watch.pending is not None:
+            watch.pending.cancel()
+        stream.watches.remove(watch)
+        if not stream.watches:
+            del self._streams[stream.key]
+            self._changed.pop(stream, None)
+
+    # What the server says
+
+    def _pushed(self, push: list[Reply]) -> None:
+        match push:
+            case ["invalidate", [*keys]]:
+                for key in keys:
+                    stream = self._streams.get(cast(str, key))
+                    # A read whose answer is still to come will see what this tells: the server
+                    # says both over the same socket, in order.
+                    if stream is not None and (stream.reply is None or stream.reply.done()):
+                        self._mark(stream)
+            case ["invalidate", None]:
+                self._read_all_again()
+            case _:
+                pass
+
+    def _read_all_again(self) -> None:
+        """A new connection knows nothing of what was armed, an emptied server nothing at all."""
+        for stream in self._streams.values():
+            self._mark(stream)
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(_PING_S)
+            with contextlib.suppress(ValkeyError):
+                await self._connection.call("PING")
+
+    # Reading
+
+    def _mark(self, stream: Stream, pause_s: float = 0.0) -> None:
+        """Read a stream again: when the window is over, or after a pause."""
+        self._changed[stream] = None
+        if self._timer is None:
+            window_s = self._flushed_at_s + _WINDOW_S - self._loop.time()
+            self._timer = self._loop.call_later(max(0.0, window_s, pause_s), self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        self._flushed_at_s = self._loop.time()
+        # What is being read already comes back here when its answer has come.
+        ready = [stream for stream in self._changed if stream.reply is None]
+        for stream in ready[:_AT_ONCE]:
+            del self._changed[stream]
+            self._read(stream)
+        if len(ready) > _AT_ONCE:
+            self._timer = self._loop.call_soon(self._flush)
+
+    def _read(self, stream: Stream) -> None:
+        start = stream.furthest_behind()
+        if start is None:
+            return
+        span = (start.id, "+", "COUNT", stream.count)
+        try:
+            reply = self._connection.call("XRANGE", stream.key, *span)
+        except ValkeyError:
+            self._mark(stream, _PAUSE_S)
+            return
+        stream.reply = cast("asyncio.Future[Reply]", reply)
+        stream.reply.add_done_callback(lambda reply: self._arrived(stream, reply))
+
+    def _arrived(self, stream: Stream, reply: "asyncio.Future[Reply]") -> None:
+        stream.reply = None
+        if not stream.watches:
+            return
+        try:
+            events = read_events(reply.result())
+        except ServerError as error:
+            if error.code != "WRONGTYPE":
+                _log.warning("events of job %s cannot be read: %s", stream.job_id, error)
+                self._mark(stream, _PAUSE_S)
+                return
+            events = []  # a key of another type holds no events
+        except ValkeyError:
+            # The next connection reads all again; this is for the case that it came before us.
+            self._mark(stream, _PAUSE_S)
+            return
+        self._deliver(stream, events)
+
+    def _deliver(self, stream: Stream, events: Sequence[StreamEvent]) -> None:
+        whole = len(events) < stream.count
+        most, refused = 0, False
+        for watch in tuple(stream.watches):
+            if watch.stands_aside:
+                continue
+            how, taken = watch.feed(events, whole=whole)
+            most = max(most, taken)
+            match how:
+                case Fed.OVER:
+                    self._end(stream, watch)
+                case Fed.REFUSED:
+                    refused = True
+                    self._stand_aside(stream, watch)
+                case Fed.AGAIN:
+                    self._mark(stream)
+                case Fed.GOES_ON:
+                    if whole and watch.finished and watch.pending is None:
+                        watch.pending = self._loop.call_later(
+                            _GRACE_S, self._give_up, stream, watch
+                        )
+        # What nobody has room for is not read again and again; a read needs its first entry.
+        stream.count = max(2, most + 1) if refused else min(MOST_ENTRIES, 2 * stream.count)
+        if stream.watches and (not whole or stream in self._changed):
+            self._mark(stream)
+        if stream.watches and not events:
+            self._ask_whether_gone(stream)
+
+    def _end(self, stream: Stream, watch: Watch) -> None:
+        watch.reader.end()
+        self._remove(stream, watch)
+
+    def _give_up(self, stream: Stream, watch: Watch) -> None:
+        """The job has ended, and its terminal event will not come any more."""
+        watch.reader.lost()
+        self._end(stream, watch)
+
+    def _stand_aside(self, stream: Stream, watch: Watch) -> None:
+        if watch.reader.closed:
+            self._remove(stream, watch)
+            return
+
+        async def until_room() -> None:
+            await watch.reader.room()
+            watch.pending = None
+            self._mark(stream)
+
+        if watch.pending is not None:
+            watch.pending.cancel()
+        watch.pending = self._group.create_task(until_room())
+
+    def _ask_whether_gone(self, stream: Stream) -> None:
+        """No events at all: either none were written yet, or the job is gone."""
+        with contextlib.suppress(ValkeyError):
+            reply = self._connection.call("EXISTS", self._keys.job(stream.job_id))
+            asked = cast("asyncio.Future[Reply]", reply)
+            asked.add_done_callback(lambda asked: self._told_whether_gone(stream, asked))
+
+    def _told_whether_gone(self, stream: Stream, asked: "asyncio.Future[Reply]") -> None:
+        if asked.exception() is None and asked.result() == 0:
+            for watch in tuple(stream.watches):
+                self._end(stream, watch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -306,16 +307,18 @@ async def test_p12_what_reading_cannot_tell_is_not_guessed(
 async def test_p12_a_store_that_stays_away_leaves_the_outcome_open(
     moto: BucketConfig, fresh: Fresh
 ) -> None:
-    with S3Proxy(moto) as proxy:
-        proxy.always(lambda _number: dropped)
-        deaf = Bucket(proxy.config)
-        gone = Bucket(replace(moto, endpoint="http://127.0.0.1:9"))
+    with S3Proxy(moto) as deaf, S3Proxy(moto) as torn:
+        deaf.always(lambda _number: dropped)
+        torn.always(lambda _number: conflict)
+        gone = replace(moto, endpoint="http://127.0.0.1:9")
         errors = await asyncio.gather(
-            create(deaf, fresh()), create(gone, fresh()), return_exceptions=True
+            *(create(Bucket(each), fresh()) for each in (deaf.config, torn.config, gone)),
+            return_exceptions=True,
         )
     assert all(isinstance(error, Unavailable) for error in errors)
-    assert "did not answer" in str(errors[0])
-    assert "was written is unknown" in str(errors[1])
+    assert re.search("did not answer .*; gave up after 6 tries", str(errors[0]))
+    assert re.search("answered 409 ConditionalRequestConflict .* after 6 tries", str(errors[1]))
+    assert str(errors[2]).endswith("was written is unknown")
 
 
 @clause("P-10", "P-12")

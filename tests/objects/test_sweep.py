@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -51,6 +52,24 @@ async def test_p6_a_sweep_removes_old_versions_too(own_bucket: Bucket) -> None:
     kept = sorted(each.get("Key", "") for each in left.get("Versions", []))
     assert kept == ["images/input/1.jpg", *["users/1.json"] * 3]
     assert left.get("DeleteMarkers", []) == []
+
+
+@clause("P-6")
+@pytest.mark.parametrize("store", ["seaweedfs"], indirect=True)
+@pytest.mark.parametrize("versioned", [False, True])
+async def test_p6_a_sweep_of_more_than_one_page_is_whole(
+    own_bucket: Bucket, versioned: bool
+) -> None:
+    raw, name = boto_client(own_bucket.config), own_bucket.config.bucket
+    if versioned:
+        raw.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    keys = [f"tasks/{number}.json" for number in range(1005)]
+    for first in range(0, len(keys), 67):
+        await asyncio.gather(
+            *(own_bucket.put(key, b"", content_type="a/b") for key in keys[first : first + 67])
+        )
+    assert await sweep(own_bucket, RULES, in_days(2.1)) == Swept(1005, 0)
+    assert "Versions" not in raw.list_object_versions(Bucket=name)
 
 
 @clause("P-6")

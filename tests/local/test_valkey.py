@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import socket
@@ -220,6 +221,21 @@ def test_it_goes_with_its_parent_and_leaves_its_data(tmp_path: Path) -> None:
         with LocalValkey(tmp_path) as next_one, client(next_one) as ours:
             assert not is_running(int(pid)), "two servers on one directory"
             assert ours.get("key") == "written just before"
+
+
+def test_a_server_that_outlives_its_parent_for_a_moment_still_holds_its_directory(
+    tmp_path: Path,
+) -> None:
+    with Program.script(PARENT, tmp_path) as parent:
+        server = psutil.Process(int(parent.wait_for_line("server").split()[1]))
+        server.suspend()
+        parent.kill()
+        with (tmp_path / "lock").open() as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        server.resume()
+        with LocalValkey(tmp_path) as next_one:
+            assert next_one.alive
+            assert not is_running(server.pid)
 
 
 def test_stop_ends_it_and_may_be_repeated(tmp_path: Path) -> None:

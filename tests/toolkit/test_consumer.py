@@ -235,10 +235,16 @@ async def test_t06_what_was_not_begun_is_given_back_for_others(
 
 @clause("T-6")
 async def test_t06_stop_does_not_wait_for_the_block_time(
-    connection: Connection, stream: str
+    connection: Connection, plain: Plain, stream: str
 ) -> None:
+    def blocked() -> bool:
+        return any(
+            each["cmd"] == "xreadgroup" and "b" in each["flags"] for each in plain.client_list()
+        )
+
     consumer = build(connection, stream, Recorder(), block_s=600)
     await consumer.start()
+    await wait_until(blocked, "the read to block")
     async with asyncio.timeout(30):
         await consumer.stop()
 

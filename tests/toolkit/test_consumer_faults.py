@@ -153,9 +153,14 @@ async def test_t06_it_notices_a_peer_that_fell_silent(
 
 
 @clause("T-6")
-async def test_t06_it_follows_a_failover(tmp_path: Path, stream: str) -> None:
-    """The old primary still answers, but takes no writes; the address leads elsewhere now."""
-    handler = Recorder()
+@pytest.mark.parametrize("busy", [False, True])
+async def test_t06_it_follows_a_failover(tmp_path: Path, stream: str, busy: bool) -> None:
+    """The old primary still answers, but takes no writes; the address leads elsewhere now.
+
+    It closes the sockets that block, but not that of a consumer which is busy with an entry.
+    """
+    go = asyncio.Event()
+    handler = Recorder(lambda _: go.wait() if busy else None)
     at_once = ["repl-diskless-sync-delay 0"]
     with (
         LocalValkey(tmp_path / "a", admin=True, extra=at_once) as old,
@@ -175,13 +180,14 @@ async def test_t06_it_follows_a_failover(tmp_path: Path, stream: str) -> None:
             build(connection, stream, handler),
         ):
             await Producer(connection).publish(stream, {"n": 1})
-            await handler.until_done(1)
+            await wait_until(lambda: handler.got, "the first entry")
             await wait_until(lambda: new_plain.xlen(stream) == 1, "the replica to follow")
             proxy.upstream = new.port
             new_plain.ask("REPLICAOF", "NO", "ONE")
             old_plain.ask("REPLICAOF", "127.0.0.1", new.port)
+            go.set()
             new_plain.xadd(stream, {"n": 2})
-            await handler.until_done(2)
+            await handler.until_done(1, 2)
             await until_settled(new_plain, stream)
 
 

@@ -176,9 +176,14 @@ async def test_deleting_removes_every_version(own_bucket: Bucket, fresh: Fresh) 
     assert isinstance(again, Created)
 
 
+async def test_a_ping_is_answered(bucket: Bucket) -> None:
+    await bucket.ping()
+
+
 async def test_a_bucket_that_is_not_there_is_named(store: BucketConfig) -> None:
     bucket = Bucket(replace(store, bucket="nowhere"))
     for call in (
+        bucket.ping(),
         bucket.get("key"),
         bucket.put("key", b"", content_type="text/plain"),
         bucket.create("key", b"", content_type="text/plain"),
@@ -192,6 +197,7 @@ async def test_a_bucket_that_is_not_there_is_named(store: BucketConfig) -> None:
 async def test_wrong_keys_are_one_clear_line(seaweedfs: BucketConfig) -> None:
     bucket = Bucket(replace(seaweedfs, secret_key="wrong"))
     for call in (
+        bucket.ping(),
         bucket.get("key"),
         bucket.put("key", b"", content_type="text/plain"),
         bucket.create("key", b"", content_type="text/plain"),
@@ -208,6 +214,7 @@ async def test_wrong_keys_are_one_clear_line(seaweedfs: BucketConfig) -> None:
 async def test_a_server_that_is_away_is_one_clear_line(moto: BucketConfig) -> None:
     bucket = Bucket(replace(moto, endpoint="http://127.0.0.1:9"))
     calls = (
+        bucket.ping(),
         bucket.get("key"),
         bucket.put("key", b"", content_type="text/plain"),
         bucket.create("key", b"", content_type="text/plain"),

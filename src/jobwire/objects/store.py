@@ -62,6 +62,7 @@ _LONGEST_KEY: Final = 1024
 # What some store or library would change on the way: not offered, so that a key is a key.
 _BAD_KEY: Final = re.compile(r"^$|^/|/$|//|(^|/)\.{1,2}(/|$)|[\x00-\x1f\x7f\\]")
 _NOT_SATISFIABLE: Final = 416
+_NOBODY: Final = ".jobwire-ping"  # no object has this key
 _FAILURES: Final = (BaseError, FileNotFoundError)
 
 
@@ -169,6 +170,10 @@ class Bucket:
         if not timedelta(seconds=1) <= life <= _LONGEST_LIFE:
             raise ValueError(f"a signed URL lives for 1 second to 7 days, not for {life}")
         return await obstore.sign_async(self._public, "GET", key, life)
+
+    async def ping(self) -> None:
+        """Return if the bucket answers us now; asked once, for whoever wants to know at once."""
+        await self._get(self._once, _NOBODY)
 
     async def _get(self, store: S3Store, key: str) -> Found | Missing:
         _check(key)

@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 from jobwire.job.messages import (
     CancelAnswer,
     CancelAsked,
+    DueAnswer,
     Held,
     JobId,
     KeepAnswer,
@@ -29,6 +30,7 @@ from jobwire.job.messages import (
     Outcome,
     Report,
     ReportAnswer,
+    Seen,
     Settled,
     Snapshot,
     SubmitAnswer,
@@ -55,6 +57,18 @@ class Queue(Protocol):
 
     def cancel(self, job_id: JobId) -> Awaitable[CancelAnswer]:
         """End the job if it is waiting; tell its worker to stop if it is running."""
+        ...
+
+
+class Calendar(Protocol):
+    """What a scheduler needs of a queue: its clock, and which due times were seen to."""
+
+    def enroll(self, name: str, entry: str) -> Awaitable[Seen]:
+        """How far the fleet is with a cron entry. One that is new, or was changed, begins now."""
+        ...
+
+    def submit_due(self, name: str, entry: str, due_ms: int, order: Order) -> Awaitable[DueAnswer]:
+        """Make the job of a due time, once for the whole fleet, whoever asks how often."""
         ...
 
 

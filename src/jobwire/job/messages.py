@@ -73,6 +73,26 @@ class Full(NamedTuple):
 SubmitAnswer: TypeAlias = Submitted | Already | Mismatch | Full
 
 
+class Seen(NamedTuple):
+    """How far the fleet is with a cron entry."""
+
+    due_ms: int
+    """The due time that was seen to last; nothing up to it is missing."""
+    now_ms: int
+    """The server's time."""
+
+
+class Past(NamedTuple):
+    """The due time was seen to before; nothing was made."""
+
+
+class Early(NamedTuple):
+    """By the server's clock it is not due yet; nothing was made."""
+
+
+DueAnswer: TypeAlias = Submitted | Past | Early | Full
+
+
 class CancelAnswer(StrEnum):
     """What became of a wish to cancel."""
 

@@ -7,16 +7,18 @@ nothing; importing a module with an App in it costs no more than that.
     async def chat(ctx: Context, payload: Chat) -> Answer: ...
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from jobwire.job import retry
+from jobwire.job.cron import parse as parse_cron
 from jobwire.job.messages import Held, TaskCard
 from jobwire.job.retry import Backoff
 from jobwire.worker import signature
 from jobwire.worker.codec import NotJson, to_json
 from jobwire.worker.endings import Terms
+from jobwire.worker.scheduler import CronEntry
 from jobwire.worker.signature import InvalidPayload, Kind, Signature
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,6 +68,7 @@ class App:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._crons: dict[str, CronEntry] = {}
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -76,6 +79,11 @@ class App:
     def cards(self) -> list[TaskCard]:
         """What others may know about them."""
         return [handler.card for handler in self._handlers.values()]
+
+    @property
+    def crons(self) -> Sequence[CronEntry]:
+        """What is to be submitted at which times."""
+        return tuple(self._crons.values())
 
     def handler(
         self,
@@ -118,6 +126,39 @@ class App:
 
         return register
 
+    def cron(
+        self, entry: str, *, tz: str = "UTC", payload: object = None, name: str = ""
+    ) -> Callable[[F], F]:
+        """Submit a job for this handler at these times, once for the whole fleet:
+
+            @app.cron("*/5 * * * *", tz="Europe/Berlin")
+            @app.handler("cleanup")
+            async def cleanup(ctx: Context) -> None: ...
+
+        A function that is no handler yet becomes one, for a task of its own name. Two entries for
+        the same task need a `name` each: by it the fleet remembers what has been seen to.
+        """
+        cron = parse_cron(entry, tz)
+
+        def register(function: F) -> F:
+            task = next(
+                (each.task for each in self._handlers.values() if each.function is function), ""
+            )
+            if not task:
+                task = getattr(function, "__name__", "")
+                self.handler(task)(function)
+            known = name or task
+            if known in self._crons:
+                raise ValueError(f"there is a cron entry {known!r} already; give this one a name=")
+            asks = self._handlers[task].signature
+            payload_json = _payload_json(task, asks, {} if payload is None else payload)
+            self._crons[known] = CronEntry(
+                known, cron, f"{cron.tz} {cron.text}", task, payload_json
+            )
+            return function
+
+        return register
+
 
 def _check(task: str, timeout_s: float | None, retries: int, concurrency: int | None) -> None:
     if not task:
@@ -140,11 +181,13 @@ def _check_importable(task: str, function: Callable[..., Any]) -> None:
 
 
 def _example_json(task: str, asks: Signature, example: object) -> str:
-    if example is None:
-        return ""
+    return "" if example is None else _payload_json(task, asks, example, "example")
+
+
+def _payload_json(task: str, asks: Signature, payload: object, what: str = "payload") -> str:
     try:
-        text = to_json(example)
-        asks.check(signature.plain(example))
+        text = to_json(payload)
+        asks.check(signature.plain(payload))
     except (NotJson, InvalidPayload) as error:
-        raise ValueError(f"handler {task!r}: the example does not work: {error}") from None
+        raise ValueError(f"handler {task!r}: the {what} does not work: {error}") from None
     return text

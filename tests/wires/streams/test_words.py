@@ -144,7 +144,7 @@ def test_the_scripts_build_keys_in_one_place_and_as_the_contract_says() -> None:
     said = set(QUOTED.findall(code(LUA / "include" / "keys.lua")))
     wanted = {keys.queue, keys.delayed, keys.open, keys.tenants, keys.control, keys.index()}
     wanted |= {keys.index("x")[:-1], keys.job(""), keys.events("")[len(keys.job("")) :]}
-    wanted |= {keys.idempotency(""), keys.worker(""), keys.guard("")}
+    wanted |= {keys.idempotency(""), keys.worker(""), keys.guard(""), keys.cron("")}
     wanted |= {keys.stats(0)[:-1] + "%.0f"}
     assert said - {"", "%.0f"} == wanted
 
@@ -172,14 +172,14 @@ def test_scripts_that_must_run_on_a_full_server_say_so() -> None:
         for name, script in SCRIPTS.items()
         if not script.source.startswith("#!lua flags=allow-oom\n")
     }
-    assert refused == {"submit", "report"}, "J-9: all but these"
+    assert refused == {"submit", "cron", "report"}, "J-9: all but these"
     assert all(SCRIPTS[name].source.startswith("#!lua\n") for name in refused)
 
 
 def test_each_verb_has_its_script() -> None:
     verbs = "submit take keep report settle retry release cancel reclaim promote"
     duties = "janitor prune ingest keepalive reconcile"
-    ours = "adopt announce leave"
+    ours = "adopt announce leave enroll cron"
     assert set(SCRIPTS) == {*verbs.split(), *duties.split(), *ours.split()}
     for script in SCRIPTS.values():
         assert script.keys == ("queue",), "everything else is built from its prefix"

@@ -77,6 +77,10 @@ class Keys:
         """STRING: a duty was done in this period."""
         return f"{self.prefix}jobs:guard:{duty}"
 
+    def cron(self, name: str) -> str:
+        """STRING: the due time in ms that was seen to last, and the entry (J-52)."""
+        return f"{self.prefix}jobs:cron:{name}"
+
     def stats(self, minute: int) -> str:
         """HASH of counters; `minute` counts from the epoch."""
         return f"{self.prefix}jobs:stats:{minute}"
@@ -101,6 +105,11 @@ def idempotency_name(tenant: str, key: str) -> str:
     if not tenant:
         return key
     return hashlib.sha256(f"{tenant}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def cron_idempotency(name: str, due_ms: int) -> str:
+    """J-52: the idempotency key of one run of a cron entry."""
+    return f"cron:{name}:{due_ms}"
 
 
 # ── J-2 queue entry, J-3 hash ────────────────────────────────────────────────────────────────────
@@ -290,6 +299,8 @@ STEPS_AN_OCTAVE: Final = 4
 DEFAULT_TTL_S: Final = 86_400
 MAX_TTL_S: Final = 2_592_000
 STATS_TTL_S: Final = 7_200
+CRON_TTL_S: Final = 400 * 86_400
+"""Of a cron entry that no worker has any more; more than a year, since some come once a year."""
 
 MAX_PAYLOAD_BYTES: Final = 204_800
 MAX_PAYLOAD_DEPTH: Final = 64

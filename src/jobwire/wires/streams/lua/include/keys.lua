@@ -12,6 +12,7 @@ local function events_key(id) return prefix .. 'job:' .. id .. ':events' end
 local function idempotency_key(name) return prefix .. 'idempotency:' .. name end
 local function worker_key(consumer) return prefix .. 'jobs:worker:' .. consumer end
 local function guard_key(duty) return prefix .. 'jobs:guard:' .. duty end
+local function cron_key(name) return prefix .. 'jobs:cron:' .. name end
 local function stats_key(minute) return prefix .. string.format('jobs:stats:%.0f', minute) end
 local function index_key(tenant)
   if tenant and tenant ~= '' then return prefix .. 'jobs:index:' .. tenant end

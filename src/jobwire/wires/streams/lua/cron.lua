@@ -1,0 +1,35 @@
+#!lua
+-- cron: make the job of a due time, once for the whole fleet.
+--
+-- The due time is remembered in the same step that makes the job, for longer than any
+-- job lives: a worker that slept for days between looking and asking makes no second one.
+--
+-- Also touches, below the queue's prefix: jobs:cron:<name>, and all that submit touches
+--
+-- KEYS
+--   queue    stream  jobs:stream
+-- ARGV
+--   name, entry, due_ms, lifetime_s, job_id, task, payload, ttl_s, max_queue, idempotency
+--   ...   extra fields of the hash: name, value
+-- RETURNS
+--   submitted   the job is made; then its id, and when
+--   past        this due time or a later one was seen to before
+--   early       by the server's clock it is not due yet
+--   full        too many jobs wait; then how many
+-- CLAUSES J-9 J-52
+-- INCLUDE keys make
+local name, entry, due_ms, lifetime_s = unpack(ARGV, 1, 4)
+local job_id, task, payload, ttl_s, max_queue, idempotency = unpack(ARGV, 5, 10)
+
+local time = redis.call('TIME')
+if tonumber(due_ms) > time[1] * 1000 + math.floor(time[2] / 1000) then return {'early'} end
+
+local seen = string.match(redis.call('GET', cron_key(name)) or '', '^(%d+) ')
+if seen and tonumber(seen) >= tonumber(due_ms) then return {'past'} end
+
+local waiting = redis.call('XLEN', queue) + redis.call('ZCARD', delayed_key)
+if waiting >= tonumber(max_queue) then return {'full', waiting} end
+
+redis.call('SET', cron_key(name), due_ms .. ' ' .. entry, 'EX', lifetime_s)
+if redis.call('EXISTS', idempotency_key(idempotency)) == 1 then return {'past'} end
+return make(job_id, task, payload, ttl_s, '0', idempotency, '', 11)

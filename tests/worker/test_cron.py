@@ -1,0 +1,208 @@
+"""Cron entries on a real server: each due time once, whoever looks, however often (J-52)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator
+from typing import cast
+
+import pytest
+
+from jobwire.job.cron import BadCron, parse
+from jobwire.job.messages import Early, Order, Past, Submitted
+from jobwire.local import LocalValkey
+from jobwire.valkey import Connection
+from jobwire.wires.streams import contract
+from jobwire.wires.streams.calendar import StreamsCalendar
+from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.settings import StreamsSettings
+from jobwire.worker.app import App
+from jobwire.worker.context import Context
+from jobwire.worker.scheduler import CronEntry, Scheduler, due_ms
+from tests.support import Plain, clause, wait_until
+from tests.support.servers import plain_client
+
+KEYS = Keys()
+HOUR_MS = 3_600_000
+
+
+def _daily() -> CronEntry:
+    """Due once a day, hours from now: nothing new comes due while a test runs."""
+    text = f"0 {(time.gmtime().tm_hour + 12) % 24} * * *"
+    return CronEntry("cleanup", parse(text), f"UTC {text}", "tidy", '{"deep":true}')
+
+
+CLEANUP = _daily()
+
+
+@contextlib.asynccontextmanager
+async def scheduling(calendar: StreamsCalendar, *entries: CronEntry) -> AsyncGenerator[None]:
+    """A scheduler runs inside."""
+    task = asyncio.create_task(Scheduler(entries, calendar).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def _now_ms(plain: Plain) -> int:
+    seconds, micros = plain.time()
+    return seconds * 1000 + micros // 1000
+
+
+def _missed_since(plain: Plain, entry: CronEntry, ago_ms: int) -> int:
+    """As if the fleet had been dead for that long; answers the last due time it missed."""
+    now_ms = _now_ms(plain)
+    plain.set(KEYS.cron(entry.name), f"{now_ms - ago_ms} {entry.text}", ex=3600)
+    return entry.times.last_ms(now_ms)
+
+
+def _queued(plain: Plain) -> list[dict[str, str]]:
+    entries = cast("list[tuple[str, dict[str, str]]]", plain.xrange(KEYS.queue))
+    return [fields for _, fields in entries]
+
+
+def _seen(plain: Plain, name: str) -> int:
+    return int((plain.get(KEYS.cron(name)) or "0").split()[0])
+
+
+@clause("J-52")
+async def test_j52_of_all_missed_runs_the_last_is_made_up_for(
+    connection: Connection, plain: Plain
+) -> None:
+    missed_ms = _missed_since(plain, CLEANUP, 100 * HOUR_MS)
+    async with scheduling(StreamsCalendar(connection), CLEANUP):
+        await wait_until(lambda: _queued(plain))
+        await wait_until(lambda: _seen(plain, "cleanup") >= missed_ms)
+    (entry,) = _queued(plain)
+    assert (entry["task"], entry["payload"]) == ("tidy", '{"deep":true}')
+    run = f"cron:cleanup:{missed_ms}"
+    assert plain.hget(KEYS.job(entry["job_id"]), "idempotency_key") == run
+    assert plain.get(KEYS.idempotency(run)) == entry["job_id"]
+
+
+@clause("J-52")
+async def test_j52_ten_schedulers_make_one_job(connection: Connection, plain: Plain) -> None:
+    missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
+    calendar = StreamsCalendar(connection)
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(10):
+            await stack.enter_async_context(scheduling(calendar, CLEANUP))
+        await wait_until(lambda: _seen(plain, "cleanup") >= missed_ms)
+        await calendar.enroll("another", "so that all ten have been served")
+    runs = [plain.hget(KEYS.job(each["job_id"]), "idempotency_key") for each in _queued(plain)]
+    assert runs == [f"cron:cleanup:{missed_ms}"]
+
+
+@clause("J-52")
+async def test_j52_a_new_entry_begins_now_and_so_does_a_changed_one(
+    connection: Connection, plain: Plain
+) -> None:
+    """Deployed at noon, a job of every night must not run at noon."""
+    calendar = StreamsCalendar(connection)
+    seen = await calendar.enroll(CLEANUP.name, CLEANUP.text)
+    assert seen.due_ms == seen.now_ms
+    assert due_ms(CLEANUP.times, seen) is None
+    plain.set(KEYS.cron("cleanup"), f"{seen.now_ms - 100 * HOUR_MS} UTC 59 4 * * *", ex=3600)
+    changed = await calendar.enroll(CLEANUP.name, CLEANUP.text)
+    assert changed.due_ms == changed.now_ms >= seen.now_ms
+    again = await calendar.enroll(CLEANUP.name, CLEANUP.text)
+    assert again.due_ms == changed.due_ms
+    assert plain.ttl(KEYS.cron("cleanup")) > contract.CRON_TTL_S - 60
+
+
+@clause("J-52")
+async def test_j52_a_due_time_is_past_even_when_its_job_is_long_forgotten(
+    connection: Connection, plain: Plain
+) -> None:
+    """A worker that slept for days between looking and asking makes no second run of it."""
+    calendar = StreamsCalendar(connection)
+    missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
+    order = Order("tidy", "{}")
+    made = await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, order)
+    assert isinstance(made, Submitted)
+    plain.delete(KEYS.job(made.job_id), KEYS.idempotency(f"cron:cleanup:{missed_ms}"))
+    assert await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, order) == Past()
+    older = missed_ms - 24 * HOUR_MS
+    assert await calendar.submit_due("cleanup", CLEANUP.text, older, order) == Past()
+    assert len(_queued(plain)) == 1
+
+
+@clause("J-52")
+async def test_j52_the_servers_clock_says_what_is_due(connection: Connection, plain: Plain) -> None:
+    """A worker whose clock is ahead comes too early, and makes nothing."""
+    calendar = StreamsCalendar(connection)
+    future_ms = _now_ms(plain) + HOUR_MS
+    answer = await calendar.submit_due("cleanup", CLEANUP.text, future_ms, Order("tidy", "{}"))
+    assert answer == Early()
+    assert plain.keys("*") == []
+
+
+@clause("J-52")
+async def test_j52_a_full_queue_is_waited_for(connection: Connection, plain: Plain) -> None:
+    missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
+    plain.xadd(KEYS.queue, {"job_id": "x", "task": "x", "payload": "{}"})
+    async with scheduling(StreamsCalendar(connection, StreamsSettings(max_queue=1)), CLEANUP):
+        await wait_until(lambda: plain.ttl(KEYS.cron("cleanup")) > 3600)  # it has looked
+        assert _seen(plain, "cleanup") < missed_ms
+        plain.xtrim(KEYS.queue, maxlen=0)
+        await wait_until(lambda: _queued(plain))
+    assert [each["task"] for each in _queued(plain)] == ["tidy"]
+
+
+@clause("J-52")
+async def test_j52_a_server_that_was_away_is_waited_for(own_valkey: LocalValkey) -> None:
+    async with Connection.open(own_valkey.url) as connection:
+        with plain_client(own_valkey, "before") as plain:
+            missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
+        own_valkey.stop()
+        async with scheduling(StreamsCalendar(connection), CLEANUP):
+            own_valkey.start()
+            with plain_client(own_valkey, "after") as plain:
+                await wait_until(lambda: _queued(plain))
+                assert _seen(plain, "cleanup") >= missed_ms
+
+
+# ── what a user writes ───────────────────────────────────────────────────────────────────────────
+
+
+async def _tidy(ctx: Context) -> None:
+    """A handler."""
+
+
+async def _count(ctx: Context[dict[str, int]]) -> None:
+    """A handler that is particular about its payload."""
+
+
+@clause("J-52")
+def test_j52_a_handler_gets_times() -> None:
+    app = App()
+    app.cron("@daily", name="nightly")(
+        app.cron("*/5 * * * *", tz="Europe/Berlin")(app.handler("tidy")(_tidy))
+    )
+    first, second = app.crons
+    assert (first.name, first.task, first.text) == ("tidy", "tidy", "Europe/Berlin */5 * * * *")
+    assert (second.name, second.task, second.text) == ("nightly", "tidy", "UTC 0 0 * * *")
+    assert list(app.handlers) == ["tidy"]
+
+
+def test_a_plain_function_becomes_a_handler() -> None:
+    app = App()
+    assert app.cron("@hourly", payload={"deep": True})(_tidy) is _tidy
+    (entry,) = app.crons
+    assert (entry.task, entry.payload_json) == ("_tidy", '{"deep":true}')
+    assert list(app.handlers) == ["_tidy"]
+
+
+def test_mistakes_are_told_when_they_are_made() -> None:
+    app = App()
+    with pytest.raises(BadCron, match="minute '61'"):
+        app.cron("61 * * * *")
+    app.cron("@hourly")(_tidy)
+    with pytest.raises(ValueError, match="already; give this one a name="):
+        app.cron("@daily")(_tidy)
+    with pytest.raises(ValueError, match="the payload does not work: payload"):
+        app.cron("@daily", payload={"n": "many"})(_count)

@@ -1,0 +1,47 @@
+"""What the Python peers measure with; standard library only, since peers have their own venv."""
+
+import json
+import os
+import resource
+import statistics
+import time
+from pathlib import Path
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class Phase:
+    """CPU of this process and of the server, and wall time, from here to `done`."""
+
+    def __init__(self, server_pid: int) -> None:
+        self._server_pid = server_pid
+        self._start = self._now()
+
+    def _now(self) -> tuple[float, float, float]:
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        fields = Path(f"/proc/{self._server_pid}/stat").read_text().rpartition(")")[2].split()
+        server_s = (int(fields[11]) + int(fields[12])) * _TICK_S
+        return own.ru_utime + own.ru_stime, server_s, time.perf_counter()
+
+    def done(self, jobs: int) -> dict[str, float]:
+        """A row of figures for so many jobs."""
+        client_s, server_s, wall_s = (
+            now - then for now, then in zip(self._now(), self._start, strict=True)
+        )
+        return {
+            "client_us": client_s / jobs * 1e6,
+            "server_us": server_s / jobs * 1e6,
+            "per_s": jobs / wall_s,
+        }
+
+
+def throughput(submit: dict[str, float], work: dict[str, float]) -> None:
+    """Print both phases as one object."""
+    rows = {"submit": submit, "work": work}
+    print(json.dumps({f"{p}_{n}": v for p, row in rows.items() for n, v in row.items()}))
+
+
+def latency(waits_s: list[float]) -> None:
+    """Print p50 and p99 of what was waited."""
+    cuts = statistics.quantiles(waits_s, n=100)
+    print(json.dumps({"p50_ms": cuts[49] * 1e3, "p99_ms": cuts[98] * 1e3}))

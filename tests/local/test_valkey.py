@@ -117,6 +117,10 @@ def test_a_killed_server_comes_back_at_its_address_with_its_data(own_valkey: Loc
     with client(own_valkey) as ours:
         for number in range(1000):
             ours.xadd("stream", {"n": number})
+        # On a busy disk the server may answer first and write up to two seconds later.
+        wait_until_sync(
+            lambda: ours.info("persistence")["aof_buffer_length"] == 0, "all to be written"
+        )
     own_valkey.kill()
     assert not own_valkey.alive
     own_valkey.start()

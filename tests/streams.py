@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, cast
 
+from jobwire.job.engine import Engine
 from jobwire.job.messages import TaskCard
 from jobwire.valkey import Connection, GroupNotFound
 from jobwire.wires.streams import contract
@@ -77,6 +78,18 @@ class StreamsLab:
     async def sweep(self) -> None:
         for duty in self.sweeper.duties():
             await self.duty(duty.name)
+
+    async def silence(self, worker: Engine) -> None:
+        assert isinstance(worker, StreamsEngine)
+        group = (self.keys.queue, contract.GROUP)
+        rows = await self.connection.call("XPENDING", *group, "-", "+", 10_000, worker.consumer)
+        for entry, *_ in cast("list[tuple[str, str, int, int]]", rows):
+            idle = ("IDLE", 10**9, "JUSTID")
+            await self.connection.call("XCLAIM", *group, worker.consumer, 0, entry, *idle)
+
+    async def ends(self, job_id: str) -> int:
+        kinds = [event["type"] for event in await self.events(job_id)]
+        return sum(kind in contract.TERMINAL_EVENTS for kind in kinds)
 
     async def events(self, job_id: str) -> list[dict[str, str]]:
         """A job's events, as fields; the raw wire."""

@@ -18,9 +18,15 @@ TASK = "echo"
 class Lab(Protocol):
     """One queue on a real server, and as many workers as a test wants."""
 
-    queue: Queue
-    lease_s: float
-    """Short, so that a worker's silence can be waited for."""
+    @property
+    def queue(self) -> Queue:
+        """The producer's end."""
+        ...
+
+    @property
+    def lease_s(self) -> float:
+        """Short, so that a worker's silence can be waited for."""
+        ...
 
     async def worker(self) -> Engine:
         """A new worker's engine, entered, with the task `TASK`. It leaves with the lab."""
@@ -28,6 +34,14 @@ class Lab(Protocol):
 
     async def sweep(self) -> None:
         """Do every duty of the wire once, as some process of the fleet would, now."""
+        ...
+
+    async def silence(self, worker: Engine) -> None:
+        """As if the worker had been silent for so long that all its leases have run out."""
+        ...
+
+    async def ends(self, job_id: str) -> int:
+        """How often a watcher of the job has been told that it ended."""
         ...
 
     async def reports(self, job_id: str) -> Sequence[str]:

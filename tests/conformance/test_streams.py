@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
+from hypothesis import HealthCheck, given, settings
 
+from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
+from tests.conformance import random_lives
 from tests.conformance.life import LifeOfAJob
 from tests.streams import StreamsLab
 
@@ -25,3 +30,27 @@ class TestStreamsBehindAPrefix(LifeOfAJob):
     async def lab(self, connection: Connection) -> AsyncIterator[StreamsLab]:
         async with StreamsLab(connection, key_prefix="{lane-7}:") as lab:
             yield lab
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(drawn=random_lives.steps)
+def test_random_lives(valkey: LocalValkey, drawn: list[random_lives.Step]) -> None:
+    """Long leases: time takes no part in it, only the order of things."""
+
+    async def live() -> None:
+        async with Connection.open(valkey.url) as connection:
+            # A prefix each, since the server is emptied after the last of them only.
+            prefix = f"{secrets.token_hex(4)}:"
+            never = {"lease_s": 3600.0, "max_deliveries": 1_000, "key_prefix": prefix}
+            async with StreamsLab(connection, **never) as lab:
+                workers = [await lab.worker() for _ in range(random_lives.WORKERS)]
+                keepers = [worker.keeper() for worker in workers]
+                try:
+                    await random_lives.Model(lab, [*workers], [*keepers]).run(drawn)
+                finally:
+                    for keeper in keepers:
+                        keeper.close()
+
+    asyncio.run(live())

@@ -204,6 +204,7 @@ async def test_j03_the_hash_of_a_plain_job_through_its_life(lab: StreamsLab, raw
     assert without_times(raw, job_id) == {
         **source,
         **ours,
+        "owner": f"{held.token}!",
         "status": "done",
         "result": '{"text": "once"}',
         "error": "",

@@ -353,6 +353,23 @@ async def test_j33_a_stranger_who_took_the_entry_over_shuts_every_door(
 
 
 @clause("J-33")
+async def test_j33_what_a_stranger_has_ended_is_not_taken_for_our_own_doing(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    """It took the entry over and finished, and wrote of course nothing into `owner`."""
+    worker, held = await start(lab)
+    key = f"job:{held.job.id}"
+    raw.ask("XCLAIM", QUEUE, "workers", "stranger", 0, str(held.wire))
+    raw.ask("HSET", key, "status", "done", "result", '"theirs"')
+    raw.add(f"{key}:events", {"type": "done", "ts": "1", "step": "x", "data": "{}"})
+    raw.ask("XACK", QUEUE, "workers", str(held.wire))
+    for outcome in (Done("1"), Failed(FINAL), TryAgain(0, TRANSIENT), GivenBack()):
+        settled = await worker.settle([(held, outcome)], 0)
+        assert settled.answers == [SettleAnswer.ALREADY]
+    assert raw.field(key, "result") == '"theirs"'
+
+
+@clause("J-33")
 async def test_j33_another_delivery_to_the_same_worker_is_another_token(lab: StreamsLab) -> None:
     worker, first = await start(lab)
     await worker.settle([(first, GivenBack())], 0)
@@ -362,6 +379,34 @@ async def test_j33_another_delivery_to_the_same_worker_is_another_token(lab: Str
     for outcome in (Done("1"), Failed(FINAL), TryAgain(0, TRANSIENT)):
         assert (await worker.settle([(first, outcome)], 0)).answers == [SettleAnswer.LOST]
     assert (await worker.settle([(second, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+
+
+@clause("J-33")
+async def test_j33_an_entry_that_comes_back_to_its_first_worker_is_another_delivery(
+    connection: Connection, raw: Raw
+) -> None:
+    """Lost to another worker, which dies in turn: same job, same entry, same name on the door."""
+    async with StreamsLab(connection, lease_s=20.0) as lab:
+        first, second = await lab.worker(), await lab.worker()
+        await submit(lab)
+        (zombie,) = await first.take(1)
+        deliveries = [zombie]
+        for loser, winner in ((first, second), (second, first)):
+            await lab.silence(loser)
+            winner.look_for_silent_workers()
+            (held,) = await winner.take(1)
+            deliveries.append(held)
+        living = deliveries[-1]
+        assert len({held.wire for held in deliveries}) == 1
+        assert raw.pending(QUEUE) == {living.wire: first.consumer}
+        assert await first.report([(zombie, Report("log", "1"))]) == [ReportAnswer.LOST]
+        keeper = first.keeper()
+        assert keeper.keep([zombie, living]) == [KeepAnswer.LOST, KeepAnswer.KEPT]
+        keeper.close()
+        for outcome in (Done("1"), Failed(FINAL), Canceled(), TryAgain(0, TRANSIENT), GivenBack()):
+            settled = await first.settle([(zombie, outcome)], 0)
+            assert settled.answers == [SettleAnswer.LOST]
+        assert (await first.settle([(living, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
 
 @clause("J-33")

@@ -35,8 +35,6 @@ WORDS = {
 # Words that only this wire has; the others ("task", "done") are everybody's English.
 OWN = {word for word in WORDS if "_ts" in word or "." in word} | {
     contract.RAW,
-    "entry_id",
-    "ttl_s",
     "retry_of",
     "idempotency_key",
 }

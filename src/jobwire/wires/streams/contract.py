@@ -147,8 +147,8 @@ class Extra(StrEnum):
     MAX_ATTEMPTS = "max_attempts"
     TIMEOUT_S = "timeout_s"
     OWNER = "owner"
-    """The token of the latest delivery. It stays when the job is settled, so that a settle asked
-    twice is answered as at first."""
+    """The token of the latest delivery; with a `!` behind it once that delivery was settled, so
+    that a settle asked twice is answered as at first."""
     WORKER = "worker"
     """The consumer that holds, or last held, the job."""
     ENTRY_ID = "entry_id"

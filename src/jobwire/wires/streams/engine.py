@@ -149,14 +149,18 @@ class StreamsEngine:
         self._cursor = cursor
         taken = self._read([started, dropped])
         if self._cursor != "-":
-            self._reclaim_at_s = 0.0
+            self.look_for_silent_workers()
         if taken:
             _log.info("took over %d jobs of workers that fell silent", len(taken))
         return taken if len(taken) >= limit else [*taken, *await self._take(limit - len(taken))]
 
-    async def _look_around(self) -> None:
-        """A worker with a free slot looks for jobs of silent ones without being asked to take."""
+    def look_for_silent_workers(self) -> None:
+        """Let the next take look, whenever the last one did."""
         self._reclaim_at_s = 0.0
+
+    async def _look_around(self) -> None:
+        """A worker that waits with a free slot is woken to look."""
+        self.look_for_silent_workers()
         await self._arrivals.nudge()
 
     async def adopt(self, known: Set[Token]) -> list[Held]:

@@ -53,6 +53,7 @@ local function look_at(id)
   local ttl_s = ttl_of(row[6])
   if row[9] then
     finish_canceled(id, ttl_s, row[7], 'duty.sweep')
+    disown(id)
   elseif used_up(row[8], row[7], max_deliveries) then
     end_used_up(id, ttl_s, row[7])
   else

@@ -30,7 +30,7 @@ local function give_back(id, entry, token)
     return 'gone'
   end
   local status, owner, ttl_s = row[1], row[2], ttl_of(row[3])
-  if token ~= '' and status ~= 'running' and owner == token then return 'settled' end
+  if owner == settled(token) then return 'settled' end
   if terminal[status] then
     if holder_of(entry) == consumer then clear(entry) end
     return 'already'
@@ -40,6 +40,7 @@ local function give_back(id, entry, token)
   if not ours then return 'lost' end
   if row[5] then
     finish_canceled(id, ttl_s, row[4], 'worker.release')
+    redis.call('HSET', job_key(id), 'owner', settled(token))
     clear(entry)
     return 'settled'
   end
@@ -47,7 +48,8 @@ local function give_back(id, entry, token)
   if token == '' then
     update(id, ttl_s)
   else
-    update(id, ttl_s, 'status', 'queued', 'deliveries', math.max(0, (tonumber(row[6]) or 1) - 1))
+    local deliveries = math.max(0, (tonumber(row[6]) or 1) - 1)
+    update(id, ttl_s, 'status', 'queued', 'deliveries', deliveries, 'owner', settled(token))
     emit_again(id, ttl_s, 'queued', 'worker.release', '{}')
     count('released')
   end

@@ -29,7 +29,7 @@ local function again(id, entry, token, delay_ms, data)
     return 'gone'
   end
   local status, owner, ttl_s = row[1], row[2], ttl_of(row[3])
-  if status ~= 'running' and owner == token then return 'settled' end
+  if owner == settled(token) then return 'settled' end
   if terminal[status] then
     if holder_of(entry) == consumer then clear(entry) end
     return 'already'
@@ -37,10 +37,12 @@ local function again(id, entry, token, delay_ms, data)
   if not holds(consumer, token, entry, status, owner) then return 'lost' end
   if row[5] then
     finish_canceled(id, ttl_s, row[4], 'worker.retry')
+    redis.call('HSET', job_key(id), 'owner', settled(token))
     clear(entry)
     return 'settled'
   end
-  update(id, ttl_s, 'status', 'queued', 'attempt', (tonumber(row[4]) or 1) + 1)
+  update(id, ttl_s, 'status', 'queued', 'attempt', (tonumber(row[4]) or 1) + 1,
+    'owner', settled(token))
   emit_again(id, ttl_s, 'retrying', 'worker.retry', data)
   if delay_ms == '0' then
     enqueue(id, content_of(entry, id))

@@ -29,12 +29,12 @@ local function settle(id, entry, token, status, result, err, data, traceback)
     return 'gone'
   end
   if terminal[row[1]] then
-    if row[2] == token then return 'settled' end
+    if row[2] == settled(token) then return 'settled' end
     if holder_of(entry) == consumer then clear(entry) end
     return 'already'
   end
   if not holds(consumer, token, entry, row[1], row[2]) then return 'lost' end
-  finish(id, ttl_of(row[3]), status, result, err, 'worker.settle', data)
+  finish(id, ttl_of(row[3]), status, result, err, 'worker.settle', data, 'owner', settled(token))
   count_time('duration:', now_ms - (tonumber(row[4]) or now_ms))
   if traceback ~= '' then redis.call('HSET', job_key(id), 'traceback', traceback) end
   clear(entry)

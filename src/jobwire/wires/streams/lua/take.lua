@@ -42,6 +42,7 @@ local function put_back(entry, id, task, row)
   if since and waited_ms >= grace_ms and not anyone_has(task) then
     local err = problem('unknown_task', 'no worker has this task', row[4])
     finish(id, ttl_s, 'error', '', err, 'worker.start', err)
+    disown(id)
     return drop('unknown', entry, id)
   end
   if not since then redis.call('HSET', job_key(id), 'unknown_ts', now) end

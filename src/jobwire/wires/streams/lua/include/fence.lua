@@ -7,6 +7,10 @@ local function holder_of(entry)
   return found[1][2]
 end
 
+-- A delivery that has been settled by its own hand is marked so. The same call asked again is then
+-- answered as at first, while one whose job a stranger ended is not taken for the one who did.
+local function settled(token) return token .. '!' end
+
 local function holds(consumer, token, entry, status, owner)
   return status == 'running' and owner == token and holder_of(entry) == consumer
 end

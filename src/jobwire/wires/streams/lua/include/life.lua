@@ -51,12 +51,15 @@ local function problem(code, message, attempt)
 end
 
 -- J-31: the state first, then the terminal event; the entry is acked after both, in tidy.
-local function finish(id, ttl_s, status, result, err, step, data)
-  update(id, ttl_s, 'status', status, 'result', result, 'error', err)
+local function finish(id, ttl_s, status, result, err, step, data, ...)
+  update(id, ttl_s, 'status', status, 'result', result, 'error', err, ...)
   emit(id, ttl_s, status, step, data)
   count(status)
   closed[#closed + 1] = id
 end
+
+-- The last holder has no part in what others do to the job: its token opens nothing any more.
+local function disown(id) redis.call('HDEL', job_key(id), 'owner') end
 
 local function finish_canceled(id, ttl_s, attempt, step)
   local err = problem('canceled', 'canceled on request', attempt)

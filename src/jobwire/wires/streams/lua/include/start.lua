@@ -27,6 +27,7 @@ local function runnable(entry, id)
   row[5] = tonumber(row[5]) or 0
   if row[11] then
     finish_canceled(id, row[2], row[4], 'worker.start')
+    disown(id)
     return drop('canceled', entry, id)
   end
   return row

@@ -9,11 +9,13 @@ end
 local function end_used_up(id, ttl_s, attempt)
   local err = problem('delivery_limit', 'too many workers were lost over this job', attempt)
   finish(id, ttl_s, 'error', '', err, 'duty.sweep', err)
+  disown(id)
 end
 
--- The owner goes: a worker that comes back from the dead must find the door shut.
+-- A worker that comes back from the dead must find the door shut.
 local function back_in_line(id, ttl_s, status, task, payload)
   enqueue(id, task, payload)
-  update(id, ttl_s, 'status', 'queued', 'owner', '')
+  update(id, ttl_s, 'status', 'queued')
+  disown(id)
   if status == 'running' then emit_again(id, ttl_s, 'queued', 'duty.sweep', '{}') end
 end

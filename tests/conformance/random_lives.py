@@ -1,0 +1,233 @@
+"""Random lives against a model: whatever happens in whatever order, the engine answers as the
+model does, and each job ends at most once.
+
+A wire's test file draws the steps with Hypothesis and runs them here. The model knows only the
+heart's rules; it keeps every token ever handed out, so zombies speak all the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from hypothesis import strategies as st
+
+from jobwire.job.engine import Engine, Keeper
+from jobwire.job.life import TERMINAL, State
+from jobwire.job.messages import (
+    CancelAnswer,
+    Canceled,
+    Done,
+    Failed,
+    GivenBack,
+    Held,
+    JobError,
+    JobId,
+    KeepAnswer,
+    Order,
+    Outcome,
+    Report,
+    ReportAnswer,
+    SettleAnswer,
+    Submitted,
+    TryAgain,
+)
+from tests.conformance.lab import TASK, Lab
+
+WORKERS = 2
+TRANSIENT = JobError("handler_error", "try me again", retryable=True)
+OUTCOMES: tuple[Outcome, ...] = (
+    Done('"x"'),
+    Failed(JobError("no", "no")),
+    Canceled(),
+    TryAgain(0, TRANSIENT),
+    GivenBack(),
+)
+
+Step: TypeAlias = tuple[str, int, int]
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "submit",
+                "take",
+                "take",
+                "settle",
+                "settle",
+                "zombie",
+                "again",
+                "cancel",
+                "report",
+                "keep",
+                "silence",
+            ]
+        ),
+        st.integers(0, 1_000),
+        st.integers(0, 1_000),
+    ),
+    min_size=10,
+    max_size=80,
+)
+
+
+@dataclass
+class Life:
+    """What the model knows of one job."""
+
+    id: JobId
+    state: State = State.WAITING
+    attempt: int = 1
+    deliveries: int = 0
+    token: str = ""
+    """Of the latest delivery, unless a sweep has taken it away."""
+    wanted: bool = True
+    """Nobody has asked for it to be canceled."""
+
+
+@dataclass
+class Delivery:
+    worker: int
+    held: Held
+    life: Life
+    outcome: Outcome | None = None
+    """What it was settled with, if it was."""
+
+
+@dataclass
+class Model:
+    lab: Lab
+    workers: list[Engine]
+    keepers: list[Keeper]
+    lives: list[Life] = field(default_factory=list[Life])
+    deliveries: list[Delivery] = field(default_factory=list[Delivery])
+
+    async def run(self, drawn: list[Step]) -> None:
+        for verb, one, other in drawn:
+            await getattr(self, verb)(one, other)
+        await self.check()
+
+    async def check(self) -> None:
+        for life in self.lives:
+            snapshot = await self.lab.queue.get(life.id)
+            assert snapshot is not None
+            assert (snapshot.state, snapshot.attempt) == (life.state, life.attempt)
+            assert await self.lab.ends(life.id) == (life.state in TERMINAL)
+
+    # The steps. `one` and `other` choose among whatever there is.
+
+    async def submit(self, one: int, other: int) -> None:
+        answer = await self.lab.queue.submit(Order(TASK, "{}"))
+        assert isinstance(answer, Submitted)
+        self.lives.append(Life(answer.job_id))
+
+    async def take(self, one: int, other: int) -> None:
+        worker, limit = one % WORKERS, 1 + other % 3
+        waiting = {life.id: life for life in self.lives if life.state is State.WAITING}
+        held = await self.workers[worker].take(limit)
+        assert len(held) == min(limit, len(waiting))
+        for each in held:
+            life = waiting.pop(each.job.id)
+            life.state, life.token = State.RUNNING, each.token
+            life.deliveries += 1
+            assert (each.job.attempt, each.job.deliveries) == (life.attempt, life.deliveries)
+            self.deliveries.append(Delivery(worker, each, life))
+
+    async def settle(self, one: int, other: int) -> None:
+        """By the holder: a few at a time, each with an outcome of its own."""
+        worker = one % WORKERS
+        mine = [each for each in self.deliveries if each.worker == worker and self.holds(each)]
+        batch = [(each, OUTCOMES[(other + at) % len(OUTCOMES)]) for at, each in enumerate(mine[:3])]
+        settled = await self.workers[worker].settle(
+            [(each.held, outcome) for each, outcome in batch], 0
+        )
+        assert settled.answers == [SettleAnswer.SETTLED] * len(batch)
+        for each, outcome in batch:
+            each.outcome = outcome
+            self.apply(each.life, outcome)
+
+    async def again(self, one: int, other: int) -> None:
+        """What was settled is settled once more: its answer had been lost."""
+        settled = [each for each in self.deliveries if each.outcome is not None]
+        if settled:
+            each = settled[one % len(settled)]
+            assert each.outcome is not None
+            await self.speak(each, each.outcome)
+
+    async def zombie(self, one: int, other: int) -> None:
+        """One that lost its job comes back with an outcome."""
+        lost = [each for each in self.deliveries if each.outcome is None and not self.holds(each)]
+        if lost:
+            await self.speak(lost[one % len(lost)], OUTCOMES[other % len(OUTCOMES)])
+
+    async def speak(self, each: Delivery, outcome: Outcome) -> None:
+        answer = SettleAnswer.LOST
+        if each.life.state in TERMINAL:
+            answer = SettleAnswer.ALREADY
+        if each.life.token == each.held.token:
+            answer = SettleAnswer.SETTLED
+        settled = await self.workers[each.worker].settle([(each.held, outcome)], 0)
+        assert settled.answers == [answer]
+
+    async def cancel(self, one: int, other: int) -> None:
+        if not self.lives:
+            return
+        life = self.lives[one % len(self.lives)]
+        answer = await self.lab.queue.cancel(life.id)
+        if life.state in TERMINAL:
+            assert answer is CancelAnswer.FINISHED
+        elif life.state is State.RUNNING:
+            assert answer is CancelAnswer.ASKED
+            life.wanted = False
+        else:
+            assert answer is CancelAnswer.CANCELED
+            life.state = State.CANCELED
+
+    async def report(self, one: int, other: int) -> None:
+        if self.deliveries:
+            each = self.deliveries[one % len(self.deliveries)]
+            answers = await self.workers[each.worker].report([(each.held, Report("log", "1"))])
+            wanted = ReportAnswer.WRITTEN if self.holds(each) else ReportAnswer.LOST
+            assert answers == [wanted]
+
+    async def keep(self, one: int, other: int) -> None:
+        if not self.deliveries:
+            return
+        each = self.deliveries[one % len(self.deliveries)]
+        answer = KeepAnswer.LOST
+        if each.life.state in TERMINAL:
+            answer = KeepAnswer.ENDED
+        elif self.holds(each):
+            answer = KeepAnswer.KEPT if each.life.wanted else KeepAnswer.CANCEL
+        assert list(self.keepers[each.worker].keep([each.held])) == [answer]
+
+    async def silence(self, one: int, other: int) -> None:
+        """A worker falls silent, and the fleet puts its jobs back in line."""
+        worker = one % WORKERS
+        await self.lab.silence(self.workers[worker])
+        await self.lab.sweep()
+        for each in self.deliveries:
+            if each.worker == worker and self.holds(each):
+                each.life.token = ""
+                each.life.state = State.WAITING if each.life.wanted else State.CANCELED
+
+    # The rules.
+
+    def holds(self, each: Delivery) -> bool:
+        return each.life.state is State.RUNNING and each.life.token == each.held.token
+
+    def apply(self, life: Life, outcome: Outcome) -> None:
+        match outcome:
+            case Done():
+                life.state = State.DONE
+            case Failed():
+                life.state = State.FAILED
+            case Canceled():
+                life.state = State.CANCELED
+            case TryAgain() | GivenBack() if not life.wanted:
+                life.state = State.CANCELED
+            case TryAgain():
+                life.state = State.WAITING
+                life.attempt += 1
+            case GivenBack():
+                life.state = State.WAITING
+                life.deliveries -= 1

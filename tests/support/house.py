@@ -1,7 +1,7 @@
 """The plan of the house as data: which room may import which, and how to see who does not obey.
 
 Read by `tests/test_house.py`. A room is a folder or a module directly under `jobwire`; a wire is
-a room of its own, and so is its `http.py`, which alone may see the gateway.
+a room of its own, and so is its `http.py` or folder `http/`, which alone may see the gateway.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _room(module: str) -> tuple[str, str | None]:
     """The room of a module, and the wire's name if it is one."""
     parts = module.split(".")[1:] or ["__init__"]
     if parts[0] == "wires" and len(parts) > 1:
-        return ("wires.http" if parts[2:] == ["http"] else "wires"), parts[1]
+        return ("wires.http" if parts[2:3] == ["http"] else "wires"), parts[1]
     return parts[0], None
 
 

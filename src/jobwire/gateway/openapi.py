@@ -81,6 +81,7 @@ def _hot_operation(route: HotRoute, shape_of: Mapping[int, Json]) -> Json:
         "parameters": [*_path_parameters(route), *_parameters(route, shape_of)],
         "responses": {
             str(doc.status): answer,
+            **{str(status): {**answer, "description": why} for status, why in doc.also.items()},
             **_problem_responses(
                 [
                     *_shell_problems(route.scope, body=doc.body is not None),

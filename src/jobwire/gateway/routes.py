@@ -4,7 +4,7 @@ A hot route is an async function of a `Call`. It returns a `Reply`, or None afte
 for itself (an event stream). Declared by rooms, found here by one walk over the path's segments.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -31,6 +31,8 @@ class Doc:
     answer: object = None
     example: object = None
     status: int = 200
+    also: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Other statuses with the same answer, and what each of them means."""
     media_type: str = "application/json"
     description: str = ""
     problems: Sequence[Kind] = ()

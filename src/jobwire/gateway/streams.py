@@ -54,6 +54,7 @@ class Streams:
         self._wheel: list[set[Watcher]] = [set() for _ in range(spokes)]
         self._next_spoke = 0
         self._stopping = False
+        self._at_stop: list[Callable[[], None]] = []
         self._group: asyncio.TaskGroup | None = None
         self.dropped = 0
         """Clients that were cut off because they did not read."""
@@ -121,9 +122,15 @@ class Streams:
 
         return attach
 
+    def at_stop(self, action: Callable[[], None]) -> None:
+        """Do this too when the gateway is about to stop: let go of requests that wait."""
+        self._at_stop.append(action)
+
     async def stop(self) -> None:
         """Say goodbye to every client and refuse new ones."""
         self._stopping = True
+        for action in self._at_stop:
+            action()
         watchers = [watcher for spoke in self._wheel for watcher in spoke]
         for watcher in watchers:
             watcher.push(_GOODBYE)

@@ -116,11 +116,12 @@ COMMANDS = {
     *("EXISTS", "HGET", "HMGET", "HSET", "HSETNX", "HDEL", "HEXISTS", "HINCRBY", "EXPIRE"),
     *("PEXPIRE", "GET", "SET", "DEL", "TIME", "PUBLISH", "XADD", "XLEN", "XRANGE", "XDEL"),
     *("XTRIM", "XACK", "XCLAIM", "XPENDING", "XREADGROUP", "XGROUP", "XINFO", "ZADD", "ZCARD"),
-    *("ZREM", "ZRANGE", "ZRANK", "ZRANGEBYSCORE", "ZSCAN", "ZSCORE"),
+    *("ZREM", "ZRANGE", "ZRANK", "ZRANGEBYSCORE", "ZSCAN", "ZSCORE", "ZCOUNT", "HGETALL"),
 }
 OPTIONS = {
     *("*", "-", "+", ">", "0", "EX", "NX", "PX", "COUNT", "STREAMS", "GROUP", "GROUPS", "CREATE"),
     *("MKSTREAM", "CONSUMERS", "DELCONSUMER", "JUSTID", "IDLE", "MAXLEN", "LIMIT", "-inf"),
+    *("+inf", "REV", "WITHSCORES"),
     *("NOGROUP", "last-delivered-id", "number", "string"),
 }
 DUTIES = {"reclaim", "janitor", "ingest", "keepalive", "reconcile", "guarded"}
@@ -177,7 +178,7 @@ def test_scripts_that_must_run_on_a_full_server_say_so() -> None:
 def test_each_verb_has_its_script() -> None:
     verbs = "submit take keep report settle retry release cancel reclaim promote"
     duties = "janitor prune ingest keepalive reconcile"
-    ours = "adopt announce leave enroll cron"
+    ours = "adopt announce leave enroll cron list visit"
     assert set(SCRIPTS) == {*verbs.split(), *duties.split(), *ours.split()}
     for script in SCRIPTS.values():
         assert script.keys == ("queue",), "everything else is built from its prefix"

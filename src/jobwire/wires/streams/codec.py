@@ -14,6 +14,7 @@ from jobwire.valkey import Reply
 from jobwire.wires.streams.contract import MAX_EVENT_BYTES, RAW, STATES, Code, Extra, Field, Status
 
 _MAX_MESSAGE: Final = 2_000
+_STATUSES: Final = frozenset(Status)
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -97,28 +98,25 @@ def read_record(reply: Reply) -> Record | None:
     if not reply:
         return None
     found = cast("dict[str, str]", reply)
-    status = found.get(Field.STATUS, Status.QUEUED)
-    if status not in Status.__members__.values():
-        raise ContractError("a job has a status that is none", clause="J-5", detail=status)
     get = found.get
     return Record(
         job_id=JobId(get(Field.JOB_ID, "")),
         task=get(Field.TASK, ""),
         payload_json=get(Field.PAYLOAD, ""),
-        status=Status(status),
-        created_ms=_number(get(Field.CREATED_TS)) or 0,
-        updated_ms=_number(get(Field.UPDATED_TS)) or 0,
-        ttl_s=_number(get(Field.TTL_S)) or 0,
+        status=read_status(get(Field.STATUS, Status.QUEUED)),
+        created_ms=number(get(Field.CREATED_TS)) or 0,
+        updated_ms=number(get(Field.UPDATED_TS)) or 0,
+        ttl_s=number(get(Field.TTL_S)) or 0,
         result_json=get(Field.RESULT, ""),
         error_json=get(Field.ERROR, ""),
-        attempt=_number(get(Extra.ATTEMPT)) or 1,
-        deliveries=_number(get(Extra.DELIVERIES)) or 0,
-        max_attempts=_number(get(Extra.MAX_ATTEMPTS)),
+        attempt=number(get(Extra.ATTEMPT)) or 1,
+        deliveries=number(get(Extra.DELIVERIES)) or 0,
+        max_attempts=number(get(Extra.MAX_ATTEMPTS)),
         timeout_s=seconds(get(Extra.TIMEOUT_S, "")),
         worker=get(Extra.WORKER, ""),
         entry_id=get(Extra.ENTRY_ID, ""),
-        started_ms=_number(get(Extra.STARTED_TS)),
-        cancel_ms=_number(get(Extra.CANCEL_TS)),
+        started_ms=number(get(Extra.STARTED_TS)),
+        cancel_ms=number(get(Extra.CANCEL_TS)),
         tenant=get(Extra.TENANT, ""),
         traceparent=get(Extra.TRACEPARENT, ""),
         progress_json=get(Extra.PROGRESS, ""),
@@ -126,6 +124,13 @@ def read_record(reply: Reply) -> Record | None:
         traceback=get(Extra.TRACEBACK, ""),
         fingerprint=get(Extra.FINGERPRINT, ""),
     )
+
+
+def read_status(text: str) -> Status:
+    """One of the five; anything else is no status."""
+    if text not in _STATUSES:
+        raise ContractError("a job has a status that is none", clause="J-5", detail=text)
+    return Status(text)
 
 
 def read_payload(text: str) -> Json:
@@ -200,7 +205,8 @@ def seconds(text: str) -> float | None:
     return value if 0 < value < float("inf") else None
 
 
-def _number(text: str | None) -> int | None:
+def number(text: str | None) -> int | None:
+    """A whole number, or None for anything else a stranger may have written."""
     try:
         return int(text) if text else None
     except ValueError:

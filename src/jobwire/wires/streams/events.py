@@ -56,7 +56,7 @@ class EventBody(msgspec.Struct, frozen=True):
 class StreamEvent:
     """One entry."""
 
-    __slots__ = ("_body", "_data", "_flat", "id", "kind", "position")
+    __slots__ = ("_body", "_data", "_flat", "id", "kind", "position", "rendered")
 
     def __init__(self, entry_id: str, flat: Sequence[str]) -> None:
         self.id = entry_id
@@ -70,6 +70,8 @@ class StreamEvent:
         )
         self._data: bytes | None = None
         self._body: bytes | None = None
+        self.rendered: dict[bool, object] = {}
+        """For whoever shows it to many: what was made of it for the first."""
 
     @property
     def is_terminal(self) -> bool:

@@ -25,7 +25,7 @@ def check_payload(text: str) -> None:
             status=413,
         )
     try:
-        value: object = _STRICT.decode(text)
+        value = read_strictly(text)
     except RecursionError:
         raise _too_deep() from None
     except ValueError as error:
@@ -41,6 +41,12 @@ def check_payload(text: str) -> None:
             msgspec.json.decode(text)
         except (msgspec.DecodeError, ValueError, RecursionError):
             raise _refused("it holds half of a surrogate pair") from None
+
+
+def read_strictly(text: str) -> object:
+    """What a JSON text says, but for its numbers; ValueError where it says a thing twice, or what
+    is no JSON. For a look at its form: numbers come out as their lengths."""
+    return _STRICT.decode(text)
 
 
 def _size(text: str) -> int:

@@ -1,12 +1,13 @@
-"""A producer's end of the Streams wire: submit, look, cancel.
+"""A producer's end of the Streams wire: submit, look, list, cancel.
 
 The gateway, the client and cron have one each, over a connection that many share. It keeps the
 heart's `Queue`: what it sends is on its way when the call returns. It checks sizes and names that
 the wire forbids, never whether a task exists: only its caller knows.
 """
 
+import contextlib
 from collections.abc import Awaitable, Sequence
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from jobwire.job.clock import new_job_id
 from jobwire.job.errors import ContractError, GroundError, RefusedError
@@ -23,8 +24,8 @@ from jobwire.job.messages import (
 )
 from jobwire.valkey import Arg, Connection, Reply
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.codec import Record, read_record
-from jobwire.wires.streams.contract import Extra, Keys
+from jobwire.wires.streams.codec import Record, read_record, read_status
+from jobwire.wires.streams.contract import Extra, Field, Keys, Status
 from jobwire.wires.streams.payload import check_payload
 from jobwire.wires.streams.replies import Answer
 from jobwire.wires.streams.scripts import script
@@ -32,6 +33,40 @@ from jobwire.wires.streams.settings import StreamsSettings
 
 _SUBMIT: Final = script("submit")
 _CANCEL: Final = script("cancel")
+_LIST: Final = script("list")
+
+_MOST_SCANNED: Final = 1_000
+_STANDING: Final = (Field.JOB_ID, Field.STATUS, Extra.TENANT)
+_FILTERED: Final = (Field.STATUS, Field.TASK)
+_LISTED: Final = (
+    Field.JOB_ID,
+    Field.ERROR,
+    Field.CREATED_TS,
+    Field.UPDATED_TS,
+    Field.TTL_S,
+    Extra.ATTEMPT,
+    Extra.WORKER,
+    Extra.STARTED_TS,
+    Extra.CANCEL_TS,
+    Extra.PROGRESS,
+    Extra.RETRY_OF,
+)
+"""What a list shows of a job: nothing that may be large."""
+
+
+class Standing(NamedTuple):
+    """Whose job it is, and how it stands."""
+
+    status: Status
+    tenant: str
+
+
+class Page(NamedTuple):
+    """A piece of a list; `cursor` is where the next one begins, empty after the last."""
+
+    records: list[Record]
+    scanned: int
+    cursor: str
 
 
 class StreamsQueue:
@@ -64,6 +99,19 @@ class StreamsQueue:
     def record(self, job_id: JobId) -> Awaitable[Record | None]:
         """The job with everything this wire knows of it, or None."""
         return Answer(self._connection.call("HGETALL", self.keys.job(job_id)), read_record)
+
+    def standing(self, job_id: JobId) -> Awaitable[Standing | None]:
+        """Whose job it is and how it stands, without what may be large; or None."""
+        call = self._connection.call("HMGET", self.keys.job(job_id), *_STANDING)
+        return Answer(call, _read_standing)
+
+    def page(
+        self, tenant: str, limit: int, *, status: str = "", task: str = "", cursor: str = ""
+    ) -> Awaitable[Page]:
+        """A tenant's jobs, newest first, from where the page before this one stopped (J-14)."""
+        before_ms, _, before_id = cursor.partition("-")
+        args = (tenant, status, task, limit, _MOST_SCANNED, before_ms, before_id, *_LISTED)
+        return Answer(self._connection.run(_LIST, self._declared, args), _read_page)
 
     def cancel(self, job_id: JobId) -> Awaitable[CancelAnswer]:
         """End the job if it waits; tell its worker to stop if it runs."""
@@ -127,6 +175,26 @@ def _read_submit(reply: Reply) -> SubmitAnswer:
 def _read_snapshot(reply: Reply) -> Snapshot | None:
     record = read_record(reply)
     return record.snapshot() if record else None
+
+
+def _read_standing(reply: Reply) -> Standing | None:
+    job_id, status, tenant = cast("list[str | None]", reply)
+    if job_id is None and status is None:
+        return None
+    return Standing(read_status(status or Status.QUEUED), tenant or "")
+
+
+def _read_page(reply: Reply) -> Page:
+    ms, last_id, scanned, rows = cast("tuple[str, str, int, list[list[str | None]]]", reply)
+    names = (*_FILTERED, *_LISTED)
+    records: list[Record] = []
+    for row in rows:
+        found = {name: value for name, value in zip(names, row, strict=True) if value is not None}
+        # One that a stranger has spoilt must not hide the others.
+        with contextlib.suppress(ContractError):
+            if record := read_record(cast("Reply", found)):
+                records.append(record)
+    return Page(records, scanned, f"{ms}-{last_id}" if ms else "")
 
 
 def _read_cancel(reply: Reply) -> CancelAnswer:

@@ -6,7 +6,7 @@ through which the toolkit's errors leave this room as the heart's.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from jobwire.job.errors import GroundError
 from jobwire.valkey import Arg, Reply, ServerError, ValkeyError
@@ -42,6 +42,12 @@ def ground_error(error: ValkeyError) -> GroundError:
 def wire_text(text: str) -> Arg:
     """What a stranger wrote may be no text; it goes back to the server as the bytes it was."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape")
+
+
+def server_ms(time: Reply) -> int:
+    """What TIME answered, in milliseconds."""
+    seconds, micros = cast("tuple[str, str]", time)
+    return int(seconds) * 1000 + int(micros) // 1000
 
 
 async def collect(replies: Sequence[Awaitable[Reply]]) -> list[Reply]:

@@ -22,6 +22,8 @@ class StreamsSettings:
     """More waiting jobs than this are refused."""
     max_events: int = contract.MAX_EVENTS
     """Events kept of one job; reports beyond it are dropped."""
+    tasks: tuple[str, ...] = ()
+    """Tasks that may be asked for though no worker has them yet, beside the contract's own."""
     lease_s: float = field(default=30.0, metadata={"setting": False})  # it is `worker.lease`
     """How long a worker may be silent before its jobs are taken over."""
     foreign_idle_s: float = 900.0

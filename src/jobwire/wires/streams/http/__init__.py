@@ -1,0 +1,101 @@
+"""The Streams wire over HTTP: what the gateway mounts (J-10 … J-19, O-11).
+
+    asking    a request: its headers, query and body, read strictly
+    shapes    what is sent and answered, as types
+    problems  what can go wrong
+    jobs      submit, look, list, cancel, run again
+    watching  live events
+    fleet     tasks, workers, the last hour
+
+`wiring` calls `room` with a queue's parts and hands the result to the gateway. This folder alone
+of the wire's room knows the gateway.
+"""
+
+import logging
+
+from jobwire.gateway.auth import Scope
+from jobwire.gateway.call import Call, Reply
+from jobwire.gateway.health import Check, Health
+from jobwire.gateway.problems import Problem, retry_after
+from jobwire.gateway.room import Room
+from jobwire.gateway.routes import Doc, Endpoint, HotRoute, Method
+from jobwire.gateway.streams import Streams
+from jobwire.job.errors import GroundError
+from jobwire.valkey import Connection, ValkeyError
+from jobwire.wires.streams.census import Census
+from jobwire.wires.streams.follow import Follower
+from jobwire.wires.streams.http import docs
+from jobwire.wires.streams.http.fleet import Fleet
+from jobwire.wires.streams.http.jobs import PATH, Jobs
+from jobwire.wires.streams.http.problems import UNAVAILABLE
+from jobwire.wires.streams.http.watching import Watching
+from jobwire.wires.streams.queue import StreamsQueue
+from jobwire.wires.streams.settings import StreamsSettings
+
+_log = logging.getLogger("jobwire.streams")
+
+
+def room(
+    connection: Connection, settings: StreamsSettings, follower: Follower, streams: Streams
+) -> Room:
+    """The routes of jobs, over a connection that many share and a follower that is running."""
+    queue = StreamsQueue(connection, settings)
+    census = Census(connection, settings)
+    jobs = Jobs(queue, follower, census)
+    watching = Watching(queue, follower, streams)
+    fleet = Fleet(census, connection, queue.keys)
+    streams.at_stop(follower.send_home)
+    return Room(
+        name="jobs",
+        hot=[
+            _hot("POST", PATH, "submit", jobs.submit, docs.SUBMIT, max_body=docs.MAX_JOB_BODY),
+            _hot(
+                "POST",
+                f"{PATH}/batch",
+                "submit",
+                jobs.batch,
+                docs.BATCH,
+                max_body=docs.MAX_BATCH_BODY,
+            ),
+            _hot("GET", PATH, "read", jobs.list, docs.LIST),
+            _hot("GET", PATH + "/{id}", "read", jobs.get, docs.GET),
+            _hot("GET", PATH + "/{id}/events", "read", watching.events, docs.EVENTS, stream=True),
+            _hot("POST", PATH + "/{id}/cancel", "submit", jobs.cancel, docs.CANCEL),
+            _hot("DELETE", PATH + "/{id}", "submit", jobs.cancel, docs.CANCEL),
+            _hot("POST", PATH + "/{id}/retry", "submit", jobs.retry, docs.RETRY),
+            _hot("GET", "/v1/tasks", "read", fleet.tasks, docs.TASKS),
+            _hot("GET", "/v1/workers", "read", fleet.workers, docs.WORKERS),
+            _hot("GET", "/v1/stats", "read", fleet.stats, docs.STATS),
+        ],
+        checks=[Check("jobs", lambda: _health(connection))],
+    )
+
+
+def _hot(
+    method: Method,
+    path: str,
+    scope: Scope,
+    endpoint: Endpoint,
+    doc: Doc,
+    *,
+    stream: bool = False,
+    max_body: int = 0,
+) -> HotRoute:
+    """A route whose caller is told plainly when the server under us is not there."""
+
+    async def grounded(call: Call) -> Reply | None:
+        try:
+            return await endpoint(call)
+        except GroundError as error:
+            _log.warning("%s: %s (%s)", call.route, error.message, error.detail)
+            raise Problem(UNAVAILABLE, error.message, headers=retry_after(1)) from None
+
+    return HotRoute(method, path, scope, grounded, doc, stream=stream, max_body=max_body)
+
+
+async def _health(connection: Connection) -> Health:
+    try:
+        await connection.call("PING")
+    except ValkeyError as error:
+        return Health("down", str(error), "start Valkey, or correct the setting valkey.url")
+    return Health("ready")

@@ -1,0 +1,192 @@
+"""What a request asks for, read strictly from headers, query and body (J-8, J-10, J-19).
+
+The endpoints call it before anything is written. Everything that is wrong becomes the Problem that
+the caller is told; nothing is repaired. A payload is passed on byte for byte.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+
+from jobwire.gateway.auth import LOCAL
+from jobwire.gateway.call import Call
+from jobwire.gateway.problems import INVALID_JSON, Problem
+from jobwire.job.errors import RefusedError
+from jobwire.job.messages import JobId, Order
+from jobwire.wires.streams.http import problems
+from jobwire.wires.streams.http.shapes import MAX_BATCH, BatchItem, JobRequest, RawBatch
+from jobwire.wires.streams.payload import check_payload, read_strictly
+
+MAX_WAIT_S: Final = 60
+
+_JOB_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_IDEMPOTENCY_KEY: Final = re.compile(rb"[\x20-\x7e]{1,255}")
+_TRACEPARENT: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_WAIT: Final = re.compile(rb'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=[,;]|$)', re.IGNORECASE)
+_CURSOR: Final = re.compile(r"\d{1,16}-[\x21-\x7e]{1,512}", re.ASCII)
+_T = TypeVar("_T")
+
+_job_request: Final = msgspec.json.Decoder(JobRequest)
+_batch: Final = msgspec.json.Decoder(RawBatch)
+_items: Final = msgspec.json.Decoder(
+    Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=MAX_BATCH)]
+)
+_batch_item: Final = msgspec.json.Decoder(BatchItem)
+
+_REFUSED: Final = {
+    kind.code: kind for kind in (problems.INVALID_PAYLOAD, problems.PAYLOAD_TOO_LARGE)
+}
+
+
+def tenant(call: Call) -> str:
+    """Whose jobs the caller may see; the wire knows the default tenant by an empty name."""
+    name = call.principal.tenant
+    return "" if name == LOCAL.tenant else name
+
+
+def job_id(call: Call) -> JobId:
+    """The job that the path names. What cannot be an id is not asked for: it might be a key."""
+    (given,) = call.params
+    if not _JOB_ID.fullmatch(given):
+        raise Problem(problems.JOB_NOT_FOUND)
+    return JobId(given)
+
+
+def idempotency_key(call: Call) -> str:
+    """What the header says; empty without one."""
+    given = call.headers.get(b"idempotency-key")
+    if given is None:
+        return ""
+    if not given:
+        raise Problem(problems.BAD_IDEMPOTENCY_KEY)
+    return _checked_key(given)
+
+
+def traceparent(call: Call) -> str:
+    """The trace that this request belongs to; anything else than that is left out."""
+    given = call.headers.get(b"traceparent", b"")
+    return given.decode("ascii") if _TRACEPARENT.fullmatch(given) else ""
+
+
+def wait_s(call: Call) -> int:
+    """`Prefer: wait=N`; 0 without it, at most `MAX_WAIT_S`."""
+    prefer = call.headers.get(b"prefer")
+    found = _WAIT.search(prefer) if prefer is not None else None
+    return min(int(found[1]), MAX_WAIT_S) if found else 0
+
+
+def choice(call: Call, name: str, allowed: Sequence[str]) -> str:
+    """A query parameter that is one of a few words; empty without it."""
+    given = call.query(name)
+    if given is None:
+        return ""
+    if given not in allowed:
+        raise problems.invalid("query", f"/{name}", f"must be one of {', '.join(allowed)}")
+    return given
+
+
+def number(call: Call, name: str, default: int, most: int) -> int:
+    """A query parameter that is a number from 1 to `most`."""
+    given = call.query(name)
+    if given is None:
+        return default
+    if not (given.isascii() and given.isdigit() and len(given) < 10 and 1 <= int(given) <= most):
+        raise problems.invalid("query", f"/{name}", f"must be a number from 1 to {most}")
+    return int(given)
+
+
+def cursor(call: Call) -> str:
+    """Where the page before this one stopped; empty for the first."""
+    given = call.query("cursor")
+    if given is None:
+        return ""
+    if not _CURSOR.fullmatch(given):
+        raise problems.invalid("query", "/cursor", "is no cursor of a list")
+    return given
+
+
+async def order(call: Call) -> Order:
+    """The job that the body asks for, checked but for its task."""
+    body = await call.body()
+    asked = _read(_job_request, body)
+    key = idempotency_key(call)
+    mark = fingerprint(body) if key else ""
+    return _order(asked, body, key, mark, tenant(call), traceparent(call))
+
+
+async def batch(call: Call) -> list[Order | Problem]:
+    """The same for each of many; one that is wrong spoils no other."""
+    body = await call.body()
+    jobs = _read(_batch, body).jobs
+    items = _read(_items, bytes(jobs), "/jobs")
+    _check_around(body, jobs)
+    owner, trace = tenant(call), traceparent(call)
+    asked: list[Order | Problem] = []
+    for raw in items:
+        whole = bytes(raw)
+        try:
+            item = _read(_batch_item, whole)
+            key = _checked_key((item.idempotency_key or "").encode())
+            mark = fingerprint(whole) if key else ""
+            asked.append(_order(item, whole, key, mark, owner, trace))
+        except Problem as problem:
+            asked.append(problem)
+    return asked
+
+
+def fingerprint(body: bytes) -> str:
+    """What two requests with the same body have in common."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def _checked_key(given: bytes) -> str:
+    if given and not _IDEMPOTENCY_KEY.fullmatch(given):
+        raise Problem(problems.BAD_IDEMPOTENCY_KEY)
+    return given.decode()
+
+
+def _read(decoder: msgspec.json.Decoder[_T], body: bytes, place: str = "") -> _T:
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise problems.invalid_body(error, place) from None
+    except RecursionError:
+        raise Problem(problems.INVALID_PAYLOAD, "the body is nested too deeply") from None
+    except UnicodeDecodeError:
+        raise Problem(INVALID_JSON, "the body is not valid UTF-8") from None
+    except msgspec.DecodeError as error:
+        raise Problem(INVALID_JSON, str(error)) from None
+
+
+def _order(asked: JobRequest, whole: bytes, key: str, mark: str, owner: str, trace: str) -> Order:
+    try:
+        payload = bytes(asked.payload).decode()
+        check_payload(payload)
+    except UnicodeDecodeError:
+        raise Problem(INVALID_JSON, "the payload is not valid UTF-8") from None
+    except RefusedError as refused:
+        raise Problem(_REFUSED[refused.code], refused.message) from None
+    _check_around(whole, asked.payload)
+    return Order(
+        asked.task,
+        payload,
+        delay_s=asked.delay_s or 0.0,
+        ttl_s=asked.ttl_s,
+        max_attempts=asked.max_attempts,
+        timeout_s=asked.timeout_s,
+        idempotency_key=key,
+        fingerprint=mark,
+        tenant=owner,
+        traceparent=trace,
+    )
+
+
+def _check_around(body: bytes, inner: msgspec.Raw) -> None:
+    """No member twice in what stands around a payload; the payload has had a check of its own."""
+    try:
+        read_strictly(body.replace(bytes(inner), b"0", 1).decode())
+    except ValueError as error:
+        raise problems.invalid("body", "", str(error)) from None

@@ -1,0 +1,237 @@
+"""What the OpenAPI document says about the routes of jobs: one `Doc` each, with examples."""
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, to_builtins
+
+from jobwire.gateway.problems import INVALID
+from jobwire.gateway.routes import Doc, Parameter
+from jobwire.wires.streams.contract import MAX_PAYLOAD_BYTES
+from jobwire.wires.streams.http import fleet, shapes
+from jobwire.wires.streams.http.problems import (
+    ALREADY_FINISHED,
+    BAD_IDEMPOTENCY_KEY,
+    CONTRACT_VIOLATED,
+    IDEMPOTENCY_MISMATCH,
+    INVALID_PAYLOAD,
+    JOB_NOT_FOUND,
+    NOT_RETRYABLE,
+    PAYLOAD_TOO_LARGE,
+    QUEUE_FULL,
+    UNAVAILABLE,
+    UNKNOWN_TASK,
+)
+
+_TAG: Final = "jobs"
+_FLEET: Final = "fleet"
+
+MAX_JOB_BODY: Final = MAX_PAYLOAD_BYTES + 4096
+"""A payload of the largest size, and what stands around it."""
+MAX_BATCH_BODY: Final = 8 << 20
+
+_ID: Final = "0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10"
+_NEW: Final[dict[str, object]] = {
+    "job_id": _ID,
+    "task": "chat",
+    "status": "queued",
+    "payload": {"prompt": "Say hello in one sentence."},
+    "result": None,
+    "error": None,
+    "created_ts": 1767225600000,
+    "started_ts": None,
+    "updated_ts": 1767225600000,
+    "ttl_s": 86400,
+    "attempt": 1,
+    "max_attempts": None,
+    "timeout_s": None,
+    "worker": None,
+    "progress": None,
+    "cancel_ts": None,
+    "retry_of": None,
+}
+_DONE: Final = {
+    **_NEW,
+    "status": "done",
+    "result": {"text": "Hello!"},
+    "started_ts": 1767225600004,
+    "updated_ts": 1767225601204,
+    "worker": "jobwire-host-4711-a1b2c3d4",
+}
+_LINE: Final = {
+    name: value
+    for name, value in _DONE.items()
+    if name not in ("payload", "result", "ttl_s", "max_attempts", "timeout_s")
+}
+_REQUEST: Final = {"task": "chat", "payload": {"prompt": "Say hello in one sentence."}}
+
+_IDEMPOTENCY_KEY: Final = Parameter(
+    "Idempotency-Key",
+    "header",
+    "Asked again with the same key and the same body, the first job is answered again.",
+    Annotated[str, Meta(pattern=r"^[\x20-\x7e]*$", min_length=1, max_length=255)],
+    "order-4711",
+)
+_PREFER: Final = Parameter(
+    "Prefer",
+    "header",
+    "`wait=N`: answer when the job has ended, or after N seconds (at most 60).",
+    str,
+    "wait=10",
+)
+_REPLAY: Final = "The job that this Idempotency-Key has already"
+_SUBMITTING: Final = (
+    BAD_IDEMPOTENCY_KEY,
+    UNKNOWN_TASK,
+    INVALID_PAYLOAD,
+    IDEMPOTENCY_MISMATCH,
+    QUEUE_FULL,
+    UNAVAILABLE,
+)
+
+SUBMIT: Final = Doc(
+    summary="Submit a job",
+    tag=_TAG,
+    body=shapes.JobRequest,
+    body_example=_REQUEST,
+    answer=shapes.Job,
+    example=_NEW,
+    status=202,
+    also={200: f"{_REPLAY}, or one that has ended while its caller waited"},
+    parameters=(_IDEMPOTENCY_KEY, _PREFER),
+    problems=(*_SUBMITTING, PAYLOAD_TOO_LARGE),
+)
+BATCH: Final = Doc(
+    summary="Submit up to 1000 jobs at once",
+    tag=_TAG,
+    body=shapes.Batch,
+    body_example={"jobs": [{**_REQUEST, "idempotency_key": "order-4711"}]},
+    answer=shapes.BatchAnswer,
+    example={"results": [{"status": 202, "job_id": _ID}]},
+    problems=(UNAVAILABLE,),
+)
+GET: Final = Doc(
+    summary="A job as it stands",
+    tag=_TAG,
+    answer=shapes.Job,
+    example=_DONE,
+    parameters=(_PREFER,),
+    problems=(JOB_NOT_FOUND, CONTRACT_VIOLATED, UNAVAILABLE),
+)
+LIST: Final = Doc(
+    summary="Jobs, newest first",
+    tag=_TAG,
+    description="At most 1000 jobs are looked at for a page, however few of them fit.",
+    answer=shapes.JobList,
+    example={"jobs": [_LINE], "scanned": 1, "cursor": None},
+    parameters=(
+        Parameter("status", "query", "only those in this state", shapes.StatusName, "error"),
+        Parameter("task", "query", "only those of this task", str, "chat"),
+        Parameter(
+            "limit", "query", "how many, 50 if not said", Annotated[int, Meta(ge=1, le=200)], 20
+        ),
+        Parameter(
+            "cursor",
+            "query",
+            "where the page before this one stopped",
+            Annotated[str, Meta(pattern=r"^[0-9]{1,16}-[\x21-\x7e]{1,512}$")],
+            f"1767225600000-{_ID}",
+        ),
+    ),
+    problems=(INVALID, UNAVAILABLE),
+)
+EVENTS: Final = Doc(
+    summary="Live events of a job",
+    tag=_TAG,
+    description=(
+        "Server-sent events: `hello` first, then every event since the beginning (or since "
+        "`Last-Event-ID`), each with its id; the stream ends after `done`, `error` or `canceled`. "
+        "`gap` is said where events may be missing."
+    ),
+    answer=str,
+    media_type="text/event-stream",
+    example=(
+        f'event: hello\ndata: {{"job_id":"{_ID}","status":"running"}}\n\n'
+        "id: 1767225600000-0\nevent: queued\n"
+        'data: {"type":"queued","ts":1767225600000,"step":"gateway.enqueue","data":{}}\n\n'
+    ),
+    parameters=(
+        Parameter(
+            "Last-Event-ID",
+            "header",
+            "the id of the last event that was seen",
+            Annotated[str, Meta(pattern=r"^[0-9]{1,19}(-[0-9]{1,19})?$")],
+            "1767225600000-0",
+        ),
+        Parameter(
+            "last_event_id",
+            "query",
+            "the same, for those who cannot send headers",
+            Annotated[str, Meta(pattern=r"^[0-9]{1,19}(-[0-9]{1,19})?$")],
+            "1767225600000-0",
+        ),
+        Parameter(
+            "data",
+            "query",
+            "`plain`: only the event's own data in `data:`",
+            Literal["plain", "whole"],
+            "plain",
+        ),
+    ),
+    problems=(JOB_NOT_FOUND, INVALID, CONTRACT_VIOLATED, UNAVAILABLE),
+)
+CANCEL: Final = Doc(
+    summary="Cancel a job",
+    tag=_TAG,
+    answer=shapes.CancelAnswer,
+    example=to_builtins(shapes.CancelAnswer(_ID, "canceled")),
+    also={202: "It is running: whoever runs it was asked to stop"},
+    problems=(JOB_NOT_FOUND, ALREADY_FINISHED, CONTRACT_VIOLATED, UNAVAILABLE),
+)
+RETRY: Final = Doc(
+    summary="Run a job again that has failed or was canceled, as a new job",
+    tag=_TAG,
+    answer=shapes.Job,
+    example={**_NEW, "retry_of": "5f1c1f7a-7d0e-4c55-9a0f-0b7c1d522f6d"},
+    status=202,
+    also={200: f"{_REPLAY}, or one that has ended while its caller waited"},
+    parameters=(_IDEMPOTENCY_KEY, _PREFER),
+    problems=(*_SUBMITTING, JOB_NOT_FOUND, NOT_RETRYABLE, CONTRACT_VIOLATED),
+)
+TASKS: Final = Doc(
+    summary="The tasks that can be asked for",
+    tag=_FLEET,
+    answer=fleet.Tasks,
+    example={
+        "tasks": [
+            {"name": "chat", "live": True, "schema": {"type": "object"}, "example": {"prompt": "?"}}
+        ]
+    },
+    problems=(UNAVAILABLE,),
+)
+WORKERS: Final = Doc(
+    summary="The workers, and what each slot runs",
+    tag=_FLEET,
+    answer=fleet.Workers,
+    example={"workers": []},
+    problems=(UNAVAILABLE,),
+)
+_NO_TIMES: Final = {"p50": None, "p90": None, "p99": None}
+STATS: Final = Doc(
+    summary="The last hour, by minute",
+    tag=_FLEET,
+    answer=fleet.Stats,
+    example={
+        "hour": {
+            "start_ts": 1767225600000,
+            "submitted": 0,
+            "done": 0,
+            "error": 0,
+            "canceled": 0,
+            "retried": 0,
+            "latency_ms": _NO_TIMES,
+            "duration_ms": _NO_TIMES,
+        },
+        "minutes": [],
+    },
+    problems=(UNAVAILABLE,),
+)

@@ -1,0 +1,167 @@
+"""Tasks, workers and the last hour over HTTP (J-10, O-11).
+
+Everybody with the scope `read` sees the fleet; what a worker holds for another tenant is shown as
+a taken slot, without the job.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from jobwire.gateway.call import Call, Reply
+from jobwire.valkey import Connection
+from jobwire.wires.streams.census import Census, Holding, WorkerSeen
+from jobwire.wires.streams.contract import Counter, Keys, Status
+from jobwire.wires.streams.http import asking
+from jobwire.wires.streams.minutes import Minute, last_hour, quantile_ms
+
+_encode = msgspec.json.Encoder().encode
+_AnyObject = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})]
+
+
+class Task(Struct, frozen=True):
+    """A task that can be asked for."""
+
+    name: str
+    live: Annotated[bool, Meta(description="whether a worker that has it is there now")]
+    schema: Annotated[_AnyObject, Meta(description="JSON Schema of its payload, if it is known")]
+    example: Annotated[_AnyObject, Meta(description="a payload that works, if one is known")]
+
+
+class Tasks(Struct, frozen=True):
+    """All of them."""
+
+    tasks: list[Task]
+
+
+class Slot(Struct, frozen=True):
+    """What one slot runs; another tenant's job is not named."""
+
+    job_id: str | None
+    task: str | None
+    since_ts: int
+
+
+class Worker(Struct, frozen=True):
+    """One worker. Of one that is not ours, only what the server knows of it."""
+
+    name: str
+    ours: bool
+    host: str | None
+    pid: int | None
+    version: str | None
+    slots: int | None
+    handlers: list[str]
+    started_ts: int | None
+    heartbeat_age_ms: Annotated[
+        int, Meta(description="since its last heartbeat; not ours: since it last asked for a job")
+    ]
+    running: list[Slot]
+
+
+class Workers(Struct, frozen=True):
+    """Everybody who takes jobs from this queue."""
+
+    workers: list[Worker]
+
+
+class Quantiles(Struct, frozen=True):
+    """In milliseconds, at most a tenth off; null where there was nothing to measure."""
+
+    p50: float | None
+    p90: float | None
+    p99: float | None
+
+
+class MinuteLine(Struct, frozen=True):
+    """One minute."""
+
+    start_ts: int
+    submitted: int
+    done: int
+    error: int
+    canceled: int
+    retried: int
+    latency_ms: Annotated[Quantiles, Meta(description="in line until its first start")]
+    duration_ms: Annotated[Quantiles, Meta(description="from start to end")]
+
+
+class Stats(Struct, frozen=True):
+    """The last hour: as a whole, and by minute, oldest first; the last is not over yet."""
+
+    hour: MinuteLine
+    minutes: list[MinuteLine]
+
+
+class Fleet:
+    """The endpoints."""
+
+    def __init__(self, census: Census, connection: Connection, keys: Keys) -> None:
+        self._census = census
+        self._connection = connection
+        self._keys = keys
+
+    async def tasks(self, _: Call) -> Reply:
+        found = await self._census.tasks()
+        listed = [
+            Task(card.name, live, _raw(card.schema_json), _raw(card.example_json))
+            for card, live in found
+        ]
+        return Reply(_encode(Tasks(listed)))
+
+    async def workers(self, call: Call) -> Reply:
+        tenant = asking.tenant(call)
+        found = await self._census.workers()
+        return Reply(_encode(Workers([_worker(worker, tenant) for worker in found])))
+
+    async def stats(self, _: Call) -> Reply:
+        minutes = await last_hour(self._connection, self._keys)
+        lines = [_line([minute]) for minute in minutes]
+        return Reply(_encode(Stats(_line(minutes), lines)))
+
+
+def _raw(text: str) -> Raw:
+    return Raw(text.encode() or b"null")
+
+
+def _worker(seen: WorkerSeen, tenant: str) -> Worker:
+    return Worker(
+        name=seen.name,
+        ours=seen.ours,
+        host=seen.host or None,
+        pid=seen.pid,
+        version=seen.version or None,
+        slots=seen.slots,
+        handlers=list(seen.tasks),
+        started_ts=seen.started_ms,
+        heartbeat_age_ms=seen.silent_ms,
+        running=[_slot(holding, tenant) for holding in seen.holding],
+    )
+
+
+def _slot(holding: Holding, tenant: str) -> Slot:
+    if holding.tenant != tenant:
+        return Slot(None, None, holding.since_ms)
+    return Slot(holding.job_id, holding.task, holding.since_ms)
+
+
+def _line(minutes: Sequence[Minute]) -> MinuteLine:
+    def total(name: Status | Counter) -> int:
+        return sum(minute.count(name) for minute in minutes)
+
+    return MinuteLine(
+        start_ts=minutes[0].start_ms,
+        submitted=total(Counter.SUBMISSIONS),
+        done=total(Status.DONE),
+        error=total(Status.ERROR),
+        canceled=total(Status.CANCELED),
+        retried=total(Counter.RETRIED),
+        latency_ms=_quantiles([minute.latency for minute in minutes]),
+        duration_ms=_quantiles([minute.duration for minute in minutes]),
+    )
+
+
+def _quantiles(steps: Sequence[Mapping[int, int]]) -> Quantiles:
+    return Quantiles(*(quantile_ms(share, steps) for share in (0.5, 0.9, 0.99)))

@@ -1,0 +1,230 @@
+"""Jobs over HTTP: submit, look, list, cancel, run again (J-10 … J-14, J-16, J-18).
+
+Endpoints of hot routes, called by the shell with a request that has passed its door. Each reads
+what is asked, does one thing on the queue, and answers; a job of another tenant is no job.
+"""
+
+from collections.abc import Mapping
+from typing import Final, assert_never
+
+import msgspec
+
+from jobwire.gateway.call import Call, Reply
+from jobwire.gateway.problems import Headers, Problem, retry_after
+from jobwire.job.errors import GroundError, RefusedError
+from jobwire.job.messages import (
+    Already,
+    CancelAnswer,
+    Full,
+    JobId,
+    Mismatch,
+    Order,
+    SubmitAnswer,
+    Submitted,
+)
+from jobwire.wires.streams.census import Census
+from jobwire.wires.streams.codec import Record
+from jobwire.wires.streams.contract import MAX_TTL_S, Status
+from jobwire.wires.streams.follow import Follower
+from jobwire.wires.streams.http import asking, problems, shapes
+from jobwire.wires.streams.queue import StreamsQueue
+
+_encode = msgspec.json.Encoder().encode
+
+PATH: Final = "/v1/jobs"
+_ENDED: Final = (Status.DONE, Status.ERROR, Status.CANCELED)
+_RETRYABLE: Final = (Status.ERROR, Status.CANCELED)
+_FULL_AGAIN_S: Final = 5
+_REPLAYED: Final[Headers] = ((b"idempotency-replayed", b"true"),)
+_OUTCOMES: Final[Mapping[CancelAnswer, tuple[int, shapes.CancelOutcome]]] = {
+    CancelAnswer.CANCELED: (200, "canceled"),
+    CancelAnswer.ASKED: (202, "canceling"),
+    CancelAnswer.ASKED_FOREIGN: (202, "cancel_requested"),
+}
+
+
+class Jobs:
+    """The endpoints, over one queue."""
+
+    def __init__(self, queue: StreamsQueue, follower: Follower, census: Census) -> None:
+        self._queue = queue
+        self._follower = follower
+        self._census = census
+
+    # Submitting
+
+    async def submit(self, call: Call) -> Reply:
+        order = await asking.order(call)
+        await self._check_task(order.task)
+        return await self._submit(call, order)
+
+    async def retry(self, call: Call) -> Reply:
+        """The old job stays as it ended: a new one is made of what it was made of."""
+        old = await self._own(call)
+        if old.status not in _RETRYABLE:
+            raise Problem(problems.NOT_RETRYABLE, f"the job is {old.status}")
+        await self._check_task(old.task)
+        key = asking.idempotency_key(call)
+        order = Order(
+            old.task,
+            old.payload_json,
+            ttl_s=old.ttl_s if 1 <= old.ttl_s <= MAX_TTL_S else None,
+            max_attempts=old.max_attempts,
+            timeout_s=old.timeout_s,
+            idempotency_key=key,
+            fingerprint=asking.fingerprint(f"retry {old.job_id}".encode()) if key else "",
+            tenant=old.tenant,
+            traceparent=asking.traceparent(call),
+            retry_of=old.job_id,
+        )
+        return await self._submit(call, order)
+
+    async def _submit(self, call: Call, order: Order) -> Reply:
+        answer = await self._submitted(order)
+        match answer:
+            case Submitted():
+                made = self._new(order, answer)
+                return await self._reply(call, answer.job_id, made, 202)
+            case Already():
+                record = await self._queue.record(answer.job_id)
+                if record is None:
+                    # It expired in between, and so the key is as new.
+                    return await self._submit(call, order)
+                return await self._reply(call, answer.job_id, shapes.job(record), 200, _REPLAYED)
+            case Mismatch() | Full():
+                raise _refusal(answer)
+            case _:
+                assert_never(answer)
+
+    async def _submitted(self, order: Order) -> SubmitAnswer:
+        # What comes from a client was checked as it was received; an old job's payload was not.
+        submit = self._queue.submit if order.retry_of else self._queue.submit_checked
+        try:
+            return await submit(order)
+        except RefusedError as refused:
+            raise Problem(problems.INVALID_PAYLOAD, refused.message) from None
+
+    async def _reply(
+        self, call: Call, job_id: JobId, job: shapes.Job, status: int, headers: Headers = ()
+    ) -> Reply:
+        """The job, at its end if the caller prefers to wait for it."""
+        headers = ((b"location", f"{PATH}/{job_id}".encode()), *headers)
+        wait_s = asking.wait_s(call)
+        if wait_s:
+            headers = (*headers, (b"preference-applied", b"wait=%d" % wait_s))
+            record = await self._awaited(job_id, wait_s)
+            if record is not None:
+                job = shapes.job(record)
+                status = 200 if record.status in _ENDED else status
+        return Reply(_encode(job), status, headers)
+
+    async def _awaited(self, job_id: JobId, wait_s: int) -> Record | None:
+        """The job once it has ended or the time is up; None if nobody can tell any more."""
+        await self._follower.until_ended(job_id, wait_s)
+        try:
+            return await self._queue.record(job_id)
+        except GroundError:
+            return None  # it was made: its caller must not be told otherwise
+
+    def _new(self, order: Order, made: Submitted) -> shapes.Job:
+        return shapes.new_job(order, made, order.ttl_s or self._queue.settings.job_ttl_s)
+
+    async def _check_task(self, task: str) -> None:
+        # The common case without a word to the server, and without a wait.
+        if not self._census.has(task) and await self._census.unknown_among([task]):
+            raise _unknown(task)
+
+    async def batch(self, call: Call) -> Reply:
+        """Everything that can be submitted is sent in one write; each has its own answer."""
+        asked = await asking.batch(call)
+        tasks = {order.task for order in asked if isinstance(order, Order)}
+        unknown = await self._census.unknown_among(tasks)
+        sent = [
+            order
+            if isinstance(order, Problem)
+            else _unknown(order.task)
+            if order.task in unknown
+            else self._queue.submit_checked(order)
+            for order in asked
+        ]
+        results: list[shapes.BatchResult] = []
+        for item in sent:
+            try:
+                answer = item if isinstance(item, Problem) else await item
+            except GroundError as error:
+                answer = Problem(problems.UNAVAILABLE, error.message)
+            results.append(_result(answer, call))
+        return Reply(_encode(shapes.BatchAnswer(results)))
+
+    # Looking
+
+    async def get(self, call: Call) -> Reply:
+        record = await self._own(call)
+        headers: Headers = ()
+        wait_s = asking.wait_s(call)
+        if wait_s and record.status not in _ENDED:
+            headers = ((b"preference-applied", b"wait=%d" % wait_s),)
+            await self._follower.until_ended(record.job_id, wait_s)
+            record = await self._own(call)
+        return Reply(_encode(shapes.job(record)), headers=headers)
+
+    async def list(self, call: Call) -> Reply:
+        page = await self._queue.page(
+            asking.tenant(call),
+            asking.number(call, "limit", 50, 200),
+            status=asking.choice(call, "status", tuple(Status)),
+            task=call.query("task") or "",
+            cursor=asking.cursor(call),
+        )
+        lines = [shapes.line(record) for record in page.records]
+        return Reply(_encode(shapes.JobList(lines, page.scanned, page.cursor or None)))
+
+    async def _own(self, call: Call) -> Record:
+        """The caller's job that the path names."""
+        record = await self._queue.record(asking.job_id(call))
+        if record is None or record.tenant != asking.tenant(call):
+            raise Problem(problems.JOB_NOT_FOUND)
+        return record
+
+    # Cancelling
+
+    async def cancel(self, call: Call) -> Reply:
+        job_id = asking.job_id(call)
+        standing = await self._queue.standing(job_id)
+        if standing is None or standing.tenant != asking.tenant(call):
+            raise Problem(problems.JOB_NOT_FOUND)
+        answer = await self._queue.cancel(job_id)
+        if answer is CancelAnswer.GONE:
+            raise Problem(problems.JOB_NOT_FOUND)
+        if answer is CancelAnswer.FINISHED:
+            raise Problem(problems.ALREADY_FINISHED)
+        status, outcome = _OUTCOMES[answer]
+        return Reply(_encode(shapes.CancelAnswer(job_id, outcome)), status)
+
+
+def _unknown(task: str) -> Problem:
+    said = f"no worker has the task {task!r}; GET /v1/tasks lists those that can be asked for"
+    return Problem(problems.UNKNOWN_TASK, said)
+
+
+def _refusal(answer: Mismatch | Full) -> Problem:
+    if isinstance(answer, Mismatch):
+        return Problem(problems.IDEMPOTENCY_MISMATCH)
+    said = f"{answer.waiting} jobs are waiting, which is as many as may"
+    return Problem(problems.QUEUE_FULL, said, headers=retry_after(_FULL_AGAIN_S))
+
+
+def _result(answer: SubmitAnswer | Problem, call: Call) -> shapes.BatchResult:
+    """What became of one item of a batch."""
+    match answer:
+        case Submitted():
+            return shapes.BatchResult(202, job_id=answer.job_id)
+        case Already():
+            return shapes.BatchResult(200, job_id=answer.job_id, replayed=True)
+        case Mismatch() | Full():
+            return _result(_refusal(answer), call)
+        case Problem():
+            document = msgspec.Raw(answer.body(call.request_id.decode()))
+            return shapes.BatchResult(answer.kind.status, problem=document)
+        case _:
+            assert_never(answer)

@@ -1,0 +1,98 @@
+"""Live events over HTTP (J-15, J-17).
+
+The endpoint checks who asks and where to go on from; then the shell keeps the stream open and the
+follower feeds it. Between the two stands a reader that writes a job's events as frames.
+"""
+
+from typing import Final
+
+import msgspec
+
+from jobwire.gateway.call import Call
+from jobwire.gateway.problems import BAD_EVENT_ID, Problem
+from jobwire.gateway.sse import Event, Watcher
+from jobwire.gateway.streams import Streams
+from jobwire.job.messages import JobId
+from jobwire.wires.streams.contract import GAP, HELLO, TERMINAL_EVENTS
+from jobwire.wires.streams.events import START, Position, StreamEvent, read_position
+from jobwire.wires.streams.follow import Follower
+from jobwire.wires.streams.http import asking, problems, shapes
+from jobwire.wires.streams.queue import StreamsQueue
+
+_encode = msgspec.json.Encoder().encode
+PLAIN: Final = "plain"
+WHOLE: Final = "whole"
+
+
+class SseReader:
+    """Writes a job's events to one open stream."""
+
+    __slots__ = ("_job_id", "_plain", "_watcher")
+
+    def __init__(self, watcher: Watcher, job_id: JobId, *, plain: bool) -> None:
+        self._watcher = watcher
+        self._job_id = job_id
+        self._plain = plain
+
+    @property
+    def closed(self) -> bool:
+        return self._watcher.closed or self._watcher.ending
+
+    def push(self, event: StreamEvent) -> bool:
+        return self._watcher.push(_frame(event, plain=self._plain))
+
+    def lost(self) -> bool:
+        said = shapes.Gap(self._job_id, self._watcher.last_id)
+        return self._watcher.push(Event(GAP, _encode(said)))
+
+    def end(self) -> None:
+        self._watcher.end()
+
+    async def room(self) -> None:
+        await self._watcher.room()
+
+
+class Watching:
+    """The endpoint."""
+
+    def __init__(self, queue: StreamsQueue, follower: Follower, streams: Streams) -> None:
+        self._queue = queue
+        self._follower = follower
+        self._streams = streams
+
+    async def events(self, call: Call) -> None:
+        job_id = asking.job_id(call)
+        after = _place(call)
+        plain = asking.choice(call, "data", (PLAIN, WHOLE)) == PLAIN
+        standing = await self._queue.standing(job_id)
+        if standing is None or standing.tenant != asking.tenant(call):
+            raise Problem(problems.JOB_NOT_FOUND)
+        finished = standing.status in TERMINAL_EVENTS
+        hello = Event(HELLO, _encode(shapes.Hello(job_id, standing.status.value)))
+        await self._streams.serve(
+            call,
+            lambda watcher: self._follower.watch(
+                job_id, SseReader(watcher, job_id, plain=plain), after, finished=finished
+            ),
+            hello=hello,
+        )
+
+
+def _place(call: Call) -> Position:
+    """Where the caller's last stream ended."""
+    given = call.last_event_id()
+    if given is None:
+        return START
+    place = read_position(given)
+    if place is None:
+        raise Problem(BAD_EVENT_ID)
+    return place
+
+
+def _frame(event: StreamEvent, *, plain: bool) -> Event:
+    """The event as it goes over the wire, made once however many watch."""
+    frame = event.rendered.get(plain)
+    if not isinstance(frame, Event):
+        frame = Event(event.kind, event.data if plain else event.body, event.id)
+        event.rendered[plain] = frame
+    return frame

@@ -1,0 +1,219 @@
+"""Programs written from the published contract alone take each side's place, mixed with ours."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from jobwire.job.messages import (
+    Already,
+    CancelAnswer,
+    Done,
+    JobId,
+    Order,
+    SettleAnswer,
+    Submitted,
+)
+from jobwire.local import LocalValkey
+from jobwire.valkey import Connection
+from tests.interop.streams_site import ENDS, node_gateway, node_worker, our_worker
+from tests.raw import Raw
+from tests.streams import StreamsLab
+from tests.support import Plain, clause, wait_until
+
+QUEUE = "jobs:stream"
+
+
+@pytest.fixture
+def raw(plain: Plain) -> Raw:
+    return Raw(plain)
+
+
+@pytest_asyncio.fixture
+async def lab(connection: Connection) -> AsyncIterator[StreamsLab]:
+    async with StreamsLab(connection, lease_s=1.0, foreign_idle_s=2.0) as opened:
+        yield opened
+
+
+async def submit(lab: StreamsLab, payload: dict[str, object], task: str = "echo") -> JobId:
+    answer = await lab.queue.submit(Order(task, json.dumps(payload), ttl_s=600))
+    assert isinstance(answer, Submitted)
+    return answer.job_id
+
+
+async def ended(raw: Raw, *job_ids: str) -> None:
+    def all_ended() -> bool:
+        return all(raw.field(f"job:{job_id}", "status") in ENDS for job_id in job_ids)
+
+    await wait_until(all_ended, "all jobs to end", timeout_s=60)
+
+
+def kinds(raw: Raw, job_id: str) -> list[str]:
+    return [event["type"] for _, event in raw.entries(f"job:{job_id}:events")]
+
+
+@clause("J-39")
+async def test_their_gateway_our_worker(valkey: LocalValkey, lab: StreamsLab, raw: Raw) -> None:
+    async with node_gateway(valkey) as gateway, our_worker(lab):
+        good, bad = await gateway.submit({"n": 1}), await gateway.submit({"fail": True})
+        assert await gateway.watch(good) == [
+            ("hello", {}),
+            ("queued", {}),
+            ("running", {"attempt": 1}),
+            ("progress", {"percent": 50, "message": "half"}),
+            ("done", {}),
+        ]
+        job = await gateway.job(good)
+        assert (job["status"], job["error"]) == ("done", None)
+        assert job["result"] == {"by": "python", "echo": {"n": 1}}
+        assert [kind for kind, _ in await gateway.watch(bad)][-1] == "error"
+        job = await gateway.job(bad)
+        assert (job["status"], job["result"]) == ("error", None)
+        assert job["error"]["code"] == "handler_error"
+        assert 0 < raw.ttl_s(f"job:{good}") <= 600
+        await wait_until(lab.at_rest)
+
+
+@clause("J-39")
+async def test_our_gateway_their_worker(valkey: LocalValkey, lab: StreamsLab, raw: Raw) -> None:
+    with node_worker(valkey, "node-1"):
+        good, bad = await submit(lab, {"n": 1}), await submit(lab, {"fail": True})
+        await ended(raw, good, bad)
+        snapshot = await lab.queue.get(good)
+        assert snapshot is not None
+        assert json.loads(snapshot.result_json) == {"by": "node-1", "echo": {"n": 1}}
+        assert kinds(raw, good) == ["queued", "running", "done"]
+        assert kinds(raw, bad) == ["queued", "running", "error"]
+        await wait_until(lambda: raw.pending(QUEUE) == {}, "the acks")
+        assert raw.length(QUEUE) == 2, "the published contract deletes no entry"
+        await lab.sweep()
+        assert await lab.at_rest()
+
+
+@clause("J-39")
+async def test_all_of_them_together(valkey: LocalValkey, lab: StreamsLab, raw: Raw) -> None:
+    """Two gateways, three workers, jobs of both kinds: each runs once, whoever runs it."""
+    async with node_gateway(valkey) as gateway, our_worker(lab):
+        with node_worker(valkey, "node-1"), node_worker(valkey, "node-2"):
+            batches = [
+                [await gateway.submit({"n": n, "sleep_ms": 2}), await submit(lab, {"n": n})]
+                for n in range(60)
+            ]
+            job_ids = [job_id for batch in batches for job_id in batch]
+            await ended(raw, *job_ids)
+            by: Counter[str] = Counter()
+            for job_id in job_ids:
+                found = raw.fields(f"job:{job_id}")
+                by[json.loads(found["result"])["by"]] += 1
+                steps = [kind for kind in kinds(raw, job_id) if kind != "progress"]
+                assert steps == ["queued", "running", "done"]
+            assert by.total() == 120
+            assert by["python"]
+            assert by["node-1"] + by["node-2"]
+            await wait_until(lambda: raw.pending(QUEUE) == {}, "the acks")
+        await wait_until(lab.at_rest, "our duties to clean up after them")
+
+
+@clause("J-34", "J-39")
+async def test_their_worker_dies_and_ours_takes_over(
+    valkey: LocalValkey, lab: StreamsLab, raw: Raw
+) -> None:
+    async with node_gateway(valkey) as gateway:
+        with node_worker(valkey, "node-1") as doomed:
+            job_id = await gateway.submit({"sleep_ms": 600_000})
+            doomed.wait_for_line(f"started {job_id}")
+            raw.ask("HSET", f"job:{job_id}", "payload", "{}")  # what is run is the entry's own
+            doomed.kill()
+        entry = next(iter(raw.pending(QUEUE)))
+        async with our_worker(lab) as worker:
+            await wait_until(
+                lambda: raw.pending(QUEUE).get(entry) == worker.consumer, "the takeover"
+            )
+            found = raw.fields(f"job:{job_id}")
+            assert (found["status"], found["deliveries"]) == ("running", "1")
+            assert await lab.queue.cancel(JobId(job_id)) is CancelAnswer.ASKED
+            await ended(raw, job_id)
+        assert kinds(raw, job_id).count("running") == 2
+        assert kinds(raw, job_id)[-1] == "canceled"
+        assert await lab.at_rest()
+
+
+@clause("J-33", "J-34", "J-39")
+async def test_our_worker_dies_and_theirs_takes_over(
+    valkey: LocalValkey, lab: StreamsLab, raw: Raw
+) -> None:
+    """They never claim: our duties, in whatever process of ours is left, put the job in line."""
+    silent = await lab.worker()
+    job_id = await submit(lab, {"n": 1})
+    (held,) = await silent.take(1)
+    with node_worker(valkey, "node-1"):
+        await lab.silence(silent)
+        await lab.sweep()
+        await ended(raw, job_id)
+        settled = await silent.settle([(held, Done('"zombie"'))], 0)
+        assert settled.answers == [SettleAnswer.ALREADY]
+        found = raw.fields(f"job:{job_id}")
+        assert json.loads(found["result"])["by"] == "node-1"
+        assert kinds(raw, job_id) == ["queued", "running", "queued", "running", "done"]
+        await wait_until(lambda: raw.pending(QUEUE) == {}, "the ack")
+    await lab.sweep()
+    assert await lab.at_rest()
+
+
+@clause("J-16", "J-39")
+async def test_a_job_of_theirs_cannot_be_canceled_by_force(
+    valkey: LocalValkey, lab: StreamsLab, raw: Raw
+) -> None:
+    with node_worker(valkey, "node-1") as worker:
+        running, waiting = await submit(lab, {"sleep_ms": 300}), await submit(lab, {"n": 1})
+        worker.wait_for_line(f"started {running}")
+        assert await lab.queue.cancel(running) is CancelAnswer.ASKED_FOREIGN
+        assert await lab.queue.cancel(waiting) is CancelAnswer.CANCELED
+        worker.wait_for_line(f"ended {running}")
+        assert kinds(raw, running) == ["queued", "running", "done"]
+        assert kinds(raw, waiting) == ["queued", "canceled"], "it never reached them"
+
+
+@clause("J-37", "J-39")
+async def test_a_task_that_only_they_have_finds_its_way(
+    valkey: LocalValkey, lab: StreamsLab, raw: Raw
+) -> None:
+    async with our_worker(lab):
+        with node_worker(valkey, "node-1"):
+            job_ids = [await submit(lab, {"n": n}, task="embed") for n in range(6)]
+            await ended(raw, *job_ids)
+            for job_id in job_ids:
+                assert kinds(raw, job_id) == ["queued", "running", "done"], "no trace of ours"
+                assert "deliveries" not in raw.fields(f"job:{job_id}")
+
+
+@clause("J-11", "J-39")
+async def test_their_idempotency_keys_and_ours_are_the_same(
+    valkey: LocalValkey, lab: StreamsLab
+) -> None:
+    async with node_gateway(valkey) as gateway:
+        theirs = await gateway.submit({"n": 1}, key="one")
+        again = await lab.queue.submit(Order("echo", '{"n":1}', idempotency_key="one"))
+        assert again == Already(JobId(theirs))
+        ours = await lab.queue.submit(Order("echo", '{"n":2}', idempotency_key="two"))
+        assert isinstance(ours, Submitted)
+        assert await gateway.submit({"n": 2}, key="two") == ours.job_id
+
+
+@clause("J-7", "J-39")
+async def test_their_waiting_jobs_are_kept_alive_by_us(
+    valkey: LocalValkey, lab: StreamsLab, raw: Raw
+) -> None:
+    async with node_gateway(valkey) as gateway:
+        job_id = await gateway.submit({"n": 1})
+        await lab.duty("ingest")
+        assert raw.members("jobs:index") == [job_id]
+        for key in (f"job:{job_id}", f"job:{job_id}:events"):
+            raw.expire(key, 5)
+        raw.ask("ZADD", "jobs:open", raw.now_ms(), job_id)
+        assert await lab.duty("keepalive") == 1
+        assert min(raw.ttl_s(key) for key in (f"job:{job_id}", f"job:{job_id}:events")) > 500

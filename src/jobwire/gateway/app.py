@@ -133,30 +133,36 @@ class Gateway:
             if message["type"] == "http.response.start":
                 call.status = message["status"]
                 message["headers"] = call.dressed(tuple(message["headers"]))
+            elif not message.get("more_body"):
+                call.finished = True
             await send(message)
 
         await self._fastapi(scope, call.counted_receive, dressing)
 
     async def _fail(self, call: Call, error: Exception) -> None:
         """Answer with the problem, if there is still somebody to hear it."""
-        if isinstance(error, (ClientGone, ClientDisconnect)):
+        # FastAPI raises again what it has answered; it was told in `_answer_failure`.
+        if call.finished or isinstance(error, (ClientGone, ClientDisconnect)):
             return
+        problem = self._told(call, error)
+        if call.status:
+            call.cut()
+        else:
+            await call.refuse(problem)
+
+    def _told(self, call: Call, error: Exception) -> Problem:
+        """The problem; what is our own fault goes to the log."""
         problem = as_problem(error)
         if problem.kind.status >= 500 and not isinstance(error, Problem):
             _log.error("%s %s failed", call.method, call.path, exc_info=error)
-        if not call.status:
-            await call.refuse(problem)
-        elif not isinstance(error, Problem):
-            call.cut()
+        return problem
 
     async def _answer_failure(self, request: Request, error: Exception) -> Response:
         """FastAPI's way to us: the same problem, as a response of its kind."""
         call: Call = request.scope[SCOPE_KEY]
-        problem = as_problem(error)
+        problem = self._told(call, error)
         if problem.kind in (NOT_FOUND, WRONG_METHOD) and isinstance(error, HTTPException):
             problem = self._no_route(call, problem)
-        if isinstance(error, JobwireError) and error.status >= 500:
-            _log.error("%s %s failed", call.method, call.path, exc_info=error)
         return Response(
             problem.body(call.request_id.decode()),
             problem.kind.status,

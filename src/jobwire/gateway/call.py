@@ -47,6 +47,11 @@ _COUNT: Final = itertools.count(1)
 _EVENT_ID: Final = re.compile(r"[\x20-\x7e]{1,128}")
 
 
+def new_request_id() -> bytes:
+    """For a request that brings none."""
+    return b"%s%06x" % (_PROCESS, next(_COUNT))
+
+
 class ClientGone(Exception):
     """Nobody waits for this answer any more."""
 
@@ -66,6 +71,7 @@ class Call:
 
     __slots__ = (
         "_received",
+        "finished",
         "headers",
         "max_body",
         "params",
@@ -85,9 +91,7 @@ class Call:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         given = self.headers.get(b"x-request-id")
         self.request_id: bytes = (
-            b"%s%06x" % (_PROCESS, next(_COUNT))
-            if given is None or not _REQUEST_ID.fullmatch(given)
-            else given
+            new_request_id() if given is None or not _REQUEST_ID.fullmatch(given) else given
         )
         self.params: tuple[str, ...] = ()
         """What stands in the places of the route's path, in order."""
@@ -98,6 +102,7 @@ class Call:
         """The route's method and path as declared, for metrics."""
         self.status = 0
         """The answer's status; 0 until it has begun."""
+        self.finished = False
 
     @property
     def method(self) -> str:
@@ -175,6 +180,7 @@ class Call:
                 *reply.headers,
             ),
         )
+        self.finished = True
         await self.send({"type": "http.response.body", "body": reply.body})
 
     async def start(self, status: int, headers: Headers) -> None:

@@ -8,7 +8,9 @@ are waited for, since they would not end by themselves.
 
 import asyncio
 import gc
+import logging
 import socket
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 import msgspec
@@ -20,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from jobwire.gateway.app import Gateway
-from jobwire.gateway.call import SAFETY, TRANSPORT_KEY
+from jobwire.gateway.call import SAFETY, TRANSPORT_KEY, new_request_id
 from jobwire.gateway.problems import (
     BAD_REQUEST,
     HEADERS_TOO_LARGE,
@@ -121,11 +123,13 @@ class Connection(HttpToolsProtocol):
             if cycle.response_started:
                 self.transport.abort()
                 return
-        body = msgspec.json.encode(kind.document(request_id=""))
+        request_id = new_request_id()
+        body = msgspec.json.encode(kind.document(request_id=request_id.decode()))
         head = [
             (b"content-type", MEDIA_TYPE),
             (b"content-length", b"%d" % len(body)),
             (b"connection", b"close"),
+            (b"x-request-id", request_id),
             *SAFETY,
         ]
         lines = b"".join(b"%s: %s\r\n" % header for header in head)
@@ -159,8 +163,15 @@ class Connection(HttpToolsProtocol):
 class Server(uvicorn.Server):
     """Serves one gateway on one socket until it is told to stop."""
 
-    def __init__(self, gateway: Gateway, settings: GatewaySettings) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        settings: GatewaySettings,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
         protocol: type[Connection] = type("Limited", (Connection,), {"limits": settings})
+        # Below errors it tells what we tell better, and what strangers make it tell.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         super().__init__(
             uvicorn.Config(
                 gateway,
@@ -177,12 +188,17 @@ class Server(uvicorn.Server):
             )
         )
         self._gateway = gateway
+        self._on_ready = on_ready
         self._swept_at_s = 0.0
 
     def stop(self) -> None:
         """End: the first call lets requests finish, the second does not."""
         self.force_exit = self.should_exit
         self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
 
     async def on_tick(self, counter: int) -> bool:
         now_s = asyncio.get_running_loop().time()

@@ -112,13 +112,14 @@ class Streams:
         async def feed(watcher: Watcher) -> None:
             async for item in events:
                 while not watcher.push(item):
-                    if watcher.closed:
+                    if watcher.closed or watcher.ending:
                         return
                     await watcher.room()
             watcher.end()
 
         def attach(watcher: Watcher) -> Callable[[], None]:
-            return partial(_cancel, self._start(feed(watcher), watcher))
+            # If it breaks, the client is told the end, connects again and resumes.
+            return partial(_cancel, self._start(feed(watcher), watcher.end))
 
         return attach
 
@@ -143,11 +144,13 @@ class Streams:
                 watcher.drop()
 
     def _start_writer(self, watcher: Watcher) -> None:
-        self._start(watcher.write(), watcher)
+        self._start(watcher.write(), watcher.drop)
 
-    def _start(self, work: Coroutine[None, None, None], watcher: Watcher) -> asyncio.Task[None]:
+    def _start(
+        self, work: Coroutine[None, None, None], if_it_breaks: Callable[[], None]
+    ) -> asyncio.Task[None]:
         assert self._group is not None
-        return self._group.create_task(_quietly(work, watcher))
+        return self._group.create_task(_quietly(work, if_it_breaks))
 
     async def _tick(self) -> None:
         while True:
@@ -171,10 +174,10 @@ def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
 
 
-async def _quietly(work: Coroutine[None, None, None], watcher: Watcher) -> None:
-    """Whatever goes wrong with one stream stays with it; its client connects again and resumes."""
+async def _quietly(work: Coroutine[None, None, None], if_it_breaks: Callable[[], None]) -> None:
+    """Whatever goes wrong with one stream stays with it: all share a task group."""
     try:
         await work
     except Exception:  # noqa: BLE001 - see above
         _log.exception("an event stream broke off")
-        watcher.drop()
+        if_it_breaks()

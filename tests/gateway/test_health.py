@@ -1,0 +1,173 @@
+"""/livez, /readyz, /version and /metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+import pytest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from jobwire.gateway.health import Check, Health
+from jobwire.gateway.room import Room
+from tests.gateway.events import EventsRoom, Reader
+from tests.gateway.rooms import test_room
+from tests.gateway.serving import Serving
+from tests.support import clause, wait_until_sync
+
+
+async def well() -> Health:
+    return Health("ready")
+
+
+async def ill() -> Health:
+    return Health("down", "no answer", "start it")
+
+
+async def breaks() -> Health:
+    raise ValueError("hush")
+
+
+async def hangs() -> Health:
+    await asyncio.sleep(3600)
+    return Health("ready")
+
+
+def checks(**asks: object) -> Room:
+    return Room(
+        name="checks",
+        checks=[Check(name, ask) for name, ask in asks.items()],  # pyright: ignore[reportArgumentType] - functions above
+    )
+
+
+@clause("O-7")
+def test_livez_and_version(open_gateway: Serving) -> None:
+    assert open_gateway.client.get("/livez").json() == {"status": "alive"}
+    said = open_gateway.client.get("/version").json()
+    assert said == {"name": "jobwire", "version": "0.0.test"}
+
+
+@clause("O-7")
+def test_readyz_names_each_part_with_its_latency() -> None:
+    with Serving(None, checks(valkey=well, bucket=well)) as served:
+        answer = served.client.get("/readyz")
+    assert answer.status_code == 200
+    said = answer.json()
+    assert said["status"] == "ready"
+    assert [part["name"] for part in said["parts"]] == ["gateway", "valkey", "bucket"]
+    assert all(part["state"] == "ready" for part in said["parts"])
+    assert all(part["latency_ms"] >= 0 for part in said["parts"])
+
+
+@clause("O-7")
+@pytest.mark.parametrize(
+    ("ask", "note", "cure"),
+    [
+        (ill, "no answer", "start it"),
+        (breaks, "its check broke", "see the log of the gateway"),
+        (hangs, "no answer within 2 s", "see its log"),
+    ],
+)
+def test_readyz_says_what_is_wrong_and_what_to_do(ask: object, note: str, cure: str) -> None:
+    with Serving(None, checks(valkey=well, bucket=ask)) as served:
+        answer = served.client.get("/readyz")
+        assert served.client.get("/livez").status_code == 200
+    assert answer.status_code == 503
+    said = answer.json()
+    assert said["code"] == "not_ready"
+    assert said["detail"] == "bucket is down"
+    parts = {part["name"]: part for part in said["parts"]}
+    assert parts["valkey"]["state"] == "ready"
+    assert parts["bucket"] | {"latency_ms": 0} == {
+        "name": "bucket",
+        "state": "down",
+        "latency_ms": 0,
+        "note": note,
+        "what_to_do": cure,
+    }
+    assert "hush" not in answer.text
+
+
+@clause("O-7")
+def test_readyz_believes_the_supervisor_about_parts_that_do_not_answer() -> None:
+    known = {
+        "valkey": Health("restarting", "it ended", "wait"),
+        "worker": Health("ready"),
+        "gateway": Health("restarting", "an old tale", "wait"),
+    }
+
+    def supervised() -> Mapping[str, Health]:
+        return known
+
+    with Serving(None, checks(valkey=ill), supervised=supervised) as served:
+        parts = {part["name"]: part for part in served.client.get("/readyz").json()["parts"]}
+    assert parts["valkey"]["state"] == "restarting"
+    assert parts["valkey"]["what_to_do"] == "wait"
+    assert parts["worker"]["state"] == "ready"
+    assert parts["gateway"]["state"] == "ready"  # it answers, whatever was last known of it
+
+
+@clause("O-7")
+def test_the_parts_are_not_asked_by_every_stranger() -> None:
+    asked = 0
+
+    async def count() -> Health:
+        nonlocal asked
+        asked += 1
+        return Health("ready")
+
+    with Serving(None, checks(valkey=count)) as served:
+        for _ in range(50):
+            served.client.get("/readyz")
+    assert 1 <= asked < 50
+
+
+class OneGauge(Collector):
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("jobwire_test_depth", "A room's own", value=42)
+
+
+def metrics(served: Serving) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    answer = served.client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+@clause("O-5")
+def test_metrics_count_requests_by_route_and_status() -> None:
+    with Serving(None, test_room(), Room(name="own", collectors=[OneGauge()])) as served:
+        for name in ("default.1", "default.2", "globex.1"):
+            served.client.get(f"/things/{name}")
+        served.client.get("/nowhere")
+        served.client.get("/mixed")
+        counted = metrics(served)
+
+    def requests(route: str, status: str) -> float:
+        return counted["jobwire_http_requests_total", (("route", route), ("status", status))]
+
+    assert requests("GET /things/{id}", "200") == 2
+    assert requests("GET /things/{id}", "404") == 1
+    assert requests("GET /mixed", "200") == 1
+    assert requests("unknown", "404") == 1
+    assert counted["jobwire_http_request_seconds_count", (("route", "GET /things/{id}"),)] == 3
+    bucket = (("le", "+Inf"), ("route", "GET /things/{id}"))
+    assert counted["jobwire_http_request_seconds_bucket", bucket] == 3
+    assert counted["jobwire_test_depth", ()] == 42
+    assert counted["jobwire_info", (("version", "0.0.test"),)] == 1
+    assert any(name == "process_resident_memory_bytes" for name, _ in counted)
+
+
+@clause("O-5")
+def test_metrics_count_open_streams() -> None:
+    with Serving(None, EventsRoom()) as served:
+        with Reader.open(served, "/channels/a/events") as reader:
+            assert reader.next() is not None
+            assert metrics(served)["jobwire_streams_open", ()] == 1
+        wait_until_sync(lambda: metrics(served)["jobwire_streams_open", ()] == 0, "none is open")
+        assert metrics(served)["jobwire_streams_dropped_total", ()] == 0

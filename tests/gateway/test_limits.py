@@ -1,0 +1,201 @@
+"""What a client may do to the gateway: sizes, rates, and how slow it may be."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from jobwire.gateway.settings import GatewaySettings
+from tests.gateway.rooms import SMALL_BODY, test_room
+from tests.gateway.serving import Serving, bearer, key, read_answer, status_of
+from tests.support import clause, wait_until_sync
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[Serving]:
+    """A gateway that waits a second for anything."""
+    settings = GatewaySettings(
+        header_timeout=timedelta(seconds=1),
+        body_timeout=timedelta(seconds=1),
+        max_header_bytes=4096,
+        max_headers=20,
+    )
+    with Serving(settings, test_room()) as served:
+        yield served
+
+
+def is_closed(peer: socket.socket) -> bool:
+    """Wait for the end of the connection."""
+    try:
+        while peer.recv(65536):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+@clause("O-6", "O-9")
+@pytest.mark.parametrize("path", ["/echo", "/slow/form"])
+def test_a_body_that_says_it_is_too_large_is_not_read(open_gateway: Serving, path: str) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {SMALL_BODY + 1}\r\n\r\n"
+    answer = open_gateway.raw(head.encode())
+    assert status_of(answer) == 413
+    assert b'"code":"too_large"' in answer
+
+
+@clause("O-6", "O-9")
+@pytest.mark.parametrize("path", ["/echo", "/slow/form"])
+def test_a_body_that_does_not_say_is_counted(open_gateway: Serving, path: str) -> None:
+    def endless() -> Iterator[bytes]:
+        yield b'{"name": "'
+        for _ in range(100):
+            yield b"x" * 100
+        yield b'"}'
+
+    headers = {"content-type": "application/json"}
+    answer = open_gateway.client.post(path, content=endless(), headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+@clause("O-6")
+def test_a_body_of_just_the_right_size_is_taken(open_gateway: Serving) -> None:
+    body = b'"' + b"x" * (SMALL_BODY - 2) + b'"'
+    headers = {"content-type": "application/json"}
+    assert open_gateway.client.post("/echo", content=body, headers=headers).content == body
+
+
+@clause("O-6")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"X-Big: " + b"x" * 20_000 + b"\r\n",
+        b"".join(b"X-%d: y\r\n" % number for number in range(100)),
+        b"".join(b"X-%d: %s\r\n" % (number, b"y" * 400) for number in range(15)),
+    ],
+    ids=["one-huge", "too-many", "large-together"],
+)
+def test_huge_headers_are_431(impatient: Serving, headers: bytes) -> None:
+    answer = impatient.raw(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n")
+    assert status_of(answer) == 431
+    assert b'"code":"headers_too_large"' in answer
+
+
+@clause("O-6")
+def test_a_huge_path_counts_as_well(impatient: Serving) -> None:
+    answer = impatient.raw(b"GET /" + b"x" * 10_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert status_of(answer) == 431
+
+
+@clause("O-6")
+def test_headers_without_an_end_are_cut_off(impatient: Serving) -> None:
+    with impatient.open_socket() as peer:
+        peer.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Endless: ")
+        answer = b""
+        try:
+            for _ in range(1000):
+                peer.sendall(b"x" * 1000)
+        except ConnectionError:
+            pass
+        else:
+            answer = read_answer(peer)
+        assert answer == b"" or status_of(answer) == 431
+        assert is_closed(peer)
+
+
+@clause("O-6")
+def test_a_large_body_beside_small_headers_is_no_header(impatient: Serving) -> None:
+    body = b"x" * 900
+    many = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n" + body
+    with impatient.open_socket() as peer:
+        for _ in range(20):  # on one connection: what was counted does not add up
+            peer.sendall(many)
+            assert status_of(read_answer(peer)) == 200
+
+
+@clause("O-6")
+def test_headers_that_never_end_are_408(impatient: Serving) -> None:
+    with impatient.open_socket() as peer:
+        peer.sendall(b"GET /livez HTTP/1.1\r\nHost: loc")
+        answer = read_answer(peer)
+        assert status_of(answer) == 408
+        assert b'"code":"request_timeout"' in answer
+        assert is_closed(peer)
+
+
+@clause("O-6")
+@pytest.mark.parametrize("path", [b"/echo", b"/slow/form"])
+def test_a_body_that_never_comes_is_408(impatient: Serving, path: bytes) -> None:
+    with impatient.open_socket() as peer:
+        peer.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{" % path)
+        assert status_of(read_answer(peer)) == 408
+        assert is_closed(peer)
+
+
+@clause("O-6")
+def test_a_connection_that_says_nothing_is_closed(impatient: Serving) -> None:
+    with impatient.open_socket() as peer:
+        assert is_closed(peer)
+
+
+@clause("O-6")
+def test_a_body_that_nobody_wants_is_not_taken_for_ever(impatient: Serving) -> None:
+    """Refused early, the client goes on sending: it is cut off, after it could read why."""
+    with impatient.open_socket() as peer:
+        peer.sendall(
+            b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999\r\n\r\n"
+        )
+        assert status_of(read_answer(peer)) == 404
+
+        def is_cut() -> bool:
+            try:
+                peer.sendall(b"x" * 1000)
+            except ConnectionError:
+                return True
+            return False
+
+        wait_until_sync(is_cut, "the connection to be cut")
+
+
+@clause("O-6")
+def test_a_slow_client_hurts_no_other(impatient: Serving) -> None:
+    peers = [impatient.open_socket() for _ in range(50)]
+    for peer in peers:
+        peer.sendall(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
+    assert impatient.client.post("/echo", json={}).status_code == 200
+    for peer in peers:
+        assert status_of(read_answer(peer)) == 408
+        peer.close()
+
+
+@clause("O-6")
+def test_a_rate_is_kept_for_each_key() -> None:
+    keys = (key("one", "read"), key("two", "read"))
+    with Serving(GatewaySettings(keys=keys, rate_limit=2), test_room()) as served:
+        answers = [served.client.get("/mixed", headers=bearer("one")) for _ in range(20)]
+        refused = [answer for answer in answers if answer.status_code == 429]
+        assert [answer.status_code for answer in answers[:2]] == [200, 200]
+        assert refused
+        assert refused[0].json()["code"] == "rate_limited"
+        assert int(refused[0].headers["retry-after"]) >= 1
+        assert served.client.get("/mixed", headers=bearer("two")).status_code == 200
+        assert served.client.get("/livez").status_code == 200
+
+        def allowed_again() -> bool:
+            return served.client.get("/mixed", headers=bearer("one")).status_code == 200
+
+        wait_until_sync(allowed_again, "the bucket to fill again")
+
+
+@clause("O-6")
+def test_many_requests_on_one_connection_are_all_answered(open_gateway: Serving) -> None:
+    """Pipelined: written at once, answered in order."""
+    request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with open_gateway.open_socket() as peer:
+        peer.sendall(request * 10)
+        got = b""
+        while got.count(b'{"status":"alive"}') < 10:
+            got += peer.recv(65536)
+    assert got.count(b"HTTP/1.1 200 OK") == 10

@@ -1,0 +1,97 @@
+"""One OpenAPI 3.1 document: it validates, and says everything about every route."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from tests.gateway.events import EventsRoom
+from tests.gateway.rooms import test_room
+from tests.gateway.serving import Serving
+from tests.support import clause
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    with Serving(None, test_room(), EventsRoom()) as served:
+        return served.client.get("/openapi.json").json()
+
+
+def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (method.upper(), path, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+@clause("O-9")
+def test_the_document_is_valid_openapi_31(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.1.")
+    assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
+
+
+@clause("O-9")
+def test_every_route_is_in_it_with_its_scope(document: dict[str, Any]) -> None:
+    with Serving(None, test_room(), EventsRoom()) as served:
+        inventory = sorted(served.gateway.inventory)
+    listed = sorted(
+        (method, path, operation["x-jobwire-scope"])
+        for method, path, operation in operations(document)
+    )
+    assert listed == inventory
+    for _, path, operation in operations(document):
+        assert ("security" in operation) == (operation["x-jobwire-scope"] != "public"), path
+
+
+@clause("O-9")
+def test_every_problem_of_a_route_has_an_example_that_fits(document: dict[str, Any]) -> None:
+    schema = document["components"]["schemas"]["Problem"]
+    for method, path, operation in operations(document):
+        problems = {
+            code: example["value"]
+            for response in operation["responses"].values()
+            for media, content in response.get("content", {}).items()
+            if media == "application/problem+json"
+            for code, example in content["examples"].items()
+        }
+        assert "internal" in problems, path
+        if operation["x-jobwire-scope"] != "public":
+            assert {"unauthorized", "bad_key", "forbidden", "rate_limited"} <= problems.keys()
+        if "requestBody" in operation:
+            assert {"invalid_json", "too_large", "invalid_request"} <= problems.keys(), path
+        for code, example in problems.items():
+            Draft202012Validator(schema).validate(example)
+            assert example["code"] == code, (method, path)
+
+
+@clause("O-9")
+def test_a_rooms_own_problems_are_listed(document: dict[str, Any]) -> None:
+    for path, method in (("/full", "get"), ("/slow/form", "post")):
+        described = document["paths"][path][method]["responses"]["429"]["description"]
+        assert "`queue_full`" in described
+
+
+@clause("O-9")
+def test_a_stream_may_be_opened_with_a_token(document: dict[str, Any]) -> None:
+    operation = document["paths"]["/channels/{name}/events"]["get"]
+    assert {"streamToken": []} in operation["security"]
+    assert "text/event-stream" in operation["responses"]["200"]["content"]
+
+
+@clause("O-9")
+def test_bodies_and_answers_have_schemas(document: dict[str, Any]) -> None:
+    echo = document["paths"]["/echo"]["post"]["requestBody"]["content"]["application/json"]
+    assert echo["schema"] == {"$ref": "#/components/schemas/Thing"}
+    assert document["components"]["schemas"]["Thing"]["required"] == ["name"]
+    (place,) = document["paths"]["/things/{id}"]["get"]["parameters"]
+    assert (place["name"], place["in"]) == ("id", "path")
+
+
+@clause("O-9")
+def test_it_names_nothing_outside(document: dict[str, Any]) -> None:
+    assert "cdn" not in str(document)
+    assert "HTTPValidationError" not in document["components"]["schemas"]

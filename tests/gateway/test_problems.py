@@ -1,0 +1,178 @@
+"""Whatever goes wrong, the caller gets a problem document, and nothing of ours leaks into it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.gateway.serving import Serving
+from tests.support import clause
+
+
+def problem(answer: httpx.Response) -> dict[str, Any]:
+    """The document, after looking at what every one of them must have."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    said: dict[str, Any] = answer.json()
+    assert said["status"] == answer.status_code
+    assert said["type"] == f"urn:jobwire:problem:{said['code']}"
+    assert said["request_id"] == answer.headers["x-request-id"]
+    assert said["title"]
+    assert said["detail"]
+    return said
+
+
+@clause("O-9")
+@pytest.mark.parametrize(
+    "path", ["/nowhere", "/things", "/things/a/b", "/livez/", "/docs", "/redoc"]
+)
+def test_an_unknown_path_is_404(open_gateway: Serving, path: str) -> None:
+    answer = open_gateway.client.get(path)
+    assert (answer.status_code, problem(answer)["code"]) == (404, "not_found")
+
+
+@clause("O-9")
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/livez", "GET"),
+        ("PUT", "/things/1", "DELETE, GET"),
+        ("GET", "/slow/form", "POST"),
+        ("DELETE", "/mixed", "GET, POST"),
+        ("OPTIONS", "/echo", "POST"),
+    ],
+)
+def test_a_wrong_method_is_405_and_says_the_right_ones(
+    open_gateway: Serving, method: str, path: str, allowed: str
+) -> None:
+    answer = open_gateway.client.request(method, path)
+    assert (answer.status_code, problem(answer)["code"]) == (405, "method_not_allowed")
+    assert answer.headers["allow"] == allowed
+
+
+@clause("O-9")
+def test_one_path_may_have_hot_and_slow_methods(open_gateway: Serving) -> None:
+    assert open_gateway.client.get("/mixed?limit=5").json() == {"limit": 5}
+    assert open_gateway.client.post("/mixed", json={"a": 1}).json() == {"a": 1}
+
+
+@clause("O-9")
+@pytest.mark.parametrize("path", ["/broken", "/slow/broken"])
+def test_a_fault_of_ours_is_500_and_its_details_stay_in_the_log(
+    open_gateway: Serving, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        answer = open_gateway.client.get(path)
+    assert (answer.status_code, problem(answer)["code"]) == (500, "internal")
+    assert "hush" not in answer.text
+    assert "hush: a secret of ours" in caplog.text
+
+
+@clause("O-9")
+@pytest.mark.parametrize("path", ["/refused", "/slow/refused"])
+def test_an_error_of_ours_keeps_its_code_and_not_its_detail(
+    open_gateway: Serving, path: str
+) -> None:
+    answer = open_gateway.client.get(path)
+    said = problem(answer)
+    assert (answer.status_code, said["code"], said["detail"]) == (
+        422,
+        "unknown_task",
+        "no such task",
+    )
+    assert "hush" not in answer.text
+
+
+@clause("O-9")
+def test_what_may_be_tried_again_says_when(open_gateway: Serving) -> None:
+    away = open_gateway.client.get("/away")
+    assert (away.status_code, problem(away)["code"]) == (503, "unavailable")
+    assert int(away.headers["retry-after"]) >= 1
+    full = open_gateway.client.get("/full")
+    assert (full.status_code, problem(full)["code"]) == (429, "queue_full")
+    assert full.headers["retry-after"] == "7"
+
+
+@clause("O-9")
+def test_an_http_exception_becomes_a_problem_with_its_headers(open_gateway: Serving) -> None:
+    answer = open_gateway.client.get("/slow/teapot")
+    said = problem(answer)
+    assert (answer.status_code, said["code"], said["detail"]) == (
+        418,
+        "http_418",
+        "short and stout",
+    )
+    assert answer.headers["x-spout"] == "yes"
+
+
+@clause("O-9")
+def test_a_wrong_form_is_422_with_the_place_of_each_fault(open_gateway: Serving) -> None:
+    answer = open_gateway.client.post("/slow/form", json={"count": "many"})
+    said = problem(answer)
+    assert (answer.status_code, said["code"]) == (422, "invalid_request")
+    assert {error["pointer"] for error in said["errors"]} == {"/name", "/count"}
+    query = open_gateway.client.get("/mixed?limit=x")
+    assert problem(query)["errors"][0]["in"] == "query"
+
+
+@clause("O-9")
+def test_what_is_no_json_is_400(open_gateway: Serving) -> None:
+    headers = {"content-type": "application/json"}
+    answer = open_gateway.client.post("/slow/form", content=b'{"name": ', headers=headers)
+    assert (answer.status_code, problem(answer)["code"]) == (400, "invalid_json")
+
+
+@clause("O-9")
+@pytest.mark.parametrize("path", ["/echo", "/slow/form"])
+def test_another_media_type_is_415(open_gateway: Serving, path: str) -> None:
+    answer = open_gateway.client.post(path, content=b"a=b", headers={"content-type": "text/plain"})
+    assert (answer.status_code, problem(answer)["code"]) == (415, "unsupported_media_type")
+
+
+@clause("O-9")
+def test_an_answer_that_breaks_in_the_middle_is_not_taken_for_whole(open_gateway: Serving) -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        open_gateway.client.get("/half")
+
+
+@clause("O-9")
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/livez", 200), ("/mixed", 200), ("/nowhere", 404), ("/broken", 500), ("/slow/broken", 500)],
+)
+def test_every_answer_has_the_safety_headers(open_gateway: Serving, path: str, status: int) -> None:
+    answer = open_gateway.client.get(path)
+    assert answer.status_code == status
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    assert answer.headers["cache-control"] == "no-store"
+    assert "server" not in answer.headers
+    assert "access-control-allow-origin" not in answer.headers
+
+
+@clause("O-9")
+def test_a_request_id_is_kept_or_made(open_gateway: Serving) -> None:
+    kept = open_gateway.client.get("/livez", headers={"x-request-id": "my.id-1"})
+    assert kept.headers["x-request-id"] == "my.id-1"
+    made = {open_gateway.client.get("/livez").headers["x-request-id"] for _ in range(3)}
+    assert len(made) == 3
+    assert all(re.fullmatch(r"[0-9a-f]{16,}", one) for one in made)
+
+
+@clause("O-9")
+@pytest.mark.parametrize("hostile", ["a b", "x" * 129, "<script>", "a,b"])
+def test_a_hostile_request_id_is_replaced(open_gateway: Serving, hostile: str) -> None:
+    answer = open_gateway.client.get("/livez", headers={"x-request-id": hostile})
+    assert answer.headers["x-request-id"] != hostile
+
+
+@clause("O-9")
+def test_what_is_no_http_is_a_problem_too(open_gateway: Serving) -> None:
+    answer = open_gateway.raw(b"\x16\x03\x01 hello\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"application/problem+json" in answer
+    assert b'"code":"bad_request"' in answer
+    assert b"x-request-id: " in answer

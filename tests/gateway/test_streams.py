@@ -1,0 +1,239 @@
+"""The one writer of event streams: what a client sees, and what a client cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from http.client import IncompleteRead
+
+import pytest
+
+from jobwire.gateway.settings import GatewaySettings
+from jobwire.gateway.sse import Comment, Event
+from tests.gateway.events import EventsRoom, Reader, Seen, on_loop
+from tests.gateway.serving import Serving, bearer, key
+from tests.support import clause, wait_until_sync
+
+PATH = "/channels/a/events"
+
+
+@pytest.fixture
+def room() -> EventsRoom:
+    return EventsRoom()
+
+
+@pytest.fixture
+def served(room: EventsRoom) -> Iterator[Serving]:
+    settings = GatewaySettings(heartbeat=timedelta(milliseconds=200))
+    with Serving(settings, room) as served:
+        yield served
+
+
+def watch(served: Serving, room: EventsRoom, path: str = PATH, **headers: str) -> Reader:
+    """Open a stream and read its greeting."""
+    reader = Reader.open(served, path, **headers)
+    assert reader.answer.status == 200
+    assert reader.next() == Seen("hello", '{"channel":1}', None)
+    wait_until_sync(lambda: room.watchers.get(path.split("/")[2]), "the watcher")
+    return reader
+
+
+@clause("O-9")
+def test_hello_first_then_events_in_order_then_the_end(served: Serving, room: EventsRoom) -> None:
+    with watch(served, room) as reader:
+        assert reader.answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        room.push(served, "a", *(Event("token", b'{"n":%d}' % n, f"1-{n}") for n in range(100)))
+        room.end(served, "a")
+        assert reader.rest() == [Seen("token", f'{{"n":{n}}}', f"1-{n}") for n in range(100)]
+    wait_until_sync(lambda: room.detached == 1, "the feeder to be let go")
+
+
+@clause("O-9")
+def test_a_silent_stream_has_a_heartbeat_without_an_id(served: Serving, room: EventsRoom) -> None:
+    with watch(served, room) as reader:
+        assert reader.block() == b": heartbeat"
+        assert reader.block() == b": heartbeat"
+
+
+@clause("O-9")
+@pytest.mark.parametrize("way", ["header", "query"])
+def test_a_stream_is_resumed_where_it_ended(served: Serving, room: EventsRoom, way: str) -> None:
+    if way == "header":
+        reader = watch(served, room, last_event_id="1-7")
+    else:
+        reader = Reader.open(served, f"{PATH}?last_event_id=1-7")
+        assert reader.next() is not None
+    reader.close()
+    assert room.opened[-1] == ("default", "1-7")
+
+
+@clause("O-9")
+@pytest.mark.parametrize("bad", ["a\x01b", "x" * 200, "ü"])
+def test_what_is_no_event_id_is_400(served: Serving, bad: str) -> None:
+    answer = served.client.get(PATH, params={"last_event_id": bad})
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_event_id")
+
+
+@clause("O-9")
+@pytest.mark.parametrize(
+    ("name", "data", "event_id"),
+    [
+        ("log", b"one\nevent: done\ndata: forged\n\nevent: done\ndata: x\n\n", "1-1"),
+        ("log", b"a\r\n\r\nevent: done\r\ndata: forged\r\n\r\n", "1-1"),
+        ("log", b"a\rb\r\rdata: forged\r\r", "1-1"),
+        ("log\nevent: done\ndata: forged\n\n", b"a", "1-1"),
+        ("log\rdata: forged\r\r", b"a", "1-1"),
+        ("log", b"a", "1-1\ndata: forged\n\n"),
+        ("log", b"a", "1-1\r\rdata: forged\r\r\x00"),
+    ],
+)
+def test_an_event_cannot_forge_another(
+    served: Serving, room: EventsRoom, name: str, data: bytes, event_id: str
+) -> None:
+    with watch(served, room) as reader:
+        room.push(served, "a", Event(name, data, event_id), Event("end", b"1"))
+        room.end(served, "a")
+        first, end = reader.rest()
+        assert first.name.startswith("log")
+        assert first.name != "done"
+        assert end == Seen("end", "1", None)
+        assert first.id is not None
+        assert first.id.startswith("1-1")
+
+
+@clause("O-9")
+def test_data_of_several_lines_arrives_as_it_was(served: Serving, room: EventsRoom) -> None:
+    with watch(served, room) as reader:
+        room.push(
+            served, "a", Event("log", b"one\ntwo\r\nthree"), Event("log", "ü\u2028 ".encode())
+        )
+        room.end(served, "a")
+        assert [event.data for event in reader.rest()] == ["one\ntwo\nthree", "ü\u2028 "]
+
+
+@clause("O-9")
+def test_a_comment_cannot_become_an_event(served: Serving, room: EventsRoom) -> None:
+    with watch(served, room) as reader:
+        room.push(served, "a", Comment("x\n\nevent: done\ndata: forged\n\n"))
+        room.end(served, "a")
+        assert reader.rest() == []
+
+
+@clause("O-9")
+def test_when_the_client_leaves_the_feeder_is_let_go(served: Serving, room: EventsRoom) -> None:
+    reader = watch(served, room)
+    reader.close()
+    wait_until_sync(lambda: room.detached == 1, "the feeder to be let go")
+    assert served.streams.open == 0
+
+
+@clause("O-9")
+def test_a_full_buffer_refuses_and_goes_on_later(room: EventsRoom) -> None:
+    """A feeder that is refused knows where to go on, and no event is lost or doubled."""
+    settings = GatewaySettings(stream_buffer_bytes=10_000)
+    with Serving(settings, room) as served, watch(served, room) as reader:
+        watcher = room.watchers["a"][0]
+        events = [Event("token", b"%d" % n + b" " * 50_000, str(n)) for n in range(200)]
+
+        def fill() -> None:
+            begin = int(watcher.last_id) + 1 if watcher.last_id else 0
+            for event in events[begin:]:
+                if not watcher.push(event):
+                    return
+
+        on_loop(served, fill)
+        assert watcher.last_id != "199"
+        seen: list[str | None] = []
+        while len(seen) < 200:
+            on_loop(served, fill)
+            got = reader.next()
+            assert got is not None
+            seen.append(got.id)
+        assert seen == [str(n) for n in range(200)]
+
+
+@clause("O-9")
+def test_a_client_that_does_not_read_is_dropped_and_hurts_nobody(room: EventsRoom) -> None:
+    settings = GatewaySettings(
+        stream_buffer_bytes=50_000,
+        slow_client=timedelta(seconds=1),
+        heartbeat=timedelta(milliseconds=500),
+    )
+    with (
+        Serving(settings, room) as served,
+        watch(served, room) as slow,
+        watch(served, room, "/channels/b/events") as quick,
+    ):
+        big = Event("token", b"x" * 40_000)
+
+        def filled() -> bool:
+            return not all(room.push(served, "a", big))
+
+        wait_until_sync(filled, "the buffer of the slow client to be full")
+        room.push(served, "b", Event("token", b"1", "1"))
+        assert quick.next() == Seen("token", "1", "1")
+        wait_until_sync(lambda: served.streams.dropped == 1, "the slow client to be dropped")
+        wait_until_sync(lambda: room.detached == 1, "its feeder to be let go")
+        room.push(served, "b", Event("token", b"2", "2"))
+        assert quick.next() == Seen("token", "2", "2")
+        assert served.streams.open == 1
+        with pytest.raises((ConnectionError, IncompleteRead)):
+            slow.rest()
+
+
+@clause("O-9")
+def test_a_stop_ends_each_stream_with_a_word(served: Serving, room: EventsRoom) -> None:
+    with watch(served, room) as one, watch(served, room, "/channels/b/events") as two:
+        room.push(served, "a", Event("token", b"1", "1"))
+        served.stop()
+        assert one.rest() == [Seen("token", "1", "1")]
+        assert two.rest() == []
+        assert "this server is stopping; connect again" in one.comments
+        assert "this server is stopping; connect again" in two.comments
+
+
+@clause("O-9")
+def test_a_feeder_may_be_an_async_iterator(served: Serving) -> None:
+    with Reader.open(served, "/count/500") as reader:
+        assert [event.id for event in reader.rest()] == [str(n) for n in range(500)]
+        assert "counting" in reader.comments
+
+
+@clause("O-9")
+def test_a_stop_ends_an_iterators_stream_too(served: Serving) -> None:
+    with Reader.open(served, "/count/1000000") as reader:
+        assert reader.next() is not None
+        served.stop()
+        reader.rest()
+
+
+@clause("O-9")
+def test_an_iterators_client_that_leaves_ends_it(served: Serving) -> None:
+    reader = Reader.open(served, "/count/1000000")
+    assert reader.next() is not None
+    reader.close()
+    wait_until_sync(lambda: served.streams.open == 0, "the stream to end")
+
+
+@clause("O-9")
+def test_a_feeder_that_breaks_ends_its_own_stream_only(served: Serving, room: EventsRoom) -> None:
+    with watch(served, room) as other:
+        with Reader.open(served, "/break") as reader:
+            assert reader.rest() == [Seen("first", "1", None)]
+        room.push(served, "a", Event("token", b"1", "1"))
+        assert other.next() == Seen("token", "1", "1")
+
+
+@clause("O-6")
+def test_a_key_may_hold_so_many_streams_and_no_more() -> None:
+    room = EventsRoom()
+    settings = GatewaySettings(keys=(key("one", "read"), key("two", "read")), streams_per_key=2)
+    with Serving(settings, room) as served:
+        readers = [watch(served, room, **bearer("one")) for _ in range(2)]
+        refused = served.client.get(PATH, headers=bearer("one"))
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
+        watch(served, room, **bearer("two")).close()
+        readers[0].close()
+        wait_until_sync(lambda: room.detached == 2, "a place to be free")
+        watch(served, room, **bearer("one")).close()
+        readers[1].close()

@@ -37,6 +37,8 @@ class Loaded:
     settings: Settings
     origins: Mapping[str, str]
     warnings: Sequence[str]
+    child_env: Mapping[str, str]
+    """What to add to the environment of a program of ours, so that it is set like this one."""
 
     def is_given(self, path: str) -> bool:
         """Whether somebody set it, rather than the default."""
@@ -74,7 +76,16 @@ def load(
         for section in _TREE
         for leaf in section.leaves
     }
-    return Loaded(settings, origins, _warnings(dropped))
+    return Loaded(settings, origins, _warnings(dropped), _child_env(options or {}, yaml_path))
+
+
+def _child_env(options: Mapping[str, tuple[str, str]], yaml_path: Path | None) -> dict[str, str]:
+    names = {leaf.path: leaf.env_name for section in _TREE for leaf in section.leaves}
+    env = {"JOBWIRE_CONFIG": str(yaml_path.absolute())} if yaml_path else {}
+    for path, (_, text) in options.items():
+        env |= {names[rival]: "" for rival in _rivals(path)}
+        env[names[path]] = text
+    return env
 
 
 def _merge(layers: Sequence[Sequence[Given]]) -> tuple[dict[str, Given], list[Given]]:

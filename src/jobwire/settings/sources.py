@@ -51,8 +51,9 @@ def environment(environ: Mapping[str, str], tree: Sequence[Section]) -> Source:
         if not name.startswith(PREFIX) or name in NO_SETTINGS or name.startswith(TEST_PREFIX):
             continue
         if name not in known:
-            hint = nearest(name, [*known, *NO_SETTINGS])
-            faults.append(f"environment {name}: unknown setting{hint}")
+            # Compared without the prefix that they all share, or all would be near.
+            near = nearest(name[len(PREFIX) :], [each[len(PREFIX) :] for each in known], PREFIX)
+            faults.append(f"environment {name}: unknown setting{near}")
         elif text:
             given.append(Given(known[name], _from_environment(text), name))
     return Source(given, faults)

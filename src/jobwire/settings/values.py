@@ -40,10 +40,10 @@ class BadValue(Exception):
         return ((place + inside, problem) for inside, problem in self.faults)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     """`; did you mean 'x'?`, or nothing when no known name is near."""
     found = get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    return f"; did you mean {prefix + found[0]!r}?" if found else ""
 
 
 def duration(text: str) -> timedelta:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import ClassVar, Final
+from urllib.parse import quote
 
 from jobwire.valkey.config import Config
 from jobwire.valkey.errors import ConfigError
@@ -55,6 +56,15 @@ class ValkeySettings:
             read_timeout_s=self.read_timeout.total_seconds(),
             write_timeout_s=self.write_timeout.total_seconds(),
         )
+
+    def full_url(self) -> str:
+        """All of it in one line, with the password: for files that only their owner reads."""
+        config = self.config()
+        who = ":".join(quote(part or "", safe="") for part in (config.username, config.password))
+        user = f"{who}@" if config.password else ""
+        if config.address.startswith("/"):
+            return f"unix://{user}{quote(config.address)}?db={config.db}"
+        return f"valkey{'s' if config.tls else ''}://{user}{config.address}/{config.db}"
 
     def check(self) -> Iterator[tuple[str, str]]:
         """Yield each fault: the field, and what is wrong with it."""

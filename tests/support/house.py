@@ -18,14 +18,29 @@ _GROUND: Final = frozenset({"valkey", "objects", "job"})
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "__init__": EVERYTHING,  # the public names, loaded lazily
     "__main__": frozenset({"cli"}),
-    "cli": frozenset({"wiring", "settings", "log", "client", "local", "job", "valkey"}),
-    "client": frozenset({"job", "valkey"}),
+    "cli": frozenset(
+        {
+            "wiring",
+            "settings",
+            "log",
+            "client",
+            "local",
+            "job",
+            "valkey",
+            "objects",
+            "endpoints",
+            "doctor",
+        }
+    ),
+    "client": frozenset({"job", "valkey", "endpoints"}),
+    "doctor": frozenset({"valkey", "objects", "endpoints"}),
     "duties": frozenset({"job", "log"}),
+    "endpoints": frozenset(),
     "functions": frozenset({"wires"}),  # a thin public name for one wire's functions
     "gateway": frozenset({"job", "log"}),
     "handlers": frozenset({"job"}),
     "job": frozenset(),
-    "local": frozenset({"valkey", "objects"}),
+    "local": frozenset({"valkey", "objects", "endpoints"}),
     "log": frozenset(),
     "objects": frozenset(),
     "page": frozenset({"gateway"}),

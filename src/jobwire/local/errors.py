@@ -24,9 +24,11 @@ class ProgramMissing(LocalError):
 class PortInUse(LocalError):
     """Somebody listens on the port that was asked for."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, holder: str = "", free: int | None = None) -> None:
+        other = f"port, such as {free}" if free else "port"
         super().__init__(
-            f"port {port} on 127.0.0.1 is in use by another program; stop it or choose another port"
+            f"port {port} on 127.0.0.1 is in use by {holder or 'another program'}; "
+            f"stop it or choose another {other}"
         )
         self.port = port
 
@@ -45,8 +47,9 @@ class DataDirUnwritable(LocalError):
 class DataDirHeld(LocalError):
     """Another process keeps its data there."""
 
-    def __init__(self, path: Path, pid: int | None) -> None:
+    def __init__(self, path: Path, pid: int | None, *, at: str = "") -> None:
         holder = f"process {pid}" if pid else "another process"
+        holder += f" ({at})" if at else ""
         super().__init__(
             f"the data directory {path} is held by {holder}; stop it or choose another directory"
         )

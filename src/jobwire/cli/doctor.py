@@ -1,0 +1,89 @@
+"""`jobwire doctor`: is this installation well? Each fault with why it matters and the cure."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from jobwire.cli import options, out
+from jobwire.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from jobwire.doctor import Finding
+    from jobwire.settings import Loaded
+
+_START: Final = "start everything here: jobwire up"
+_COLOURS: Final = {"ok": "green", "note": "yellow", "fault": "red", "unreachable": "red"}
+
+
+@click.command()
+@options.data_dir
+@options.valkey
+@options.as_json
+@click.pass_context
+def command(
+    context: click.Context, data_dir: str | None, valkey: str | None, as_json: bool
+) -> None:
+    """Check this installation: what was found, why it matters, the cure.
+
+    \b
+    Examples:
+      jobwire doctor
+      jobwire doctor --valkey valkey://me:secret@db.example:6379/0
+    """
+    loaded = options.settings(
+        context, data_dir=("--data-dir", data_dir), valkey__url=("--valkey", valkey)
+    )
+    verdicts: set[str] = set()
+    for finding in _findings(loaded):
+        verdicts.add(finding.verdict)
+        _show(finding, as_json=out.wants_json(as_json))
+    if "unreachable" in verdicts:
+        context.exit(Exit.UNREACHABLE)
+    if "fault" in verdicts:
+        context.exit(Exit.JOB_FAILED)
+
+
+def _findings(loaded: "Loaded") -> Iterator["Finding"]:
+    """Every check: a line a module of `doctor`."""
+    import asyncio
+
+    from jobwire import endpoints
+    from jobwire.doctor import bucket, machine, program, valkey
+    from jobwire.objects import BucketConfig
+    from jobwire.valkey import Config
+
+    settings = loaded.settings
+    yield from machine.examine(settings.data_dir)
+    yield from program.examine(endpoints.find(settings.data_dir))
+    # The servers that the settings name, else those of the program that runs here.
+    card = endpoints.read(settings.data_dir)
+    if loaded.is_given("valkey.url") or loaded.is_given("valkey.address"):
+        cure = "start it, or correct valkey.url"
+        yield from asyncio.run(_all(valkey.examine(settings.valkey.config(), cure=cure)))
+    elif card:
+        yield from asyncio.run(_all(valkey.examine(Config.from_url(card.valkey), cure=_START)))
+    if settings.objects.endpoint:
+        cure = "start it, or correct objects.endpoint and its keys"
+        yield from asyncio.run(_all(bucket.examine(settings.objects.config(), cure=cure)))
+    elif card and card.s3:
+        config = BucketConfig(
+            **{name: getattr(card.s3, name) for name in card.s3.__struct_fields__}
+        )
+        yield from asyncio.run(_all(bucket.examine(config, cure=_START)))
+
+
+async def _all(findings: AsyncIterator["Finding"]) -> list["Finding"]:
+    return [finding async for finding in findings]
+
+
+def _show(finding: "Finding", *, as_json: bool) -> None:
+    if as_json:
+        out.json_line(finding)
+        return
+    verdict = out.coloured(f"{finding.verdict:<12}", _COLOURS[finding.verdict])
+    click.echo(f"{verdict} {finding.check:<20} {finding.found}")
+    if finding.why:
+        click.echo(f"{'':<12} {'':<20} why: {finding.why}")
+    if finding.cure:
+        click.echo(f"{'':<12} {'':<20} do:  {finding.cure}")

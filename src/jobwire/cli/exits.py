@@ -1,0 +1,42 @@
+"""Exit codes by kind, and how a command ends with one."""
+
+from enum import IntEnum
+from typing import Final
+
+
+class Exit(IntEnum):
+    """Why a command ended."""
+
+    OK = 0
+    JOB_FAILED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    NO_SUCH_JOB = 4
+    REFUSED = 5
+    TIMED_OUT = 6
+    BROKEN = 70
+    FULL = 75
+    INTERRUPTED = 130
+
+
+WORDS: Final = {
+    Exit.OK: "fine",
+    Exit.JOB_FAILED: "the job failed, or doctor found a fault",
+    Exit.USAGE: "the command or a setting is wrong",
+    Exit.UNREACHABLE: "Valkey, the bucket or the gateway is not reachable",
+    Exit.NO_SUCH_JOB: "no such job",
+    Exit.REFUSED: "refused: too large, or a duplicate with another body",
+    Exit.TIMED_OUT: "timed out waiting",
+    Exit.BROKEN: "a fault of jobwire itself",
+    Exit.FULL: "full, try later",
+    Exit.INTERRUPTED: "interrupted",
+}
+
+
+class Stop(Exception):
+    """End the command with this code, after one line that says why and what to do."""
+
+    def __init__(self, line: str, code: Exit) -> None:
+        super().__init__(line)
+        self.line = line
+        self.code = code

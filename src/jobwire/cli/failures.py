@@ -1,0 +1,41 @@
+"""What each kind of failure means to the one who typed the command."""
+
+import traceback
+
+import click
+
+from jobwire.cli.exits import Exit
+from jobwire.local import LocalError, ProgramMissing, StartFailed
+from jobwire.settings import SettingsError
+from jobwire.valkey import ConfigError, ValkeyError
+
+
+def explain(error: Exception, *, debug: bool) -> int:
+    """Say what went wrong, a line a fault, and return the exit code."""
+    if debug:
+        traceback.print_exception(error)
+    lines, code = lines_and_code(error)
+    for line in lines:
+        click.echo(f"jobwire: {line}", err=True)
+    return code
+
+
+def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
+    """One line a fault, and the exit code."""
+    match error:
+        case SettingsError():
+            return list(error.faults), Exit.USAGE
+        case StartFailed() | ProgramMissing():
+            return [str(error)], Exit.UNREACHABLE
+        case LocalError() | ConfigError():
+            return [str(error)], Exit.USAGE
+        case ValkeyError():
+            line = f"Valkey: {error}. Is it running? To start everything here: jobwire up"
+            return [line], Exit.UNREACHABLE
+        case ModuleNotFoundError():
+            line = f"{error.name} is not installed; run: pip install 'jobwire[all]'"
+            return [line], Exit.USAGE
+        case _:
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            line = f"a fault of jobwire itself: {said} (again with --debug for the traceback)"
+            return [line], Exit.BROKEN

@@ -1,0 +1,70 @@
+"""`jobwire gateway`: only the HTTP side, against servers that run elsewhere."""
+
+import socket
+from pathlib import Path
+
+import click
+
+from jobwire.cli import options, out
+
+
+@click.command()
+@options.port
+@options.host
+@options.valkey
+@click.option("--listen-fd", type=int, hidden=True, help="An open socket, from `up`.")
+@click.option("--ready-fd", type=int, hidden=True, help="Where to say that we are ready.")
+@click.option("--parts-file", type=click.Path(path_type=Path), hidden=True)
+@click.pass_context
+def command(
+    context: click.Context,
+    port: str | None,
+    host: str | None,
+    valkey: str | None,
+    listen_fd: int | None,
+    ready_fd: int | None,
+    parts_file: Path | None,
+) -> None:
+    """Run only the HTTP gateway; it needs a Valkey that runs already.
+
+    \b
+    Examples:
+      jobwire gateway --valkey valkey://localhost:6379
+      jobwire gateway --host 0.0.0.0 --port 80     (needs API keys)
+    """
+    from jobwire.local.program import ReadyPipe
+
+    with ReadyPipe.of(ready_fd, explain=_explain) as ready:
+        from jobwire import log
+        from jobwire.local.listen import listen
+
+        settings = options.settings(
+            context,
+            gateway__port=("--port", port),
+            gateway__host=("--host", host),
+            valkey__url=("--valkey", valkey),
+        ).settings
+        log.setup("gateway", settings.logging)
+        if listen_fd is None:
+            listening = listen(settings.gateway.host, settings.gateway.port)
+        else:
+            listening = socket.socket(fileno=listen_fd)
+
+        # Heavy, and not needed to say that a setting is wrong or the port is taken.
+        import uvloop
+
+        from jobwire.wiring.gateway import serve_gateway
+
+        def on_ready() -> None:
+            ready.ready()
+            if listen_fd is None:
+                address, number = listening.getsockname()[:2]
+                out.say(f"gateway on http://{address}:{number}")
+
+        uvloop.run(serve_gateway(settings, listening, on_ready=on_ready, parts_file=parts_file))
+
+
+def _explain(error: Exception) -> str:
+    from jobwire.cli.failures import lines_and_code
+
+    return "; ".join(lines_and_code(error)[0])

@@ -1,0 +1,39 @@
+"""`jobwire key`: make an API key. Only its hash goes into the settings."""
+
+import click
+
+from jobwire.cli import options, out
+
+
+@click.command()
+@click.argument("name")
+@click.option("--tenant", default="default", show_default=True, help="Whose key it is.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    type=click.Choice(["submit", "read", "admin"]),
+    help="What it may do; give it several times. admin includes the others.",
+)
+@options.as_json
+def command(name: str, tenant: str, scopes: tuple[str, ...], as_json: bool) -> None:
+    """Make an API key. It is shown once; only its hash goes into the settings.
+
+    \b
+    Examples:
+      jobwire key ci --scope submit --scope read
+      jobwire key acme-app --tenant acme --scope submit --scope read
+    """
+    from jobwire.wiring.keys import new_api_key
+
+    key, hashed = new_api_key()
+    if out.wants_json(as_json):
+        out.json_line(
+            {"key": key, "name": name, "tenant": tenant, "scopes": scopes, "hash": hashed}
+        )
+        return
+    click.echo(key)
+    out.say("\nKeep it: it is not shown again. Its hash goes into jobwire.yaml:\n")
+    out.say(f"gateway:\n  keys:\n    - name: {name}\n      tenant: {tenant}")
+    out.say(f"      scopes: [{', '.join(scopes)}]\n      hash: {hashed}")

@@ -1,0 +1,46 @@
+"""What several commands have in common: options, and the settings with the options on top."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from jobwire.cli.out import say
+
+if TYPE_CHECKING:
+    from jobwire.settings import Loaded
+
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+data_dir = click.option(
+    "--data-dir", metavar="DIR", help="Where data is kept.  [env: JOBWIRE_DATA_DIR]"
+)
+valkey = click.option(
+    "--valkey",
+    metavar="URL",
+    help="The server, as valkey://user:password@host:6379/0.  [env: JOBWIRE_VALKEY_URL]",
+)
+port = click.option(
+    "--port", metavar="N", help="Port of the HTTP side; 0 is any.  [env: JOBWIRE_GATEWAY_PORT]"
+)
+host = click.option(
+    "--host", metavar="ADDRESS", help="Address of the HTTP side.  [env: JOBWIRE_GATEWAY_HOST]"
+)
+
+
+def settings(context: click.Context, **given: tuple[str, str | None]) -> "Loaded":
+    """The settings, with the options of this command on top.
+
+    Each argument is a setting's path (`__` for the dot): the option's name, and what it was given.
+    """
+    from jobwire.settings import load
+
+    options = {
+        path.replace("__", "."): (option, text)
+        for path, (option, text) in given.items()
+        if text is not None
+    }
+    file: Path | None = context.find_root().params.get("config")
+    loaded = load(options, file=file)
+    for warning in loaded.warnings:
+        say(f"jobwire: warning: {warning}")
+    return loaded

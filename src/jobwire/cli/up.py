@@ -1,0 +1,87 @@
+"""`jobwire up`: everything on this machine, as one supervised program."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from jobwire import __version__
+from jobwire.cli import options, out
+
+if TYPE_CHECKING:
+    from jobwire.wiring.installation import Installation
+
+
+@click.command()
+@options.port
+@options.host
+@options.data_dir
+@options.valkey
+@click.option(
+    "--no-embedded",
+    is_flag=True,
+    help="Start no servers; use those that the settings name.  [env: JOBWIRE_UP_EMBEDDED=false]",
+)
+@options.as_json
+@click.pass_context
+def command(
+    context: click.Context,
+    port: str | None,
+    host: str | None,
+    data_dir: str | None,
+    valkey: str | None,
+    no_embedded: bool,
+    as_json: bool,
+) -> None:
+    """Run everything on this machine; what you do not have is started for you.
+
+    \b
+    Examples:
+      jobwire up
+      jobwire up --port 9000 --valkey valkey://localhost:6379
+    """
+    from jobwire import endpoints, log
+    from jobwire.local import DataDir, DataDirHeld
+    from jobwire.local.listen import listen
+    from jobwire.local.supervisor import Supervisor
+    from jobwire.wiring.installation import Installation, brings_valkey
+
+    loaded = options.settings(
+        context,
+        gateway__port=("--port", port),
+        gateway__host=("--host", host),
+        data_dir=("--data-dir", data_dir),
+        valkey__url=("--valkey", valkey),
+        up__embedded=("--no-embedded", "false" if no_embedded else None),
+    )
+    settings = loaded.settings
+    log.setup("up", settings.logging)
+    brings_valkey(loaded)  # may refuse; nothing is touched before
+    try:
+        data = DataDir.hold(settings.data_dir)
+    except DataDirHeld as held:
+        card = endpoints.read(settings.data_dir)
+        raise DataDirHeld(held.path, held.pid, at=card.http if card else "") from None
+    try:
+        with listen(settings.gateway.host, settings.gateway.port) as listening:
+            installation = Installation(loaded, data, listening)
+            supervisor = Supervisor(installation.parts, installation.tell)
+            try:
+                supervisor.run(
+                    started=lambda: _banner(installation, as_json=as_json),
+                    stopping=lambda: out.say("Stopping."),
+                )
+            finally:
+                installation.forget()
+    finally:
+        data.release()
+    out.say("Stopped.")
+
+
+def _banner(installation: "Installation", *, as_json: bool) -> None:
+    if out.wants_json(as_json):
+        out.json_line(installation.facts())
+        return
+    click.echo(f"\n{out.bold('jobwire')} {__version__}\n")
+    out.columns([(f"  {name}", text) for name, text in installation.facts().items()], gap=4)
+    click.echo(f"\n  try       curl {installation.http}/readyz")
+    click.echo("  stop      Ctrl-C  (again to stop at once)\n")

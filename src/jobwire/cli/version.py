@@ -1,0 +1,19 @@
+"""`jobwire version`: which jobwire this is, and on what it runs."""
+
+import platform
+
+import click
+
+from jobwire import __version__
+from jobwire.cli import options, out
+
+
+@click.command()
+@options.as_json
+def command(as_json: bool) -> None:
+    """Which jobwire this is, and on what it runs."""
+    python, system = platform.python_version(), platform.platform(terse=True)
+    if out.wants_json(as_json):
+        out.json_line({"version": __version__, "python": python, "platform": system})
+    else:
+        click.echo(f"jobwire {__version__}  (Python {python}, {system})")

@@ -1,0 +1,70 @@
+"""The running program, asked over its own HTTP as any client would."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any, Final
+
+from jobwire.doctor.finding import Finding
+from jobwire.endpoints import Found
+
+_PATIENCE_S: Final = 5.0
+
+
+def examine(found: Found | None) -> Iterator[Finding]:
+    """Is it there, and is every part of it ready?"""
+    if found is None:
+        yield Finding("program", "note", "none is running here", cure="jobwire up")
+        return
+    try:
+        status, body = _get(f"{found.url}/readyz")
+    except (OSError, ValueError) as error:
+        yield Finding(
+            "program",
+            "unreachable",
+            f"{found.url} (by {found.origin}) does not answer: {_reason(error)}",
+            "clients look for it there",
+            "start it: jobwire up",
+        )
+        return
+    if "parts" not in body:
+        yield Finding(
+            "program",
+            "fault",
+            f"{found.url} (by {found.origin}) answers {status}, but not as jobwire does",
+            "another program has its port",
+            "correct JOBWIRE_URL, or start jobwire on another port",
+        )
+        return
+    yield Finding("program", "ok", f"{found.url}, version {body.get('version') or 'unknown'}")
+    for part in body["parts"]:
+        well = part["state"] == "ready"
+        yield Finding(
+            f"part {part['name']}",
+            "ok" if well else "fault",
+            " ".join(filter(None, [part["state"], part.get("note", "")])),
+            "" if well else "the program is not ready without it",
+            part.get("what_to_do", ""),
+        )
+
+
+def _get(url: str) -> tuple[int, dict[str, Any]]:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("it is no http:// or https:// URL")
+    # Never through a proxy: it is most often on this machine.
+    ask = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with ask.open(url, timeout=_PATIENCE_S) as answer:
+            status, text = answer.status, answer.read(1 << 20)
+    except urllib.error.HTTPError as error:
+        status, text = error.code, error.read(1 << 20)
+    try:
+        return status, dict(json.loads(text))
+    except (ValueError, TypeError):
+        return status, {}
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None)
+    return str(getattr(reason, "strerror", None) or reason or error)

@@ -1,0 +1,156 @@
+"""The server: version, persistence, eviction, memory, clock, and who may come in.
+
+Looks with the rights that our programs have; what they may not see is a note, not a fault.
+"""
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Final
+
+from jobwire.doctor.finding import Finding
+from jobwire.valkey import Config, Connection, HealthChecker, ServerError, ValkeyError
+from jobwire.valkey.health import Health
+
+_SLOW_MS: Final = 20.0
+_CLOCK_S: Final = 2.0
+_FULL: Final = 0.8
+_SMALL_NODES: Final = 1024
+
+
+async def examine(config: Config, *, cure: str) -> AsyncIterator[Finding]:
+    """Everything about one server; `cure` is what to do if it is not there."""
+    try:
+        async with Connection.open(config, name="jobwire-doctor") as connection:
+            health = await HealthChecker(connection).summary()
+            for finding in _judge(config, health):
+                yield finding
+            yield await _clock(connection)
+            yield await _nodes(connection)
+            yield await _access(config)
+    except ValkeyError as error:
+        yield Finding("valkey", "unreachable", str(error), "nothing works without it", cure)
+
+
+def _judge(config: Config, health: Health) -> Iterator[Finding]:
+    """What the server says of itself. Pure."""
+    latency_ms = health.latency_s * 1000
+    found = f"{health.server} {health.version} at {config.address}, {latency_ms:.1f} ms away"
+    if latency_ms > _SLOW_MS:
+        why = "every step of a job is a round trip"
+        yield Finding("valkey", "note", found, why, "run the server closer to the workers")
+    else:
+        yield Finding("valkey", "ok", found)
+    if health.role != "master":
+        yield Finding(
+            "valkey role",
+            "fault",
+            "it is a replica",
+            "a replica takes no writes",
+            "give the address of the primary",
+        )
+    yield _persistence(health)
+    yield _eviction(health)
+    yield _memory(health)
+
+
+def _persistence(health: Health) -> Finding:
+    match health.persistence:
+        case "aof":
+            return Finding("valkey persistence", "ok", "append-only file is on")
+        case None:
+            return Finding("valkey persistence", "note", "we may not see its settings")
+        case "rdb" | "none":
+            return Finding(
+                "valkey persistence",
+                "fault",
+                "the append-only file is off",
+                "accepted jobs are lost when the server restarts",
+                "CONFIG SET appendonly yes, and `appendonly yes` in its configuration",
+            )
+
+
+def _eviction(health: Health) -> Finding:
+    if health.eviction == "noeviction":
+        return Finding("valkey eviction", "ok", "never evicts")
+    return Finding(
+        "valkey eviction",
+        "fault",
+        f"maxmemory-policy is {health.eviction}",
+        "under pressure the server throws jobs away without a word",
+        "CONFIG SET maxmemory-policy noeviction",
+    )
+
+
+def _memory(health: Health) -> Finding:
+    used, limit = health.memory_used, health.memory_limit
+    if limit is None or used <= _FULL * limit:
+        return Finding("valkey memory", "ok", f"{used >> 20} MiB used")
+    return Finding(
+        "valkey memory",
+        "fault",
+        f"{used >> 20} of {limit >> 20} MiB used",
+        "new jobs are refused when it is full",
+        "raise maxmemory, or shorten jobs.job_ttl_s",
+    )
+
+
+async def _clock(connection: Connection) -> Finding:
+    reply = await connection.call("TIME")
+    assert isinstance(reply, list)
+    ahead_s = int(str(reply[0])) + int(str(reply[1])) / 1e6 - time.time()
+    if abs(ahead_s) > _CLOCK_S:
+        return Finding(
+            "clock",
+            "fault",
+            f"the server's clock differs from ours by {ahead_s:+.0f} s",
+            "times of jobs are the server's; tokens and signatures are checked against ours",
+            "run a time service (chrony, systemd-timesyncd) on both machines",
+        )
+    return Finding("clock", "ok", "agrees with the server's")
+
+
+async def _nodes(connection: Connection) -> Finding:
+    try:
+        reply = await connection.call("CONFIG", "GET", "stream-node-max-bytes")
+    except ServerError:
+        return Finding("valkey streams", "note", "we may not see its settings")
+    size = int(str(reply.get("stream-node-max-bytes", 0))) if isinstance(reply, dict) else 0
+    if size > _SMALL_NODES:
+        return Finding(
+            "valkey streams",
+            "note",
+            f"stream-node-max-bytes is {size}",
+            "each finished job keeps about 4 KB that 512 would not",
+            "CONFIG SET stream-node-max-bytes 512",
+        )
+    return Finding("valkey streams", "ok", "small nodes")
+
+
+async def _access(config: Config) -> Finding:
+    if not await _lets_strangers_in(config):
+        return Finding("valkey access", "ok", "wants a password")
+    if _is_loopback(config):
+        return Finding("valkey access", "ok", "no password, but reachable from this machine only")
+    return Finding(
+        "valkey access",
+        "fault",
+        f"{config.address} lets anybody in without a password",
+        "whoever reaches it can read and change every job",
+        "set a password (requirepass, or an ACL file) and give it in VALKEY_PASSWORD",
+    )
+
+
+async def _lets_strangers_in(config: Config) -> bool:
+    stranger = replace(config, username=None, password=None)
+    try:
+        async with Connection.open(stranger, name="jobwire-doctor") as connection:
+            await connection.ping()
+    except ValkeyError:
+        return False
+    return True
+
+
+def _is_loopback(config: Config) -> bool:
+    where = config.endpoint
+    return isinstance(where, str) or where[0] in ("127.0.0.1", "localhost", "::1")

@@ -1,0 +1,77 @@
+"""A listening socket, or one line that says who has the port and which one is free.
+
+Bound before anything is started and handed on to the gateway, so that a port in use is told at
+once, and clients wait instead of being refused while a gateway starts again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+from pathlib import Path
+from typing import Final
+
+from jobwire.local.errors import LocalError, PortInUse
+
+_BACKLOG: Final = 2048
+_LISTENING: Final = "0A"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Listen there; `port` 0 means any free one."""
+    try:
+        return _bound(host, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(port, holder=who_listens(port), free=_next_free(host, port)) from None
+        raise LocalError(
+            f"cannot listen on {host}:{port} ({error.strerror or error}); "
+            "choose another address or port"
+        ) from error
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    name = "127.0.0.1" if host == "localhost" else host.strip("[]")
+    listening = socket.socket(socket.AF_INET6 if ":" in name else socket.AF_INET)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((name, port))
+        listening.listen(_BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def _next_free(host: str, port: int) -> int | None:
+    for candidate in range(port + 1, min(port + 50, 65536)):
+        with contextlib.suppress(OSError):
+            _bound(host, candidate).close()
+            return candidate
+    return None
+
+
+def who_listens(port: int) -> str:
+    """`name (process 123)`, or nothing where it cannot be known."""
+    inodes = _listening_inodes(port)
+    if inodes:
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                for fd in (folder / "fd").iterdir():
+                    if str(fd.readlink()) in inodes:
+                        name = (folder / "comm").read_text().strip()
+                        return f"{name} (process {folder.name})"
+    return ""
+
+
+def _listening_inodes(port: int) -> set[str]:
+    """As /proc/<pid>/fd names them; empty where there is no such file system."""
+    inodes: set[str] = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                _, local, _, state, *rest = line.split()
+                if state == _LISTENING and local.endswith(f":{port:04X}"):
+                    inodes.add(f"socket:[{rest[5]}]")
+    return inodes

@@ -1,0 +1,9 @@
+"""The only room that knows everyone: it builds things and puts them together. Called by the CLI.
+
+    gateway       the HTTP side: a line a room
+    installation  `jobwire up`: a line a part
+    parts         how the parts are, on the way from the supervisor to the gateway
+    keys          new API keys
+
+Each module loads only what its program needs: the supervisor of `up` has no web framework in it.
+"""

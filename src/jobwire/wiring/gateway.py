@@ -1,0 +1,106 @@
+"""The HTTP side, put together: its ground, and a line a room."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from jobwire import __version__
+from jobwire.gateway.app import Gateway
+from jobwire.gateway.health import Check, Health
+from jobwire.gateway.room import Room
+from jobwire.gateway.server import Server
+from jobwire.gateway.streams import Streams
+from jobwire.log import component
+from jobwire.objects import ObjectsError
+from jobwire.settings import Settings
+from jobwire.valkey import AuthFailed, Config, Connection, Unavailable, Unsupported, ValkeyError
+from jobwire.wiring.parts import parts_reader
+
+if TYPE_CHECKING:
+    from jobwire.objects import Bucket
+
+_PATIENCE_S: Final = 30.0
+_log = component("gateway")
+
+
+async def serve_gateway(
+    settings: Settings,
+    listening: socket.socket,
+    *,
+    on_ready: Callable[[], None],
+    parts_file: Path | None = None,
+) -> None:
+    """Run the gateway on an open socket until SIGTERM or SIGINT; a second one does not wait."""
+    async with contextlib.AsyncExitStack() as ground:
+        connection = await reach(settings.valkey.config(), "jobwire-gateway")
+        ground.push_async_callback(connection.close)
+        streams = Streams(settings.gateway)
+        gateway = Gateway(
+            settings.gateway,
+            rooms(settings, connection),
+            streams,
+            version=__version__,
+            supervised=parts_reader(parts_file) if parts_file else None,
+        )
+        server = Server(gateway, settings.gateway, on_ready)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, server.stop)
+        await server.run_until_stopped(listening)
+
+
+def rooms(settings: Settings, connection: Connection) -> list[Room]:
+    """Everything that the gateway serves: a line a room."""
+    return [_ground(settings, connection)]
+
+
+def _ground(settings: Settings, connection: Connection) -> Room:
+    """The servers under all rooms: no routes, only checks."""
+    checks = [Check("valkey", partial(_ask_valkey, connection))]
+    if settings.objects.endpoint:
+        from jobwire.objects import Bucket  # late: an extra that a gateway may lack
+
+        checks.append(Check("s3", partial(_ask_s3, Bucket(settings.objects.config()))))
+    return Room(name="ground", checks=checks)
+
+
+async def reach(config: Config, name: str) -> Connection:
+    """Connect, and wait for a server that is not there yet; ValkeyError after half a minute."""
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return await Connection.open(config, name=name)
+        except (AuthFailed, Unsupported):
+            raise
+        except Unavailable as error:
+            if time.monotonic() > deadline_s:
+                raise
+            _log.warning("%s; trying again", error)
+            await asyncio.sleep(1.0)
+
+
+async def _ask_valkey(connection: Connection) -> Health:
+    if not connection.connected:
+        return Health(
+            "down",
+            f"no connection to {connection.config.address}",
+            "is it running? we connect by ourselves as soon as it answers",
+        )
+    try:
+        await connection.ping()
+    except ValkeyError as error:
+        return Health("down", str(error), "see its log")
+    return Health("ready")
+
+
+async def _ask_s3(bucket: "Bucket") -> Health:
+    try:
+        await bucket.ping()
+    except ObjectsError as error:
+        return Health("down", str(error), "is it running? see objects.endpoint and its keys")
+    return Health("ready")

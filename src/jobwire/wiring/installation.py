@@ -1,0 +1,121 @@
+"""What `jobwire up` runs on this machine: a line a part, in the order in which they start."""
+
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from jobwire import __version__, endpoints
+from jobwire.endpoints import Endpoints, S3Endpoint
+from jobwire.local import DataDir, LocalValkey
+from jobwire.local.program import Program
+from jobwire.local.s3 import LocalS3
+from jobwire.local.supervisor import Part
+from jobwire.settings import Loaded, SettingsError
+from jobwire.wiring import parts
+
+_LAST_WORDS_S: Final = 3.0
+
+
+def brings_valkey(loaded: Loaded) -> bool:
+    """Whether `up` starts a Valkey of its own: it may, and nobody named another."""
+    named = loaded.is_given("valkey.url") or loaded.is_given("valkey.address")
+    if not named and not loaded.settings.up.embedded:
+        fault = "valkey.url: is needed when nothing is embedded; give --valkey URL"
+        raise SettingsError([fault])
+    return not named
+
+
+def brings_s3(loaded: Loaded) -> bool:
+    """Whether `up` starts an S3 server of its own."""
+    return loaded.settings.up.embedded and not loaded.is_given("objects.endpoint")
+
+
+class Installation:
+    """The parts, and what others are told about them."""
+
+    def __init__(self, loaded: Loaded, data: DataDir, listening: socket.socket) -> None:
+        self._loaded = loaded
+        self._data_dir = data.path
+        self._listening = listening
+        settings = loaded.settings
+        self._valkey = LocalValkey(data.path / "valkey") if brings_valkey(loaded) else None
+        self._s3 = (
+            LocalS3(data.path / "s3", bucket=settings.objects.bucket) if brings_s3(loaded) else None
+        )
+        self._parts_file = data.path / parts.FILE
+        listen_fd = listening.fileno()
+        gateway = Program(
+            "gateway",
+            ["gateway", "--listen-fd", str(listen_fd), "--parts-file", str(self._parts_file)],
+            env=self._env,
+            # The lock too: until the gateway is gone, nobody else should start here.
+            keep_fds=[listen_fd, data.fd],
+            grace_s=settings.gateway.drain.total_seconds() + _LAST_WORDS_S,
+        )
+        self.parts = [
+            *([Part("valkey", self._valkey)] if self._valkey else []),
+            *([Part("s3", self._s3)] if self._s3 else []),
+            Part("gateway", gateway),
+        ]
+
+    @property
+    def http(self) -> str:
+        host, port = self._listening.getsockname()[:2]
+        name = "localhost" if host in ("127.0.0.1", "::1") else host
+        return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+    def _env(self) -> Mapping[str, str]:
+        """What our own programs are told about this installation, beyond what we were told."""
+        env = {**self._loaded.child_env, "JOBWIRE_DATA_DIR": str(self._data_dir)}
+        if self._valkey is not None:
+            env["JOBWIRE_VALKEY_URL"] = self._valkey.url
+        if self._s3 is not None:
+            env["JOBWIRE_OBJECTS_ENDPOINT"] = self._s3.endpoint
+            env["JOBWIRE_OBJECTS_ACCESS_KEY"] = self._s3.access_key
+            env["JOBWIRE_OBJECTS_SECRET_KEY"] = self._s3.secret_key
+            env["JOBWIRE_OBJECTS_REGION"] = self._s3.region
+        return env
+
+    def tell(self, changed: Sequence[Part]) -> None:
+        """Write down how the parts are; called at every change."""
+        parts.write_parts(self._parts_file, changed)
+        if all(part.state == "ready" for part in changed):
+            endpoints.write(self._data_dir, self._card())
+
+    def _card(self) -> Endpoints:
+        settings = self._loaded.settings
+        return Endpoints(
+            http=self.http,
+            valkey=self._valkey.url if self._valkey else settings.valkey.full_url(),
+            s3=self._s3_card(),
+            pids={part.name: part.pid for part in self.parts if part.pid is not None},
+            version=__version__,
+        )
+
+    def _s3_card(self) -> S3Endpoint | None:
+        settings = self._loaded.settings.objects
+        if self._s3 is None and not settings.endpoint:
+            return None
+        config = self._s3.config if self._s3 else settings.config()
+        return S3Endpoint(
+            endpoint=config.endpoint,
+            bucket=config.bucket,
+            access_key=config.access_key,
+            secret_key=config.secret_key,
+            region=config.region,
+        )
+
+    def facts(self) -> dict[str, str]:
+        """What the banner says, without secrets."""
+        settings = self._loaded.settings
+        own = f"started for you, data in {self._data_dir}"
+        facts = {"http": self.http}
+        facts["valkey"] = own if self._valkey else f"yours, at {settings.valkey.config().address}"
+        if self._s3 or settings.objects.endpoint:
+            facts["s3"] = own if self._s3 else f"yours, at {settings.objects.endpoint_url}"
+        return facts
+
+    def forget(self) -> None:
+        """Nothing runs any more."""
+        endpoints.remove(self._data_dir)
+        self._parts_file.unlink(missing_ok=True)

@@ -1,0 +1,94 @@
+"""`jobwire` as a command of the shell, and `jobwire up` as a program to watch and kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import psutil
+
+from tests.support import Program, wait_until_sync
+
+
+def clean_env(**variables: str) -> dict[str, str]:
+    """The environment without settings of whoever runs the tests."""
+    ours = ("JOBWIRE_", "VALKEY_", "STREAMS_", "MINIO_")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
+    return {**kept, **variables}
+
+
+def jobwire(
+    *arguments: str, cwd: Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "jobwire", *arguments],
+        cwd=cwd,
+        env=clean_env(**(env or {})),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody has buried yet has ended too."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+class Up:
+    """A running `jobwire up`; ends with the test."""
+
+    def __init__(self, cwd: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+        self.cwd = cwd
+        self.data_dir = cwd / ".jobwire"
+        words = [sys.executable, "-m", "jobwire", "up", "--port", "0", *arguments]
+        # What the tests' own run is told does not reach the program.
+        hidden = {name: "" for name in os.environ if name not in clean_env()}
+        self.program = Program(command=words, cwd=cwd, env={**hidden, **(env or {})})
+
+    def wait_until_up(self) -> Self:
+        line = self.program.wait_for_line('"http":', timeout_s=60)
+        facts: dict[str, str] = json.loads(line)
+        self.url = facts["http"].replace("localhost", "127.0.0.1")
+        return self
+
+    def card(self) -> dict[str, Any]:
+        return json.loads((self.data_dir / "endpoints.json").read_bytes())
+
+    def ready(self) -> tuple[int, dict[str, dict[str, Any]]]:
+        """/readyz: the status, and the parts by name."""
+        answer = httpx.get(f"{self.url}/readyz", timeout=30, trust_env=False)
+        return answer.status_code, {part["name"]: part for part in answer.json()["parts"]}
+
+    def processes(self) -> list[int]:
+        """The program's own process and all under it."""
+        own = psutil.Process(self.program.pid)
+        return [own.pid, *(child.pid for child in own.children(recursive=True))]
+
+    def wait_until_gone(self, pids: list[int]) -> None:
+        wait_until_sync(lambda: all(map(is_gone, pids)), f"the processes {pids} to end")
+
+    def send(self, signum: signal.Signals) -> None:
+        os.kill(self.program.pid, signum)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it in order, so that nothing of it is left behind either."""
+        if self.program.exit_code is None:
+            self.program.terminate()
+            self.program.wait(timeout_s=30)
+        self.program.close()

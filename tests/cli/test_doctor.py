@@ -1,0 +1,89 @@
+"""`jobwire doctor`: what it finds, why it matters, the cure, and its exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jobwire.local import LocalValkey, free_port
+from tests.cli.running import jobwire
+from tests.support import clause
+
+Findings = dict[str, dict[str, str]]
+
+
+def doctor(tmp_path: Path, *arguments: str, **env: str) -> tuple[int, Findings]:
+    done = jobwire("doctor", *arguments, cwd=tmp_path, env=env)
+    return done.returncode, {
+        finding["check"]: finding for finding in map(json.loads, done.stdout.splitlines())
+    }
+
+
+@clause("O-7")
+def test_a_well_installation(tmp_path: Path, valkey: LocalValkey) -> None:
+    code, found = doctor(tmp_path, "--valkey", valkey.url)
+    assert code == 0
+    faults = [name for name, finding in found.items() if finding["verdict"] == "fault"]
+    assert faults == []
+    assert found["valkey"]["found"].startswith("valkey 9")
+    for name in ("python", "data dir", "open files", "valkey persistence", "clock"):
+        assert name in found
+
+
+@clause("O-7")
+@pytest.mark.parametrize(
+    ("name", "value", "check", "cure"),
+    [
+        ("maxmemory-policy", "allkeys-lru", "valkey eviction", "noeviction"),
+        ("appendonly", "no", "valkey persistence", "appendonly yes"),
+        ("maxmemory", "1100000", "valkey memory", "raise maxmemory"),
+        ("stream-node-max-bytes", "4096", "valkey streams", "stream-node-max-bytes 512"),
+    ],
+)
+def test_each_fault_of_the_server_has_its_cure(
+    tmp_path: Path,
+    valkey: LocalValkey,
+    server_setting: Callable[[str, str], None],
+    name: str,
+    value: str,
+    check: str,
+    cure: str,
+) -> None:
+    server_setting(name, value)
+    code, found = doctor(tmp_path, "--valkey", valkey.url)
+    finding = found[check]
+    assert finding["verdict"] == ("note" if check == "valkey streams" else "fault")
+    assert finding["why"]
+    assert cure in finding["cure"]
+    assert code == (0 if finding["verdict"] == "note" else 1)
+
+
+@clause("O-7", "O-2")
+def test_a_server_that_does_not_answer_is_exit_3(tmp_path: Path) -> None:
+    code, found = doctor(tmp_path, "--valkey", f"valkey://127.0.0.1:{free_port()}")
+    assert code == 3
+    assert found["valkey"]["verdict"] == "unreachable"
+    assert found["valkey"]["cure"]
+
+
+@clause("O-7")
+def test_a_program_that_is_gone_is_told(tmp_path: Path) -> None:
+    code, found = doctor(tmp_path, JOBWIRE_URL=f"http://127.0.0.1:{free_port()}")
+    assert code == 3
+    assert found["program"]["verdict"] == "unreachable"
+    assert "(by JOBWIRE_URL) does not answer" in found["program"]["found"]
+
+
+@clause("O-7")
+def test_a_data_dir_that_others_can_read_is_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    code, found = doctor(tmp_path, "--data-dir", "open")
+    assert code == 1
+    assert found["data dir rights"]["cure"] == "chmod 700 open"
+    (tmp_path / "file").touch()
+    code, found = doctor(tmp_path, "--data-dir", "file")
+    assert code == 1
+    assert found["data dir"]["verdict"] == "fault"

@@ -1,0 +1,78 @@
+"""`jobwire gateway`: the HTTP side by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from jobwire.local import LocalValkey, free_port
+from tests.cli.running import clean_env, jobwire
+from tests.support import Program, clause, wait_until_sync
+
+
+@clause("O-2")
+def test_it_serves_and_stops(valkey: LocalValkey, tmp_path: Path) -> None:
+    port = str(free_port())
+    env = clean_env(JOBWIRE_VALKEY_URL=valkey.url)
+    with Program("-m", "jobwire", "gateway", "--port", port, env=env, cwd=tmp_path) as program:
+        program.wait_for_line(f"gateway on http://127.0.0.1:{port}")
+        parts = httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).json()["parts"]
+        assert [part["name"] for part in parts] == ["gateway", "valkey"]
+        program.terminate()
+        assert program.wait() == 0
+
+
+@clause("O-2", "O-7")
+def test_once_started_it_survives_an_outage(own_valkey: LocalValkey, tmp_path: Path) -> None:
+    port = str(free_port())
+    env = clean_env(JOBWIRE_VALKEY_URL=own_valkey.url)
+    url = f"http://127.0.0.1:{port}/readyz"
+    with Program("-m", "jobwire", "gateway", "--port", port, env=env, cwd=tmp_path) as program:
+        program.wait_for_line("gateway on")
+        own_valkey.kill()
+
+        def down() -> bool:
+            answer = httpx.get(url, timeout=30, trust_env=False)
+            return answer.status_code == 503 and "valkey is down" in answer.json()["detail"]
+
+        wait_until_sync(down, "/readyz to say that valkey is down")
+        own_valkey.start()
+        wait_until_sync(
+            lambda: httpx.get(url, timeout=30, trust_env=False).status_code == 200, "it to be back"
+        )
+        program.terminate()
+        assert program.wait() == 0
+
+
+@clause("O-2")
+def test_a_server_that_is_not_there_is_waited_for_then_one_line_and_exit_3(tmp_path: Path) -> None:
+    source = (
+        "import sys; from jobwire.wiring import gateway; from jobwire.cli.main import main\n"
+        "gateway._PATIENCE_S = 0.5\n"
+        "sys.exit(main(['gateway', '--port', '0', '--valkey', sys.argv[1]]))"
+    )
+    address = f"127.0.0.1:{free_port()}"
+    env = clean_env(JOBWIRE_LOGGING_LEVEL="info")
+    with Program("-c", source, f"valkey://{address}", env=env, cwd=tmp_path) as program:
+        assert program.wait() == 3
+        assert "trying again" in program.lines[0]
+        assert program.lines[-1].startswith(f"jobwire: Valkey: cannot connect to {address}: ")
+        assert program.lines[-1].endswith("To start everything here: jobwire up")
+
+
+@clause("O-2")
+@pytest.mark.parametrize("wrong", ["valkey://h:x", "http://h:1", "valkey://"])
+def test_a_wrong_url_is_one_line_and_exit_2(tmp_path: Path, wrong: str) -> None:
+    done = jobwire("gateway", "--valkey", wrong, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("jobwire: --valkey valkey.url: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@clause("O-6")
+def test_it_does_not_open_itself_to_others_without_keys(tmp_path: Path) -> None:
+    done = jobwire("gateway", "--host", "0.0.0.0", "--valkey", "valkey://h:1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("jobwire: --host gateway.host: 0.0.0.0 can be reached by others")

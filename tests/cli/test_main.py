@@ -1,0 +1,154 @@
+"""The command line: what it says, how it ends, and what it does not load."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobwire import __version__
+from jobwire.cli.exits import WORDS, Exit
+from jobwire.cli.main import COMMANDS, main
+from tests.cli.running import clean_env, jobwire
+from tests.support import clause
+
+
+@clause("O-2")
+def test_help_names_every_command_and_every_exit_status(tmp_path: Path) -> None:
+    done = jobwire("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    for name in COMMANDS:
+        assert f"\n  {name} " in done.stdout
+    for code, words in WORDS.items():
+        assert str(int(code)) in done.stdout
+        assert words in done.stdout
+
+
+@clause("O-2")
+def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
+    source = (
+        "import sys; from jobwire.cli.main import main; main(['--help'])\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "click" in loaded
+    heavy = {"fastapi", "pydantic", "uvicorn", "rich", "msgspec", "hiredis", "asyncio", "yaml"}
+    assert loaded & heavy == set()
+
+
+@clause("O-2")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_examples(name: str, tmp_path: Path) -> None:
+    done = jobwire(name, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert f"Usage: jobwire {name}" in done.stdout
+    assert "Examples:" in done.stdout or name == "version"
+
+
+@clause("O-2")
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["confgi"], "jobwire: no such command 'confgi'; did you mean 'config'?"),
+        (["zzz"], "jobwire: no such command 'zzz'; see jobwire --help"),
+        (["up", "--prot", "1"], "jobwire: No such option"),
+        (["key"], "jobwire: Missing argument 'NAME'"),
+        (["up", "--port", "http"], "jobwire: --port gateway.port: 'http' is no whole number"),
+        (["--config", "nowhere.yaml", "config"], "jobwire: nowhere.yaml: cannot be read"),
+    ],
+)
+def test_a_wrong_command_is_one_line_and_exit_2(
+    arguments: list[str], line: str, tmp_path: Path
+) -> None:
+    done = jobwire(*arguments, cwd=tmp_path)
+    assert done.returncode == Exit.USAGE
+    assert done.stderr.startswith(line)
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+@clause("O-2")
+def test_jobwire_alone_says_what_this_is_and_what_to_try(tmp_path: Path) -> None:
+    done = jobwire(cwd=tmp_path)
+    assert done.returncode == 0
+    assert "background jobs with live progress" in done.stdout
+    assert "none is running here" in done.stdout
+    assert done.stdout.count("\n  jobwire ") == 3
+    told = jobwire(cwd=tmp_path, env={"JOBWIRE_URL": "http://jobs.example"})
+    assert "http://jobs.example, says JOBWIRE_URL" in told.stdout
+
+
+@clause("O-2")
+def test_the_version_for_people_and_for_programs(tmp_path: Path) -> None:
+    assert jobwire("--version", cwd=tmp_path).stdout == f"{__version__}\n"
+    assert json.loads(jobwire("version", cwd=tmp_path).stdout)["version"] == __version__
+
+
+@clause("O-2")
+def test_the_shell_can_complete_commands(tmp_path: Path) -> None:
+    env = {"_JOBWIRE_COMPLETE": "bash_complete", "COMP_WORDS": "jobwire do", "COMP_CWORD": "1"}
+    program = Path(sys.executable).with_name("jobwire")
+    done = subprocess.run(
+        [program], env=clean_env(**env), capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.stdout == "plain,doctor\n"
+
+
+def on_a_terminal(*arguments: str, cwd: Path, **env: str) -> str:
+    """What a person sees."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as screen:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jobwire", *arguments],
+            stdout=theirs,
+            stderr=theirs,
+            cwd=cwd,
+            env=clean_env(**env),
+        )
+        os.close(theirs)
+        seen = b""
+        try:
+            while part := screen.read(4096):
+                seen += part
+        except OSError:  # how a terminal says that the other end is gone
+            pass
+        process.wait(30)
+    return seen.decode()
+
+
+@clause("O-2")
+def test_people_get_words_and_colour_and_pipes_get_json(tmp_path: Path) -> None:
+    seen = on_a_terminal("doctor", cwd=tmp_path)
+    assert "\x1b[32mok" in seen
+    assert "{" not in seen
+    quiet = on_a_terminal("doctor", cwd=tmp_path, NO_COLOR="1")
+    assert "\x1b[" not in quiet
+    assert "{" in on_a_terminal("doctor", "--json", cwd=tmp_path)
+    piped = jobwire("doctor", cwd=tmp_path).stdout.splitlines()
+    assert all(json.loads(line)["check"] for line in piped)
+
+
+@clause("O-2")
+def test_a_fault_of_ours_is_one_line_and_a_traceback_only_if_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def breaks(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oh\nno")
+
+    monkeypatch.setattr("jobwire.settings.load", breaks)
+    assert main(["config"]) == Exit.BROKEN
+    said = capsys.readouterr().err
+    assert said.startswith("jobwire: a fault of jobwire itself: ZeroDivisionError: oh no")
+    assert len(said.splitlines()) == 1
+    assert main(["--debug", "config"]) == Exit.BROKEN
+    assert "Traceback" in capsys.readouterr().err

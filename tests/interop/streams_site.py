@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, cast
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 
 @contextmanager
-def node_worker(server: LocalValkey, consumer: str) -> Iterator[Program]:
+def node_worker(server: LocalValkey, consumer: str) -> Generator[Program]:
     """A stranger's worker, reading the queue."""
     command = [NODE, PROGRAMS / "worker.js", server.url, consumer]
     with Program(command=command) as program:
@@ -68,7 +68,7 @@ class NodeGateway:
 
 
 @asynccontextmanager
-async def node_gateway(server: LocalValkey) -> AsyncIterator[NodeGateway]:
+async def node_gateway(server: LocalValkey) -> AsyncGenerator[NodeGateway]:
     with Program(command=[NODE, PROGRAMS / "gateway.js", server.url]) as program:
         port = program.wait_for_line("listening").split()[1]
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
@@ -80,7 +80,7 @@ app = App()
 
 @app.handler("echo")
 async def echo(ctx: Context) -> Json:
-    payload = cast(Json, ctx.payload)
+    payload = ctx.payload
     await ctx.progress(50, "half")
     await asyncio.sleep(payload.get("sleep_ms", 0) / 1000)
     if payload.get("fail"):
@@ -89,7 +89,7 @@ async def echo(ctx: Context) -> Json:
 
 
 @asynccontextmanager
-async def our_worker(lab: StreamsLab, slots: int = 4) -> AsyncIterator[StreamsEngine]:
+async def our_worker(lab: StreamsLab, slots: int = 4) -> AsyncGenerator[StreamsEngine]:
     """A whole worker of ours, with its duties; drained at the end."""
     engine = StreamsEngine(lab.connection, lab.settings)
     worker = Worker(app, [engine], slots=slots)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
-from jobwire.local import LocalValkey, free_port
+from jobwire.local import LocalS3, LocalValkey, free_port
+from jobwire.objects import BucketConfig
 from tests.cli.running import clean_env, jobwire
 from tests.support import Program, clause, wait_until_sync
+from tests.support.s3 import rclone
 
 
 @clause("O-2")
@@ -76,3 +79,68 @@ def test_it_does_not_open_itself_to_others_without_keys(tmp_path: Path) -> None:
     done = jobwire("gateway", "--host", "0.0.0.0", "--valkey", "valkey://h:1", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("jobwire: --host gateway.host: 0.0.0.0 can be reached by others")
+
+
+@clause("P-11")
+def test_p11_a_store_that_breaks_its_promises_is_one_line_and_exit_2(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    with rclone(tmp_path) as store:
+        env = {"JOBWIRE_VALKEY_URL": valkey.url, **_objects(store)}
+        done = jobwire("gateway", "--port", "0", cwd=tmp_path, env=env)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"jobwire: the bucket {store.bucket} at {store.endpoint} cannot be used")
+    assert "'create only if absent': it said yes twice" in line
+
+
+@clause("O-2")
+def test_wrong_keys_of_the_bucket_are_one_line_and_exit_3(
+    valkey: LocalValkey, seaweedfs: BucketConfig, tmp_path: Path
+) -> None:
+    env = {"JOBWIRE_VALKEY_URL": valkey.url, **_objects(replace(seaweedfs, secret_key="wrong"))}
+    done = jobwire("gateway", "--port", "0", cwd=tmp_path, env=env)
+    assert done.returncode == 3
+    (line,) = done.stderr.splitlines()
+    assert "refused the access key" in line
+
+
+@clause("O-2", "O-7")
+def test_a_bucket_that_goes_away_is_told_and_comes_back(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    port = str(free_port())
+    server = LocalS3(tmp_path / "s3").start()
+    try:
+        env = clean_env(JOBWIRE_VALKEY_URL=valkey.url, **_objects(server.config))
+        url = f"http://127.0.0.1:{port}/readyz"
+        with Program("-m", "jobwire", "gateway", "--port", port, env=env, cwd=tmp_path) as program:
+            program.wait_for_line("gateway on")
+            assert httpx.get(url, timeout=30, trust_env=False).status_code == 200
+            server.kill()
+
+            def down() -> bool:
+                answer = httpx.get(url, timeout=30, trust_env=False)
+                return answer.status_code == 503 and "s3 is down" in answer.json()["detail"]
+
+            wait_until_sync(down, "/readyz to say that s3 is down")
+            server.start()
+            wait_until_sync(
+                lambda: httpx.get(url, timeout=30, trust_env=False).status_code == 200,
+                "it to be back",
+            )
+            program.terminate()
+            assert program.wait() == 0
+    finally:
+        if server.alive:
+            server.kill()
+        server.stop()
+
+
+def _objects(bucket: BucketConfig) -> dict[str, str]:
+    return {
+        "JOBWIRE_OBJECTS_ENDPOINT": bucket.endpoint,
+        "JOBWIRE_OBJECTS_BUCKET": bucket.bucket,
+        "JOBWIRE_OBJECTS_ACCESS_KEY": bucket.access_key,
+        "JOBWIRE_OBJECTS_SECRET_KEY": bucket.secret_key,
+    }

@@ -6,6 +6,7 @@ import click
 
 from jobwire.cli.exits import Exit
 from jobwire.local import LocalError, ProgramMissing, StartFailed
+from jobwire.objects import ObjectsError, StoreRefused
 from jobwire.settings import SettingsError
 from jobwire.valkey import ConfigError, ValkeyError
 
@@ -32,6 +33,10 @@ def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
         case ValkeyError():
             line = f"Valkey: {error}. Is it running? To start everything here: jobwire up"
             return [line], Exit.UNREACHABLE
+        case StoreRefused():
+            return [str(error)], Exit.USAGE
+        case ObjectsError():
+            return [str(error)], Exit.UNREACHABLE
         case ModuleNotFoundError():
             line = f"{error.name} is not installed; run: pip install 'jobwire[all]'"
             return [line], Exit.USAGE

@@ -17,7 +17,7 @@ from jobwire.gateway.room import Room
 from jobwire.gateway.server import Server
 from jobwire.gateway.streams import Streams
 from jobwire.log import component
-from jobwire.objects import ObjectsError
+from jobwire.objects import BucketConfig, ObjectsError
 from jobwire.settings import Settings
 from jobwire.valkey import AuthFailed, Config, Connection, Unavailable, Unsupported, ValkeyError
 from jobwire.wiring.parts import parts_reader
@@ -40,10 +40,11 @@ async def serve_gateway(
     async with contextlib.AsyncExitStack() as ground:
         connection = await reach(settings.valkey.config(), "jobwire-gateway")
         ground.push_async_callback(connection.close)
+        bucket = await trust(settings.objects.config()) if settings.objects.endpoint else None
         streams = Streams(settings.gateway)
         gateway = Gateway(
             settings.gateway,
-            rooms(settings, connection),
+            rooms(connection, bucket),
             streams,
             version=__version__,
             supervised=parts_reader(parts_file) if parts_file else None,
@@ -54,18 +55,16 @@ async def serve_gateway(
         await server.run_until_stopped(listening)
 
 
-def rooms(settings: Settings, connection: Connection) -> list[Room]:
+def rooms(connection: Connection, bucket: "Bucket | None") -> list[Room]:
     """Everything that the gateway serves: a line a room."""
-    return [_ground(settings, connection)]
+    return [_ground(connection, bucket)]
 
 
-def _ground(settings: Settings, connection: Connection) -> Room:
+def _ground(connection: Connection, bucket: "Bucket | None") -> Room:
     """The servers under all rooms: no routes, only checks."""
     checks = [Check("valkey", partial(_ask_valkey, connection))]
-    if settings.objects.endpoint:
-        from jobwire.objects import Bucket  # late: an extra that a gateway may lack
-
-        checks.append(Check("s3", partial(_ask_s3, Bucket(settings.objects.config()))))
+    if bucket is not None:
+        checks.append(Check("s3", partial(_ask_s3, bucket)))
     return Room(name="ground", checks=checks)
 
 
@@ -82,6 +81,26 @@ async def reach(config: Config, name: str) -> Connection:
                 raise
             _log.warning("%s; trying again", error)
             await asyncio.sleep(1.0)
+
+
+async def trust(config: BucketConfig) -> "Bucket":
+    """Open the bucket if its store keeps the promises that we stand on (P-11); wait for it too."""
+    from jobwire.objects import Bucket  # late: an extra that a gateway may lack
+    from jobwire.objects.probe import probe
+
+    bucket = Bucket(config)
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            # Without a race, which takes seconds on some stores: the doctor holds one.
+            await probe(bucket, racers=0)
+        except ObjectsError as error:
+            if not error.retryable or time.monotonic() > deadline_s:
+                raise
+            _log.warning("%s; trying again", error)
+            await asyncio.sleep(1.0)
+        else:
+            return bucket
 
 
 async def _ask_valkey(connection: Connection) -> Health:

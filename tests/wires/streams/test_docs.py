@@ -1,0 +1,30 @@
+"""The page about the wire names everything that is on it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from jobwire.wires.streams import contract
+from jobwire.wires.streams.contract import Keys
+
+PAGE = (Path(__file__).parents[3] / "docs" / "jobs-wire.md").read_text()
+
+
+def test_the_page_names_every_field() -> None:
+    named = set(re.findall(r"`([^`]+)`", PAGE))
+    nine = "`job_id task payload status created_ts updated_ts ttl_s result error`"
+    assert nine == f"`{' '.join(contract.Field)}`"
+    assert nine in PAGE
+    assert set(contract.Extra) <= named
+
+
+def test_the_page_names_every_key() -> None:
+    keys = Keys()
+    for key in (
+        *(keys.queue, keys.delayed, keys.open, keys.tenants, keys.control, keys.index()),
+        *(keys.job("{id}"), keys.events("{id}"), keys.idempotency("{key}")),
+        *(keys.index("{tenant}"), keys.worker("{consumer}"), keys.guard("{duty}")),
+        *(keys.cron("{name}"), keys.stats(0).replace("0", "{minute}")),
+    ):
+        assert f"`{key}`" in PAGE

@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 MODELS := src/jobwire/handlers/llm/models/packages.txt
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
-.PHONY: up test check format chaos bench clean help
+.PHONY: up test check format chaos mutate bench clean help
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -32,6 +32,9 @@ format: $(VENV)/.dev ## put the code into the house format
 chaos: $(VENV)/.dev ## the long way: the server restarted 1,000 times under load (at most 20 minutes)
 	@JOBWIRE_CHAOS_RESTARTS=$${JOBWIRE_CHAOS_RESTARTS:-1000} JOBWIRE_CHAOS_LIMIT_S=$${JOBWIRE_CHAOS_LIMIT_S:-1200} \
 	  $(BIN)/python -m pytest tests/stories/test_grounds.py -k restarted -q -s $(ARGS)
+
+mutate: $(VENV)/.dev ## break the product on purpose, patch by patch; each must turn its test red
+	@$(BIN)/python -m tests.mutations $(ARGS)
 
 bench: $(VENV)/.bench ## measure, beside the peers of the field
 	@$(BIN)/python -m bench $(ARGS)

@@ -68,7 +68,7 @@ class Source:
         self.runs: dict[Token, Run] = {}
         """Everything held, from its start to the answer of its settle; the keeper reads it."""
         self.idle = asyncio.Event()
-        """Nothing is held."""
+        """Nothing is held, and no call is on its way that could bring something."""
         self.idle.set()
         self._handlers = app.handlers
         self._runner = runner
@@ -144,24 +144,32 @@ class Source:
         if self._share.hungry and (self._reserved or (want and not ends)):
             # What a wait has fetched is handed out by a take, not by a settle.
             want, self._reserved = want + self._reserved, 0
-            self._calls += 1
+            self._called()
             self._tasks.start(self._taken(self.engine.take(want), want))
             want = 0
         if ends:
             answer = self.engine.settle([(run.held, outcome) for run, outcome in ends], want)
-            self._calls += 1
+            self._called()
             self._tasks.start(self._settled(answer, ends, want))
 
     async def _taken(self, answer: Awaitable[list[Held]], want: int) -> None:
         try:
             held = await self._watchdog.watched(f"{self.engine.name}: take", answer)
         except Exception as error:  # noqa: BLE001 - a queue is never given up
-            self._calls -= 1
             self._in_doubt += want
             self._lost(error)
+            self._answered()
             return
-        self._calls -= 1
         await self._begin(held, want)
+
+    def _called(self) -> None:
+        self._calls += 1
+        self.idle.clear()
+
+    def _answered(self) -> None:
+        self._calls -= 1
+        if not (self._calls or self.runs or self._in_doubt):
+            self.idle.set()
 
     async def _begin(self, held: Sequence[Held], want: int) -> None:
         """Start what came for `want` slots. Uses up the task that calls it."""
@@ -170,6 +178,7 @@ class Source:
             self._share.hungry = False
             self._fed.set()
         runs = [run for run in map(self._leased, held) if not run.is_over]
+        self._answered()
         ready = self._runner.begin(runs)
         if self._outgoing or self._share.hungry:
             self._turn_soon()
@@ -179,7 +188,6 @@ class Source:
         """A run for it, whose lease is kept from here on; over already where it is not to run."""
         handler = self._handlers.get(held.job.task, NOBODY)
         run = self.runs[held.token] = Run(held, handler, self)
-        self.idle.clear()
         if held.foregone is not None:
             run.skip(held.foregone)
         elif handler is NOBODY or self._stopping:
@@ -212,12 +220,11 @@ class Source:
         try:
             settled = await self._watchdog.watched(f"{self.engine.name}: settle", answer)
         except Exception as error:  # noqa: BLE001 - a queue is never given up
-            self._calls -= 1
             self._in_doubt += want
             self._outgoing.again(self._hopeful(ends, error))
             self._lost(error)
+            self._answered()
             return
-        self._calls -= 1
         for (run, outcome), said in zip(ends, settled.answers, strict=True):
             if said is not SettleAnswer.SETTLED:
                 name = type(outcome).__name__
@@ -240,7 +247,7 @@ class Source:
 
     def _forget(self, run: Run) -> None:
         self.runs.pop(run.held.token, None)
-        if not self.runs:
+        if not (self.runs or self._calls or self._in_doubt):
             self.idle.set()
 
     async def _reported(self, answer: Awaitable[list[ReportAnswer]], said: Said) -> None:
@@ -307,6 +314,7 @@ class Source:
         _log.info("%s: answers again; %d job(s) adopted", self.engine.name, len(mine))
         room, self._in_doubt = self._in_doubt, 0
         room += self._share.more(len(mine) - room)
+        self._called()
         for held in mine[room:]:
             # More than we have room for; the slot is drawn only to be given back.
             self._share.overdraw()

@@ -1,0 +1,113 @@
+"""`python -m tests.mutations [name …]`: apply each patch to a copy of the source, run its test.
+
+First all named tests must be green on an unchanged copy. A patch that no longer applies is a
+failure, too: it must follow the code.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+ROOT: Final = Path(__file__).parents[2]
+HERE: Final = Path(__file__).parent
+AT_A_TIME: Final = 2
+LIMIT_S: Final = 180
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One way to break the product."""
+
+    name: str
+    what: str
+    red: str
+    patch: Path
+
+    @classmethod
+    def read(cls, patch: Path) -> Self:
+        head = dict(
+            line.split(": ", 1) for line in patch.read_text().splitlines()[:2] if ": " in line
+        )
+        return cls(patch.stem, head["what"], head["red"], patch)
+
+
+def copy_of_source(folder: Path) -> Path:
+    """A copy that a patch may break."""
+    copy = folder / "src"
+    shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+def tested(source: Path, *tests: str) -> subprocess.CompletedProcess[str]:
+    """Run tests against a copy of the source: it comes before the installed one."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S * max(1, len(tests)),
+        check=False,
+    )
+
+
+def verdict(mutation: Mutation) -> str:
+    """`red` is what we want; anything else is said in words."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = copy_of_source(Path(folder))
+        applied = subprocess.run(
+            ["git", "apply", "-p1", mutation.patch],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if applied.returncode:
+            return f"does not apply: {applied.stderr.strip().splitlines()[0]}"
+        done = tested(source, mutation.red)
+    # 1: tests ran and failed. Everything else is no proof: nothing collected, a broken import.
+    return {0: "GREEN: nobody noticed", 1: "red"}.get(
+        done.returncode, f"pytest ended with {done.returncode}"
+    )
+
+
+def main(names: list[str]) -> int:
+    mutations = [Mutation.read(patch) for patch in sorted(HERE.glob("*.patch"))]
+    chosen = [each for each in mutations if not names or each.name in names]
+    if unknown := set(names) - {each.name for each in mutations}:
+        print(f"no such mutation: {', '.join(sorted(unknown))}")
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        control = tested(
+            copy_of_source(Path(folder)), *sorted({each.red for each in chosen}), "-n", "2"
+        )
+    if control.returncode:
+        print(f"the tests are not green without a patch:\n{control.stdout[-3000:]}")
+        return 1
+    print(f"{len(chosen)} mutations; their tests are green without them", flush=True)
+    survived = 0
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        for mutation, (said, took_s) in zip(chosen, pool.map(_timed, chosen), strict=True):
+            survived += said != "red"
+            print(f"{said:<6} {took_s:5.0f} s  {mutation.name:<28} {mutation.what}", flush=True)
+            print(f"{'':16} {mutation.red}", flush=True)
+    print(f"{len(chosen) - survived} of {len(chosen)} were noticed")
+    return 1 if survived else 0
+
+
+def _timed(mutation: Mutation) -> tuple[str, float]:
+    began_s = time.monotonic()
+    return verdict(mutation), time.monotonic() - began_s
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

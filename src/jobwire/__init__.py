@@ -12,24 +12,40 @@ once. A wire is a way of saying that to someone else's program.
     objects/   the bucket
     local/     the real servers that `jobwire up` brings along
     cli/       a file a command
+    client/    for programs that submit jobs and watch them
 """
 
 import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from jobwire.client.aio import AsyncClient
+    from jobwire.client.messages import NewJob
+    from jobwire.client.sync import Client
     from jobwire.job.errors import Fail, Retry
     from jobwire.worker.app import App
     from jobwire.worker.context import Context
 
-__all__ = ["App", "Context", "Fail", "Retry", "__version__"]
+__all__ = [
+    "App",
+    "AsyncClient",
+    "Client",
+    "Context",
+    "Fail",
+    "NewJob",
+    "Retry",
+    "__version__",
+]
 __version__ = "0.1.0"
 
 # Loaded when asked for: `jobwire --help` and the toolkit need none of it.
 _HOMES: Final = {
     "App": "jobwire.worker.app",
+    "AsyncClient": "jobwire.client.aio",
+    "Client": "jobwire.client.sync",
     "Context": "jobwire.worker.context",
     "Fail": "jobwire.job.errors",
+    "NewJob": "jobwire.client.messages",
     "Retry": "jobwire.job.errors",
 }
 

@@ -18,6 +18,12 @@ from jobwire.cli.exits import WORDS, Exit, Stop
 COMMANDS: Final[Mapping[str, str]] = {
     "up": "Run everything on this machine; what you do not have is started for you.",
     "gateway": "Run only the HTTP gateway.",
+    "submit": "Make a job, and watch it if wanted.",
+    "watch": "Watch a job to its end.",
+    "list": "Jobs, newest first.",
+    "job": "Everything about a job.",
+    "cancel": "Cancel jobs.",
+    "retry": "Run jobs again that failed or were canceled.",
     "key": "Make an API key.",
     "config": "Every setting, its value and where it came from.",
     "doctor": "Check this installation; each fault with its cure.",

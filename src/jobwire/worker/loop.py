@@ -33,6 +33,7 @@ from jobwire.worker.run import Run
 from jobwire.worker.runner import Runner
 from jobwire.worker.slots import Slots
 from jobwire.worker.stragglers import Tasks
+from jobwire.worker.tally import Series, Tally
 from jobwire.worker.watchdog import Watchdog
 
 _log: Final = logging.getLogger("jobwire.worker")
@@ -61,6 +62,7 @@ class Source:
         tasks: Tasks,
         watchdog: Watchdog,
         grace_s: float,
+        tally: Tally,
     ) -> None:
         self.engine = engine
         self.loop = asyncio.get_running_loop()
@@ -74,6 +76,10 @@ class Source:
         self._runner = runner
         self._tasks = tasks
         self._watchdog = watchdog
+        self._tally = tally
+        # Only tasks that we have are counted by name: nobody can fill the tally with invented ones.
+        self._series = {task: Series(engine.name, task) for task in app.handlers}
+        self._unknown = Series(engine.name, "")
         self._ground = Ground(engine.name, tasks, self._recover)
         self._share = slots.share(self._turn_soon)
         self._at_once = max(1, min(_MAX_BATCH, slots.total // 2))
@@ -192,6 +198,8 @@ class Source:
             run.skip(held.foregone)
         elif handler is NOBODY or self._stopping:
             run.skip(GivenBack())
+        else:
+            self._tally.began(held, self._series[held.job.task])
         return run
 
     # ── sending ──────────────────────────────────────────────────────────────────────────────────
@@ -203,6 +211,7 @@ class Source:
 
     def over(self, run: Run, outcome: Outcome | None) -> None:
         """A run's outcome is decided."""
+        self._tally.over(run.held, self._series.get(run.held.job.task, self._unknown), outcome)
         if outcome is None:
             self._forget(run)
         else:
@@ -229,6 +238,8 @@ class Source:
             if said is not SettleAnswer.SETTLED:
                 name = type(outcome).__name__
                 _log.warning("job %s: %s was not written: %s", run.held.job.id, name, said)
+            if said is SettleAnswer.LOST:
+                self._tally.refused(self._series.get(run.held.job.task, self._unknown))
             self._forget(run)
         await self._begin(settled.held, want)
 

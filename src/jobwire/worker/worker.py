@@ -17,6 +17,7 @@ from jobwire.worker.runner import Runner
 from jobwire.worker.shutdown import Shutdown, drain
 from jobwire.worker.slots import Slots
 from jobwire.worker.stragglers import Tasks
+from jobwire.worker.tally import Tally
 from jobwire.worker.watchdog import Watchdog
 
 _log: Final = logging.getLogger("jobwire.worker")
@@ -53,11 +54,11 @@ class Worker:
         """It has entered its queues and takes jobs."""
         self.left_behind = 0
         """Handlers that would not end. Only the end of the process ends them."""
+        self.tally = Tally()
+        """What its jobs did; for metrics."""
         all_slots = Slots(slots)
-        self._sources = [
-            Source(engine, app, all_slots, self._runner, self._tasks, self._watchdog, self._grace_s)
-            for engine in engines
-        ]
+        around = (self._runner, self._tasks, self._watchdog, self._grace_s, self.tally)
+        self._sources = [Source(engine, app, all_slots, *around) for engine in engines]
 
     def stop(self) -> None:
         """Drain; the second time: give everything back now. Safe to call from a signal handler."""

@@ -30,6 +30,7 @@ from jobwire.wires.streams.http.jobs import PATH, Jobs
 from jobwire.wires.streams.http.problems import UNAVAILABLE
 from jobwire.wires.streams.http.watching import Watching
 from jobwire.wires.streams.queue import StreamsQueue
+from jobwire.wires.streams.readings import JobReadings
 from jobwire.wires.streams.settings import StreamsSettings
 
 _log = logging.getLogger("jobwire.streams")
@@ -68,6 +69,7 @@ def room(
             _hot("GET", "/v1/stats", "read", fleet.stats, docs.STATS),
         ],
         checks=[Check("jobs", lambda: _health(connection))],
+        reading=JobReadings(connection, queue.keys, census, follower).read,
     )
 
 

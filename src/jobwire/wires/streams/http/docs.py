@@ -217,10 +217,11 @@ WORKERS: Final = Doc(
 )
 _NO_TIMES: Final = {"p50": None, "p90": None, "p99": None}
 STATS: Final = Doc(
-    summary="The last hour, by minute",
+    summary="How much there is to do, and the last hour by minute",
     tag=_FLEET,
     answer=fleet.Stats,
     example={
+        "now": {"waiting": 0, "delayed": 0, "running": 0, "oldest_waiting_ms": None},
         "hour": {
             "start_ts": 1767225600000,
             "submitted": 0,

@@ -14,6 +14,7 @@ from jobwire.gateway.call import Call, Reply
 from jobwire.valkey import Connection
 from jobwire.wires.streams.census import Census, Holding, WorkerSeen
 from jobwire.wires.streams.contract import Counter, Keys, Status
+from jobwire.wires.streams.depth import depth
 from jobwire.wires.streams.http import asking
 from jobwire.wires.streams.minutes import Minute, last_hour, quantile_ms
 
@@ -88,9 +89,21 @@ class MinuteLine(Struct, frozen=True):
     duration_ms: Annotated[Quantiles, Meta(description="from start to end")]
 
 
-class Stats(Struct, frozen=True):
-    """The last hour: as a whole, and by minute, oldest first; the last is not over yet."""
+class Now(Struct, frozen=True):
+    """How much there is to do right now."""
 
+    waiting: Annotated[int, Meta(description="in line")]
+    delayed: Annotated[int, Meta(description="not due yet: a delay, or a retry to come")]
+    running: Annotated[int, Meta(description="held by a worker")]
+    oldest_waiting_ms: Annotated[
+        int | None, Meta(description="how long the first in line has been in it")
+    ]
+
+
+class Stats(Struct, frozen=True):
+    """Now; and the last hour: as a whole, and by minute, oldest first; the last is not over yet."""
+
+    now: Now
     hour: MinuteLine
     minutes: list[MinuteLine]
 
@@ -117,9 +130,11 @@ class Fleet:
         return Reply(_encode(Workers([_worker(worker, tenant) for worker in found])))
 
     async def stats(self, _: Call) -> Reply:
+        seen = await depth(self._connection, self._keys)
+        now = Now(seen.waiting, seen.delayed, seen.running, seen.oldest_waiting_ms)
         minutes = await last_hour(self._connection, self._keys)
         lines = [_line([minute]) for minute in minutes]
-        return Reply(_encode(Stats(_line(minutes), lines)))
+        return Reply(_encode(Stats(now, _line(minutes), lines)))
 
 
 def _raw(text: str) -> Raw:

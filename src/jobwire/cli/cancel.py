@@ -1,0 +1,54 @@
+"""`jobwire cancel`: ask for the end of jobs."""
+
+import sys
+
+import click
+
+from jobwire.cli import options, out
+
+_SAID = {
+    "canceled": "canceled",
+    "canceling": "its worker was told to stop",
+    "cancel_requested": "asked; its worker is not ours and may not listen",
+}
+
+
+@click.command()
+@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask, however many.")
+@options.as_json
+@options.data_dir
+@click.pass_context
+def command(
+    context: click.Context,
+    job_ids: tuple[str, ...],
+    yes: bool,
+    as_json: bool,
+    data_dir: str | None,
+) -> None:
+    """Cancel jobs. More than one: the number is said, and you are asked.
+
+    \b
+    Examples:
+      jobwire cancel 3f2a8b1c-…
+      jobwire cancel --yes $(jobwire list --status queued --json | jq -r .job_id)
+    """
+    from jobwire.cli import plain
+    from jobwire.cli.follow import json_line
+    from jobwire.cli.program import talk
+    from jobwire.client import AsyncClient
+
+    if len(job_ids) > 1 and not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"{len(job_ids)} jobs and nobody to ask; say --yes")
+        click.confirm(f"Cancel {len(job_ids)} jobs?", abort=True, err=True)
+
+    async def say(client: AsyncClient) -> None:
+        for job_id in job_ids:
+            answer = await client.cancel(job_id)
+            if out.wants_json(as_json):
+                json_line(answer)
+            else:
+                click.echo(f"{plain.line(job_id)}  {_SAID[answer.outcome]}")
+
+    talk(context, data_dir, say)

@@ -1,0 +1,80 @@
+"""Watching one job to its end: live on a terminal, as JSON lines otherwise.
+
+Shared by `submit --follow` and `watch`. The exit code says how the job ended; whoever stops
+watching stops nothing else.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from jobwire.cli import out, plain
+from jobwire.cli.exits import Exit
+from jobwire.cli.story import Story
+from jobwire.cli.words import LOOKS, ending, short_id
+from jobwire.client import AsyncClient, Job, TimedOut
+
+_TICK_S: Final = 0.2
+
+
+async def follow(client: AsyncClient, job: Job, *, as_json: bool, timeout_s: float | None) -> Exit:
+    """Watch a job from its first event to its last, then say how it ended."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            told = await (_json_lines(client, job) if as_json else _live(client, job))
+            ended = await client.get(job.job_id)
+    except TimeoutError:
+        assert timeout_s is not None
+        raise TimedOut(job.job_id, timeout_s) from None
+    if as_json:
+        json_line(ended)
+    else:
+        show_end(ended, told_text=told)
+    return Exit.OK if ended.status == "done" else Exit.JOB_FAILED
+
+
+async def _json_lines(client: AsyncClient, job: Job) -> bool:
+    async for event in client.events(job.job_id):
+        json_line(event)
+    return True
+
+
+async def _live(client: AsyncClient, job: Job) -> bool:
+    """Answers whether the job's text was printed as it came."""
+    from rich.console import Console
+
+    from jobwire.cli.live import Screen
+
+    story = Story()
+    with Screen(Console(highlight=False), plain.line(job.task), job.job_id) as screen:
+        async with asyncio.TaskGroup() as group:
+            ticking = group.create_task(_tick(screen.tick))
+            async with contextlib.aclosing(client.events(job.job_id)) as events:
+                async for event in events:
+                    screen.show(story, story.take(event))
+            ticking.cancel()
+    return story.told_text
+
+
+async def _tick(tick: Callable[[], None]) -> None:
+    while True:
+        tick()
+        await asyncio.sleep(_TICK_S)
+
+
+def json_line(answer: object) -> None:
+    """One object on one line, with the names of the API."""
+    print(plain.json_text(msgspec.json.encode(answer)), flush=True)
+
+
+def show_end(job: Job, *, told_text: bool) -> None:
+    """The result, unless its text was printed as it came; then how it ended."""
+    if job.result is not None and not told_text:
+        pretty = msgspec.json.format(msgspec.json.encode(job.result), indent=2)
+        print(plain.json_text(pretty))
+    look = LOOKS[job.status]
+    state = out.coloured(f"{look.shape} {look.word}", look.colour)
+    out.say(f"{state}  {plain.line(job.task)}  {short_id(job.job_id)}  {ending(job)}".rstrip())

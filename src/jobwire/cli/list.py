@@ -1,0 +1,64 @@
+"""`jobwire list`: jobs, newest first."""
+
+import time
+
+import click
+
+from jobwire.cli import options, out
+
+_STATES = ("queued", "running", "done", "error", "canceled")
+
+
+@click.command()
+@click.option("--status", type=click.Choice(_STATES), help="Only jobs in this state.")
+@click.option("--task", metavar="NAME", help="Only jobs of this task.")
+@click.option(
+    "--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="At most so many."
+)
+@click.option("--cursor", metavar="PLACE", help="Go on where the last list stopped.")
+@options.as_json
+@options.data_dir
+@click.pass_context
+def command(
+    context: click.Context,
+    status: str | None,
+    task: str | None,
+    limit: int,
+    cursor: str | None,
+    as_json: bool,
+    data_dir: str | None,
+) -> None:
+    """Jobs, newest first.
+
+    \b
+    Examples:
+      jobwire list --status error
+      jobwire list --json | jq -r .job_id
+    """
+    from jobwire.cli import plain
+    from jobwire.cli.follow import json_line
+    from jobwire.cli.program import talk
+    from jobwire.cli.words import LOOKS, duration, progress
+
+    page = talk(
+        context,
+        data_dir,
+        lambda client: client.list(status=status, task=task, limit=limit, cursor=cursor),
+    )
+    if out.wants_json(as_json):
+        for line in page.jobs:
+            json_line(line)
+    elif page.jobs:
+        now_ms = time.time() * 1000
+        rows = [("state", "task", "id", "age", "")]
+        for line in page.jobs:
+            look = LOOKS[line.status]
+            said = plain.line(line.failure.code) if line.status == "error" else progress(line)
+            age = duration(now_ms - line.created_ts)
+            shown = f"{look.shape} {look.word}"
+            rows.append((shown, plain.line(line.task), plain.line(line.job_id), age, said))
+        out.columns(rows)
+    else:
+        out.say("No job. Try: jobwire submit chat hello --follow")
+    if page.cursor:
+        out.say(f"Looked at {page.scanned}. Further: jobwire list --cursor {page.cursor}")

@@ -1,0 +1,92 @@
+"""What a person types as a payload: JSON, text, a file or a pipe."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+
+from jobwire.cli import plain
+
+if TYPE_CHECKING:
+    from jobwire.client.messages import TaskInfo
+
+# Where plain text goes in the payloads of the tasks that everybody has.
+_MEMBERS: Final = {
+    "chat": "prompt",
+    "plan": "goal",
+    "code": "prompt",
+    "tool": "prompt",
+    "rag": "question",
+    "embed": "input",
+}
+
+
+def read(given: str | None) -> str:
+    """The text: as typed, `@file`, or `-` for what is piped in."""
+    if given is None:
+        return "{}"
+    try:
+        if given == "-":
+            return sys.stdin.buffer.read().decode()
+        if given.startswith("@"):
+            return Path(given[1:]).read_bytes().decode()
+    except OSError as error:
+        raise click.UsageError(f"{given[1:]}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise click.UsageError(f"{given}: is no UTF-8 text") from None
+    return given
+
+
+def as_object(text: str) -> msgspec.Raw | None:
+    """The payload, byte for byte, if the text is a JSON object; None for other text."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        raise click.UsageError('a payload is a JSON object: {"name": …}') from None
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise click.UsageError(f"the payload is no valid JSON: {error}") from None
+    return msgspec.Raw(text.encode())
+
+
+def member(task: str) -> str | None:
+    """Where text goes in this task's payload, if everybody knows."""
+    return _MEMBERS.get(task)
+
+
+class _Property(msgspec.Struct):
+    type: object = None
+
+
+class _Schema(msgspec.Struct):
+    """What we understand of a JSON Schema."""
+
+    required: list[str] = []
+    properties: dict[str, _Property] = {}
+    ref: str = msgspec.field(name="$ref", default="")
+    defs: "dict[str, _Schema]" = msgspec.field(name="$defs", default_factory=dict)
+
+
+def member_by_schema(task: str, known: "TaskInfo | None") -> str:
+    """The same for any task: the one text that its payload must have."""
+    schema = _schema(known)
+    if len(schema.required) == 1:
+        (name,) = schema.required
+        if name in schema.properties and schema.properties[name].type == "string":
+            return name
+    example = known.example if known is not None else None
+    shown = plain.json_text(msgspec.json.encode(example or {"name": "value"}))
+    told = plain.line(task)
+    raise click.UsageError(f"where text goes in a payload of {told!r} is unknown; give '{shown}'")
+
+
+def _schema(known: "TaskInfo | None") -> _Schema:
+    try:
+        schema = msgspec.convert((known and known.schema) or {}, _Schema)
+    except msgspec.ValidationError:
+        return _Schema()
+    # One that only points to a definition of its own is that definition.
+    return schema.defs.get(schema.ref.rpartition("/")[2], schema)

@@ -1,0 +1,40 @@
+"""What others wrote, made safe to print: nothing in it can move the cursor, change colours, set the
+window's title or hide what follows.
+
+Every command that shows parts of jobs passes them through here; JSON too, since an escape code in
+eight bits (U+009B) needs no escape in JSON.
+"""
+
+import re
+from typing import Final
+
+# C0 but for tab and line feed, DEL and C1, line and paragraph separators, direction marks, halves
+# of surrogates, and tags that show nothing at all.
+_UNSAFE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
+)
+_UNSAFE_IN_LINE: Final = re.compile(f"[\t\n]|{_UNSAFE.pattern}")
+
+
+def text(value: str) -> str:
+    """Text of several lines."""
+    return _UNSAFE.sub(_escaped, value.replace("\r\n", "\n"))
+
+
+def line(value: str) -> str:
+    """Text that must stay on its line."""
+    return _UNSAFE_IN_LINE.sub(_escaped, value)
+
+
+def json_text(encoded: bytes) -> str:
+    """JSON that means the same and shows nothing else; all that is unsafe stands inside strings."""
+    return _UNSAFE.sub(_as_json, encoded.decode())
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def _as_json(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

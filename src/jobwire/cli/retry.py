@@ -1,0 +1,37 @@
+"""`jobwire retry`: run jobs again that failed or were canceled."""
+
+import click
+
+from jobwire.cli import options, out
+
+
+@click.command()
+@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@options.as_json
+@options.data_dir
+@click.pass_context
+def command(
+    context: click.Context, job_ids: tuple[str, ...], as_json: bool, data_dir: str | None
+) -> None:
+    """Make new jobs like these; the old ones stay as they ended.
+
+    \b
+    Examples:
+      jobwire retry 3f2a8b1c-…
+      jobwire watch $(jobwire retry 3f2a8b1c-… --json | jq -r .job_id)
+    """
+    from jobwire.cli import plain
+    from jobwire.cli.follow import json_line
+    from jobwire.cli.program import talk
+    from jobwire.client import AsyncClient
+
+    async def say(client: AsyncClient) -> None:
+        for job_id in job_ids:
+            job = await client.retry(job_id)
+            if out.wants_json(as_json):
+                json_line(job)
+            else:
+                click.echo(job.job_id)
+                out.say(f"{plain.line(job_id)} runs again as {plain.line(job.job_id)}")
+
+    talk(context, data_dir, say)

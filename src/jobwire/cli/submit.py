@@ -1,0 +1,77 @@
+"""`jobwire submit`: make a job, and if wanted watch it."""
+
+import click
+
+from jobwire.cli import options, out
+from jobwire.cli.exits import Exit
+
+
+@click.command()
+@click.argument("task")
+@click.argument("payload", required=False, metavar="[JSON|TEXT|@FILE|-]")
+@click.option("-f", "--follow", is_flag=True, help="Watch it to its end.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="Stop watching after so many seconds; the job goes on.",
+)
+@click.option("--idempotency-key", metavar="KEY", help="One key makes one job.")
+@options.as_json
+@options.data_dir
+@click.pass_context
+def command(
+    context: click.Context,
+    task: str,
+    payload: str | None,
+    follow: bool,
+    timeout: float | None,
+    idempotency_key: str | None,
+    as_json: bool,
+    data_dir: str | None,
+) -> int:
+    """Make a job. The payload is a JSON object, or text for tasks that take one text.
+
+    \b
+    Examples:
+      jobwire submit chat "hello" --follow
+      jobwire submit embed @texts.json --json
+    """
+    from jobwire.cli.follow import follow as watch
+    from jobwire.cli.follow import json_line
+    from jobwire.cli.payload import as_object, member, member_by_schema, read
+    from jobwire.cli.program import PATIENCE_S, talk
+    from jobwire.client import AsyncClient, Job
+
+    in_json = out.wants_json(as_json)
+    text = read(payload)
+    made: list[Job] = []
+
+    async def say(client: AsyncClient) -> Exit:
+        whole: object = as_object(text)
+        if whole is None:
+            name = member(task)
+            if name is None:
+                name = member_by_schema(task, await client.task(task))
+            whole = {name: text.rstrip("\n") if payload == "-" else text}
+        if idempotency_key is None:
+            job = await client.submit(task, whole)
+        else:
+            job = await client.submit(task, whole, idempotency_key=idempotency_key)
+        made.append(job)
+        client.patience_s = PATIENCE_S
+        if follow:
+            return await watch(client, job, as_json=in_json, timeout_s=timeout)
+        if in_json:
+            json_line(job)
+        else:
+            click.echo(job.job_id)
+            out.say(f"Watch it: jobwire watch {job.job_id}")
+        return Exit.OK
+
+    try:
+        return talk(context, data_dir, say)
+    except KeyboardInterrupt:
+        if made:
+            out.say(f"\nThe job goes on. Watch it again: jobwire watch {made[0].job_id}")
+        raise

@@ -1,0 +1,43 @@
+"""`jobwire watch`: a job from its first event to its last."""
+
+import click
+
+from jobwire.cli import options, out
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="Stop watching after so many seconds; the job goes on.",
+)
+@options.as_json
+@options.data_dir
+@click.pass_context
+def command(
+    context: click.Context, job_id: str, timeout: float | None, as_json: bool, data_dir: str | None
+) -> int:
+    """Watch a job live; what has happened already is shown first.
+
+    \b
+    Examples:
+      jobwire watch 3f2a8b1c-…
+      jobwire watch 3f2a8b1c-… --json --timeout 60
+    """
+    from jobwire.cli.exits import Exit
+    from jobwire.cli.follow import follow
+    from jobwire.cli.program import PATIENCE_S, talk
+    from jobwire.client import AsyncClient
+
+    async def say(client: AsyncClient) -> Exit:
+        job = await client.get(job_id)
+        client.patience_s = PATIENCE_S
+        return await follow(client, job, as_json=out.wants_json(as_json), timeout_s=timeout)
+
+    try:
+        return talk(context, data_dir, say)
+    except KeyboardInterrupt:
+        out.say("\nThe job goes on.")
+        raise

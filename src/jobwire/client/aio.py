@@ -1,0 +1,206 @@
+"""The client for programs with an event loop."""
+
+import asyncio
+import builtins
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Self, TypeVar, Unpack
+
+import httpx
+
+from jobwire.client import calls, http
+from jobwire.client.calls import Ask, Plan, Reply
+from jobwire.client.errors import ApiError, ClientError, Unreachable, from_answer
+from jobwire.client.following import Following
+from jobwire.client.messages import (
+    CancelAnswer,
+    Event,
+    Job,
+    JobPage,
+    NewJob,
+    TaskInfo,
+    TaskList,
+    Wishes,
+)
+from jobwire.client.patience import Patience
+from jobwire.client.place import find
+from jobwire.job.clock import chance
+from jobwire.job.messages import Json
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """Submits jobs and watches them: `async with AsyncClient() as jobs: …`.
+
+    Without an address it finds the program by itself: JOBWIRE_URL and JOBWIRE_API_KEY, else what
+    `jobwire up` wrote into its data dir. Trouble that may pass (a gateway that restarts, a lost
+    connection) is borne for `patience_s`; nothing is done twice because of it.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        data_dir: Path | str | None = None,
+        patience_s: float = 30.0,
+    ) -> None:
+        self._place = find(url, api_key, data_dir)
+        self.patience_s = patience_s
+        """How long trouble that may pass is borne."""
+        self._http = httpx.AsyncClient(**http.options(self._place))
+
+    @property
+    def url(self) -> str:
+        """The program it talks to."""
+        return self._place.url
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        await self._http.aclose()
+
+    # ── making jobs ──────────────────────────────────────────────────────────────────────────────
+
+    async def submit(self, task: str, payload: object = None, **wishes: Unpack[Wishes]) -> Job:
+        """Make a job, once: safe against lost answers even without a key of your own."""
+        return await self.carry_out(calls.submit(NewJob(task, payload, **wishes), self._patience()))
+
+    async def run(
+        self,
+        task: str,
+        payload: object = None,
+        *,
+        wait_s: float | None = None,
+        **wishes: Unpack[Wishes],
+    ) -> Json:
+        """Submit and wait: the job's result. JobFailed, JobCanceled or TimedOut otherwise."""
+        new = NewJob(task, payload, **wishes)
+        return await self.carry_out(calls.run(new, self._patience(), wait_s))
+
+    async def batch(self, jobs: Sequence[NewJob]) -> builtins.list[str | ApiError]:
+        """Make many jobs in few round trips; for each its id, or why there is none."""
+        return await self.carry_out(calls.batch(jobs, self._patience()))
+
+    async def retry(self, job_id: str) -> Job:
+        """Make a new job like one that failed or was canceled."""
+        return await self.carry_out(calls.again(job_id, self._patience()))
+
+    # ── watching them ────────────────────────────────────────────────────────────────────────────
+
+    async def get(self, job_id: str) -> Job:
+        """The job as it stands."""
+        return await self.carry_out(calls.get(job_id, self._patience()))
+
+    async def wait(self, job_id: str, timeout_s: float | None = None) -> Job:
+        """The job when it has ended, however it did; TimedOut where it does not in time."""
+        return await self.carry_out(calls.wait(job_id, self._patience(), timeout_s))
+
+    async def list(
+        self,
+        *,
+        status: str | None = None,
+        task: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> JobPage:
+        """A page of jobs, newest first; its `cursor` leads to the next."""
+        wanted = calls.Wanted(status, task, limit, cursor)
+        return await self.carry_out(calls.listing(wanted, self._patience()))
+
+    async def tasks(self) -> builtins.list[TaskInfo]:
+        """Everything that can be asked for."""
+        plan = calls.asked("/v1/tasks", TaskList, self._patience())
+        return (await self.carry_out(plan)).tasks
+
+    async def task(self, name: str) -> TaskInfo | None:
+        """One of them, or None where nobody has it."""
+        return next((task for task in await self.tasks() if task.name == name), None)
+
+    async def cancel(self, job_id: str) -> CancelAnswer:
+        """Ask for the end of a job; AlreadyFinished where it has ended by itself."""
+        return await self.carry_out(calls.cancel(job_id, self._patience()))
+
+    async def events(self, job_id: str, after: str | None = None) -> AsyncGenerator[Event]:
+        """Everything that happens to a job, from its beginning (or after the event of that id) to
+        its end; each event once and in order, over any number of lost connections."""
+        following = Following(after)
+        patience = Patience(self.patience_s)
+        while not following.over:
+            heard, began_s = following.heard, time.monotonic()
+            try:
+                async with contextlib.aclosing(self._connection(job_id, following)) as events:
+                    async for event in events:
+                        yield event
+                trouble = Unreachable(f"{self.url} ended the stream of events")
+            except ClientError as error:
+                trouble = error
+            if following.over:
+                return
+            if following.greeted:
+                lasted_s = time.monotonic() - began_s
+                patience.answered(well=following.heard > heard or lasted_s > http.LASTING_S)
+            pause_s = patience.pause_s(trouble, time.monotonic(), chance())
+            if pause_s is None:
+                raise trouble
+            await asyncio.sleep(pause_s)
+
+    async def _connection(self, job_id: str, following: Following) -> AsyncGenerator[Event]:
+        """The events of one connection, until it ends."""
+        headers = http.stream_headers(following.last_id)
+        path = f"{calls.job_path(job_id)}/events"
+        try:
+            async with self._http.stream(
+                "GET", path, headers=headers, timeout=http.STREAM_TIMEOUT
+            ) as response:
+                if response.status_code != 200:
+                    body, after_s = await response.aread(), http.retry_after_s(response)
+                    raise from_answer(response.status_code, body, after_s)
+                following.connected()
+                async for chunk in response.aiter_bytes():
+                    for event in following.feed(chunk):
+                        yield event
+                    if following.over:
+                        return
+                following.closed()
+        except httpx.HTTPError as error:
+            raise http.as_trouble(error, self.url) from None
+
+    # ── the way there ────────────────────────────────────────────────────────────────────────────
+
+    def _patience(self) -> Patience:
+        return Patience(self.patience_s)
+
+    async def carry_out(self, plan: Plan[T]) -> T:
+        """Do what a plan says."""
+        reply: Reply = None
+        while True:
+            try:
+                step = plan.send(reply)
+            except StopIteration as done:
+                return done.value
+            if isinstance(step, Ask):
+                reply = await self._ask(step)
+            else:
+                reply = await asyncio.sleep(step.seconds)
+
+    async def _ask(self, ask: Ask) -> Reply:
+        try:
+            response = await self._http.request(
+                ask.method,
+                ask.path,
+                content=ask.body,
+                headers=ask.headers,
+                timeout=http.answer_timeout(ask),
+            )
+        except httpx.HTTPError as error:
+            return http.as_trouble(error, self.url)
+        return http.as_answer(response)

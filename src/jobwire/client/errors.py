@@ -1,0 +1,205 @@
+"""What can go wrong between a program and the gateway.
+
+    ClientError
+    ├─ Unreachable             nobody answers, or no program is known (code `unreachable`)
+    ├─ BadAnswer               whoever answers is no jobwire
+    ├─ TimedOut                the job has not ended in the time that was given; it goes on
+    ├─ JobFailed               the job ended in error; `code` is the job's own
+    ├─ JobCanceled             the job was canceled
+    └─ ApiError                the gateway refused; `code` is the problem's
+       ├─ Invalid              400, 413, 415, 422: the request itself is wrong
+       │  └─ UnknownTask
+       ├─ Unauthorized         401        Forbidden     403
+       ├─ NotFound             404
+       │  └─ NoSuchJob         never was, or is forgotten
+       ├─ AlreadyFinished      409        IdempotencyMismatch     409
+       ├─ QueueFull            429: too many jobs wait; `retry_after_s` says when to come back
+       ├─ RateLimited          429: this key asks too often
+       └─ Unavailable          5xx: the gateway, or the server under it, cannot answer now
+
+An ApiError of a kind that is not drawn here is a plain ApiError with its `code` and `status`.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from jobwire.job.errors import JobwireError
+
+if TYPE_CHECKING:
+    from jobwire.client.messages import Job
+
+
+class ClientError(JobwireError):
+    """Everything that a client raises."""
+
+
+class Unreachable(ClientError):
+    """Nobody answers."""
+
+    code = "unreachable"
+    status = 503
+    retryable = True
+
+    def __init__(self, message: str, *, sent: bool = False) -> None:
+        super().__init__(message)
+        self.sent = sent
+        """Whether the request may have arrived, and only its answer was lost."""
+
+
+class BadAnswer(ClientError):
+    """Something answers there, but it is no jobwire."""
+
+    code = "bad_answer"
+    status = 502
+
+
+class TimedOut(ClientError):
+    """The job has not ended in time. It goes on: ask for it again, or cancel it."""
+
+    code = "timed_out"
+    status = 504
+    retryable = True
+
+    def __init__(self, job_id: str, timeout_s: float) -> None:
+        super().__init__(f"job {job_id} has not ended within {timeout_s:g} s; it goes on")
+        self.job_id = job_id
+
+
+class JobFailed(ClientError):
+    """The job ended in error."""
+
+    def __init__(self, job: "Job") -> None:
+        failure = job.failure
+        super().__init__(failure.message or "the job failed", code=failure.code or "error")
+        self.job = job
+        self.partial = failure.partial
+        """What there was of a result."""
+
+
+class JobCanceled(ClientError):
+    """The job was canceled."""
+
+    code = "canceled"
+
+    def __init__(self, job: "Job") -> None:
+        super().__init__(f"job {job.job_id} was canceled")
+        self.job = job
+        self.partial = job.failure.partial
+
+
+class ApiError(ClientError):
+    """The gateway refused."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str,
+        status: int,
+        retry_after_s: float | None = None,
+        problem: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(message, code=code, status=status)
+        self.retry_after_s = retry_after_s
+        self.problem = problem or {}
+        """The whole problem document, with its `request_id`."""
+
+
+class Invalid(ApiError):
+    """The request itself is wrong; asking again will not help."""
+
+
+class UnknownTask(Invalid):
+    """No worker has this task."""
+
+
+class Unauthorized(ApiError):
+    """No API key, or one that is not known there."""
+
+
+class Forbidden(ApiError):
+    """The API key may not do this."""
+
+
+class NotFound(ApiError):
+    """There is nothing there."""
+
+
+class NoSuchJob(NotFound):
+    """There is no such job: it never was, or its time to live is over."""
+
+
+class AlreadyFinished(ApiError):
+    """The job has ended; nothing can be done about it any more."""
+
+
+class IdempotencyMismatch(ApiError):
+    """The idempotency key has a job that was made from another request."""
+
+
+class QueueFull(ApiError):
+    """Too many jobs wait; come back later."""
+
+    retryable = True
+
+
+class RateLimited(ApiError):
+    """This key asks too often."""
+
+    retryable = True
+
+
+class Unavailable(ApiError):
+    """Trouble on the other side; asking again may help."""
+
+    retryable = True
+
+
+_BY_CODE: Final[Mapping[str, type[ApiError]]] = {
+    "already_finished": AlreadyFinished,
+    "idempotency_mismatch": IdempotencyMismatch,
+    "job_not_found": NoSuchJob,
+    "queue_full": QueueFull,
+    "unknown_task": UnknownTask,
+}
+_BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
+    400: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    413: Invalid,
+    415: Invalid,
+    422: Invalid,
+    429: RateLimited,
+}
+
+
+def from_problem(problem: Mapping[str, object], retry_after_s: float | None = None) -> ApiError:
+    """The error that a problem document stands for."""
+    code, status = str(problem.get("code", "")), problem.get("status")
+    number = status if isinstance(status, int) else 500
+    kind = _BY_CODE.get(code) or _BY_STATUS.get(number) or (Unavailable if number >= 500 else None)
+    message = str(problem.get("detail") or problem.get("title") or f"HTTP {number}")
+    return (kind or ApiError)(
+        message,
+        code=code or f"http_{number}",
+        status=number,
+        retry_after_s=retry_after_s,
+        problem=problem,
+    )
+
+
+def from_answer(status: int, body: bytes, retry_after_s: float | None = None) -> ClientError:
+    """The error that an HTTP answer stands for; one without a problem document is not ours."""
+    try:
+        problem = msgspec.json.decode(body, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        problem = None
+    if problem is not None and "code" in problem:
+        return from_problem({**problem, "status": status}, retry_after_s)
+    if status in (502, 503, 504):  # a proxy before the gateway
+        text = f"HTTP {status} from something before the gateway"
+        return Unavailable(text, code=f"http_{status}", status=status, retry_after_s=retry_after_s)
+    return BadAnswer(f"HTTP {status} without a problem document: is this address jobwire's?")

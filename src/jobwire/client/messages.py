@@ -1,0 +1,173 @@
+"""What travels between a program and the gateway, as types.
+
+Tolerant: members that a newer gateway adds are ignored, those that it leaves out have defaults.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
+
+import msgspec
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from jobwire.job.messages import Json
+else:
+    Json = Any  # msgspec reads types at run time, and knows no type that holds itself
+
+Status = Literal["queued", "running", "done", "error", "canceled"]
+ENDED: Final = frozenset({"done", "error", "canceled"})
+
+
+class Failure(Struct, frozen=True):
+    """Why a job failed, as far as it says."""
+
+    code: str = ""
+    message: str = ""
+    retryable: bool = False
+    attempt: int = 1
+    partial: Json = None
+    """What there was of a result."""
+
+
+class JobLine(Struct, frozen=True, kw_only=True):
+    """A job in a list: without payload and result. Times are milliseconds since 1970."""
+
+    job_id: str
+    task: str
+    status: Status
+    error: Json = None
+    created_ts: int = 0
+    started_ts: int | None = None
+    updated_ts: int = 0
+    attempt: int = 1
+    worker: str | None = None
+    progress: Json = None
+    cancel_ts: int | None = None
+    retry_of: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over: done, in error or canceled."""
+        return self.status in ENDED
+
+    @property
+    def failure(self) -> Failure:
+        """The error as an object; a foreign worker may have written anything there."""
+        if self.error is None:
+            return Failure()
+        try:
+            return msgspec.convert(self.error, Failure)
+        except msgspec.ValidationError:
+            text = self.error if isinstance(self.error, str) else msgspec.json.encode(self.error)
+            return Failure(message=text if isinstance(text, str) else text.decode())
+
+
+class Job(JobLine, frozen=True, kw_only=True):
+    """A job as it stands."""
+
+    payload: Json = None
+    result: Json = None
+    ttl_s: int = 0
+    max_attempts: int | None = None
+    timeout_s: float | None = None
+
+
+class JobPage(Struct, frozen=True):
+    """A page of a list, newest first."""
+
+    jobs: list[JobLine]
+    scanned: int
+    cursor: str | None
+    """Where the next page begins; None where this was the last."""
+
+
+class Wishes(TypedDict, total=False):
+    """What else may be said of a job to be made."""
+
+    ttl_s: int
+    """How long it is remembered after its last change."""
+    delay_s: float
+    """It begins so much later."""
+    max_attempts: int
+    timeout_s: float
+    """How long one attempt may take."""
+    idempotency_key: str
+    """One key makes one job, however often it is sent. By default a random one."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be made. What is not given is as the gateway or the handler has it."""
+
+    task: str
+    payload: object = None
+    """A mapping, or a dataclass or msgspec Struct that becomes one; None is `{}`. A `msgspec.Raw`
+    is sent byte for byte."""
+    ttl_s: int | None = None
+    delay_s: float | None = None
+    max_attempts: int | None = None
+    timeout_s: float | None = None
+    idempotency_key: str | None = None
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """Something that happened to a job."""
+
+    type: str
+    """`queued`, `running`, `progress`, `token`, `log`, `retrying`, `done`, `error`, `canceled`, a
+    name of the handler's own; or `gap`: events before the next one may be lost."""
+    ts: int = 0
+    step: str = ""
+    data: Json = None
+    id: str | None = None
+
+    @property
+    def ends_job(self) -> bool:
+        """Whether this is the last one."""
+        return self.type in ENDED
+
+
+class CancelAnswer(Struct, frozen=True):
+    """What became of a wish to cancel."""
+
+    job_id: str
+    outcome: Literal["canceled", "canceling", "cancel_requested"]
+
+
+class BatchResult(Struct, frozen=True):
+    """What became of one item of a batch."""
+
+    status: int
+    job_id: str | None = None
+    replayed: bool = False
+    problem: dict[str, object] | None = None
+
+
+class BatchAnswer(Struct, frozen=True):
+    """What became of each item, in their order."""
+
+    results: list[BatchResult]
+
+
+class Hello(Struct, frozen=True):
+    """The first event of every stream."""
+
+    status: str = ""
+
+
+class TaskInfo(Struct, frozen=True):
+    """A task that can be asked for."""
+
+    name: str
+    live: bool = False
+    """Whether a worker that has it is there now."""
+    schema: dict[str, Any] | None = None
+    """JSON Schema of its payload, if it is known."""
+    example: Json = None
+    """A payload that works, if one is known."""
+
+
+class TaskList(Struct, frozen=True):
+    """All of them."""
+
+    tasks: list[TaskInfo]

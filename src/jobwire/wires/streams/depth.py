@@ -1,0 +1,76 @@
+"""How much there is to do right now, read from the server when somebody asks (O-5).
+
+For `/metrics` and `/v1/stats`. Two short round trips, however long the queue is; nothing is kept
+between two looks, so that a number never lies about a server that has changed.
+"""
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import cast
+
+from jobwire.valkey import Connection, Reply, ServerError, ValkeyError
+from jobwire.wires.streams import contract
+from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.replies import collect, ground_error, server_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """The queue as it stands."""
+
+    waiting: int
+    """In line."""
+    delayed: int
+    """Not due yet: a delay, or a retry to come."""
+    running: int
+    """Held by a worker."""
+    unfinished: int
+    """All of them, as the keep-alive counts."""
+    oldest_waiting_ms: int | None
+    """How long the first in line has been in it; None where nobody is."""
+
+
+async def depth(connection: Connection, keys: Keys) -> Depth:
+    """Look; GroundError where the server does not answer."""
+    groups = connection.call("XINFO", "GROUPS", keys.queue)
+    time, length, delayed, unfinished = await collect(
+        [
+            connection.call("TIME"),
+            connection.call("XLEN", keys.queue),
+            connection.call("ZCARD", keys.delayed),
+            connection.call("ZCARD", keys.open),
+        ]
+    )
+    pending, last_id = await _group(groups)
+    (first,) = await collect(
+        [connection.call("XRANGE", keys.queue, f"({last_id}", "+", "COUNT", 1)]
+    )
+    return Depth(
+        # An entry that a foreign worker acked without deleting it counts until the janitor comes.
+        waiting=max(0, cast(int, length) - pending) if first else 0,
+        delayed=cast(int, delayed),
+        running=pending,
+        unfinished=cast(int, unfinished),
+        oldest_waiting_ms=_age_ms(first, server_ms(time)),
+    )
+
+
+async def _group(asked: Awaitable[Reply]) -> tuple[int, str]:
+    """How many are held, and the last that was handed out."""
+    try:
+        rows = cast("list[dict[str, str | int]]", await asked)
+    except ServerError:
+        return 0, "0-0"  # no queue yet
+    except ValkeyError as error:
+        raise ground_error(error) from error
+    for row in rows:
+        if row["name"] == contract.GROUP:
+            return cast(int, row["pending"]), cast(str, row["last-delivered-id"])
+    return 0, "0-0"
+
+
+def _age_ms(entries: Reply, now_ms: int) -> int | None:
+    if not entries:
+        return None
+    ((entry_id, _),) = cast("list[tuple[str, Reply]]", entries)
+    return max(0, now_ms - int(entry_id.partition("-")[0]))

@@ -1,0 +1,114 @@
+"""Bytes to events, and one job's events over several connections; no network."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobwire.client.errors import BadAnswer
+from jobwire.client.following import Following
+from jobwire.client.messages import Event
+from jobwire.client.sse import Frame, Parser
+from tests.support import clause
+
+HELLO = b'event: hello\ndata: {"job_id":"j","status":"running"}\n\n'
+
+
+def _event(event_id: str, kind: str, data: object = None) -> bytes:
+    body = json.dumps({"type": kind, "ts": 1, "step": "s", "data": data})
+    return f"id: {event_id}\nevent: {kind}\ndata: {body}\n\n".encode()
+
+
+def _names(events: list[Event]) -> list[tuple[str | None, str]]:
+    return [(event.id, event.type) for event in events]
+
+
+WIRE = (
+    b": comment\r\n\r\nevent: hello\rdata: {}\r\r\n"
+    b"id: 1-0\nevent:a\ndata: one\ndata:\ndata:  two\n\n"
+    b"data: \xc3\xa9\xf0\x9f\x98\x80\r\n\r\nid: 9\n\nretry: 5\nevent: b\ndata: [1]\n\nevent: cut"
+)
+FRAMES = [
+    Frame("hello", "{}", None),
+    Frame("a", "one\n\n two", "1-0"),
+    Frame("message", "é😀", None),
+    Frame("b", "[1]", None),
+]
+
+
+@given(st.lists(st.integers(0, len(WIRE)), max_size=30))
+def test_it_does_not_matter_where_the_bytes_are_cut(places: list[int]) -> None:
+    parser, found = Parser(), list[Frame]()
+    edges = [0, *sorted(places), len(WIRE)]
+    for start, end in itertools.pairwise(edges):
+        found += parser.feed(WIRE[start:end])
+    assert found == FRAMES
+
+
+def test_a_stream_that_never_ends_an_event_is_given_up() -> None:
+    parser = Parser()
+    line = b"data: " + b"x" * 65_536 + b"\n"
+    parser.feed(line * 60)
+    with pytest.raises(BadAnswer, match="MiB"):
+        parser.feed(line * 10)
+
+
+@clause("R-8")
+def test_r8_each_event_comes_once_over_two_connections() -> None:
+    following = Following()
+    following.connected()
+    first = following.feed(HELLO + _event("5-0", "queued") + _event("6-1", "progress")[:-1])
+    assert _names(first) == [("5-0", "queued")], "half an event is none"
+    assert following.last_id == "5-0"
+    following.connected()
+    # A gateway that begins too early is no reason to hear anything twice.
+    second = following.feed(HELLO + _event("5-0", "queued") + _event("6-1", "progress"))
+    assert _names(second) == [("6-1", "progress")]
+    assert not following.over
+    third = following.feed(_event("10-0", "done") + _event("11-0", "log"))
+    assert _names(third) == [("10-0", "done")], "nothing follows the end"
+    assert following.over
+
+
+@clause("R-8")
+def test_r8_a_gap_is_told_and_what_follows_may_lie_before_it() -> None:
+    following = Following("90-0")
+    following.connected()
+    gap = b'event: gap\ndata: {"job_id":"j","after":"90-0"}\n\n'
+    found = following.feed(HELLO + gap + _event("7-0", "queued"))
+    assert _names(found) == [(None, "gap"), ("7-0", "queued")]
+    assert following.last_id == "7-0"
+
+
+def test_an_ended_job_whose_last_event_is_lost_is_not_asked_for_for_ever() -> None:
+    ended = b'event: hello\ndata: {"job_id":"j","status":"done"}\n\n'
+    following = Following()
+    following.connected()
+    following.feed(ended + _event("7-0", "queued"))
+    following.closed()
+    assert not following.over, "this gateway only stops; the next one goes on"
+    following.connected()
+    following.feed(ended + b'event: gap\ndata: {"job_id":"j","after":"7-0"}\n\n')
+    following.closed()
+    assert following.over
+
+
+@pytest.mark.parametrize("data", [b"<html>", b"{}", b'{"type":7}', b'"queued"'])
+def test_what_is_no_event_of_ours_is_told(data: bytes) -> None:
+    following = Following()
+    with pytest.raises(BadAnswer, match="is this jobwire"):
+        following.feed(b"event: queued\ndata: " + data + b"\n\n")
+
+
+def test_ids_are_compared_as_numbers() -> None:
+    following = Following("9-9")
+    assert _names(following.feed(_event("9-10", "log") + _event("10-0", "log"))) == [
+        ("9-10", "log"),
+        ("10-0", "log"),
+    ]
+    with pytest.raises(BadAnswer, match="the id 'x'"):
+        following.feed(_event("x", "log"))

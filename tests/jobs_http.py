@@ -56,6 +56,7 @@ class ServedJobs:
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
         self.port: int = self._listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
+        self.name = f"tests-gateway-{self.port}"
         self._thread = threading.Thread(target=uvloop.run, args=(self._serve(),))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Server | None = None
@@ -65,8 +66,8 @@ class ServedJobs:
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         async with (
-            Connection.open(self._valkey_url, name="tests-gateway") as connection,
-            self.follower.running(self._valkey_url, "tests-gateway"),
+            Connection.open(self._valkey_url, name=self.name) as connection,
+            self.follower.running(self._valkey_url, self.name),
         ):
             jobs = room(connection, self._jobs, self.follower, self.streams)
             gateway = Gateway(self._settings, [jobs], self.streams, version="0.0.test")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
 
+from jobwire.gateway.settings import GatewaySettings
+from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
+from tests.jobs_http import ServedJobs, key
 from tests.raw import Raw
 from tests.streams import StreamsLab
 from tests.support import Plain
@@ -24,3 +27,23 @@ async def lab(connection: Connection) -> AsyncIterator[StreamsLab]:
 def raw(plain: Plain) -> Raw:
     """A stranger's eye on the keys."""
     return Raw(plain)
+
+
+@pytest.fixture(scope="session")
+def served(valkey: LocalValkey) -> Iterator[ServedJobs]:
+    """A gateway without keys, for all tests of this worker."""
+    with ServedJobs(valkey.url) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def keyed(valkey: LocalValkey) -> Iterator[ServedJobs]:
+    """A gateway with keys of several tenants."""
+    keys = (
+        key("plain", "submit", "read"),
+        key("acme", "submit", "read", tenant="acme"),
+        key("acme-reader", "read", tenant="acme"),
+        key("globex", "submit", "read", tenant="globex"),
+    )
+    with ServedJobs(valkey.url, gateway=GatewaySettings(keys=keys)) as started:
+        yield started

@@ -120,7 +120,17 @@ COMMANDS = {
 }
 OPTIONS = {
     *("*", "-", "+", ">", "0", "EX", "NX", "PX", "COUNT", "STREAMS", "GROUP", "GROUPS", "CREATE"),
-    *("MKSTREAM", "CONSUMERS", "DELCONSUMER", "JUSTID", "IDLE", "MAXLEN", "LIMIT", "-inf"),
+    *(
+        "MKSTREAM",
+        "CONSUMERS",
+        "DELCONSUMER",
+        "CREATECONSUMER",
+        "JUSTID",
+        "IDLE",
+        "MAXLEN",
+        "LIMIT",
+        "-inf",
+    ),
     *("+inf", "REV", "WITHSCORES"),
     *("NOGROUP", "last-delivered-id", "number", "string"),
 }

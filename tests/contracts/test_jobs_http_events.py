@@ -1,0 +1,252 @@
+"""J-15, J-17: live events over HTTP."""
+
+from __future__ import annotations
+
+import socket
+from datetime import timedelta
+from typing import cast
+
+import pytest
+
+from jobwire.gateway.settings import GatewaySettings
+from jobwire.job.messages import Done, Report
+from jobwire.local import LocalValkey
+from tests.jobs_http import JsonObject, Seen, ServedJobs, bearer, problem
+from tests.raw import Raw
+from tests.streams import StreamsLab
+from tests.support import clause, wait_until_sync
+from tests.support.servers import plain_client
+
+
+def add(raw: Raw, job_id: object, kind: str = "log", data: str = "{}", step: str = "x") -> str:
+    """An event of a foreign worker."""
+    event = {"type": kind, "ts": "1700000000000", "step": step, "data": data}
+    return raw.add(f"job:{job_id}:events", event)
+
+
+def names(events: list[Seen]) -> list[str]:
+    return [event.name for event in events]
+
+
+@clause("J-15")
+async def test_j15_a_watcher_sees_a_whole_life(
+    served: ServedJobs, lab: StreamsLab, raw: Raw
+) -> None:
+    worker = await lab.worker("chat")
+    job_id = served.submit()["job_id"]
+    with served.events(job_id) as events:
+        assert events.answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        hello = events.next()
+        assert hello == Seen("hello", {"job_id": job_id, "status": "queued"}, None)
+        (held,) = await worker.take(1)
+        events.until("running")
+        await worker.report([(held, Report("token", '{"text":"hel"}', step="llm"))])
+        told = events.until("token")[-1]
+        await worker.settle([(held, Done('"hello"'))], 0)
+        rest = events.rest()
+        assert names(rest) == ["done"]
+
+    entries = raw.entries(f"job:{job_id}:events")
+    entry_id, fields = entries[2]
+    assert told.id == entry_id
+    assert told.data == {
+        "type": "token",
+        "ts": int(fields["ts"]),
+        "step": "llm",
+        "data": {"text": "hel"},
+    }
+    with served.events(job_id) as again:
+        replay = again.rest()
+    assert names(replay) == ["hello", "queued", "running", "token", "done"]
+    assert replay[0].data == {"job_id": job_id, "status": "done"}
+    assert [event.id for event in replay] == [None, *(entry for entry, _ in entries)]
+
+
+@clause("J-15", "J-39")
+def test_j15_events_of_a_foreign_worker_arrive_like_ours(served: ServedJobs, raw: Raw) -> None:
+    job_id = served.submit()["job_id"]
+    with served.events(job_id) as events:
+        events.until("queued")
+        added = [
+            add(raw, job_id, "running"),
+            add(raw, job_id, "my.own-kind_1", '{"n": 12345678901234567890}'),
+            add(raw, job_id, "log", "not json"),
+            add(raw, job_id, "done", ""),
+        ]
+        seen = events.rest()
+    assert [event.id for event in seen] == added
+    assert names(seen) == ["running", "my.own-kind_1", "log", "done"]
+    said = [cast(JsonObject, event.data)["data"] for event in seen]
+    assert said == [{}, {"n": 12345678901234567890}, "not json", None]
+
+
+@clause("J-15")
+def test_j15_data_can_be_had_plain(served: ServedJobs, raw: Raw) -> None:
+    job_id = served.submit()["job_id"]
+    add(raw, job_id, "log", '{\n "a": 1\n}')
+    add(raw, job_id, "done", '{"text":"x"}')
+    with served.events(job_id, "?data=plain") as events:
+        assert [event.data for event in events.rest()][1:] == [{}, {"a": 1}, {"text": "x"}]
+    with served.events(job_id, "?data=whole") as events:
+        assert cast(JsonObject, events.rest()[-1].data)["data"] == {"text": "x"}
+    problem(served.client.get(f"/v1/jobs/{job_id}/events?data=half"), 422, "invalid_request")
+
+
+@clause("J-15")
+@pytest.mark.parametrize("by", ["header", "query"])
+def test_j15_a_watcher_resumes_after_the_last_event_that_it_saw(
+    served: ServedJobs, raw: Raw, by: str
+) -> None:
+    job_id = served.submit()["job_id"]
+    added = [add(raw, job_id) for _ in range(5)]
+
+    def resume(last: str) -> list[Seen]:
+        query = f"?last_event_id={last}" if by == "query" else ""
+        headers = {"Last-Event-ID": last} if by == "header" else {}
+        with served.events(job_id, query, **headers) as events:
+            return events.rest()
+
+    ended = add(raw, job_id, "done")
+    seen = resume(added[2])
+    assert [event.id for event in seen] == [None, *added[3:], ended]
+    assert names(resume(ended)) == ["hello"], "whoever has seen the end is sent home"
+
+
+@clause("J-15", "R-8")
+def test_j15_lost_events_are_told_as_a_gap(served: ServedJobs, raw: Raw) -> None:
+    job_id = served.submit()["job_id"]
+    added = [add(raw, job_id) for _ in range(5)]
+    raw.ask("XTRIM", f"job:{job_id}:events", "MAXLEN", "=", 2)
+    ended = add(raw, job_id, "done")
+    with served.events(job_id, Last_Event_ID=added[0]) as events:
+        seen = events.rest()
+    assert [(event.name, event.id) for event in seen] == [
+        ("hello", None),
+        ("gap", None),
+        ("log", added[3]),
+        ("log", added[4]),
+        ("done", ended),
+    ]
+    assert cast(JsonObject, seen[1].data)["job_id"] == job_id
+
+
+@clause("J-15", "J-19")
+@pytest.mark.parametrize("wrong", ["x", "1-2-3", "-1", "1-", "1" * 40, "%0d%0aevent: done"])
+def test_j15_an_id_that_is_none_is_refused(served: ServedJobs, wrong: str) -> None:
+    job_id = served.submit()["job_id"]
+    path = f"/v1/jobs/{job_id}/events"
+    problem(served.client.get(f"{path}?last_event_id={wrong}"), 400, "bad_event_id")
+    if "%" not in wrong:
+        answer = served.client.get(path, headers={"last-event-id": wrong})
+        problem(answer, 400, "bad_event_id")
+
+
+@clause("J-15", "O-6")
+def test_j15_the_tenant_is_checked_at_every_connect(keyed: ServedJobs, raw: Raw) -> None:
+    body: JsonObject = {"task": "chat", "payload": {}}
+    job_id = keyed.client.post("/v1/jobs", json=body, headers=bearer("acme")).json()["job_id"]
+    path = f"/v1/jobs/{job_id}/events"
+    last = raw.entries(f"job:{job_id}:events")[0][0]
+    for name in ("plain", "globex"):
+        headers = {**bearer(name), "last-event-id": last}
+        problem(keyed.client.get(path, headers=headers), 404, "job_not_found")
+    problem(keyed.client.get(path), 401, "unauthorized")
+
+    asked = keyed.client.post(
+        "/v1/stream-tokens", json={"path": path}, headers=bearer("acme-reader")
+    )
+    query = asked.json()["url"].removeprefix(path)
+    add(raw, job_id, "done")
+    with keyed.events(job_id, query) as events:
+        assert names(events.rest()) == ["hello", "queued", "done"]
+    stolen = keyed.client.post(
+        "/v1/stream-tokens", json={"path": path}, headers=bearer("globex")
+    ).json()["url"]
+    problem(keyed.client.get(stolen), 404, "job_not_found")
+
+
+@clause("J-15")
+def test_j15_a_silent_stream_says_that_it_lives(valkey: LocalValkey, raw: Raw) -> None:
+    settings = GatewaySettings(heartbeat=timedelta(seconds=0.05))
+    with ServedJobs(valkey.url, gateway=settings) as served:
+        job_id = served.submit()["job_id"]
+        with served.events(job_id) as events:
+            events.until("queued")
+            wait_until_sync(lambda: served.streams.open == 1, "the stream")
+
+            def heard() -> bool:
+                add(raw, job_id)
+                events.until("log")
+                return len(events.comments) >= 3
+
+            wait_until_sync(heard, "heartbeats")
+            assert set(events.comments) == {"heartbeat"}
+
+
+@clause("J-17", "O-9")
+def test_j17_a_stopping_gateway_says_goodbye(valkey: LocalValkey) -> None:
+    with ServedJobs(valkey.url) as served:
+        job_id = served.submit()["job_id"]
+        with served.events(job_id) as events:
+            events.until("queued")
+            served.stop()
+            assert events.rest() == []
+            assert events.comments == ["this server is stopping; connect again"]
+
+
+@clause("J-17")
+def test_j17_a_client_that_does_not_read_is_dropped_and_hurts_nobody(
+    valkey: LocalValkey, raw: Raw
+) -> None:
+    settings = GatewaySettings(stream_buffer_bytes=4096, slow_client=timedelta(seconds=1))
+    with ServedJobs(valkey.url, gateway=settings) as served:
+        job_id = served.submit()["job_id"]
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        slow.connect(("127.0.0.1", served.port))
+        host = f"Host: 127.0.0.1:{served.port}"
+        slow.sendall(f"GET /v1/jobs/{job_id}/events HTTP/1.1\r\n{host}\r\n\r\n".encode())
+        with slow, served.events(job_id) as quick:
+            quick.until("queued")
+            wait_until_sync(lambda: served.streams.open == 2, "both of them")
+            sent = 0
+            while not served.streams.dropped:
+                add(raw, job_id, "log", f'"{"x" * 50_000}"')
+                sent += 1
+                assert len(quick.until("log")) == 1, "the other one has every event at once"
+            add(raw, job_id, "done")
+            assert names(quick.rest()) == ["done"]
+            assert sent > 1
+
+
+@clause("J-17")
+def test_j17_a_restarted_server_under_watchers_is_survived(own_valkey: LocalValkey) -> None:
+    with ServedJobs(own_valkey.url) as served:
+        job_id = served.submit()["job_id"]
+        with served.events(job_id) as events:
+            events.until("queued")
+            own_valkey.kill()
+            own_valkey.start()
+            with plain_client(own_valkey) as admin:
+                raw = Raw(admin)
+                added = [add(raw, job_id) for _ in range(3)]
+                added.append(add(raw, job_id, "done"))
+            assert [event.id for event in events.rest()] == added
+
+
+@clause("J-17")
+def test_j17_many_watchers_of_one_job_need_two_connections(served: ServedJobs, raw: Raw) -> None:
+    """One for everybody's commands, one for everybody's events."""
+    job_id = served.submit()["job_id"]
+    readers = [served.events(job_id) for _ in range(60)]
+    for reader in readers:
+        reader.until("queued")
+    clients = [client["name"] for client in raw.plain.client_list()]
+    ours = sorted(name for name in clients if name.startswith(served.name))
+    assert ours == [served.name, f"{served.name}-follow"]
+    ended = add(raw, job_id, "done")
+    for reader in readers:
+        assert [event.id for event in reader.rest()] == [ended]
+        reader.close()
+    wait_until_sync(lambda: served.streams.open == 0, "all of them to leave")
+    assert served.follower.followed == 0

@@ -45,7 +45,8 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "objects": frozenset(),
     "page": frozenset({"gateway"}),
     "settings": frozenset({"settings.*", "log"}),
-    "testing": frozenset({"job", "valkey"}),
+    # Runs users' handlers by the real worker, and starts a real server for their tests.
+    "testing": frozenset({"job", "valkey", "worker", "local"}),
     "valkey": frozenset(),
     "wires": _GROUND,
     "wires.http": _GROUND | {"gateway"},

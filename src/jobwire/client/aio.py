@@ -198,7 +198,7 @@ class AsyncClient:
                 ask.method,
                 ask.path,
                 content=ask.body,
-                headers=ask.headers,
+                headers={**http.trace_headers(), **ask.headers},
                 timeout=http.answer_timeout(ask),
             )
         except httpx.HTTPError as error:

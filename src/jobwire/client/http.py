@@ -1,5 +1,6 @@
 """What both sides of the client share of HTTP: settings, time limits, and what trouble means."""
 
+import sys
 from typing import Final, TypedDict
 
 import httpx
@@ -46,6 +47,15 @@ def answer_timeout(ask: Ask) -> httpx.Timeout:
 
 
 STREAM_TIMEOUT: Final = httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_SILENCE_S)
+
+
+def trace_headers() -> dict[str, str]:
+    """The trace that this call belongs to, where the program has OpenTelemetry."""
+    propagate = sys.modules.get("opentelemetry.propagate")
+    headers: dict[str, str] = {}
+    if propagate is not None:
+        propagate.inject(headers)
+    return headers
 
 
 def stream_headers(last_id: str | None) -> dict[str, str]:

@@ -192,7 +192,7 @@ class Client:
                 ask.method,
                 ask.path,
                 content=ask.body,
-                headers=ask.headers,
+                headers={**http.trace_headers(), **ask.headers},
                 timeout=http.answer_timeout(ask),
             )
         except httpx.HTTPError as error:

@@ -85,6 +85,13 @@ class App:
         """What is to be submitted at which times."""
         return tuple(self._crons.values())
 
+    def wrapped(self, wrap: Callable[[Handler], Handler]) -> "App":
+        """The same app with each handler as `wrap` makes it; this one stays as it is."""
+        other = App()
+        other._handlers = {task: wrap(handler) for task, handler in self._handlers.items()}
+        other._crons = dict(self._crons)
+        return other
+
     def handler(
         self,
         task: str,

@@ -1,0 +1,19 @@
+"""For the tests of programs that use jobwire.
+
+    from jobwire.testing import run
+
+    async def test_chat() -> None:
+        ran = await run(app, "chat", {"prompt": "hello"})
+        assert ran.result == "Hello!"
+
+`run` (and `run_sync`) runs a handler in memory, by the same worker that runs it in earnest: checked
+payload, events, retries, timeouts. For tests with a real Valkey there is a pytest fixture:
+
+    pytest_plugins = ["jobwire.testing.pytest_plugin"]     # gives `jobwire_valkey`, a URL
+
+It never connects to anything by itself.
+"""
+
+from jobwire.testing.memory import Ran, Said, run, run_sync
+
+__all__ = ["Ran", "Said", "run", "run_sync"]

@@ -1,0 +1,207 @@
+"""One job in memory, run by a real worker: what users' tests call.
+
+`OneJob` is a queue with a single job in it. Retries come at once, however long they should wait:
+how long that is, is noted.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence, Set
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
+
+import msgspec
+
+from jobwire.job.clock import new_job_id, new_tokens
+from jobwire.job.engine import Duty
+from jobwire.job.messages import (
+    CancelAsked,
+    Done,
+    Failed,
+    Held,
+    Job,
+    JobError,
+    Json,
+    KeepAnswer,
+    Outcome,
+    Policy,
+    Report,
+    ReportAnswer,
+    SettleAnswer,
+    Settled,
+    TaskCard,
+    Token,
+    TryAgain,
+)
+from jobwire.worker.app import App
+from jobwire.worker.worker import Worker
+
+T = TypeVar("T")
+_LONG_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An event that the handler emitted."""
+
+    kind: str
+    data: Json
+    step: str = ""
+
+
+@dataclass(slots=True)
+class Ran:
+    """How a job went."""
+
+    result: Json = None
+    """What the handler returned, as its caller would read it."""
+    error: JobError | None = None
+    """Why it failed in the end; None where it did not."""
+    events: list[Said] = field(default_factory=list[Said])
+    """What the handler said, over all attempts, in order."""
+    attempts: int = 0
+    waits_s: list[float] = field(default_factory=list[float])
+    """How long each retry would have waited."""
+
+    def of(self, kind: str) -> list[Json]:
+        """The data of all events of one kind."""
+        return [said.data for said in self.events if said.kind == kind]
+
+
+async def run(
+    app: App,
+    task: str,
+    payload: object = None,
+    *,
+    max_attempts: int | None = None,
+    timeout_s: float | None = None,
+) -> Ran:
+    """Run one job of `task` to its end; `max_attempts` and `timeout_s` as a client would ask."""
+    if task not in app.handlers:
+        known = ", ".join(sorted(app.handlers)) or "none"
+        raise ValueError(f"the app has no handler for {task!r}; it has: {known}")
+    plain = cast(Json, msgspec.json.decode(msgspec.json.encode({} if payload is None else payload)))
+    queue = OneJob(task, plain, Policy(max_attempts, timeout_s))
+    worker = Worker(app, [queue], slots=1)
+    running = asyncio.create_task(worker.run())
+    try:
+        over = asyncio.create_task(queue.over.wait())
+        await asyncio.wait([running, over], return_when=asyncio.FIRST_COMPLETED)
+        over.cancel()
+    finally:
+        worker.stop()
+        worker.stop()
+        await running
+    return queue.ran
+
+
+def run_sync(
+    app: App,
+    task: str,
+    payload: object = None,
+    *,
+    max_attempts: int | None = None,
+    timeout_s: float | None = None,
+) -> Ran:
+    """The same, for tests without an event loop."""
+    return asyncio.run(run(app, task, payload, max_attempts=max_attempts, timeout_s=timeout_s))
+
+
+class OneJob:
+    """The seam's Engine over a single job."""
+
+    name = "memory"
+
+    def __init__(self, task: str, payload: Json, policy: Policy) -> None:
+        self.ran = Ran()
+        self.over = asyncio.Event()
+        self._there = asyncio.Event()
+        self._there.set()
+        self._policy = policy
+        (token,) = new_tokens(1)
+        self._job = Job(new_job_id(), self.name, task, payload, 1, 0, 0, "", "")
+        self._token = token
+
+    async def enter(self, tasks: Sequence[TaskCard], slots: int) -> None:
+        """Nobody else is there."""
+
+    async def wait(self, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._there.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def wake(self) -> None:
+        self._there.set()
+
+    def take(self, limit: int) -> Awaitable[list[Held]]:  # noqa: ARG002 - the seam's
+        if not self._there.is_set() or self.over.is_set():
+            return _answer(list[Held]())
+        self._there.clear()
+        self.ran.attempts += 1
+        self._job = self._job._replace(attempt=self.ran.attempts, deliveries=self.ran.attempts)
+        (self._token,) = new_tokens(1)
+        return _answer([Held(self._job, self._token, self._policy, None, None)])
+
+    def report(self, batch: Sequence[tuple[Held, Report]]) -> Awaitable[list[ReportAnswer]]:
+        for _, report in batch:
+            data = cast(Json, msgspec.json.decode(report.data_json))
+            self.ran.events.append(Said(report.kind, data, report.step))
+        return _answer([ReportAnswer.WRITTEN for _ in batch])
+
+    def settle(  # the next one comes by `take`
+        self,
+        batch: Sequence[tuple[Held, Outcome]],
+        want: int,  # noqa: ARG002 - the seam's
+    ) -> Awaitable[Settled]:
+        for _, outcome in batch:
+            self._settle(outcome)
+        return _answer(Settled([SettleAnswer.SETTLED for _ in batch], []))
+
+    def _settle(self, outcome: Outcome) -> None:
+        match outcome:
+            case Done(result_json):
+                self.ran.result = cast(Json, msgspec.json.decode(result_json))
+            case Failed(error):
+                self.ran.error = error
+            case TryAgain(after_s, _):
+                self.ran.waits_s.append(after_s)
+                self._there.set()
+                return
+            case _:  # canceled or given back: the test itself was stopped
+                pass
+        self.over.set()
+
+    async def adopt(self, known: Set[Token]) -> list[Held]:  # noqa: ARG002 - the seam's
+        return []
+
+    def keeper(self) -> "_Keeper":
+        return _Keeper()
+
+    async def cancels(self) -> AsyncIterator[CancelAsked]:
+        await asyncio.get_running_loop().create_future()
+        yield CancelAsked(self._token)
+
+    def duties(self) -> Sequence[Duty]:
+        return ()
+
+    async def leave(self) -> None:
+        """Nobody else is there."""
+
+
+class _Keeper:
+    """Of a lease that nobody else wants."""
+
+    lease_s = _LONG_S
+    period_s = _LONG_S
+
+    def keep(self, batch: Sequence[Held]) -> Sequence[KeepAnswer]:
+        return [KeepAnswer.KEPT for _ in batch]
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+async def _answer(value: T) -> T:
+    return value

@@ -1,0 +1,116 @@
+"""What users' own tests get: a handler run in memory, a real server by fixture."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from jobwire import App, Context, Fail, Retry
+from jobwire.job.retry import fixed
+from jobwire.testing import Ran, Said, run, run_sync
+
+pytest_plugins = ["pytester"]
+app = App()
+
+
+@dataclass
+class Question:
+    prompt: str
+
+
+@app.handler("chat")
+async def chat(ctx: Context, payload: Question) -> dict[str, str]:
+    await ctx.progress(50, "thinking")
+    await ctx.emit("token", {"text": "Hel"}, step="model")
+    return {"text": f"Hello, {payload.prompt}"}
+
+
+@app.handler("shaky", retries=5, backoff=fixed(30))
+def shaky(ctx: Context) -> int:
+    ctx.log(f"attempt {ctx.attempt}")
+    if ctx.attempt < 3:
+        raise Retry(after=7 if ctx.attempt == 1 else None)
+    return ctx.attempt
+
+
+@app.handler("broken")
+async def broken(ctx: Context) -> None:
+    raise Fail("no_luck", "it was not to be")
+
+
+@app.handler("slow")
+async def slow(ctx: Context) -> None:
+    ctx.partial = {"so": "far"}
+    await asyncio.sleep(3600)
+
+
+async def test_a_result_and_what_was_said_on_the_way() -> None:
+    ran = await run(app, "chat", Question("you"))
+    assert ran == Ran(
+        result={"text": "Hello, you"},
+        events=[
+            Said("progress", {"percent": 50, "message": "thinking"}),
+            Said("token", {"text": "Hel"}, "model"),
+        ],
+        attempts=1,
+    )
+    assert ran.of("token") == [{"text": "Hel"}]
+
+
+async def test_a_payload_is_checked_as_in_earnest() -> None:
+    ran = await run(app, "chat", {"promt": "you"})
+    assert ran.error is not None
+    assert ran.error.code == "invalid_payload"
+    assert "prompt" in ran.error.message
+
+
+def test_retries_come_at_once_and_their_waits_are_noted() -> None:
+    began_s = time.monotonic()
+    ran = run_sync(app, "shaky")
+    assert ran.result == 3
+    assert ran.waits_s == [7.0, 30.0]
+    assert time.monotonic() - began_s < 30
+    assert [said.data for said in ran.events if said.kind == "log"] == [
+        {"level": "info", "message": f"attempt {number}"} for number in (1, 2, 3)
+    ]
+    assert run_sync(app, "shaky", max_attempts=1).error is not None
+
+
+async def test_failures_and_timeouts_are_told() -> None:
+    failed = (await run(app, "broken")).error
+    assert failed is not None
+    assert (failed.code, failed.message) == ("no_luck", "it was not to be")
+    late = (await run(app, "slow", timeout_s=0.05)).error
+    assert late is not None
+    assert (late.code, late.partial_json) == ("timeout", '{"so":"far"}')
+
+
+async def test_a_task_that_is_not_there_is_a_mistake_of_the_test() -> None:
+    with pytest.raises(
+        ValueError, match="no handler for 'caht'; it has: broken, chat, shaky, slow"
+    ):
+        await run(app, "caht")
+
+
+def test_the_fixture_gives_a_real_server(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makeconftest('pytest_plugins = ["jobwire.testing.pytest_plugin"]')
+    pytester.makepyfile(
+        """
+        import asyncio
+        from jobwire.valkey import Connection
+
+        async def ping(url):
+            async with Connection.open(url) as connection:
+                return await connection.call("PING")
+
+        def test_it_answers(jobwire_valkey):
+            assert asyncio.run(ping(jobwire_valkey)) == "PONG"
+        """
+    )
+    pytester.runpytest_subprocess("-q").assert_outcomes(passed=1)

@@ -61,6 +61,16 @@ def setup(
         JsonLines(service) if settings.format == "json" else TextLines(service, colors=colors)
     )
     logging.basicConfig(handlers=[handler], level=settings.level.upper(), force=True)
+    global _set_up
+    _set_up = (service, settings)
+
+
+_set_up: tuple[str, LoggingSettings] | None = None
+
+
+def as_set_up() -> tuple[str, LoggingSettings] | None:
+    """How this process logs, for a child process that is to log the same way."""
+    return _set_up
 
 
 def component(name: str) -> logging.Logger:

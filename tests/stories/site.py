@@ -75,11 +75,14 @@ class Site:
 
     def victim(self, through: Proxy | None = None, **variables: str) -> Program:
         """A worker in a process of its own, to be killed; it ends with the site."""
-        url = through.url(self.url) if through else self.url
         program = Program(
-            *("-m", "tests.stories.worker_program"),
-            *(url, self.settings.key_prefix, str(self.settings.lease_s)),
-            env=variables,
+            *("-m", "jobwire", "worker", "tests.stories.handlers:app", "--slots", "4"),
+            env={
+                "JOBWIRE_VALKEY_URL": through.url(self.url) if through else self.url,
+                "JOBWIRE_JOBS_KEY_PREFIX": self.settings.key_prefix,
+                "JOBWIRE_WORKER_LEASE": f"{self.settings.lease_s:g}s",
+                **variables,
+            },
         )
         self._stack.callback(program.close)
         return program
@@ -87,7 +90,7 @@ class Site:
     async def ready(self, through: Proxy | None = None, **variables: str) -> Program:
         """The same, and it takes jobs."""
         program = self.victim(through, **variables)
-        await asyncio.to_thread(program.wait_for_line, "ready")
+        await asyncio.to_thread(program.wait_for_line, "worker with 4 slots")
         return program
 
     @contextlib.asynccontextmanager

@@ -160,7 +160,7 @@ async def test_r1_a_read_only_server_is_waited_for(own_valkey: LocalValkey, site
 async def test_r1_a_server_that_is_away_longer_than_the_lease_loses_nothing(
     own_valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    async with Site(own_valkey.url, tmp_path / "site", lease_s=0.5) as site:
+    async with Site(own_valkey.url, tmp_path / "site", lease_s=1.0) as site:
         worker = await site.ready()
         jobs = [await site.submit("gate") for _ in range(3)]
         await wait_until(lambda: all(site.begun(job) == 1 for job in jobs))

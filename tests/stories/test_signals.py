@@ -36,7 +36,7 @@ async def test_j40_what_does_not_end_in_time_goes_to_others_at_once(
 ) -> None:
     """Nobody waits for a lease: it is longer than the test."""
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
-        victim = await site.ready(DRAIN_S="0.2")
+        victim = await site.ready(JOBWIRE_WORKER_DRAIN="200ms")
         jobs = [await site.submit(task) for task in ("gate", "thread", "gate")]
         await wait_until(lambda: all(site.begun(job) == 1 for job in jobs))
         victim.terminate()
@@ -57,7 +57,7 @@ async def test_j40_what_does_not_end_in_time_goes_to_others_at_once(
 @clause("J-40")
 async def test_j40_a_second_signal_gives_back_now(valkey: LocalValkey, tmp_path: Path) -> None:
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
-        victim = await site.ready(DRAIN_S="3600")
+        victim = await site.ready(JOBWIRE_WORKER_DRAIN="1h")
         job = await site.submit("gate")
         await wait_until(lambda: site.begun(job) == 1)
         victim.interrupt()

@@ -5,6 +5,7 @@ import traceback
 import click
 
 from jobwire.cli.exits import Exit
+from jobwire.job.errors import GroundError
 from jobwire.local import LocalError, ProgramMissing, StartFailed
 from jobwire.objects import ObjectsError, StoreRefused
 from jobwire.settings import SettingsError
@@ -32,6 +33,9 @@ def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
             return [str(error)], Exit.USAGE
         case ValkeyError():
             line = f"Valkey: {error}. Is it running? To start everything here: jobwire up"
+            return [line], Exit.UNREACHABLE
+        case GroundError():
+            line = f"Valkey: {error} ({error.detail}). Is it running and writable?"
             return [line], Exit.UNREACHABLE
         case StoreRefused():
             return [str(error)], Exit.USAGE

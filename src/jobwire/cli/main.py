@@ -18,6 +18,7 @@ from jobwire.cli.exits import WORDS, Exit, Stop
 COMMANDS: Final[Mapping[str, str]] = {
     "up": "Run everything on this machine; what you do not have is started for you.",
     "gateway": "Run only the HTTP gateway.",
+    "worker": "Run only a worker, for the handlers of your App.",
     "submit": "Make a job, and watch it if wanted.",
     "watch": "Watch a job to its end.",
     "list": "Jobs, newest first.",

@@ -1,6 +1,8 @@
 """The only room that knows everyone: it builds things and puts them together. Called by the CLI.
 
     gateway       the HTTP side: a line a room
+    worker        an app of handlers on the queues that it serves
+    ground        the server under every part: connected to, and waited for
     installation  `jobwire up`: a line a part
     parts         how the parts are, on the way from the supervisor to the gateway
     keys          new API keys

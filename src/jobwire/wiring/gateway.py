@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from jobwire import __version__
 from jobwire.gateway.app import Gateway
@@ -19,13 +19,13 @@ from jobwire.gateway.streams import Streams
 from jobwire.log import component
 from jobwire.objects import BucketConfig, ObjectsError
 from jobwire.settings import Settings
-from jobwire.valkey import AuthFailed, Config, Connection, Unavailable, Unsupported, ValkeyError
+from jobwire.valkey import Connection, ValkeyError
+from jobwire.wiring.ground import PATIENCE_S, reach
 from jobwire.wiring.parts import parts_reader
 
 if TYPE_CHECKING:
     from jobwire.objects import Bucket
 
-_PATIENCE_S: Final = 30.0
 _log = component("gateway")
 
 
@@ -68,28 +68,13 @@ def _ground(connection: Connection, bucket: "Bucket | None") -> Room:
     return Room(name="ground", checks=checks)
 
 
-async def reach(config: Config, name: str) -> Connection:
-    """Connect, and wait for a server that is not there yet; ValkeyError after half a minute."""
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            return await Connection.open(config, name=name)
-        except (AuthFailed, Unsupported):
-            raise
-        except Unavailable as error:
-            if time.monotonic() > deadline_s:
-                raise
-            _log.warning("%s; trying again", error)
-            await asyncio.sleep(1.0)
-
-
 async def trust(config: BucketConfig) -> "Bucket":
     """Open the bucket if its store keeps the promises that we stand on (P-11); wait for it too."""
     from jobwire.objects import Bucket  # late: an extra that a gateway may lack
     from jobwire.objects.probe import probe
 
     bucket = Bucket(config)
-    deadline_s = time.monotonic() + _PATIENCE_S
+    deadline_s = time.monotonic() + PATIENCE_S
     while True:
         try:
             # Without a race, which takes seconds on some stores: the doctor holds one.

@@ -22,11 +22,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from types import FrameType
 from typing import Any, Final, cast
 
+from jobwire import log
 from jobwire.job.messages import Report
 from jobwire.worker import endings, signature
 from jobwire.worker.context import SAID, Context
 from jobwire.worker.endings import Ending
-from jobwire.worker.pipe import Ended, Interrupt, Pipe, Say, Start, Taken, ToChild
+from jobwire.worker.pipe import Ended, Interrupt, Logs, Pipe, Say, Start, Taken, ToChild
 
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -72,6 +73,8 @@ class Jobs:
         with contextlib.suppress(Exception):
             while (message := self._pipe.receive()) is not None:
                 match message:
+                    case Logs():
+                        log.setup(message.service, message.settings())
                     case Start():
                         self._mouth = Mouth(self._pipe)
                         self._orders.put((message, self._mouth))
@@ -87,6 +90,7 @@ class Jobs:
         """In the main thread: run them."""
         while True:
             order, mouth = self._orders.get()
+            log.bind(job_id=order.job_id)
             context: list[Context[Any]] = []
             ending = self._run(order, mouth, context)
             partial = endings.partial_json(context[0].partial) if context else ""

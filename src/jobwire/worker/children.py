@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Final
 
 from jobwire.job.messages import Job
+from jobwire.log import as_set_up
 from jobwire.worker.context import Outlet
 from jobwire.worker.endings import Crashed, Ending
-from jobwire.worker.pipe import Ended, FromChild, Interrupt, Pipe, Say, Start, Taken
+from jobwire.worker.pipe import Ended, FromChild, Interrupt, Logs, Pipe, Say, Start, Taken
 
 _GRACE_S: Final = 2.0
 
@@ -101,6 +102,8 @@ class Child:
                 raise BrokenPipeError
             if self._pipe is None:
                 self._pipe = self._spawned()
+                if (set_up := as_set_up()) is not None:
+                    self._pipe.send(Logs.of(*set_up))
             self._pipe.send(start)
             return self._pipe
 

@@ -8,16 +8,33 @@ import json
 import socket
 import struct
 import threading
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, Literal, TypeVar, cast
 
 import msgspec
 
 from jobwire.job.messages import Job, JobId, Json, Report
+from jobwire.log import LoggingSettings
 from jobwire.worker.endings import Crashed, Refused, Returned, Wants
 
 _HEAD: Final = struct.Struct("!I")
 
 # ── from the worker ──────────────────────────────────────────────────────────────────────────────
+
+
+class Logs(msgspec.Struct, tag=True):
+    """Log the way we do."""
+
+    service: str
+    level: Literal["debug", "info", "warning", "error", "critical"]
+    format: Literal["text", "json"]
+    colors: bool
+
+    @staticmethod
+    def of(service: str, settings: LoggingSettings) -> "Logs":
+        return Logs(service, settings.level, settings.format, settings.colors)
+
+    def settings(self) -> LoggingSettings:
+        return LoggingSettings(self.level, self.format, self.colors)
 
 
 class Start(msgspec.Struct, tag=True):
@@ -61,7 +78,7 @@ class Interrupt(msgspec.Struct, tag=True):
     """Stop what you do."""
 
 
-ToChild = Start | Taken | Interrupt
+ToChild = Logs | Start | Taken | Interrupt
 
 # ── from the child ───────────────────────────────────────────────────────────────────────────────
 

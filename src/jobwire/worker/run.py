@@ -23,6 +23,8 @@ from jobwire.worker.voice import ThreadVoice, Voice
 
 _log: Final = logging.getLogger("jobwire.worker")
 _NOTHING: Final = Returned("null")
+_LAST_GRACE_S: Final = 1.0
+"""For a handler whose worker ends: others wait for its job."""
 
 
 class Desk(Protocol):
@@ -161,7 +163,10 @@ class Run:
         if self.interrupt is None or stop is Stop.LOST:
             self.abandon()
         else:
-            self._timer = self.desk.loop.call_later(self.desk.grace_s, self.abandon)
+            grace_s = self.desk.grace_s
+            if stop is Stop.RELEASE:
+                grace_s = min(grace_s, _LAST_GRACE_S)
+            self._timer = self.desk.loop.call_later(grace_s, self.abandon)
 
     def abandon(self) -> None:
         """Settle the job without waiting for its code any longer."""

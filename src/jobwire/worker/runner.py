@@ -19,6 +19,7 @@ from contextvars import copy_context
 from types import CoroutineType, coroutine
 from typing import Any, cast
 
+from jobwire.log import bind
 from jobwire.worker import endings
 from jobwire.worker.children import Child, Children
 from jobwire.worker.context import Context, Outlet
@@ -102,9 +103,10 @@ class Runner:
     async def drive(self, runs: "deque[Run]") -> None:
         """Run coroutines one after the other as long as none of them waits."""
         task = cast("asyncio.Task[None]", asyncio.current_task())
-        clean = copy_context()
         while runs:
             run = runs.popleft()
+            bind(job_id=run.held.job.id)
+            clean = copy_context()
             try:
                 work = _call(run, run)
                 waits_for = work.send(None)
@@ -148,6 +150,7 @@ class Runner:
 
     def _in_thread(self, run: Run) -> None:
         assert run.mouth is not None
+        bind(job_id=run.held.job.id)
         try:
             ending = endings.returned(_checked(_call_plainly(run, run.mouth)))
         except BaseException as error:  # noqa: BLE001 - all of the user's exceptions are ours

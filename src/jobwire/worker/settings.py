@@ -9,6 +9,8 @@ from datetime import timedelta
 class WorkerSettings:
     """How a worker holds its jobs."""
 
+    slots: int = 10
+    """How many jobs a worker holds at a time."""
     lease: timedelta = timedelta(seconds=30)
     """How long a job stays with a worker that no longer says it is alive."""
     drain: timedelta = timedelta(seconds=25)
@@ -16,5 +18,7 @@ class WorkerSettings:
 
     def check(self) -> Iterator[tuple[str, str]]:
         """Yield each fault: the field, and what is wrong with it."""
+        if not 1 <= self.slots <= 100_000:
+            yield "slots", f"must lie between 1 and 100000, is {self.slots}"
         if self.lease < timedelta(seconds=1):
             yield "lease", "must be at least 1s"

@@ -6,7 +6,7 @@ handlers, builds no connection and knows no wire: whoever runs it does.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 from jobwire.job.engine import Engine
@@ -36,9 +36,12 @@ class Worker:
         drain_s: float = 25.0,
         grace_s: float = 5.0,
         stall_s: float = 20.0,
+        beside: Sequence[Callable[[], Coroutine[object, None, None]]] = (),
+        on_ready: Callable[[], None] | None = None,
     ) -> None:
         """`grace_s` is how long a handler may take to end once it was told to; `stall_s` is after
-        how long a silent engine is taken for dead."""
+        how long a silent engine is taken for dead. What runs `beside` the jobs, like an engine's
+        duties, is begun when the queues are entered, and ended after the last job."""
         if not app.handlers:
             raise ValueError("the app has no handlers: register one with @app.handler('name')")
         self._app = app
@@ -46,6 +49,8 @@ class Worker:
         self._total = slots
         self._drain_s = drain_s
         self._grace_s = grace_s
+        self._beside = beside
+        self._on_ready = on_ready
         self._tasks = Tasks()
         self._runner = Runner(self._tasks)
         self._watchdog = Watchdog(stall_s)
@@ -82,7 +87,11 @@ class Worker:
         for source in self._sources:
             self._tasks.start(source.serve(), f"{source.engine.name}: serve")
             self._tasks.start(source.listen(), f"{source.engine.name}: cancels")
+        for work in self._beside:
+            self._tasks.start(work(), "beside the jobs")
         self.ready.set()
+        if self._on_ready is not None:
+            self._on_ready()
         try:
             await self._shutdown.asked.wait()
         except asyncio.CancelledError:

@@ -1,0 +1,76 @@
+"""`jobwire worker module:app`: only a worker, against servers that run elsewhere."""
+
+import os
+import sys
+
+import click
+
+from jobwire.cli import options, out
+from jobwire.cli.exits import Exit, Stop
+
+
+@click.command()
+@click.argument("app", metavar="MODULE:APP")
+@click.option("--slots", metavar="N", help="Jobs held at a time.  [env: JOBWIRE_WORKER_SLOTS]")
+@options.valkey
+@click.option("--reload", is_flag=True, help="For development: start again when a file changes.")
+@click.option("--ready-fd", type=int, hidden=True, help="Where to say that we are ready.")
+@click.pass_context
+def command(
+    context: click.Context,
+    app: str,
+    slots: str | None,
+    valkey: str | None,
+    reload: bool,
+    ready_fd: int | None,
+) -> None:
+    """Run a worker for the handlers of an App; it needs a Valkey that runs already.
+
+    \b
+    Examples:
+      jobwire worker shop.jobs:app
+      jobwire worker jobs --slots 50 --reload     (`app` in jobs.py)
+    """
+    if reload:
+        from jobwire.cli.reload import run_again_and_again
+
+        run_again_and_again([word for word in sys.argv[1:] if word != "--reload"])
+        return
+
+    from jobwire.local.program import ReadyPipe
+
+    with ReadyPipe.of(ready_fd, explain=_explain) as ready:
+        import uvloop
+
+        from jobwire import log
+        from jobwire.wiring.worker import NoSuchApp, load_app, serve_worker
+
+        settings = options.settings(
+            context, worker__slots=("--slots", slots), valkey__url=("--valkey", valkey)
+        ).settings
+        log.setup("worker", settings.logging)
+        try:
+            loaded = load_app(app)
+        except NoSuchApp as error:
+            raise Stop(str(error), Exit.USAGE) from error
+
+        def on_ready() -> None:
+            ready.ready()
+            if ready_fd is None:
+                count = settings.worker.slots
+                out.say(f"worker with {count} slots for {', '.join(sorted(loaded.handlers))}")
+
+        async def serve() -> None:
+            if await serve_worker(loaded, settings, on_ready=on_ready):
+                # A coroutine that does not listen would keep the event loop here for ever.
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(Exit.OK)
+
+        uvloop.run(serve())
+
+
+def _explain(error: Exception) -> str:
+    from jobwire.cli.failures import lines_and_code
+
+    return "; ".join(lines_and_code(error)[0])

@@ -50,7 +50,7 @@ async def submit_until_accepted(site: Site, task: str) -> JobId:
             await asyncio.sleep(0.02)
 
 
-@clause("R-1", "R-2", "J-30")
+@clause("R-1", "R-2", "R-7", "J-30")
 @pytest.mark.timeout(LIMIT_S + 240)
 async def test_j30_a_server_restarted_again_and_again_stops_no_worker(
     own_valkey: LocalValkey, site: Site

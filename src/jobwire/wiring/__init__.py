@@ -1,6 +1,7 @@
 """The only room that knows everyone: it builds things and puts them together. Called by the CLI.
 
     gateway       the HTTP side: a line a room
+    jobs          the gateway's room of the Streams wire
     worker        an app of handlers on the queues that it serves
     ground        the server under every part: connected to, and waited for
     installation  `jobwire up`: a line a part

@@ -21,6 +21,7 @@ from jobwire.objects import BucketConfig, ObjectsError
 from jobwire.settings import Settings
 from jobwire.valkey import Connection, ValkeyError
 from jobwire.wiring.ground import PATIENCE_S, reach
+from jobwire.wiring.jobs import jobs_room
 from jobwire.wiring.parts import parts_reader
 
 if TYPE_CHECKING:
@@ -44,7 +45,10 @@ async def serve_gateway(
         streams = Streams(settings.gateway)
         gateway = Gateway(
             settings.gateway,
-            rooms(connection, bucket),
+            [
+                _ground(connection, bucket),
+                await ground.enter_async_context(jobs_room(settings, connection, streams)),
+            ],
             streams,
             version=__version__,
             supervised=parts_reader(parts_file) if parts_file else None,
@@ -53,11 +57,6 @@ async def serve_gateway(
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
         await server.run_until_stopped(listening)
-
-
-def rooms(connection: Connection, bucket: "Bucket | None") -> list[Room]:
-    """Everything that the gateway serves: a line a room."""
-    return [_ground(connection, bucket)]
 
 
 def _ground(connection: Connection, bucket: "Bucket | None") -> Room:

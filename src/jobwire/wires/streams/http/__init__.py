@@ -15,13 +15,12 @@ import logging
 
 from jobwire.gateway.auth import Scope
 from jobwire.gateway.call import Call, Reply
-from jobwire.gateway.health import Check, Health
 from jobwire.gateway.problems import Problem, retry_after
 from jobwire.gateway.room import Room
 from jobwire.gateway.routes import Doc, Endpoint, HotRoute, Method
 from jobwire.gateway.streams import Streams
 from jobwire.job.errors import GroundError
-from jobwire.valkey import Connection, ValkeyError
+from jobwire.valkey import Connection
 from jobwire.wires.streams.census import Census
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import docs
@@ -68,7 +67,6 @@ def room(
             _hot("GET", "/v1/workers", "read", fleet.workers, docs.WORKERS),
             _hot("GET", "/v1/stats", "read", fleet.stats, docs.STATS),
         ],
-        checks=[Check("jobs", lambda: _health(connection))],
         reading=JobReadings(connection, queue.keys, census, follower).read,
     )
 
@@ -93,11 +91,3 @@ def _hot(
             raise Problem(UNAVAILABLE, error.message, headers=retry_after(1)) from None
 
     return HotRoute(method, path, scope, grounded, doc, stream=stream, max_body=max_body)
-
-
-async def _health(connection: Connection) -> Health:
-    try:
-        await connection.call("PING")
-    except ValkeyError as error:
-        return Health("down", str(error), "start Valkey, or correct the setting valkey.url")
-    return Health("ready")

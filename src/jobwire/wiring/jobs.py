@@ -1,0 +1,38 @@
+"""Jobs of the Streams wire in a gateway: routes, live events, a share of the duties."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+from jobwire.duties import Duties
+from jobwire.gateway.room import Room
+from jobwire.gateway.streams import Streams
+from jobwire.settings import Settings
+from jobwire.valkey import Connection
+from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.wires.streams.follow import Follower
+from jobwire.wires.streams.http import room
+from jobwire.wires.streams.settings import StreamsSettings
+
+
+def jobs_settings(settings: Settings) -> StreamsSettings:
+    """The wire's own, with the lease that the worker's section has."""
+    return replace(settings.jobs, lease_s=settings.worker.lease.total_seconds())
+
+
+@contextlib.asynccontextmanager
+async def jobs_room(
+    settings: Settings, connection: Connection, streams: Streams
+) -> AsyncGenerator[Room]:
+    """The room; inside, events are followed and duties are done (J-41)."""
+    jobs = jobs_settings(settings)
+    follower = Follower(Keys(jobs.key_prefix))
+    duties = Duties(StreamsEngine(connection, jobs).duties())
+    async with follower.running(connection.config, connection.name), asyncio.TaskGroup() as group:
+        doing = group.create_task(duties.run())
+        try:
+            yield room(connection, jobs, follower, streams)
+        finally:
+            doing.cancel()

@@ -1,0 +1,9 @@
+"""Submits a job and shows its progress. The program is found as the CLI finds it."""
+
+from jobwire import Client
+
+with Client() as jobs:
+    job = jobs.submit("count", {"to": 5})
+    for event in jobs.events(job.job_id):
+        print(event.type, event.data)
+    print(jobs.get(job.job_id).result)

@@ -1,0 +1,17 @@
+"""Before: the work runs in the web process. A restart loses it, nobody sees how far it is, nothing
+is tried again, and a busy minute slows every request down."""
+
+from fastapi import BackgroundTasks, FastAPI
+
+web = FastAPI()
+sent: list[str] = []
+
+
+def send_report(address: str) -> None:
+    sent.append(address)
+
+
+@web.post("/reports", status_code=202)
+async def report(address: str, background: BackgroundTasks) -> dict[str, str]:
+    background.add_task(send_report, address)
+    return {"status": "will be sent"}

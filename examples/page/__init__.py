@@ -1,0 +1,1 @@
+"""A browser page with live events, and the app that serves it."""

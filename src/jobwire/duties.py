@@ -24,11 +24,17 @@ _BREATH_S: Final = 0.01
 class Duties:
     """`async with asyncio.TaskGroup() as group: group.create_task(Duties(…).run())`."""
 
-    def __init__(self, duties: Sequence[Duty], *, chance: Callable[[], float] = chance) -> None:
+    def __init__(
+        self,
+        duties: Sequence[Duty],
+        *,
+        chance: Callable[[], float] = chance,
+        done: Counter[str] | None = None,
+    ) -> None:
+        """`done` counts how many things each duty has put right; for metrics."""
         self._duties = tuple(duties)
         self._chance = chance
-        self.done: Counter[str] = Counter()
-        """How many things each duty has put right; for metrics."""
+        self.done: Counter[str] = Counter() if done is None else done
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -6,17 +6,20 @@ import importlib
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from jobwire.duties import Duties
-from jobwire.settings import Settings
+from jobwire.settings import Settings, SettingsError
 from jobwire.wires.streams.calendar import StreamsCalendar
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wiring.ground import reach
+from jobwire.wiring.traces import traces
 from jobwire.worker import App, Worker
 from jobwire.worker.scheduler import Scheduler
+from jobwire.worker.settings import WorkerSettings
 
 
 class NoSuchApp(Exception):
@@ -57,10 +60,15 @@ async def serve_worker(app: App, settings: Settings, *, on_ready: Callable[[], N
     How many handlers would not end: only the end of the process ends those.
     """
     async with contextlib.AsyncExitStack() as ground:
+        if ground.enter_context(traces("worker")):
+            from jobwire.worker.tracing import traced  # late: an extra
+
+            app = traced(app)
         connection = await reach(settings.valkey.config(), "jobwire-worker")
         ground.push_async_callback(connection.close)
         jobs = replace(settings.jobs, lease_s=settings.worker.lease.total_seconds())
         engine = StreamsEngine(connection, jobs)
+        done: Counter[str] = Counter()
         worker = Worker(
             app,
             [engine],
@@ -68,12 +76,27 @@ async def serve_worker(app: App, settings: Settings, *, on_ready: Callable[[], N
             drain_s=settings.worker.drain.total_seconds(),
             beside=[
                 # Asked for when it has entered: only then is a worker's card among them.
-                lambda: Duties(engine.duties()).run(),
+                lambda: Duties(engine.duties(), done=done).run(),
                 Scheduler(app.crons, StreamsCalendar(connection, jobs)).run,
             ],
             on_ready=on_ready,
         )
+        if settings.worker.metrics_port:
+            ground.enter_context(_metrics(worker, settings.worker, done))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, worker.stop)
         await worker.run()
         return worker.left_behind
+
+
+def _metrics(
+    worker: Worker, settings: WorkerSettings, done: Mapping[str, int]
+) -> contextlib.AbstractContextManager[int]:
+    from jobwire.worker.metrics import WorkerCollector, serving  # late: an extra
+
+    collector = WorkerCollector(worker.tally, settings.slots, done)
+    try:
+        return serving(collector, settings.metrics_host, settings.metrics_port)
+    except OSError as error:
+        place = f"{settings.metrics_host}:{settings.metrics_port}"
+        raise SettingsError([f"worker.metrics_port: {place}: {error.strerror}"]) from error

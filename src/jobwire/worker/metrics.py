@@ -69,16 +69,20 @@ def _cumulated(times: Histogram) -> Iterator[tuple[str, float]]:
         yield bound, total
 
 
-@contextlib.contextmanager
-def serving(collector: Collector, host: str, port: int) -> Generator[int]:
-    """Answer scrapes inside; gives the port, which matters where 0 was asked for."""
+def serving(collector: Collector, host: str, port: int) -> contextlib.AbstractContextManager[int]:
+    """Answer scrapes from now on, until left; OSError where the port cannot be had."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     registry.register(collector)
     server, thread = start_http_server(port, host, registry)
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+
+    @contextlib.contextmanager
+    def answering() -> Generator[int]:
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+    return answering()

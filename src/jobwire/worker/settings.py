@@ -15,6 +15,10 @@ class WorkerSettings:
     """How long a job stays with a worker that no longer says it is alive."""
     drain: timedelta = timedelta(seconds=25)
     """How long held jobs may go on after SIGTERM (under `up`: `up.drain`)."""
+    metrics_port: int = 0
+    """Port of the worker's own /metrics; 0 means none."""
+    metrics_host: str = "127.0.0.1"
+    """Address of it; whoever reaches it may read it."""
 
     def check(self) -> Iterator[tuple[str, str]]:
         """Yield each fault: the field, and what is wrong with it."""
@@ -22,3 +26,5 @@ class WorkerSettings:
             yield "slots", f"must lie between 1 and 100000, is {self.slots}"
         if self.lease < timedelta(seconds=1):
             yield "lease", "must be at least 1s"
+        if not 0 <= self.metrics_port <= 65535:
+            yield "metrics_port", f"{self.metrics_port} is no port; it must be 0-65535"

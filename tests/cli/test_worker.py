@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,38 @@ async def test_it_runs_an_app_of_the_working_directory(
             assert (line["job_id"], line["service"], line["logger"]) == (job, "worker", "shop")
         program.terminate()
         assert await asyncio.to_thread(program.wait) == 0
+
+
+@clause("O-5")
+async def test_its_runs_are_spans_where_traces_are_asked_for(
+    valkey: LocalValkey, connection: Connection, shop: Path
+) -> None:
+    queue = StreamsQueue(connection)
+    got: list[tuple[str, bytes]] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            length = int(self.headers["Content-Length"])
+            got.append((self.path, self.rfile.read(length)))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002 - its name
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as collector:
+        threading.Thread(target=collector.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{collector.server_port}"
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "NO_PROXY": "*"}
+        with start(valkey, shop, "shop", **variables) as program:
+            await asyncio.to_thread(program.wait_for_line, "worker with")
+            job = await submit(queue, "greet", name="you")
+            await asyncio.to_thread(program.wait_for_line, '"greeting"')
+            program.terminate()
+            assert await asyncio.to_thread(program.wait) == 0
+        collector.shutdown()
+    spans = b"".join(body for path, body in got if path == "/v1/traces")
+    assert b"process greet" in spans
+    assert job.encode() in spans
 
 
 @clause("O-2", "J-40")

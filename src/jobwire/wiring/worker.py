@@ -66,10 +66,6 @@ async def serve_worker(app: App, settings: Settings, *, on_ready: Callable[[], N
             app = traced(app)
         connection = await reach(settings.valkey.config(), "jobwire-worker")
         ground.push_async_callback(connection.close)
-        if ground.enter_context(traces("worker")):
-            from jobwire.worker.tracing import traced  # late: an extra that a worker may lack
-
-            app = traced(app)
         jobs = replace(settings.jobs, lease_s=settings.worker.lease.total_seconds())
         engine = StreamsEngine(connection, jobs)
         done: Counter[str] = Counter()

@@ -26,6 +26,7 @@ from jobwire.gateway.problems import (
 Message = MutableMapping[str, Any]  # as ASGI has it: each key has a type of its own
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Message, Receive, Send], Awaitable[None]]
 
 JSON: Final = b"application/json"
 SCOPE_KEY: Final = "jobwire.call"

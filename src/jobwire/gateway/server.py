@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from jobwire.gateway.app import Gateway
-from jobwire.gateway.call import SAFETY, TRANSPORT_KEY, new_request_id
+from jobwire.gateway.call import SAFETY, TRANSPORT_KEY, ASGIApp, new_request_id
 from jobwire.gateway.problems import (
     BAD_REQUEST,
     HEADERS_TOO_LARGE,
@@ -168,13 +168,15 @@ class Server(uvicorn.Server):
         gateway: Gateway,
         settings: GatewaySettings,
         on_ready: Callable[[], None] = lambda: None,
+        around: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     ) -> None:
+        """`around` may put something around the application, such as spans."""
         protocol: type[Connection] = type("Limited", (Connection,), {"limits": settings})
         # Below errors it tells what we tell better, and what strangers make it tell.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         super().__init__(
             uvicorn.Config(
-                gateway,
+                around(gateway),
                 http=protocol,
                 ws="none",
                 lifespan="off",

@@ -6,21 +6,19 @@ into the job as they always do. Requests that only read have no span: a stream o
 for hours.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from opentelemetry import trace
 from opentelemetry.propagate import extract, inject
 from opentelemetry.trace import SpanKind, StatusCode
 
-from jobwire.gateway.call import Message, Receive, Send
+from jobwire.gateway.call import ASGIApp, Message, Receive, Send
 
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 _HEADER: Final = b"traceparent"
 _STATE: Final = b"tracestate"
 
 
-def traced(app: App) -> App:
+def traced(app: ASGIApp) -> ASGIApp:
     """The same application, with spans."""
     tracer = trace.get_tracer("jobwire.gateway")
 

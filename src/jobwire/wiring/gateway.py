@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobwire import __version__
 from jobwire.gateway.app import Gateway
+from jobwire.gateway.call import ASGIApp
 from jobwire.gateway.health import Check, Health
 from jobwire.gateway.room import Room
 from jobwire.gateway.server import Server
@@ -23,6 +24,7 @@ from jobwire.valkey import Connection, ValkeyError
 from jobwire.wiring.ground import PATIENCE_S, reach
 from jobwire.wiring.jobs import jobs_room
 from jobwire.wiring.parts import parts_reader
+from jobwire.wiring.traces import traces
 
 if TYPE_CHECKING:
     from jobwire.objects import Bucket
@@ -53,10 +55,19 @@ async def serve_gateway(
             version=__version__,
             supervised=parts_reader(parts_file) if parts_file else None,
         )
-        server = Server(gateway, settings.gateway, on_ready)
+        server = Server(gateway, settings.gateway, on_ready, _around(ground))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
         await server.run_until_stopped(listening)
+
+
+def _around(ground: contextlib.AsyncExitStack) -> Callable[[ASGIApp], ASGIApp]:
+    """Spans around requests, where traces are asked for."""
+    if not ground.enter_context(traces("gateway")):
+        return lambda app: app
+    from jobwire.gateway.tracing import traced  # late: an extra
+
+    return traced
 
 
 def _ground(connection: Connection, bucket: "Bucket | None") -> Room:

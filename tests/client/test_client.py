@@ -1,0 +1,338 @@
+"""The clients against a real gateway and a real worker; nothing is mocked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from jobwire import AsyncClient, Client, NewJob
+from jobwire.client import (
+    AlreadyFinished,
+    ApiError,
+    BadAnswer,
+    Event,
+    IdempotencyMismatch,
+    JobFailed,
+    NoSuchJob,
+    TimedOut,
+    UnknownTask,
+    Unreachable,
+)
+from jobwire.client.place import BadAddress
+from jobwire.local import free_port
+from tests.fleet.running import Fleet
+from tests.support import clause, wait_until, wait_until_sync
+
+COUNT = ["queued", "running", "progress", "progress", "progress", "done"]
+
+
+@pytest.fixture
+def jobs(fleet: Fleet) -> Client:
+    return fleet.client()
+
+
+@clause("J-10", "J-13")
+async def test_run_gives_the_result_async_and_sync(fleet: Fleet) -> None:
+    async with fleet.async_client() as jobs:
+        assert await jobs.run("count", {"to": 4}) == {"counted": 4}
+    with fleet.client() as plain:
+        assert await asyncio.to_thread(plain.run, "count", {"to": 5}) == {"counted": 5}
+
+
+def test_what_goes_wrong_with_a_job_is_told(fleet: Fleet) -> None:
+    with fleet.client() as jobs:
+        with pytest.raises(JobFailed, match="it was not to be") as failed:
+            jobs.run("fail")
+        assert failed.value.code == "no_luck"
+        with pytest.raises(TimedOut) as late:
+            jobs.run("forever", wait_s=0.1)
+        job_id = late.value.job_id
+        assert jobs.get(job_id).status in ("queued", "running")
+        assert jobs.cancel(job_id).outcome in ("canceled", "canceling")
+        assert jobs.wait(job_id).status == "canceled"
+        with pytest.raises(AlreadyFinished):
+            jobs.cancel(job_id)
+        assert jobs.run("shaky") == 3
+
+
+def test_refusals_have_types(fleet: Fleet) -> None:
+    with fleet.client() as jobs:
+        with pytest.raises(UnknownTask):
+            jobs.submit("no-such-task")
+        with pytest.raises(NoSuchJob):
+            jobs.get("no-such-job")
+        with pytest.raises(NoSuchJob):
+            next(jobs.events("no-such-job"))
+        first = jobs.submit("count", idempotency_key="test_refusals")
+        assert jobs.submit("count", idempotency_key="test_refusals").job_id == first.job_id
+        with pytest.raises(IdempotencyMismatch):
+            jobs.submit("count", {"to": 9}, idempotency_key="test_refusals")
+
+
+def test_a_job_is_run_again_as_a_new_one(fleet: Fleet) -> None:
+    with fleet.client() as jobs:
+        old = jobs.submit("fail")
+        assert jobs.wait(old.job_id).status == "error"
+        new = jobs.retry(old.job_id)
+        assert new.job_id != old.job_id
+        assert new.retry_of == old.job_id
+        done = jobs.submit("count", {"to": 1})
+        jobs.wait(done.job_id)
+        with pytest.raises(ApiError) as refused:
+            jobs.retry(done.job_id)
+        assert refused.value.code == "not_retryable"
+
+
+def test_a_batch_answers_each_for_itself(fleet: Fleet) -> None:
+    with fleet.client() as jobs:
+        made = jobs.batch([NewJob("count", {"to": 1}), NewJob("nobody"), NewJob("count")])
+        assert isinstance(made[1], UnknownTask)
+        for job_id in (made[0], made[2]):
+            assert isinstance(job_id, str)
+            assert jobs.wait(job_id).status == "done"
+
+
+def test_lists_and_tasks(fleet: Fleet) -> None:
+    with fleet.client() as jobs:
+        job = jobs.submit("count", {"to": 1})
+        jobs.wait(job.job_id)
+        page = jobs.list(task="count", status="done", limit=1)
+        assert [line.job_id for line in page.jobs] == [job.job_id]
+        assert page.scanned >= 1
+        task = jobs.task("count")
+        assert task is not None
+        assert (task.live, task.example) == (True, {"to": 3})
+        assert jobs.task("nobody") is None
+
+
+@clause("J-15")
+async def test_events_come_from_the_first_to_the_last_async_and_sync(fleet: Fleet) -> None:
+    async with fleet.async_client() as jobs:
+        job = await jobs.submit("count")
+        seen = [event async for event in jobs.events(job.job_id)]
+    assert [event.type for event in seen] == COUNT
+    assert seen[2].data == {"percent": pytest.approx(33.333, abs=0.01), "message": "at 1"}
+    assert all(event.id and event.ts for event in seen)
+    with fleet.client() as plain:
+        rest = list(plain.events(job.job_id, after=seen[2].id))
+    assert rest == seen[3:]
+
+
+async def test_whoever_stops_watching_leaves_no_stream_open(fleet: Fleet) -> None:
+    async with fleet.async_client() as jobs:
+        job = await jobs.submit("forever")
+        async with contextlib.aclosing(jobs.events(job.job_id)) as events:
+            async for event in events:
+                if event.type == "progress":
+                    break
+        await jobs.cancel(job.job_id)
+    with fleet.client() as plain:
+        for event in plain.events(job.job_id):
+            if event.type == "queued":
+                break
+
+
+def test_a_client_is_safe_to_share_between_threads(fleet: Fleet) -> None:
+    results: list[object] = []
+    with fleet.client() as jobs:
+        threads = [
+            threading.Thread(target=lambda: results.append(jobs.run("count", {"to": 1})))
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == [{"counted": 1}] * 8
+
+
+# ── finding the program ──────────────────────────────────────────────────────────────────────────
+
+
+@clause("O-12")
+def test_o12_the_program_is_found_by_variable_else_by_its_card(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("JOBWIRE_URL", "JOBWIRE_API_KEY", "JOBWIRE_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(Unreachable, match=r"nothing runs in \.jobwire. Start one: jobwire up"):
+        Client()
+    (tmp_path / ".jobwire").mkdir()
+    (tmp_path / ".jobwire" / "endpoints.json").write_text(
+        f'{{"http":"{fleet.url}","valkey":"","s3":null,"pids":{{}},"version":"0"}}'
+    )
+    with Client() as jobs:
+        assert jobs.url == fleet.url
+        assert jobs.run("count", {"to": 1}) == {"counted": 1}
+    monkeypatch.setenv("JOBWIRE_URL", "http://localhost:1/")
+    with Client() as jobs:
+        assert jobs.url == "http://localhost:1"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:8080",
+        "ftp://localhost",
+        "http://",
+        "http://h:99999",
+        "http://u:p@h",
+        "http://h?x",
+    ],
+)
+def test_a_bad_address_is_told(url: str) -> None:
+    with pytest.raises(BadAddress):
+        Client(url)
+    with pytest.raises(BadAddress):
+        AsyncClient(url)
+
+
+def test_a_bad_key_is_told_without_repeating_it() -> None:
+    with pytest.raises(BadAddress) as told:
+        Client("http://localhost", api_key="jw_secret\n")
+    assert "secret" not in str(told.value)
+
+
+def test_nobody_there_is_told_after_a_while() -> None:
+    with Client(f"http://127.0.0.1:{free_port()}", patience_s=0.2) as jobs:
+        with pytest.raises(Unreachable, match="no answer from http://127"):
+            jobs.get("x")
+        with pytest.raises(Unreachable, match="no answer from http://127"):
+            next(jobs.events("x"))
+
+
+async def test_another_program_there_is_told(tmp_path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 6\r\n\r\n<html>")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, AsyncClient(f"http://127.0.0.1:{port}") as jobs:
+        with pytest.raises(BadAnswer, match="is this address jobwire's"):
+            await jobs.get("x")
+
+
+# ── over restarts ────────────────────────────────────────────────────────────────────────────────
+
+
+class Gate:
+    """Lets the handler `gated` say one number more."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(self, count: int = 1) -> None:
+        with self.path.open("a") as file:
+            file.write("open\n" * count)
+
+
+def _numbers(events: list[Event]) -> list[int]:
+    said = [event.data for event in events if event.type == "number"]
+    return [cast("dict[str, int]", data)["n"] for data in said]
+
+
+@clause("R-8", "J-15")
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_r8_a_watcher_survives_gateways_that_stop_and_die(
+    own_fleet: Fleet, tmp_path: Path, kind: str
+) -> None:
+    """A gateway is asked to stop, the next one is killed, both while the job goes on speaking: the
+    watcher sees every event once and in order, and is never told of it."""
+    gateway = own_fleet.start_gateway()
+    own_fleet.start_worker()
+    gate, seen = Gate(tmp_path / "gate"), list[Event]()
+
+    async def watch_async(job_id: str) -> None:
+        async with own_fleet.async_client() as jobs:
+            async for event in jobs.events(job_id):
+                seen.append(event)
+
+    def watch(job_id: str) -> None:
+        with own_fleet.client() as jobs:
+            for event in jobs.events(job_id):
+                seen.append(event)
+
+    async with own_fleet.async_client() as jobs:
+        job = await jobs.submit("gated", {"gate": str(gate.path), "to": 30})
+        watching = asyncio.create_task(
+            watch_async(job.job_id) if kind == "async" else asyncio.to_thread(watch, job.job_id)
+        )
+        gate.open(5)
+        await wait_until(lambda: len(_numbers(seen)) >= 5)
+        gateway.terminate()
+        gate.open(5)  # spoken while nobody listens
+        await asyncio.to_thread(gateway.wait)
+        gateway = await asyncio.to_thread(own_fleet.start_gateway)
+        gate.open(5)
+        await wait_until(lambda: len(_numbers(seen)) >= 15)
+        gateway.kill()
+        gate.open(5)
+        await asyncio.to_thread(own_fleet.start_gateway)
+        gate.open(10)
+        await asyncio.wait_for(watching, 60)
+        whole = [event async for event in jobs.events(job.job_id)]
+    assert _numbers(seen) == list(range(1, 31))
+    assert seen == whole, "what was seen live is what there is"
+    assert len({event.id for event in seen}) == len(seen)
+    assert seen[-1].type == "done"
+
+
+@clause("R-6", "J-11")
+async def test_r6_a_lost_answer_makes_no_second_job(own_fleet: Fleet) -> None:
+    """The gateway is killed after it has made the job and before it has said so; the same call,
+    asked again by the client itself, is answered with that job."""
+    gateway = own_fleet.start_gateway()
+    made: list[str] = []
+    lost = asyncio.Event()
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A proxy that loses the first answer."""
+        upstream, downstream = await asyncio.open_connection("127.0.0.1", own_fleet.port)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        downstream.write(head + await reader.readexactly(length))
+        answer = await upstream.readuntil(b"\r\n\r\n")
+        made.append(answer.decode())
+        if lost.is_set():
+            size = int(answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            writer.write(answer + await upstream.readexactly(size))
+            await writer.drain()
+        lost.set()
+        for end in (writer, downstream):
+            end.close()
+
+    server = await asyncio.start_server(pass_on, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, AsyncClient(f"http://127.0.0.1:{port}") as jobs:
+        job = await jobs.submit("chat", {"prompt": "once"})
+    assert len(made) == 2
+    assert "202" in made[0]
+    assert "idempotency-replayed: true" in made[1]
+    with own_fleet.client() as plain:
+        page = await asyncio.to_thread(plain.list)
+    assert [line.job_id for line in page.jobs] == [job.job_id]
+    gateway.terminate()
+    await asyncio.to_thread(gateway.wait)
+
+
+def test_a_gateway_that_is_not_there_yet_is_waited_for(own_fleet: Fleet) -> None:
+    found: list[str] = []
+
+    def submit() -> None:
+        with own_fleet.client() as jobs:
+            found.append(jobs.submit("chat", {"prompt": "early"}).job_id)
+
+    early = threading.Thread(target=submit)
+    early.start()
+    own_fleet.start_gateway()
+    early.join(60)
+    wait_until_sync(lambda: found)

@@ -1,0 +1,78 @@
+"""Handlers for tests from the outside."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from jobwire import App, Context, Fail, Retry
+
+app = App()
+
+
+class Text(msgspec.Struct):
+    text: str
+
+
+@app.handler("count", example={"to": 3})
+async def count(ctx: Context) -> dict[str, int]:
+    to: int = ctx.payload.get("to", 3)
+    for number in range(1, to + 1):
+        await ctx.progress(100 * number / to, f"at {number}")
+    return {"counted": to}
+
+
+@app.handler("say")
+async def say(ctx: Context, payload: Text) -> dict[str, str]:
+    """Speaks as a language model does."""
+    for at, word in enumerate(payload.text.split(" ")):
+        await ctx.emit("token", {"text": word if at == 0 else f" {word}", "at": at, "attempt": 1})
+    return {"text": payload.text}
+
+
+@app.handler("echo")
+async def echo(ctx: Context) -> object:
+    """Says whatever it is told, as an event, a log line, progress, and a result."""
+    await ctx.emit("word", ctx.payload)
+    text = str(ctx.payload.get("text", ""))
+    await ctx.log(text)
+    await ctx.progress(50, text)
+    await ctx.emit("token", {"text": text})
+    return ctx.payload
+
+
+@app.handler("fail")
+async def fail(ctx: Context) -> None:
+    raise Fail("no_luck", str(ctx.payload.get("text", "it was not to be")))
+
+
+@app.handler("shaky", retries=5)
+async def shaky(ctx: Context) -> int:
+    if ctx.attempt < 3:
+        raise Retry(after=0.05, message="not yet")
+    return ctx.attempt
+
+
+@app.handler("forever")
+async def forever(ctx: Context) -> None:
+    await ctx.progress(1, "begun")
+    await asyncio.Event().wait()
+
+
+@app.handler("gated")
+async def gated(ctx: Context) -> int:
+    """Says a number whenever the file has one more line than it has said numbers."""
+    said = 0
+    while said < ctx.payload["to"]:
+        if await asyncio.to_thread(_lines, Path(ctx.payload["gate"])) > said:
+            said += 1
+            await ctx.emit("number", {"n": said})
+        else:
+            await asyncio.sleep(0.01)
+    return said
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0

@@ -1,0 +1,26 @@
+"""Fixtures for tests from the outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.running import Fleet
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A gateway and a worker that nobody may kill, one for each parallel worker."""
+    with Fleet(tmp_path_factory.mktemp("fleet")) as running:
+        running.start_gateway()
+        running.start_worker()
+        yield running
+
+
+@pytest.fixture
+def own_fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """An installation of one's own, to be broken; nothing but its server runs yet."""
+    with Fleet(tmp_path) as running:
+        yield running

@@ -207,6 +207,7 @@ def seconds(text: str) -> float | None:
 
 def number(text: str | None) -> int | None:
     """A whole number, or None for anything else a stranger may have written."""
+    """A whole number, or None for anything else a stranger may have written."""
     try:
         return int(text) if text else None
     except ValueError:

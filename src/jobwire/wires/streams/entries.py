@@ -5,14 +5,27 @@ scripts' answers, and nothing that a stranger may have written inside.
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from jobwire.job.messages import Held, Job, JobId, Policy, Token
 from jobwire.valkey import Reply
-from jobwire.wires.streams.codec import read_payload, seconds
+from jobwire.wires.streams.codec import number, read_payload, seconds
 from jobwire.wires.streams.contract import Entry
 
 _NO_POLICY: Final = Policy()
+
+_MaybeText: TypeAlias = str | None
+_Row: TypeAlias = tuple[
+    str,
+    str,
+    str,
+    str,
+    str,
+    int,
+    int,
+    *tuple[_MaybeText, _MaybeText, _MaybeText, _MaybeText, _MaybeText],
+]
+"""Entry, id, task, payload, token, attempt, deliveries; then fields of the hash, as they stand."""
 
 
 class Brought(NamedTuple):
@@ -51,12 +64,12 @@ def read_held(row: Reply, source: str, payloads: Mapping[str, str]) -> Held:
         created_ms,
         tenant,
         traceparent,
-    ) = cast("tuple[str, str, str, str, str, int, int, int, str, int, str, str]", row)
+    ) = cast("_Row", row)
     if payloads:
         payload = payloads.get(entry, payload)
     policy = _NO_POLICY
     if max_attempts or timeout_s:
-        policy = Policy(max_attempts or None, seconds(timeout_s))
+        policy = Policy(number(max_attempts), seconds(timeout_s or ""))
     job = Job(
         JobId(job_id),
         source,
@@ -64,8 +77,8 @@ def read_held(row: Reply, source: str, payloads: Mapping[str, str]) -> Held:
         read_payload(payload),
         attempt,
         deliveries,
-        created_ms,
-        tenant,
-        traceparent,
+        number(created_ms) or 0,
+        tenant or "",
+        traceparent or "",
     )
     return Held(job, Token(token), policy, None, entry)

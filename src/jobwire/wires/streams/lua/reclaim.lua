@@ -44,8 +44,8 @@ local function sweep(entry, holder, idle_ms)
   if not ripe(holder, idle_ms, timeout_s) then return end
   local row = runnable(entry, id)
   if not row then return end
-  if used_up(row[5], row[4], max_deliveries) then
-    end_used_up(id, row[2], row[4])
+  if used_up(row[7], row[6], max_deliveries) then
+    end_used_up(id, row[2], row[6])
     clear(entry)
     moved = moved + 1
   elseif #started < limit then

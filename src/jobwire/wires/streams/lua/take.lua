@@ -40,7 +40,7 @@ local function put_back(entry, id, task, row)
   if since and since < (tonumber(seen[2]) or 0) then since = nil end
   local waited_ms = now_ms - (since or now_ms)
   if since and waited_ms >= grace_ms and not anyone_has(task) then
-    local err = problem('unknown_task', 'no worker has this task', row[4])
+    local err = problem('unknown_task', 'no worker has this task', row[6])
     finish(id, ttl_s, 'error', '', err, 'worker.start', err)
     disown(id)
     return drop('unknown', entry, id)
@@ -78,8 +78,13 @@ for _ = 1, 3 do
   end
   local rows = reply and reply[1] and reply[1][2] or {}
   for _, row in ipairs(rows) do
-    local found = fields_of(row[2])
-    try(row[1], found.job_id, found.task, found.payload)
+    local flat = row[2]
+    if flat[1] == 'job_id' and flat[3] == 'task' and flat[5] == 'payload' then
+      try(row[1], flat[2], flat[4], flat[6])
+    else
+      local found = fields_of(flat)
+      try(row[1], found.job_id, found.task, found.payload)
+    end
   end
   if #rows < room then break end
 end

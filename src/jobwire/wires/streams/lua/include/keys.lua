@@ -7,8 +7,17 @@ local open_key = prefix .. 'jobs:open'
 local tenants_key = prefix .. 'jobs:tenants'
 local control = prefix .. 'jobs:control'
 
-local function job_key(id) return prefix .. 'job:' .. id end
-local function events_key(id) return prefix .. 'job:' .. id .. ':events' end
+-- A verb asks for the keys of one job several times in a row: made once, there is less to collect.
+local last_id, last_job, last_events
+local function job_key(id)
+  if id ~= last_id then last_id, last_job, last_events = id, prefix .. 'job:' .. id, nil end
+  return last_job
+end
+local function events_key(id)
+  local job = job_key(id)
+  if not last_events then last_events = job .. ':events' end
+  return last_events
+end
 local function idempotency_key(name) return prefix .. 'idempotency:' .. name end
 local function worker_key(consumer) return prefix .. 'jobs:worker:' .. consumer end
 local function guard_key(duty) return prefix .. 'jobs:guard:' .. duty end

@@ -20,7 +20,13 @@ local function count(name) counts[name] = (counts[name] or 0) + 1 end
 -- quantile read from the counters is at most a tenth off.
 local function count_time(kind, ms)
   local step = 0
-  if ms >= 1 then step = 1 + math.floor(math.log(ms) / math.log(2) * 4 + 0.001) end
+  if ms >= 1 then
+    local part, octave = math.frexp(ms)
+    step = 4 * octave - 3
+    if part >= 0.84089 then step = step + 3
+    elseif part >= 0.70710 then step = step + 2
+    elseif part >= 0.59460 then step = step + 1 end
+  end
   count(kind .. step)
 end
 

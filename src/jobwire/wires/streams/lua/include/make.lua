@@ -6,12 +6,9 @@ local function make(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant,
   local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
   local now = string.format('%.0f', now_ms)
 
-  local fields = {
-    'job_id', job_id, 'task', task, 'payload', payload, 'status', 'queued',
-    'created_ts', now, 'updated_ts', now, 'ttl_s', ttl_s, 'result', '', 'error', ''
-  }
-  for at = extras, #ARGV do fields[#fields + 1] = ARGV[at] end
-  redis.call('HSET', job, unpack(fields))
+  redis.call('HSET', job, 'job_id', job_id, 'task', task, 'payload', payload, 'status', 'queued',
+    'created_ts', now, 'updated_ts', now, 'ttl_s', ttl_s, 'result', '', 'error', '',
+    unpack(ARGV, extras))
   redis.call('EXPIRE', job, ttl_s)
   redis.call('XADD', events, '*',
     'type', 'queued', 'ts', now, 'step', 'gateway.enqueue', 'data', '{}')
@@ -25,8 +22,8 @@ local function make(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant,
 
   if idempotency ~= '' then redis.call('SET', idempotency_key(idempotency), job_id, 'EX', ttl_s) end
   redis.call('ZADD', open_key, now_ms + ttl_s * 1000, job_id)
-  redis.call('ZADD', index_key(tenant), now_ms, job_id)
-  if tenant ~= '' then redis.call('ZADD', tenants_key, now_ms, tenant) end
+  redis.call('ZADD', index_key(tenant), now, job_id)
+  if tenant ~= '' then redis.call('ZADD', tenants_key, now, tenant) end
   local minute = stats_key(math.floor(now_ms / 60000))
   if redis.call('HINCRBY', minute, 'submissions', 1) == 1 then
     redis.call('EXPIRE', minute, 7200)

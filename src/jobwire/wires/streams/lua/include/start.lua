@@ -10,11 +10,12 @@ local function drop(why, entry, id)
 end
 
 -- The job of an entry as one row, if it may run: the entry counts, the job has neither ended nor
--- gone. The order of the fields is the one in which `start` and `answer` unpack them.
+-- gone. From the sixth field on the row is what the verb answers; `answer` fills in the rest.
 local function runnable(entry, id)
   if not id then return drop('garbage', entry) end
-  local row = redis.pcall('HMGET', job_key(id), 'status', 'ttl_s', 'entry_id', 'attempt',
-    'deliveries', 'max_attempts', 'timeout_s', 'created_ts', 'tenant', 'traceparent', 'cancel_ts')
+  local row = redis.pcall('HMGET', job_key(id),
+    'status', 'ttl_s', 'entry_id', 'cancel_ts', 'owner',
+    'attempt', 'deliveries', 'max_attempts', 'timeout_s', 'created_ts', 'tenant', 'traceparent')
   if row.err then return drop('broken', entry, id) end
   if not row[1] then
     if redis.call('EXISTS', job_key(id)) == 0 then return drop('gone', entry, id) end
@@ -23,10 +24,10 @@ local function runnable(entry, id)
   if terminal[row[1]] then return drop('ended', entry, id) end
   if row[3] and row[3] ~= '' and row[3] ~= entry then return drop('duplicate', entry, id) end
   row[2] = ttl_of(row[2])
-  row[4] = tonumber(row[4]) or 1
-  row[5] = tonumber(row[5]) or 0
-  if row[11] then
-    finish_canceled(id, row[2], row[4], 'worker.start')
+  row[6] = tonumber(row[6]) or 1
+  row[7] = tonumber(row[7]) or 0
+  if row[4] then
+    finish_canceled(id, row[2], row[6], 'worker.start')
     disown(id)
     return drop('canceled', entry, id)
   end
@@ -34,13 +35,8 @@ local function runnable(entry, id)
 end
 
 local function answer(entry, id, task, payload, row, token)
-  local _, _, _, attempt, deliveries, max_attempts, timeout_s, created_ts, tenant, trace =
-    unpack(row, 1, 10)
-  started[#started + 1] = {
-    entry, id, task or '', payload or '', token, attempt, deliveries,
-    tonumber(max_attempts) or 0, timeout_s or '', tonumber(created_ts) or 0,
-    tenant or '', trace or ''
-  }
+  row[1], row[2], row[3], row[4], row[5] = entry, id, task or '', payload or '', token
+  started[#started + 1] = row
 end
 
 -- A job that a stranger enqueued becomes one that we look after (J-39).
@@ -52,14 +48,15 @@ local function take_in(entry, id, ttl_s, created_ts, tenant)
 end
 
 local function start(entry, id, task, payload, row, token, consumer)
-  row[5] = row[5] + 1
-  update(id, row[2], 'status', 'running', 'owner', token, 'worker', consumer, 'deliveries', row[5],
-    'started_ts', now)
+  local ttl_s = row[2]
+  row[7] = row[7] + 1
+  update(id, ttl_s, 'status', 'running', 'owner', token, 'worker', consumer,
+    'deliveries', row[7], 'started_ts', now)
   -- An entry's id is the time at which it took its place in line.
-  if row[5] == 1 then
+  if row[7] == 1 then
     count_time('latency:', now_ms - (tonumber(string.match(entry, '^%d+')) or now_ms))
   end
-  if not row[3] or row[3] == '' then take_in(entry, id, row[2], row[8], row[9]) end
-  emit(id, row[2], 'running', 'worker.start', '{"attempt":' .. row[4] .. '}')
+  if not row[3] or row[3] == '' then take_in(entry, id, ttl_s, row[10], row[11]) end
+  emit(id, ttl_s, 'running', 'worker.start', '{"attempt":' .. row[6] .. '}')
   answer(entry, id, task, payload, row, token)
 end

@@ -29,9 +29,11 @@ format: $(VENV)/.dev ## put the code into the house format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-chaos: $(VENV)/.dev ## the long way: the server restarted 1,000 times under load (at most 20 minutes)
+chaos: $(VENV)/.dev ## the long way: the server restarted 1,000 times under load (at most 20 minutes), watchers cut for one
 	@JOBWIRE_CHAOS_RESTARTS=$${JOBWIRE_CHAOS_RESTARTS:-1000} JOBWIRE_CHAOS_LIMIT_S=$${JOBWIRE_CHAOS_LIMIT_S:-1200} \
 	  $(BIN)/python -m pytest tests/stories/test_grounds.py -k restarted -q -s $(ARGS)
+	@JOBWIRE_CHAOS_WATCH_S=$${JOBWIRE_CHAOS_WATCH_S:-60} \
+	  $(BIN)/python -m pytest tests/stories/test_watchers.py -k cut -q $(ARGS)
 
 mutate: $(VENV)/.dev ## break the product on purpose, patch by patch; each must turn its test red
 	@$(BIN)/python -m tests.mutations $(ARGS)

@@ -14,6 +14,7 @@ from jobwire.wires.streams.contract import Keys
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import room
+from jobwire.wires.streams.scripts import SCRIPTS
 from jobwire.wires.streams.settings import StreamsSettings
 
 
@@ -28,6 +29,7 @@ async def jobs_room(
 ) -> AsyncGenerator[Room]:
     """The room; inside, events are followed and duties are done (J-41)."""
     jobs = jobs_settings(settings)
+    await connection.learn(SCRIPTS.values())
     follower = Follower(Keys(jobs.key_prefix))
     duties = Duties(StreamsEngine(connection, jobs).duties())
     async with follower.running(connection.config, connection.name), asyncio.TaskGroup() as group:

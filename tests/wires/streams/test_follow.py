@@ -175,6 +175,28 @@ async def test_j15_a_place_that_never_was_gets_a_gap_and_what_there_is(
     assert reader.seen == ["gap", *foreign.ids]
 
 
+@clause("J-15", "R-8")
+async def test_j15_who_comes_while_a_stream_is_being_read_is_told_of_no_gap(
+    valkey: LocalValkey, proxy: Proxy, foreign: Foreign
+) -> None:
+    """The read under way began at the others' place. It once was taken for the newcomer's, whose
+    own place, further back, was not in it: a gap that was none."""
+    foreign.add(count=10)
+    first, last = read_position(foreign.ids[0]), read_position(foreign.ids[-1])
+    assert first is not None
+    assert last is not None
+    ahead, behind = Collector(), Collector()
+    follower = Follower(Keys())
+    async with follower.running(proxy.url(valkey.url), "tests"):
+        with proxy.hold("XRANGE") as hold:
+            follower.watch(foreign.job_id, ahead, last)
+            await hold.until_reached()
+            follower.watch(foreign.job_id, behind, first)
+        foreign.add("done")
+        await wait_until(lambda: ahead.ended and behind.ended, "the end")
+    assert (ahead.seen, behind.seen) == (foreign.ids[10:], foreign.ids[1:])
+
+
 @clause("J-17")
 async def test_j17_who_has_no_room_keeps_nobody_waiting_and_misses_nothing(
     follower: Follower, foreign: Foreign

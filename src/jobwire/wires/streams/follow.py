@@ -186,6 +186,7 @@ class Follower:
         except ValkeyError:
             self._mark(stream, _PAUSE_S)
             return
+        stream.start = start
         stream.reply = cast("asyncio.Future[Reply]", reply)
         stream.reply.add_done_callback(lambda reply: self._arrived(stream, reply))
 
@@ -211,7 +212,8 @@ class Follower:
         whole = len(events) < stream.count
         most, refused = 0, False
         for watch in tuple(stream.watches):
-            if watch.stands_aside:
+            # Whoever came while this was being read may stand before it: the next read is theirs.
+            if watch.stands_aside or watch.at < stream.start:
                 continue
             how, taken = watch.feed(events, whole=whole)
             most = max(most, taken)

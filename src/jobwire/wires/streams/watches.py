@@ -107,7 +107,7 @@ class Watch:
 class Stream:
     """One job's events and everybody who watches them."""
 
-    __slots__ = ("count", "job_id", "key", "reply", "watches")
+    __slots__ = ("count", "job_id", "key", "reply", "start", "watches")
 
     def __init__(self, job_id: JobId, key: str) -> None:
         self.job_id = job_id
@@ -115,6 +115,8 @@ class Stream:
         self.watches: list[Watch] = []
         self.reply: asyncio.Future[Reply] | None = None
         """The read that is under way."""
+        self.start = START
+        """Where it began."""
         self.count = MOST_ENTRIES
         """How many entries to ask for: fewer where readers have no room for them."""
 

@@ -30,7 +30,7 @@ format: $(VENV)/.dev ## put the code into the house format
 	@$(BIN)/ruff check --fix .
 
 chaos: $(VENV)/.dev ## the long way: the server restarted 1,000 times under load (at most 20 minutes), watchers cut for one
-	@JOBWIRE_CHAOS_RESTARTS=$${JOBWIRE_CHAOS_RESTARTS:-1000} JOBWIRE_CHAOS_LIMIT_S=$${JOBWIRE_CHAOS_LIMIT_S:-1200} \
+	@CHAOS_RESTARTS=$${CHAOS_RESTARTS:-1000} CHAOS_LIMIT_S=$${CHAOS_LIMIT_S:-1200} \
 	  $(BIN)/python -m pytest tests/stories/test_grounds.py -k restarted -q -s $(ARGS)
 	@JOBWIRE_CHAOS_WATCH_S=$${JOBWIRE_CHAOS_WATCH_S:-60} \
 	  $(BIN)/python -m pytest tests/stories/test_watchers.py -k cut -q $(ARGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
@@ -78,6 +79,8 @@ class Site:
         program = Program(
             *("-m", "jobwire", "worker", "tests.stories.handlers:app", "--slots", "4"),
             env={
+                # What the tests' own run is told is no setting of the program.
+                **{name: "" for name in os.environ if name.startswith("JOBWIRE_")},
                 "JOBWIRE_VALKEY_URL": through.url(self.url) if through else self.url,
                 "JOBWIRE_JOBS_KEY_PREFIX": self.settings.key_prefix,
                 "JOBWIRE_WORKER_LEASE": f"{self.settings.lease_s:g}s",

@@ -21,8 +21,8 @@ from tests.stories.site import Site
 from tests.support import Program, clause, wait_until
 from tests.support.servers import plain_client
 
-RESTARTS: Final = int(os.environ.get("JOBWIRE_CHAOS_RESTARTS", "20"))
-LIMIT_S: Final = float(os.environ.get("JOBWIRE_CHAOS_LIMIT_S", "60"))
+RESTARTS: Final = int(os.environ.get("CHAOS_RESTARTS", "20"))
+LIMIT_S: Final = float(os.environ.get("CHAOS_LIMIT_S", "60"))
 
 
 @pytest.fixture

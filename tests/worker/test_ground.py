@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 
+from jobwire.job.errors import GroundError
 from jobwire.job.life import State
 from jobwire.job.messages import CancelAsked, Done, Held, JobId, Outcome, Settled
 from jobwire.worker import App, Context
@@ -172,6 +173,35 @@ async def test_an_outcome_that_cannot_be_written_is_dropped_in_the_end(
     await wait_until(lambda: server.jobs[job].state is State.DONE)
     assert server.jobs[job].deliveries == 2
     assert "given up, its outcome cannot be written" in caplog.text
+
+
+@clause("J-30")
+@pytest.mark.parametrize("verb", ["take", "settle"])
+async def test_j30_an_engine_that_cannot_even_send_loses_nothing(
+    server: MemoryServer, work: StartWorker, app: App, verb: str
+) -> None:
+    """Sent when called: so a call may fail before there is anything to await."""
+
+    class Jammed(MemoryEngine):
+        jams = 3
+
+        def _jam(self, now: str) -> None:
+            if now == verb and self.jams:
+                self.jams -= 1
+                raise GroundError("no room to send")
+
+        def take(self, limit: int) -> Awaitable[list[Held]]:
+            self._jam("take")
+            return super().take(limit)
+
+        def settle(self, batch: Sequence[tuple[Held, Outcome]], want: int) -> Awaitable[Settled]:
+            self._jam("settle")
+            return super().settle(batch, want)
+
+    await work(app, Jammed(server), slots=4)
+    jobs = [server.add("task") for _ in range(10)]
+    await wait_until(lambda: all(server.jobs[job].state is State.DONE for job in jobs))
+    assert {server.jobs[job].deliveries for job in jobs} == {1}
 
 
 @clause("J-32")

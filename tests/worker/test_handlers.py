@@ -8,14 +8,14 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 import pydantic
 import pytest
 
 from jobwire.job.errors import Fail, Retry
-from jobwire.job.messages import Canceled, Done, Failed, Held, JobId, Outcome, TryAgain
+from jobwire.job.messages import Canceled, Done, Failed, Held, JobId, Json, Outcome, TryAgain
 from jobwire.job.retry import fixed
 from jobwire.worker import App, Context
 from tests.support import clause, wait_until
@@ -357,6 +357,21 @@ async def test_j06_a_wrong_payload_fails_for_good_and_names_the_place(
     code, message = failure(record.outcome)
     assert code == "invalid_payload"
     assert message.startswith("payload.words[1]: ")
+
+
+def test_a_payload_of_any_kind_is_not_checked() -> None:
+    app = App()
+
+    @app.handler("json")
+    async def json_(payload: Json) -> None: ...
+
+    @app.handler("context")
+    async def context(ctx: Context[Json]) -> None: ...
+
+    @app.handler("any")
+    async def any_(payload: Any) -> None: ...
+
+    assert {handler.signature.payload_type for handler in app.handlers.values()} == {None}
 
 
 async def test_others_are_told_schema_and_example(

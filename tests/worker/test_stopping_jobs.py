@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
 from jobwire.job.errors import Fail
-from jobwire.job.messages import Canceled, Done, Failed, JobId, TryAgain
+from jobwire.job.messages import (
+    CancelAsked,
+    Canceled,
+    Done,
+    Failed,
+    JobId,
+    TryAgain,
+)
 from jobwire.job.retry import fixed
 from jobwire.worker import App, Context
 from tests.support import clause, wait_until
@@ -246,3 +253,38 @@ async def test_r3_a_report_that_is_refused_stops_the_handler(
     await told.wait()
     assert server.jobs[job].events == []
     assert server.settles[job] == 0
+
+
+@clause("J-36")
+async def test_j36_a_job_that_is_stopped_before_its_first_line_does_not_run(
+    server: MemoryServer, work: StartWorker, ended: Ended
+) -> None:
+    """It is held, and its turn in the batch has not come when the wish to cancel does."""
+    app = App()
+    ran: list[str] = []
+    told = asyncio.Event()
+
+    class Direct(MemoryEngine):
+        """Wishes are heard in the turn of the loop in which they are made."""
+
+        async def cancels(self) -> AsyncIterator[CancelAsked]:
+            await told.wait()
+            token = server.jobs[jobs[1]].token
+            assert token is not None
+            yield CancelAsked(token)
+            await asyncio.Event().wait()
+
+    @app.handler("first")
+    async def first(ctx: Context) -> None:
+        told.set()  # whoever listens comes before the rest of our batch
+        await asyncio.sleep(0)
+
+    @app.handler("second")
+    async def second(ctx: Context) -> None:
+        ran.append(ctx.job.id)
+
+    jobs = [server.add("first"), server.add("second")]
+    await work(app, Direct(server), slots=4)
+    assert (await ended(jobs[0])).outcome == Done("null")
+    assert (await ended(jobs[1])).outcome == Canceled()
+    assert ran == []

@@ -10,8 +10,8 @@ started into the void is adopted. It never gives up on a queue.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, ParamSpec, TypeVar
 
 from jobwire.job.engine import Engine
 from jobwire.job.errors import GroundError
@@ -48,6 +48,9 @@ _MAX_CALLS: Final = 2
 """Calls in flight: one is on its way while the other's answer is worked on."""
 
 _MAX_FAULTS: Final = 3
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class Source:
@@ -142,7 +145,7 @@ class Source:
             return
         if said := self._outgoing.reports():
             batch = [(run.held, report) for run, reports in said for report in reports]
-            self._tasks.start(self._reported(self.engine.report(batch), said))
+            self._tasks.start(self._reported(_sent(self.engine.report, batch), said))
         if self._calls >= _MAX_CALLS:
             return
         ends = self._outgoing.ends(_MAX_BATCH)
@@ -151,12 +154,12 @@ class Source:
             # What a wait has fetched is handed out by a take, not by a settle.
             want, self._reserved = want + self._reserved, 0
             self._called()
-            self._tasks.start(self._taken(self.engine.take(want), want))
+            self._tasks.start(self._taken(_sent(self.engine.take, want), want))
             want = 0
         if ends:
-            answer = self.engine.settle([(run.held, outcome) for run, outcome in ends], want)
+            batch = [(run.held, outcome) for run, outcome in ends]
             self._called()
-            self._tasks.start(self._settled(answer, ends, want))
+            self._tasks.start(self._settled(_sent(self.engine.settle, batch, want), ends, want))
 
     async def _taken(self, answer: Awaitable[list[Held]], want: int) -> None:
         try:
@@ -333,3 +336,15 @@ class Source:
         self._ground.found()
         self._turn_soon()
         await self._begin(mine[:room], room)
+
+
+def _sent(verb: Callable[_P, Awaitable[_T]], *args: _P.args, **options: _P.kwargs) -> Awaitable[_T]:
+    """Call an engine. It is sent when called, so it may fail before there is anything to await."""
+    try:
+        return verb(*args, **options)
+    except Exception as error:  # noqa: BLE001 - raised where the answer is awaited
+        return _failed(error)
+
+
+async def _failed(error: Exception) -> Any:
+    raise error

@@ -59,11 +59,12 @@ class Runner:
             handler = run.handler
             if handler.concurrency is not None and not self._admit(run, handler.concurrency):
                 continue
-            run.phase, run.begun = Phase.RUNNING, True
+            run.begun = True
             self.running += 1
             if handler.kind is Kind.ASYNC:
                 ready.append(run)
             else:
+                run.phase = Phase.RUNNING
                 self._begin_thread(run)
         return ready
 
@@ -105,6 +106,9 @@ class Runner:
         task = cast("asyncio.Task[None]", asyncio.current_task())
         while runs:
             run = runs.popleft()
+            if run.phase is Phase.ENDED:
+                continue  # stopped before its turn came
+            run.phase = Phase.RUNNING
             bind(job_id=run.held.job.id)
             clean = copy_context()
             try:
@@ -152,6 +156,8 @@ class Runner:
         assert run.mouth is not None
         bind(job_id=run.held.job.id)
         try:
+            if run.mouth.stopped:
+                raise asyncio.CancelledError
             ending = endings.returned(_checked(_call_plainly(run, run.mouth)))
         except BaseException as error:  # noqa: BLE001 - all of the user's exceptions are ours
             ending = endings.raised(error)

@@ -89,7 +89,8 @@ def read(function: Callable[..., object]) -> Signature:
             f"handler {name}: takes ({', '.join(parameters)}); a handler takes the context, the "
             "payload, or one of each, as in `async def chat(ctx: Context, payload: Chat)`"
         )
-    payload_type = None if payload_type in (Any, object, Json) else payload_type
+    if _is_anything(payload_type):
+        payload_type = None
     signature = Signature(_is_async(function), context_at, payload_at, payload_type)
     try:
         signature.schema_json()
@@ -122,6 +123,11 @@ def _hints(function: Callable[..., object], name: str) -> dict[str, object]:
 
 def _is_context(hint: object) -> bool:
     return (typing.get_origin(hint) or hint) is Context
+
+
+def _is_anything(hint: object) -> bool:
+    """Also `Json`, which names itself: however far it was resolved, its own text is still in it."""
+    return hint in (Any, object, Json) or cast(str, Json) in repr(hint)
 
 
 def _only(args: tuple[object, ...], otherwise: object) -> object:

@@ -32,7 +32,7 @@ format: $(VENV)/.dev ## put the code into the house format
 chaos: $(VENV)/.dev ## the long way: the server restarted 1,000 times under load (at most 20 minutes), watchers cut for one
 	@CHAOS_RESTARTS=$${CHAOS_RESTARTS:-1000} CHAOS_LIMIT_S=$${CHAOS_LIMIT_S:-1200} \
 	  $(BIN)/python -m pytest tests/stories/test_grounds.py -k restarted -q -s $(ARGS)
-	@JOBWIRE_CHAOS_WATCH_S=$${JOBWIRE_CHAOS_WATCH_S:-60} \
+	@CHAOS_WATCH_S=$${CHAOS_WATCH_S:-60} \
 	  $(BIN)/python -m pytest tests/stories/test_watchers.py -k cut -q $(ARGS)
 
 mutate: $(VENV)/.dev ## break the product on purpose, patch by patch; each must turn its test red
@@ -42,7 +42,7 @@ bench: $(VENV)/.bench ## measure, beside the peers of the field
 	@$(BIN)/python -m bench $(ARGS)
 
 clean: ## remove everything that the other commands made
-	rm -rf $(VENV) .pytest_cache .ruff_cache .coverage* .jobwire
+	rm -rf $(VENV) .venv-peers .pytest_cache .ruff_cache .coverage* .jobwire
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -194,7 +194,10 @@ class StreamsEngine:
         return reply
 
     def _run(self, verb: Script, args: Sequence[Arg]) -> Awaitable[Reply]:
-        return self._connection.run(verb, self._declared, args)
+        try:
+            return self._connection.run(verb, self._declared, args)
+        except ValkeyError as error:  # too much waits for the server already
+            raise ground_error(error) from error
 
     # Reporting and settling
 

@@ -24,6 +24,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "list": "Jobs, newest first.",
     "job": "Everything about a job.",
     "cancel": "Cancel jobs.",
+    "top": "The queue, the workers and the newest jobs, live.",
     "retry": "Run jobs again that failed or were canceled.",
     "key": "Make an API key.",
     "config": "Every setting, its value and where it came from.",

@@ -20,9 +20,12 @@ from jobwire.client.messages import (
     Job,
     JobPage,
     NewJob,
+    Stats,
     TaskInfo,
     TaskList,
     Wishes,
+    WorkerInfo,
+    WorkerList,
 )
 from jobwire.client.patience import Patience
 from jobwire.client.place import find
@@ -124,6 +127,15 @@ class AsyncClient:
     async def task(self, name: str) -> TaskInfo | None:
         """One of them, or None where nobody has it."""
         return next((task for task in await self.tasks() if task.name == name), None)
+
+    async def workers(self) -> builtins.list[WorkerInfo]:
+        """Everybody who takes jobs, and what each runs."""
+        plan = calls.asked("/v1/workers", WorkerList, self._patience())
+        return (await self.carry_out(plan)).workers
+
+    async def stats(self) -> Stats:
+        """How much there is to do, and how the last hour went."""
+        return await self.carry_out(calls.asked("/v1/stats", Stats, self._patience()))
 
     async def cancel(self, job_id: str) -> CancelAnswer:
         """Ask for the end of a job; AlreadyFinished where it has ended by itself."""

@@ -171,3 +171,70 @@ class TaskList(Struct, frozen=True):
     """All of them."""
 
     tasks: list[TaskInfo]
+
+
+class Now(Struct, frozen=True):
+    """How much there is to do right now."""
+
+    waiting: int = 0
+    delayed: int = 0
+    running: int = 0
+    oldest_waiting_ms: int | None = None
+
+
+class Quantiles(Struct, frozen=True):
+    """In milliseconds; None where there was nothing to measure."""
+
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+
+
+class Minute(Struct, frozen=True, kw_only=True):
+    """What happened in a minute, or in an hour."""
+
+    start_ts: int = 0
+    submitted: int = 0
+    done: int = 0
+    error: int = 0
+    canceled: int = 0
+    retried: int = 0
+    latency_ms: Quantiles = Quantiles()
+    duration_ms: Quantiles = Quantiles()
+
+
+class Stats(Struct, frozen=True):
+    """Now, and the last hour; by minute, oldest first."""
+
+    now: Now
+    hour: Minute
+    minutes: list[Minute]
+
+
+class Slot(Struct, frozen=True):
+    """What a slot of a worker runs; another tenant's job is not named."""
+
+    job_id: str | None
+    task: str | None
+    since_ts: int
+
+
+class WorkerInfo(Struct, frozen=True, kw_only=True):
+    """One worker."""
+
+    name: str
+    ours: bool = True
+    host: str | None = None
+    pid: int | None = None
+    version: str | None = None
+    slots: int | None = None
+    handlers: list[str] = []
+    started_ts: int | None = None
+    heartbeat_age_ms: int = 0
+    running: list[Slot] = []
+
+
+class WorkerList(Struct, frozen=True):
+    """All of them."""
+
+    workers: list[WorkerInfo]

@@ -18,16 +18,17 @@ from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.minutes import Minute, last_hour, quantile_ms
 
 _QUANTILES: Final = (0.5, 0.9, 0.99)
-_HAPPENED: Final[Sequence[Status | Counter]] = (
-    Counter.SUBMISSIONS,
-    Status.DONE,
-    Status.ERROR,
-    Status.CANCELED,
-    Counter.RETRIED,
-    Counter.RELEASED,
-    Counter.RECLAIMED,
-    Counter.RECONCILED,
-)
+_HAPPENED: Final[Mapping[str, Status | Counter]] = {
+    "submitted": Counter.SUBMISSIONS,
+    State.DONE: Status.DONE,
+    State.FAILED: Status.ERROR,
+    State.CANCELED: Status.CANCELED,
+    "tried_again": Counter.RETRIED,
+    "given_back": Counter.RELEASED,
+    "taken_over": Counter.RECLAIMED,
+    "found_again": Counter.RECONCILED,
+}
+"""Of which the last two should be 0 on a good day: leases that ran out, jobs that lay nowhere."""
 
 
 class JobReadings:
@@ -89,8 +90,8 @@ def _rates(minute: Minute) -> Metric:
     happened = GaugeMetricFamily(
         "jobwire_jobs_last_minute", "What happened in the last full minute", labels=["what"]
     )
-    for what in _HAPPENED:
-        happened.add_metric([what], minute.count(what))
+    for what, counter in _HAPPENED.items():
+        happened.add_metric([what], minute.count(counter))
     return happened
 
 

@@ -1,0 +1,247 @@
+"""The commands about jobs, against a real gateway and worker: in a pipe and on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobwire.cli.exits import Exit
+from jobwire.cli.main import main
+from jobwire.local import free_port
+from tests.cli.running import clean_env
+from tests.cli.terminal import Terminal
+from tests.fleet.running import Fleet
+from tests.support import clause
+
+EVIL = "\x1b[31mred\x1b]0;title\x07 \x9b2J \u202e\u2028 \x08\x7f <&[bold]x[/bold]"
+UNSAFE = ("\x1b[31m", "\x1b]0", "\x07", "\x9b", "\u202e", "\u2028", "\x08", "\x7f")
+
+
+@pytest.fixture
+def run(
+    fleet: Fleet,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Run:
+    for name in set(os.environ) - set(clean_env()):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("JOBWIRE_URL", fleet.url)
+    monkeypatch.chdir(tmp_path)
+    return Run(fleet, tmp_path, capfd)
+
+
+class Run:
+    """`run("submit", "count")`: the command to its end, in a pipe.
+
+    In this process, since a start of Python is most of what a command costs; those on a terminal,
+    and the shell's own pipe, are processes.
+    """
+
+    def __init__(self, fleet: Fleet, cwd: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        self.fleet = fleet
+        self.cwd = cwd
+        self._capfd = capfd
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        self._capfd.readouterr()
+        code = main(words)
+        said = self._capfd.readouterr()
+        return subprocess.CompletedProcess(words, code, said.out, said.err)
+
+    def terminal(self, *words: str, **env: str) -> Terminal:
+        return Terminal(*words, cwd=self.cwd, env={**self.fleet.env, **env})
+
+
+def _lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+# ── in a pipe ────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("O-2")
+def test_o2_submit_follow_in_a_pipe_is_json_lines_and_the_job_last(run: Run) -> None:
+    done = run("submit", "count", '{"to": 2}', "--follow")
+    assert (done.returncode, done.stderr) == (Exit.OK, "")
+    *events, job = _lines(done)
+    assert [event["type"] for event in events] == [
+        *("queued", "running", "progress", "progress", "done")
+    ]
+    assert (job["status"], job["result"]) == ("done", {"counted": 2})
+
+
+@clause("O-2")
+def test_o2_each_command_in_a_pipe(run: Run) -> None:
+    made = run("submit", "fail", "{}")
+    (job,) = _lines(made)
+    job_id = str(job["job_id"])
+    watched = run("watch", job_id)
+    assert watched.returncode == Exit.JOB_FAILED
+    assert [line.get("type") for line in _lines(watched)][-2] == "error"
+    shown = run("job", job_id)
+    (whole,) = _lines(shown)
+    assert shown.returncode == Exit.OK
+    assert whole["error"] == {
+        "code": "no_luck",
+        "message": "it was not to be",
+        "retryable": False,
+        "attempt": 1,
+    }
+    (again,) = _lines(run("retry", job_id))
+    assert again["retry_of"] == job_id
+    listed = run("list", "--task", "fail", "--limit", "2")
+    assert job_id in {line["job_id"] for line in _lines(listed)}
+    (look,) = _lines(run("top"))
+    assert {"now", "hour", "minutes", "workers"} <= set(look)
+
+
+def test_a_payload_is_json_text_a_file_or_a_pipe(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "body.json").write_text('{"big": 123456789012345678901234567890, "f": 1.10}')
+    (job,) = _lines(run("submit", "echo", "@body.json"))
+    assert job["payload"] == {"big": 123456789012345678901234567890, "f": 1.1}
+    raw = run("job", str(job["job_id"])).stdout
+    assert "123456789012345678901234567890" in raw
+    (said,) = _lines(run("submit", "say", "hello you"))
+    assert said["payload"] == {"text": "hello you"}, "by the task's own schema"
+    (chat,) = _lines(run("submit", "chat", "hello"))
+    assert chat["payload"] == {"prompt": "hello"}
+    piped = subprocess.run(
+        ["sh", "-c", "echo 'from a pipe' | $0 -m jobwire submit say -", sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert json.loads(piped.stdout)["payload"] == {"text": "from a pipe"}
+    assert run("cancel", str(chat["job_id"])).returncode == Exit.OK
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["submit", "count", "{"], "the payload is no valid JSON"),
+        (["submit", "count", "[1]"], "a payload is a JSON object"),
+        (["submit", "count", "three"], "where text goes in a payload of 'count' is unknown; give"),
+        (["submit", "count", "@missing.json"], "missing.json: No such file or directory"),
+        (["submit", "count", "--timeout", "0"], "0.0 is not in the range"),
+        (["cancel", "a", "b"], "2 jobs and nobody to ask; say --yes"),
+        (["list", "--status", "lost"], "is not one of"),
+    ],
+)
+@clause("O-2")
+def test_o2_usage_is_told_in_one_line(run: Run, words: list[str], says: str) -> None:
+    done = run(*words)
+    assert done.returncode == Exit.USAGE
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@clause("O-2")
+def test_o2_exit_codes_by_kind(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("job", "no-such-job").returncode == Exit.NO_SUCH_JOB
+    assert run("watch", "no-such-job").returncode == Exit.NO_SUCH_JOB
+    refused = run("submit", "no-such-task", "{}")
+    assert refused.returncode == Exit.REFUSED
+    assert refused.stderr.strip().endswith("(unknown_task)")
+    first = run("submit", "count", '{"to": 1}', "--idempotency-key", "once")
+    again = run("submit", "count", '{"to": 1}', "--idempotency-key", "once")
+    assert _lines(first)[0]["job_id"] == _lines(again)[0]["job_id"]
+    other = run("submit", "count", '{"to": 2}', "--idempotency-key", "once")
+    assert other.returncode == Exit.REFUSED
+    late = run("submit", "forever", "{}", "--follow", "--timeout", "0.5")
+    assert late.returncode == Exit.TIMED_OUT
+    assert "it goes on" in late.stderr
+    job_id = str(_lines(run("list", "--task", "forever", "--limit", "1"))[0]["job_id"])
+    assert run("cancel", job_id).returncode == Exit.OK
+    monkeypatch.setenv("JOBWIRE_URL", f"http://127.0.0.1:{free_port()}")
+    gone = run("list")
+    assert gone.returncode == Exit.UNREACHABLE
+    assert "Is it running? To start everything: jobwire up" in gone.stderr
+    monkeypatch.setenv("JOBWIRE_URL", "localhost")
+    assert run("list").returncode == Exit.USAGE
+    monkeypatch.delenv("JOBWIRE_URL")
+    unknown = run("list")
+    assert unknown.returncode == Exit.UNREACHABLE
+    assert "no program is known" in unknown.stderr
+
+
+@clause("O-2")
+def test_o2_a_full_queue_ends_with_75(
+    run: Run, own_fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_fleet.start_gateway(JOBWIRE_JOBS_MAX_QUEUE="1")
+    monkeypatch.setenv("JOBWIRE_URL", own_fleet.url)
+    assert run("submit", "chat", "hello").returncode == Exit.OK
+    full = run("submit", "chat", "hello")
+    assert full.returncode == Exit.FULL
+    assert "try again in" in full.stderr
+
+
+# ── on a terminal ────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("O-2")
+def test_o2_a_terminal_shows_text_as_it_comes_and_how_it_ended(run: Run) -> None:
+    with run.terminal("submit", "say", "hello you out there", "--follow") as terminal:
+        assert terminal.wait() == Exit.OK
+    assert "hello you out there" in terminal.screen
+    assert "done" in terminal.screen
+    assert "waited" in terminal.screen
+    assert '{"' not in terminal.screen, "the text was told; the result is not told again"
+
+
+@clause("O-2")
+def test_o2_a_live_bar_and_ctrl_c_leaves_the_job_alone(run: Run) -> None:
+    with run.terminal("submit", "forever", "--follow") as terminal:
+        terminal.until("begun")
+        assert "running" in terminal.screen
+        assert "1 %" in terminal.screen
+        terminal.interrupt()
+        assert terminal.wait() == Exit.INTERRUPTED
+    assert "The job goes on. Watch it again: jobwire watch" in terminal.screen
+    job_id = terminal.screen.rpartition("jobwire watch ")[2].split()[0]
+    (job,) = _lines(run("job", job_id))
+    assert job["status"] == "running"
+    with run.terminal("watch", job_id) as watching:
+        watching.until("begun")
+        assert run("cancel", job_id).returncode == Exit.OK
+        assert watching.wait() == Exit.JOB_FAILED
+    assert "canceled" in watching.screen
+
+
+@clause("O-2")
+def test_o2_no_color_is_kept_and_a_dumb_terminal_gets_lines(run: Run) -> None:
+    with run.terminal("submit", "fail", "--follow", NO_COLOR="1", TERM="dumb") as terminal:
+        assert terminal.wait() == Exit.JOB_FAILED
+    assert "\x1b" not in terminal.screen
+    assert "no_luck: it was not to be" in terminal.screen
+
+
+@clause("O-2")
+@pytest.mark.parametrize("task", ["echo", "fail"])
+def test_o2_nothing_that_others_wrote_reaches_the_terminal(run: Run, task: str) -> None:
+    payload = json.dumps({"text": EVIL})
+    with run.terminal("submit", task, payload, "--follow", NO_COLOR="1") as terminal:
+        terminal.wait()
+    (newest,) = _lines(run("list", "--task", task, "--limit", "1"))
+    job_id = str(newest["job_id"])
+    screens = [terminal.screen]
+    for words in (
+        ("job", job_id),
+        ("job", job_id, "--json"),
+        ("list",),
+        ("watch", job_id, "--json"),
+    ):
+        with run.terminal(*words, NO_COLOR="1") as other:
+            other.wait()
+        screens.append(other.screen)
+    for screen in screens:
+        assert [unsafe for unsafe in UNSAFE if unsafe in screen] == []
+    assert any("[bold]x[/bold]" in screen for screen in screens), "shown as it is, not obeyed"
+    exact = json.loads(run("job", job_id).stdout)
+    assert exact["payload"] == {"text": EVIL}, "a pipe gets what was written"

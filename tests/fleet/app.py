@@ -74,5 +74,24 @@ async def gated(ctx: Context) -> int:
     return said
 
 
+@app.handler("trace")
+async def trace(ctx: Context) -> dict[str, str]:
+    """What a request of this handler to somebody else would carry."""
+    return {"came": ctx.job.traceparent, "goes": _outgoing()}
+
+
+@app.handler("trace-in-thread")
+def trace_in_thread(ctx: Context) -> dict[str, str]:
+    return {"came": ctx.job.traceparent, "goes": _outgoing()}
+
+
+def _outgoing() -> str:
+    from opentelemetry.propagate import inject
+
+    headers: dict[str, str] = {}
+    inject(headers)
+    return headers.get("traceparent", "")
+
+
 def _lines(path: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0

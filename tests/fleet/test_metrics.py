@@ -1,0 +1,156 @@
+"""What /metrics says, against what happened (O-5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from jobwire.local import free_port
+from tests.fleet.running import Fleet
+from tests.support import clause, wait_until_sync
+
+
+class Scrape:
+    """One look at a /metrics."""
+
+    def __init__(self, url: str) -> None:
+        answer = httpx.get(f"{url}/metrics", trust_env=False, timeout=30).raise_for_status()
+        self.families: dict[str, Metric] = {
+            family.name: family for family in text_string_to_metric_families(answer.text)
+        }
+
+    def value(self, name: str, **labels: str) -> float:
+        """One sample's value; 0 where there is none."""
+        found = [
+            sample.value
+            for family in self.families.values()
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+        assert len(found) <= 1, f"{name} {labels} is not one sample"
+        return found[0] if found else 0.0
+
+
+@clause("O-5")
+def test_o5_metrics_tell_what_happened(own_fleet: Fleet, tmp_path: Path) -> None:
+    own_fleet.start_gateway()
+    port = free_port()
+    with own_fleet.client() as jobs:
+        # Nobody takes them yet.
+        waiting = [jobs.submit("chat", {"prompt": "x"}).job_id for _ in range(3)]
+        delayed = jobs.submit("chat", {"prompt": "x"}, delay_s=3600)
+        before = Scrape(own_fleet.url)
+        assert before.value("jobwire_jobs", state="waiting") == 3
+        assert before.value("jobwire_jobs", state="delayed") == 1
+        assert before.value("jobwire_jobs_unfinished") == 4
+        wait_until_sync(
+            lambda: Scrape(own_fleet.url).value("jobwire_jobs_oldest_waiting_seconds") > 0
+        )
+        for job_id in (*waiting, delayed.job_id):
+            jobs.cancel(job_id)
+
+        own_fleet.start_worker(JOBWIRE_WORKER_METRICS_PORT=str(port))
+        for _ in range(5):
+            jobs.run("count", {"to": 1})
+        jobs.run("shaky")
+        failed = jobs.submit("fail")
+        jobs.wait(failed.job_id)
+        running = jobs.submit("forever")
+        events = jobs.events(running.job_id)
+        assert next(event for event in events if event.type == "progress")
+
+        gateway, worker = Scrape(own_fleet.url), Scrape(f"http://127.0.0.1:{port}")
+        assert gateway.value("jobwire_jobs", state="running") == 1
+        assert gateway.value("jobwire_jobs", state="waiting") == 0
+        assert gateway.value("jobwire_streams_open") == 1, "one watcher"
+        assert gateway.value("jobwire_jobs_watched") >= 1
+        assert gateway.value("jobwire_workers") == 1
+        assert gateway.value("jobwire_workers_slots") == 10
+        assert gateway.value("jobwire_readings_ok", room="jobs") == 1
+        made = gateway.value("jobwire_http_requests_total", route="POST /v1/jobs", status="202")
+        ended = gateway.value("jobwire_http_requests_total", route="POST /v1/jobs", status="200")
+        assert made + ended == 12, "those that waited for the end were answered with 200"
+
+        assert _jobs(worker, "count", "done") == 5
+        assert _jobs(worker, "shaky", "retried") == 2
+        assert _jobs(worker, "shaky", "done") == 1
+        assert _jobs(worker, "fail", "failed") == 1
+        assert _jobs(worker, "forever", "done") == 0
+        assert worker.value("jobwire_worker_held") == 1
+        assert worker.value("jobwire_worker_slots") == 10
+        assert _times(worker, "jobwire_worker_job_seconds", "count") == (5, 5)
+        assert _times(worker, "jobwire_worker_job_seconds", "shaky") == (3, 3)
+        assert _times(worker, "jobwire_worker_wait_seconds", "shaky") == (1, 1)
+        jobs.cancel(running.job_id)
+        assert jobs.wait(running.job_id).status == "canceled"
+        wait_until_sync(
+            lambda: _jobs(Scrape(f"http://127.0.0.1:{port}"), "forever", "canceled") == 1
+        )
+
+
+def _jobs(worker: Scrape, task: str, outcome: str) -> float:
+    return worker.value("jobwire_worker_jobs_total", task=task, outcome=outcome)
+
+
+def _times(worker: Scrape, name: str, task: str) -> tuple[float, float]:
+    """How many, by the count and by the last bucket."""
+    counted = worker.value(f"{name}_count", task=task)
+    return counted, worker.value(f"{name}_bucket", task=task, le="+Inf")
+
+
+@clause("O-5")
+def test_o5_a_lost_lease_is_counted(own_fleet: Fleet) -> None:
+    """A worker is frozen past its lease, and another takes its job over; thawed, it knows."""
+    own_fleet.start_gateway(JOBWIRE_WORKER_LEASE="1s")
+    port = free_port()
+    frozen = own_fleet.start_worker(
+        JOBWIRE_WORKER_LEASE="1s", JOBWIRE_WORKER_METRICS_PORT=str(port)
+    )
+    with own_fleet.client() as jobs:
+        job = jobs.submit("forever")
+        events = jobs.events(job.job_id)
+        assert next(event for event in events if event.type == "progress")
+        frozen.freeze()
+        own_fleet.start_worker(JOBWIRE_WORKER_LEASE="1s")
+        assert next(event for event in events if event.type == "running"), "taken over"
+        frozen.thaw()
+        wait_until_sync(
+            lambda: _jobs(Scrape(f"http://127.0.0.1:{port}"), "forever", "lost") == 1,
+            "the lost lease to be counted",
+        )
+        jobs.cancel(job.job_id)
+        assert jobs.wait(job.job_id).status == "canceled"
+
+
+def test_a_server_that_is_away_is_said_and_hides_nothing_else(own_fleet: Fleet) -> None:
+    own_fleet.start_gateway()
+    own_fleet.valkey.stop()
+    wait_until_sync(lambda: Scrape(own_fleet.url).value("jobwire_readings_ok", room="jobs") == 0)
+    scrape = Scrape(own_fleet.url)
+    assert "jobwire_jobs" not in scrape.families, "no number is better than an old one"
+    assert scrape.value("jobwire_info", version="0.1.0") == 1
+    own_fleet.valkey.start()
+    wait_until_sync(lambda: Scrape(own_fleet.url).value("jobwire_readings_ok", room="jobs") == 1)
+
+
+def test_a_metrics_port_that_is_taken_is_told(own_fleet: Fleet) -> None:
+    taken = own_fleet.valkey.port
+    worker = own_fleet.start(
+        "worker", "tests.fleet.app:app", env={"JOBWIRE_WORKER_METRICS_PORT": str(taken)}
+    )
+    assert worker.wait() == 2
+    (line,) = [line for line in worker.lines if line.startswith("jobwire:")]
+    assert f"worker.metrics_port: 127.0.0.1:{taken}: Address already in use" in line
+
+
+@pytest.mark.parametrize("port", ["-1", "70000", "http"])
+def test_a_metrics_port_that_is_none_is_told(own_fleet: Fleet, port: str) -> None:
+    worker = own_fleet.start(
+        "worker", "tests.fleet.app:app", env={"JOBWIRE_WORKER_METRICS_PORT": port}
+    )
+    assert worker.wait() == 2
+    assert "worker.metrics_port" in worker.output

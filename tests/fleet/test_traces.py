@@ -1,0 +1,118 @@
+"""One trace from the caller through the gateway and the job into the handler (O-5)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from tests.fleet.running import Fleet
+from tests.support import clause, wait_until_sync
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+CALLER = "b7ad6b7169203331"
+
+
+class Collector:
+    """Takes in spans as any OpenTelemetry collector does."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, Span]] = []
+        taken_in = self._taken_in
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                taken_in(self.rfile.read(int(self.headers["content-length"])))
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Says nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def _taken_in(self, body: bytes) -> None:
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            names = [each.value.string_value for each in resource.resource.attributes if each.key == "service.name"]  # fmt: skip
+            for scope in resource.scope_spans:
+                self.spans += [(names[0], span) for span in scope.spans]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    started = Collector()
+    yield started
+    started.close()
+
+
+@clause("O-5")
+def test_o5_a_trace_goes_in_through_the_job_and_out_of_the_worker(
+    own_fleet: Fleet, collector: Collector
+) -> None:
+    # A sender that does not dawdle: what is asked is whether spans come, not when.
+    wanted = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "50"}
+    own_fleet.start_gateway(**wanted)
+    own_fleet.start_worker(**wanted)
+    results: dict[str, dict[str, str]] = {}
+    for task in ("trace", "trace-in-thread", "fail"):
+        answer = httpx.post(
+            f"{own_fleet.url}/v1/jobs",
+            json={"task": task, "payload": {}},
+            headers={"traceparent": f"00-{TRACE}-{CALLER}-01", "prefer": "wait=30"},
+            trust_env=False,
+            timeout=60,
+        )
+        results[task] = answer.json()["result"]
+    wait_until_sync(lambda: len(collector.spans) == 6, "three requests and three runs")
+    assert {span.trace_id.hex() for _, span in collector.spans} == {TRACE}
+    requests = {s.span_id.hex(): s for name, s in collector.spans if name == "jobwire-gateway"}
+    runs = {s.name: s for name, s in collector.spans if name == "jobwire-worker"}
+    assert {span.parent_span_id.hex() for span in requests.values()} == {CALLER}
+    assert {span.name for span in requests.values()} == {"POST /v1/jobs"}
+    assert all(run.parent_span_id.hex() in requests for run in runs.values())
+    for task in ("trace", "trace-in-thread"):
+        run = runs[f"process {task}"]
+        assert results[task]["came"] == f"00-{TRACE}-{run.parent_span_id.hex()}-01"
+        assert results[task]["goes"] == f"00-{TRACE}-{run.span_id.hex()}-01"
+    failed = runs["process fail"]
+    assert failed.status.code == Status.STATUS_CODE_ERROR
+    assert failed.status.message == "it was not to be"
+
+
+@clause("O-5")
+def test_o5_without_opentelemetry_the_callers_trace_still_reaches_the_handler(fleet: Fleet) -> None:
+    sent = f"00-{TRACE}-{CALLER}-01"
+    answer = httpx.post(
+        f"{fleet.url}/v1/jobs",
+        json={"task": "trace", "payload": {}},
+        headers={"traceparent": sent, "prefer": "wait=30"},
+        trust_env=False,
+        timeout=60,
+    )
+    assert answer.json()["result"]["came"] == sent
+
+
+def test_our_client_carries_the_trace_of_its_caller(fleet: Fleet) -> None:
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+
+    tracer = TracerProvider().get_tracer("test")
+    with tracer.start_as_current_span("caller") as span, fleet.client() as jobs:
+        result = jobs.run("trace")
+    context = span.get_span_context()
+    assert isinstance(result, dict)
+    assert result["came"] == f"00-{trace.format_trace_id(context.trace_id)}-{trace.format_span_id(context.span_id)}-01"  # fmt: skip

@@ -51,10 +51,11 @@ STREAM_TIMEOUT: Final = httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_SILEN
 
 def trace_headers() -> dict[str, str]:
     """The trace that this call belongs to, where the program has OpenTelemetry."""
-    propagate = sys.modules.get("opentelemetry.propagate")
     headers: dict[str, str] = {}
-    if propagate is not None:
-        propagate.inject(headers)
+    if "opentelemetry.trace" in sys.modules:  # nobody else can have begun one
+        from opentelemetry.propagate import inject
+
+        inject(headers)
     return headers
 
 

@@ -69,11 +69,17 @@ class App:
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
         self._crons: dict[str, CronEntry] = {}
+        self._tools: dict[str, Callable[..., object]] = {}
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
         """All of them, by task."""
         return self._handlers
+
+    @property
+    def tools(self) -> Mapping[str, Callable[..., object]]:
+        """The functions that the task `tool` may call, by name."""
+        return self._tools
 
     @property
     def cards(self) -> list[TaskCard]:
@@ -165,6 +171,15 @@ class App:
             return function
 
         return register
+
+    def tool(self, function: F) -> F:
+        """Let the task `tool` call this function: a plain `def` with typed parameters and a
+        docstring that says what it is for."""
+        name = function.__name__
+        if name in self._tools:
+            raise ValueError(f"there is a tool {name!r} already")
+        self._tools[name] = function
+        return function
 
 
 def _check(task: str, timeout_s: float | None, retries: int, concurrency: int | None) -> None:

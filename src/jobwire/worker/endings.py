@@ -134,6 +134,9 @@ def outcome(
     # A handler that was told to stop and then returned something: that is what there is.
     if isinstance(ending, Returned) and ending.result_json != "null" and not partial:
         partial = ending.result_json if len(ending.result_json) <= MAX_REPORT_BYTES else ""
+    # Told to stop, it says that another attempt would do harm, as after work that was half done.
+    if isinstance(ending, Refused) and stop in (Stop.TIMEOUT, Stop.RELEASE):
+        return Failed(JobError(ending.code, ending.message, partial_json=partial))
     match stop:
         case Stop.LOST:
             return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobwire.gateway.settings import GatewaySettings
+from jobwire.handlers.llm.settings import LlmSettings
 from jobwire.local.settings import UpSettings
 from jobwire.log import LoggingSettings
 from jobwire.objects.settings import ObjectsSettings
@@ -32,4 +33,5 @@ class Settings:
     images: ImagesSettings = field(default_factory=ImagesSettings)
     streams: StreamsSettings = field(default_factory=StreamsSettings)
     predictions: PredictionsSettings = field(default_factory=PredictionsSettings)
+    llm: LlmSettings = field(default_factory=LlmSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)

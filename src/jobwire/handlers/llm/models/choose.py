@@ -1,0 +1,90 @@
+"""Which models answer, by the settings. The only place that knows every driver.
+
+Made once for each worker; loads nothing and imports no library until a task asks.
+"""
+
+from jobwire.handlers.llm.models import Chat, Embedder, files
+from jobwire.handlers.llm.settings import LlmSettings
+
+
+class Models:
+    """The models of one worker."""
+
+    def __init__(self, settings: LlmSettings) -> None:
+        self._settings = settings
+        self._chat: Chat | None = None
+        self._embedder: Embedder | None = None
+
+    def chat(self) -> Chat:
+        """The model that answers questions; Trouble where there is none."""
+        if self._chat is None:
+            self._chat = _chat(self._settings)
+        return self._chat
+
+    def embedder(self) -> Embedder:
+        """The model that makes vectors; Trouble where there is none."""
+        if self._embedder is None:
+            self._embedder = _embedder(self._settings)
+        return self._embedder
+
+    def missing(self) -> str:
+        """One line on what keeps the tasks from being answered; empty where nothing does. It does
+        not ask any server."""
+        settings = self._settings
+        return files.missing(chat=not settings.base_url, embed=not settings.embed_model)
+
+    def close(self) -> None:
+        """Unload what was loaded. What is asked for afterwards is loaded again."""
+        self._chat = self._embedder = None
+
+
+def _chat(settings: LlmSettings) -> Chat:
+    from jobwire.handlers.llm.models.endpoint import EndpointChat
+    from jobwire.handlers.llm.models.local import Local, LocalChat, load
+    from jobwire.handlers.llm.models.server import Server
+
+    if settings.base_url:
+        server = Server(
+            base_url=settings.base_url,
+            api_key=settings.api_key,
+            first_s=settings.first_token_timeout.total_seconds(),
+            idle_s=settings.idle_timeout.total_seconds(),
+        )
+        return EndpointChat(server, settings.model)
+    own = settings.model_path
+    name = own.stem if own else files.CHAT_NAME
+    local = Local(
+        lambda: load(
+            files.own_file(own) if own else files.chat_file(),
+            name,
+            threads=settings.threads,
+            context_tokens=settings.context_tokens,
+        )
+    )
+    return LocalChat(local, name, led=own is None)
+
+
+def _embedder(settings: LlmSettings) -> Embedder:
+    from jobwire.handlers.llm.models.endpoint import EndpointEmbedder
+    from jobwire.handlers.llm.models.local import Local, LocalEmbedder, load
+    from jobwire.handlers.llm.models.server import Server
+
+    if settings.embed_model:
+        server = Server(
+            base_url=settings.embed_base_url or settings.base_url,
+            # Another server gets a key of its own, or none.
+            api_key=settings.embed_api_key if settings.embed_base_url else settings.api_key,
+            first_s=settings.first_token_timeout.total_seconds(),
+            idle_s=settings.idle_timeout.total_seconds(),
+        )
+        return EndpointEmbedder(server, settings.embed_model)
+    local = Local(
+        lambda: load(
+            files.embed_file(settings.cache_dir),
+            files.EMBED_NAME,
+            threads=settings.threads,
+            context_tokens=0,
+            embeds=True,
+        )
+    )
+    return LocalEmbedder(local, files.EMBED_NAME)

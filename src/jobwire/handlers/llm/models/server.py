@@ -1,0 +1,154 @@
+"""One question to a model's server over HTTP, and its answer as it comes.
+
+Called by `endpoint.py`. Each call has a connection of its own: closing that is what stops the
+model, and nothing is left to be shared, kept warm or found dead. Whatever goes wrong is raised as
+Trouble. Our key goes into a header and nowhere else.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from ssl import SSLContext
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from jobwire.handlers.llm.models import replies
+from jobwire.handlers.llm.models.trouble import Again, Trouble
+from jobwire.job.messages import Json
+
+_CONNECT_S: Final = 10.0
+_LONGEST_REFUSAL: Final = 64 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Where it is, what opens it, and how patient we are with it."""
+
+    base_url: str
+    api_key: str = field(default="", repr=False)
+    first_s: float = 60.0
+    """Until its first word."""
+    idle_s: float = 20.0
+    """Between two words."""
+
+    @property
+    def shown(self) -> str:
+        """Its name for people, without what else the URL may hold."""
+        parts = urlsplit(self.base_url)
+        return f"the model's server at {parts.hostname}" + (f":{parts.port}" if parts.port else "")
+
+    @contextlib.asynccontextmanager
+    async def post(self, path: str, body: Mapping[str, Json]) -> AsyncGenerator["Call"]:
+        """Ask. What it gives was answered with success, and its body is still to come."""
+        try:
+            async with self._client() as client:
+                url = self.base_url.rstrip("/") + path
+                request = client.build_request("POST", url, json=dict(body))
+                until = asyncio.get_running_loop().time() + self.first_s
+                response = await self._send(client, request, until)
+                try:
+                    call = Call(self, response, until)
+                    if not response.is_success:
+                        raise await call.refusal()
+                    yield call
+                finally:
+                    await response.aclose()
+        except Trouble as trouble:
+            if self.api_key:
+                trouble.message = trouble.message.replace(self.api_key, "••••")
+            raise
+
+    def _client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            verify=_trust(),
+            trust_env=not _is_loopback(self.base_url),  # no proxy stands between us and ourselves
+            timeout=httpx.Timeout(None, connect=_CONNECT_S),
+            headers={"Authorization": f"Bearer {self.api_key}"} if self.api_key else {},
+        )
+
+    async def _send(
+        self, client: httpx.AsyncClient, request: httpx.Request, until: float
+    ) -> httpx.Response:
+        try:
+            async with asyncio.timeout_at(until):
+                return await client.send(request, stream=True)
+        except TimeoutError:
+            raise self.too_slow() from None
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            raise Trouble(
+                "backend_unavailable", f"{self.shown} cannot be reached: {reason}", Again.SOON
+            ) from error
+
+    def too_slow(self) -> Trouble:
+        """It kept us waiting longer than we do."""
+        return Trouble("backend_timeout", f"{self.shown} was silent for too long", Again.ONCE)
+
+    def cut(self, reason: str) -> Trouble:
+        """The answer ended before its end."""
+        return Trouble("backend_stream_cut", f"{self.shown} broke off: {reason}", Again.ONCE)
+
+
+class Call:
+    """An answer that has begun."""
+
+    def __init__(self, server: Server, response: httpx.Response, until: float) -> None:
+        self._server = server
+        self._response = response
+        self._chunks = response.aiter_bytes()
+        self._until = until
+
+    @property
+    def content_type(self) -> str:
+        return self._response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    def wait(self, seconds: float) -> None:
+        """From now on, be patient for so long."""
+        self._until = asyncio.get_running_loop().time() + seconds
+
+    async def chunk(self) -> bytes | None:
+        """The next bytes of the body; None at its end."""
+        try:
+            async with asyncio.timeout_at(self._until):
+                return await anext(self._chunks, None)
+        except TimeoutError:
+            raise self._server.too_slow() from None
+        except httpx.HTTPError as error:
+            raise self._server.cut(str(error) or type(error).__name__) from error
+
+    async def body(self, limit: int) -> bytes:
+        """All of the body, or its beginning where it is longer than `limit`."""
+        data = b""
+        while len(data) <= limit and (chunk := await self.chunk()) is not None:
+            data += chunk
+        return data
+
+    async def refusal(self) -> Trouble:
+        """What an answer without success means."""
+        body = b""
+        with contextlib.suppress(Trouble):  # the status says enough
+            body = await self.body(_LONGEST_REFUSAL)
+        return replies.refusal(
+            *(self._response.status_code, self._response.headers, body),
+            server=self._server.shown,
+            now=datetime.now(UTC),
+        )
+
+
+@cache
+def _trust() -> SSLContext:
+    return httpx.create_ssl_context()  # 20 ms of work, the same for every call
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

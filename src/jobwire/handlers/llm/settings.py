@@ -1,0 +1,85 @@
+"""The section `llm` of the settings: which model answers the six tasks, and how patient we are.
+
+With a `base_url` an OpenAI-compatible server answers; without one, a model inside the worker.
+Whether files and models exist is found out by the worker that needs them: other programs read the
+same settings elsewhere.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, slots=True)
+class LlmSettings:
+    """What answers `chat plan code tool rag embed`."""
+
+    base_url: str = field(default="", metadata={"env": "OPENAI_BASE_URL"})
+    """An OpenAI-compatible server, such as http://127.0.0.1:8000/v1; empty: a local model."""
+    api_key: str = field(default="", repr=False, metadata={"env": "OPENAI_API_KEY"})
+    """Its key."""
+    model: str = field(default="", metadata={"env": "OPENAI_MODEL"})
+    """The model to ask it for, where the job does not say."""
+    embed_base_url: str = ""
+    """The server for embeddings, if it is another than `base_url`."""
+    embed_api_key: str = field(default="", repr=False)
+    """The key of that other server."""
+    embed_model: str = ""
+    """The model to ask it for embeddings; empty: the local one makes them."""
+    model_path: Path | None = None
+    """A GGUF file of your own, instead of the small model from the package."""
+    threads: int = 1
+    """For the local model; fewer than the cores that are free."""
+    context_tokens: int = 4096
+    """How much the local model can read and write in one job."""
+    cache_dir: Path = Path("~/.cache/jobwire")
+    """Where derived files lie: the converted embedding model, vectors of indexes."""
+    index_dir: Path | None = None
+    """A folder of <name>.json, each a list of documents that `rag` may search."""
+    system: str = "You are a helpful assistant."
+    """The first message of a conversation that brings none of its own."""
+    timeout: timedelta = timedelta(minutes=5)
+    """For a whole answer, where the job does not say."""
+    first_token_timeout: timedelta = timedelta(seconds=60)
+    """Until the server's first word."""
+    idle_timeout: timedelta = timedelta(seconds=20)
+    """Between two words."""
+    tool_timeout: timedelta = timedelta(seconds=30)
+    """For a function that the task `tool` runs."""
+    tool_min_score: float = 0.2
+    """A function less like the request than this is no match (-1 to 1)."""
+    rag_min_score: float = 0.3
+    """A text less like the question than this is no source (-1 to 1)."""
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        """Yield each fault: the field, and what is wrong with it."""
+        for name, url in (("base_url", self.base_url), ("embed_base_url", self.embed_base_url)):
+            if url and not _is_http(url):
+                yield name, "must be a URL such as http://127.0.0.1:8000/v1"
+        for name, key in (("api_key", self.api_key), ("embed_api_key", self.embed_api_key)):
+            if not key.isascii() or not key.isprintable():
+                yield name, "must be plain characters on one line; does it end with a line break?"
+        if self.embed_base_url and not self.embed_model:
+            yield "embed_model", "is empty; llm.embed_base_url needs the name of a model there"
+        if self.embed_model and not (self.embed_base_url or self.base_url):
+            yield "embed_model", "needs a server: set llm.base_url or llm.embed_base_url"
+        if not 1 <= self.threads <= 512:
+            yield "threads", "must be 1-512"
+        if not 512 <= self.context_tokens <= 1 << 20:
+            yield "context_tokens", "must be 512-1048576"
+        for name in ("timeout", "first_token_timeout", "idle_timeout", "tool_timeout"):
+            if not getattr(self, name):
+                yield name, "must be longer than nothing"
+        for name in ("tool_min_score", "rag_min_score"):
+            if not -1 <= getattr(self, name) <= 1:
+                yield name, "must lie between -1 and 1"
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

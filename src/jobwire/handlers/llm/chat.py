@@ -1,0 +1,28 @@
+"""The task `chat`: a conversation, answered word by word."""
+
+from collections.abc import Sequence
+
+from jobwire.handlers.context import Context
+from jobwire.handlers.llm.kit import Kit
+from jobwire.handlers.llm.models import Message
+from jobwire.handlers.llm.payloads import ChatPayload, ChatResult, UsageResult
+from jobwire.handlers.llm.telling import Tokens
+
+
+async def chat(ctx: Context, payload: ChatPayload, kit: Kit) -> ChatResult:
+    """The model's next turn."""
+    messages = conversation(payload, kit.settings.system)
+    answer = await kit.answer(ctx, payload, messages, Tokens(ctx))
+    usage = UsageResult(*answer.usage) if answer.usage else None
+    return ChatResult(answer.text, answer.finish_reason, usage, answer.model)
+
+
+def conversation(payload: ChatPayload, system: str) -> Sequence[Message]:
+    """All turns. There is always a first one for the system: without it a template may put in its
+    own, and small models then answer nonsense."""
+    turns = [Message(turn.role, turn.content) for turn in payload.messages]
+    if payload.prompt is not None:
+        turns.append(Message("user", payload.prompt))
+    if any(turn.role == "system" for turn in turns):
+        return turns
+    return [Message("system", payload.system or system), *turns]

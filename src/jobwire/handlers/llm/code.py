@@ -1,0 +1,63 @@
+"""The task `code`: writes code. It runs nothing."""
+
+import ast
+import re
+import warnings
+from typing import Final
+
+from jobwire.handlers.context import Context
+from jobwire.handlers.llm.kit import Kit
+from jobwire.handlers.llm.models import Message
+from jobwire.handlers.llm.payloads import CodePayload, CodeResult
+from jobwire.handlers.llm.telling import Tokens
+from jobwire.job.errors import Fail
+
+_BLOCK: Final = re.compile(r"```[^\n`]*\n(?P<code>.*?)(?:\n[ \t]*```|(?<=\n)```)", re.DOTALL)
+
+
+async def code(ctx: Context, payload: CodePayload, kit: Kit) -> CodeResult:
+    """Ask for one block of code, and stop the model at its end."""
+    teller = Tokens(ctx, enough=lambda text: _BLOCK.search(text) is not None)
+    answer = await kit.answer(ctx, payload, question(payload), teller)
+    found = block(answer.text)
+    if found is None:
+        if answer.finish_reason == "length":
+            raise Fail(
+                "output_truncated",
+                f"the code is longer than max_tokens={payload.max_tokens} allows; ask for more",
+            )
+        found = answer.text.strip()
+    if not found:
+        raise Fail("output_invalid", "the model wrote no code")
+    return CodeResult(found, payload.language, answer.text, syntax_ok(found, payload.language))
+
+
+def question(payload: CodePayload) -> list[Message]:
+    """Asks for a block in a fence, which can be found again."""
+    language = payload.language
+    system = (
+        f"You write {language} code. Answer with one code block, fenced by ```{language.lower()} "
+        "and ```, and nothing else."
+    )
+    context = f"Given:\n{payload.context}\n\n" if payload.context else ""
+    return [Message("system", system), Message("user", context + payload.prompt)]
+
+
+def block(text: str) -> str | None:
+    """The first fenced block; of one that the model left open, None."""
+    if found := _BLOCK.search(text):
+        return found["code"].strip("\n")
+    return None
+
+
+def syntax_ok(source: str, language: str) -> bool | None:
+    """Whether it can be read as code of that language; None where we cannot tell."""
+    if language.lower() not in ("python", "python3", "py"):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the model's style, not ours
+            ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True

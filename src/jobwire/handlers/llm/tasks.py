@@ -1,0 +1,55 @@
+"""The six tasks as a list: each with its payload, its function and an example that works.
+
+Bound to an app by `register` in this package's `__init__`; whatever lists tasks reads the same.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from jobwire.handlers.llm.chat import chat
+from jobwire.handlers.llm.code import code
+from jobwire.handlers.llm.embed import embed
+from jobwire.handlers.llm.payloads import (
+    ChatPayload,
+    CodePayload,
+    Common,
+    EmbedPayload,
+    PlanPayload,
+    RagPayload,
+    ToolPayload,
+)
+from jobwire.handlers.llm.plan import plan
+from jobwire.handlers.llm.rag import rag
+from jobwire.handlers.llm.tool import tool
+from jobwire.job.messages import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    name: str
+    payload: type[Common]
+    run: Callable[..., Awaitable[object]]
+    """Called with the context, the payload and the kit."""
+    example: Mapping[str, Json]
+
+
+TASKS: Final = (
+    Task("chat", ChatPayload, chat, {"prompt": "What is the capital of France?"}),
+    Task("plan", PlanPayload, plan, {"goal": "Bake bread", "max_steps": 5}),
+    Task("code", CodePayload, code, {"prompt": "Write a function is_even(n)."}),
+    Task("tool", ToolPayload, tool, {"prompt": "What is 17 plus 25?"}),
+    Task(
+        "rag",
+        RagPayload,
+        rag,
+        {
+            "question": "How long is the warranty?",
+            "documents": [
+                {"id": "manual", "text": "The pump needs service every 500 hours."},
+                {"id": "terms", "text": "The warranty lasts 24 months from delivery."},
+            ],
+        },
+    ),
+    Task("embed", EmbedPayload, embed, {"input": ["a red apple", "a green pear"]}),
+)

@@ -1,0 +1,102 @@
+"""Real models for the tests: one in this process, one behind llama.cpp's own server.
+
+Both are small, run on one thread, and yield to everybody else on the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from jobwire.handlers.llm import LlmSettings
+from jobwire.handlers.llm.models.choose import Models
+from tests.handlers.llm.recording import Bench
+from tests.support import Program
+from tests.support.shared import Facts, shared_server
+
+KEY = "a-key-for-tests"
+
+
+@pytest.fixture(scope="session")
+def common_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """One folder for all parallel workers."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder if worker_id == "master" else folder.parent
+
+
+@pytest.fixture(scope="session")
+def cache_dir(common_folder: Path) -> Path:
+    """Where the embedding model is converted to, once."""
+    return common_folder / "llm-cache"
+
+
+@pytest.fixture(scope="session")
+def local_models(cache_dir: Path) -> Iterator[Models]:
+    """The small models, loaded when first asked."""
+    models = Models(LlmSettings(cache_dir=cache_dir))
+    yield models
+    models.close()
+
+
+@pytest.fixture
+def local(local_models: Models, cache_dir: Path) -> Bench:
+    """The six tasks on the local models."""
+    return Bench(LlmSettings(cache_dir=cache_dir), models=local_models)
+
+
+@pytest.fixture(scope="session")
+def llama(common_folder: Path, cache_dir: Path) -> Iterator[Facts]:
+    """llama.cpp's own HTTP server, with a chat model and with an embedding model."""
+
+    @contextlib.contextmanager
+    def start(_home: Path) -> Generator[Facts]:
+        script = Path(__file__).with_name("llama_server.py")
+        with Program(script, str(cache_dir), KEY) as program:
+            chat, embed = program.wait_for_line("listening").split()[1:]
+            yield {"chat": chat, "embed": embed}
+
+    with shared_server(common_folder, "llama", start, _answers) as facts:
+        yield facts
+
+
+@pytest.fixture
+def llama_settings(llama: Facts, cache_dir: Path) -> LlmSettings:
+    return LlmSettings(
+        base_url=f"{llama['chat']}/v1",
+        api_key=KEY,
+        model="smollm2",
+        embed_base_url=f"{llama['embed']}/v1",
+        embed_api_key=KEY,
+        embed_model="minilm",
+        cache_dir=cache_dir,
+    )
+
+
+@pytest.fixture
+def over_http(llama_settings: LlmSettings) -> Bench:
+    """The six tasks on a real OpenAI-compatible server."""
+    return Bench(llama_settings)
+
+
+@pytest.fixture
+def bench_at() -> Callable[..., Bench]:
+    """The six tasks on a server at this URL, with settings of the test's own."""
+
+    def make(url: str, **settings: object) -> Bench:
+        return Bench(LlmSettings(base_url=url, model="tester", api_key=KEY, **settings))  # pyright: ignore[reportArgumentType] - each test gives its own
+
+    return make
+
+
+def _answers(facts: Facts) -> bool:
+    with contextlib.suppress(urllib.error.URLError):
+        for url in facts.values():
+            with urllib.request.urlopen(f"{url}/health", timeout=5):
+                pass
+        return True
+    return False

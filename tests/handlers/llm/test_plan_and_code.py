@@ -1,0 +1,171 @@
+"""Steps and code out of whatever a model writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from jobwire.handlers.llm.code import block, syntax_ok
+from jobwire.handlers.llm.grammars import numbered_list
+from jobwire.handlers.llm.plan import unique
+from jobwire.job.errors import Fail
+from tests.handlers.llm.recording import Bench
+from tests.handlers.llm.upstream import Upstream, delta, says, streams, waits
+from tests.support import clause, wait_until
+
+BenchAt = Callable[..., Bench]
+
+
+def _in_pieces(text: str) -> list[str]:
+    return [text[at : at + 7] for at in range(0, len(text), 7)]
+
+
+# ── plan ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-50")
+async def test_j50_a_plan_in_json_is_told_step_by_step(bench_at: BenchAt) -> None:
+    plan = json.dumps({"steps": ["1. Buy flour.", 'Say "go".', "3. Buy  Flour", "Bake."]})
+    async with Upstream(says(*_in_pieces(plan))) as upstream:
+        said = await bench_at(upstream.url).run(
+            "plan", {"goal": "Bread", "max_steps": 4, "context": "No oven."}
+        )
+    assert said.result == {
+        "goal": "Bread",
+        "steps": [
+            {"n": 1, "title": "Buy flour."},
+            {"n": 2, "title": 'Say "go".'},
+            {"n": 3, "title": "Bake."},
+        ],
+        "dropped_duplicates": 1,
+    }
+    assert said.of("step") == said.result["steps"]
+    asked = upstream.requests[0].body
+    assert "No oven." in asked["messages"][1]["content"]
+    assert asked["response_format"]["json_schema"]["strict"] is True
+
+
+@clause("J-50")
+@pytest.mark.parametrize("text", ["1. Mix.\n2. Bake.", "Here you are:\n- Mix.\n* Bake.\nEnjoy!"])
+async def test_j50_a_plan_in_prose_is_understood(bench_at: BenchAt, text: str) -> None:
+    async with Upstream(says(text)) as upstream:
+        said = await bench_at(upstream.url).run("plan", {"goal": "Bread"})
+    assert [step["title"] for step in said.result["steps"]] == ["Mix.", "Bake."]
+
+
+@clause("J-50")
+@pytest.mark.parametrize(
+    ("text", "finish", "code"),
+    [
+        ('{"steps": ["Mix.", "Ba', "length", "output_truncated"),
+        ("I would rather not.", "stop", "output_invalid"),
+        ('{"steps": []}', "stop", "output_invalid"),
+    ],
+)
+async def test_j50_half_a_plan_is_none(
+    bench_at: BenchAt, text: str, finish: str, code: str
+) -> None:
+    async with Upstream(says(text, finish=finish)) as upstream:
+        bench = bench_at(upstream.url)
+        context, _ = bench.context("plan", {"goal": "Bread"})
+        with pytest.raises(Fail) as failed:
+            await bench.handle(context)
+    assert failed.value.code == code
+    if code == "output_truncated":
+        assert context.partial == ["Mix."]
+        assert "max_tokens=256" in failed.value.message
+
+
+@clause("J-50")
+async def test_j50_more_steps_than_asked_for_are_cut(bench_at: BenchAt) -> None:
+    plan = json.dumps({"steps": [f"Step {n}." for n in range(20)]})
+    async with Upstream(says(*_in_pieces(plan))) as upstream:
+        said = await bench_at(upstream.url).run("plan", {"goal": "Bread", "max_steps": 3})
+    assert len(said.result["steps"]) == len(said.of("step")) == 3
+
+
+def test_steps_that_say_the_same_are_one() -> None:
+    assert unique(["Find a guitar.", "find a  guitar", "Play it."]) == [
+        "Find a guitar.",
+        "Play it.",
+    ]
+
+
+def test_a_list_has_two_lines_at_least_and_no_more_than_asked_for() -> None:
+    rules = dict(line.split(" ::= ") for line in numbered_list(3).splitlines())
+    assert rules["s1"] == '"1. " line "\\n" s2'
+    assert rules["s2"] == '"2. " line ("\\n" s3)?'
+    assert rules["s3"] == '"3. " line'
+
+
+# ── code ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-50")
+async def test_j50_the_model_is_stopped_at_the_end_of_the_code(bench_at: BenchAt) -> None:
+    act = streams(delta("Sure!\n```python\nx = 1\n```\nThis code sets x to"), then=waits)
+    async with Upstream(act) as upstream:
+        said = await bench_at(upstream.url).run("code", {"prompt": "x?", "context": "y = 2"})
+        await wait_until(lambda: upstream.left == 1, "the connection to be closed")
+    assert said.result["code"] == "x = 1"
+    assert said.result["syntax_ok"] is True
+    assert "y = 2" in upstream.requests[0].body["messages"][1]["content"]
+
+
+@clause("J-50")
+@pytest.mark.parametrize(
+    ("text", "finish", "code"),
+    [
+        ("```python\ndef half(", "length", "output_truncated"),
+        ("  \n ", "stop", "output_invalid"),
+    ],
+)
+async def test_j50_half_the_code_is_none(
+    bench_at: BenchAt, text: str, finish: str, code: str
+) -> None:
+    async with Upstream(says(text, finish=finish)) as upstream:
+        with pytest.raises(Fail) as failed:
+            await bench_at(upstream.url).run("code", {"prompt": "x?"})
+    assert failed.value.code == code
+
+
+@clause("J-50")
+async def test_j50_code_without_a_fence_is_taken_whole(bench_at: BenchAt) -> None:
+    async with Upstream(says("def f(:\n  pass")) as upstream:
+        said = await bench_at(upstream.url).run("code", {"prompt": "x?"})
+    assert said.result["code"] == "def f(:\n  pass"
+    assert said.result["syntax_ok"] is False
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("```\na\n```", "a"),
+        ("```python\na\n\nb\n```\nmore\n```\nc\n```", "a\n\nb"),
+        ("```python\n```", ""),
+        ("a list:\n  ```js\n  f()\n  ```", "  f()"),
+        ("```python\na", None),
+        ("no fence", None),
+        ("inline ```x``` only", None),
+    ],
+)
+def test_the_first_fenced_block_is_the_code(text: str, code: str | None) -> None:
+    assert block(text) == code
+
+
+@pytest.mark.parametrize(
+    ("source", "language", "verdict"),
+    [
+        ("x = '\\d'", "Python", True),
+        ("x = ", "python", False),
+        ("x = '\0'", "python", False),
+        ("(" * 5000, "python", False),
+        ("let x = 1", "javascript", None),
+    ],
+)
+def test_syntax_is_judged_for_python_alone(
+    source: str, language: str, verdict: bool | None
+) -> None:
+    assert syntax_ok(source, language) is verdict

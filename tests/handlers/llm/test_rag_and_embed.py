@@ -1,0 +1,319 @@
+"""Questions to documents, and vectors."""
+
+from __future__ import annotations
+
+import base64
+import json
+from array import array
+from pathlib import Path
+
+import pytest
+
+from jobwire.handlers.llm import LlmSettings
+from jobwire.handlers.llm.embedding import likeness
+from jobwire.handlers.llm.payloads import Document
+from jobwire.handlers.llm.sentences import Sentence, sentences, split
+from jobwire.job.errors import Fail, Retry
+from tests.handlers.llm.conftest import KEY
+from tests.handlers.llm.recording import Bench
+from tests.handlers.llm.upstream import Upstream, answers, refuses, says, vectors
+from tests.support import clause
+
+PAPERS = ["The pump is blue. It is heavy.", {"id": "b", "text": "The warranty lasts 24 months."}]
+NEAR, FAR, NOWHERE = (1.0, 0.1), (0.5, 0.5), (0.0, 1.0)
+
+
+def _bench(url: str, **settings: object) -> Bench:
+    return Bench(
+        LlmSettings(base_url=url, model="tester", embed_model="tester-embed", **settings)  # pyright: ignore[reportArgumentType] - each test gives its own
+    )
+
+
+# ── rag ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-50")
+async def test_j50_a_real_model_answers_in_its_words_with_exact_citations() -> None:
+    found = vectors(FAR, NOWHERE, NEAR)
+    answer = json.dumps({"answer": 'It lasts "24" months.', "sources": [1, 1, 7]})
+    async with Upstream(found, vectors((1.0, 0.0)), says(answer[:20], answer[20:])) as upstream:
+        said = await _bench(upstream.url).run(
+            "rag", {"question": "How long?", "documents": PAPERS, "top_k": 2}
+        )
+    assert said.result == {
+        "answer": 'It lasts "24" months.',
+        "citations": [{"id": "b", "quote": "The warranty lasts 24 months.", "score": 0.995}],
+        "found": True,
+    }
+    assert said.text() == said.result["answer"]
+    assert said.of("sources") == [
+        {
+            "items": [
+                {"id": "b", "score": 0.995, "text": "The warranty lasts 24 months."},
+                {"id": "1", "score": 0.7071, "text": "The pump is blue."},
+            ]
+        }
+    ]
+    texts, question, asked = (request.body for request in upstream.requests)
+    assert texts["input"] == ["The pump is blue.", "It is heavy.", "The warranty lasts 24 months."]
+    assert question["input"] == ["How long?"]
+    assert "[1] The warranty lasts 24 months." in asked["messages"][1]["content"]
+
+
+@clause("J-50")
+async def test_j50_a_real_model_may_find_nothing() -> None:
+    answer = json.dumps({"answer": "The sources do not say.", "sources": []})
+    async with Upstream(vectors(FAR, NOWHERE, NEAR), vectors(NEAR), says(answer)) as upstream:
+        said = await _bench(upstream.url).run("rag", {"question": "Who?", "documents": PAPERS})
+    assert said.result == {"answer": "The sources do not say.", "citations": [], "found": False}
+
+
+@clause("J-50")
+@pytest.mark.parametrize(
+    ("text", "finish", "code"),
+    [
+        ('{"answer": "It la', "length", "output_truncated"),
+        ("It lasts long.", "stop", "output_invalid"),
+        ('{"answer": "", "sources": []}', "stop", "output_invalid"),
+    ],
+)
+async def test_j50_half_an_answer_is_none(text: str, finish: str, code: str) -> None:
+    acts = (vectors(FAR, NOWHERE, NEAR), vectors(NEAR), says(text, finish=finish))
+    async with Upstream(*acts) as upstream:
+        with pytest.raises(Fail) as failed:
+            await _bench(upstream.url).run("rag", {"question": "Who?", "documents": PAPERS})
+    assert failed.value.code == code
+
+
+@clause("J-50")
+async def test_j50_below_the_score_no_model_is_asked() -> None:
+    async with Upstream(vectors(NOWHERE, NOWHERE, NOWHERE), vectors((1.0, 0.0))) as upstream:
+        said = await _bench(upstream.url).run("rag", {"question": "Who?", "documents": PAPERS})
+    assert said.result["found"] is False
+    assert [each.path for each in upstream.requests] == ["/v1/embeddings"] * 2
+
+
+@clause("J-50")
+async def test_j50_the_small_model_picks_where_two_sources_are_alike(local: Bench) -> None:
+    documents = ["A ticket costs three euros. A day ticket costs eight euros."]
+    said = await local.run(
+        "rag", {"question": "How much is a single ticket?", "documents": documents}
+    )
+    scores = [item["score"] for item in said.of("sources")[0]["items"]]
+    assert scores[0] - scores[1] < 0.1
+    (citation,) = said.result["citations"]
+    assert said.result["answer"] == citation["quote"] == said.text()
+    assert citation["quote"] in documents[0]
+
+
+@clause("J-50")
+@pytest.mark.parametrize("documents", [None, [], ["  \n "]])
+async def test_j50_a_question_needs_documents(documents: object) -> None:
+    with pytest.raises(Fail) as failed:
+        await _bench("http://127.0.0.1:9").run("rag", {"question": "Who?", "documents": documents})
+    assert failed.value.code == "rag_no_documents"
+
+
+@clause("J-50")
+async def test_j50_too_many_sentences_are_refused_before_the_work() -> None:
+    documents = [" ".join(f"This is sentence {n}." for n in range(1001))]
+    with pytest.raises(Fail, match="1001") as failed:
+        await _bench("http://127.0.0.1:9").run("rag", {"question": "?", "documents": documents})
+    assert failed.value.code == "embed_too_many"
+
+
+@clause("J-50")
+async def test_j50_an_index_is_embedded_once(tmp_path: Path) -> None:
+    (tmp_path / "papers.json").write_text(json.dumps(PAPERS))
+    answer = says(json.dumps({"answer": "Two years.", "sources": [1]}))
+    texts, question = vectors(FAR, NOWHERE, NEAR), vectors((1.0, 0.0))
+    async with Upstream(texts, question, answer, question, answer) as upstream:
+        bench = _bench(upstream.url, index_dir=tmp_path, cache_dir=tmp_path / "cache")
+        asked = {"question": "How long?", "index": "papers"}
+        first, again = await bench.run("rag", asked), await bench.run("rag", asked)
+        assert first.result["citations"][0]["id"] == "b"
+        assert again.result == first.result
+        assert len(upstream.requests) == 5
+        # A changed file is another index.
+        (tmp_path / "papers.json").write_text(json.dumps(["Something else."]))
+        upstream.acts = [vectors(NEAR), question, answer]
+        changed = await bench.run("rag", asked)
+    assert changed.result["citations"][0]["quote"] == "Something else."
+
+
+@clause("J-50")
+async def test_j50_an_index_works_where_nothing_can_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "papers.json").write_text(json.dumps(PAPERS))
+    (tmp_path / "cache").write_text("a file where a folder should be")
+    answer = says(json.dumps({"answer": "Two years.", "sources": [1]}))
+    acts = (vectors(FAR, NOWHERE, NEAR), vectors((1.0, 0.0)), answer)
+    async with Upstream(*acts) as upstream:
+        bench = _bench(upstream.url, index_dir=tmp_path, cache_dir=tmp_path / "cache")
+        said = await bench.run("rag", {"question": "How long?", "index": "papers"})
+    assert said.result["found"] is True
+
+
+@clause("J-50")
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("absent", None, "no index 'absent'"),
+        ("broken", "{", "no list of texts"),
+        ("other", '[{"title": "x"}]', "no list of texts"),
+    ],
+)
+async def test_j50_an_unknown_index_is_told(
+    tmp_path: Path, name: str, content: str | None, words: str
+) -> None:
+    if content is not None:
+        (tmp_path / f"{name}.json").write_text(content)
+    bench = _bench("http://127.0.0.1:9", index_dir=tmp_path)
+    with pytest.raises(Fail, match=words) as failed:
+        await bench.run("rag", {"question": "Who?", "index": name})
+    assert failed.value.code == "rag_index_unknown"
+
+
+@clause("J-50")
+async def test_j50_a_worker_without_indexes_says_so() -> None:
+    with pytest.raises(Fail, match=r"llm\.index_dir") as failed:
+        await _bench("http://127.0.0.1:9").run("rag", {"question": "Who?", "index": "papers"})
+    assert failed.value.code == "rag_index_unknown"
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        ("One. Two! Three? four.", ["One.", "Two!", "Three? four."]),
+        ('He said "Go." Then he left.', ['He said "Go."', "Then he left."]),
+        ("Ask Dr. Smith. He knows.", ["Ask Dr. Smith.", "He knows."]),
+        ("Version 2.5 is out. It works.", ["Version 2.5 is out.", "It works."]),
+        ("A title\n\nA text\nthat goes on.", ["A title", "A text that goes on."]),
+        ("Items:\n- one\n- two", ["Items:", "- one", "- two"]),
+        ("一。二！三", ["一。", "二！", "三"]),
+        ("", []),
+        (" \n\n ", []),
+    ],
+)
+def test_texts_are_cut_into_sentences(text: str, cut: list[str]) -> None:
+    assert list(split(text)) == cut
+
+
+def test_no_sentence_is_too_long_to_be_embedded() -> None:
+    for text in ("word " * 2000, "x" * 5000, "字" * 2000):
+        pieces = list(split(text))
+        assert "".join("".join(pieces).split()) == "".join(text.split())
+        assert all(len(piece) <= 4 * 450 for piece in pieces)
+
+
+def test_documents_are_named_by_their_id_or_place() -> None:
+    assert sentences(["A.", Document("B."), Document("C.", "x"), "A."]) == [
+        Sentence("1", "A."),
+        Sentence("2", "B."),
+        Sentence("x", "C."),
+        Sentence("4", "A."),
+    ]
+
+
+# ── embed ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-50")
+async def test_j50_vectors_come_in_the_order_of_their_texts() -> None:
+    async with Upstream(vectors((1.0, 0.25), (0.123456789, -2.0))) as upstream:
+        said = await _bench(upstream.url).run("embed", {"input": ["a", "b"]})
+    assert said.result == {
+        "model": "tester-embed",
+        "dim": 2,
+        "vectors": [[1.0, 0.25], [0.123457, -2.0]],
+        "usage": {"prompt_tokens": 3, "total_tokens": 3},
+    }
+
+
+@clause("J-50")
+async def test_j50_vectors_as_base64_are_the_same_numbers() -> None:
+    async with Upstream(vectors((1.0, 0.25, -3.5))) as upstream:
+        said = await _bench(upstream.url).run("embed", {"input": "a", "encoding": "base64"})
+    (packed,) = said.result["vectors"]
+    assert list(array("f", base64.b64decode(packed))) == [1.0, 0.25, -3.5]
+
+
+@clause("J-50")
+async def test_j50_many_texts_are_embedded_in_batches_and_told(local: Bench) -> None:
+    said = await local.run("embed", {"input": [f"text {n}" for n in range(40)]})
+    assert len(said.result["vectors"]) == 40
+    assert [each["done"] for each in said.of("progress")] == [16, 32, 40]
+    assert {each.step for each in said.events} == {"embed.batch"}
+
+
+@clause("J-50")
+@pytest.mark.parametrize("count", [0, 65])
+async def test_j50_a_job_takes_64_texts(count: int) -> None:
+    with pytest.raises(Fail, match="1 to 64") as failed:
+        await _bench("http://127.0.0.1:9").run("embed", {"input": ["x"] * count})
+    assert failed.value.code == "embed_too_many"
+
+
+@clause("J-50")
+async def test_j50_vectors_that_fit_into_no_result_are_refused() -> None:
+    async with Upstream(vectors(*[[0.5] * 3000] * 16)) as upstream:
+        with pytest.raises(Fail, match="base64") as failed:
+            await _bench(upstream.url).run("embed", {"input": ["x"] * 64})
+    assert failed.value.code == "embed_too_many"
+
+
+@clause("J-50")
+async def test_j50_a_text_that_is_too_long_is_told(local: Bench) -> None:
+    with pytest.raises(Fail, match="702 tokens") as failed:
+        await local.run("embed", {"input": ["short", "word " * 700]})
+    assert failed.value.code == "embed_text_too_long"
+
+
+@clause("J-51")
+@pytest.mark.parametrize(
+    ("act", "signal", "code"),
+    [
+        (refuses(401, "no"), Fail, "backend_auth"),
+        (refuses(400, "Input length exceeds the maximum"), Fail, "embed_text_too_long"),
+        (refuses(501, "start it with --embeddings"), Fail, "backend_bad_response"),
+        (answers(200, "<html>", "text/html"), Fail, "backend_bad_response"),
+        (vectors((1.0, 2.0)), Fail, "backend_bad_response"),
+        (vectors((1.0, 2.0), (1.0,)), Fail, "backend_bad_response"),
+        (refuses(429, "slow", retry_after="60"), Retry, "backend_rate_limited"),
+    ],
+)
+async def test_j51_trouble_with_vectors_has_its_code(
+    act: object, signal: type[Fail | Retry], code: str
+) -> None:
+    async with Upstream(act) as upstream:  # pyright: ignore[reportArgumentType] - one of those above
+        with pytest.raises(signal) as failed:
+            await _bench(upstream.url).run("embed", {"input": ["a", "b"]})
+    assert failed.value.code == code
+    assert len(upstream.requests) == 1
+
+
+@clause("J-51")
+async def test_j51_a_server_for_vectors_that_recovers_is_asked_again() -> None:
+    async with Upstream(refuses(503, "loading"), vectors((1.0,))) as upstream:
+        said = await _bench(upstream.url).run("embed", {"input": "a"})
+    assert said.result["dim"] == 1
+    assert said.of("log")[0]["level"] == "warning"
+
+
+@clause("J-51")
+async def test_j51_another_server_for_vectors_does_not_get_our_key() -> None:
+    async with Upstream(vectors((1.0,))) as upstream:
+        settings = LlmSettings(
+            base_url="http://127.0.0.1:9",
+            model="tester",
+            api_key=KEY,
+            embed_base_url=upstream.url,
+            embed_model="tester-embed",
+        )
+        await Bench(settings).run("embed", {"input": "a"})
+    assert "authorization" not in upstream.requests[0].headers
+
+
+def test_likeness_does_not_depend_on_length() -> None:
+    assert likeness((3.0, 4.0), (6.0, 8.0)) == pytest.approx(1.0)
+    assert likeness((1.0, 0.0), (0.0, 5.0)) == 0.0
+    assert likeness((0.0, 0.0), (1.0, 1.0)) == 0.0

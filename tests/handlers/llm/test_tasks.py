@@ -1,0 +1,181 @@
+"""The six tasks answer for real: on the local model, and over HTTP on llama.cpp's own server.
+
+What a model of 135 million parameters says is not the point; that it says it, in the promised
+shape and with the promised events, is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.handlers.llm.recording import Bench
+from tests.support import clause
+
+SURE = {"temperature": 0}
+"""A server's own default may leave the words to chance."""
+MANUAL = [
+    {"id": "pump", "text": "The pump needs service every 500 hours."},
+    {"id": "terms", "text": "The warranty lasts 24 months from delivery."},
+]
+
+
+@pytest.fixture(params=["local", "over_http"])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    made: Bench = request.getfixturevalue(request.param)
+    return made
+
+
+@clause("J-50")
+async def test_j50_chat_answers_word_by_word(bench: Bench) -> None:
+    said = await bench.run(
+        "chat", {"prompt": "What is the capital of France?", "max_tokens": 16, **SURE}
+    )
+    assert set(said.result) == {"text", "finish_reason", "usage", "model"}
+    assert "Paris" in said.result["text"]
+    assert said.text() == said.result["text"]
+    assert said.result["finish_reason"] in ("stop", "length")
+    assert said.result["usage"]["completion_tokens"] <= 16
+    assert "smollm2" in said.result["model"]
+    assert {event.step for event in said.events} == {"llm.generate"}
+    assert all(set(data) == {"text", "at", "attempt"} for data in said.of("token"))
+
+
+@clause("J-50")
+async def test_j50_chat_takes_a_whole_conversation(bench: Bench) -> None:
+    messages: list[dict[str, str]] = [
+        {"role": "system", "content": "You are a helpful assistant."},
+        {"role": "user", "content": "What is the capital of France?"},
+        {"role": "assistant", "content": "The capital of France is Paris."},
+        {"role": "user", "content": "And of Italy?"},
+    ]
+    said = await bench.run("chat", {"messages": messages, "max_tokens": 12, **SURE})
+    assert said.text() == said.result["text"] != ""
+
+
+@clause("J-50")
+async def test_j50_plan_tells_each_step(bench: Bench) -> None:
+    # Without a grammar a small model may fill all the room it has: give it enough for two steps.
+    said = await bench.run("plan", {"goal": "Bake bread", "max_steps": 2, "max_tokens": 64, **SURE})
+    steps = said.result["steps"]
+    assert said.result["goal"] == "Bake bread"
+    assert 1 <= len(steps) <= 2
+    assert [step["n"] for step in steps] == [*range(1, len(steps) + 1)]
+    assert said.of("step") == steps
+    assert said.result["dropped_duplicates"] >= 0
+    assert said.of("token") == []
+
+
+@clause("J-50")
+async def test_j50_code_is_written_and_read_but_not_run(bench: Bench) -> None:
+    said = await bench.run(
+        "code", {"prompt": "Write a function is_even(n).", "max_tokens": 32, **SURE}
+    )
+    assert "def is_even(n)" in said.result["code"]
+    assert "```" not in said.result["code"]
+    assert said.result["language"] == "python"
+    assert said.result["syntax_ok"] is True
+    assert said.text() == said.result["text"]
+
+
+@clause("J-50")
+async def test_j50_tool_finds_its_function_and_runs_it(bench: Bench) -> None:
+    said = await bench.run("tool", {"prompt": "What is 17 plus 25?", "max_tokens": 64, **SURE})
+    assert said.result["tool"] == "add_numbers"
+    assert said.result["ran"] is True
+    arguments: dict[str, Any] = said.result["arguments"]
+    assert said.result["output"] == arguments["a"] + arguments["b"]
+    assert said.of("tool_call") == [{"name": "add_numbers", "arguments": arguments}]
+    (told,) = said.of("tool_result")
+    assert (told["name"], told["ok"], told["result"]) == (
+        "add_numbers",
+        True,
+        said.result["output"],
+    )
+
+
+@clause("J-50")
+async def test_j50_tool_on_the_local_model_copies_its_arguments(local: Bench) -> None:
+    said = await local.run("tool", {"prompt": "What is 17 plus 25?", "max_tokens": 32, **SURE})
+    assert said.result["arguments"] == {"a": 17, "b": 25}
+    assert said.result["output"] == 42
+    assert said.result["chosen_by"] == "similarity"
+    assert said.result["score"] > 0.2
+
+
+@clause("J-50")
+async def test_j50_rag_quotes_what_stands_there(bench: Bench) -> None:
+    question = {
+        "question": "How long is the warranty?",
+        "documents": MANUAL,
+        "max_tokens": 96,
+        **SURE,
+    }
+    said = await bench.run("rag", question)
+    kinds = [event.kind for event in said.events]
+    assert kinds[0] == "sources"
+    (sources,) = said.of("sources")
+    assert sources["items"][0]["id"] == "terms"
+    assert sources["items"][0]["text"] == "The warranty lasts 24 months from delivery."
+    everything = " ".join(document["text"] for document in MANUAL)
+    for citation in said.result["citations"]:
+        assert citation["quote"] in everything
+    assert said.result["found"] is bool(said.result["citations"])
+
+
+@clause("J-50")
+async def test_j50_rag_on_the_local_model_answers_with_the_source(local: Bench) -> None:
+    said = await local.run("rag", {"question": "How long is the warranty?", "documents": MANUAL})
+    assert said.result["answer"] == "The warranty lasts 24 months from delivery."
+    (citation,) = said.result["citations"]
+    assert (citation["id"], citation["quote"]) == ("terms", said.result["answer"])
+    assert said.result["found"] is True
+    assert said.text() == said.result["answer"]
+
+
+@clause("J-50")
+async def test_j50_rag_says_when_the_sources_do_not(bench: Bench) -> None:
+    said = await bench.run("rag", {"question": "Who won the world cup?", "documents": MANUAL})
+    assert said.result == {"answer": "The sources do not say.", "citations": [], "found": False}
+    assert len(said.of("sources")) == 1
+
+
+@clause("J-50")
+async def test_j50_embed_makes_vectors_that_compare(bench: Bench) -> None:
+    texts = ["a cat sleeps", "a kitten is napping", "the stock market fell"]
+    said = await bench.run("embed", {"input": texts})
+    assert said.result["dim"] == 384
+    cat, kitten, market = said.result["vectors"]
+    assert _dot(cat, cat) == pytest.approx(1, abs=1e-3)
+    assert _dot(cat, kitten) > _dot(cat, market) + 0.2
+    assert said.result["usage"]["total_tokens"] > 0
+    assert "minilm" in said.result["model"]
+
+
+async def test_the_local_vectors_are_those_that_the_model_is_known_for(local: Bench) -> None:
+    """The first numbers for this sentence, as the model's authors print them."""
+    said = await local.run("embed", {"input": "This is an example sentence"})
+    first = said.result["vectors"][0][:4]
+    assert first == pytest.approx([0.0677, 0.0635, 0.0487, 0.0793], abs=5e-4)
+
+
+@clause("J-50")
+def test_j50_every_task_has_a_schema_and_an_example(local: Bench) -> None:
+    """That the examples work is shown by `test_end_to_end.py`, which submits them."""
+    assert [card.name for card in local.app.cards] == [
+        "chat",
+        "plan",
+        "code",
+        "tool",
+        "rag",
+        "embed",
+    ]
+    for card in local.app.cards:
+        assert msgspec.json.decode(card.example_json)
+        assert msgspec.json.decode(card.schema_json)["$ref"].endswith(f"{card.name.title()}Payload")
+
+
+def _dot(one: list[float], other: list[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))

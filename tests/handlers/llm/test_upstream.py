@@ -1,0 +1,273 @@
+"""Trouble of a model's server becomes another try or an error with a code: each way of failing that
+was seen in the field, against a real server that fails so on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from jobwire.handlers.llm import LlmSettings
+from jobwire.job.errors import Fail, Retry
+from jobwire.local import free_port
+from tests.handlers.llm.conftest import KEY
+from tests.handlers.llm.recording import Bench
+from tests.handlers.llm.upstream import (
+    DONE,
+    Act,
+    Upstream,
+    answers,
+    delta,
+    event,
+    hangs_up,
+    refuses,
+    says,
+    streams,
+    waits,
+)
+from tests.support import clause
+
+BenchAt = Callable[..., Bench]
+HI = {"prompt": "Hi", "max_tokens": 8}
+
+
+# ── no use in asking again ───────────────────────────────────────────────────────────────────────
+
+HOPELESS: dict[str, tuple[Act, str, str]] = {
+    "401": (refuses(401, "Incorrect key"), "backend_auth", "OPENAI_API_KEY"),
+    "403": (refuses(403, "Not for you"), "backend_auth", "Not for you"),
+    "402": (refuses(402, "Pay first"), "backend_quota", "Pay first"),
+    "404 of a model": (refuses(404, "no model x"), "model_not_found", "no model x"),
+    "404 of a page": (answers(404, "<html>", "text/html"), "model_not_found", "OPENAI_BASE_URL"),
+    "429 for the quota": (
+        refuses(429, "You exceeded your quota", "insufficient_quota"),
+        "backend_quota",
+        "You exceeded your quota",
+    ),
+    "a prompt too long": (
+        refuses(400, "This model's maximum context length", "context_length_exceeded"),
+        "context_too_long",
+        "maximum context length",
+    ),
+    "a filtered prompt": (refuses(400, "policy", "content_filter"), "content_filtered", "policy"),
+    "a moved server": (
+        answers(308, "", location="/elsewhere"),
+        "backend_bad_response",
+        "elsewhere",
+    ),
+    "200 with HTML": (
+        answers(200, "<html>Welcome</html>", "text/html"),
+        "backend_bad_response",
+        "text/html",
+    ),
+    "200 with an error": (
+        refuses(200, "no such thing", "model_not_found"),
+        "model_not_found",
+        "no such thing",
+    ),
+    "a line that is no JSON": (
+        streams(delta("Hello"), b"data: {oops\n\n", delta("", "stop"), DONE),
+        "backend_bad_response",
+        "{oops",
+    ),
+    "a line without end": (
+        streams(b"data: " + b"x" * 2_000_000),
+        "backend_bad_response",
+        "megabyte",
+    ),
+    "an answer without end": (
+        streams(*[delta("x" * 200_000)] * 6, then=waits),
+        "backend_bad_response",
+        "no end",
+    ),
+    "a filtered answer": (
+        streams(delta("I "), delta("", "content_filter"), DONE),
+        "content_filtered",
+        "filtered",
+    ),
+    "a refusal": (
+        streams(event({"choices": [{"delta": {"refusal": "I won't."}}]}), delta("", "stop"), DONE),
+        "content_filtered",
+        "I won't.",
+    ),
+    "an error about the question": (
+        streams(
+            delta("x"),
+            event({"error": {"message": "too long", "type": "exceed_context_size_error"}}),
+        ),
+        "context_too_long",
+        "too long",
+    ),
+    "an error in a word": (
+        streams(event({"error": "nobody knows"})),
+        "backend_bad_response",
+        "nobody",
+    ),
+    "an unknown status": (answers(418, "teapot", "text/plain"), "backend_bad_response", "418"),
+}
+
+
+@clause("J-51")
+@pytest.mark.parametrize("way", HOPELESS)
+async def test_j51_it_fails_at_once(bench_at: BenchAt, way: str) -> None:
+    act, code, words = HOPELESS[way]
+    async with Upstream(act) as upstream:
+        with pytest.raises(Fail) as failed:
+            await bench_at(upstream.url).run("chat", HI)
+    assert failed.value.code == code
+    assert words in failed.value.message
+    assert "\n" not in failed.value.message
+    assert len(upstream.requests) == 1
+
+
+@clause("J-51")
+async def test_j51_our_key_is_never_told(bench_at: BenchAt) -> None:
+    async with Upstream(refuses(401, f"wrong key {KEY}")) as upstream:
+        with pytest.raises(Fail) as failed:
+            await bench_at(upstream.url).run("chat", HI)
+    assert upstream.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert KEY not in failed.value.message
+    assert "••••" in failed.value.message
+
+
+# ── again after a while ──────────────────────────────────────────────────────────────────────────
+
+UNWELL: dict[str, tuple[Act, str]] = {
+    "500": (refuses(500, "oops"), "backend_unavailable"),
+    "502 of a proxy": (answers(502, "<html>Bad Gateway", "text/html"), "backend_unavailable"),
+    "503": (refuses(503, "loading the model"), "backend_unavailable"),
+    "429": (refuses(429, "slow down"), "backend_rate_limited"),
+    "a hang-up": (hangs_up, "backend_unavailable"),
+    "an error within": (
+        streams(delta("x"), event({"error": {"message": "overloaded", "code": 503}})),
+        "backend_unavailable",
+    ),
+}
+
+
+@clause("J-51")
+@pytest.mark.parametrize("way", UNWELL)
+async def test_j51_a_server_that_recovers_is_asked_again(bench_at: BenchAt, way: str) -> None:
+    act, code = UNWELL[way]
+    async with Upstream(act, says("Well again")) as upstream:
+        said = await bench_at(upstream.url).run("chat", HI)
+    assert said.text() == said.result["text"] == "Well again"
+    (reset,) = said.of("reset")
+    assert reset["reason"] == code
+    assert set(reset) == {"attempt", "reason", "wait_s"}
+
+
+@clause("J-51")
+async def test_j51_three_tries_and_then_the_job_may_be_tried_again(bench_at: BenchAt) -> None:
+    async with Upstream(refuses(503, "loading")) as upstream:
+        with pytest.raises(Retry) as failed:
+            await bench_at(upstream.url).run("chat", HI)
+    assert (failed.value.code, failed.value.after_s) == ("backend_unavailable", None)
+    assert "loading" in failed.value.message
+    assert len(upstream.requests) == 3
+
+
+@clause("J-51")
+async def test_j51_nobody_listens(bench_at: BenchAt) -> None:
+    with pytest.raises(Retry) as failed:
+        await bench_at(f"http://127.0.0.1:{free_port()}/v1").run("chat", HI)
+    assert failed.value.code == "backend_unavailable"
+    assert "cannot be reached" in failed.value.message
+
+
+@clause("J-51")
+@pytest.mark.parametrize("form", ["seconds", "date"])
+async def test_j51_a_long_wait_is_left_to_the_job(bench_at: BenchAt, form: str) -> None:
+    """The worker has other work than to wait for an hour."""
+    later = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+    asked = {"seconds": "3600", "date": later}[form]
+    async with Upstream(refuses(429, "slow down", retry_after=asked)) as upstream:
+        with pytest.raises(Retry) as failed:
+            await bench_at(upstream.url).run("chat", HI)
+    assert failed.value.code == "backend_rate_limited"
+    assert failed.value.after_s is not None
+    assert 3500 < failed.value.after_s <= 3600
+    assert len(upstream.requests) == 1
+
+
+@clause("J-51")
+async def test_j51_a_short_wait_is_kept(bench_at: BenchAt) -> None:
+    act = refuses(429, "slow down", retry_after="0.7")
+    async with Upstream(act, says("Thank you")) as upstream:
+        said = await bench_at(upstream.url).run("chat", HI)
+    assert said.result["text"] == "Thank you"
+    assert said.of("reset")[0]["wait_s"] == 0.7
+
+
+@clause("J-51")
+async def test_j51_no_try_goes_past_the_time_of_the_answer(bench_at: BenchAt) -> None:
+    act = refuses(429, "slow down", retry_after="5")
+    async with Upstream(act) as upstream:
+        with pytest.raises(Retry) as failed:
+            await bench_at(upstream.url).run("chat", {**HI, "timeout_s": 2})
+    assert failed.value.after_s == 5
+    assert len(upstream.requests) == 1
+
+
+@clause("J-51")
+async def test_j51_the_whole_answer_has_its_time(bench_at: BenchAt) -> None:
+    async with Upstream(streams(delta("Hello wor"), then=waits)) as upstream:
+        bench = bench_at(upstream.url)
+        context, _ = bench.context("chat", {**HI, "timeout_s": 0.3})
+        with pytest.raises(Retry) as failed:
+            await bench.handle(context)
+    assert failed.value.code == "backend_timeout"
+    assert "0.3 s" in failed.value.message
+    assert context.partial == "Hello wor"
+    assert len(upstream.requests) == 1
+
+
+@clause("J-51")
+async def test_j51_no_model_is_named(bench_at: BenchAt) -> None:
+    async with Upstream(says("x")) as upstream:
+        bench = Bench(LlmSettings(base_url=upstream.url))
+        with pytest.raises(Fail, match="OPENAI_MODEL") as failed:
+            await bench.run("chat", HI)
+        assert failed.value.code == "model_not_found"
+        await bench.run("chat", {**HI, "model": "named-by-the-job"})
+    assert [each.body["model"] for each in upstream.requests] == ["named-by-the-job"]
+
+
+# ── in a plainer way ─────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-51")
+@pytest.mark.parametrize("status", [400, 422, 501])
+async def test_j51_a_server_without_json_mode_is_asked_in_a_plainer_way(
+    bench_at: BenchAt, status: int
+) -> None:
+    act = refuses(status, "response_format is not supported")
+    async with Upstream(act, says('Sure! {"steps": ["Mix.", "Bake."]} Enjoy.')) as upstream:
+        said = await bench_at(upstream.url).run("plan", {"goal": "Bread"})
+    full, plain = (request.body for request in upstream.requests)
+    assert full["response_format"]["type"] == "json_schema"
+    assert "response_format" not in plain
+    assert plain["messages"] == full["messages"]
+    assert [step["title"] for step in said.result["steps"]] == ["Mix.", "Bake."]
+    assert said.of("reset") == []
+
+
+@clause("J-51")
+async def test_j51_a_model_that_wants_another_name_for_the_limit_gets_it(bench_at: BenchAt) -> None:
+    act = refuses(400, "'max_tokens' is not supported, use 'max_completion_tokens' instead")
+    async with Upstream(act, says("Yes")) as upstream:
+        said = await bench_at(upstream.url).run("chat", HI)
+    assert said.result["text"] == "Yes"
+    assert upstream.requests[1].body["max_completion_tokens"] == 8
+    assert "max_tokens" not in upstream.requests[1].body
+
+
+@clause("J-51")
+async def test_j51_a_request_that_is_refused_in_any_way_fails(bench_at: BenchAt) -> None:
+    async with Upstream(refuses(400, "temperature must be 1")) as upstream:
+        with pytest.raises(Fail, match="temperature must be 1") as failed:
+            await bench_at(upstream.url).run("chat", {**HI, "temperature": 0.5})
+    assert failed.value.code == "invalid_payload"
+    assert len(upstream.requests) == 2

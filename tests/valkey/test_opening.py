@@ -167,3 +167,33 @@ async def test_t02_redis_7_does_as_well(redis7: LocalValkey, fresh: Fresh) -> No
             await connection.call("PUBLISH", "channel", "hello")
             assert await anext(messages) == ("channel", "hello")
         await connection.delete(key, stream)
+
+
+async def test_t02_patience_waits_for_a_server_that_comes_late(
+    own_valkey: LocalValkey, fresh: Fresh
+) -> None:
+    url = own_valkey.url
+    own_valkey.stop()
+    opening = asyncio.create_task(_opened(url))
+    await asyncio.sleep(0)
+    own_valkey.start()
+    connection = await opening
+    assert await connection.ping() == "PONG"
+    await connection.close()
+
+
+async def _opened(url: str) -> Connection:
+    return await Connection.open(url, patience_s=30)
+
+
+async def test_t02_scripts_are_learned_though_the_server_is_away(
+    valkey: LocalValkey, proxy: Proxy, fresh: Fresh
+) -> None:
+    """A program that loses its server while it starts must start all the same."""
+    async with Connection.open(proxy.url(valkey.url)) as connection:
+        with proxy.hold("SCRIPT") as hold:
+            learning = asyncio.create_task(connection.learn([COUNT]))
+            await hold.until_reached()
+            proxy.cut()
+            await learning
+        assert await connection.run(COUNT, [fresh("counter")], [1, "x"]) == 1

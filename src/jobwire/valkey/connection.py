@@ -8,6 +8,7 @@ only its caller knows whether that is safe.
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
@@ -16,7 +17,15 @@ from typing import Final
 
 from jobwire.valkey.config import Config
 from jobwire.valkey.dial import Loading, check_name, dial
-from jobwire.valkey.errors import AuthFailed, NotSent, ServerError, Unavailable, ValkeyError
+from jobwire.valkey.errors import (
+    AuthFailed,
+    ConnectionLost,
+    NotSent,
+    ServerError,
+    Unavailable,
+    Unsupported,
+    ValkeyError,
+)
 from jobwire.valkey.operations import Operations
 from jobwire.valkey.outbox import Outbox
 from jobwire.valkey.pool import OwnSocket, SocketPool
@@ -75,16 +84,18 @@ class Connection(Operations):
         setup: Sequence[tuple[Arg, ...]] = (),
         on_push: Callable[[Push], None] | None = None,
         on_up: Callable[[], None] | None = None,
+        patience_s: float = 0.0,
     ) -> "Opening":
         """Connect: `await Connection.open(url)`, or `async with Connection.open(url) as conn:`.
 
-        Fails at once with AuthFailed, Unsupported or Unavailable; only a server that is still
-        loading its data is waited for, up to `dial_timeout_s`.
+        Fails with AuthFailed or Unsupported at once, and with Unavailable once `patience_s` is
+        over; a server that is still loading its data is waited for, up to `dial_timeout_s`.
         """
         return Opening(
             lambda: Connection(
                 config, name=name, scripts=scripts, setup=setup, on_push=on_push, on_up=on_up
-            )
+            ),
+            patience_s,
         )
 
     # Commands
@@ -112,9 +123,11 @@ class Connection(Operations):
         it is run is healed too, but a command behind it may overtake it once."""
         new = {script.sha: script for script in scripts if script.sha not in self._scripts}
         self._scripts.update(new)
-        await asyncio.gather(
-            *(self.call("SCRIPT", "LOAD", script.source) for script in new.values())
-        )
+        # Without a server it is done all the same: the next socket learns them before it is used.
+        with contextlib.suppress(ConnectionLost, NotSent, Unavailable):
+            await asyncio.gather(
+                *(self.call("SCRIPT", "LOAD", script.source) for script in new.values())
+            )
 
     def socket(self) -> "OwnSocket":
         """A socket of one's own, for blocking: `async with connection.socket() as own:`."""
@@ -206,17 +219,21 @@ class Connection(Operations):
 
     # Staying connected
 
-    async def start(self) -> None:
+    async def start(self, patience_s: float) -> None:
         """Connect for the first time; called by `open`."""
-        deadline_s = self._loop.time() + self.config.dial_timeout_s
+        begun_s = self._loop.time()
         tries = 0
         while True:
             try:
                 wire = await self._dial()
                 break
-            except Loading:
-                if self._loop.time() > deadline_s:
+            except Unsupported:
+                raise
+            except Unavailable as error:
+                loading_s = self.config.dial_timeout_s if isinstance(error, Loading) else 0.0
+                if self._loop.time() >= begun_s + max(patience_s, loading_s):
                     raise
+                self._complain(error)
                 await asyncio.sleep(pause_s(tries))
                 tries += 1
         self._publish(wire)
@@ -260,9 +277,13 @@ class Connection(Operations):
             try:
                 return await self._dial()
             except ValkeyError as error:
-                if str(error) != str(self._trouble):
-                    _log.warning("cannot connect: %s", error)
-                self._trouble = error
+                self._complain(error)
+
+    def _complain(self, error: ValkeyError) -> None:
+        """The same trouble is worth one line, however often it is met."""
+        if str(error) != str(self._trouble):
+            _log.warning("cannot connect: %s; trying again", error)
+        self._trouble = error
 
     def _replace(self, wire: Wire) -> None:
         """The server became a replica, or is loading: look up its address again."""
@@ -304,8 +325,9 @@ class Connection(Operations):
 class Opening:
     """What `Connection.open` gives: await it, or enter it."""
 
-    def __init__(self, build: Callable[[], Connection]) -> None:
+    def __init__(self, build: Callable[[], Connection], patience_s: float) -> None:
         self._build = build
+        self._patience_s = patience_s
         self._connection: Connection | None = None
 
     def __await__(self) -> Generator[object, None, Connection]:
@@ -326,7 +348,7 @@ class Opening:
 
     async def _open(self) -> Connection:
         connection = self._build()
-        await connection.start()
+        await connection.start(self._patience_s)
         return connection
 
 

@@ -16,6 +16,7 @@ from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import room
 from jobwire.wires.streams.scripts import SCRIPTS
 from jobwire.wires.streams.settings import StreamsSettings
+from jobwire.wiring.ground import PATIENCE_S
 
 
 def jobs_settings(settings: Settings) -> StreamsSettings:
@@ -32,7 +33,8 @@ async def jobs_room(
     await connection.learn(SCRIPTS.values())
     follower = Follower(Keys(jobs.key_prefix))
     duties = Duties(StreamsEngine(connection, jobs).duties())
-    async with follower.running(connection.config, connection.name), asyncio.TaskGroup() as group:
+    following = follower.running(connection.config, connection.name, patience_s=PATIENCE_S)
+    async with following, asyncio.TaskGroup() as group:
         doing = group.create_task(duties.run())
         try:
             yield room(connection, jobs, follower, streams)

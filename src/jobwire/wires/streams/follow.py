@@ -52,7 +52,9 @@ class Follower:
         return len(self._streams)
 
     @contextlib.asynccontextmanager
-    async def running(self, config: Config | str, name: str = "jobwire") -> AsyncGenerator[None]:
+    async def running(
+        self, config: Config | str, name: str = "jobwire", *, patience_s: float = 0.0
+    ) -> AsyncGenerator[None]:
         """Follow inside; at the end everybody who still waits is sent home."""
         self._loop = asyncio.get_running_loop()
         opening = Connection.open(
@@ -61,6 +63,7 @@ class Follower:
             setup=[("CLIENT", "TRACKING", "ON")],
             on_push=self._pushed,
             on_up=self._read_all_again,
+            patience_s=patience_s,
         )
         async with opening as self._connection, asyncio.TaskGroup() as self._group:
             pings = self._group.create_task(self._ping())

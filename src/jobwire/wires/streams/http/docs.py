@@ -78,6 +78,8 @@ _PREFER: Final = Parameter(
     str,
     "wait=10",
 )
+# Empty, as a browser has it before the first event: from the beginning.
+_EventId = Annotated[str, Meta(pattern=r"^([0-9]{1,19}(-[0-9]{1,19})?)?$")]
 _REPLAY: Final = "The job that this Idempotency-Key has already"
 _SUBMITTING: Final = (
     BAD_IDEMPOTENCY_KEY,
@@ -147,26 +149,26 @@ EVENTS: Final = Doc(
         "`Last-Event-ID`), each with its id; the stream ends after `done`, `error` or `canceled`. "
         "`gap` is said where events may be missing."
     ),
-    answer=str,
+    answer=shapes.ServerSentEvent,
     media_type="text/event-stream",
-    example=(
-        f'event: hello\ndata: {{"job_id":"{_ID}","status":"running"}}\n\n'
-        "id: 1767225600000-0\nevent: queued\n"
-        'data: {"type":"queued","ts":1767225600000,"step":"gateway.enqueue","data":{}}\n\n'
-    ),
+    example={
+        "id": "1767225600000-0",
+        "event": "queued",
+        "data": '{"type":"queued","ts":1767225600000,"step":"gateway.enqueue","data":{}}',
+    },
     parameters=(
         Parameter(
             "Last-Event-ID",
             "header",
             "the id of the last event that was seen",
-            Annotated[str, Meta(pattern=r"^[0-9]{1,19}(-[0-9]{1,19})?$")],
+            _EventId,
             "1767225600000-0",
         ),
         Parameter(
             "last_event_id",
             "query",
             "the same, for those who cannot send headers",
-            Annotated[str, Meta(pattern=r"^[0-9]{1,19}(-[0-9]{1,19})?$")],
+            _EventId,
             "1767225600000-0",
         ),
         Parameter(

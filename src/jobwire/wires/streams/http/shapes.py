@@ -18,6 +18,8 @@ MAX_BATCH: Final = 1_000
 TaskName = Annotated[str, Meta(min_length=1, max_length=200)]
 Object = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
 Anything = Annotated[Raw, Meta(extra_json_schema={})]
+# In JSON 5.0 is a whole number as well.
+Whole = Annotated[float, Meta(multiple_of=1, extra_json_schema={"type": "integer"})]
 StatusName = Literal["queued", "running", "done", "error", "canceled"]
 assert set(StatusName.__args__) == set(Status)
 
@@ -29,9 +31,9 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     task: TaskName
     payload: Object
-    ttl_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
+    ttl_s: Annotated[Whole, Meta(ge=1, le=MAX_TTL_S)] | None = None
     delay_s: Annotated[float, Meta(ge=0, le=MAX_TTL_S)] | None = None
-    max_attempts: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    max_attempts: Annotated[Whole, Meta(ge=1, le=1000)] | None = None
     timeout_s: Annotated[float, Meta(gt=0, le=MAX_TTL_S)] | None = None
 
 
@@ -147,6 +149,16 @@ class CancelAnswer(Struct, frozen=True):
             "`cancel_requested`: it runs on a worker that is not ours and may not listen."
         ),
     ]
+
+
+class ServerSentEvent(Struct, frozen=True):
+    """Each event of a stream; its `data` is JSON."""
+
+    event: str
+    data: str
+    id: Annotated[
+        str | UnsetType, Meta(description="where to go on after; `hello` and `gap` have none")
+    ] = UNSET
 
 
 class Hello(Struct, frozen=True):

@@ -81,12 +81,12 @@ class Watching:
 def _place(call: Call) -> Position:
     """Where the caller's last stream ended."""
     given = call.last_event_id()
-    if given is None:
-        return START
-    place = read_position(given)
-    if place is None:
+    # The header wins, as a browser that connects again sends both; but neither may be nonsense.
+    also = call.query("last_event_id")
+    places = [read_position(text) for text in (given, also) if text]
+    if None in places:
         raise Problem(BAD_EVENT_ID)
-    return place
+    return places[0] or START if places else START
 
 
 def _frame(event: StreamEvent, *, plain: bool) -> Event:

@@ -1,0 +1,62 @@
+"""The dashboard asks for numbers that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import httpx
+import yaml
+
+from jobwire.local import free_port
+from tests.fleet.running import Fleet
+from tests.support import clause
+from tests.support.program import ROOT
+
+FOLDER = ROOT / "deploy" / "grafana"
+_NAME = re.compile(r"\bjobwire_\w+")
+
+
+def _families(url: str) -> set[str]:
+    """The names that a /metrics declares, with those of their samples."""
+    text = httpx.get(f"{url}/metrics", trust_env=False, timeout=30).text
+    names = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+    return names | {f"{name}_bucket" for name in names}
+
+
+@clause("O-5")
+def test_o5_every_number_of_the_dashboard_is_told_by_somebody(own_fleet: Fleet) -> None:
+    dashboard: dict[str, Any] = json.loads((FOLDER / "jobwire.json").read_text())
+    asked = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", ())
+        for name in _NAME.findall(target["expr"])
+    }
+    port = free_port()
+    own_fleet.start_gateway()
+    own_fleet.start_worker(JOBWIRE_WORKER_METRICS_PORT=str(port))
+    told = _families(own_fleet.url) | _families(f"http://127.0.0.1:{port}")
+    assert len(asked) > 12
+    assert asked - told == set()
+
+
+@clause("O-5")
+def test_o5_the_dashboard_is_whole() -> None:
+    dashboard: dict[str, Any] = json.loads((FOLDER / "jobwire.json").read_text())
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(ids) == len(set(ids))
+    places = set[tuple[int, int]]()
+    for panel in dashboard["panels"]:
+        at = panel["gridPos"]
+        across, down = range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"])
+        cells = {(x, y) for x in across for y in down}
+        assert not places & cells, f"{panel['title']} lies over another"
+        assert at["x"] + at["w"] <= 24
+        places |= cells
+        assert panel["type"] == "row" or panel["description"]
+    scrapes: dict[str, Any] = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())
+    assert [each["job_name"] for each in scrapes["scrape_configs"]] == [
+        *("jobwire-gateway", "jobwire-worker")
+    ]

@@ -1,0 +1,59 @@
+"""The units for systemd: understood by systemd itself, and made of real commands and settings."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobwire.cli.main import COMMANDS
+from jobwire.settings import load
+from jobwire.settings.sources import NO_SETTINGS
+from tests.cli.running import clean_env
+from tests.support import clause
+from tests.support.program import ROOT
+
+FOLDER = ROOT / "deploy" / "systemd"
+UNITS = sorted(FOLDER.glob("*.service"))
+
+
+@clause("O-8")
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_o8_systemd_understands_the_unit(unit: Path, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("expected: systemd is not on this machine")
+    # The program is not installed here; another that is stands in its place.
+    text = unit.read_text().replace("/opt/jobwire/bin/jobwire", sys.executable)
+    copy = tmp_path / unit.name
+    copy.write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@clause("O-8")
+def test_o8_units_name_real_commands_and_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for unit in UNITS:
+        (command,) = re.findall(
+            r"^ExecStart=/opt/jobwire/bin/jobwire (\w+)", unit.read_text(), re.MULTILINE
+        )
+        assert command in COMMANDS
+        for name in re.findall(r"^Environment=(JOBWIRE_\w+)=", unit.read_text(), re.MULTILINE):
+            assert name in NO_SETTINGS
+    for name in set(os.environ) - set(clean_env()):
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    loaded = load(file=FOLDER / "jobwire.yaml")
+    assert not loaded.warnings
+    assert loaded.settings.worker.metrics_port == 9464
+    for name in re.findall(r"JOBWIRE_\w+", (FOLDER / "README.md").read_text()):
+        monkeypatch.setenv(name, "valkey://localhost" if name.endswith("URL") else "9465")
+    load()

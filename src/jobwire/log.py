@@ -100,6 +100,11 @@ def bind(**fields: object) -> None:
     _bound.set({**_bound.get(_NOTHING), **fields})
 
 
+def bind_only(fields: Mapping[str, object]) -> None:
+    """The same, with these fields in the place of all others."""
+    _bound.set(fields)
+
+
 # What every record has anyway; all else was put there by `extra={…}`.
 _STANDARD: Final = frozenset(
     (*vars(logging.makeLogRecord({})), "message", "asctime", "color_message")

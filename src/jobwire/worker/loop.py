@@ -10,6 +10,7 @@ started into the void is adopted. It never gives up on a queue.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -33,7 +34,7 @@ from jobwire.worker.run import Run
 from jobwire.worker.runner import Runner
 from jobwire.worker.slots import Slots
 from jobwire.worker.stragglers import Tasks
-from jobwire.worker.tally import Series, Tally
+from jobwire.worker.tally import Tally
 from jobwire.worker.watchdog import Watchdog
 
 _log: Final = logging.getLogger("jobwire.worker")
@@ -79,10 +80,9 @@ class Source:
         self._runner = runner
         self._tasks = tasks
         self._watchdog = watchdog
-        self._tally = tally
         # Only tasks that we have are counted by name: nobody can fill the tally with invented ones.
-        self._series = {task: Series(engine.name, task) for task in app.handlers}
-        self._unknown = Series(engine.name, "")
+        self._accounts = {task: tally.account(engine.name, task) for task in app.handlers}
+        self._unknown = tally.account(engine.name, "")
         self._ground = Ground(engine.name, tasks, self._recover)
         self._share = slots.share(self._turn_soon)
         self._at_once = max(1, min(_MAX_BATCH, slots.total // 2))
@@ -186,7 +186,15 @@ class Source:
             self._share.release(want - len(held))
             self._share.hungry = False
             self._fed.set()
-        runs = [run for run in map(self._leased, held) if not run.is_over]
+        runs: list[Run] = []
+        if held:
+            now_s, now_ms = time.monotonic(), time.time() * 1000
+            for one in held:
+                run = self._leased(one)
+                if not run.is_over:
+                    run.began_s = now_s
+                    run.account.began(_waited_s(one, now_ms))
+                    runs.append(run)
         self._answered()
         ready = self._runner.begin(runs)
         if self._outgoing or self._share.hungry:
@@ -195,14 +203,14 @@ class Source:
 
     def _leased(self, held: Held) -> Run:
         """A run for it, whose lease is kept from here on; over already where it is not to run."""
-        handler = self._handlers.get(held.job.task, NOBODY)
-        run = self.runs[held.token] = Run(held, handler, self)
+        task = held.job.task
+        handler = self._handlers.get(task, NOBODY)
+        run = Run(held, handler, self, self._accounts.get(task, self._unknown))
+        self.runs[held.token] = run
         if held.foregone is not None:
             run.skip(held.foregone)
         elif handler is NOBODY or self._stopping:
             run.skip(GivenBack())
-        else:
-            self._tally.began(held, self._series[held.job.task])
         return run
 
     # ── sending ──────────────────────────────────────────────────────────────────────────────────
@@ -214,7 +222,8 @@ class Source:
 
     def over(self, run: Run, outcome: Outcome | None) -> None:
         """A run's outcome is decided."""
-        self._tally.over(run.held, self._series.get(run.held.job.task, self._unknown), outcome)
+        began_s = run.began_s
+        run.account.over(outcome, None if began_s is None else time.monotonic() - began_s)
         if outcome is None:
             self._forget(run)
         else:
@@ -242,7 +251,7 @@ class Source:
                 name = type(outcome).__name__
                 _log.warning("job %s: %s was not written: %s", run.held.job.id, name, said)
             if said is SettleAnswer.LOST:
-                self._tally.refused(self._series.get(run.held.job.task, self._unknown))
+                run.account.refused()
             self._forget(run)
         await self._begin(settled.held, want)
 
@@ -336,6 +345,12 @@ class Source:
         self._ground.found()
         self._turn_soon()
         await self._begin(mine[:room], room)
+
+
+def _waited_s(held: Held, now_ms: float) -> float | None:
+    """How long it lay in line before its first start."""
+    first = held.job.deliveries <= 1 and held.job.attempt <= 1
+    return (now_ms - held.job.created_ms) / 1000 if first else None
 
 
 def _sent(verb: Callable[_P, Awaitable[_T]], *args: _P.args, **options: _P.kwargs) -> Awaitable[_T]:

@@ -40,11 +40,14 @@ class WorkerCollector(Collector):
         ended = CounterMetricFamily(
             "jobwire_worker_jobs", "Jobs by how they ended here", labels=[*_LABELS, "outcome"]
         )
-        for (series, outcome), count in tuple(tally.outcomes.items()):
-            ended.add_metric([*series, outcome], count)
+        for series, account in tally.accounts.items():
+            for outcome, count in account.outcomes.items():
+                ended.add_metric([*series, outcome], count)
         yield ended
-        yield _histogram("jobwire_worker_job_seconds", "From start to outcome", tally.ran)
-        yield _histogram("jobwire_worker_wait_seconds", "From making to first start", tally.waited)
+        ran = {series: account.ran for series, account in tally.accounts.items()}
+        waited = {series: account.waited for series, account in tally.accounts.items()}
+        yield _histogram("jobwire_worker_job_seconds", "From start to outcome", ran)
+        yield _histogram("jobwire_worker_wait_seconds", "From making to first start", waited)
         yield GaugeMetricFamily("jobwire_worker_slots", "Jobs it can hold", value=self._slots)
         yield GaugeMetricFamily("jobwire_worker_held", "Jobs it holds", value=tally.held)
         duties = CounterMetricFamily(
@@ -57,7 +60,7 @@ class WorkerCollector(Collector):
 
 def _histogram(name: str, help_text: str, found: Mapping[Series, Histogram]) -> Metric:
     family = HistogramMetricFamily(name, help_text, labels=_LABELS)
-    for series, times in tuple(found.items()):
+    for series, times in found.items():
         family.add_metric(series, list(_cumulated(times)), times.seconds)
     return family
 

@@ -19,6 +19,7 @@ from jobwire.worker import endings
 from jobwire.worker.app import Handler
 from jobwire.worker.context import Context
 from jobwire.worker.endings import Ending, Returned, Stop
+from jobwire.worker.tally import Account
 from jobwire.worker.voice import ThreadVoice, Voice
 
 _log: Final = logging.getLogger("jobwire.worker")
@@ -56,45 +57,34 @@ class Phase(Enum):
 
 
 class Run:
-    __slots__ = (
-        "_timer",
-        "begun",
-        "complained",
-        "context",
-        "desk",
-        "faults",
-        "handler",
-        "held",
-        "interrupt",
-        "is_over",
-        "kill",
-        "mouth",
-        "phase",
-        "stop",
-        "voice",
-    )
+    """Most jobs never touch most of these, so they are defaults of the class: to make a run is to
+    set four names."""
 
-    def __init__(self, held: Held, handler: Handler, desk: Desk) -> None:
+    phase: Phase = Phase.PARKED
+    begun: bool = False
+    """The runner has begun it, and is told of its end."""
+    began_s: float | None = None
+    """When it came, on our own clock; None: it is not to run."""
+    stop: Stop | None = None
+    is_over: bool = False
+    context: Context[Any] | None = None
+    interrupt: Callable[[], object] | None = None
+    """Tells the code to stop; None where nothing can."""
+    kill: Callable[[], object] | None = None
+    """Ends the code for good; None where nothing can."""
+    voice: Voice | None = None
+    mouth: ThreadVoice | None = None
+    faults: int = 0
+    """How often its outcome could not be written though the server was there."""
+    complained: bool = False
+    """The log knows that reports of it were dropped."""
+    _timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, held: Held, handler: Handler, desk: Desk, account: Account) -> None:
         self.held = held
         self.handler = handler
         self.desk = desk
-        self.phase = Phase.PARKED
-        self.begun = False
-        """The runner has begun it, and is told of its end."""
-        self.stop: Stop | None = None
-        self.is_over = False
-        self.context: Context[Any] | None = None
-        self.interrupt: Callable[[], object] | None = None
-        """Tells the code to stop; None where nothing can."""
-        self.kill: Callable[[], object] | None = None
-        """Ends the code for good; None where nothing can."""
-        self.voice: Voice | None = None
-        self.mouth: ThreadVoice | None = None
-        self.faults = 0
-        """How often its outcome could not be written though the server was there."""
-        self.complained = False
-        """The log knows that reports of it were dropped."""
-        self._timer: asyncio.TimerHandle | None = None
+        self.account = account
 
     # ── what the handler sees ────────────────────────────────────────────────────────────────────
 
@@ -143,6 +133,8 @@ class Run:
             self._timer.cancel()
         if not self.is_over:
             self._decide(ending, partial)
+        # It knows us, and we it: let go, or the garbage collector has a knot to untie each job.
+        self.context = None
         self.desk.ended(self)
 
     def halt(self, stop: Stop) -> None:

@@ -19,7 +19,7 @@ from contextvars import copy_context
 from types import CoroutineType, coroutine
 from typing import Any, cast
 
-from jobwire.log import bind
+from jobwire.log import bind_only
 from jobwire.worker import endings
 from jobwire.worker.children import Child, Children
 from jobwire.worker.context import Context, Outlet
@@ -109,7 +109,7 @@ class Runner:
             if run.phase is Phase.ENDED:
                 continue  # stopped before its turn came
             run.phase = Phase.RUNNING
-            bind(job_id=run.held.job.id)
+            bind_only({"job_id": run.held.job.id})
             clean = copy_context()
             try:
                 work = _call(run, run)
@@ -154,7 +154,7 @@ class Runner:
 
     def _in_thread(self, run: Run) -> None:
         assert run.mouth is not None
-        bind(job_id=run.held.job.id)
+        bind_only({"job_id": run.held.job.id})
         try:
             if run.mouth.stopped:
                 raise asyncio.CancelledError
@@ -184,9 +184,13 @@ _Work = Coroutine[object, None, object]
 
 def _call_plainly(run: Run, outlet: Outlet) -> object:
     """Check the payload and call the handler."""
-    signature = run.handler.signature
-    context = run.context = Context(run.held.job, signature.check(run.held.job.payload), outlet)
-    return run.handler.function(*signature.arguments(context))
+    handler, job = run.handler, run.held.job
+    asks = handler.signature
+    payload = job.payload if asks.payload_type is None else asks.check(job.payload)
+    context = run.context = Context(job, payload, outlet)
+    if asks.payload_at is None:
+        return handler.function(context)
+    return handler.function(*asks.arguments(context))
 
 
 def _call(run: Run, outlet: Outlet) -> _Work:

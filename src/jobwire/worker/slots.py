@@ -29,6 +29,11 @@ class Slots:
         self._shares.append(Share(self, nudge))
         return self._shares[-1]
 
+    @property
+    def contested(self) -> bool:
+        """Whether a slot that is given back may be somebody else's."""
+        return bool(self._waiting) or self.free < 0 or len(self._shares) > 1
+
     def fair_part(self, share: "Share") -> int:
         """How many slots this one may hold, given who else wants some."""
         others = sum(1 for other in self._shares if other is not share and other.hungry)
@@ -102,4 +107,8 @@ class Share:
     def release(self, count: int = 1) -> None:
         """Give `count` slots back."""
         self.held -= count
-        self._slots.put_back(count, self)
+        slots = self._slots
+        if slots.contested:
+            slots.put_back(count, self)
+        else:
+            slots.free += count

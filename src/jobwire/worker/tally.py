@@ -1,27 +1,27 @@
 """What a worker's jobs do, counted as it happens; read by whoever shows it (`metrics.py`).
 
-The loop calls it once when a job is held and once when its outcome is decided: a few dictionary
-look-ups each, so it is always on. It knows no metrics library.
+The loop asks for an Account a task when it begins, and writes a line into it when a job is held and
+when its outcome is decided: no look-up a job, so it is always on. It knows no metrics library.
 """
 
-import time
 from bisect import bisect_left
-from collections import Counter
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from jobwire.job.messages import Canceled, Done, Failed, GivenBack, Held, Outcome, Token, TryAgain
+from jobwire.job.messages import Canceled, Done, Failed, GivenBack, Outcome, TryAgain
 
 BOUNDS_S: Final = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
     *(10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0),
 )
 LOST: Final = "lost"
-_WORDS: Final[dict[type[Outcome], str]] = {
+_WORDS: Final[dict[type[Outcome] | None, str]] = {
     Done: "done",
     Failed: "failed",
     Canceled: "canceled",
     TryAgain: "retried",
     GivenBack: "given_back",
+    None: LOST,
 }
 
 
@@ -46,44 +46,60 @@ class Histogram:
         self.seconds += seconds
 
 
-class Tally:
-    """One for all queues of a worker."""
+class Account:
+    """The jobs of one task on one queue."""
+
+    __slots__ = ("_ended", "_held", "ran", "waited")
 
     def __init__(self) -> None:
-        self.outcomes: Counter[tuple[Series, str]] = Counter()
-        """How many ended how; `lost` are those that another worker has now."""
-        self.ran: dict[Series, Histogram] = {}
+        self._ended: dict[type[Outcome] | None, int] = dict.fromkeys(_WORDS, 0)
+        self._held = 0
+        self.ran = Histogram()
         """From its start here to its outcome."""
-        self.waited: dict[Series, Histogram] = {}
+        self.waited = Histogram()
         """From its making to its first start."""
-        self._began_s: dict[Token, float] = {}
+
+    def began(self, waited_s: float | None) -> None:
+        """A job is held and will run; None: it had begun before, here or elsewhere."""
+        self._held += 1
+        if waited_s is not None:
+            # The job's time is its server's, ours may differ: never less than nothing.
+            self.waited.add(waited_s if waited_s > 0 else 0.0)
+
+    def over(self, outcome: Outcome | None, ran_s: float | None) -> None:
+        """An outcome is decided; None: it belongs to another worker now. None of `ran_s`: it did
+        not run at all."""
+        self._ended[None if outcome is None else type(outcome)] += 1
+        if ran_s is not None:
+            self._held -= 1
+            self.ran.add(ran_s)
+
+    def refused(self) -> None:
+        """The outcome was decided, but another worker had the job by then."""
+        self._ended[None] += 1
 
     @property
     def held(self) -> int:
         """Jobs in work now."""
-        return len(self._began_s)
+        return self._held
 
-    def began(self, held: Held, series: Series) -> None:
-        """A job is held, and will run."""
-        self._began_s[held.token] = time.monotonic()
-        if held.job.deliveries <= 1 and held.job.attempt <= 1:
-            waited = self.waited.get(series)
-            if waited is None:
-                waited = self.waited[series] = Histogram()
-            # The job's time is its server's, ours may differ: never less than nothing.
-            waited.add(max(0.0, time.time() - held.job.created_ms / 1000))
+    @property
+    def outcomes(self) -> Mapping[str, int]:
+        """How many ended how; `lost` are those that another worker has now."""
+        return {_WORDS[kind]: count for kind, count in self._ended.items() if count}
 
-    def over(self, held: Held, series: Series, outcome: Outcome | None) -> None:
-        """Its outcome is decided; None: it belongs to another worker now."""
-        word = LOST if outcome is None else _WORDS[type(outcome)]
-        self.outcomes[series, word] += 1
-        began_s = self._began_s.pop(held.token, None)
-        if began_s is not None:
-            ran = self.ran.get(series)
-            if ran is None:
-                ran = self.ran[series] = Histogram()
-            ran.add(time.monotonic() - began_s)
 
-    def refused(self, series: Series) -> None:
-        """The outcome was decided, but another worker had the job by then."""
-        self.outcomes[series, LOST] += 1
+class Tally:
+    """One for all queues of a worker."""
+
+    def __init__(self) -> None:
+        self.accounts: dict[Series, Account] = {}
+
+    def account(self, queue: str, task: str) -> Account:
+        """The account of a task; all queues and tasks are known before the first job comes."""
+        return self.accounts.setdefault(Series(queue, task), Account())
+
+    @property
+    def held(self) -> int:
+        """Jobs in work now."""
+        return sum(account.held for account in self.accounts.values())

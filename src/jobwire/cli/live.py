@@ -95,7 +95,9 @@ def _state_line(story: Story, name: str, seconds: float) -> Table:
         row.append(Text(f"{story.percent:3.0f} %"))
     if story.attempt > 1:
         row.append(Text(f"attempt {story.attempt}"))
-    row += [Text(story.message, overflow="ellipsis", no_wrap=True), Text(duration(seconds * 1000))]
+    if story.message:
+        row.append(Text(story.message, overflow="ellipsis", no_wrap=True))
+    row.append(Text(duration(seconds * 1000)))
     line = Table.grid(padding=(0, 2))
     for _ in row:
         line.add_column(no_wrap=True)

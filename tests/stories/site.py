@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, cast
@@ -159,9 +158,19 @@ class Site:
     async def until_all(self, job_ids: Sequence[str], status: str, timeout_s: float = 60) -> None:
         """Wait for a status of all of them."""
 
+        left = list(job_ids)
+
         async def there() -> bool:
-            found = Counter([await self.status(job_id) for job_id in job_ids])
-            return found[status] == len(job_ids)
+            nonlocal left
+            left = [
+                job_id
+                for part in _parts(left)
+                for job_id, now in zip(
+                    part, await asyncio.gather(*map(self.status, part)), strict=True
+                )
+                if now != status
+            ]
+            return not left
 
         await wait_until(there, f"{len(job_ids)} jobs to be {status}", timeout_s=timeout_s)
 
@@ -172,6 +181,11 @@ class Site:
         assert ends == [status], kinds
         assert kinds[-1] == status, kinds
         assert await self.status(job_id) == status
+
+    async def check_all_ended_once(self, job_ids: Sequence[str]) -> None:
+        """The same for many."""
+        for part in _parts(job_ids):
+            await asyncio.gather(*map(self.check_ended_once, part))
 
     async def check_at_rest(self) -> None:
         """R-7: nothing waits, is pending, delayed or open."""
@@ -189,3 +203,9 @@ class Site:
             return not any(await left())
 
         await wait_until(nothing, "the queue to be at rest")
+
+
+def _parts(job_ids: Sequence[str], size: int = 500) -> Iterator[Sequence[str]]:
+    """Asked side by side, but not all at once."""
+    for at in range(0, len(job_ids), size):
+        yield job_ids[at : at + size]

@@ -85,8 +85,7 @@ async def test_j30_a_server_restarted_again_and_again_stops_no_worker(
     await producer
     print(f"{restarts} restarts, {len(jobs)} jobs accepted")
     await site.until_all(jobs, "done", timeout_s=120)
-    for job in jobs:
-        await site.check_ended_once(job)
+    await site.check_all_ended_once(jobs)
     await site.check_at_rest()
     assert [worker.exit_code for worker in workers] == [None, None]
 

@@ -161,11 +161,15 @@ async def test_a_handler_that_never_ends_does_not_keep_it_alive(
         ("broken", "broken cannot be loaded: ZeroDivisionError: division by zero"),
         ("needs", "absent_library is not installed"),
         ("shop:empty", "shop:empty has no handlers"),
+        ("silent", "silent: tool wave: needs a docstring that says what it is for"),
     ],
 )
 def test_what_cannot_be_run_is_one_line(shop: Path, app: str, line: str) -> None:
     (shop / "broken.py").write_text("1 / 0\n")
     (shop / "needs.py").write_text("import absent_library\n")
+    (shop / "silent.py").write_text(
+        "from jobwire import App\napp = App()\n@app.tool\ndef wave(): pass\n"
+    )
     done = jobwire("worker", app, cwd=shop)
     assert done.returncode == 2
     (said,) = done.stderr.splitlines()

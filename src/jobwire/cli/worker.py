@@ -10,7 +10,7 @@ from jobwire.cli.exits import Exit, Stop
 
 
 @click.command()
-@click.argument("app", metavar="MODULE:APP")
+@click.argument("app", metavar="[MODULE:APP]", required=False)
 @click.option("--slots", metavar="N", help="Jobs held at a time.  [env: JOBWIRE_WORKER_SLOTS]")
 @options.valkey
 @click.option("--reload", is_flag=True, help="For development: start again when a file changes.")
@@ -18,7 +18,7 @@ from jobwire.cli.exits import Exit, Stop
 @click.pass_context
 def command(
     context: click.Context,
-    app: str,
+    app: str | None,
     slots: str | None,
     valkey: str | None,
     reload: bool,
@@ -26,8 +26,11 @@ def command(
 ) -> None:
     """Run a worker for the handlers of an App; it needs a Valkey that runs already.
 
+    Without an App, or for one with tools, it has the six tasks: chat, plan, code, tool, rag, embed.
+
     \b
     Examples:
+      jobwire worker
       jobwire worker shop.jobs:app
       jobwire worker jobs --slots 50 --reload     (`app` in jobs.py)
     """

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import importlib
+import logging
 import signal
 import sys
 import traceback
@@ -10,8 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from jobwire.duties import Duties
+from jobwire.handlers.llm import LlmSettings, check_tools, register
 from jobwire.settings import Settings, SettingsError
 from jobwire.wires.streams.calendar import StreamsCalendar
 from jobwire.wires.streams.engine import StreamsEngine
@@ -21,13 +24,21 @@ from jobwire.worker import App, Worker
 from jobwire.worker.scheduler import Scheduler
 from jobwire.worker.settings import WorkerSettings
 
+if TYPE_CHECKING:
+    from jobwire.handlers.llm.models.choose import Models
+
+_log: Final = logging.getLogger("jobwire.worker")
+
 
 class NoSuchApp(Exception):
     """What was named is no app; says what to do."""
 
 
-def load_app(name: str) -> App:
-    """The app at `module:attribute`; modules of the working directory are found, too."""
+def load_app(name: str | None) -> App:
+    """The app at `module:attribute`; modules of the working directory are found, too. Without a
+    name, one that has nothing of its own."""
+    if name is None:
+        return App()
     module_name, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -49,8 +60,12 @@ def load_app(name: str) -> App:
         apps = [key for key, value in vars(module).items() if isinstance(value, App)]
         hint = f"did you mean {module_name}:{apps[0]}?" if apps else "write `app = App()` in it"
         raise NoSuchApp(f"{module_name}:{attribute or 'app'} is no App; {hint}")
-    if not app.handlers:
+    if not app.handlers and not app.tools:
         raise NoSuchApp(f"{name} has no handlers; register one with @app.handler('name')")
+    try:
+        check_tools(app.tools)
+    except TypeError as error:
+        raise NoSuchApp(f"{name}: {error}") from error
     return app
 
 
@@ -60,6 +75,8 @@ async def serve_worker(app: App, settings: Settings, *, on_ready: Callable[[], N
     How many handlers would not end: only the end of the process ends those.
     """
     async with contextlib.AsyncExitStack() as ground:
+        if app.tools or not app.handlers:
+            ground.callback(_give_tasks(app, settings.llm).close)
         if ground.enter_context(traces("worker")):
             from jobwire.worker.tracing import traced  # late: an extra
 
@@ -87,6 +104,14 @@ async def serve_worker(app: App, settings: Settings, *, on_ready: Callable[[], N
             asyncio.get_running_loop().add_signal_handler(number, worker.stop)
         await worker.run()
         return worker.left_behind
+
+
+def _give_tasks(app: App, settings: LlmSettings) -> "Models":
+    """The six tasks, for an app that has tools for them, or nothing else to do."""
+    models = register(app, settings)
+    if missing := models.missing():
+        _log.warning("%s", missing)
+    return models
 
 
 def _metrics(

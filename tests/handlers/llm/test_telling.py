@@ -67,6 +67,7 @@ async def test_j50_a_pause_holds_back_nothing(bench_at: BenchAt) -> None:
         said = await bench.run("chat", {"prompt": "Hi"}, hear=heard.append)
     assert heard[0].data == {"text": "Hi", "at": 0, "attempt": 1}
     assert said.text() == "Hi there"
+    assert len(upstream.requests) == 1, "it was told only because the answer broke off"
 
 
 @clause("J-50")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., object])
 
-__all__ = ["LlmSettings", "register"]
+__all__ = ["LlmSettings", "check_tools", "register"]
 
 
 class AppLike(Protocol):
@@ -49,8 +49,7 @@ def register(app: AppLike, settings: LlmSettings, models: Models | None = None) 
     from jobwire.handlers.llm.tasks import TASKS
     from jobwire.handlers.llm.tools import as_tool
 
-    for name, function in app.tools.items():
-        as_tool(name, function)
+    check_tools(app.tools)
     models = Models(settings) if models is None else models
     kit = Kit(settings, models, lambda: app.tools or SAMPLES)
     for task in TASKS:
@@ -61,6 +60,14 @@ def register(app: AppLike, settings: LlmSettings, models: Models | None = None) 
                 example = {"prompt": as_tool(name, function).description, "tools": [name]}
             app.handler(task.name, example=example)(_handler(task, kit))
     return models
+
+
+def check_tools(functions: Mapping[str, Callable[..., object]]) -> None:
+    """TypeError with one clear line where a function cannot be a tool."""
+    from jobwire.handlers.llm.tools import as_tool
+
+    for name, function in functions.items():
+        as_tool(name, function)
 
 
 def _handler(task: Task, kit: Kit) -> Callable[..., object]:

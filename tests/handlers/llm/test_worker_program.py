@@ -1,0 +1,82 @@
+"""`jobwire worker` with the six tasks, as a program: without an app, and for an app with tools."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from jobwire.job.messages import Order, Submitted
+from jobwire.local import LocalValkey
+from jobwire.valkey import Connection
+from jobwire.wires.streams.queue import StreamsQueue
+from tests.handlers.llm.upstream import Upstream, says
+from tests.support import Program, clause, wait_until
+
+TOOLS = '''
+from jobwire import App
+
+app = App()
+
+@app.handler("greet")
+async def greet(payload: dict) -> str:
+    return "hello"
+
+@app.tool
+def open_door(floor: int) -> str:
+    """Open the door on a floor."""
+    return f"door {floor} is open"
+'''
+
+
+async def result_of(connection: Connection, task: str, payload: object) -> object:
+    queue = StreamsQueue(connection)
+    answer = await queue.submit(Order(task, json.dumps(payload)))
+    assert isinstance(answer, Submitted)
+
+    async def ended() -> str:
+        snapshot = await queue.get(answer.job_id)
+        assert snapshot is not None
+        return snapshot.result_json or snapshot.error_json
+
+    return json.loads(await wait_until(ended, f"the end of {task}"))
+
+
+def start(valkey: LocalValkey, folder: Path, *words: str, **variables: str) -> Program:
+    env = {"JOBWIRE_VALKEY_URL": valkey.url, **variables}
+    return Program("-m", "jobwire", "worker", *words, env=env, cwd=folder)
+
+
+@clause("J-50")
+async def test_j50_a_worker_without_an_app_has_the_six_tasks(
+    valkey: LocalValkey, connection: Connection, tmp_path: Path
+) -> None:
+    async with Upstream(says("Hello")) as upstream:
+        env = {"OPENAI_BASE_URL": upstream.url, "OPENAI_MODEL": "tester", "OPENAI_API_KEY": "k"}
+        with start(valkey, tmp_path, **env) as program:
+            line = "worker with 10 slots for chat, code, embed, plan, rag, tool"
+            await asyncio.to_thread(program.wait_for_line, line)
+            result = await result_of(connection, "chat", {"prompt": "Hi"})
+            program.terminate()
+            assert await asyncio.to_thread(program.wait) == 0
+    assert isinstance(result, dict)
+    assert result["text"] == "Hello"
+    assert upstream.requests[0].headers["authorization"] == "Bearer k"
+
+
+@clause("J-50")
+async def test_j50_an_app_with_tools_gets_the_task_that_calls_them(
+    valkey: LocalValkey, connection: Connection, tmp_path: Path
+) -> None:
+    (tmp_path / "house.py").write_text(TOOLS)
+    call = json.dumps({"call": {"tool": "open_door", "arguments": {"floor": 3}}})
+    async with Upstream(says(call)) as upstream:
+        env = {"OPENAI_BASE_URL": upstream.url, "OPENAI_MODEL": "tester"}
+        with start(valkey, tmp_path, "house", **env) as program:
+            line = "for chat, code, embed, greet, plan, rag, tool"
+            await asyncio.to_thread(program.wait_for_line, line)
+            result = await result_of(connection, "tool", {"prompt": "Let me in on the third"})
+            program.terminate()
+            assert await asyncio.to_thread(program.wait) == 0
+    assert isinstance(result, dict)
+    assert result["output"] == "door 3 is open"

@@ -61,6 +61,9 @@ def setup(
         JsonLines(service) if settings.format == "json" else TextLines(service, colors=colors)
     )
     logging.basicConfig(handlers=[handler], level=settings.level.upper(), force=True)
+    if settings.level.upper() != "DEBUG":
+        # It tells every request at INFO, which is our handlers' business and not news.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
     global _set_up
     _set_up = (service, settings)
 

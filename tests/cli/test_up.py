@@ -22,7 +22,7 @@ from jobwire.local import LocalValkey
 from tests.cli.running import Up, is_gone, jobwire
 from tests.support import clause, wait_until_sync
 
-PARTS = {"valkey", "s3", "gateway"}
+PARTS = {"gateway", "valkey", "s3", "worker"}
 
 
 def plain(up: Up) -> Redis:
@@ -155,7 +155,8 @@ def test_a_signal_stops_everything_in_order(tmp_path: Path, signum: signal.Signa
         up.send(signum)
         assert up.program.wait() == 0
         up.wait_until_gone(pids)
-        assert up.program.lines[-2:] == ["Stopping.", "Stopped."]
+        said = [line for line in up.program.lines if " INFO " not in line]
+        assert said[-2:] == ["Stopping.", "Stopped."]
     assert not (up.data_dir / "endpoints.json").exists()
     assert not (up.data_dir / "parts.json").exists()
 
@@ -223,13 +224,35 @@ def _a_part_that_cannot_come_back(up: Up) -> None:
 
 
 @clause("O-1")
+def test_a_job_runs_through_all_parts(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from jobwire import App\n"
+        "app = App()\n"
+        "@app.handler('double')\n"
+        "async def double(payload: dict[str, int]) -> int:\n"
+        "    return 2 * payload['n']\n"
+    )
+    with Up(tmp_path, "--app", "shop:app") as up:
+        up.wait_until_up()
+        answer = httpx.post(
+            f"{up.url}/v1/jobs",
+            json={"task": "double", "payload": {"n": 21}},
+            headers={"Prefer": "wait=30"},
+            timeout=60,
+            trust_env=False,
+        )
+        assert answer.json()["status"] == "done"
+        assert answer.json()["result"] == 42
+
+
+@clause("O-1")
 def test_servers_of_ones_own_are_used_and_left_alone(tmp_path: Path, valkey: LocalValkey) -> None:
     with Up(tmp_path, "--no-embedded", "--valkey", valkey.url) as up:
         up.wait_until_up()
-        assert up.ready()[1].keys() == {"gateway", "valkey"}
+        assert up.ready()[1].keys() == {"gateway", "valkey", "worker"}
         card = up.card()
         assert (card["valkey"], card["s3"]) == (valkey.url, None)
-        assert card["pids"].keys() == {"gateway"}
+        assert card["pids"].keys() == {"gateway", "worker"}
         # A gateway that cannot end by itself: the second signal does not wait for it.
         pids = up.processes()
         os.kill(card["pids"]["gateway"], signal.SIGSTOP)

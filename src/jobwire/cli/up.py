@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Start no servers; use those that the settings name.  [env: JOBWIRE_UP_EMBEDDED=false]",
 )
+@click.option(
+    "--app",
+    metavar="MODULE:APP",
+    help="Your own handlers, instead of the six tasks.  [env: JOBWIRE_UP_APP]",
+)
 @options.as_json
 @click.pass_context
 def command(
@@ -30,6 +35,7 @@ def command(
     data_dir: str | None,
     valkey: str | None,
     no_embedded: bool,
+    app: str | None,
     as_json: bool,
 ) -> None:
     """Run everything on this machine; what you do not have is started for you.
@@ -38,6 +44,7 @@ def command(
     Examples:
       jobwire up
       jobwire up --port 9000 --valkey valkey://localhost:6379
+      jobwire up --app shop.jobs:app
     """
     from jobwire import endpoints, log
     from jobwire.local import DataDir, DataDirHeld
@@ -52,6 +59,7 @@ def command(
         data_dir=("--data-dir", data_dir),
         valkey__url=("--valkey", valkey),
         up__embedded=("--no-embedded", "false" if no_embedded else None),
+        up__app=("--app", app),
     )
     settings = loaded.settings
     log.setup("up", settings.logging)
@@ -83,5 +91,5 @@ def _banner(installation: "Installation", *, as_json: bool) -> None:
         return
     click.echo(f"\n{out.bold('jobwire')} {__version__}\n")
     out.columns([(f"  {name}", text) for name, text in installation.facts().items()], gap=4)
-    click.echo(f"\n  try       curl {installation.http}/readyz")
+    click.echo('\n  try       jobwire submit chat "Why is the sky blue?" --follow')
     click.echo("  stop      Ctrl-C  (again to stop at once)\n")

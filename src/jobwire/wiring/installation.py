@@ -52,10 +52,18 @@ class Installation:
             keep_fds=[listen_fd, data.fd],
             grace_s=settings.gateway.drain.total_seconds() + _LAST_WORDS_S,
         )
+        worker = Program(
+            "worker",
+            ["worker", *([settings.up.app] if settings.up.app else [])],
+            env=self._worker_env,
+            keep_fds=[data.fd],
+            grace_s=settings.up.drain.total_seconds() + 1,
+        )
         self.parts = [
             *([Part("valkey", self._valkey)] if self._valkey else []),
             *([Part("s3", self._s3)] if self._s3 else []),
             Part("gateway", gateway),
+            Part("worker", worker),
         ]
 
     @property
@@ -75,6 +83,13 @@ class Installation:
             env["JOBWIRE_OBJECTS_SECRET_KEY"] = self._s3.secret_key
             env["JOBWIRE_OBJECTS_REGION"] = self._s3.region
         return env
+
+    def _worker_env(self) -> Mapping[str, str]:
+        """The same, with the time that `up` has for a stop."""
+        return {
+            **self._env(),
+            "JOBWIRE_WORKER_DRAIN": f"{self._loaded.settings.up.drain.total_seconds():g}s",
+        }
 
     def tell(self, changed: Sequence[Part]) -> None:
         """Write down how the parts are; called at every change."""

@@ -24,9 +24,13 @@ class _Told(msgspec.Struct, frozen=True):
     note: str
 
     def health(self) -> Health:
-        if self.state in ("ready", "starting"):
-            return Health(self.state)
-        return Health("restarting", self.note, _CURE)
+        match self.state:
+            case "ready":
+                return Health("ready")
+            case "starting" | "stopped":  # parts start one after the other: its turn comes
+                return Health("starting", self.note)
+            case "restarting":
+                return Health("restarting", self.note, _CURE)
 
 
 def write_parts(path: Path, parts: Sequence[Part]) -> None:

@@ -214,6 +214,15 @@ def test_o2_a_live_bar_and_ctrl_c_leaves_the_job_alone(run: Run) -> None:
     assert "canceled" in watching.screen
 
 
+def test_a_job_that_nobody_takes_is_told_so(run: Run) -> None:
+    with run.terminal("submit", "chat", "hello", "--follow", "--timeout", "20") as terminal:
+        terminal.until("no worker has this task; start one")
+        terminal.interrupt()
+        assert terminal.wait() == Exit.INTERRUPTED
+    job_id = terminal.screen.rpartition("jobwire watch ")[2].split()[0]
+    assert run("cancel", job_id).returncode == Exit.OK
+
+
 @clause("O-2")
 def test_o2_no_color_is_kept_and_a_dumb_terminal_gets_lines(run: Run) -> None:
     with run.terminal("submit", "fail", "--follow", NO_COLOR="1", TERM="dumb") as terminal:

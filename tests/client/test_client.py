@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import threading
 from pathlib import Path
 from typing import cast
 
+import httpx
 import pytest
 
 from jobwire import AsyncClient, Client, NewJob
@@ -20,10 +22,13 @@ from jobwire.client import (
     JobFailed,
     NoSuchJob,
     TimedOut,
+    Unauthorized,
     UnknownTask,
     Unreachable,
+    http,
 )
 from jobwire.client.place import BadAddress
+from jobwire.gateway.auth import new_key
 from jobwire.local import free_port
 from tests.fleet.running import Fleet
 from tests.support import clause, wait_until, wait_until_sync
@@ -219,6 +224,57 @@ async def test_another_program_there_is_told(tmp_path: Path) -> None:
     async with server, AsyncClient(f"http://127.0.0.1:{port}") as jobs:
         with pytest.raises(BadAnswer, match="is this address jobwire's"):
             await jobs.get("x")
+
+
+def test_an_api_key_opens_the_door(own_fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, hashed = new_key()
+    keys = [{"name": "k", "hash": hashed, "scopes": ["submit", "read"]}]
+    own_fleet.start_gateway(JOBWIRE_GATEWAY_KEYS=json.dumps(keys))
+    with own_fleet.client() as nobody, pytest.raises(Unauthorized):
+        nobody.submit("chat", {"prompt": "x"})
+    with Client(own_fleet.url, api_key="jw_wrong") as stranger, pytest.raises(Unauthorized):
+        stranger.list()
+    monkeypatch.setenv("JOBWIRE_API_KEY", key)
+    with own_fleet.client() as known:
+        job = known.submit("chat", {"prompt": "x"})
+        assert next(known.events(job.job_id)).type == "queued"
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_stream_that_falls_silent_is_opened_again(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No heartbeat comes any more, and no word that the connection is gone."""
+    monkeypatch.setattr(http, "STREAM_TIMEOUT", httpx.Timeout(5, read=0.2))
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        writer.write(b'event: hello\ndata: {"job_id":"j","status":"running"}\n\n')
+        name, place = ("running", "7-0") if len(asked) == 1 else ("done", "8-0")
+        body = f'id: {place}\nevent: {name}\ndata: {{"type":"{name}","ts":1,"data":{{}}}}\n\n'
+        writer.write(body.encode())
+        await writer.drain()
+        with contextlib.suppress(ConnectionError):
+            await reader.read()  # until the client goes
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    def watch() -> list[Event]:
+        with Client(url) as jobs:
+            return list(jobs.events("j"))
+
+    async with server:
+        if kind == "async":
+            async with AsyncClient(url) as jobs:
+                seen = [event async for event in jobs.events("j")]
+        else:
+            seen = await asyncio.to_thread(watch)
+    assert [event.type for event in seen] == ["running", "done"]
+    assert b"last-event-id: 7-0" in asked[1].lower()
 
 
 # ── over restarts ────────────────────────────────────────────────────────────────────────────────

@@ -7,17 +7,21 @@ watching stops nothing else.
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from jobwire.cli import out, plain
 from jobwire.cli.exits import Exit
-from jobwire.cli.story import Story
+from jobwire.cli.story import Piece, Story
 from jobwire.cli.words import LOOKS, ending, short_id
-from jobwire.client import AsyncClient, Job, TimedOut
+from jobwire.client import AsyncClient, ClientError, Job, TimedOut
+
+if TYPE_CHECKING:
+    from jobwire.cli.live import Screen
 
 _TICK_S: Final = 0.2
+_LONG_S: Final = 2.0
 
 
 async def follow(client: AsyncClient, job: Job, *, as_json: bool, timeout_s: float | None) -> Exit:
@@ -52,10 +56,12 @@ async def _live(client: AsyncClient, job: Job) -> bool:
     with Screen(Console(highlight=False), plain.line(job.task), job.job_id) as screen:
         async with asyncio.TaskGroup() as group:
             ticking = group.create_task(_tick(screen.tick))
+            wondering = group.create_task(_wonder(client, job.task, story, screen))
             async with contextlib.aclosing(client.events(job.job_id)) as events:
                 async for event in events:
                     screen.show(story, story.take(event))
             ticking.cancel()
+            wondering.cancel()
     return story.told_text
 
 
@@ -63,6 +69,17 @@ async def _tick(tick: Callable[[], None]) -> None:
     while True:
         tick()
         await asyncio.sleep(_TICK_S)
+
+
+async def _wonder(client: AsyncClient, task: str, story: Story, screen: "Screen") -> None:
+    """A job that waits for long may wait for nobody: say so, once."""
+    await asyncio.sleep(_LONG_S)
+    if story.status == "queued":
+        with contextlib.suppress(ClientError):
+            known = await client.task(task)
+            if known is None or not known.live:
+                note = "no worker has this task; start one: jobwire worker module:app"
+                screen.show(story, [Piece("note", note)])
 
 
 def json_line(answer: object) -> None:

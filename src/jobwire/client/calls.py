@@ -49,8 +49,6 @@ class Ask:
     headers: dict[str, str] = field(default_factory=dict[str, str])
     wait_s: float = 0.0
     """How long the gateway may think about it, beyond the usual."""
-    repeatable: bool = True
-    """Whether it does no harm a second time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,11 @@ def new_key() -> str:
 
 
 def answered(ask: Ask, patience: Patience) -> Plan[Answer]:
-    """The answer, if it says success; ClientError for anything else."""
+    """The answer, if it says success; ClientError for anything else.
+
+    Every request of ours may be asked again: those that make something carry a key that makes it
+    once, and the others change nothing a second time.
+    """
     while True:
         reply = yield ask
         if isinstance(reply, Answer):
@@ -92,8 +94,6 @@ def answered(ask: Ask, patience: Patience) -> Plan[Answer]:
             trouble = from_answer(reply.status, reply.body, reply.retry_after_s)
         else:
             assert reply is not None
-            if reply.sent and not ask.repeatable:
-                raise reply
             trouble = reply
         pause_s = patience.pause_s(trouble, time.monotonic(), chance())
         if pause_s is None:
@@ -193,18 +193,15 @@ def listing(wanted: Wanted, patience: Patience) -> Plan[JobPage]:
 def cancel(job_id: str, patience: Patience) -> Plan[CancelAnswer]:
     """Ask for the end of a job."""
     ask = Ask("POST", f"{job_path(job_id)}/cancel")
-    while True:
-        tries = patience.tries
-        try:
-            return read((yield from answered(ask, patience)), CancelAnswer)
-        except AlreadyFinished:
-            # Asked again after an answer was lost: the first try may be what ended it.
-            if patience.tries == tries:
-                raise
+    try:
+        return read((yield from answered(ask, patience)), CancelAnswer)
+    except AlreadyFinished:
+        # Asked again after an answer was lost: the first try may be what ended it.
+        if patience.tries:
             job = yield from get(job_id, patience)
-            if job.status != "canceled":
-                raise
-            return CancelAnswer(job_id, "canceled")
+            if job.status == "canceled":
+                return CancelAnswer(job_id, "canceled")
+        raise
 
 
 def again(job_id: str, patience: Patience) -> Plan[Job]:

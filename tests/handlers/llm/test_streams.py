@@ -159,6 +159,15 @@ async def test_j50_a_server_that_tells_no_usage(bench_at: BenchAt) -> None:
     assert said.result["usage"] is None
 
 
+@clause("J-50")
+async def test_j50_a_server_that_tells_half_the_usage(bench_at: BenchAt) -> None:
+    usage = {"prompt_tokens": 3, "completion_tokens": None}
+    act = streams(delta("Yes", "stop"), event({"choices": [], "usage": usage}), DONE)
+    async with Upstream(act) as upstream:
+        said = await bench_at(upstream.url).run("chat", HI)
+    assert said.result["usage"] == {"prompt_tokens": 3, "completion_tokens": 0, "total_tokens": 3}
+
+
 @clause("J-51")
 async def test_j51_after_its_end_an_answer_is_not_held_up(bench_at: BenchAt) -> None:
     """The reason is there, only the usage does not come: that is not worth an error."""

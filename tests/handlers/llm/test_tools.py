@@ -226,6 +226,23 @@ async def test_j50_a_slow_tool_is_left_behind() -> None:
 
 
 @clause("J-50")
+async def test_j50_a_tool_that_finds_no_room_is_tried_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Functions past their limit go on; too many of them, and the next has to wait."""
+    ran: list[int] = []
+
+    def counts() -> None:
+        """Counts."""
+        ran.append(1)
+
+    monkeypatch.setattr("jobwire.handlers.llm.running._running", threading.Semaphore(0))
+    with pytest.raises(Retry, match="too many tools"):
+        await run_one(counts)
+    assert ran == []
+
+
+@clause("J-50")
 async def test_j50_a_job_that_is_stopped_while_its_tool_runs_does_not_run_it_again() -> None:
     """A time limit of the job, or the worker's end: the next attempt would call it again."""
     begun, release = threading.Event(), threading.Event()

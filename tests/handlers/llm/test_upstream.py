@@ -51,6 +51,14 @@ HOPELESS: dict[str, tuple[Act, str, str]] = {
         "context_too_long",
         "maximum context length",
     ),
+    "a prompt too long, in other words": (
+        answers(
+            400,
+            {"object": "error", "message": "maximum context length is 9 tokens", "code": 400},
+        ),
+        "context_too_long",
+        "9 tokens",
+    ),
     "a filtered prompt": (refuses(400, "policy", "content_filter"), "content_filtered", "policy"),
     "a moved server": (
         answers(308, "", location="/elsewhere"),

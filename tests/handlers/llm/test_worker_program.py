@@ -6,7 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from jobwire.job.messages import Order, Submitted
+from jobwire.job.messages import JobId, Order, Submitted
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
 from jobwire.wires.streams.queue import StreamsQueue
@@ -30,16 +30,20 @@ def open_door(floor: int) -> str:
 
 
 async def result_of(connection: Connection, task: str, payload: object) -> object:
-    queue = StreamsQueue(connection)
-    answer = await queue.submit(Order(task, json.dumps(payload)))
+    answer = await StreamsQueue(connection).submit(Order(task, json.dumps(payload)))
     assert isinstance(answer, Submitted)
+    return await _end_of(connection, answer.job_id)
+
+
+async def _end_of(connection: Connection, job_id: JobId) -> object:
+    """The job's result, or its error."""
 
     async def ended() -> str:
-        snapshot = await queue.get(answer.job_id)
+        snapshot = await StreamsQueue(connection).get(job_id)
         assert snapshot is not None
         return snapshot.result_json or snapshot.error_json
 
-    return json.loads(await wait_until(ended, f"the end of {task}"))
+    return json.loads(await wait_until(ended, "the end of the job"))
 
 
 def start(valkey: LocalValkey, folder: Path, *words: str, **variables: str) -> Program:
@@ -80,3 +84,51 @@ async def test_j50_an_app_with_tools_gets_the_task_that_calls_them(
             assert await asyncio.to_thread(program.wait) == 0
     assert isinstance(result, dict)
     assert result["output"] == "door 3 is open"
+
+
+CHARGE = '''
+import time
+from pathlib import Path
+from jobwire import App
+
+app = App()
+
+@app.tool
+def charge() -> str:
+    """Charge a card."""
+    with Path("charged").open("a") as file:
+        file.write("once\\n")
+    time.sleep(120)
+    return "charged"
+'''
+
+
+@clause("J-50", "J-34")
+async def test_j50_a_tool_is_not_run_again_after_kill_9(
+    valkey: LocalValkey, connection: Connection, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(CHARGE)
+    call = json.dumps({"call": {"tool": "charge", "arguments": {}}})
+    async with Upstream(says(call)) as upstream:
+        env = {
+            "OPENAI_BASE_URL": upstream.url,
+            "OPENAI_MODEL": "tester",
+            "JOBWIRE_WORKER_LEASE": "1s",
+        }
+        with start(valkey, tmp_path, "shop", **env) as first:
+            await asyncio.to_thread(first.wait_for_line, "worker with")
+            wish = {"prompt": "Charge my card"}
+            answer = await StreamsQueue(connection).submit(
+                Order("tool", json.dumps(wish), max_attempts=3)
+            )
+            assert isinstance(answer, Submitted)
+            await wait_until((tmp_path / "charged").exists, "the function to begin")
+            first.kill()
+        with start(valkey, tmp_path, "shop", **env) as second:
+            error = await _end_of(connection, answer.job_id)
+            second.terminate()
+            assert await asyncio.to_thread(second.wait) == 0
+    assert isinstance(error, dict)
+    assert error["code"] == "tool_failed"
+    assert "a worker was lost" in error["message"]
+    assert (tmp_path / "charged").read_text() == "once\n"

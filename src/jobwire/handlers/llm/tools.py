@@ -76,15 +76,6 @@ class Tool:
         named = typing.cast("Mapping[str, object]", given)
         return {p.name: getattr(read, p.name) for p in self.parameters if p.name in named}
 
-    def schema(self) -> dict[str, Json]:
-        """What it takes, as JSON Schema."""
-        return {
-            "type": "object",
-            "properties": {each.name: each.schema() for each in self.parameters},
-            "required": [each.name for each in self.parameters if each.required],
-            "additionalProperties": False,
-        }
-
 
 @lru_cache(maxsize=1024)
 def as_tool(name: str, function: Function) -> Tool:

@@ -154,5 +154,6 @@ class EndpointEmbedder:
         async with self._server.post("/embeddings", body) as call:
             data = await call.body(_LONGEST_VECTORS)
         read = replies.vectors(data, len(texts))
-        tokens = read.usage.total_tokens or read.usage.prompt_tokens if read.usage else 0
+        used = replies.usage(read.usage)
+        tokens = used.total_tokens if used else 0
         return Embedded([each.embedding for each in read.data], tokens, read.model or name)

@@ -65,7 +65,8 @@ def usage(body: UsageBody | None) -> Usage | None:
     """What it took, if the server said so."""
     if body is None:
         return None
-    return Usage(body.prompt_tokens, body.completion_tokens, body.total_tokens)
+    prompt, completion = body.prompt_tokens or 0, body.completion_tokens or 0
+    return Usage(prompt, completion, body.total_tokens or prompt + completion)
 
 
 def quote(data: bytes) -> str:
@@ -175,7 +176,7 @@ def _error_in(body: bytes) -> ErrorBody | None:
     if read.error is not None:
         return _body(read.error)
     if read.message is not None:
-        return ErrorBody(read.message)
+        return ErrorBody(read.message, read.type, read.code)
     return ErrorBody(str(read.detail)) if read.detail is not None else None
 
 

@@ -31,9 +31,9 @@ class Progress(msgspec.Struct):
 
 
 class UsageBody(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    total_tokens: int = 0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
 
 
 class Chunk(msgspec.Struct):
@@ -60,6 +60,10 @@ class VectorsBody(msgspec.Struct):
 
 
 class Refusal(msgspec.Struct):
+    """An answer without success: most write `error`, some its members, some `detail`."""
+
     error: ErrorBody | str | None = None
     message: str | None = None
+    type: str | None = None
+    code: str | int | None = None
     detail: object = None

@@ -2,7 +2,7 @@
 
 import uuid
 
-from jobwire.job.clock import ManualClock, SystemClock, chance, new_job_id, new_tokens
+from jobwire.job.clock import ManualClock, SystemClock, chance, new_job_id, new_job_ids, new_tokens
 
 
 def test_a_manual_clock_moves_only_when_told() -> None:
@@ -23,6 +23,14 @@ def test_job_ids_are_random_uuids() -> None:
     first, second = new_job_id(), new_job_id()
     assert first != second
     assert uuid.UUID(first).version == 4
+
+
+def test_many_job_ids_are_as_random_as_one() -> None:
+    ids = new_job_ids(1000)
+    assert len(set(ids)) == 1000
+    assert {uuid.UUID(each).version for each in ids} == {4}
+    assert {uuid.UUID(each).variant for each in ids} == {uuid.RFC_4122}
+    assert new_job_ids(0) == []
 
 
 def test_tokens_are_all_different_and_never_short() -> None:

@@ -33,7 +33,7 @@ from jobwire.gateway.routes import Doc, HotRoute, RouteTable
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
 from jobwire.gateway.tokens import TokenMaker
-from jobwire.job.errors import JobwireError
+from jobwire.job.errors import GroundError, JobwireError
 from jobwire.log import bind, component
 
 _log = component("gateway")
@@ -154,7 +154,10 @@ class Gateway:
     def _told(self, call: Call, error: Exception) -> Problem:
         """The problem; what is our own fault goes to the log."""
         problem = as_problem(error)
-        if problem.kind.status >= 500 and not isinstance(error, Problem):
+        if isinstance(error, GroundError):
+            # A server under us that is away would fill the log with tracebacks that say the same.
+            _log.warning("%s %s: %s (%s)", call.method, call.path, error.message, error.detail)
+        elif problem.kind.status >= 500 and not isinstance(error, Problem):
             _log.error("%s %s failed", call.method, call.path, exc_info=error)
         return problem
 

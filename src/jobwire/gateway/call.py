@@ -41,6 +41,7 @@ SAFETY: Final[Headers] = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+_SAFE: Final = frozenset(name for name, _ in SAFETY)
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 # A request's id is no secret, only unlike all others: which process, and a running number.
 _PROCESS: Final = secrets.token_hex(5).encode()
@@ -195,7 +196,7 @@ class Call:
         """A route's headers, and those that every answer has."""
         dressed = [*headers, (b"x-request-id", self.request_id)]
         # Whole answers bring two headers of their own, which are none of these.
-        if len(headers) > 2:
+        if len(headers) > 2 and any(name in _SAFE for name, _ in headers):
             said = {name for name, _ in headers}
             dressed += [header for header in SAFETY if header[0] not in said]
         else:

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple, cast
 
-from jobwire.job.clock import new_job_id
+from jobwire.job.clock import new_job_id, new_job_ids
 from jobwire.job.errors import ContractError, GroundError, RefusedError
 from jobwire.job.messages import (
     Already,
@@ -85,11 +85,22 @@ class StreamsQueue:
         """Make jobs of all of them in one round trip; refuses all if one must be refused."""
         for order in orders:
             check_payload(order.payload_json)
-        return _all([self.submit_checked(order) for order in orders])
+        return _all(self.submit_many_checked(orders))
 
     def submit_checked(self, order: Order) -> Awaitable[SubmitAnswer]:
         """The same for a caller that has run `check_payload` itself, on the bytes as received."""
-        args = _submit_args(order, self.settings)
+        return self._submit(order, order.job_id or new_job_id())
+
+    def submit_many_checked(self, orders: Sequence[Order]) -> list[Awaitable[SubmitAnswer]]:
+        """The same for many, each with an answer of its own."""
+        ids = new_job_ids(len(orders))
+        return [
+            self._submit(order, order.job_id or job_id)
+            for order, job_id in zip(orders, ids, strict=True)
+        ]
+
+    def _submit(self, order: Order, job_id: JobId) -> Awaitable[SubmitAnswer]:
+        args = _submit_args(order, job_id, self.settings)
         return Answer(self._connection.run(_SUBMIT, self._declared, args), _read_submit)
 
     def get(self, job_id: JobId) -> Awaitable[Snapshot | None]:
@@ -120,7 +131,7 @@ class StreamsQueue:
         return Answer(self._connection.run(_CANCEL, self._declared, args), _read_cancel)
 
 
-def _submit_args(order: Order, settings: StreamsSettings) -> list[Arg]:
+def _submit_args(order: Order, job_id: JobId, settings: StreamsSettings) -> list[Arg]:
     ttl_s = settings.job_ttl_s if order.ttl_s is None else order.ttl_s
     if not 1 <= ttl_s <= contract.MAX_TTL_S:
         raise RefusedError(
@@ -129,11 +140,11 @@ def _submit_args(order: Order, settings: StreamsSettings) -> list[Arg]:
     key = order.idempotency_key
     idempotency = contract.idempotency_name(order.tenant, key) if key else ""
     args: list[Arg] = [
-        order.job_id or new_job_id(),
+        job_id,
         order.task,
         order.payload_json,
         ttl_s,
-        max(0, round(order.delay_s * 1000)),
+        max(0, round(order.delay_s * 1000)) if order.delay_s else 0,
         settings.max_queue,
         idempotency,
         order.fingerprint,
@@ -159,15 +170,17 @@ def _submit_args(order: Order, settings: StreamsSettings) -> list[Arg]:
 
 
 def _read_submit(reply: Reply) -> SubmitAnswer:
-    match reply:
-        case ["submitted", str(job_id), int(created_ms)]:
-            return Submitted(JobId(job_id), created_ms)
-        case ["already", str(job_id)]:
-            return Already(JobId(job_id))
-        case ["mismatch", str(job_id)]:
-            return Mismatch(JobId(job_id))
-        case ["full", int(waiting)]:
-            return Full(waiting)
+    # Once a job: patterns that look at types would cost more than all the rest of it.
+    word, *rest = cast("tuple[str, str, int]", reply)
+    if word == "submitted":
+        return Submitted(*cast("tuple[JobId, int]", rest))
+    match word:
+        case "already":
+            return Already(*cast("tuple[JobId]", rest))
+        case "mismatch":
+            return Mismatch(*cast("tuple[JobId]", rest))
+        case "full":
+            return Full(*cast("tuple[int]", rest))
         case _:
             raise ContractError("submit answered something else", clause="J-9", detail=repr(reply))
 

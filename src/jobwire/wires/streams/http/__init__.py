@@ -11,28 +11,19 @@
 of the wire's room knows the gateway.
 """
 
-import logging
-
-from jobwire.gateway.auth import Scope
-from jobwire.gateway.call import Call, Reply
-from jobwire.gateway.problems import Problem, retry_after
 from jobwire.gateway.room import Room
-from jobwire.gateway.routes import Doc, Endpoint, HotRoute, Method
+from jobwire.gateway.routes import HotRoute
 from jobwire.gateway.streams import Streams
-from jobwire.job.errors import GroundError
 from jobwire.valkey import Connection
 from jobwire.wires.streams.census import Census
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import docs
 from jobwire.wires.streams.http.fleet import Fleet
 from jobwire.wires.streams.http.jobs import PATH, Jobs
-from jobwire.wires.streams.http.problems import UNAVAILABLE
 from jobwire.wires.streams.http.watching import Watching
 from jobwire.wires.streams.queue import StreamsQueue
 from jobwire.wires.streams.readings import JobReadings
 from jobwire.wires.streams.settings import StreamsSettings
-
-_log = logging.getLogger("jobwire.streams")
 
 
 def room(
@@ -48,8 +39,8 @@ def room(
     return Room(
         name="jobs",
         hot=[
-            _hot("POST", PATH, "submit", jobs.submit, docs.SUBMIT, max_body=docs.MAX_JOB_BODY),
-            _hot(
+            HotRoute("POST", PATH, "submit", jobs.submit, docs.SUBMIT, max_body=docs.MAX_JOB_BODY),
+            HotRoute(
                 "POST",
                 f"{PATH}/batch",
                 "submit",
@@ -57,37 +48,17 @@ def room(
                 docs.BATCH,
                 max_body=docs.MAX_BATCH_BODY,
             ),
-            _hot("GET", PATH, "read", jobs.list, docs.LIST),
-            _hot("GET", PATH + "/{id}", "read", jobs.get, docs.GET),
-            _hot("GET", PATH + "/{id}/events", "read", watching.events, docs.EVENTS, stream=True),
-            _hot("POST", PATH + "/{id}/cancel", "submit", jobs.cancel, docs.CANCEL),
-            _hot("DELETE", PATH + "/{id}", "submit", jobs.cancel, docs.CANCEL),
-            _hot("POST", PATH + "/{id}/retry", "submit", jobs.retry, docs.RETRY),
-            _hot("GET", "/v1/tasks", "read", fleet.tasks, docs.TASKS),
-            _hot("GET", "/v1/workers", "read", fleet.workers, docs.WORKERS),
-            _hot("GET", "/v1/stats", "read", fleet.stats, docs.STATS),
+            HotRoute("GET", PATH, "read", jobs.list, docs.LIST),
+            HotRoute("GET", PATH + "/{id}", "read", jobs.get, docs.GET),
+            HotRoute(
+                "GET", PATH + "/{id}/events", "read", watching.events, docs.EVENTS, stream=True
+            ),
+            HotRoute("POST", PATH + "/{id}/cancel", "submit", jobs.cancel, docs.CANCEL),
+            HotRoute("DELETE", PATH + "/{id}", "submit", jobs.cancel, docs.CANCEL),
+            HotRoute("POST", PATH + "/{id}/retry", "submit", jobs.retry, docs.RETRY),
+            HotRoute("GET", "/v1/tasks", "read", fleet.tasks, docs.TASKS),
+            HotRoute("GET", "/v1/workers", "read", fleet.workers, docs.WORKERS),
+            HotRoute("GET", "/v1/stats", "read", fleet.stats, docs.STATS),
         ],
         reading=JobReadings(connection, queue.keys, census, follower).read,
     )
-
-
-def _hot(
-    method: Method,
-    path: str,
-    scope: Scope,
-    endpoint: Endpoint,
-    doc: Doc,
-    *,
-    stream: bool = False,
-    max_body: int = 0,
-) -> HotRoute:
-    """A route whose caller is told plainly when the server under us is not there."""
-
-    async def grounded(call: Call) -> Reply | None:
-        try:
-            return await endpoint(call)
-        except GroundError as error:
-            _log.warning("%s: %s (%s)", call.route, error.message, error.detail)
-            raise Problem(UNAVAILABLE, error.message, headers=retry_after(1)) from None
-
-    return HotRoute(method, path, scope, grounded, doc, stream=stream, max_body=max_body)

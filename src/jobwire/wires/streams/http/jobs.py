@@ -4,7 +4,7 @@ Endpoints of hot routes, called by the shell with a request that has passed its 
 what is asked, does one thing on the queue, and answers; a job of another tenant is no job.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Final, assert_never
 
 import msgspec
@@ -54,9 +54,15 @@ class Jobs:
     # Submitting
 
     async def submit(self, call: Call) -> Reply:
-        order = await asking.order(call)
-        await self._check_task(order.task)
-        return await self._submit(call, order)
+        order = asking.order(call, await call.body())
+        if not self._census.has(order.task):
+            await self._check_task(order.task)
+        answer = await self._queue.submit_checked(order)
+        if isinstance(answer, Submitted) and b"prefer" not in call.headers:
+            # Most of them; every call less on this way counts.
+            headers = ((b"location", f"{PATH}/{answer.job_id}".encode()),)
+            return Reply(_encode(self._new(order, answer)), 202, headers)
+        return await self._answered(call, order, answer)
 
     async def retry(self, call: Call) -> Reply:
         """The old job stays as it ended: a new one is made of what it was made of."""
@@ -80,7 +86,14 @@ class Jobs:
         return await self._submit(call, order)
 
     async def _submit(self, call: Call, order: Order) -> Reply:
-        answer = await self._submitted(order)
+        """Whatever the order comes from: with a check of its payload."""
+        try:
+            answer = await self._queue.submit(order)
+        except RefusedError as refused:
+            raise Problem(problems.INVALID_PAYLOAD, refused.message) from None
+        return await self._answered(call, order, answer)
+
+    async def _answered(self, call: Call, order: Order, answer: SubmitAnswer) -> Reply:
         match answer:
             case Submitted():
                 made = self._new(order, answer)
@@ -95,14 +108,6 @@ class Jobs:
                 raise _refusal(answer)
             case _:
                 assert_never(answer)
-
-    async def _submitted(self, order: Order) -> SubmitAnswer:
-        # What comes from a client was checked as it was received; an old job's payload was not.
-        submit = self._queue.submit if order.retry_of else self._queue.submit_checked
-        try:
-            return await submit(order)
-        except RefusedError as refused:
-            raise Problem(problems.INVALID_PAYLOAD, refused.message) from None
 
     async def _reply(
         self, call: Call, job_id: JobId, job: shapes.Job, status: int, headers: Headers = ()
@@ -130,30 +135,24 @@ class Jobs:
         return shapes.new_job(order, made, order.ttl_s or self._queue.settings.job_ttl_s)
 
     async def _check_task(self, task: str) -> None:
-        # The common case without a word to the server, and without a wait.
-        if not self._census.has(task) and await self._census.unknown_among([task]):
+        if await self._census.unknown_among([task]):
             raise _unknown(task)
 
     async def batch(self, call: Call) -> Reply:
         """Everything that can be submitted is sent in one write; each has its own answer."""
-        asked = await asking.batch(call)
+        asked = asking.batch(call, await call.body())
         tasks = {order.task for order in asked if isinstance(order, Order)}
         unknown = await self._census.unknown_among(tasks)
-        sent = [
-            order
-            if isinstance(order, Problem)
-            else _unknown(order.task)
-            if order.task in unknown
-            else self._queue.submit_checked(order)
-            for order in asked
-        ]
+        good = [order for order in asked if isinstance(order, Order) and order.task not in unknown]
+        answers = iter(self._queue.submit_many_checked(good))
         results: list[shapes.BatchResult] = []
-        for item in sent:
-            try:
-                answer = item if isinstance(item, Problem) else await item
-            except GroundError as error:
-                answer = Problem(problems.UNAVAILABLE, error.message)
-            results.append(_result(answer, call))
+        for order in asked:
+            if isinstance(order, Problem):
+                results.append(_refused(order, call))
+            elif order.task in unknown:
+                results.append(_refused(_unknown(order.task), call))
+            else:
+                results.append(await _result(next(answers), call))
         return Reply(_encode(shapes.BatchAnswer(results)))
 
     # Looking
@@ -214,17 +213,19 @@ def _refusal(answer: Mismatch | Full) -> Problem:
     return Problem(problems.QUEUE_FULL, said, headers=retry_after(_FULL_AGAIN_S))
 
 
-def _result(answer: SubmitAnswer | Problem, call: Call) -> shapes.BatchResult:
+async def _result(asked: Awaitable[SubmitAnswer], call: Call) -> shapes.BatchResult:
     """What became of one item of a batch."""
-    match answer:
-        case Submitted():
-            return shapes.BatchResult(202, job_id=answer.job_id)
-        case Already():
-            return shapes.BatchResult(200, job_id=answer.job_id, replayed=True)
-        case Mismatch() | Full():
-            return _result(_refusal(answer), call)
-        case Problem():
-            document = msgspec.Raw(answer.body(call.request_id.decode()))
-            return shapes.BatchResult(answer.kind.status, problem=document)
-        case _:
-            assert_never(answer)
+    try:
+        answer = await asked
+    except GroundError as error:
+        return _refused(Problem(problems.UNAVAILABLE, error.message), call)
+    if isinstance(answer, Submitted):
+        return shapes.BatchResult(202, answer.job_id)
+    if isinstance(answer, Already):
+        return shapes.BatchResult(200, answer.job_id, replayed=True)
+    return _refused(_refusal(answer), call)
+
+
+def _refused(problem: Problem, call: Call) -> shapes.BatchResult:
+    document = msgspec.Raw(problem.body(call.request_id.decode()))
+    return shapes.BatchResult(problem.kind.status, problem=document)

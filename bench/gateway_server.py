@@ -1,0 +1,45 @@
+"""A gateway of jobs with an empty route beside: `python -m bench.gateway_server URL FD`.
+
+The same shell, the same process: what a route costs beyond the empty one is its own. The empty
+route is posted to like the others, and reads the body that it does not use.
+"""
+
+import asyncio
+import socket
+import sys
+
+import uvloop
+
+from jobwire.gateway.app import Gateway
+from jobwire.gateway.call import Call, Reply
+from jobwire.gateway.room import Room
+from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.gateway.server import Server
+from jobwire.gateway.settings import GatewaySettings
+from jobwire.gateway.streams import Streams
+from jobwire.valkey import Connection
+from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.follow import Follower
+from jobwire.wires.streams.http import room
+from jobwire.wires.streams.settings import StreamsSettings
+
+
+async def empty(_: Call) -> Reply:
+    return Reply(b"{}")
+
+
+async def serve(url: str, listening: socket.socket) -> None:
+    settings = GatewaySettings()
+    streams = Streams(settings)
+    follower = Follower(Keys())
+    async with Connection.open(url) as connection, follower.running(url):
+        jobs = room(connection, StreamsSettings(max_queue=10**9), follower, streams)
+        doc = Doc(summary="empty", tag="bench")
+        beside = Room(name="bench", hot=[HotRoute("POST", "/empty", "submit", empty, doc)])
+        gateway = Gateway(settings, [jobs, beside], streams, version="bench")
+        await Server(gateway, settings).run_until_stopped(listening)
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(sys.argv[1], socket.socket(fileno=int(sys.argv[2]))))
+    asyncio.set_event_loop(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from typing import Final
 
@@ -19,6 +20,9 @@ EXPECTED: Final = "expected: "
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that runs the suite in the background has it ignore Ctrl-C, and programs inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "clause(*ids): the clauses of the contracts it proves")
     config.addinivalue_line(
         "markers", "keeps(*patterns): keys without TTL that are right for what it tests"

@@ -124,7 +124,11 @@ def test_what_is_left_behind_fails_the_test(tmp_path: Path) -> None:
     }, said
     assert "key forgotten has no TTL and is on no wire's permanent list" in said
     assert "1 open connection(s) named 'forgotten-client'" in said
-    assert "open connection(s) named 'forgotten-connection'" in said
+    # Its task is found first, and ending that may close the socket before anybody looks.
+    assert (
+        "open connection(s) named 'forgotten-connection'" in said
+        or "task forgotten-connection: connection still runs" in said
+    )
     assert "task forgotten-task still runs" in said
     assert "setting maxmemory was '0', now '5242880'" in said
     assert "the test ended the shared server; use `own_valkey`" in said

@@ -19,7 +19,7 @@ from tests.support import Program, wait_until_sync
 
 def clean_env(**variables: str) -> dict[str, str]:
     """The environment without settings of whoever runs the tests."""
-    ours = ("JOBWIRE_", "VALKEY_", "STREAMS_", "MINIO_")
+    ours = ("JOBWIRE_", "VALKEY_", "STREAMS_", "MINIO_", "OPENAI_")
     kept = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
     return {**kept, **variables}
 

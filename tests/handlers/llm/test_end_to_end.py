@@ -24,7 +24,7 @@ from jobwire.wires.streams.queue import StreamsQueue
 from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import App, Worker
 from tests.handlers.llm.conftest import KEY
-from tests.handlers.llm.recording import Bench, Event, text_of
+from tests.handlers.llm.recording import Event, text_of
 from tests.handlers.llm.upstream import Upstream, delta, refuses, says, streams
 from tests.support import Plain, clause, wait_until
 from tests.support.shared import Facts
@@ -114,15 +114,6 @@ async def test_j50_each_task_the_whole_way(
     assert result[member]
     if task == "chat":
         assert text_of(fleet.events(job_id)) == result["text"]
-
-
-@clause("J-50")
-async def test_j50_the_local_model_the_whole_way(start: StartFleet, local: Bench) -> None:
-    fleet = await start(local.settings, local.models)
-    job_id = await fleet.submit("chat", {"prompt": "Say hello.", "max_tokens": 8})
-    ended = await fleet.end(job_id)
-    assert ended["status"] == "done"
-    assert text_of(fleet.events(job_id)) == json.loads(ended["result"])["text"]
 
 
 @clause("J-51")

@@ -8,6 +8,7 @@ BENCHES: Final = {
     "client": "CPU of one EVALSHA: our connection beside redis-py, valkey-py and valkey-glide",
     "http": "CPU of one empty route beside bare ASGI and FastAPI; memory of idle watchers",
     "gateway": "CPU of one POST and of one job in a batch, beside an empty route (Q-4)",
+    "watchers": "ten thousand watchers: memory, delivery, what they cost the server (Q-5)",
     "jobs": "CPU, rate and latency of a whole job beside the bare loop, arq and Node BullMQ",
 }
 

@@ -55,6 +55,11 @@ def _server(module: str, argument: str) -> Generator[tuple[int, int]]:
             process.wait()
 
 
+def gateway_server(url: str) -> contextlib.AbstractContextManager[tuple[int, int]]:
+    """A gateway of jobs: its pid and port."""
+    return _server("bench.gateway_server", url)
+
+
 def _post(pid: int, port: int, path: str, body: str, connections: int) -> float:
     """µs of the server's CPU for one request."""
     load = [str(port), path, body, str(connections)]
@@ -77,7 +82,7 @@ def run() -> bool:
     with (
         tempfile.TemporaryDirectory() as folder,
         LocalValkey(Path(folder), admin=True) as valkey,
-        _server("bench.gateway_server", valkey.url) as (pid, port),
+        gateway_server(valkey.url) as (pid, port),
         _server("bench.http_server", "fastapi") as (fastapi_pid, fastapi_port),
     ):
         for _ in range(_ROUNDS):

@@ -32,7 +32,9 @@ HEADERS: Final[Headers] = (
 )
 _HEARTBEAT: Final = Comment("heartbeat")
 _GOODBYE: Final = Comment("this server is stopping; connect again")
-_TICK_S: Final = 1.0
+# Short: what is written at one tick keeps events waiting meanwhile.
+_TICK_S: Final = 0.1
+_LOOK_S: Final = 1.0
 _LAST_WORDS_S: Final = 2.0
 _log = component("gateway.streams")
 
@@ -153,12 +155,16 @@ class Streams:
         return self._group.create_task(_quietly(work, if_it_breaks))
 
     async def _tick(self) -> None:
+        look_s = min(_LOOK_S, self._slow_client_s / 4)
+        looked_at_s = time.monotonic()
         while True:
             for spoke in self._wheel:
                 await asyncio.sleep(self._tick_s)
                 for watcher in tuple(spoke):
                     watcher.push(_HEARTBEAT)
-                self._drop_slow()
+                if time.monotonic() - looked_at_s >= look_s:
+                    looked_at_s = time.monotonic()
+                    self._drop_slow()
 
     def _drop_slow(self) -> None:
         limit_s = time.monotonic() - self._slow_client_s

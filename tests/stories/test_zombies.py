@@ -20,13 +20,13 @@ async def test_r3_a_worker_that_wakes_after_its_lease_changes_nothing(
         job = await site.submit("gate")
         await wait_until(lambda: site.begun(job) == 1)
 
-        async def spoken() -> bool:
-            return "before" in await site.events(job)
+        async def spoken(times: int) -> bool:
+            return (await site.events(job)).count("before") == times
 
-        await wait_until(spoken)
+        await wait_until(lambda: spoken(1))
         victim.freeze()
         async with site.survivor():
-            await wait_until(lambda: site.begun(job) == 2, "the job to be taken over")
+            await wait_until(lambda: spoken(2), "the job to be taken over")
             # Both are at work on it now; the zombie's words and its end come first.
             survivor_events = await site.events(job)
             victim.thaw()

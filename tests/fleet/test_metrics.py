@@ -35,6 +35,19 @@ class Scrape:
         return found[0] if found else 0.0
 
 
+def scrape(fleet: Fleet) -> Scrape:
+    """A look at the gateway's, with all numbers: on a busy machine a reading may take too long, and
+    is then left out."""
+    looks: list[Scrape] = []
+
+    def whole() -> bool:
+        looks.append(Scrape(fleet.url))
+        return looks[-1].value("jobwire_readings_ok", room="jobs") == 1
+
+    wait_until_sync(whole, "all numbers")
+    return looks[-1]
+
+
 @clause("O-5")
 def test_o5_metrics_tell_what_happened(own_fleet: Fleet, tmp_path: Path) -> None:
     own_fleet.start_gateway()
@@ -43,13 +56,11 @@ def test_o5_metrics_tell_what_happened(own_fleet: Fleet, tmp_path: Path) -> None
         # Nobody takes them yet.
         waiting = [jobs.submit("chat", {"prompt": "x"}).job_id for _ in range(3)]
         delayed = jobs.submit("chat", {"prompt": "x"}, delay_s=3600)
-        before = Scrape(own_fleet.url)
+        before = scrape(own_fleet)
         assert before.value("jobwire_jobs", state="waiting") == 3
         assert before.value("jobwire_jobs", state="delayed") == 1
         assert before.value("jobwire_jobs_unfinished") == 4
-        wait_until_sync(
-            lambda: Scrape(own_fleet.url).value("jobwire_jobs_oldest_waiting_seconds") > 0
-        )
+        wait_until_sync(lambda: scrape(own_fleet).value("jobwire_jobs_oldest_waiting_seconds") > 0)
         for job_id in (*waiting, delayed.job_id):
             jobs.cancel(job_id)
 
@@ -63,14 +74,13 @@ def test_o5_metrics_tell_what_happened(own_fleet: Fleet, tmp_path: Path) -> None
         events = jobs.events(running.job_id)
         assert next(event for event in events if event.type == "progress")
 
-        gateway, worker = Scrape(own_fleet.url), Scrape(f"http://127.0.0.1:{port}")
+        gateway, worker = scrape(own_fleet), Scrape(f"http://127.0.0.1:{port}")
         assert gateway.value("jobwire_jobs", state="running") == 1
         assert gateway.value("jobwire_jobs", state="waiting") == 0
         assert gateway.value("jobwire_streams_open") == 1, "one watcher"
         assert gateway.value("jobwire_jobs_watched") >= 1
         assert gateway.value("jobwire_workers") == 1
         assert gateway.value("jobwire_workers_slots") == 10
-        assert gateway.value("jobwire_readings_ok", room="jobs") == 1
         made = gateway.value("jobwire_http_requests_total", route="POST /v1/jobs", status="202")
         ended = gateway.value("jobwire_http_requests_total", route="POST /v1/jobs", status="200")
         assert made + ended == 12, "those that waited for the end were answered with 200"

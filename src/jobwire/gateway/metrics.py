@@ -28,7 +28,7 @@ from jobwire.log import component
 
 _log = component("gateway.metrics")
 _BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_PATIENCE_S: Final = 2.0
+_PATIENCE_S: Final = 5.0
 _MEDIA_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 

@@ -26,6 +26,7 @@ from jobwire.wires.streams.contract import Keys
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import room
 from jobwire.wires.streams.settings import StreamsSettings
+from jobwire.wiring.tasks import task_cards
 from tests.support import wait_until_sync
 
 JsonObject = dict[str, Json]
@@ -69,7 +70,7 @@ class ServedJobs:
             Connection.open(self._valkey_url, name=self.name) as connection,
             self.follower.running(self._valkey_url, self.name),
         ):
-            jobs = room(connection, self._jobs, self.follower, self.streams)
+            jobs = room(connection, self._jobs, self.follower, self.streams, task_cards())
             gateway = Gateway(self._settings, [jobs], self.streams, version="0.0.test")
             self._server = Server(gateway, self._settings)
             self._loop = loop

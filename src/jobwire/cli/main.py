@@ -26,6 +26,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "cancel": "Cancel jobs.",
     "top": "The queue, the workers and the newest jobs, live.",
     "retry": "Run jobs again that failed or were canceled.",
+    "schema": "JSON Schema of what is on the wire.",
     "key": "Make an API key.",
     "config": "Every setting, its value and where it came from.",
     "doctor": "Check this installation; each fault with its cure.",

@@ -4,6 +4,7 @@
     jobs          the gateway's room of the Streams wire
     worker        an app of handlers on the queues that it serves
     ground        the server under every part: connected to, and waited for
+    tasks         the contract's six tasks as cards      schema   JSON Schema of the wire
     installation  `jobwire up`: a line a part
     parts         how the parts are, on the way from the supervisor to the gateway
     keys          new API keys

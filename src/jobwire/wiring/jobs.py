@@ -17,6 +17,7 @@ from jobwire.wires.streams.http import room
 from jobwire.wires.streams.scripts import SCRIPTS
 from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.wiring.ground import PATIENCE_S
+from jobwire.wiring.tasks import task_cards
 
 
 def jobs_settings(settings: Settings) -> StreamsSettings:
@@ -37,6 +38,6 @@ async def jobs_room(
     async with following, asyncio.TaskGroup() as group:
         doing = group.create_task(duties.run())
         try:
-            yield room(connection, jobs, follower, streams)
+            yield room(connection, jobs, follower, streams, task_cards())
         finally:
             doing.cancel()

@@ -16,7 +16,6 @@ from jobwire.valkey import Connection, Reply, ServerError, ValkeyError
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.codec import number, readable
 from jobwire.wires.streams.contract import CARD_TASK, Card, Keys
-from jobwire.wires.streams.payloads import source_tasks
 from jobwire.wires.streams.replies import collect, ground_error, server_ms, wire_text
 from jobwire.wires.streams.scripts import script
 from jobwire.wires.streams.settings import StreamsSettings
@@ -64,11 +63,16 @@ class TaskSeen(NamedTuple):
 
 
 class Census:
-    def __init__(self, connection: Connection, settings: StreamsSettings) -> None:
+    def __init__(
+        self, connection: Connection, settings: StreamsSettings, cards: Iterable[TaskCard] = ()
+    ) -> None:
+        """`cards` are what is known of the contract's own tasks while no worker is there."""
         self._connection = connection
         self._keys = Keys(settings.key_prefix)
-        self._declared = source_tasks(contract.SOURCE_TASKS) | {
-            name: TaskCard(name) for name in settings.tasks
+        known = {card.name: card for card in cards}
+        self._declared = {
+            name: known.get(name, TaskCard(name))
+            for name in (*contract.SOURCE_TASKS, *settings.tasks)
         }
         self._live: frozenset[str] = frozenset()
         self._looked_at_s = float("-inf")

@@ -11,9 +11,12 @@
 of the wire's room knows the gateway.
 """
 
+from collections.abc import Sequence
+
 from jobwire.gateway.room import Room
 from jobwire.gateway.routes import HotRoute
 from jobwire.gateway.streams import Streams
+from jobwire.job.messages import TaskCard
 from jobwire.valkey import Connection
 from jobwire.wires.streams.census import Census
 from jobwire.wires.streams.follow import Follower
@@ -27,11 +30,18 @@ from jobwire.wires.streams.settings import StreamsSettings
 
 
 def room(
-    connection: Connection, settings: StreamsSettings, follower: Follower, streams: Streams
+    connection: Connection,
+    settings: StreamsSettings,
+    follower: Follower,
+    streams: Streams,
+    tasks: Sequence[TaskCard] = (),
 ) -> Room:
-    """The routes of jobs, over a connection that many share and a follower that is running."""
+    """The routes of jobs, over a connection that many share and a follower that is running.
+
+    `tasks` are the contract's own, as far as their payloads are known here.
+    """
     queue = StreamsQueue(connection, settings)
-    census = Census(connection, settings)
+    census = Census(connection, settings, tasks)
     jobs = Jobs(queue, follower, census)
     watching = Watching(queue, follower, streams)
     fleet = Fleet(census, connection, queue.keys)

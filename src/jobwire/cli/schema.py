@@ -1,0 +1,30 @@
+"""`jobwire schema`: JSON Schema of what is on the wire, for those who write a part of their own."""
+
+import click
+
+from jobwire.cli.exits import Exit, Stop
+
+
+@click.command()
+@click.argument("name", required=False)
+def command(name: str | None) -> None:
+    """JSON Schema of the jobs wire: payloads, events and messages.
+
+    \b
+    Examples:
+      jobwire schema > streams.schema.json
+      jobwire schema payload.chat      one definition by itself
+    """
+    import msgspec
+
+    from jobwire.wiring.schema import definition, schema
+
+    found = schema() if name is None else definition(name)
+    if found is None:
+        from difflib import get_close_matches
+
+        known = sorted(schema()["$defs"])
+        near = get_close_matches(name or "", known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+        raise Stop(f"there is no schema named {name!r}; {hint}", Exit.USAGE)
+    click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))

@@ -1,0 +1,15 @@
+"""JSON Schema of what is on the wire, for `jobwire schema`."""
+
+from jobwire.wires.streams import schema as streams
+from jobwire.wires.streams.schema import WireSchema
+from jobwire.wiring.tasks import task_cards
+
+
+def schema() -> WireSchema:
+    """Payloads, events and messages of the Streams wire, in one document."""
+    return streams.wire_schema(task_cards())
+
+
+def definition(name: str) -> streams.Schema | None:
+    """One of them by itself."""
+    return streams.definition(name, schema())

@@ -85,7 +85,7 @@ class Source:
         self._unknown = tally.account(engine.name, "")
         self._ground = Ground(engine.name, tasks, self._recover)
         self._share = slots.share(self._turn_soon)
-        self._at_once = max(1, min(_MAX_BATCH, slots.total // 2))
+        self._at_once = min(_MAX_BATCH, slots.total)
         self._outgoing = Outgoing()
         self._turn_due = False
         self._calls = 0

@@ -149,7 +149,10 @@ def test_j15_the_tenant_is_checked_at_every_connect(keyed: ServedJobs, raw: Raw)
     last = raw.entries(f"job:{job_id}:events")[0][0]
     for name in ("plain", "globex"):
         headers = {**bearer(name), "last-event-id": last}
-        problem(keyed.client.get(path, headers=headers), 404, "job_not_found")
+        with keyed.client.stream("GET", path, headers=headers) as answer:
+            assert answer.status_code == 404
+            answer.read()
+            problem(answer, 404, "job_not_found")
     problem(keyed.client.get(path), 401, "unauthorized")
 
     asked = keyed.client.post(

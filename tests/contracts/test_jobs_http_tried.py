@@ -8,6 +8,8 @@ from typing import Any, Final
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
 from schemathesis import GenerationMode
 
 from tests.jobs_http import ServedJobs
@@ -74,3 +76,28 @@ def test_o09_what_the_description_says_is_so(served: ServedJobs, mode: Generatio
         try_it()
         tried.append(operation.label)
     assert {"POST /v1/jobs", "GET /v1/jobs/{id}/events", "POST /v1/jobs/batch"} <= set(tried)
+
+
+@clause("O-9")
+def test_o09_the_description_is_valid_and_its_examples_fit(served: ServedJobs) -> None:
+    document: Document = served.client.get("/openapi.json").json()
+    assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
+    checked = 0
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            contents = [
+                *operation.get("requestBody", {}).get("content", {}).values(),
+                *(
+                    content
+                    for response in operation["responses"].values()
+                    for content in response.get("content", {}).values()
+                ),
+            ]
+            for content in contents:
+                whole = {**content.get("schema", {}), "components": document["components"]}
+                examples = [each["value"] for each in content.get("examples", {}).values()]
+                examples += [content["example"]] if "example" in content else []
+                for example in examples:
+                    Draft202012Validator(whole).validate(example)
+                    checked += path.startswith("/v1/jobs")
+    assert checked > 50

@@ -13,37 +13,20 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
-ROOT: Final = Path(__file__).parents[2]
-HERE: Final = Path(__file__).parent
+from tests.mutations.patches import ROOT, Mutation, Stale, mutations
+
 AT_A_TIME: Final = 2
 LIMIT_S: Final = 180
-
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """One way to break the product."""
-
-    name: str
-    what: str
-    red: str
-    patch: Path
-
-    @classmethod
-    def read(cls, patch: Path) -> Self:
-        head = dict(
-            line.split(": ", 1) for line in patch.read_text().splitlines()[:2] if ": " in line
-        )
-        return cls(patch.stem, head["what"], head["red"], patch)
 
 
 def copy_of_source(folder: Path) -> Path:
     """A copy that a patch may break."""
     copy = folder / "src"
-    shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    # With what is compiled already: a test starts many programs, and each would compile it anew.
+    shutil.copytree(ROOT / "src", copy)
     return copy
 
 
@@ -52,7 +35,7 @@ def tested(source: Path, *tests: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONPATH": str(source)},
         capture_output=True,
         text=True,
         timeout=LIMIT_S * max(1, len(tests)),
@@ -64,15 +47,10 @@ def verdict(mutation: Mutation) -> str:
     """`red` is what we want; anything else is said in words."""
     with tempfile.TemporaryDirectory() as folder:
         source = copy_of_source(Path(folder))
-        applied = subprocess.run(
-            ["git", "apply", "-p1", mutation.patch],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if applied.returncode:
-            return f"does not apply: {applied.stderr.strip().splitlines()[0]}"
+        try:
+            mutation.apply(Path(folder))
+        except Stale as error:
+            return f"does not apply: {error}"
         done = tested(source, mutation.red)
     # 1: tests ran and failed. Everything else is no proof: nothing collected, a broken import.
     return {0: "GREEN: nobody noticed", 1: "red"}.get(
@@ -81,9 +59,9 @@ def verdict(mutation: Mutation) -> str:
 
 
 def main(names: list[str]) -> int:
-    mutations = [Mutation.read(patch) for patch in sorted(HERE.glob("*.patch"))]
-    chosen = [each for each in mutations if not names or each.name in names]
-    if unknown := set(names) - {each.name for each in mutations}:
+    known = mutations()
+    chosen = [each for each in known if not names or each.name in names]
+    if unknown := set(names) - {each.name for each in known}:
         print(f"no such mutation: {', '.join(sorted(unknown))}")
         return 2
     with tempfile.TemporaryDirectory() as folder:

@@ -110,6 +110,37 @@ def test_readyz_believes_the_supervisor_about_parts_that_do_not_answer() -> None
 
 
 @clause("O-7")
+def test_what_is_lacking_elsewhere_is_named_and_stops_nothing() -> None:
+    async def told() -> Mapping[str, Health]:
+        lack = Health("degraded", "no model here", "install one")
+        return {"model": lack, "valkey": Health("down", "says somebody else")}
+
+    async def told_badly() -> Mapping[str, Health]:
+        raise ValueError("hush")
+
+    rooms = [Room(name="jobs", told=told), Room(name="others", told=told_badly)]
+    with Serving(None, checks(valkey=well), *rooms) as served:
+        answer = served.client.get("/readyz")
+    assert answer.status_code == 200
+    said = answer.json()
+    assert said["status"] == "degraded"
+    parts = {part["name"]: part for part in said["parts"]}
+    assert parts.keys() == {"gateway", "valkey", "model"}
+    assert parts["valkey"]["state"] == "ready"  # it answers for itself
+    assert parts["model"] == {
+        "name": "model",
+        "state": "degraded",
+        "note": "no model here",
+        "what_to_do": "install one",
+    }
+    with Serving(None, checks(valkey=ill), *rooms) as served:
+        answer = served.client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["detail"] == "valkey is down"
+    assert [part["name"] for part in answer.json()["parts"]] == ["gateway", "valkey", "model"]
+
+
+@clause("O-7")
 def test_the_parts_are_not_asked_by_every_stranger() -> None:
     asked = 0
 

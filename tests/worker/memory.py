@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
 
 from jobwire.job.clock import new_job_id
-from jobwire.job.engine import Duty
+from jobwire.job.engine import Duty, Lacks, lacks_nothing
 from jobwire.job.errors import GroundError
 from jobwire.job.life import TERMINAL, State
 from jobwire.job.messages import (
@@ -320,15 +320,18 @@ class MemoryEngine:
         self.hangs = 0
         """So many waits will never come back."""
         self.cards: Sequence[TaskCard] = ()
+        self.lacks = lacks_nothing
         self.entered = False
         self.kept = threading.Event()
         self._waker = server.waker()
         self._woken = False
         self._under_way: set[Token] = set()
 
-    async def enter(self, tasks: Sequence[TaskCard], slots: int) -> None:
+    async def enter(
+        self, tasks: Sequence[TaskCard], slots: int, lacks: Lacks = lacks_nothing
+    ) -> None:
         self.server.check_up()
-        self.cards, self.entered = tasks, True
+        self.cards, self.entered, self.lacks = tasks, True, lacks
 
     async def wait(self, timeout_s: float) -> bool:
         if self.hangs:

@@ -87,6 +87,12 @@ def picture(
             slots,
             f"seen {duration(worker.heartbeat_age_ms)} ago",
             " ".join(sorted({plain.line(slot.task or "…") for slot in worker.running})),
+            Text(
+                "lacks " + ", ".join(plain.line(lack.part) for lack in worker.lacks)
+                if worker.lacks
+                else "",
+                "yellow",
+            ),
         )
     newest = Table.grid(padding=(0, 3))
     for job in jobs:

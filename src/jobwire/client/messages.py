@@ -219,6 +219,14 @@ class Slot(Struct, frozen=True):
     since_ts: int
 
 
+class Lacking(Struct, frozen=True):
+    """Something that a worker needs for some of its tasks and does not have."""
+
+    part: str
+    wrong: str
+    what_to_do: str
+
+
 class WorkerInfo(Struct, frozen=True, kw_only=True):
     """One worker."""
 
@@ -232,6 +240,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     started_ts: int | None = None
     heartbeat_age_ms: int = 0
     running: list[Slot] = []
+    lacks: list[Lacking] = []
 
 
 class WorkerList(Struct, frozen=True):

@@ -3,13 +3,18 @@
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from jobwire.doctor.finding import Finding
+from jobwire.doctor.finding import Finding, Verdict
 from jobwire.endpoints import Found
 
 _PATIENCE_S: Final = 5.0
+_NOT_READY: Final[tuple[Verdict, str]] = ("fault", "the program is not ready without it")
+_JUDGED: Final[Mapping[str, tuple[Verdict, str]]] = {
+    "ready": ("ok", ""),
+    "degraded": ("fault", "jobs that need it fail; all others run"),
+}
 
 
 def examine(found: Found | None) -> Iterator[Finding]:
@@ -39,12 +44,12 @@ def examine(found: Found | None) -> Iterator[Finding]:
         return
     yield Finding("program", "ok", f"{found.url}, version {body.get('version') or 'unknown'}")
     for part in body["parts"]:
-        well = part["state"] == "ready"
+        verdict, why = _JUDGED.get(part["state"], _NOT_READY)
         yield Finding(
             f"part {part['name']}",
-            "ok" if well else "fault",
-            " ".join(filter(None, [part["state"], part.get("note", "")])),
-            "" if well else "the program is not ready without it",
+            verdict,
+            ": ".join(filter(None, [part["state"], part.get("note", "")])),
+            why,
             part.get("what_to_do", ""),
         )
 

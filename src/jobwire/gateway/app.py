@@ -59,12 +59,13 @@ class Gateway:
         self.streams = streams
 
         checks = [check for room in rooms for check in room.checks]
+        told = [room.told for room in rooms if room.told is not None]
         collectors = [collector for room in rooms for collector in room.collectors]
         readings = {room.name: room.reading for room in rooms if room.reading is not None}
         shell = ShellCollector(version, streams)
         self._table = RouteTable(
             [
-                *health.routes(version, checks, supervised),
+                *health.routes(version, checks, supervised, told),
                 metrics.route([self._tally, shell, *collectors], readings),
                 HotRoute("GET", "/openapi.json", "public", self._openapi, _OPENAPI_DOC),
                 *(route for room in rooms for route in room.hot),

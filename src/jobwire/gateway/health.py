@@ -1,7 +1,9 @@
 """Is it alive, is it ready, which version: /livez, /readyz, /version.
 
 Each room hands in checks; a check asks one part and never raises. Whoever supervises the parts
-hands in what it knows of them, so that /readyz can say "starting again" instead of "gone".
+hands in what it knows of them, so that /readyz can say "starting again" instead of "gone". And a
+room may know of things that are lacking elsewhere, as workers tell it: they are named too, but they
+are no reason to send nobody here.
 """
 
 import asyncio
@@ -18,7 +20,9 @@ from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.log import component
 
 _log = component("gateway.health")
-State = Literal["ready", "starting", "restarting", "down"]
+State = Literal["ready", "degraded", "starting", "restarting", "down"]
+_SERVING: Final = ("ready", "degraded")
+"""With these it takes requests: `degraded` means that some of them will fail."""
 _PATIENCE_S: Final = 2.0
 # /readyz is open to all: however often it is asked, the parts are not asked more often than this.
 _FRESH_S: Final = 0.2
@@ -52,9 +56,9 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """Every part is ready."""
+    """Every part is ready, or can at least do some of its work."""
 
-    status: Literal["ready"]
+    status: Literal["ready", "degraded"]
     version: str
     parts: list[Part]
 
@@ -73,13 +77,18 @@ class Version(msgspec.Struct, frozen=True):
 
 
 Supervised = Callable[[], Mapping[str, Health]]
+Told = Callable[[], Awaitable[Mapping[str, Health]]]
+"""What a room knows of parts that are not well elsewhere; nothing where all are."""
 
 
 class Readiness:
     """Asks every part, all at the same time, and remembers the answer for a moment."""
 
-    def __init__(self, checks: Sequence[Check], supervised: Supervised) -> None:
+    def __init__(
+        self, checks: Sequence[Check], supervised: Supervised, told: Sequence[Told]
+    ) -> None:
         self._checks = checks
+        self._told = told
         self._supervised = supervised
         self._asking = asyncio.Lock()
         self._parts: list[Part] = []
@@ -88,8 +97,10 @@ class Readiness:
     async def parts(self) -> list[Part]:
         async with self._asking:
             if time.monotonic() - self._asked_at_s > _FRESH_S:
-                answers = await asyncio.gather(*map(_ask, self._checks))
-                self._parts = _merged(answers, self._supervised())
+                answers = asyncio.gather(*map(_ask, self._checks))
+                told = asyncio.gather(*map(_listen, self._told))
+                own = _merged(await answers, self._supervised())
+                self._parts = _and_told(own, await told)
                 self._asked_at_s = time.monotonic()
             return self._parts
 
@@ -106,6 +117,24 @@ async def _ask(check: Check) -> Part:
         health = Health("down", "its check broke", "see the log of the gateway")
     latency_ms = round((time.perf_counter() - began_s) * 1000, 3)
     return Part(check.name, health.state, latency_ms, health.note, health.cure)
+
+
+async def _listen(told: Told) -> Mapping[str, Health]:
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            return await told()
+    except Exception:  # noqa: BLE001 - what it knows stands on parts that have checks of their own
+        _log.debug("what is lacking elsewhere could not be asked", exc_info=True)
+        return {}
+
+
+def _and_told(own: Sequence[Part], told: Sequence[Mapping[str, Health]]) -> list[Part]:
+    """What others tell comes last, and changes nothing about parts that answer for themselves."""
+    parts = {part.name: part for part in own}
+    for each in told:
+        for name, health in each.items():
+            parts.setdefault(name, Part(name, health.state, None, health.note, health.cure))
+    return list(parts.values())
 
 
 def _merged(answers: Sequence[Part], supervised: Mapping[str, Health]) -> list[Part]:
@@ -129,23 +158,28 @@ async def _event_loop() -> Health:
 
 
 def routes(
-    version: str, checks: Sequence[Check], supervised: Supervised | None = None
+    version: str,
+    checks: Sequence[Check],
+    supervised: Supervised | None = None,
+    told: Sequence[Told] = (),
 ) -> list[HotRoute]:
     """The three routes, open to all."""
     own = Check("gateway", _event_loop)
-    readiness = Readiness([own, *checks], supervised or _nobody_supervises)
+    readiness = Readiness([own, *checks], supervised or _nobody_supervises, told)
     alive = Reply(msgspec.json.encode(Alive("alive")))
-    told = Reply(msgspec.json.encode(Version("jobwire", version)))
+    versioned = Reply(msgspec.json.encode(Version("jobwire", version)))
 
     async def livez(_: Call) -> Reply:
         return alive
 
     async def readyz(_: Call) -> Reply:
         parts = await readiness.parts()
-        if all(part.state == "ready" for part in parts):
-            return Reply(msgspec.json.encode(Ready("ready", version, parts)))
+        if all(part.state in _SERVING for part in parts):
+            is_whole = all(part.state == "ready" for part in parts)
+            ready = Ready("ready" if is_whole else "degraded", version, parts)
+            return Reply(msgspec.json.encode(ready))
         waiting = ", ".join(
-            f"{part.name} is {part.state}" for part in parts if part.state != "ready"
+            f"{part.name} is {part.state}" for part in parts if part.state not in _SERVING
         )
         raise Problem(
             NOT_READY,
@@ -155,7 +189,7 @@ def routes(
         )
 
     async def version_(_: Call) -> Reply:
-        return told
+        return versioned
 
     example = Part("valkey", "ready", 0.4)
     return [
@@ -177,7 +211,7 @@ def routes(
             "public",
             readyz,
             Doc(
-                summary="Is every part ready? If not, each says what to do.",
+                summary="Is every part ready? If not, each says what to do. `degraded` serves.",
                 tag="health",
                 answer=Ready,
                 example=_plain(Ready("ready", version, [example])),

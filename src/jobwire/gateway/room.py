@@ -6,19 +6,20 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 from prometheus_client.registry import Collector
 
-from jobwire.gateway.health import Check
+from jobwire.gateway.health import Check, Told
 from jobwire.gateway.metrics import Reading
 from jobwire.gateway.routes import HotRoute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """Routes, checks for /readyz, and what /metrics shows: what is counted in this process, and
-    what is read from a server for each scrape."""
+    """Routes, checks for /readyz and what it is told there of others, and what /metrics shows: what
+    is counted in this process, and what is read from a server for each scrape."""
 
     name: str
     hot: Sequence[HotRoute] = ()
     routers: Sequence[APIRouter] = ()
     checks: Sequence[Check] = ()
+    told: Told | None = None
     collectors: Sequence[Collector] = ()
     reading: Reading | None = None

@@ -26,6 +26,7 @@ from jobwire.job.messages import (
     Held,
     JobId,
     KeepAnswer,
+    Lack,
     Order,
     Outcome,
     Report,
@@ -109,14 +110,26 @@ class Keeper(Protocol):
         ...
 
 
+Lacks = Callable[[], Sequence[Lack]]
+"""What a worker lacks at this moment; asked again at each heartbeat."""
+
+
+def lacks_nothing() -> Sequence[Lack]:
+    """The usual."""
+    return ()
+
+
 class Engine(Protocol):
     """One worker's end of one queue."""
 
     name: str
     """The queue's name, for logs and for `Job.source`."""
 
-    async def enter(self, tasks: Sequence[TaskCard], slots: int) -> None:
-        """Join the queue as a worker that has `tasks`, and be seen by others. Before `wait`."""
+    async def enter(
+        self, tasks: Sequence[TaskCard], slots: int, lacks: Lacks = lacks_nothing
+    ) -> None:
+        """Join the queue as a worker that has `tasks`, and be seen by others, with what it lacks.
+        Before `wait`."""
         ...
 
     async def wait(self, timeout_s: float) -> bool:

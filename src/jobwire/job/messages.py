@@ -172,6 +172,16 @@ class TaskCard(NamedTuple):
     example_json: str = ""
 
 
+class Lack(NamedTuple):
+    """Something that a worker needs for some of its tasks and does not have."""
+
+    part: str
+    """What is missing, in a word."""
+    wrong: str
+    cure: str
+    """What to do about it."""
+
+
 class CancelAsked(NamedTuple):
     """Somebody wants the delivery that this token names to stop."""
 

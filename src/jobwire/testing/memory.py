@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from jobwire.job.clock import new_job_id, new_tokens
-from jobwire.job.engine import Duty
+from jobwire.job.engine import Duty, Lacks, lacks_nothing
 from jobwire.job.messages import (
     CancelAsked,
     Done,
@@ -121,7 +121,9 @@ class OneJob:
         self._job = Job(new_job_id(), self.name, task, payload, 1, 0, 0, "", "")
         self._token = token
 
-    async def enter(self, tasks: Sequence[TaskCard], slots: int) -> None:
+    async def enter(
+        self, tasks: Sequence[TaskCard], slots: int, lacks: Lacks = lacks_nothing
+    ) -> None:
         """Nobody else is there."""
 
     async def wait(self, timeout_s: float) -> bool:

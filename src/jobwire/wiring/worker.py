@@ -109,8 +109,8 @@ async def serve_worker(app: App, settings: Settings, *, on_ready: Callable[[], N
 def _give_tasks(app: App, settings: LlmSettings) -> "Models":
     """The six tasks, for an app that has tools for them, or nothing else to do."""
     models = register(app, settings)
-    if missing := models.missing():
-        _log.warning("%s", missing)
+    for lack in models.lacks():
+        _log.warning("%s: %s; %s", *lack)
     return models
 
 

@@ -7,13 +7,14 @@ nothing; importing a module with an App in it costs no more than that.
     async def chat(ctx: Context, payload: Chat) -> Answer: ...
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from jobwire.job import retry
 from jobwire.job.cron import parse as parse_cron
-from jobwire.job.messages import Held, TaskCard
+from jobwire.job.messages import Held, Lack, TaskCard
 from jobwire.job.retry import Backoff
 from jobwire.worker import signature
 from jobwire.worker.codec import NotJson, to_json
@@ -22,6 +23,8 @@ from jobwire.worker.scheduler import CronEntry
 from jobwire.worker.signature import InvalidPayload, Kind, Signature
 
 F = TypeVar("F", bound=Callable[..., Any])
+Look = Callable[[], Iterable[Lack]]
+_log: Final = logging.getLogger("jobwire.worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class App:
         self._handlers: dict[str, Handler] = {}
         self._crons: dict[str, CronEntry] = {}
         self._tools: dict[str, Callable[..., object]] = {}
+        self._looks: list[Look] = []
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -91,11 +95,22 @@ class App:
         """What is to be submitted at which times."""
         return tuple(self._crons.values())
 
+    def lacks(self) -> list[Lack]:
+        """What its handlers need and do not have at this moment."""
+        return [lack for look in self._looks for lack in _found(look)]
+
+    def check(self, look: Look) -> Look:
+        """Let others see what the handlers lack: `look` is asked at each heartbeat, must be quick,
+        and names what is missing, or nothing. /readyz and the list of workers show it."""
+        self._looks.append(look)
+        return look
+
     def wrapped(self, wrap: Callable[[Handler], Handler]) -> "App":
         """The same app with each handler as `wrap` makes it; this one stays as it is."""
         other = App()
         other._handlers = {task: wrap(handler) for task, handler in self._handlers.items()}
         other._crons = dict(self._crons)
+        other._looks = list(self._looks)
         return other
 
     def handler(
@@ -180,6 +195,15 @@ class App:
             raise ValueError(f"there is a tool {name!r} already")
         self._tools[name] = function
         return function
+
+
+def _found(look: Look) -> list[Lack]:
+    try:
+        return list(look())
+    except Exception:  # noqa: BLE001 - somebody else's code: the worker goes on
+        name = getattr(look, "__name__", "check")
+        _log.exception("the check %s broke", name)
+        return [Lack(name, "its check broke", "see the log of the worker")]
 
 
 def _check(task: str, timeout_s: float | None, retries: int, concurrency: int | None) -> None:

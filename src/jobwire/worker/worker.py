@@ -75,7 +75,7 @@ class Worker:
         keepers: list[LeaseThread] = []
         try:
             for engine in self._engines:
-                await engine.enter(self._app.cards, self._total)
+                await engine.enter(self._app.cards, self._total, self._app.lacks)
                 entered.append(engine)
             keepers += [LeaseThread(source, self._watchdog) for source in self._sources]
             await self._serve()

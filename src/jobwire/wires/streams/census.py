@@ -11,10 +11,10 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
-from jobwire.job.messages import TaskCard
+from jobwire.job.messages import Lack, TaskCard
 from jobwire.valkey import Connection, Reply, ServerError, ValkeyError
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.codec import number, readable
+from jobwire.wires.streams.codec import number, read_lacks, readable
 from jobwire.wires.streams.contract import CARD_TASK, Card, Keys
 from jobwire.wires.streams.replies import collect, ground_error, server_ms, wire_text
 from jobwire.wires.streams.scripts import script
@@ -53,6 +53,7 @@ class WorkerSeen:
     silent_ms: int
     """Since its last heartbeat; of a foreign one: since it last asked for anything."""
     holding: tuple[Holding, ...]
+    lacks: tuple[Lack, ...]
 
 
 class TaskSeen(NamedTuple):
@@ -129,6 +130,14 @@ class Census:
         # only a name.
         return [worker for worker in found if not worker.ours or worker.host or worker.holding]
 
+    async def lacks(self) -> list[tuple[Lack, ...]]:
+        """What each live worker of ours lacks: nothing, mostly."""
+        ours = [name for name in await self._consumers() if _is_ours(name)]
+        fields = (Card.SEEN_TS, Card.LACKS)
+        calls = [self._connection.call("HMGET", self._keys.worker(name), *fields) for name in ours]
+        rows = cast("list[tuple[str | None, str | None]]", await collect(calls))
+        return [read_lacks(lacks or "") for seen, lacks in rows if seen]
+
     async def _consumers(self) -> dict[str, int]:
         """Name → milliseconds since it was last heard of."""
         try:
@@ -186,6 +195,7 @@ def _read_worker(name: str, idle_ms: int, now_ms: int, answer: Reply) -> WorkerS
             Holding(*map(readable, held[at : at + 3]), since_ms=number(held[at + 3]) or 0)
             for at in range(0, len(held), 4)
         ),
+        lacks=read_lacks(card.get(Card.LACKS, "")),
     )
 
 

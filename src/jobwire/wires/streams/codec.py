@@ -4,16 +4,18 @@ The queue and the engine call it. Others' bytes are read with tolerance: a hash 
 wrote may lack our extras, an entry's payload may be anything. What is ours is written strictly.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, cast
 
 import msgspec
 
 from jobwire.job.errors import ContractError
-from jobwire.job.messages import JobError, JobId, Json, Snapshot
+from jobwire.job.messages import JobError, JobId, Json, Lack, Snapshot
 from jobwire.valkey import Reply
 from jobwire.wires.streams.contract import MAX_EVENT_BYTES, RAW, STATES, Code, Extra, Field, Status
 
 _MAX_MESSAGE: Final = 2_000
+_MOST_LACKS: Final = 16
 _STATUSES: Final = frozenset(Status)
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -49,6 +51,17 @@ class CardTask(msgspec.Struct):
 
     schema: msgspec.Raw
     example: msgspec.Raw
+
+
+class CardLack(msgspec.Struct):
+    """What a worker lacks, on its card."""
+
+    part: str
+    wrong: str
+    cure: str
+
+
+_decode_lacks: Final = msgspec.json.Decoder(list[CardLack]).decode
 
 
 class Record(NamedTuple):
@@ -196,6 +209,24 @@ def write_card(schema_json: str, example_json: str) -> str:
     return _encode(CardTask(schema, example)).decode()
 
 
+def write_lacks(lacks: Sequence[Lack]) -> str:
+    """What a worker's card says of what it lacks."""
+    said = [CardLack(*map(_plain, each)) for each in lacks[:_MOST_LACKS]]
+    return _encode(said).decode()
+
+
+def read_lacks(text: str) -> tuple[Lack, ...]:
+    """The same, read; nothing where a stranger wrote something else."""
+    try:
+        said = _decode_lacks(text)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return ()
+    return tuple(
+        Lack(*(_plain(word) for word in (each.part, each.wrong, each.cure)))
+        for each in said[:_MOST_LACKS]
+    )
+
+
 def seconds(text: str) -> float | None:
     """A positive number of seconds, or None for anything else a stranger may have written."""
     try:
@@ -206,7 +237,6 @@ def seconds(text: str) -> float | None:
 
 
 def number(text: str | None) -> int | None:
-    """A whole number, or None for anything else a stranger may have written."""
     """A whole number, or None for anything else a stranger may have written."""
     try:
         return int(text) if text else None

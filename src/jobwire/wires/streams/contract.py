@@ -270,6 +270,8 @@ class Card(StrEnum):
     SLOTS = "slots"
     STARTED_TS = "started_ts"
     SEEN_TS = "seen_ts"
+    LACKS = "lacks"
+    """A JSON list of `{"part", "wrong", "cure"}`: what it needs and does not have."""
 
 
 CARD_TASK: Final = "task:"

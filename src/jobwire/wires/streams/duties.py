@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, cast
 
 import jobwire
-from jobwire.job.engine import Duty, Turn
+from jobwire.job.engine import Duty, Lacks, Turn, lacks_nothing
 from jobwire.job.messages import TaskCard
 from jobwire.valkey import Arg, Connection, Reply
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.codec import write_card
+from jobwire.wires.streams.codec import write_card, write_lacks
 from jobwire.wires.streams.contract import Card, Keys
 from jobwire.wires.streams.outcomes import reclaim_terms
 from jobwire.wires.streams.replies import collect, wire_text
@@ -49,6 +49,7 @@ class StreamsDuties:
         self._declared = (Keys(settings.key_prefix).queue,)
         self._limits: tuple[Arg, ...] = (settings.job_ttl_s, settings.max_events)
         self._card: list[Arg] = []
+        self._lacks = lacks_nothing
         self._going_on: set[str] = set()
         self._reclaim_cursor = self._janitor_cursor = "-"
         self._ingest_cursor = "-"
@@ -71,14 +72,14 @@ class StreamsDuties:
 
     # The worker's card
 
-    async def announce(self, tasks: Sequence[TaskCard], slots: int) -> None:
+    async def announce(self, tasks: Sequence[TaskCard], slots: int, lacks: Lacks) -> None:
         """Write the card that others read, now and at each heartbeat."""
         card: list[Arg] = [Card.HOST, socket.gethostname(), Card.PID, os.getpid()]
         card += (Card.VERSION, jobwire.__version__, Card.SLOTS, slots)
         for task in tasks:
             said = write_card(task.schema_json, task.example_json)
             card += (wire_text(f"{contract.CARD_TASK}{task.name}"), said)
-        self._card = card
+        self._card, self._lacks = card, lacks
         await self._heartbeat()
 
     def retire(self) -> None:
@@ -88,7 +89,8 @@ class StreamsDuties:
     async def _heartbeat(self) -> Turn:
         if self._card:
             lifetime_ms = round(3000 * self._settings.heartbeat_s)
-            await self._run("announce", [self._consumer, lifetime_ms, *self._card])
+            lacks = (Card.LACKS, write_lacks(self._lacks()))
+            await self._run("announce", [self._consumer, lifetime_ms, *self._card, *lacks])
         return Turn(1)
 
     # The fleet's

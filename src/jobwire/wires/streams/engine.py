@@ -12,7 +12,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence, Set
 from typing import Final, cast
 
-from jobwire.job.engine import Duty
+from jobwire.job.engine import Duty, Lacks, lacks_nothing
 from jobwire.job.errors import GroundError
 from jobwire.job.messages import (
     CancelAsked,
@@ -78,7 +78,9 @@ class StreamsEngine:
 
     # Joining, waiting, leaving
 
-    async def enter(self, tasks: Sequence[TaskCard], slots: int) -> None:
+    async def enter(
+        self, tasks: Sequence[TaskCard], slots: int, lacks: Lacks = lacks_nothing
+    ) -> None:
         """Join the group as a worker that has `tasks`; others read them on its card."""
         self._tasks = tuple(wire_text(task.name) for task in tasks)
         try:
@@ -87,7 +89,7 @@ class StreamsEngine:
         except ValkeyError as error:
             raise ground_error(error) from error
         await self._arrivals.make_group()
-        await self._duties.announce(tasks, slots)
+        await self._duties.announce(tasks, slots, lacks)
 
     async def wait(self, timeout_s: float) -> bool:
         """Sleep until there is something to take, or to take over."""

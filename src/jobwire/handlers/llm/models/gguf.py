@@ -17,7 +17,7 @@ import msgspec
 VERSION: Final = "v1"
 """Of what is made here; to be raised when that changes."""
 
-_MAGIC: Final = b"GGUF"
+MAGIC: Final = b"GGUF"
 _FORMAT: Final = 3
 _ALIGNMENT: Final = 32
 _F32: Final = 0
@@ -136,7 +136,7 @@ def _head(config: _Config, words: Sequence[str], tensors: Sequence[_Tensor]) -> 
         _texts("tokenizer.ggml.tokens", [_piece(word) for word in words]),
         _numbers("tokenizer.ggml.token_type", [_kind(word) for word in words]),
     ]
-    head = _MAGIC + struct.pack("<IQQ", _FORMAT, len(tensors), len(facts)) + b"".join(facts)
+    head = MAGIC + struct.pack("<IQQ", _FORMAT, len(tensors), len(facts)) + b"".join(facts)
     at = 0
     for tensor in tensors:
         shape = tuple(reversed(tensor.shape))

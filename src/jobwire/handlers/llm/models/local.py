@@ -17,7 +17,7 @@ from typing import Final, Protocol, cast
 from jobwire.handlers.llm.models import Ask, Embedded, Piece, files
 from jobwire.handlers.llm.models.endpoint import EndpointChat, EndpointEmbedder
 from jobwire.handlers.llm.models.server import Server
-from jobwire.handlers.llm.models.trouble import Trouble
+from jobwire.handlers.llm.models.trouble import NoModel, Trouble
 
 _CHAT_BATCH: Final = 128
 """Tokens read at a time: a cancel is noticed in between."""
@@ -37,7 +37,7 @@ def load(
     file: Path, name: str, *, threads: int, context_tokens: int, embeds: bool = False
 ) -> tuple[_Listening, Server]:
     """Load a model: it listens on loopback only, with a key that only we know."""
-    files.find_library()
+    files.find_library("llm.embed_model" if embeds else files.OTHERWISE)
     library = import_module("xllamacpp")
     params = library.CommonParams()
     params.model.path = str(file)
@@ -58,7 +58,7 @@ def load(
     try:
         listening = cast(_Listening, library.Server(params))
     except RuntimeError as error:
-        raise Trouble("model_not_found", f"llama.cpp cannot load {file.name}: {error}") from error
+        raise NoModel(f"llama.cpp cannot load {file.name}: {error}", "use another file") from error
     url = f"{listening.listening_address}/v1"
     return listening, Server(base_url=url, api_key=key, first_s=_PATIENCE_S, idle_s=_PATIENCE_S)
 

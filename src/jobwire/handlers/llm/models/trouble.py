@@ -15,6 +15,10 @@ _LONGEST_WAIT_S: Final = 15.0
 """A server that wants us to wait longer is asked by a later attempt: the worker has other work."""
 
 
+NOT_NAMED: Final = ("no model is named", "set llm.model (OPENAI_MODEL)")
+"""What is wrong with a server alone, and what to do."""
+
+
 class Again(Enum):
     """Whether the same question may be answered later."""
 
@@ -43,6 +47,15 @@ class Trouble(Exception):
         if self.again is Again.NEVER:
             return Fail(self.code, self.message)
         return Retry(self.after_s, self.message, self.code)
+
+
+class NoModel(Trouble):
+    """There is no model to ask; says what is wrong, and what to do about it."""
+
+    def __init__(self, wrong: str, cure: str) -> None:
+        super().__init__("model_not_found", f"{wrong}; {cure}")
+        self.wrong = wrong
+        self.cure = cure
 
 
 class Refused(Trouble):

@@ -70,5 +70,6 @@ def room(
             HotRoute("GET", "/v1/workers", "read", fleet.workers, docs.WORKERS),
             HotRoute("GET", "/v1/stats", "read", fleet.stats, docs.STATS),
         ],
+        told=fleet.lacking,
         reading=JobReadings(connection, queue.keys, census, follower).read,
     )

@@ -4,13 +4,16 @@ Everybody with the scope `read` sees the fleet; what a worker holds for another 
 a taken slot, without the job.
 """
 
+from collections import Counter as Counted
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
 from jobwire.gateway.call import Call, Reply
+from jobwire.gateway.health import Health
+from jobwire.job.messages import Lack
 from jobwire.valkey import Connection
 from jobwire.wires.streams.census import Census, Holding, WorkerSeen
 from jobwire.wires.streams.contract import Counter, Keys, Status
@@ -19,6 +22,7 @@ from jobwire.wires.streams.http import asking
 from jobwire.wires.streams.minutes import Minute, last_hour, quantile_ms
 
 _encode = msgspec.json.Encoder().encode
+_MOST_PARTS: Final = 20
 _AnyObject = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})]
 
 
@@ -45,6 +49,14 @@ class Slot(Struct, frozen=True):
     since_ts: int
 
 
+class Lacking(Struct, frozen=True):
+    """Something that a worker needs for some of its tasks and does not have."""
+
+    part: str
+    wrong: str
+    what_to_do: str
+
+
 class Worker(Struct, frozen=True):
     """One worker. Of one that is not ours, only what the server knows of it."""
 
@@ -60,6 +72,7 @@ class Worker(Struct, frozen=True):
         int, Meta(description="since its last heartbeat; not ours: since it last asked for a job")
     ]
     running: list[Slot]
+    lacks: list[Lacking]
 
 
 class Workers(Struct, frozen=True):
@@ -129,12 +142,32 @@ class Fleet:
         found = await self._census.workers()
         return Reply(_encode(Workers([_worker(worker, tenant) for worker in found])))
 
+    async def lacking(self) -> Mapping[str, Health]:
+        """What live workers lack, for /readyz (J-51): jobs that need it fail, all others run."""
+        return lacking(await self._census.lacks())
+
     async def stats(self, _: Call) -> Reply:
         seen = await depth(self._connection, self._keys)
         now = Now(seen.waiting, seen.delayed, seen.running, seen.oldest_waiting_ms)
         minutes = await last_hour(self._connection, self._keys)
         lines = [_line([minute]) for minute in minutes]
         return Reply(_encode(Stats(now, _line(minutes), lines)))
+
+
+def lacking(workers: Sequence[Sequence[Lack]]) -> dict[str, Health]:
+    """Each missing part once, with how many of the workers miss it. Pure."""
+    first: dict[str, Lack] = {}
+    count: Counted[str] = Counted()
+    for lacks in workers:
+        count.update({lack.part for lack in lacks})
+        for lack in lacks:
+            first.setdefault(lack.part, lack)
+    return {
+        part: Health(
+            "degraded", f"{lack.wrong} ({count[part]} of {len(workers)} workers)", lack.cure
+        )
+        for part, lack in list(first.items())[:_MOST_PARTS]
+    }
 
 
 def _raw(text: str) -> Raw:
@@ -153,6 +186,7 @@ def _worker(seen: WorkerSeen, tenant: str) -> Worker:
         started_ts=seen.started_ms,
         heartbeat_age_ms=seen.silent_ms,
         running=[_slot(holding, tenant) for holding in seen.holding],
+        lacks=[Lacking(*lack) for lack in seen.lacks],
     )
 
 

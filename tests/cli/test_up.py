@@ -243,6 +243,9 @@ def test_a_job_runs_through_all_parts(tmp_path: Path) -> None:
         )
         assert answer.json()["status"] == "done"
         assert answer.json()["result"] == 42
+        told = httpx.get(f"{up.url}/v1/tasks", trust_env=False).json()["tasks"]
+        live = {task["name"] for task in told if task["live"]}
+        assert live == {"double", "chat", "plan", "code", "tool", "rag", "embed"}
 
 
 @clause("O-1")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--app",
     metavar="MODULE:APP",
-    help="Your own handlers, instead of the six tasks.  [env: JOBWIRE_UP_APP]",
+    help="Your own handlers, beside the six tasks.  [env: JOBWIRE_UP_APP]",
 )
 @options.as_json
 @click.pass_context

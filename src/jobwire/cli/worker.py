@@ -12,6 +12,7 @@ from jobwire.cli.exits import Exit, Stop
 @click.command()
 @click.argument("app", metavar="[MODULE:APP]", required=False)
 @click.option("--slots", metavar="N", help="Jobs held at a time.  [env: JOBWIRE_WORKER_SLOTS]")
+@click.option("--tasks", is_flag=True, help="The six tasks too, beside the handlers of the App.")
 @options.valkey
 @click.option("--reload", is_flag=True, help="For development: start again when a file changes.")
 @click.option("--ready-fd", type=int, hidden=True, help="Where to say that we are ready.")
@@ -20,13 +21,15 @@ def command(
     context: click.Context,
     app: str | None,
     slots: str | None,
+    tasks: bool,
     valkey: str | None,
     reload: bool,
     ready_fd: int | None,
 ) -> None:
     """Run a worker for the handlers of an App; it needs a Valkey that runs already.
 
-    Without an App, or for one with tools, it has the six tasks: chat, plan, code, tool, rag, embed.
+    It has the six tasks (chat, plan, code, tool, rag, embed) without an App, for one with tools,
+    and with --tasks.
 
     \b
     Examples:
@@ -64,7 +67,7 @@ def command(
                 out.say(f"worker with {count} slots for {', '.join(sorted(loaded.handlers))}")
 
         async def serve() -> None:
-            if await serve_worker(loaded, settings, on_ready=on_ready):
+            if await serve_worker(loaded, settings, tasks=tasks, on_ready=on_ready):
                 # A coroutine that does not listen would keep the event loop here for ever.
                 sys.stdout.flush()
                 sys.stderr.flush()

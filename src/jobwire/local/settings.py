@@ -12,7 +12,7 @@ class UpSettings:
     embedded: bool = True
     """Start the servers that were not given; off: use only those that were."""
     app: str = ""
-    """The worker's own handlers, as `module:app`; the six tasks if left out."""
+    """Handlers of your own, as `module:app`, beside the six tasks."""
     drain: timedelta = timedelta(seconds=8)
     """How long held work may go on after Ctrl-C; at most 8s."""
 

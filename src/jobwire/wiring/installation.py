@@ -54,7 +54,7 @@ class Installation:
         )
         worker = Program(
             "worker",
-            ["worker", *([settings.up.app] if settings.up.app else [])],
+            ["worker", *([settings.up.app] if settings.up.app else []), "--tasks"],
             env=self._worker_env,
             keep_fds=[data.fd],
             grace_s=settings.up.drain.total_seconds() + 1,

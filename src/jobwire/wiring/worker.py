@@ -69,13 +69,18 @@ def load_app(name: str | None) -> App:
     return app
 
 
-async def serve_worker(app: App, settings: Settings, *, on_ready: Callable[[], None]) -> int:
+async def serve_worker(
+    app: App, settings: Settings, *, tasks: bool, on_ready: Callable[[], None]
+) -> int:
     """Run a worker until SIGTERM or SIGINT; a second one gives everything back now.
+
+    With `tasks` it has the six tasks beside the app's own; it has them anyway for an app that
+    brings tools, or nothing.
 
     How many handlers would not end: only the end of the process ends those.
     """
     async with contextlib.AsyncExitStack() as ground:
-        if app.tools or not app.handlers:
+        if tasks or app.tools or not app.handlers:
             ground.callback(_give_tasks(app, settings.llm).close)
         if ground.enter_context(traces("worker")):
             from jobwire.worker.tracing import traced  # late: an extra
@@ -107,7 +112,7 @@ async def serve_worker(app: App, settings: Settings, *, on_ready: Callable[[], N
 
 
 def _give_tasks(app: App, settings: LlmSettings) -> "Models":
-    """The six tasks, for an app that has tools for them, or nothing else to do."""
+    """Give an app the six tasks, and say what they lack."""
     models = register(app, settings)
     for lack in models.lacks():
         _log.warning("%s: %s; %s", *lack)

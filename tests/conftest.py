@@ -11,7 +11,12 @@ import pytest
 
 from tests.support.clauses import proved_clauses, report, written_clauses
 
-pytest_plugins = ["tests.support.fixtures", "tests.support.s3", "tests.fleet.fixtures"]
+pytest_plugins = [
+    "tests.support.fixtures",
+    "tests.support.s3",
+    "tests.support.browser",
+    "tests.fleet.fixtures",
+]
 
 # Where everything must be there, a skip is a failure. A skip that is right everywhere (another
 # platform's way) says so by this word in front of its reason.

@@ -26,25 +26,25 @@ class Need:
 NEEDS: Final = (
     # The server's own program, without the service that `redis-server` would start.
     Need("redis-check-rdb", "redis-tools", "tests against Redis 7"),
+    Need("chromium", "chromium", "tests in a browser"),
 )
 
 
-def missing() -> list[Need]:
-    """What is not on this machine."""
-    return [need for need in NEEDS if shutil.which(need.program) is None]
+def is_missing(need: Need) -> bool:
+    """Whether it is not on this machine."""
+    return shutil.which(need.program) is None
 
 
-def install(needs: list[Need]) -> bool:
+def install(need: Need) -> bool:
     """Install it if we may; say whether it is there now."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return False
-    packages = [need.package for need in needs]
     apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    order = [*apt, "install", "-y", "--no-install-recommends", *packages]
+    order = [*apt, "install", "-y", "--no-install-recommends", need.package]
     for command in (order, [*apt, "update"], order):
         done = subprocess.run(command, env=env, capture_output=True, check=False)
-        if not missing():
+        if not is_missing(need):
             return True
         if done.returncode and command[-1] == "update":
             break
@@ -52,14 +52,12 @@ def install(needs: list[Need]) -> bool:
 
 
 def main() -> None:
-    needs = missing()
-    if not needs or install(needs):
-        return
-    for need in missing():
-        print(
-            f"no {need.program} (Debian package {need.package}): {need.why} are skipped",
-            file=sys.stderr,
-        )
+    for need in filter(is_missing, NEEDS):
+        if not install(need):
+            print(
+                f"no {need.program} (Debian package {need.package}): {need.why} are skipped",
+                file=sys.stderr,
+            )
 
 
 if __name__ == "__main__":

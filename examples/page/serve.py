@@ -1,8 +1,8 @@
 """Serves the page, and passes a job's events on to it: `uvicorn examples.page.serve:app`.
 
 The gateway answers to its own origin only, so a page of yours asks your app, and your app asks the
-gateway. A browser that loses its connection comes back with the id of the last event it saw; so the
-page misses nothing either.
+gateway (with a key, where it asks for one: `JOBWIRE_API_KEY`). A browser that loses its connection
+comes back with the id of the last event it saw; so the page misses nothing either.
 """
 
 from collections.abc import AsyncIterator
@@ -35,7 +35,8 @@ async def events(
 ) -> StreamingResponse:
     async def lines() -> AsyncIterator[bytes]:
         async for event in jobs.events(job_id, after=last_event_id):
-            data = msgspec.json.encode(event).decode()
-            yield f"id: {event.id or ''}\nevent: {event.type}\ndata: {data}\n\n".encode()
+            if event.id:  # only the word of a gap has none
+                yield f"id: {event.id}\n".encode()
+            yield f"event: {event.type}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
 
     return StreamingResponse(lines(), media_type="text/event-stream")

@@ -125,6 +125,9 @@ async def test_events_come_from_the_first_to_the_last_async_and_sync(fleet: Flee
     assert all(event.id and event.ts for event in seen)
     with fleet.client() as plain:
         rest = list(plain.events(job.job_id, after=seen[2].id))
+        assert list(plain.events(job.job_id, after=seen[-1].id)) == [], "nothing can follow"
+    async with fleet.async_client() as jobs:
+        assert [event async for event in jobs.events(job.job_id, after=seen[-1].id)] == []
     assert rest == seen[3:]
 
 

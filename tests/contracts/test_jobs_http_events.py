@@ -109,7 +109,22 @@ def test_j15_a_watcher_resumes_after_the_last_event_that_it_saw(
     ended = add(raw, job_id, "done")
     seen = resume(added[2])
     assert [event.id for event in seen] == [None, *added[3:], ended]
-    assert names(resume(ended)) == ["hello"], "whoever has seen the end is sent home"
+
+
+@clause("J-15")
+def test_j15_whoever_has_seen_the_end_is_sent_home_for_good(served: ServedJobs, raw: Raw) -> None:
+    """204: what a browser's EventSource needs to hear, or it comes back every few seconds."""
+    job_id = served.submit()["job_id"]
+    path = f"/v1/jobs/{job_id}/events"
+    raw.ask("HSET", f"job:{job_id}", "status", "done")
+    ended = add(raw, job_id, "done")
+    answer = served.client.get(path, headers={"last-event-id": ended})
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert "content-length" not in answer.headers
+    assert served.client.get(f"{path}?last_event_id={ended}").status_code == 204
+    later = f"{int(ended.partition('-')[0]) + 1}-0"
+    with served.events(job_id, Last_Event_ID=later) as events:
+        assert names(events.rest()) == ["hello", "gap", "queued", "done"], "no event of this job"
 
 
 @clause("J-15", "R-8")

@@ -44,6 +44,10 @@ class Following:
                 self.over = event.ends_job
         return events
 
+    def seen_all(self) -> None:
+        """The gateway says that the last event of the job was seen before."""
+        self.over = True
+
     def closed(self) -> None:
         """The gateway ended the connection in good order.
 

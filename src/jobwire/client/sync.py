@@ -171,6 +171,9 @@ class Client:
             with self._http.stream(
                 "GET", path, headers=headers, timeout=http.STREAM_TIMEOUT
             ) as response:
+                if response.status_code == 204:
+                    following.seen_all()
+                    return
                 if response.status_code != 200:
                     body, after_s = response.read(), http.retry_after_s(response)
                     raise from_answer(response.status_code, body, after_s)

@@ -185,6 +185,12 @@ class Call:
         self.finished = True
         await self.send({"type": "http.response.body", "body": reply.body})
 
+    async def reply_nothing(self) -> None:
+        """Answer 204: an EventSource that hears it does not come back."""
+        await self.start(204, ())
+        self.finished = True
+        await self.send({"type": "http.response.body", "body": b""})
+
     async def start(self, status: int, headers: Headers) -> None:
         """Begin an answer; its body is sent by `send`."""
         self.status = status

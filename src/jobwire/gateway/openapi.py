@@ -81,7 +81,7 @@ def _hot_operation(route: HotRoute, shape_of: Mapping[int, Json]) -> Json:
         "parameters": [*_path_parameters(route), *_parameters(route, shape_of)],
         "responses": {
             str(doc.status): answer,
-            **{str(status): {**answer, "description": why} for status, why in doc.also.items()},
+            **{str(status): _also(status, why, answer) for status, why in doc.also.items()},
             **_problem_responses(
                 [
                     *_shell_problems(route.scope, body=doc.body is not None),
@@ -101,6 +101,11 @@ def _hot_operation(route: HotRoute, shape_of: Mapping[int, Json]) -> Json:
             body["example"] = doc.body_example
         operation["requestBody"] = {"required": True, "content": {"application/json": body}}
     return operation
+
+
+def _also(status: int, why: str, answer: Json) -> Json:
+    """Another success: the same answer for another reason, or nothing at all."""
+    return {"description": why} if status == 204 else {**answer, "description": why}
 
 
 def _types(route: HotRoute) -> Iterable[object]:

@@ -98,23 +98,31 @@ class Follower:
 
     async def until_ended(self, job_id: JobId, timeout_s: float) -> None:
         """Return when the job has ended, when the time is up, or when we are about to stop."""
-        key = self._keys.events(job_id)
         # From the last event on: whoever only waits for the end need not read the way there.
         try:
-            rows = await self._connection.call("XREVRANGE", key, "+", "-", "COUNT", 1)
+            last = await self._last(job_id)
         except ValkeyError:
             return  # nothing to wait for: whoever asked looks at the job, and is told
-        last = read_events(rows)
-        if last and last[0].is_terminal:
+        if last is not None and last.is_terminal:
             return
         waiter = UntilEnded()
         self._waiting.add(waiter)
-        stop = self.watch(job_id, waiter, last[0].position if last else START)
+        stop = self.watch(job_id, waiter, last.position if last is not None else START)
         try:
             await asyncio.wait([waiter.over], timeout=timeout_s)
         finally:
             stop()
             self._waiting.discard(waiter)
+
+    async def is_last(self, job_id: JobId, place: Position) -> bool:
+        """Whether the event at this place is the job's terminal one; ValkeyError if unknown."""
+        last = await self._last(job_id)
+        return last is not None and last.is_terminal and last.position == place
+
+    async def _last(self, job_id: JobId) -> StreamEvent | None:
+        key = self._keys.events(job_id)
+        events = read_events(await self._connection.call("XREVRANGE", key, "+", "-", "COUNT", 1))
+        return events[0] if events else None
 
     def send_home(self) -> None:
         """Let everybody go who waits for an end: this program stops."""

@@ -156,6 +156,7 @@ EVENTS: Final = Doc(
         "event": "queued",
         "data": '{"type":"queued","ts":1767225600000,"step":"gateway.enqueue","data":{}}',
     },
+    also={204: "`Last-Event-ID` is the job's last event: nothing follows, do not come back"},
     parameters=(
         Parameter(
             "Last-Event-ID",

@@ -13,6 +13,7 @@ from jobwire.gateway.problems import BAD_EVENT_ID, Problem
 from jobwire.gateway.sse import Event, Watcher
 from jobwire.gateway.streams import Streams
 from jobwire.job.messages import JobId
+from jobwire.valkey import ValkeyError
 from jobwire.wires.streams.contract import GAP, HELLO, TERMINAL_EVENTS
 from jobwire.wires.streams.events import START, Position, StreamEvent, read_position
 from jobwire.wires.streams.follow import Follower
@@ -68,6 +69,9 @@ class Watching:
         if standing is None or standing.tenant != asking.tenant(call):
             raise Problem(problems.JOB_NOT_FOUND)
         finished = standing.status in TERMINAL_EVENTS
+        if finished and after != START and await self._has_seen_all(job_id, after):
+            await call.reply_nothing()
+            return
         hello = Event(HELLO, _encode(shapes.Hello(job_id, standing.status.value)))
         await self._streams.serve(
             call,
@@ -76,6 +80,14 @@ class Watching:
             ),
             hello=hello,
         )
+
+    async def _has_seen_all(self, job_id: JobId, after: Position) -> bool:
+        """Whether nothing can follow. A browser comes back whenever a stream ends: one whose page
+        does not close it would be here every three seconds for as long as the job is known."""
+        try:
+            return await self._follower.is_last(job_id, after)
+        except ValkeyError:
+            return False  # the stream itself waits until the server is back
 
 
 def _place(call: Call) -> Position:

@@ -1,0 +1,229 @@
+"""A real browser for tests of pages: the fixture `browser`.
+
+    def test_the_page_greets(browser: Browser) -> None:
+        with browser.page() as page:
+            page.open(url)
+            page.click("#go")
+            page.until_text("#out", "hello")
+
+Chromium is started once for each parallel worker, with the first test that asks for it; each page
+has a profile of its own. A page that complains (an error in its script, on its console, a resource
+that is missing) fails its test, unless the test says that it may.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import shutil
+import threading
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.support.devtools import DevTools, Json
+from tests.support.waiting import DEADLINE_S, wait_until_sync
+
+PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
+DESKTOP: Final = (1280, 800)
+PHONE: Final = (390, 844)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Chromium, one for each parallel worker."""
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
+    devtools = DevTools(program, tmp_path_factory.mktemp("chromium"))
+    yield Browser(devtools)
+    devtools.close()
+
+
+class Browser:
+    """Opens pages."""
+
+    def __init__(self, devtools: DevTools) -> None:
+        self._devtools = devtools
+
+    @contextlib.contextmanager
+    def page(
+        self, size: tuple[int, int] = DESKTOP, *, may_complain: bool = False
+    ) -> Generator[Page]:
+        """A page in a profile of its own, closed at the end."""
+        profile = self._devtools.call("Target.createBrowserContext")["browserContextId"]
+        try:
+            target = self._devtools.call(
+                "Target.createTarget", url="about:blank", browserContextId=profile
+            )["targetId"]
+            page = Page(self._devtools, target, size)
+            yield page
+            assert may_complain or page.complaints == []
+        finally:
+            self._devtools.call("Target.disposeBrowserContext", browserContextId=profile)
+
+
+@dataclass(slots=True)
+class Request:
+    """What a page asked for; `status` when the answer has begun."""
+
+    method: str = ""
+    url: str = ""
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    status: int | None = None
+
+    def heard(self, headers: dict[str, str]) -> None:
+        self.headers.update({name.lower(): value for name, value in headers.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What one of a page's EventSources was told."""
+
+    id: str
+    event: str
+    data: str
+
+
+@dataclass(slots=True)
+class _Told:
+    requests: dict[str, Request] = field(default_factory=dict[str, Request])
+    messages: list[Message] = field(default_factory=list[Message])
+    complaints: list[str] = field(default_factory=list[str])
+
+    def request(self, number: str) -> Request:
+        return self.requests.setdefault(number, Request())
+
+
+class Page:
+    """One tab, and what it was seen to do."""
+
+    def __init__(self, devtools: DevTools, target: str, size: tuple[int, int]) -> None:
+        self._devtools = devtools
+        attached = devtools.call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session: str = attached["sessionId"]
+        self._told = _Told()
+        self._loaded = threading.Event()
+        devtools.listen(self._session, self._take)
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        self.resize(size)
+
+    def call(self, method: str, **params: object) -> Json:
+        """Anything that the DevTools protocol has."""
+        return self._devtools.call(method, self._session, **params)
+
+    # ── what a person does ───────────────────────────────────────────────────────────────────────
+
+    def open(self, url: str) -> None:
+        """Go there, and wait until the page is loaded."""
+        self._loaded.clear()
+        answer = self.call("Page.navigate", url=url)
+        assert "errorText" not in answer, f"{url}: {answer['errorText']}"
+        assert self._loaded.wait(DEADLINE_S), f"{url} is not loaded"
+
+    def click(self, selector: str) -> None:
+        """Press the mouse in the middle of what is there; it must be seen and not covered."""
+        place = self.run(
+            f"""(() => {{
+              const found = document.querySelector({json.dumps(selector)});
+              found.scrollIntoView({{ block: "center" }});
+              const box = found.getBoundingClientRect();
+              const at = {{ x: box.x + box.width / 2, y: box.y + box.height / 2 }};
+              const top = document.elementFromPoint(at.x, at.y);
+              return found.contains(top) ? at : null;
+            }})()"""
+        )
+        assert place is not None, f"{selector} cannot be clicked: something lies over it"
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+
+    def type(self, text: str) -> None:
+        """Type into what has the focus."""
+        self.call("Input.insertText", text=text)
+
+    def resize(self, size: tuple[int, int]) -> None:
+        """As wide and high as another screen."""
+        width, height = size
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=size == PHONE,
+        )
+
+    # ── what can be seen ─────────────────────────────────────────────────────────────────────────
+
+    def run(self, script: str) -> Any:
+        """The value of an expression in the page; a promise is waited for."""
+        answer = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
+        failed = answer.get("exceptionDetails")
+        assert failed is None, f"{script}: {_words(failed)}"
+        return answer["result"].get("value")
+
+    def text(self, selector: str = "body") -> str:
+        """What can be read there."""
+        return self.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
+
+    def until_text(self, selector: str, part: str) -> None:
+        """Wait until this can be read there."""
+        wait_until_sync(lambda: part in self.text(selector), f"{part!r} in {selector}")
+
+    def screenshot(self, file: Path) -> None:
+        """What can be seen, as PNG."""
+        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+
+    @property
+    def requests(self) -> list[Request]:
+        """Everything that it asked for, in order."""
+        return list(self._told.requests.values())
+
+    @property
+    def messages(self) -> list[Message]:
+        """What its EventSources were told, whether or not the page listened to it."""
+        return list(self._told.messages)
+
+    @property
+    def complaints(self) -> list[str]:
+        """Errors of its script, on its console, and of what it asked for."""
+        return list(self._told.complaints)
+
+    def _take(self, method: str, params: Json) -> None:
+        told = self._told
+        match method:
+            case "Page.loadEventFired":
+                self._loaded.set()
+            case "Network.requestWillBeSent":
+                asked: Json = params["request"]
+                request = told.request(params["requestId"])
+                request.method, request.url = asked["method"], asked["url"]
+                request.heard(asked["headers"])
+            case "Network.requestWillBeSentExtraInfo":
+                # What really goes out; told before or after the above, as it happens.
+                told.request(params["requestId"]).heard(params["headers"])
+            case "Network.responseReceived":
+                told.request(params["requestId"]).status = params["response"]["status"]
+            case "Network.eventSourceMessageReceived":
+                said = (params["eventId"], params["eventName"], params["data"])
+                told.messages.append(Message(*said))
+            case "Runtime.exceptionThrown":
+                told.complaints.append(_words(params["exceptionDetails"]))
+            case "Runtime.consoleAPICalled" if params["type"] in ("error", "assert"):
+                words = [str(each.get("value", each.get("description"))) for each in params["args"]]
+                told.complaints.append(" ".join(words))
+            case "Log.entryAdded" if params["entry"]["level"] == "error":
+                told.complaints.append(f"{params['entry']['text']} {params['entry'].get('url')}")
+            case _:
+                pass
+
+
+def _words(failed: Json) -> str:
+    thrown: Json = failed.get("exception", {})
+    return str(thrown.get("description", failed["text"]))

@@ -1,0 +1,132 @@
+"""Chromium without a window, spoken to over a pipe: its DevTools protocol, and nothing else.
+
+`browser.py` makes pages of it for tests. No driver stands between, and no port is open: messages
+are JSON texts that end with a zero byte. When the pipe closes Chromium ends, so it does not outlive
+a test run that is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Final
+
+Json = dict[str, Any]
+Listener = Callable[[str, Json], None]
+
+_FLAGS: Final = (
+    "--headless",
+    "--remote-debugging-pipe",
+    "--no-sandbox",  # root cannot have one; only pages of ours are opened
+    "--no-proxy-server",
+    "--no-first-run",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--disable-extensions",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+)
+_ANSWER_S: Final = 60.0
+_GRACE_S: Final = 5.0
+
+
+class DevTools:
+    """One Chromium. `call` from any thread; what a session tells goes to its listener."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._number = 0
+        self._answers: dict[int, Future[Json]] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._lock = threading.Lock()
+        orders, self._send = os.pipe()
+        self._receive, words = os.pipe()
+        # It reads orders from 3 and writes to 4; numbers of ours must not be in the way there.
+        orders, words = (_moved_up(fd) for fd in (orders, words))
+        log = os.open(folder / "chromium.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._pid = os.posix_spawn(
+            program,
+            [program, *_FLAGS, f"--user-data-dir={folder / 'profile'}"],
+            {**os.environ, "HOME": str(folder)},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, orders, 3),
+                (os.POSIX_SPAWN_DUP2, words, 4),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+            setpgroup=0,
+        )
+        for fd in (orders, words, log):
+            os.close(fd)
+        self._thread = threading.Thread(target=self._listen, name="devtools", daemon=True)
+        self._thread.start()
+
+    def call(self, method: str, session: str | None = None, **params: object) -> Json:
+        """Ask for something and wait for the answer."""
+        answer: Future[Json] = Future()
+        with self._lock:
+            self._number += 1
+            number = self._number
+            self._answers[number] = answer
+            order: Json = {"id": number, "method": method, "params": params}
+            if session is not None:
+                order["sessionId"] = session
+            _write(self._send, json.dumps(order).encode() + b"\0")
+        return answer.result(_ANSWER_S)
+
+    def listen(self, session: str, listener: Listener) -> None:
+        """Hand what a session tells to a listener; called in a thread of ours."""
+        self._listeners[session] = listener
+
+    def close(self) -> None:
+        """End it, and wait for the end."""
+        with contextlib.suppress(OSError):
+            self.call("Browser.close")
+        os.close(self._send)
+        deadline_s = time.monotonic() + _GRACE_S
+        while os.waitpid(self._pid, os.WNOHANG)[0] == 0:
+            if time.monotonic() > deadline_s:
+                os.killpg(self._pid, signal.SIGKILL)
+            time.sleep(0.01)
+        self._thread.join()
+        os.close(self._receive)
+
+    def _listen(self) -> None:
+        rest = b""
+        while chunk := os.read(self._receive, 1 << 16):
+            *messages, rest = (rest + chunk).split(b"\0")
+            for raw in messages:
+                self._take(json.loads(raw))
+        for answer in self._answers.values():
+            answer.set_exception(BrokenPipeError("Chromium has ended"))
+
+    def _take(self, message: Json) -> None:
+        if "id" in message:
+            answer = self._answers.pop(message["id"])
+            if "error" in message:
+                answer.set_exception(AssertionError(f"Chromium: {message['error']['message']}"))
+            else:
+                answer.set_result(message["result"])
+        elif listener := self._listeners.get(message.get("sessionId", "")):
+            listener(message["method"], message["params"])
+
+
+def _moved_up(fd: int) -> int:
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)
+    os.close(fd)
+    return moved
+
+
+def _write(fd: int, raw: bytes) -> None:
+    while raw:
+        raw = raw[os.write(fd, raw) :]

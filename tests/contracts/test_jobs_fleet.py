@@ -399,7 +399,8 @@ async def test_j42_a_job_that_fell_out_of_the_line_gets_a_new_entry(
     ((entry, fields),) = raw.entries(QUEUE)
     assert fields == {"job_id": job_id, "task": "echo", "payload": '{"a":1}'}
     assert (found["status"], found["entry_id"]) == ("queued", entry)
-    assert entry != old
+    # A stream that was made anew knows no older ids.
+    assert entry != old or blow == "regressed"
     assert await lab.duty("reconcile") == 0
     minute = raw.find("jobs:stats:*")[-1]
     assert raw.field(minute, "reconciled") == "1"

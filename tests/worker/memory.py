@@ -400,8 +400,9 @@ class MemoryEngine:
 
         return read()
 
-    async def adopt(self, known: Set[Token]) -> list[Held]:
+    async def adopt(self, known: Set[Token], idle_s: float = 0.0) -> list[Held]:
         self.server.check_up()
+        kept_since_s = time.monotonic() + self.server.lease_s - idle_s
         with self.server.lock:
             mine = [
                 self.server.held(record)
@@ -410,6 +411,7 @@ class MemoryEngine:
                 and record.holder == self.consumer
                 and record.token not in known
                 and record.token not in self._under_way
+                and record.lease_until_s <= kept_since_s
             ]
         return self.server.answer("adopt", mine)
 

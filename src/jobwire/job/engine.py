@@ -152,13 +152,14 @@ class Engine(Protocol):
 
     def settle(self, batch: Sequence[tuple[Held, Outcome]], want: int) -> Awaitable[Settled]:
         """End, retry or give back each; and start up to `want` (≥ 0) next ones on the way. An
-        outcome that cannot be written harms no other of the batch."""
+        outcome that cannot be written (`REFUSED`) harms no other of the batch."""
         ...
 
-    async def adopt(self, known: Set[Token]) -> list[Held]:
+    async def adopt(self, known: Set[Token], idle_s: float = 0.0) -> list[Held]:
         """What is held in this worker's name though its token is not in `known`: jobs whose start
         was answered into a broken connection. To be asked after a GroundError of `wait`, `take` or
-        `settle`, once the server answers again. Calls still in flight are left alone."""
+        `settle`, once the server answers again. Calls still in flight are left alone. With
+        `idle_s`, only what nobody has kept for so long: a net for what was let go of elsewhere."""
         ...
 
     def keeper(self) -> Keeper:

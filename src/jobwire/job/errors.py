@@ -94,8 +94,8 @@ class Retry(HandlerSignal):
         if seconds is not None and not 0 <= seconds < float("inf"):
             raise ValueError(f"Retry(after={after!r}): must be a number of seconds, 0 or more")
         self.after_s = seconds
-        self.message = message
-        self.code = code
+        self.message = str(message)
+        self.code = str(code)
 
 
 class Fail(HandlerSignal):
@@ -106,5 +106,6 @@ class Fail(HandlerSignal):
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
-        self.code = code
-        self.message = message
+        # Often it is another exception that is handed on.
+        self.code = str(code)
+        self.message = str(message)

@@ -306,6 +306,8 @@ class SettleAnswer(StrEnum):
     """The job belongs to another; nothing was written."""
     GONE = "gone"
     """The job's record is gone or unreadable; its place in the queue was cleared."""
+    REFUSED = "refused"
+    """The server will not write it, and the job is still ours: ask again."""
 
 
 class Settled(NamedTuple):

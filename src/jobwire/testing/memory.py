@@ -175,7 +175,11 @@ class OneJob:
                 pass
         self.over.set()
 
-    async def adopt(self, known: Set[Token]) -> list[Held]:  # noqa: ARG002 - the seam's
+    async def adopt(
+        self,
+        known: Set[Token],  # noqa: ARG002 - the seam's
+        idle_s: float = 0.0,  # noqa: ARG002 - the seam's
+    ) -> list[Held]:
         return []
 
     def keeper(self) -> "_Keeper":

@@ -37,6 +37,7 @@ class LeaseThread:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._keeper: Keeper = source.engine.keeper()
+        self.lease_s = self._keeper.lease_s
         self._stop = threading.Event()
         self._complained = False
         self._thread = threading.Thread(

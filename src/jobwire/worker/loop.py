@@ -48,7 +48,8 @@ _MAX_BATCH: Final = 200
 _MAX_CALLS: Final = 2
 """Calls in flight: one is on its way while the other's answer is worked on."""
 
-_MAX_FAULTS: Final = 3
+_LONGEST_PAUSE_S: Final = 1.0
+"""Between two tries to write an outcome that the server refuses."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -93,8 +94,6 @@ class Source:
         """1 while a slot is kept for what a wait may announce."""
         self._in_doubt = 0
         """Slots of calls whose answer was lost: jobs may have been started for them."""
-        self._given_up: set[Token] = set()
-        """Deliveries that are not to be adopted: their leases must run out."""
         self._fed = asyncio.Event()
         """There was less work than slots for it: time to wait again."""
         self._stopping = False
@@ -242,11 +241,14 @@ class Source:
             settled = await self._watchdog.watched(f"{self.engine.name}: settle", answer)
         except Exception as error:  # noqa: BLE001 - a queue is never given up
             self._in_doubt += want
-            self._outgoing.again(self._hopeful(ends, error))
+            self._outgoing.again(ends)
             self._lost(error)
             self._answered()
             return
         for (run, outcome), said in zip(ends, settled.answers, strict=True):
+            if said is SettleAnswer.REFUSED:
+                self._put_off(run, outcome)
+                continue
             if said is not SettleAnswer.SETTLED:
                 name = type(outcome).__name__
                 _log.warning("job %s: %s was not written: %s", run.held.job.id, name, said)
@@ -255,18 +257,18 @@ class Source:
             self._forget(run)
         await self._begin(settled.held, want)
 
-    def _hopeful(self, ends: Ends, error: Exception) -> Ends:
-        """What may be asked again. An outcome that cannot be written though the server is there is
-        dropped in the end: its lease runs out, and others see to the job."""
-        if isinstance(error, GroundError):
-            return ends
-        for run, _ in ends:
-            run.faults += 1
-            if run.faults == _MAX_FAULTS:
-                _log.error("job %s: given up, its outcome cannot be written", run.held.job.id)
-                self._given_up.add(run.held.token)
-                self._forget(run)
-        return [each for each in ends if each[0].faults < _MAX_FAULTS]
+    def _put_off(self, run: Run, outcome: Outcome) -> None:
+        """The server is there and will not write it: the job stays ours, and is asked again until
+        somebody has mended what stands in the way."""
+        if not run.refusals:
+            _log.error("job %s: the server refuses to write its outcome", run.held.job.id)
+        run.refusals += 1
+        pause_s = min(_LONGEST_PAUSE_S, 0.05 * 2 ** min(run.refusals, 9))
+        self.loop.call_later(pause_s, self._ask_again, run, outcome)
+
+    def _ask_again(self, run: Run, outcome: Outcome) -> None:
+        self._outgoing.again([(run, outcome)])
+        self._turn_soon()
 
     def _forget(self, run: Run) -> None:
         self.runs.pop(run.held.token, None)
@@ -332,17 +334,40 @@ class Source:
 
     async def _recover(self) -> None:
         """Adopt what the server started for us while its answers were lost, and go on."""
-        adopting = self.engine.adopt(self._given_up.union(self.runs))
-        mine = await self._watchdog.watched(f"{self.engine.name}: adopt", adopting)
+        mine = await self._adopted(0.0)
         _log.info("%s: answers again; %d job(s) adopted", self.engine.name, len(mine))
         room, self._in_doubt = self._in_doubt, 0
+        self._ground.found()
+        await self._hold(mine, room)
+
+    async def look_under_our_name(self, lease_s: float) -> None:
+        """Take up what is pending under our name, though nobody here has kept it for a lease, for
+        ever. Others would have taken it over, had they been there: it must not need them (R-1)."""
+        while True:
+            await asyncio.sleep(lease_s)
+            if not self._ground.firm or self._stopping:
+                continue
+            try:
+                mine = await self._adopted(lease_s)
+            except Exception as error:  # noqa: BLE001 - the next look comes
+                _log.warning("%s: cannot look for forgotten jobs: %s", self.engine.name, error)
+                continue
+            if mine:
+                _log.warning("%s: %d forgotten job(s) taken up", self.engine.name, len(mine))
+                self._tasks.start(self._hold(mine, 0))
+
+    async def _adopted(self, idle_s: float) -> list[Held]:
+        adopting = self.engine.adopt(frozenset(self.runs), idle_s)
+        return await self._watchdog.watched(f"{self.engine.name}: adopt", adopting)
+
+    async def _hold(self, mine: Sequence[Held], room: int) -> None:
+        """Run what was adopted, in `room` slots that are kept for it and as many as are free."""
         room += self._share.more(len(mine) - room)
         self._called()
         for held in mine[room:]:
             # More than we have room for; the slot is drawn only to be given back.
             self._share.overdraw()
             self._leased(held).halt(Stop.RELEASE)
-        self._ground.found()
         self._turn_soon()
         await self._begin(mine[:room], room)
 

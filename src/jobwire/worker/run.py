@@ -74,8 +74,8 @@ class Run:
     """Ends the code for good; None where nothing can."""
     voice: Voice | None = None
     mouth: ThreadVoice | None = None
-    faults: int = 0
-    """How often its outcome could not be written though the server was there."""
+    refusals: int = 0
+    """How often the server would not write its outcome."""
     complained: bool = False
     """The log knows that reports of it were dropped."""
     _timer: asyncio.TimerHandle | None = None

@@ -78,13 +78,15 @@ class Worker:
                 await engine.enter(self._app.cards, self._total, self._app.lacks)
                 entered.append(engine)
             keepers += [LeaseThread(source, self._watchdog) for source in self._sources]
-            await self._serve()
+            await self._serve(keepers)
         finally:
             await self._leave(entered, keepers)
 
-    async def _serve(self) -> None:
+    async def _serve(self, keepers: Sequence[LeaseThread]) -> None:
         self._tasks.start(self._watchdog.watch(), "watchdog")
-        for source in self._sources:
+        for source, keeper in zip(self._sources, keepers, strict=True):
+            looking = source.look_under_our_name(keeper.lease_s)
+            self._tasks.start(looking, f"{source.engine.name}: look")
             self._tasks.start(source.serve(), f"{source.engine.name}: serve")
             self._tasks.start(source.listen(), f"{source.engine.name}: cancels")
         for work in self._beside:

@@ -135,10 +135,10 @@ OPTIONS = {
         "-inf",
     ),
     *("+inf", "REV", "WITHSCORES"),
-    *("NOGROUP", "last-delivered-id", "number", "string"),
+    *("NOGROUP", "WRONGTYPE", "last-delivered-id", "number", "string"),
 }
 DUTIES = {"reclaim", "janitor", "ingest", "keepalive", "reconcile", "guarded"}
-DROPPED = {"garbage", "broken", "gone", "ended", "duplicate", "canceled", "unknown"}
+DROPPED = {"garbage", "broken", "gone", "ended", "duplicate", "canceled", "unknown", "refused"}
 
 
 def code(file: Path) -> str:

@@ -165,6 +165,11 @@ def readable(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+def written(text: str) -> str:
+    """Text of ours; half a character, which no server takes, becomes a question mark."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 def json_or_text(text: str) -> bytes:
     """A JSON text of the wire as it stands, for an answer; what is no JSON, as a JSON string."""
     if not text:
@@ -180,7 +185,7 @@ def json_or_text(text: str) -> bytes:
 
 def write_error(error: JobError, attempt: int) -> str:
     """J-6: the error object, as it stands in the hash and in the event."""
-    said = ErrorObject(error.code, _plain(error.message), error.retryable, attempt)
+    said = ErrorObject(_plain(error.code), _plain(error.message), error.retryable, attempt)
     without = _encode(said)
     if not error.partial_json:
         return without.decode()
@@ -197,7 +202,7 @@ def write_canceled(partial_json: str, attempt: int) -> str:
 
 def write_retrying(error: JobError, attempt: int, delay_ms: int) -> str:
     """J-4: the data of a `retrying` event."""
-    said = Said(error.code, _plain(error.message))
+    said = Said(_plain(error.code), _plain(error.message))
     return _encode(Retrying(attempt, delay_ms, said)).decode()
 
 
@@ -246,5 +251,4 @@ def number(text: str | None) -> int | None:
 
 def _plain(text: str) -> str:
     """A message may quote bytes that were no text, or whole files; what is written must not."""
-    text = text[:_MAX_MESSAGE]
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return written(text[:_MAX_MESSAGE])

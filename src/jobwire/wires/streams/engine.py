@@ -48,6 +48,8 @@ _LEAVE: Final = script("leave")
 
 _BATCH: Final = 500
 """Jobs in one script: more would hold up everybody else's."""
+_REFUSED: Final = "refused"
+"""Why an entry was passed over that stays where it is."""
 _LOOK: Final = 100
 """Pending entries that one look for silent workers goes through."""
 
@@ -165,13 +167,13 @@ class StreamsEngine:
         self.look_for_silent_workers()
         await self._arrivals.nudge()
 
-    async def adopt(self, known: Set[Token]) -> list[Held]:
+    async def adopt(self, known: Set[Token], idle_s: float = 0.0) -> list[Held]:
         """What is pending under our name and unknown to the worker (J-30)."""
         token = _new_token()
         # The answers to these are still on their way to whoever asked.
         awaited = tuple(self._in_flight)
         brought = [one.entry for one in self._arrivals.brought]
-        args = [*self._head, _BATCH, token, *known, *brought]
+        args = [*self._head, _BATCH, token, round(idle_s * 1000), *known, *brought]
         (reply,) = await collect([self._start(_ADOPT, args, token)])
         return [
             held
@@ -184,7 +186,10 @@ class StreamsEngine:
         started, dropped = cast("tuple[list[Reply], list[str]]", reply)
         for at in range(0, len(dropped), 3):
             why, entry, job_id = dropped[at : at + 3]
-            _log.info("queue entry %s of job %s was dropped: %s", entry, job_id, why)
+            if why == _REFUSED:
+                _log.error("the server refuses to start job %s; it is tried again", job_id)
+            else:
+                _log.info("queue entry %s of job %s was dropped: %s", entry, job_id, why)
         return [read_held(row, self.name, payloads or {}) for row in started]
 
     def _start(self, verb: Script, args: Sequence[Arg], token: str) -> Awaitable[Reply]:

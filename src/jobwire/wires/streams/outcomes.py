@@ -14,6 +14,7 @@ from jobwire.job.messages import (
     Failed,
     GivenBack,
     Held,
+    JobError,
     Outcome,
     Report,
     ReportAnswer,
@@ -21,12 +22,13 @@ from jobwire.job.messages import (
     TryAgain,
 )
 from jobwire.valkey import Arg, Reply, Script
-from jobwire.wires.streams.codec import write_canceled, write_error, write_retrying
+from jobwire.wires.streams.codec import write_canceled, write_error, write_retrying, written
 from jobwire.wires.streams.contract import (
     CONSUMER_PREFIX,
     EVENT_TYPE,
     MAX_EVENT_BYTES,
     RESERVED_TYPES,
+    Code,
     Status,
     Step,
 )
@@ -48,6 +50,10 @@ _ERROR: Final = Status.ERROR.value
 _CANCELED: Final = Status.CANCELED.value
 _STEP: Final = Step.REPORT.value
 
+_UNWRITABLE: Final = Failed(
+    JobError(Code.HANDLER_ERROR, "what the handler ended with cannot be written")
+)
+
 Call = tuple[Script, list[int], list[Arg]]
 
 
@@ -66,32 +72,40 @@ def _calls(
     retries: Call = (_RETRY, [], [])
     releases: Call = (_RELEASE, [], [])
     for place, (held, outcome) in enumerate(batch, offset):
-        attempt = held.job.attempt
         fence = (wire_text(held.job.id), cast(str, held.wire), held.token)
-        match outcome:
-            case Done():
-                ends[1].append(place)
-                ends[2].extend((*fence, _DONE, outcome.result_json, "", "{}", ""))
-            case Failed():
-                error = write_error(outcome.error, attempt)
-                kept = outcome.error.detail if store_tracebacks else ""
-                ends[1].append(place)
-                ends[2].extend((*fence, _ERROR, "", error, error, wire_text(kept)))
-            case Canceled():
-                error = write_canceled(outcome.partial_json, attempt)
-                ends[1].append(place)
-                ends[2].extend((*fence, _CANCELED, "", error, error, ""))
-            case TryAgain():
-                delay_ms = max(0, round(outcome.after_s * 1000))
-                told = write_retrying(outcome.error, attempt, delay_ms)
-                retries[1].append(place)
-                retries[2].extend((*fence, delay_ms, told))
-            case GivenBack():
-                releases[1].append(place)
-                releases[2].extend(fence)
-            case _:
-                assert_never(outcome)
+        try:
+            verb, words = _words(outcome, held.job.attempt, store_tracebacks)
+        except Exception:  # noqa: BLE001 - whatever it is, the others must not suffer
+            # What a handler fails with need not be words; its job ends all the same (R-1).
+            _log.exception("job %s: its outcome cannot be written", held.job.id)
+            verb, words = _words(_UNWRITABLE, held.job.attempt, False)
+        call = ends if verb is _SETTLE else retries if verb is _RETRY else releases
+        call[1].append(place)
+        call[2].extend((*fence, *words))
     yield from (call for call in (ends, retries, releases) if call[1])
+
+
+def _words(
+    outcome: Outcome, attempt: int, store_tracebacks: bool
+) -> tuple[Script, tuple[Arg, ...]]:
+    """What one outcome says, and to which script."""
+    match outcome:
+        case Done():
+            return _SETTLE, (_DONE, outcome.result_json, "", "{}", "")
+        case Failed():
+            error = write_error(outcome.error, attempt)
+            kept = written(outcome.error.detail) if store_tracebacks else ""
+            return _SETTLE, (_ERROR, "", error, error, kept)
+        case Canceled():
+            error = write_canceled(outcome.partial_json, attempt)
+            return _SETTLE, (_CANCELED, "", error, error, "")
+        case TryAgain():
+            delay_ms = max(0, round(outcome.after_s * 1000))
+            return _RETRY, (delay_ms, write_retrying(outcome.error, attempt, delay_ms))
+        case GivenBack():
+            return _RELEASE, ()
+        case _:
+            assert_never(outcome)
 
 
 def reports(

@@ -3,6 +3,8 @@
 --
 -- A start whose answer was lost is answered again, as it was; an entry that was
 -- read and not started is started now. So a broken connection costs no lease time.
+-- With a patience, only what nobody has kept for so long: a living worker's net for
+-- what no reclaim of its own takes from it.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:open,
 -- jobs:index[:<tenant>], jobs:tenants, jobs:stats:<minute>
@@ -10,18 +12,30 @@
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   default_ttl_s, max_events, consumer, limit, token
+--   default_ttl_s, max_events, consumer, limit, token, idle_ms
 --   ...   what is known: tokens, and entries that were read and are about to be started
 -- RETURNS
 --   started   as take answers it
 --   dropped   as take answers it
 -- CLAUSES J-9 J-30
 -- INCLUDE keys life fence entry start
-local consumer, limit, token = ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local consumer, limit, token, idle_ms = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local known = {}
-for at = 6, #ARGV do known[ARGV[at]] = true end
+for at = 7, #ARGV do known[ARGV[at]] = true end
 
-local list = redis.pcall('XPENDING', queue, 'workers', '-', '+', limit + #ARGV, consumer)
+local function look_at(entry, id, task, payload)
+  local owner = id and redis.pcall('HGET', job_key(id), 'owner')
+  if type(owner) == 'string' and known[owner] then return end
+  local row = runnable(entry, id)
+  if row and row[1] == 'running' and owner and owner ~= '' and row[3] == entry then
+    answer(entry, id, task, payload, row, owner)
+  elseif row then
+    start(entry, id, task, payload, row, token .. '-' .. (#started + 1), consumer)
+  end
+end
+
+local list = redis.pcall('XPENDING', queue, 'workers', 'IDLE', idle_ms, '-', '+',
+  limit + #ARGV, consumer)
 if list.err then list = {} end
 for _, row in ipairs(list) do
   local entry = row[1]
@@ -31,16 +45,7 @@ for _, row in ipairs(list) do
       clear(entry)
     else
       local found = fields_of(rows[1][2])
-      local owner = found.job_id and redis.pcall('HGET', job_key(found.job_id), 'owner')
-      if type(owner) ~= 'string' or not known[owner] then
-        local row = runnable(entry, found.job_id)
-        if row and row[1] == 'running' and owner and owner ~= '' and row[3] == entry then
-          answer(entry, found.job_id, found.task, found.payload, row, owner)
-        elseif row then
-          start(entry, found.job_id, found.task, found.payload, row,
-            token .. '-' .. (#started + 1), consumer)
-        end
-      end
+      attend(look_at, entry, found.job_id, found.task, found.payload)
     end
   end
 end

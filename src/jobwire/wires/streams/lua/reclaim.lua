@@ -34,12 +34,7 @@ local function ripe(holder, idle_ms, timeout_s)
   return idle_ms >= math.max(foreign_ms, (tonumber(timeout_s) or 0) * 1000) + late_ms
 end
 
-local function sweep(entry, holder, idle_ms)
-  local rows = redis.call('XRANGE', queue, entry, entry)
-  -- Deleted under its worker: no claim can bring it back. Reconcile looks after the job.
-  if not rows[1] then return clear(entry) end
-  local found = fields_of(rows[1][2])
-  local id = found.job_id
+local function sweep(entry, id, found, holder, idle_ms)
   local timeout_s = id and redis.pcall('HGET', job_key(id), 'timeout_s')
   if not ripe(holder, idle_ms, timeout_s) then return end
   local row = runnable(entry, id)
@@ -65,8 +60,17 @@ if list.err then list = {} end
 local last = '-'
 for _, row in ipairs(list) do
   if limit > 0 and #started >= limit then break end
-  -- Our own entries are ours to settle, however late.
-  if row[2] ~= consumer then sweep(row[1], row[2], row[3]) end
+  -- Our own entries are ours to settle, however late; what we have forgotten, adopt finds.
+  if row[2] ~= consumer then
+    local rows = redis.call('XRANGE', queue, row[1], row[1])
+    if rows[1] then
+      local found = fields_of(rows[1][2])
+      attend(sweep, row[1], found.job_id, found, row[2], row[3])
+    else
+      -- Deleted under its worker: no claim can bring it back. Reconcile looks after the job.
+      clear(row[1])
+    end
+  end
   last = '(' .. row[1]
 end
 if #list < look then last = '-' end

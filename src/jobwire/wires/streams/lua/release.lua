@@ -17,6 +17,7 @@
 --   already   it had ended by another hand; only the ack was done
 --   lost      the lease belongs to someone else; nothing was written
 --   gone      the job hash expired or is none; the entry was acked
+--   refused   the server will not write it; it is to be asked again
 -- CLAUSES J-5 J-9 J-33 J-40
 -- INCLUDE keys life fence entry
 local consumer = ARGV[3]
@@ -57,6 +58,6 @@ local function give_back(id, entry, token)
   return 'settled'
 end
 
-for at = 4, #ARGV, 3 do answers[#answers + 1] = give_back(unpack(ARGV, at, at + 2)) end
+for at = 4, #ARGV, 3 do answers[#answers + 1] = apart(give_back, unpack(ARGV, at, at + 2)) end
 tidy()
 return answers

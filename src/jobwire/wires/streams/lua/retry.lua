@@ -17,6 +17,7 @@
 --   already   it had ended by another hand; only the ack was done
 --   lost      the lease belongs to someone else; nothing was written
 --   gone      the job hash expired or is none; the entry was acked
+--   refused   the server will not write it; it is to be asked again
 -- CLAUSES J-3 J-5 J-9 J-33 J-35
 -- INCLUDE keys life fence entry
 local consumer = ARGV[3]
@@ -41,20 +42,20 @@ local function again(id, entry, token, delay_ms, data)
     clear(entry)
     return 'settled'
   end
-  update(id, ttl_s, 'status', 'queued', 'attempt', (tonumber(row[4]) or 1) + 1,
-    'owner', settled(token))
-  emit_again(id, ttl_s, 'retrying', 'worker.retry', data)
   if delay_ms == '0' then
     enqueue(id, content_of(entry, id))
   else
-    redis.call('HDEL', job_key(id), 'entry_id')
     redis.call('ZADD', delayed_key, now_ms + delay_ms, id)
+    redis.call('HDEL', job_key(id), 'entry_id')
   end
+  update(id, ttl_s, 'status', 'queued', 'attempt', (tonumber(row[4]) or 1) + 1,
+    'owner', settled(token))
+  emit_again(id, ttl_s, 'retrying', 'worker.retry', data)
   count('retried')
   clear(entry)
   return 'settled'
 end
 
-for at = 4, #ARGV, 5 do answers[#answers + 1] = again(unpack(ARGV, at, at + 4)) end
+for at = 4, #ARGV, 5 do answers[#answers + 1] = apart(again, unpack(ARGV, at, at + 4)) end
 tidy()
 return answers

@@ -17,6 +17,7 @@
 --   already   it had ended by another hand; only the ack was done
 --   lost      the lease belongs to someone else; nothing was written
 --   gone      the job hash expired or is none; the entry was acked
+--   refused   the server will not write it; it is to be asked again
 -- CLAUSES J-3 J-4 J-5 J-9 J-31 J-33
 -- INCLUDE keys life fence
 local consumer = ARGV[3]
@@ -41,6 +42,6 @@ local function settle(id, entry, token, status, result, err, data, traceback)
   return 'settled'
 end
 
-for at = 4, #ARGV, 8 do answers[#answers + 1] = settle(unpack(ARGV, at, at + 7)) end
+for at = 4, #ARGV, 8 do answers[#answers + 1] = apart(settle, unpack(ARGV, at, at + 7)) end
 tidy()
 return answers

@@ -61,7 +61,9 @@ end
 
 for at = 9 + tasks, #ARGV, 3 do
   -- Somebody may have taken it over since the blocking read brought it.
-  if holder_of(ARGV[at]) == consumer then try(ARGV[at], ARGV[at + 1], ARGV[at + 2], false) end
+  if holder_of(ARGV[at]) == consumer then
+    attend(try, ARGV[at], ARGV[at + 1], ARGV[at + 2], false)
+  end
 end
 
 -- Three rounds at most: what is cleared away leaves slots free, and no call may go on for ever.
@@ -80,10 +82,10 @@ for _ = 1, 3 do
   for _, row in ipairs(rows) do
     local flat = row[2]
     if flat[1] == 'job_id' and flat[3] == 'task' and flat[5] == 'payload' then
-      try(row[1], flat[2], flat[4], flat[6])
+      attend(try, row[1], flat[2], flat[4], flat[6])
     else
       local found = fields_of(flat)
-      try(row[1], found.job_id, found.task, found.payload)
+      attend(try, row[1], found.job_id, found.task, found.payload)
     end
   end
   if #rows < room then break end

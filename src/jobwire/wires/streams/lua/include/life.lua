@@ -8,9 +8,12 @@ local now = string.format('%.0f', now_ms)
 local terminal = {done = true, error = true, canceled = true}
 local cleared, closed, counts = {}, {}, {}
 
+-- A stranger may have written 60.0 or 1e3, which EXPIRE does not understand.
 local function ttl_of(text)
   local ttl_s = tonumber(text)
-  if ttl_s and ttl_s >= 1 and ttl_s <= 2592000 and ttl_s % 1 == 0 then return text end
+  if ttl_s and ttl_s >= 1 and ttl_s <= 2592000 and ttl_s % 1 == 0 then
+    return string.format('%d', ttl_s)
+  end
   return default_ttl_s
 end
 
@@ -76,6 +79,14 @@ local function enqueue(id, task, payload)
   local entry = redis.call('XADD', queue, '*',
     'job_id', id, 'task', task or '', 'payload', payload or '')
   redis.call('HSET', job_key(id), 'entry_id', entry)
+end
+
+-- Do something for one job of many: what the server refuses to do for it harms no other. Whatever
+-- stops at a refusal can be asked again.
+local function apart(act, ...)
+  local done, answer = pcall(act, ...)
+  if done then return answer end
+  return 'refused'
 end
 
 local function clear(entry) cleared[#cleared + 1] = entry end

@@ -2,11 +2,27 @@
 -- away where there is nothing to start. `started` and `dropped` are what the verb answers.
 local started, dropped = {}, {}
 
-local function drop(why, entry, id)
-  clear(entry)
+local function note(why, entry, id)
   dropped[#dropped + 1] = why
   dropped[#dropped + 1] = entry
   dropped[#dropped + 1] = id or ''
+end
+
+local function drop(why, entry, id)
+  clear(entry)
+  note(why, entry, id)
+end
+
+-- An entry whose job the server refuses to start stays pending under our name; adopt finds it.
+local function attend(act, entry, id, ...)
+  if apart(act, entry, id, ...) == 'refused' then note('refused', entry, id) end
+end
+
+-- Whether the entry that a job names as its own is really there.
+local function has_place(id, entry)
+  if redis.call('ZSCORE', delayed_key, id) or holder_of(entry) then return true end
+  local rows = redis.pcall('XRANGE', queue, entry, entry)
+  return not rows.err and rows[1] ~= nil and fields_of(rows[1][2]).job_id == id
 end
 
 -- The job of an entry as one row, if it may run: the entry counts, the job has neither ended nor
@@ -16,13 +32,20 @@ local function runnable(entry, id)
   local row = redis.pcall('HMGET', job_key(id),
     'status', 'ttl_s', 'entry_id', 'cancel_ts', 'owner',
     'attempt', 'deliveries', 'max_attempts', 'timeout_s', 'created_ts', 'tenant', 'traceparent')
-  if row.err then return drop('broken', entry, id) end
+  if row.err then
+    -- Only what is no hash is nobody's job.
+    if string.sub(row.err, 1, 9) ~= 'WRONGTYPE' then return note('refused', entry, id) end
+    return drop('broken', entry, id)
+  end
   if not row[1] then
     if redis.call('EXISTS', job_key(id)) == 0 then return drop('gone', entry, id) end
     row[1] = 'queued'
   end
   if terminal[row[1]] then return drop('ended', entry, id) end
-  if row[3] and row[3] ~= '' and row[3] ~= entry then return drop('duplicate', entry, id) end
+  if row[3] and row[3] ~= '' and row[3] ~= entry then
+    if has_place(id, row[3]) then return drop('duplicate', entry, id) end
+    row[3] = false
+  end
   row[2] = ttl_of(row[2])
   row[6] = tonumber(row[6]) or 1
   row[7] = tonumber(row[7]) or 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -51,7 +51,7 @@ class Story:
         return "through"
 
     @asynccontextmanager
-    async def working(self, url: str) -> AsyncIterator[None]:
+    async def working(self, url: str) -> AsyncGenerator[None]:
         async with Connection.open(url) as connection:
             engine = StreamsEngine(connection, SETTINGS)
             beside = [Duties(engine.duties()).run]

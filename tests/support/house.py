@@ -33,7 +33,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
         }
     ),
     "client": frozenset({"job", "valkey", "endpoints"}),
-    "doctor": frozenset({"valkey", "objects", "endpoints"}),
+    "doctor": frozenset({"valkey", "objects", "endpoints", "handlers"}),
     "duties": frozenset({"job", "log"}),
     "endpoints": frozenset(),
     "functions": frozenset({"wires"}),  # a thin public name for one wire's functions

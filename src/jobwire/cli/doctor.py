@@ -11,6 +11,7 @@ from jobwire.cli.exits import Exit
 if TYPE_CHECKING:
     from jobwire.doctor import Finding
     from jobwire.settings import Loaded
+    from jobwire.wiring.bucket import Known
 
 _START: Final = "start everything here: jobwire up"
 _COLOURS: Final = {"ok": "green", "note": "yellow", "fault": "red", "unreachable": "red"}
@@ -49,9 +50,9 @@ def _findings(loaded: "Loaded") -> Iterator["Finding"]:
     import asyncio
 
     from jobwire import endpoints
-    from jobwire.doctor import bucket, machine, program, valkey
-    from jobwire.objects import BucketConfig
+    from jobwire.doctor import machine, model, program, valkey
     from jobwire.valkey import Config
+    from jobwire.wiring.bucket import known_bucket
 
     settings = loaded.settings
     yield from machine.examine(settings.data_dir)
@@ -63,14 +64,24 @@ def _findings(loaded: "Loaded") -> Iterator["Finding"]:
         yield from asyncio.run(_all(valkey.examine(settings.valkey.config(), cure=cure)))
     elif card:
         yield from asyncio.run(_all(valkey.examine(Config.from_url(card.valkey), cure=_START)))
-    if settings.objects.endpoint:
-        cure = "start it, or correct objects.endpoint and its keys"
-        yield from asyncio.run(_all(bucket.examine(settings.objects.config(), cure=cure)))
-    elif card and card.s3:
-        config = BucketConfig(
-            **{name: getattr(card.s3, name) for name in card.s3.__struct_fields__}
-        )
-        yield from asyncio.run(_all(bucket.examine(config, cure=_START)))
+    if (known := known_bucket(loaded)) is not None:
+        yield from _bucket(known)
+    yield from asyncio.run(_all(model.examine(settings.llm)))
+
+
+def _bucket(known: "Known") -> Iterator["Finding"]:
+    import asyncio
+
+    from jobwire.doctor import Finding
+    from jobwire.wiring.bucket import RULES
+
+    try:
+        from jobwire.doctor import bucket  # needs an extra that this machine may lack
+    except ModuleNotFoundError as error:
+        found = f"{known.config.where} was not looked at: {error.name} is not installed"
+        yield Finding("bucket", "note", found, cure="pip install 'jobwire[objects]'")
+        return
+    yield from asyncio.run(_all(bucket.examine(known.config, RULES, cure=known.cure)))
 
 
 async def _all(findings: AsyncIterator["Finding"]) -> list["Finding"]:

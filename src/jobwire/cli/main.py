@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "retry": "Run jobs again that failed or were canceled.",
     "schema": "JSON Schema of what is on the wire.",
     "key": "Make an API key.",
+    "lifecycle": "The rules by which old objects leave the bucket.",
     "config": "Every setting, its value and where it came from.",
     "doctor": "Check this installation; each fault with its cure.",
     "version": "Which jobwire this is.",

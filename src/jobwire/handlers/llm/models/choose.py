@@ -93,12 +93,15 @@ def _embedder(settings: LlmSettings) -> Embedder:
     from jobwire.handlers.llm.models.server import Server
 
     if settings.embed_model:
+        own = settings.embed_base_url
+        names = {"url_at": "llm.embed_base_url", "key_at": "llm.embed_api_key"} if own else {}
         server = Server(
             base_url=settings.embed_base_url or settings.base_url,
             # Another server gets a key of its own, or none.
             api_key=settings.embed_api_key if settings.embed_base_url else settings.api_key,
             first_s=settings.first_token_timeout.total_seconds(),
             idle_s=settings.idle_timeout.total_seconds(),
+            **names,
         )
         return EndpointEmbedder(server, settings.embed_model)
     local = Local(

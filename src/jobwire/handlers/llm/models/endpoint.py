@@ -54,7 +54,7 @@ class EndpointChat:
                     yield piece
             return
         except Refused as refused:
-            body = requests.plainer(body, refused.message)
+            body = requests.plainer(body, refused.wrong)
         async with aclosing(self._answer(body, model)) as pieces:
             async for piece in pieces:
                 yield piece
@@ -63,7 +63,7 @@ class EndpointChat:
         async with self._server.post("/chat/completions", body) as call:
             if call.content_type != "text/event-stream":
                 data = await call.body(_LONGEST_ANSWER)
-                raise replies.not_a_stream(call.content_type, data, self._server.shown)
+                raise replies.not_a_stream(call.content_type, data, self._server.who)
             reader, answer = EventReader(), _Answer(model)
             while not answer.is_over:
                 try:

@@ -7,7 +7,7 @@ the server gets past here longer than a line.
 from collections.abc import Mapping, Set
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -78,63 +78,79 @@ def quote(data: bytes) -> str:
 # ── refusals ─────────────────────────────────────────────────────────────────────────────────────
 
 
+class Who(NamedTuple):
+    """A server for people: its name, and the settings that lead to it."""
+
+    name: str
+    url_at: str
+    key_at: str
+
+
 def refusal(
-    status: int, headers: Mapping[str, str], body: bytes, *, server: str, now: datetime
+    status: int, headers: Mapping[str, str], body: bytes, *, server: Who, now: datetime
 ) -> Trouble:
-    """What an answer without success means. `server` names it for people."""
+    """What an answer without success means."""
     error = _error_in(body)
     said = quote((error.message or "").encode() if error else b"")
     words = _words(error) if error else frozenset[str]()
     says = f": {said}" if said else ""
+    name = server.name
     match status:
         case 401 | 403:
             return Trouble(
                 "backend_auth",
-                f"{server} refused our key ({status}){says}; set llm.api_key (OPENAI_API_KEY)",
+                f"{name} refused our key ({status}){says}",
+                cure=f"set {server.key_at}",
             )
         case 404 if error is None:
             return Trouble(
                 "model_not_found",
-                f"{server} does not know that address (404); llm.base_url (OPENAI_BASE_URL) may be "
-                "wrong: it often ends in /v1",
+                f"{name} does not know that address (404)",
+                cure=_is_it_right(server),
             )
         case 404:
-            return Trouble("model_not_found", f"{server} does not have that model{says}")
+            return Trouble("model_not_found", f"{name} does not have that model{says}")
         case 402:
-            return Trouble("backend_quota", f"{server} wants to be paid first{says}")
+            return Trouble("backend_quota", f"{name} wants to be paid first{says}")
         case 429 if not words.isdisjoint(_QUOTA):
-            return Trouble("backend_quota", f"the quota at {server} is used up{says}")
+            return Trouble("backend_quota", f"the quota at {name} is used up{says}")
         case 429:
-            return _wait("backend_rate_limited", f"{server} gets too many requests", headers, now)
+            return _wait("backend_rate_limited", f"{name} gets too many requests", headers, now)
         case _ if status in (400, 413, 422) or not words.isdisjoint(_CONTEXT):
-            return _bad_request(words, said, f"{server} refused the request ({status}){says}")
+            return _bad_request(words, said, f"{name} refused the request ({status}){says}")
         case 500 if any(part in said for part in _TOO_LONG_TO_EMBED):
             return Trouble("embed_text_too_long", f"a text is too long to embed: {said}")
         case 501:
-            return Refused("backend_bad_response", f"{server} cannot do that (501){says}")
+            return Refused("backend_bad_response", f"{name} cannot do that (501){says}")
         case 408 | 409 | 425 | 500 | 502 | 503 | 504 | 520 | 522 | 524 | 529:
             return _wait(
-                "backend_unavailable", f"{server} is not well ({status}){says}", headers, now
+                "backend_unavailable", f"{name} is not well ({status}){says}", headers, now
             )
         case _ if 300 <= status < 400:
             place = quote(headers.get("location", "").encode())
             return Trouble(
                 "backend_bad_response",
-                f"{server} points elsewhere ({status} {place}); set llm.base_url to where it is",
+                f"{name} points elsewhere ({status} {place})",
+                cure=f"set {server.url_at} to where it is",
             )
         case _:
-            return Trouble("backend_bad_response", f"{server} answered with {status}{says}")
+            return Trouble("backend_bad_response", f"{name} answered with {status}{says}")
 
 
-def not_a_stream(content_type: str, body: bytes, server: str) -> Trouble:
+def not_a_stream(content_type: str, body: bytes, server: Who) -> Trouble:
     """Success, but no stream of events: an error in disguise, or not a model's server at all."""
     if (error := _error_in(body)) is not None:
         return _of_error(error)
     return Trouble(
         "backend_bad_response",
-        f"{server} answered with {content_type or 'no content type'} instead of a stream of "
-        f"events; llm.base_url (OPENAI_BASE_URL) may be wrong: {quote(body)}",
+        f"{server.name} answered with {content_type or 'no content type'} instead of a stream of "
+        f"events: {quote(body)}",
+        cure=_is_it_right(server),
     )
+
+
+def _is_it_right(server: Who) -> str:
+    return f"is {server.url_at} right? it often ends in /v1"
 
 
 def _bad_request(words: Set[str], said: str, message: str) -> Trouble:

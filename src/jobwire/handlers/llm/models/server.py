@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from jobwire.handlers.llm.models import replies
+from jobwire.handlers.llm.models.replies import Who
 from jobwire.handlers.llm.models.trouble import Again, Trouble
 from jobwire.job.messages import Json
 
@@ -37,11 +38,16 @@ class Server:
     idle_s: float = 20.0
     """Between two words."""
 
+    url_at: str = "llm.base_url (OPENAI_BASE_URL)"
+    """The setting that its address comes from, for people; `key_at`: the key's."""
+    key_at: str = "llm.api_key (OPENAI_API_KEY)"
+
     @property
-    def shown(self) -> str:
+    def who(self) -> Who:
         """Its name for people, without what else the URL may hold."""
         parts = urlsplit(self.base_url)
-        return f"the model's server at {parts.hostname}" + (f":{parts.port}" if parts.port else "")
+        port = f":{parts.port}" if parts.port else ""
+        return Who(f"the model's server at {parts.hostname}{port}", self.url_at, self.key_at)
 
     @contextlib.asynccontextmanager
     async def post(self, path: str, body: Mapping[str, Json]) -> AsyncGenerator["Call"]:
@@ -61,7 +67,7 @@ class Server:
                     await response.aclose()
         except Trouble as trouble:
             if self.api_key:
-                trouble.message = trouble.message.replace(self.api_key, "••••")
+                trouble.wrong = trouble.wrong.replace(self.api_key, "••••")
             raise
 
     def _client(self) -> httpx.AsyncClient:
@@ -83,16 +89,19 @@ class Server:
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
             raise Trouble(
-                "backend_unavailable", f"{self.shown} cannot be reached: {reason}", Again.SOON
+                "backend_unavailable",
+                f"{self.who.name} cannot be reached: {reason}",
+                Again.SOON,
+                cure=f"is it running? its address is {self.url_at}",
             ) from error
 
     def too_slow(self) -> Trouble:
         """It kept us waiting longer than we do."""
-        return Trouble("backend_timeout", f"{self.shown} was silent for too long", Again.ONCE)
+        return Trouble("backend_timeout", f"{self.who.name} was silent for too long", Again.ONCE)
 
     def cut(self, reason: str) -> Trouble:
         """The answer ended before its end."""
-        return Trouble("backend_stream_cut", f"{self.shown} broke off: {reason}", Again.ONCE)
+        return Trouble("backend_stream_cut", f"{self.who.name} broke off: {reason}", Again.ONCE)
 
 
 class Call:
@@ -136,7 +145,7 @@ class Call:
             body = await self.body(_LONGEST_REFUSAL)
         return replies.refusal(
             *(self._response.status_code, self._response.headers, body),
-            server=self._server.shown,
+            server=self._server.who,
             now=datetime.now(UTC),
         )
 

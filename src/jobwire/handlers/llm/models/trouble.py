@@ -33,14 +33,27 @@ class Trouble(Exception):
     """A model did not answer as it should."""
 
     def __init__(
-        self, code: str, message: str, again: Again = Again.NEVER, after_s: float | None = None
+        self,
+        code: str,
+        wrong: str,
+        again: Again = Again.NEVER,
+        after_s: float | None = None,
+        *,
+        cure: str = "",
     ) -> None:
-        super().__init__(message)
+        super().__init__(wrong)
         self.code = code
-        self.message = message
+        self.wrong = wrong
         self.again = again
         self.after_s = after_s
         """How long the server asked us to wait."""
+        self.cure = cure
+        """What to do about it, where we know."""
+
+    @property
+    def message(self) -> str:
+        """One line for people."""
+        return f"{self.wrong}; {self.cure}" if self.cure else self.wrong
 
     def signal(self) -> HandlerSignal:
         """What to raise when the job's tries are spent."""
@@ -53,9 +66,7 @@ class NoModel(Trouble):
     """There is no model to ask; says what is wrong, and what to do about it."""
 
     def __init__(self, wrong: str, cure: str) -> None:
-        super().__init__("model_not_found", f"{wrong}; {cure}")
-        self.wrong = wrong
-        self.cure = cure
+        super().__init__("model_not_found", wrong, cure=cure)
 
 
 class Refused(Trouble):

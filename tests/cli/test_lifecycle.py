@@ -1,0 +1,122 @@
+"""`jobwire lifecycle`, and what `jobwire doctor` says about old objects (O-7, P-6)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobwire.doctor.bucket import judge
+from jobwire.objects import Bucket, BucketConfig
+from jobwire.objects.lifecycle import Rule, StoredRule, Unsupported
+from tests.cli.running import jobwire
+from tests.support import clause
+from tests.support.s3 import boto_client
+
+RULES = (Rule("ExpireTasks", "tasks/", 2), Rule("ExpireInputImages", "images/input/", 14))
+
+
+def env(config: BucketConfig) -> dict[str, str]:
+    return {
+        "JOBWIRE_OBJECTS_ENDPOINT": config.endpoint,
+        "JOBWIRE_OBJECTS_BUCKET": config.bucket,
+        "JOBWIRE_OBJECTS_ACCESS_KEY": config.access_key,
+        "JOBWIRE_OBJECTS_SECRET_KEY": config.secret_key,
+    }
+
+
+def said(folder: Path, config: BucketConfig, *words: str) -> list[dict[str, Any]]:
+    """What a command says that must succeed."""
+    done = jobwire(*words, cwd=folder, env=env(config))
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def found(folder: Path, config: BucketConfig) -> dict[str, dict[str, str]]:
+    done = jobwire("doctor", cwd=folder, env=env(config))
+    return {line["check"]: line for line in map(json.loads, done.stdout.splitlines())}
+
+
+@clause("O-7", "O-2", "P-6")
+def test_o7_the_doctor_misses_the_rules_and_its_cure_helps(
+    tmp_path: Path, own_bucket: Bucket
+) -> None:
+    config = own_bucket.config
+    assert said(tmp_path, config, "lifecycle", "show") == []
+    missed = found(tmp_path, config)["bucket lifecycle"]
+    assert missed["verdict"] == "note"
+    assert "ExpireTasks, ExpireInputImages, ExpireOutputImages" in missed["found"]
+    assert missed["cure"] == "jobwire lifecycle apply"
+    assert said(tmp_path, config, *missed["cure"].split()[1:]) == [{"applied": 3, "kept": 0}]
+    assert said(tmp_path, config, "lifecycle", "apply") == [{"applied": 0}]
+    assert found(tmp_path, config)["bucket lifecycle"]["verdict"] == "ok"
+    shown = {rule["id"]: rule for rule in said(tmp_path, config, "lifecycle", "show")}
+    assert (shown["ExpireTasks"]["prefix"], shown["ExpireTasks"]["days"]) == ("tasks/", 2)
+    boto_client(config).put_bucket_lifecycle_configuration(
+        Bucket=config.bucket,
+        LifecycleConfiguration={
+            "Rules": [
+                {
+                    "ID": "all-of-it",
+                    "Filter": {"Prefix": ""},
+                    "Status": "Enabled",
+                    "Expiration": {"Days": 7},
+                }
+            ]
+        },
+    )
+    harm = found(tmp_path, config)["bucket strangers"]
+    assert harm["verdict"] == "fault"
+    assert "the rule all-of-it removes images/input/, images/output/ after 7 days" in harm["found"]
+    assert harm["cure"]
+
+
+@clause("O-2", "P-6")
+def test_p6_a_sweep_removes_what_is_old_and_nothing_else(
+    tmp_path: Path, own_bucket: Bucket
+) -> None:
+    raw = boto_client(own_bucket.config)
+    raw.put_object(Bucket=own_bucket.config.bucket, Key="tasks/new.json", Body=b"{}")
+    swept = said(tmp_path, own_bucket.config, "lifecycle", "sweep")
+    assert swept == [{"objects": 0, "uploads": 0}]
+    assert raw.head_object(Bucket=own_bucket.config.bucket, Key="tasks/new.json")
+
+
+@clause("O-2")
+def test_o2_lifecycle_without_a_bucket_says_what_to_do(tmp_path: Path) -> None:
+    done = jobwire("lifecycle", "show", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "jobwire: no bucket is named; set objects.endpoint, or run: jobwire up\n"
+
+
+def stored(name: str, prefix: str, days: int | None, *, enabled: bool = True) -> StoredRule:
+    return StoredRule(name, enabled, prefix, days, "<Rule/>")
+
+
+OURS = [stored("ExpireTasks", "tasks/", 2), stored("ExpireInputImages", "images/input/", 14)]
+
+
+@clause("O-7")
+@pytest.mark.parametrize(
+    ("rules", "verdicts"),
+    [
+        (Unsupported("501 NotImplemented"), ["note"]),
+        (OURS, ["ok"]),
+        ([OURS[0]], ["note"]),
+        ([OURS[0], stored("ExpireInputImages", "images/input/", 14, enabled=False)], ["note"]),
+        ([OURS[0], stored("ExpireInputImages", "images/input/", 99)], ["note"]),
+        ([*OURS, stored("theirs", "logs/", 1)], ["ok"]),
+        ([*OURS, stored("theirs", "", 30)], ["ok"]),
+        ([*OURS, stored("theirs", "", 13)], ["ok", "fault"]),
+        ([*OURS, stored("theirs", "", 13, enabled=False)], ["ok"]),
+        ([*OURS, stored("theirs", "images/", 1)], ["ok", "fault"]),
+        ([*OURS, stored("theirs", "images/input/2026/", 1)], ["ok", "fault"]),
+        ([*OURS, stored("theirs", "", None)], ["ok"]),
+    ],
+)
+def test_o7_rules_are_judged(rules: list[StoredRule] | Unsupported, verdicts: list[str]) -> None:
+    judged = list(judge(rules, RULES))
+    assert [finding.verdict for finding in judged] == verdicts
+    assert all(finding.cure and finding.why for finding in judged if finding.verdict != "ok")

@@ -85,6 +85,16 @@ def trace_in_thread(ctx: Context) -> dict[str, str]:
     return {"came": ctx.job.traceparent, "goes": _outgoing()}
 
 
+@app.handler("trace-in-process", process=True)
+async def trace_in_process(ctx: Context) -> dict[str, str]:
+    if "fail" in ctx.payload:
+        raise Fail("no_luck", "not here either")
+    if "wait" in ctx.payload:
+        await ctx.progress(1, "begun")
+        await asyncio.Event().wait()
+    return {"came": ctx.job.traceparent, "goes": _outgoing()}
+
+
 def _outgoing() -> str:
     from opentelemetry.propagate import inject
 

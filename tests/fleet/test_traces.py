@@ -11,6 +11,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from jobwire.client import JobFailed
 from tests.fleet.running import Fleet
 from tests.support import clause, wait_until_sync
 
@@ -68,7 +69,7 @@ def test_o5_a_trace_goes_in_through_the_job_and_out_of_the_worker(
     own_fleet.start_gateway(**wanted)
     own_fleet.start_worker(**wanted)
     results: dict[str, dict[str, str]] = {}
-    for task in ("trace", "trace-in-thread", "fail"):
+    for task in ("trace", "trace-in-thread", "trace-in-process", "fail"):
         answer = httpx.post(
             f"{own_fleet.url}/v1/jobs",
             json={"task": task, "payload": {}},
@@ -77,20 +78,34 @@ def test_o5_a_trace_goes_in_through_the_job_and_out_of_the_worker(
             timeout=60,
         )
         results[task] = answer.json()["result"]
-    wait_until_sync(lambda: len(collector.spans) == 6, "three requests and three runs")
+    wait_until_sync(lambda: len(collector.spans) == 8, "four requests and four runs")
     assert {span.trace_id.hex() for _, span in collector.spans} == {TRACE}
     requests = {s.span_id.hex(): s for name, s in collector.spans if name == "jobwire-gateway"}
     runs = {s.name: s for name, s in collector.spans if name == "jobwire-worker"}
     assert {span.parent_span_id.hex() for span in requests.values()} == {CALLER}
     assert {span.name for span in requests.values()} == {"POST /v1/jobs"}
     assert all(run.parent_span_id.hex() in requests for run in runs.values())
-    for task in ("trace", "trace-in-thread"):
+    for task in ("trace", "trace-in-thread", "trace-in-process"):
         run = runs[f"process {task}"]
         assert results[task]["came"] == f"00-{TRACE}-{run.parent_span_id.hex()}-01"
         assert results[task]["goes"] == f"00-{TRACE}-{run.span_id.hex()}-01"
     failed = runs["process fail"]
     assert failed.status.code == Status.STATUS_CODE_ERROR
     assert failed.status.message == "it was not to be"
+
+    with own_fleet.client() as jobs:
+        with pytest.raises(JobFailed):
+            jobs.run("trace-in-process", {"fail": True})
+        stopped = jobs.submit("trace-in-process", {"wait": True})
+        events = jobs.events(stopped.job_id)
+        assert next(event for event in events if event.type == "progress")
+        jobs.cancel(stopped.job_id)
+        assert jobs.wait(stopped.job_id).status == "canceled"
+        wait_until_sync(lambda: len(collector.spans) == 13, "three requests and two runs more")
+    failed, ended = (span for name, span in collector.spans[8:] if name == "jobwire-worker")
+    assert failed.status.message == "not here either"
+    assert ended.status.code == Status.STATUS_CODE_UNSET, "to be stopped is no error"
+    assert "jobwire.stopped" in {each.key for each in ended.attributes}
 
 
 @clause("O-5")

@@ -14,16 +14,18 @@ from typing import Any, Final, TypeVar
 
 from jobwire.job import retry
 from jobwire.job.cron import parse as parse_cron
-from jobwire.job.messages import Held, Lack, TaskCard
+from jobwire.job.messages import Held, Job, Lack, TaskCard
 from jobwire.job.retry import Backoff
 from jobwire.worker import signature
 from jobwire.worker.codec import NotJson, to_json
-from jobwire.worker.endings import Terms
+from jobwire.worker.endings import Ran, Terms
 from jobwire.worker.scheduler import CronEntry
 from jobwire.worker.signature import InvalidPayload, Kind, Signature
 
 F = TypeVar("F", bound=Callable[..., Any])
 Look = Callable[[], Iterable[Lack]]
+Around = Callable[[Job, Callable[[str], Ran]], Ran]
+"""Gets the job, and what runs it; that is given the trace that the process goes on with."""
 _log: Final = logging.getLogger("jobwire.worker")
 
 
@@ -40,6 +42,8 @@ class Handler:
     max_attempts: int
     backoff: Backoff
     concurrency: int | None
+    around: Around | None = None
+    """With `process=True` its function is called elsewhere: this is what is done around that."""
 
     def terms(self, held: Held) -> Terms:
         """What holds for this job: its own wishes go before the handler's."""

@@ -102,10 +102,11 @@ class Jobs:
             asks = signature.read(function)
             job = order.job()
             made.append(Context(job, asks.check(job.payload), mouth))
-            result = function(*asks.arguments(made[0]))
-            if asks.is_async:
-                work = cast("Coroutine[Any, Any, object]", result)
-                result = asyncio.run(_interruptible(work, mouth))
+            with _trace_of(order):
+                result = function(*asks.arguments(made[0]))
+                if asks.is_async:
+                    work = cast("Coroutine[Any, Any, object]", result)
+                    result = asyncio.run(_interruptible(work, mouth))
             return endings.returned(result)
         except BaseException as error:  # noqa: BLE001 - all of the user's exceptions are ours
             return endings.raised(error)
@@ -124,6 +125,14 @@ class Jobs:
         for name in rest:
             found = getattr(found, name)
         return cast("Callable[..., object]", found)
+
+
+def _trace_of(order: Start) -> contextlib.AbstractContextManager[None]:
+    if not order.trace:
+        return contextlib.nullcontext()
+    from jobwire.worker.tracing import going_on_with
+
+    return going_on_with(order.trace)
 
 
 async def _interruptible(work: "Coroutine[Any, Any, object]", mouth: Mouth) -> object:

@@ -22,7 +22,7 @@ from typing import Final
 from jobwire.job.messages import Job
 from jobwire.log import as_set_up
 from jobwire.worker.context import Outlet
-from jobwire.worker.endings import Crashed, Ending
+from jobwire.worker.endings import Crashed, Ran
 from jobwire.worker.pipe import Ended, FromChild, Interrupt, Logs, Pipe, Say, Start, Taken
 
 _GRACE_S: Final = 2.0
@@ -64,17 +64,20 @@ class Child:
         self._lock = threading.Lock()
         self.usable = True
 
-    def run(self, function: Callable[..., object], job: Job, outlet: Outlet) -> tuple[Ending, str]:
-        """Run one job; blocks until it has ended. Also what there was of a result, as JSON."""
+    def run(
+        self, function: Callable[..., object], job: Job, outlet: Outlet, trace: str = ""
+    ) -> Ran:
+        """Run one job; blocks until it has ended."""
         module, path = _home_of(function)
-        start = Start.of(job, module, path, function.__qualname__)
+        start = Start.of(job, module, path, function.__qualname__, trace)
         with contextlib.suppress(OSError):
             pipe = self._begun(start, outlet)
             while message := pipe.receive():
                 if isinstance(message, Ended):
-                    return message.ending, message.partial_json
+                    return Ran(message.ending, message.partial_json, outlet.stopped)
                 pipe.send(Taken(_passed_on(message, outlet)))
-        return Crashed(f"the handler's process {self._reap()}", ""), ""
+        ending = Crashed(f"the handler's process {self._reap()}", "")
+        return Ran(ending, "", outlet.stopped)
 
     def interrupt(self) -> None:
         """Tell the handler to stop; called while a job runs, from another thread."""

@@ -10,7 +10,7 @@ import traceback
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -55,6 +55,16 @@ class Crashed(msgspec.Struct, frozen=True, tag=True):
 
 
 Ending: TypeAlias = Returned | Refused | Wants | Crashed
+
+
+class Ran(NamedTuple):
+    """How a run in another process went."""
+
+    ending: Ending
+    partial_json: str
+    """What there was of a result."""
+    stopped: bool
+    """It was told to stop before it ended."""
 
 
 class Stop(Enum):

@@ -54,11 +54,14 @@ class Start(msgspec.Struct, tag=True):
     created_ms: int
     tenant: str
     traceparent: str
+    trace: str = ""
+    """The span that the worker has made of this run, where it makes spans: what the handler calls
+    belongs to it."""
 
     @staticmethod
-    def of(job: Job, module: str, path: str, function: str) -> "Start":
+    def of(job: Job, module: str, path: str, function: str, trace: str) -> "Start":
         payload_json = json.dumps(job.payload)
-        rest = (job.attempt, job.deliveries, job.created_ms, job.tenant, job.traceparent)
+        rest = (job.attempt, job.deliveries, job.created_ms, job.tenant, job.traceparent, trace)
         return Start(module, path, function, job.id, job.source, job.task, payload_json, *rest)
 
     def job(self) -> Job:

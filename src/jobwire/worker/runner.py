@@ -23,6 +23,7 @@ from jobwire.log import bind_only
 from jobwire.worker import endings
 from jobwire.worker.children import Child, Children
 from jobwire.worker.context import Context, Outlet
+from jobwire.worker.endings import Ran
 from jobwire.worker.run import Phase, Run
 from jobwire.worker.signature import Kind
 from jobwire.worker.stragglers import Tasks
@@ -164,11 +165,16 @@ class Runner:
         self._tell_loop(lambda: run.code_ended(ending))
 
     def _in_process(self, run: Run, child: Child) -> None:
-        assert run.mouth is not None
-        ending, partial = child.run(run.handler.function, run.held.job, run.mouth)
+        mouth, handler, job = run.mouth, run.handler, run.held.job
+        assert mouth is not None
+
+        def elsewhere(trace: str = "") -> Ran:
+            return child.run(handler.function, job, mouth, trace)
+
+        ran = elsewhere() if handler.around is None else handler.around(job, elsewhere)
 
         def ended() -> None:
-            run.code_ended(ending, partial)
+            run.code_ended(ran.ending, ran.partial_json)
             self._children.back(child)
 
         self._tell_loop(ended)

@@ -3,24 +3,27 @@
 Applied by wiring where traces are wanted. The span is current while the handler runs, so whatever
 the handler calls (instrumented HTTP clients, our own client) carries the trace on.
 
-A handler in a process of its own is left alone: its code runs elsewhere. It finds the trace in
-`ctx.job.traceparent`, as every handler does.
+Of a handler in a process of its own the span is made here, around the run, and the process goes on
+with it: what the handler calls there is part of the trace too. Spans that it makes itself are sent
+by whatever the handler's own module has set up.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
-from opentelemetry import trace
-from opentelemetry.propagate import extract
-from opentelemetry.trace import SpanKind, StatusCode, Tracer
+from opentelemetry import context, trace
+from opentelemetry.propagate import extract, inject
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
 
 from jobwire.job.errors import Fail, Retry
 from jobwire.job.messages import Job
 from jobwire.worker.app import App, Handler
 from jobwire.worker.context import Context
+from jobwire.worker.endings import Crashed, Ending, Ran, Refused, Returned, Wants
 from jobwire.worker.signature import Kind
 
 _HEADER: Final = "traceparent"
@@ -34,25 +37,59 @@ def traced(app: App) -> App:
 
 def _traced(handler: Handler, tracer: Tracer) -> Handler:
     if handler.kind is Kind.PROCESS:
-        return handler
+        return replace(handler, around=partial(_elsewhere, tracer))
     arguments, function = handler.signature.arguments, handler.function
     # The wrapper takes the context alone; the payload is in it.
     signature = replace(handler.signature, context_at=0, payload_at=None)
 
-    async def run(context: Context[Any]) -> object:
-        with _span(tracer, context.job):
-            return await function(*arguments(context))
+    async def run(ctx: Context[Any]) -> object:
+        with _span(tracer, ctx.job):
+            return await function(*arguments(ctx))
 
-    def run_in_thread(context: Context[Any]) -> object:
-        with _span(tracer, context.job):
-            return function(*arguments(context))
+    def run_in_thread(ctx: Context[Any]) -> object:
+        with _span(tracer, ctx.job):
+            return function(*arguments(ctx))
 
     wrapper = run if handler.kind is Kind.ASYNC else run_in_thread
     return replace(handler, function=wrapper, signature=signature)
 
 
+def _elsewhere(tracer: Tracer, job: Job, run: Callable[[str], Ran]) -> Ran:
+    with _span(tracer, job) as span:
+        goes: dict[str, str] = {}
+        inject(goes)
+        ran = run(goes.get(_HEADER, ""))
+        if ran.stopped:
+            span.set_attribute("jobwire.stopped", True)
+        else:
+            _tell(span, ran.ending)
+        return ran
+
+
+def _tell(span: Span, ending: Ending) -> None:
+    match ending:
+        case Returned():
+            pass
+        case Refused(code, message) | Wants(code, message):
+            span.set_attribute("jobwire.code", code)
+            span.set_status(StatusCode.ERROR, message)
+        case Crashed(message, detail):
+            span.add_event("exception", {"exception.stacktrace": detail})
+            span.set_status(StatusCode.ERROR, message)
+
+
 @contextlib.contextmanager
-def _span(tracer: Tracer, job: Job) -> Generator[None]:
+def going_on_with(trace: str) -> Generator[None]:
+    """In the other process: whatever is called inside belongs to that span."""
+    token = context.attach(extract({_HEADER: trace}))
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
+@contextlib.contextmanager
+def _span(tracer: Tracer, job: Job) -> Generator[Span]:
     parent = extract({_HEADER: job.traceparent}) if job.traceparent else None
     attributes = {
         "messaging.system": "jobwire",
@@ -71,7 +108,7 @@ def _span(tracer: Tracer, job: Job) -> Generator[None]:
         set_status_on_exception=False,
     ) as span:
         try:
-            yield
+            yield span
         except asyncio.CancelledError:
             span.set_attribute("jobwire.stopped", True)
             raise

@@ -6,6 +6,7 @@ from typing import Final
 
 BENCHES: Final = {
     "client": "CPU of one EVALSHA: our connection beside redis-py, valkey-py and valkey-glide",
+    "calls": "CPU of a caller for one submit, get and event: our clients beside bare httpx",
     "http": "CPU of one empty route beside bare ASGI and FastAPI; memory of idle watchers",
     "gateway": "CPU of one POST and of one job in a batch, beside an empty route (Q-4)",
     "watchers": "ten thousand watchers: memory, delivery, what they cost the server (Q-5)",

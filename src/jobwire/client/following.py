@@ -4,7 +4,10 @@ Pure: `aio` and `sync` open the connections and feed it. Every event comes out o
 where the gateway can no longer promise that, it says so by a `gap`, and so do we.
 """
 
+from typing import Final
+
 import msgspec
+from msgspec.structs import force_setattr
 
 from jobwire.client.errors import BadAnswer
 from jobwire.client.messages import ENDED, Event, Hello
@@ -12,6 +15,7 @@ from jobwire.client.sse import Frame, Parser
 
 _event = msgspec.json.Decoder(Event)
 _hello = msgspec.json.Decoder(Hello)
+_NOWHERE: Final = (-1, 0)
 
 
 class Following:
@@ -19,6 +23,7 @@ class Following:
 
     def __init__(self, after: str | None = None) -> None:
         self.last_id = after
+        self._place = _NOWHERE
         self.over = False
         """Nothing more will come."""
         self.heard = 0
@@ -65,15 +70,19 @@ class Following:
             if frame.event == "gap":
                 self._gap = True
                 # What follows may lie before the place that was lost.
-                self.last_id = None
+                self.last_id, self._place = None, _NOWHERE
                 return Event(type="gap", data=msgspec.json.decode(frame.data))
-            event = msgspec.structs.replace(_event.decode(frame.data), id=frame.id)
+            event = _event.decode(frame.data)
         except msgspec.MsgspecError as error:
             raise BadAnswer(f"an event that cannot be read ({error}): is this jobwire?") from None
         if frame.id is not None:
-            if self.last_id is not None and _place(frame.id) <= _place(self.last_id):
+            place = _place(frame.id)
+            if self._place is _NOWHERE and self.last_id is not None:
+                self._place = _place(self.last_id)
+            if place <= self._place:
                 return None
-            self.last_id = frame.id
+            self.last_id, self._place = frame.id, place
+            force_setattr(event, "id", frame.id)  # nobody else has seen it yet
         self.heard += 1
         return event
 

@@ -24,7 +24,8 @@ from jobwire.wires.streams.http import room
 from jobwire.wires.streams.settings import StreamsSettings
 
 
-async def empty(_: Call) -> Reply:
+async def empty(call: Call) -> Reply:
+    await call.body()
     return Reply(b"{}")
 
 

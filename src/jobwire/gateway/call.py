@@ -9,8 +9,7 @@ import itertools
 import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
 from jobwire.gateway.auth import NOBODY, Principal
@@ -58,8 +57,7 @@ class ClientGone(Exception):
     """Nobody waits for this answer any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A whole answer."""
 
     body: bytes = b""
@@ -136,16 +134,25 @@ class Call:
         """The whole body, within the route's limit, if it is of this media type."""
         if media_type is not None:
             self.require_media_type(media_type)
-        body, more = await self._next_part()
-        if more:
-            parts = bytearray(body)
-            while more and len(parts) <= self.max_body:
-                part, more = await self._next_part()
-                parts += part
-            body = bytes(parts)
+        message = await self.receive()
+        # Nearly always it is all here, in one part.
+        if message["type"] == "http.request" and not message["more_body"]:
+            body: bytes = message["body"]
+        else:
+            body = await self._all_parts(message)
         if len(body) > self.max_body:
             raise self.too_large()
         return body
+
+    async def _all_parts(self, message: Message) -> bytes:
+        """What begins with this message, up to its end or to one part over the limit."""
+        parts = bytearray()
+        while message["type"] == "http.request":
+            parts += message["body"]
+            if not message["more_body"] or len(parts) > self.max_body:
+                return bytes(parts)
+            message = await self.receive()
+        raise ClientGone
 
     def require_media_type(self, media_type: bytes) -> None:
         """Refuse a body that says it is something else; one that says nothing is believed."""
@@ -161,12 +168,6 @@ class Call:
             if self._received > self.max_body:
                 raise self.too_large()
         return message
-
-    async def _next_part(self) -> tuple[bytes, bool]:
-        message = await self.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        return message["body"], message["more_body"]
 
     def too_large(self) -> Problem:
         """The problem of a body over this route's limit."""
@@ -201,12 +202,11 @@ class Call:
     def dressed(self, headers: Headers) -> list[tuple[bytes, bytes]]:
         """A route's headers, and those that every answer has."""
         dressed = [*headers, (b"x-request-id", self.request_id)]
-        # Whole answers bring two headers of their own, which are none of these.
-        if len(headers) > 2 and any(name in _SAFE for name, _ in headers):
-            said = {name for name, _ in headers}
-            dressed += [header for header in SAFETY if header[0] not in said]
-        else:
+        said = {name for name, _ in headers}
+        if _SAFE.isdisjoint(said):
             dressed += SAFETY
+        else:
+            dressed += [header for header in SAFETY if header[0] not in said]
         return dressed
 
     def cut(self) -> None:

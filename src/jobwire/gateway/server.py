@@ -12,9 +12,12 @@ import logging
 import socket
 from collections.abc import Callable
 from typing import Any, Final, cast
+from urllib.parse import unquote
 
+import httptools
 import msgspec
 import uvicorn
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -22,7 +25,8 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from jobwire.gateway.app import Gateway
-from jobwire.gateway.call import SAFETY, TRANSPORT_KEY, ASGIApp, new_request_id
+from jobwire.gateway.call import SAFETY, TRANSPORT_KEY, ASGIApp, Message, new_request_id
+from jobwire.gateway.exchange import Exchange
 from jobwire.gateway.problems import (
     BAD_REQUEST,
     HEADERS_TOO_LARGE,
@@ -48,6 +52,7 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._app: ASGI3Application = cast("Any", self).app  # whose annotation says too much
         self._head_bytes = 0
         self._body_bytes = 0
         self._refused = False
@@ -76,10 +81,44 @@ class Connection(HttpToolsProtocol):
         if self._head_is_too_large():
             self.refuse(HEADERS_TOO_LARGE)
             return
-        self.scope[TRANSPORT_KEY] = self.transport  # pyright: ignore[reportGeneralTypeIssues] - an extension
         self._in_body = True
         self._body_bytes = 0
-        super().on_headers_complete()
+        # There is none before the first request, whatever uvicorn's types say.
+        before = cast("RequestResponseCycle | None", self.cycle)
+        self.cycle = self._exchange()
+        if before is None or before.response_complete:
+            self._start_asgi_task(self.cycle, self._app)
+        else:
+            # Sent before the last answer: its turn comes, and nothing more is read until then.
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self._app))
+
+    def _exchange(self) -> Exchange:
+        """The request whose head is whole, as the application will see it."""
+        parser = self.parser
+        assert parser is not None, "it has just called us"
+        url = httptools.parse_url(self.url)
+        version, path = parser.get_http_version(), url.path.decode("ascii")
+        scope = cast("Message", self.scope)
+        scope["http_version"] = version
+        scope["method"] = parser.get_method().decode("ascii")
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = url.path
+        scope["query_string"] = url.query or b""
+        scope[TRANSPORT_KEY] = self.transport
+        return Exchange(
+            self.scope,
+            self.transport,
+            self.flow,
+            self.logger,
+            self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
 
     def _head_is_too_large(self) -> bool:
         if len(self.headers) > self.limits.max_headers:
@@ -114,8 +153,7 @@ class Connection(HttpToolsProtocol):
         """Answer in the application's place, then hear nothing more from this client."""
         self._refused = True
         self._waiting_since_s = self.loop.time()
-        # uvicorn has none before the first request, whatever its types say.
-        cycle: RequestResponseCycle | None = getattr(self, "cycle", None)
+        cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is not None and not cycle.response_complete:
             # The application learns that its client is gone.
             cycle.disconnected = True

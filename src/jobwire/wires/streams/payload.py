@@ -37,7 +37,7 @@ def check_payload(text: str) -> None:
     brackets = text.count("{") + text.count("[")
     if brackets > MAX_PAYLOAD_DEPTH and _too_deep_below(cast("object", value)):
         raise _too_deep()
-    if _SURROGATE in text.lower():
+    if "\\" in text and _SURROGATE in text.lower():
         try:
             # As it stands: no number is worked out, however large.
             msgspec.json.decode(text, type=msgspec.Raw)

@@ -192,12 +192,12 @@ def _order(asked: JobRequest, whole: bytes, key: str, mark: str, owner: str, tra
 def _check_around(body: bytes, inner: bytes, given: int) -> None:
     """No member twice in what stands around a payload, of which `given` members were understood;
     the payload itself has had a check of its own."""
-    around = body.replace(inner, b"0", 1)
     # As many colons as members that are not null, and no null: none is there twice. Whatever
     # makes that uncertain, like a colon in the name of a task, is read again.
-    if around.count(b":") == given and b"null" not in around:
+    colons = body.count(b":") - inner.count(b":")
+    if colons == given and body.count(b"null") == inner.count(b"null"):
         return
     try:
-        read_strictly(around.decode())
+        read_strictly(body.replace(inner, b"0", 1).decode())
     except ValueError as error:
         raise problems.invalid("body", "", str(error)) from None

@@ -1,0 +1,93 @@
+"""One request and its answer on a connection: uvicorn's, but for the way out.
+
+uvicorn writes the head of an answer and its body by two calls of the system, and searches every
+header for what it must not hold; together that is a quarter of a small request. Here a whole
+answer leaves in one write, and its head is looked at once. Made by `server` for each request.
+"""
+
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+from jobwire.gateway.call import Message
+
+_BODILESS: Final = (204, 304)
+
+
+class Exchange(RequestResponseCycle):
+    """Takes an application's messages, as ASGI has them."""
+
+    _held = b""
+    """The head of an answer of known length, until the first of its body is there."""
+
+    async def send(self, message: Any) -> None:  # as ASGI has it: one of many typed dicts
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        said = message["type"]
+        if said == "http.response.start" and not self.response_started:
+            self._begin(message["status"], message["headers"])
+        elif said == "http.response.body" and self.response_started and not self.response_complete:
+            self._go_on(message)
+        else:
+            raise RuntimeError(f"{said} is out of turn")
+
+    def _begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self.response_started = True
+        self.waiting_for_100_continue = False
+        headers = self.default_headers + headers
+        parts = [STATUS_LINE[status]]
+        lines = len(headers) + 1
+        for name, value in headers:
+            if name == b"content-length":
+                self.expected_content_length = int(value)
+                self.chunked_encoding = False
+            parts += (name, b": ", value, b"\r\n")
+        if not self.keep_alive:
+            parts.append(b"connection: close\r\n")
+            lines += 1
+        if self.chunked_encoding is None and status not in _BODILESS:
+            self.chunked_encoding = True
+            parts.append(b"transfer-encoding: chunked\r\n")
+            lines += 1
+        head = b"".join(parts)
+        # Whatever a header says, it cannot say another one.
+        if not head.count(b"\n") == head.count(b"\r") == lines or b"\0" in head:
+            raise ValueError("a header of the answer holds a control character")
+        self._held = head + b"\r\n"
+        if self.chunked_encoding:
+            # An event stream may have nothing to say for long.
+            self._write(b"")
+
+    def _go_on(self, message: Message) -> None:
+        body: bytes = message.get("body", b"")
+        more: bool = message.get("more_body", False)
+        if self.scope["method"] == "HEAD":
+            self.expected_content_length = 0
+            self._write(b"")
+        elif self.chunked_encoding:
+            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            self._write(chunk if more else chunk + b"0\r\n\r\n")
+        else:
+            self.expected_content_length -= len(body)
+            if self.expected_content_length < 0:
+                raise RuntimeError("the answer is longer than it said")
+            self._write(body)
+        if not more:
+            self._finish()
+
+    def _write(self, data: bytes) -> None:
+        if self._held:
+            data, self._held = self._held + data, b""
+        if data:
+            self.transport.write(data)
+
+    def _finish(self) -> None:
+        if self.expected_content_length:
+            raise RuntimeError("the answer is shorter than it said")
+        self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()

@@ -67,9 +67,10 @@ def gateway(valkey_url: str) -> Generator[GatewayProgram]:
 class Watcher:
     """One reader of one job's events, over as many connections as it takes."""
 
-    def __init__(self, port: int, job_id: str) -> None:
+    def __init__(self, port: int, job_id: str, *, pause_s: float = 0.0) -> None:
         self._port = port
-        self._job_id = job_id
+        self.job_id = job_id
+        self._pause_s = pause_s
         self._writer: asyncio.StreamWriter | None = None
         self.seen: list[Seen] = []
         self.connects = 0
@@ -97,7 +98,7 @@ class Watcher:
         reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
         self.connects += 1
         last = f"Last-Event-ID: {self.last_id}\r\n" if self.last_id else ""
-        head = f"GET /v1/jobs/{self._job_id}/events HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"
+        head = f"GET /v1/jobs/{self.job_id}/events HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"
         try:
             self._writer.write(f"{head}{last}\r\n".encode())
             answer = await reader.readuntil(b"\r\n\r\n")
@@ -109,6 +110,8 @@ class Watcher:
                 *blocks, text = (text + chunk).split(b"\n\n")
                 for block in blocks:
                     self._take(block.decode())
+                if self._pause_s:
+                    await asyncio.sleep(self._pause_s)  # a slow reader
         finally:
             self._writer.close()
 

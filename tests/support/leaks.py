@@ -60,8 +60,8 @@ def look(observer: Redis) -> Before:
 def leaks(observer: Redis, before: Before, patterns: Iterable[str]) -> list[str]:
     """Say what was left behind, one line each; puts changed settings back."""
     return [
-        *_lasting_keys(observer, list(patterns)),
-        *_open_clients(observer, before.clients),
+        *lasting_keys(observer, list(patterns)),
+        *open_clients(observer, before.clients),
         *_changed_settings(observer, before.settings),
     ]
 
@@ -77,7 +77,7 @@ async def lingering_tasks(before: set[asyncio.Task[object]]) -> list[str]:
     return []
 
 
-def _lasting_keys(observer: Redis, patterns: list[str]) -> list[str]:
+def lasting_keys(observer: Redis, patterns: Sequence[str]) -> list[str]:
     keys = list(cast("Iterator[str]", observer.scan_iter(count=1000)))
     with observer.pipeline(transaction=False) as asked:
         for key in keys:
@@ -90,7 +90,7 @@ def _lasting_keys(observer: Redis, patterns: list[str]) -> list[str]:
     ]
 
 
-def _open_clients(observer: Redis, before: Counter[str]) -> list[str]:
+def open_clients(observer: Redis, before: Counter[str]) -> list[str]:
     def gone() -> bool:
         return not (_clients(observer) - before)
 

@@ -230,6 +230,12 @@ class Proxy:
         self._refusing = False
         self._silent = False
 
+    def heal(self) -> None:
+        """Be an honest proxy again; what waits for its command is called off."""
+        self.accept()
+        self.delay_s = 0.0
+        self._cut_at = self._cut_reply = self._budget = None
+
     # Inside, in the proxy's own thread.
 
     def call(self, action: Callable[[], Coroutine[None, None, T]]) -> T:

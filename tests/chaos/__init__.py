@@ -1,0 +1,15 @@
+"""Everything goes wrong at random, and the promises R1–R18 are judged from outside.
+
+    plan.py      which fault comes when: a pure function of the seed
+    fleet.py     the server, gateways and workers as processes, each on its own way to the server
+    faults.py    one small function a fault
+    load.py      those who submit, cancel, look and watch, and write down what they were told
+    handlers.py  the work; each run leaves a line in a file outside the product
+    witness.py   an eye on the raw server, during and after
+    history.py   what all of them saw, as data
+    judge.py     history → violations, one pure function a rule
+    run.py       one run from start to verdict; `python -m tests.chaos` and the suite call it
+    mutants.py   the proof of the judge: broken products, and the rules that must notice
+
+The product's own word (logs, metrics) is never what it is judged by.
+"""

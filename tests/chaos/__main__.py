@@ -1,0 +1,36 @@
+"""`python -m tests.chaos`: one long run. CHAOS_SEED repeats one, CHAOS_S is its length in seconds.
+
+`python -m tests.chaos kill freeze` lets only those faults happen; `… mutants` proves the judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.chaos.mutants import prove
+from tests.chaos.plan import KINDS
+from tests.chaos.run import chaos
+
+
+def main(words: list[str]) -> int:
+    if words == ["mutants"]:
+        return prove()
+    if unknown := set(words) - set(KINDS):
+        print(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
+        return 2
+    seed = int(os.environ.get("CHAOS_SEED") or secrets.randbelow(10**6))
+    seconds = float(os.environ.get("CHAOS_S") or 240)
+    print(f"CHAOS_SEED={seed} for {seconds:g} s of faults", flush=True)
+    with tempfile.TemporaryDirectory(prefix="jobwire-chaos-") as folder:
+        outcome = asyncio.run(chaos(Path(folder), seed, seconds, words or KINDS))
+    print(outcome)
+    return 1 if outcome.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,188 @@
+"""One small function a fault: it strikes, lasts as long as it should, and undoes itself.
+
+Called by the runner with what the plan says. None of them judges anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from redis import Redis, RedisError
+
+from tests.chaos.fleet import LEASE_S, Fleet, Seat
+from tests.chaos.plan import Fault
+from tests.stories.site import runs
+from tests.support.servers import plain_client
+
+
+async def strike(fleet: Fleet, fault: Fault) -> None:
+    """Let it happen, to its end."""
+    await asyncio.sleep(fault.after_s)
+    if fault.kind in _AT_SEATS:
+        await _AT_SEATS[fault.kind](fleet.seats[fault.seat % len(fleet.seats)], fault)
+    else:
+        await _AT_SERVER[fault.kind](fleet, fault)
+
+
+def heal(fleet: Fleet) -> None:
+    """What waits for its moment is called off."""
+    for seat in fleet.seats:
+        seat.proxy.heal()
+
+
+# ── programs, and their way to the server ────────────────────────────────────────────────────────
+
+
+async def _kill(seat: Seat, fault: Fault) -> None:
+    seat.program.kill()
+
+
+async def _freeze(seat: Seat, fault: Fault) -> None:
+    program = seat.program
+    program.freeze()
+    await _last(fault)
+    program.thaw()
+
+
+async def _terminate(seat: Seat, fault: Fault) -> None:
+    seat.program.terminate()
+
+
+async def _cut(seat: Seat, fault: Fault) -> None:
+    seat.proxy.cut()
+
+
+async def _refuse(seat: Seat, fault: Fault) -> None:
+    seat.proxy.refuse()
+    await _last(fault)
+    seat.proxy.heal()
+
+
+async def _half_open(seat: Seat, fault: Fault) -> None:
+    seat.proxy.silence()
+    await _last(fault)
+    # What was swallowed is gone: these connections are of no more use to anybody.
+    seat.proxy.heal()
+    seat.proxy.cut()
+
+
+async def _delay(seat: Seat, fault: Fault) -> None:
+    seat.proxy.delay_s = fault.size / 1000
+    await _last(fault)
+    seat.proxy.heal()
+
+
+async def _cut_in_command(seat: Seat, fault: Fault) -> None:
+    seat.proxy.cut_at(runs(fault.script), fault.size)
+
+
+async def _lose_reply(seat: Seat, fault: Fault) -> None:
+    seat.proxy.cut_reply(runs(fault.script))
+
+
+# ── the server ───────────────────────────────────────────────────────────────────────────────────
+
+
+async def _server_killed(fleet: Fleet, fault: Fault) -> None:
+    fleet.server.kill()
+    await asyncio.to_thread(fleet.server.start)
+
+
+async def _server_stopped(fleet: Fleet, fault: Fault) -> None:
+    await asyncio.to_thread(fleet.server.stop)
+    await _last(fault)
+    await asyncio.to_thread(fleet.server.start)
+
+
+async def _server_frozen(fleet: Fleet, fault: Fault) -> None:
+    os.kill(fleet.server.pid, signal.SIGSTOP)
+    await _last(fault)
+    os.kill(fleet.server.pid, signal.SIGCONT)
+
+
+async def _write_torn(fleet: Fleet, fault: Fault) -> None:
+    """The disk takes some more bytes and no others: the server dies over half a command."""
+    files = fleet.server.data_dir.glob("appendonlydir/*.incr.aof")
+    size = max(file.stat().st_size for file in files) + fault.size
+    resource.prlimit(fleet.server.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    if await asyncio.to_thread(fleet.server.wait, 5.0) is None:
+        fleet.server.kill()
+    await asyncio.to_thread(fleet.server.start)
+
+
+async def _memory_full(fleet: Fleet, fault: Fault) -> None:
+    await _for_a_while(
+        fleet,
+        fault,
+        lambda plain: plain.config_set("maxmemory", "1mb"),
+        lambda plain: plain.config_set("maxmemory", "0"),
+    )
+
+
+async def _read_only(fleet: Fleet, fault: Fault) -> None:
+    """As in a failover: it follows somebody who is not there, and takes no writes."""
+    await _for_a_while(
+        fleet,
+        fault,
+        lambda plain: plain.replicaof("127.0.0.1", "1"),
+        lambda plain: plain.replicaof("NO", "ONE"),
+    )
+
+
+async def _scripts_forgotten(fleet: Fleet, fault: Fault) -> None:
+    await asyncio.to_thread(_ask, fleet, lambda plain: plain.script_flush())
+
+
+async def _clients_dropped(fleet: Fleet, fault: Fault) -> None:
+    await asyncio.to_thread(_ask, fleet, lambda plain: plain.client_kill_filter(_type="normal"))
+
+
+async def _for_a_while(
+    fleet: Fleet,
+    fault: Fault,
+    begin: Callable[[Redis], object],
+    end: Callable[[Redis], object],
+) -> None:
+    await asyncio.to_thread(_ask, fleet, begin)
+    await _last(fault)
+    await asyncio.to_thread(_ask, fleet, end)
+
+
+def _ask(fleet: Fleet, what: Callable[[Redis], object]) -> None:
+    with plain_client(fleet.server, "chaos-hand") as plain:
+        try:
+            what(plain)
+        except RedisError as error:
+            raise RuntimeError(f"the hand at the server slipped: {error!r}") from error
+
+
+async def _last(fault: Fault) -> None:
+    await asyncio.sleep(fault.leases * LEASE_S)
+
+
+_AT_SEATS: Final[dict[str, Callable[[Seat, Fault], Awaitable[None]]]] = {
+    "kill": _kill,
+    "freeze": _freeze,
+    "terminate": _terminate,
+    "cut": _cut,
+    "refuse": _refuse,
+    "half_open": _half_open,
+    "delay": _delay,
+    "cut_in_command": _cut_in_command,
+    "lose_reply": _lose_reply,
+}
+_AT_SERVER: Final[dict[str, Callable[[Fleet, Fault], Awaitable[None]]]] = {
+    "server_killed": _server_killed,
+    "server_stopped": _server_stopped,
+    "server_frozen": _server_frozen,
+    "write_torn": _write_torn,
+    "memory_full": _memory_full,
+    "read_only": _read_only,
+    "scripts_forgotten": _scripts_forgotten,
+    "clients_dropped": _clients_dropped,
+}

@@ -1,0 +1,128 @@
+"""The server, gateways and workers of a chaos run: real processes that are kept running.
+
+Each program sits on a seat with a proxy of its own before the server, so that it can be cut off
+alone. What has died is started again, as an init system would. Nothing outlives the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Final
+
+from jobwire.local import LocalValkey, free_port
+from tests.chaos import handlers
+from tests.support import Program, Proxy, wait_until
+
+LEASE_S: Final = 1.0
+MAX_DELIVERIES: Final = 3
+SLOTS: Final = (1, 4, 8)
+GATEWAYS: Final = 2
+
+
+class Seat:
+    """One program, its way to the server, and its successors."""
+
+    def __init__(self, name: str, arguments: Sequence[str], proxy: Proxy, env: dict[str, str]):
+        self.name = name
+        self.proxy = proxy
+        self.deaths = 0
+        self._arguments = arguments
+        self._env = env
+        self.program = self._start()
+
+    def _start(self) -> Program:
+        return Program(*self._arguments, env=self._env)
+
+    def replace_if_dead(self) -> None:
+        if self.program.exit_code is not None:
+            self.deaths += 1
+            self.program.close()
+            self.program = self._start()
+        self.proxy.forget_seen()
+
+    def close(self) -> None:
+        self.program.close()
+        self.proxy.stop()
+
+
+class Fleet:
+    """Everybody who takes part."""
+
+    def __init__(self, folder: Path) -> None:
+        self.effects = folder / "effects"
+        self.effects.touch()
+        # What the server has answered is written down: what `everysec` may lose is its promise and
+        # not ours (docs/durability.md).
+        self.server = LocalValkey(folder / "valkey", admin=True, extra=["appendfsync always"])
+        self.ports: list[int] = []
+        self.seats: list[Seat] = []
+        self._tending = True
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Up, and kept so."""
+        with self.server:
+            try:
+                for number in range(GATEWAYS):
+                    self.ports.append(free_port())
+                    words = ("gateway", "--port", str(self.ports[-1]))
+                    self.seats.append(self._seat(f"gateway {number}", words))
+                for slots in SLOTS:
+                    words = ("worker", "tests.chaos.handlers:app", "--slots", str(slots))
+                    self.seats.append(self._seat(f"worker of {slots}", words, slots))
+                for seat in self.seats:
+                    word = "gateway on http" if "gateway" in seat.name else "worker with"
+                    await asyncio.to_thread(seat.program.wait_for_line, word, timeout_s=60)
+                tending = asyncio.create_task(self._tend())
+                try:
+                    yield
+                finally:
+                    self._tending = False
+                    await tending
+            finally:
+                for seat in self.seats:
+                    seat.close()
+
+    async def stop_programs(self) -> list[str]:
+        """SIGTERM to all; returns what did not end as it should."""
+        self._tending = False
+        programs = [seat.program for seat in self.seats]
+        for program in programs:
+            program.terminate()
+        wrong: list[str] = []
+        for seat in self.seats:
+            try:
+                await wait_until(lambda seat=seat: seat.program.exit_code is not None, seat.name)
+            except AssertionError:
+                wrong.append(f"{seat.name} did not stop")
+                continue
+            if code := seat.program.exit_code:
+                last = seat.program.output[-1000:]
+                wrong.append(f"{seat.name} stopped with {code}: {last}")
+        return wrong
+
+    async def _tend(self) -> None:
+        while self._tending:
+            for seat in self.seats:
+                seat.replace_if_dead()
+            await asyncio.sleep(0.05)
+
+    def _seat(self, name: str, words: Sequence[str], slots: int = 0) -> Seat:
+        proxy = Proxy(self.server.port).start()
+        env = {
+            # What the run itself is told is no setting of the programs.
+            **{each: "" for each in os.environ if each.startswith("JOBWIRE_")},
+            "JOBWIRE_VALKEY_URL": proxy.url(self.server.url),
+            "JOBWIRE_LOGGING_LEVEL": "warning",
+            "JOBWIRE_WORKER_LEASE": f"{round(LEASE_S * 1000)}ms",
+            "JOBWIRE_WORKER_DRAIN": "1s",
+            "JOBWIRE_JOBS_MAX_DELIVERIES": str(MAX_DELIVERIES),
+            "JOBWIRE_JOBS_TASKS": ",".join(handlers.app.handlers),
+            handlers.EFFECTS: str(self.effects),
+            handlers.SLOTS: str(slots),
+        }
+        return Seat(name, ("-m", "jobwire", *words), proxy, env)

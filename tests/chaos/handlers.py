@@ -1,0 +1,89 @@
+"""What the workers of a chaos run do. Each run says that it begins, and that it ends, in a file
+outside the product: one line, one write, before anything else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Generator
+
+from jobwire import App, Context
+from jobwire.job.retry import fixed
+
+app = App()
+
+EFFECTS = "CHAOS_EFFECTS"
+SLOTS = "CHAOS_SLOTS"
+
+
+def _tell(**what: object) -> None:
+    line = json.dumps({**what, "at": time.time() * 1000}) + "\n"
+    descriptor = os.open(os.environ[EFFECTS], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, line.encode())
+    os.close(descriptor)
+
+
+@contextlib.contextmanager
+def running(ctx: Context, worker: str) -> Generator[str]:
+    """One run, from its first to its last line."""
+    run = uuid.uuid4().hex[:12]
+    slots = int(os.environ[SLOTS])
+    _tell(run=run, job=ctx.job.id, attempt=ctx.job.attempt, worker=worker, slots=slots)
+    try:
+        yield run
+    finally:
+        _tell(run=run)
+
+
+def fail_if_asked(ctx: Context) -> None:
+    if ctx.attempt <= ctx.payload["fails"]:
+        raise RuntimeError("this attempt was to fail")
+
+
+@app.handler("work", backoff=fixed(0.05))
+async def work(ctx: Context) -> dict[str, str]:
+    with running(ctx, str(os.getpid())) as run:
+        for number in range(ctx.payload["steps"]):
+            await ctx.emit("step", {"run": run, "n": number})
+            await asyncio.sleep(ctx.payload["pause_s"])
+        fail_if_asked(ctx)
+        return {"run": run}
+
+
+@app.handler("thread", backoff=fixed(0.05))
+def thread(ctx: Context) -> dict[str, str]:
+    with running(ctx, str(os.getpid())) as run:
+        return steps_of(ctx, run)
+
+
+@app.handler("process", process=True, backoff=fixed(0.05))
+def process(ctx: Context) -> dict[str, str]:
+    # A child of its own, which is killed without a last line: it is a worker with one slot.
+    with running(ctx, f"child-{os.getpid()}") as run:
+        return steps_of(ctx, run)
+
+
+def steps_of(ctx: Context, run: str) -> dict[str, str]:
+    for number in range(ctx.payload["steps"]):
+        ctx.emit("step", {"run": run, "n": number})
+        time.sleep(ctx.payload["pause_s"])
+    fail_if_asked(ctx)
+    return {"run": run}
+
+
+@app.handler("poison")
+async def poison(ctx: Context) -> None:
+    """Takes its worker with it."""
+    with running(ctx, str(os.getpid())):
+        os._exit(70)
+
+
+@app.cron("* * * * *")
+@app.handler("tick")
+async def tick(ctx: Context) -> None:
+    with running(ctx, str(os.getpid())):
+        pass

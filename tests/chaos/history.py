@@ -1,0 +1,137 @@
+"""What was asked, answered, done and seen in one run, as plain data: all that the judge knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from jobwire.job.messages import Json
+
+TERMINAL: Final = frozenset({"done", "error", "canceled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A job that a caller wants, under an idempotency key, until it is accepted."""
+
+    key: str
+    task: str = "work"
+    steps: int = 0
+    pause_s: float = 0.0
+    fails: int = 0
+    """How many attempts end in an exception."""
+    max_attempts: int = 3
+    delay_s: float = 0.0
+    valid: bool = True
+    """Whether the gateway may take it at all."""
+
+    def body(self) -> dict[str, object]:
+        """The request."""
+        work = {"steps": self.steps, "pause_s": self.pause_s, "fails": self.fails}
+        asked: dict[str, object] = {"task": self.task, "payload": work}
+        if self.max_attempts > 1:
+            asked["max_attempts"] = self.max_attempts
+        if self.delay_s:
+            asked["delay_s"] = self.delay_s
+        if not self.valid:
+            asked["unheard_of"] = True
+        return asked
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a gateway said to one request. A request without an answer leaves none."""
+
+    verb: Literal["submit", "cancel", "look"]
+    about: str
+    """The wish's key, or the job's id."""
+    status: int
+    code: str = ""
+    """Of the problem, if there was one."""
+    job_id: str = ""
+    state: str = ""
+    """The job's status, where it was told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a handler, by its own word."""
+
+    id: str
+    job_id: str
+    attempt: int
+    worker: str
+    slots: int
+    began_ms: float
+    ended_ms: float | None
+    """None where its process died over it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    id: str
+    type: str
+    ts: int
+    data: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job when all was over."""
+
+    status: str
+    """As the gateway told it."""
+    result: Json
+    error: Json
+    fields: Mapping[str, str]
+    """The raw hash."""
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What one reader of events saw, over all its connections."""
+
+    job_id: str
+    seen: tuple[str, ...]
+    """Ids, in order."""
+    gaps: int = 0
+    ended: bool = True
+
+
+@dataclass(slots=True)
+class History:
+    """One run."""
+
+    max_deliveries: int = 5
+    wishes: dict[str, Wish] = field(default_factory=dict[str, Wish])
+    answers: list[Answer] = field(default_factory=list[Answer])
+    runs: list[Run] = field(default_factory=list[Run])
+    jobs: dict[str, Ended] = field(default_factory=dict[str, Ended])
+    watches: list[Watch] = field(default_factory=list[Watch])
+    listed: list[str] = field(default_factory=list[str])
+    """Every job that the server knows of at the end."""
+    calm: list[str] = field(default_factory=list[str])
+    """Jobs submitted one after the other before the first fault."""
+    asked_to_stop: set[str] = field(default_factory=set[str])
+    """Jobs that somebody tried to cancel, heard or unheard."""
+    misplaced: list[str] = field(default_factory=list[str])
+    """Unfinished jobs that were seen without a place in line."""
+    left_behind: list[str] = field(default_factory=list[str])
+    emptied: list[str] = field(default_factory=list[str])
+    """What went wrong after the server had been emptied."""
+
+    @property
+    def accepted(self) -> dict[str, str]:
+        """Key → job, of every wish that was answered with a job."""
+        return {
+            answer.about: answer.job_id
+            for answer in self.answers
+            if answer.verb == "submit" and answer.job_id
+        }
+
+    def wish_of(self, job_id: str) -> Wish | None:
+        """What the job was to be; None for one that nobody here asked for."""
+        job = self.jobs.get(job_id)
+        return self.wishes.get(job.fields.get("idempotency_key", "")) if job else None

@@ -1,0 +1,289 @@
+"""History → violations: one pure function a rule, each linear in the history.
+
+Called by the runner at the end of a run, and by its own tests with planted histories. It talks to
+nobody and knows no fault: what holds, holds whatever has happened.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Final
+
+from jobwire.gateway import problems
+from jobwire.gateway.problems import Kind
+from jobwire.wires.streams.http import problems as job_problems
+from tests.chaos.history import TERMINAL, Ended, History
+
+TICK: Final = "tick"
+"""The task of the cron entry, whose jobs nobody submits."""
+
+_EXPECTED_CODES: Final = frozenset(
+    kind.code
+    for module in (problems, job_problems)
+    for kind in vars(module).values()
+    if isinstance(kind, Kind)
+) - {"contract_violated", "internal"}
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    rule: str
+    what: str
+
+
+def judge(history: History) -> list[Violation]:
+    """Everything that is wrong, by rule."""
+    return [Violation(rule, what) for rule, look in RULES.items() for what in look(history)]
+
+
+def r1_accepted_is_there(history: History) -> Iterator[str]:
+    """An accepted job never disappears before its time."""
+    for key, job_id in history.accepted.items():
+        if job_id not in history.jobs:
+            yield f"{job_id} (key {key}) was accepted and is not there"
+
+
+def r2_all_end(history: History) -> Iterator[str]:
+    """After the last fault every job comes to an end."""
+    for job_id, job in history.jobs.items():
+        if job.status not in TERMINAL:
+            yield f"{job_id} is still {job.status}: {_kinds(job)}"
+
+
+def r3_one_end(history: History) -> Iterator[str]:
+    """One terminal event, and nothing after it."""
+    for job_id, job in history.jobs.items():
+        kinds = _kinds(job)
+        ends = [kind for kind in kinds if kind in TERMINAL]
+        if job.status in TERMINAL and (len(ends) != 1 or kinds[-1] not in TERMINAL):
+            yield f"{job_id}: {kinds}"
+
+
+def r4_state_agrees(history: History) -> Iterator[str]:
+    """State, result, error and last event agree with each other, with the wish, and for good."""
+    for job_id, job in history.jobs.items():
+        if job.status not in TERMINAL:
+            continue
+        last = _kinds(job)[-1:]
+        if last != [job.status] or job.fields.get("status") != job.status:
+            yield f"{job_id} is {job.status}, its last event {last}"
+        if (job.status == "done") != (job.error is None):
+            yield f"{job_id} is {job.status} with the error {job.error}"
+        if (wanted := _wanted_end(history, job_id, job)) and job.status != wanted:
+            yield f"{job_id} ended as {job.status} with {job.error}, not as {wanted}"
+    for answer in history.answers:
+        told = answer.state
+        if told in TERMINAL and (job := history.jobs.get(answer.job_id)) and job.status != told:
+            yield f"{answer.job_id} was told to be {told} and is {job.status}"
+
+
+def r5_runs_do_not_mix(history: History) -> Iterator[str]:
+    """Events of an earlier run never follow those of a later one; inside a run they are in order,
+    and the attempts are counted truly."""
+    for job_id, job in history.jobs.items():
+        said = [(event.data["run"], event.data["n"]) for event in job.events if _of_run(event.data)]
+        runs = [run for run, _ in groupby(said, key=lambda each: each[0])]
+        if len(runs) != len(set(runs)):
+            yield f"{job_id}: runs speak in turns: {runs}"
+        for run, words in groupby(said, key=lambda each: each[0]):
+            numbers = [int(str(number)) for _, number in words]
+            if any(after <= before for before, after in pairwise(numbers)):
+                yield f"{job_id}: run {run} says {numbers}"
+        wish = history.wish_of(job_id)
+        attempt = int(job.fields.get("attempt", "1"))
+        if wish and job.status == "done" and attempt != wish.fails + 1:
+            yield f"{job_id} failed {wish.fails} times and is at attempt {attempt}"
+
+
+def r6_one_settle(history: History) -> Iterator[str]:
+    """The result is that of a run which ended, and no other run speaks after it."""
+    ended = {run.id for run in history.runs if run.ended_ms is not None}
+    for job_id, job in history.jobs.items():
+        if job.status != "done" or not isinstance(job.result, dict):
+            continue
+        run = job.result.get("run")
+        if run not in ended:
+            yield f"{job_id} has the result of run {run}, which never ended"
+        spoke = [event.data["run"] for event in job.events if _of_run(event.data)]
+        if run in spoke and spoke[-1] != run:
+            yield f"{job_id} has the result of {run}, and {spoke[-1]} spoke after it"
+
+
+def r7_always_a_place(history: History) -> Iterator[str]:
+    """An entry goes only when the job's end or next place is written."""
+    yield from history.misplaced
+
+
+def r8_runs_are_counted(history: History) -> Iterator[str]:
+    """No run without a start on the wire; no attempt beyond those asked for."""
+    begun = Counter(run.job_id for run in history.runs)
+    for job_id, job in history.jobs.items():
+        starts = _kinds(job).count("running")
+        if begun[job_id] > starts:
+            yield f"{job_id} ran {begun[job_id]} times, was started {starts} times"
+    for run in history.runs:
+        wish = history.wish_of(run.job_id)
+        if wish and run.attempt > wish.max_attempts:
+            yield f"{run.job_id}: attempt {run.attempt} of {wish.max_attempts}"
+
+
+def r9_one_key_one_job(history: History) -> Iterator[str]:
+    """However often it is asked, and also when an answer was lost."""
+    made: dict[str, set[str]] = {}
+    for answer in history.answers:
+        if answer.verb == "submit" and answer.job_id:
+            made.setdefault(answer.about, set()).add(answer.job_id)
+    for key, job_ids in made.items():
+        if len(job_ids) > 1:
+            yield f"{key} has made {sorted(job_ids)}"
+    known = set(history.accepted.values())
+    for job_id in history.listed:
+        job = history.jobs.get(job_id)
+        if job_id not in known and not (job and job.fields.get("task") == TICK):
+            yield f"{job_id} is there, and nobody was told"
+
+
+def r10_at_rest(history: History) -> Iterator[str]:
+    """Nothing waits, is pending, held or left behind."""
+    yield from history.left_behind
+
+
+def r11_canceled_is_canceled(history: History) -> Iterator[str]:
+    """What was answered as canceled is; what was asked to stop is not started again."""
+    for answer in history.answers:
+        job = history.jobs.get(answer.about)
+        if answer.verb != "cancel" or not job:
+            continue
+        if answer.status == 200 and job.status != "canceled":
+            yield f"{answer.about} was canceled and is {job.status}"
+        asked_ms = int(job.fields.get("cancel_ts", "0"))
+        late = [event for event in job.events if event.type == "running" and event.ts > asked_ms]
+        if answer.status == 202 and asked_ms and late:
+            yield f"{answer.about} was started after it had been asked to stop"
+
+
+def r12_watchers_miss_nothing(history: History) -> Iterator[str]:
+    """A reader that is cut again and again sees what there is: once, in order, to the end."""
+    for watch in history.watches:
+        job = history.jobs.get(watch.job_id)
+        if not job:
+            continue
+        if not watch.ended:
+            yield f"a watcher of {watch.job_id} never saw its end"
+        elif watch.seen != (truth := tuple(event.id for event in job.events)):
+            yield f"a watcher of {watch.job_id} saw {watch.seen}, there is {truth}"
+        if watch.gaps:
+            yield f"a watcher of {watch.job_id} was told of {watch.gaps} gap(s)"
+
+
+def r13_slots(history: History) -> Iterator[str]:
+    """A worker never runs more jobs at a time than it has slots."""
+    for worker in {run.worker for run in history.runs}:
+        mine = [run for run in history.runs if run.worker == worker]
+        steps = [(run.began_ms, 1) for run in mine]
+        steps += [(run.ended_ms, -1) for run in mine if run.ended_ms is not None]
+        busy = most = 0
+        for _, step in sorted(steps):
+            busy += step
+            most = max(most, busy)
+        if most > mine[0].slots:
+            yield f"worker {worker} ran {most} jobs at a time in {mine[0].slots} slots"
+
+
+def r14_cron_once(history: History) -> Iterator[str]:
+    """A due time makes one job."""
+    due = Counter(
+        job.fields.get("idempotency_key")
+        for job in history.jobs.values()
+        if job.fields.get("task") == TICK
+    )
+    for key, times in due.items():
+        if times > 1:
+            yield f"{key} has {times} jobs"
+
+
+def r15_not_early(history: History) -> Iterator[str]:
+    """A delayed job does not start before its time, by the server's clock."""
+    for job_id, job in history.jobs.items():
+        wish = history.wish_of(job_id)
+        starts = [event.ts for event in job.events if event.type == "running"]
+        due_ms = int(job.fields.get("created_ts", "0")) + 1000 * (wish.delay_s if wish else 0)
+        if starts and starts[0] < due_ms:
+            yield f"{job_id} was due at {due_ms:.0f} and started at {starts[0]}"
+
+
+def r16_in_line(history: History) -> Iterator[str]:
+    """While nothing goes wrong, jobs start in the order in which they came."""
+    began = [
+        next((event.ts for event in job.events if event.type == "running"), 0)
+        for job_id in history.calm
+        if (job := history.jobs.get(job_id))
+    ]
+    if any(after < before for before, after in pairwise(began)):
+        yield f"jobs that came one after the other started at {began}"
+
+
+def r17_refused_does_not_run(history: History) -> Iterator[str]:
+    """What was refused makes no job."""
+    made = {job.fields.get("idempotency_key") for job in history.jobs.values()}
+    for key, wish in history.wishes.items():
+        if not wish.valid and (key in made or key in history.accepted):
+            yield f"{key} is no valid request, and made a job"
+
+
+def r18_errors_have_codes(history: History) -> Iterator[str]:
+    """Every refusal has a code of the list, and none is a surprise."""
+    for answer in history.answers:
+        if answer.status >= 400 and answer.code not in _EXPECTED_CODES:
+            yield f"{answer.verb} {answer.about} was answered {answer.status} {answer.code!r}"
+
+
+def emptied_is_survived(history: History) -> Iterator[str]:
+    """After everything was lost, everybody goes on with what comes."""
+    yield from history.emptied
+
+
+RULES: Final[dict[str, Callable[[History], Iterator[str]]]] = {
+    "R1": r1_accepted_is_there,
+    "R2": r2_all_end,
+    "R3": r3_one_end,
+    "R4": r4_state_agrees,
+    "R5": r5_runs_do_not_mix,
+    "R6": r6_one_settle,
+    "R7": r7_always_a_place,
+    "R8": r8_runs_are_counted,
+    "R9": r9_one_key_one_job,
+    "R10": r10_at_rest,
+    "R11": r11_canceled_is_canceled,
+    "R12": r12_watchers_miss_nothing,
+    "R13": r13_slots,
+    "R14": r14_cron_once,
+    "R15": r15_not_early,
+    "R16": r16_in_line,
+    "R17": r17_refused_does_not_run,
+    "R18": r18_errors_have_codes,
+    "F9": emptied_is_survived,
+}
+
+
+def _kinds(job: Ended) -> list[str]:
+    return [event.type for event in job.events]
+
+
+def _of_run(data: object) -> bool:
+    return isinstance(data, dict) and "run" in data and "n" in data
+
+
+def _wanted_end(history: History, job_id: str, job: Ended) -> str:
+    """How it has to end; empty where faults or callers may have decided."""
+    wish = history.wish_of(job_id)
+    deliveries = int(job.fields.get("deliveries", "0"))
+    lost = deliveries - (int(job.fields.get("attempt", "1")) - 1)
+    if not wish or job_id in history.asked_to_stop or lost >= history.max_deliveries:
+        return ""
+    if wish.task == "poison":
+        return "error"
+    return "done" if wish.fails < wish.max_attempts else "error"

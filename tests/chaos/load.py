@@ -1,0 +1,170 @@
+"""Those who submit, cancel, look and watch over HTTP, and write down what they were told.
+
+A caller asks until it has an answer, under the same idempotency key, as producers are told to do.
+Some of its requests are dropped before the answer comes, or nobody would ever ask twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from random import Random
+from typing import Final, Literal, cast
+
+import httpx
+
+from jobwire.job.messages import Json
+from tests.chaos.fleet import LEASE_S
+from tests.chaos.history import TERMINAL, Answer, History, Watch, Wish
+from tests.stories.gateways import Watcher
+
+_DROPPED: Final = 0.15
+_CANCELED: Final = 0.08
+_WATCHED: Final = 0.3
+
+
+class Caller:
+    """One client. Random in what it does, by a seed of its own."""
+
+    def __init__(self, name: str, seed: int, ports: Sequence[int], history: History) -> None:
+        self.watchers: list[Watcher] = []
+        self._name = name
+        self._random = Random(f"{seed} {name}")
+        self._ports = ports
+        self._history = history
+        self._mine: list[str] = []
+        self._made = 0
+
+    async def go_on(self, until: asyncio.Event) -> None:
+        """Ask for one thing after the other; what was begun is seen to its end."""
+        async with self._client() as client, asyncio.TaskGroup() as others:
+            while not until.is_set():
+                job_id = await self.submit(client, self._wish())
+                chance = self._random.random()
+                if job_id and chance < _CANCELED:
+                    others.create_task(self._cancel(client, job_id, self._random.random()))
+                elif job_id and chance < _CANCELED + _WATCHED:
+                    self._watch(job_id, others)
+                if self._mine and self._random.random() < 0.3:
+                    await self._ask(client, "look", self._random.choice(self._mine))
+                self._cut_somebody()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(until.wait(), self._random.uniform(0.05, 0.25))
+
+    async def in_line(self, count: int) -> None:
+        """Ask for quick jobs, one after the other."""
+        async with self._client() as client:
+            for _ in range(count):
+                self._made += 1
+                job_id = await self.submit(client, Wish(f"{self._name}-{self._made}"))
+                self._history.calm.append(job_id)
+
+    async def submit(self, client: httpx.AsyncClient, wish: Wish) -> str:
+        """Until there is a job, or a refusal that is final; the job's id, or nothing."""
+        self._history.wishes[wish.key] = wish
+        while True:
+            answer = await self._ask(client, "submit", wish.key)
+            if answer and answer.job_id:
+                self._mine.append(answer.job_id)
+                return answer.job_id
+            if answer and answer.status in (400, 409, 413, 422):
+                return ""
+            await asyncio.sleep(0.05)
+
+    async def _cancel(self, client: httpx.AsyncClient, job_id: str, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        self._history.asked_to_stop.add(job_id)
+        while not (answer := await self._ask(client, "cancel", job_id)) or answer.status >= 500:
+            await asyncio.sleep(0.05)
+
+    async def _ask(
+        self, client: httpx.AsyncClient, verb: Literal["submit", "cancel", "look"], about: str
+    ) -> Answer | None:
+        """One request to one of the gateways; None where no answer came."""
+        site = f"http://127.0.0.1:{self._random.choice(self._ports)}/v1/jobs"
+        dropped = self._random.random() < _DROPPED
+        patience_s = self._random.uniform(0.001, 0.02) if dropped else 20
+        try:
+            async with asyncio.timeout(patience_s):
+                if verb == "submit":
+                    said = await client.post(
+                        site,
+                        json=self._history.wishes[about].body(),
+                        headers={"idempotency-key": about},
+                    )
+                elif verb == "cancel":
+                    said = await client.post(f"{site}/{about}/cancel")
+                else:
+                    said = await client.get(f"{site}/{about}")
+        except (httpx.HTTPError, TimeoutError):
+            return None
+        answer = _read(verb, about, said)
+        self._history.answers.append(answer)
+        return answer
+
+    def _wish(self) -> Wish:
+        self._made += 1
+        random = self._random
+        key = f"{self._name}-{self._made}"
+        if random.random() < 0.03:
+            return Wish(key, valid=False)
+        if random.random() < 0.01:
+            return Wish(key, "poison", max_attempts=1)
+        if random.random() < 0.5:
+            return Wish(key, fails=random.choice((0, 0, 0, 1, 3)))
+        steps = random.randrange(1, 6)
+        # Work has to go on past the lease, or nobody is ever a zombie.
+        whole_s = random.choice((0.05, 0.3, LEASE_S, 1.5 * LEASE_S))
+        return Wish(
+            key,
+            random.choice(("work", "work", "thread", "process")),
+            steps=steps,
+            pause_s=whole_s / steps,
+            fails=random.choice((0, 0, 0, 0, 1)),
+            delay_s=random.choice((0.0, 0.0, 0.0, 0.7)),
+        )
+
+    def _watch(self, job_id: str, others: asyncio.TaskGroup) -> None:
+        pause_s = self._random.choice((0.0, 0.0, 0.2))
+        watcher = Watcher(self._random.choice(self._ports), job_id, pause_s=pause_s)
+        self.watchers.append(watcher)
+        others.create_task(watch_for(watcher, limit_s=180))
+
+    def _cut_somebody(self) -> None:
+        open_ones = [watcher for watcher in self.watchers if not watcher.ended]
+        for watcher in self._random.sample(open_ones, min(2, len(open_ones))):
+            watcher.cut()
+
+    def _client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(timeout=20, trust_env=False)
+
+
+async def watch_for(watcher: Watcher, limit_s: float) -> None:
+    """To the end of its job, but not for ever: who never sees it is judged for it."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            await watcher.read_to_the_end()
+
+
+def seen_by(watcher: Watcher) -> Watch:
+    """What it saw, for the judge."""
+    names = [event.name for event in watcher.seen]
+    return Watch(
+        watcher.job_id,
+        tuple(event.id for event in watcher.seen if event.id),
+        names.count("gap"),
+        watcher.ended,
+    )
+
+
+def _read(verb: Literal["submit", "cancel", "look"], about: str, said: httpx.Response) -> Answer:
+    try:
+        body = cast("dict[str, Json]", said.json())
+    except ValueError:
+        body = {}
+    told = {name: str(body.get(name) or "") for name in ("job_id", "code", "status")}
+    if said.status_code >= 400:
+        return Answer(verb, about, said.status_code, told["code"])
+    state = told["status"] if told["status"] in TERMINAL else ""
+    return Answer(verb, about, said.status_code, "", told["job_id"], state)

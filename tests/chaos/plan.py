@@ -1,0 +1,69 @@
+"""Which fault comes when: a pure function of the seed, so that a run can be repeated.
+
+Two hands strike at a time: one at the programs and their connections, one at the server. Each
+deals its kinds like cards, so that a short run sees nearly all of them and a long one all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+AT_PROGRAMS: Final = (
+    "kill",
+    "freeze",
+    "terminate",
+    "cut",
+    "refuse",
+    "half_open",
+    "delay",
+    "cut_in_command",
+    "lose_reply",
+)
+AT_SERVER: Final = (
+    "server_killed",
+    "server_stopped",
+    "server_frozen",
+    "write_torn",
+    "memory_full",
+    "read_only",
+    "scripts_forgotten",
+    "clients_dropped",
+)
+KINDS: Final = (*AT_PROGRAMS, *AT_SERVER)
+
+_SCRIPTS: Final = ("take", "settle", "report", "retry", "release", "submit", "cancel", "keep")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong."""
+
+    kind: str
+    after_s: float
+    """How long it is quiet before it."""
+    leases: float
+    """How long it lasts, where it lasts."""
+    seat: int
+    """Whom it strikes; taken modulo the number of seats."""
+    script: str
+    """Which command, where it is about one."""
+    size: int
+    """How many bytes still get through."""
+
+
+def faults(seed: int, kinds: Sequence[str]) -> Iterator[Fault]:
+    """Without end: the runner stops when its time is up."""
+    random = Random(f"{seed} {kinds}")
+    while kinds:
+        for kind in random.sample(kinds, len(kinds)):
+            yield Fault(
+                kind,
+                after_s=random.uniform(0.1, 0.9),
+                leases=random.choice((0.3, 0.5, 1.6, 2.5)),
+                seat=random.randrange(1000),
+                script=random.choice(_SCRIPTS),
+                size=random.randrange(1, 400),
+            )

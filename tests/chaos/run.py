@@ -1,0 +1,157 @@
+"""One run from start to verdict: calm, faults and load side by side, quiet, emptied, judged."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from tests.chaos import faults
+from tests.chaos.fleet import MAX_DELIVERIES, Fleet
+from tests.chaos.history import History
+from tests.chaos.judge import Violation, judge
+from tests.chaos.load import Caller, seen_by
+from tests.chaos.plan import AT_PROGRAMS, AT_SERVER, KINDS
+from tests.chaos.plan import faults as planned
+from tests.chaos.witness import Witness, empty, runs_of
+from tests.support import leaks, wait_until
+from tests.support.servers import plain_client
+
+CALLERS: Final = 3
+QUIET_S: Final = float(os.environ.get("CHAOS_QUIET_S", "90"))
+"""How long everything may take to come to an end once nothing goes wrong any more."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run came to."""
+
+    seed: int
+    history: History
+    struck: Counter[str] = field(default_factory=Counter[str])
+    deaths: int = 0
+    quiet_after_s: float = 0.0
+    violations: list[Violation] = field(default_factory=list[Violation])
+
+    def __str__(self) -> str:
+        history = self.history
+        ends = Counter(job.status for job in history.jobs.values())
+        seen = Counter(
+            jobs=len(history.accepted),
+            runs=len(history.runs),
+            answers=len(history.answers),
+            watchers=len(history.watches),
+        )
+        lines = [
+            f"seed {self.seed}: {_listed(seen)}",
+            f"ended: {_listed(ends)}; quiet {self.quiet_after_s:.1f} s after the last",
+            f"faults: {_listed(self.struck)}; {self.deaths} programs died",
+        ]
+        for rule, count in Counter(each.rule for each in self.violations).items():
+            first = [each.what for each in self.violations if each.rule == rule][:3]
+            lines.append(f"{rule} is broken {count} time(s), as in:")
+            lines += [f"    {what}" for what in first]
+        return "\n".join(lines)
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
+
+
+async def chaos(folder: Path, seed: int, seconds: float, kinds: Sequence[str] = KINDS) -> Outcome:
+    """Run it all; `kinds` are the faults that may happen."""
+    fleet = Fleet(folder)
+    history = History(max_deliveries=MAX_DELIVERIES)
+    outcome = Outcome(seed, history)
+    async with fleet.running():
+        with plain_client(fleet.server, leaks.OBSERVER) as plain:
+            witness = Witness(plain)
+            await Caller("calm", seed, fleet.ports[:1], history).in_line(20)
+            await _through_the_faults(fleet, witness, outcome, seconds, kinds)
+            await _collect(fleet, witness, history)
+            await asyncio.to_thread(empty, plain)
+            await _after_the_loss(fleet, history)
+            outcome.deaths = sum(seat.deaths for seat in fleet.seats)
+            history.left_behind += await fleet.stop_programs()
+            history.left_behind += leaks.lasting_keys(plain, leaks.permanent_patterns())
+            history.left_behind += leaks.open_clients(plain, Counter())
+    outcome.violations = judge(history)
+    return outcome
+
+
+async def _through_the_faults(
+    fleet: Fleet, witness: Witness, outcome: Outcome, seconds: float, kinds: Sequence[str]
+) -> None:
+    """Everything that goes wrong, and the time until everything has ended in spite of it."""
+    history, over, quiet = outcome.history, asyncio.Event(), asyncio.Event()
+    callers = [
+        Caller(f"caller{number}", outcome.seed, fleet.ports, history) for number in range(CALLERS)
+    ]
+    deadline_s = time.monotonic() + seconds
+
+    async def hand(mine: Sequence[str]) -> None:
+        for fault in planned(outcome.seed, [kind for kind in mine if kind in kinds]):
+            if time.monotonic() > deadline_s:
+                break
+            outcome.struck[fault.kind] += 1
+            await faults.strike(fleet, fault)
+
+    async with asyncio.TaskGroup() as everybody:
+        everybody.create_task(witness.watch_places(history, quiet))
+        calling = [everybody.create_task(caller.go_on(over)) for caller in callers]
+        hands = [everybody.create_task(hand(mine)) for mine in (AT_PROGRAMS, AT_SERVER)]
+        await asyncio.wait([*hands])
+        await asyncio.sleep(max(0.0, deadline_s - time.monotonic()))
+        faults.heal(fleet)
+        over.set()
+        healed_s = time.monotonic()
+        with contextlib.suppress(AssertionError):  # the judge will say which did not
+            await wait_until(lambda: _settled(witness), timeout_s=QUIET_S)
+        outcome.quiet_after_s = time.monotonic() - healed_s
+        if any(not task.done() for task in calling):
+            await asyncio.wait(calling, timeout=QUIET_S / 3)
+        for task in calling:
+            task.cancel()
+        quiet.set()
+    history.watches += [seen_by(watcher) for caller in callers for watcher in caller.watchers]
+
+
+async def _settled(witness: Witness) -> bool:
+    return not await asyncio.to_thread(lambda: witness.unfinished(witness.listed()))
+
+
+async def _collect(fleet: Fleet, witness: Witness, history: History) -> None:
+    """Write down how everything stands at the end."""
+    try:
+        await wait_until(lambda: not witness.at_rest(), timeout_s=10)
+    except AssertionError:
+        history.left_behind += witness.at_rest()
+    history.listed = witness.listed()
+    everyone = dict.fromkeys([*history.accepted.values(), *history.listed])
+    history.jobs.update(await witness.jobs(fleet.ports[0], list(everyone)))
+    history.runs += runs_of(fleet.effects)
+
+
+async def _after_the_loss(fleet: Fleet, history: History) -> None:
+    """F9: old jobs are gone and said to be so; new ones run, by everybody who was there."""
+    lost = next(iter(history.accepted.values()), "none")
+    async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
+        for port in fleet.ports:
+            site = f"http://127.0.0.1:{port}/v1/jobs"
+            gone = await client.get(f"{site}/{lost}")
+            if gone.status_code != 404:
+                history.emptied.append(f"a lost job was answered with {gone.status_code}")
+            body = {"task": "work", "payload": {"steps": 0, "pause_s": 0, "fails": 0}}
+            done = await client.post(site, json=body, headers={"prefer": "wait=20"})
+            if done.status_code != 200 or done.json()["status"] != "done":
+                history.emptied.append(
+                    f"a new job was answered with {done.status_code} {done.text}"
+                )

@@ -71,12 +71,8 @@ class Fleet:
                     self.ports.append(free_port())
                     words = ("gateway", "--port", str(self.ports[-1]))
                     self.seats.append(self._seat(f"gateway {number}", words))
-                for slots in SLOTS:
-                    words = ("worker", "tests.chaos.handlers:app", "--slots", str(slots))
-                    self.seats.append(self._seat(f"worker of {slots}", words, slots))
-                for seat in self.seats:
-                    word = "gateway on http" if "gateway" in seat.name else "worker with"
-                    await asyncio.to_thread(seat.program.wait_for_line, word, timeout_s=60)
+                self._add_worker(SLOTS[0])
+                await self._all_ready()
                 tending = asyncio.create_task(self._tend())
                 try:
                     yield
@@ -86,6 +82,12 @@ class Fleet:
             finally:
                 for seat in self.seats:
                     seat.close()
+
+    async def grow(self) -> None:
+        """More than one worker: from now on jobs may overtake each other."""
+        for slots in SLOTS[1:]:
+            self._add_worker(slots)
+        await self._all_ready()
 
     async def stop_programs(self) -> list[str]:
         """SIGTERM to all; returns what did not end as it should."""
@@ -104,6 +106,15 @@ class Fleet:
                 last = seat.program.output[-1000:]
                 wrong.append(f"{seat.name} stopped with {code}: {last}")
         return wrong
+
+    def _add_worker(self, slots: int) -> None:
+        words = ("worker", "tests.chaos.handlers:app", "--slots", str(slots))
+        self.seats.append(self._seat(f"worker of {slots}", words, slots))
+
+    async def _all_ready(self) -> None:
+        for seat in self.seats:
+            word = "gateway on http" if "gateway" in seat.name else "worker with"
+            await asyncio.to_thread(seat.program.wait_for_line, word, timeout_s=60)
 
     async def _tend(self) -> None:
         while self._tending:

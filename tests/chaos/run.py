@@ -75,6 +75,7 @@ async def chaos(folder: Path, seed: int, seconds: float, kinds: Sequence[str] = 
         with plain_client(fleet.server, leaks.OBSERVER) as plain:
             witness = Witness(plain)
             await Caller("calm", seed, fleet.ports[:1], history).in_line(20)
+            await fleet.grow()
             await _through_the_faults(fleet, witness, outcome, seconds, kinds)
             await _collect(fleet, witness, history)
             await asyncio.to_thread(empty, plain)

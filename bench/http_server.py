@@ -20,7 +20,6 @@ from jobwire.gateway.router import needs, new_router
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.server import Server
 from jobwire.gateway.settings import GatewaySettings
-from jobwire.gateway.sse import Event
 from jobwire.gateway.streams import Streams
 
 _HEADERS: Final = [(b"content-type", b"application/json"), (b"content-length", b"2")]
@@ -55,7 +54,7 @@ def gateway() -> Server:
         return Reply(b"{}")
 
     async def events(call: Call) -> None:
-        await streams.serve(call, lambda _: lambda: None, hello=Event("hello", b"{}"))
+        await streams.serve(call, lambda _: lambda: None, hello={})
 
     room = Room(
         name="bench",

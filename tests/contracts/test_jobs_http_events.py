@@ -142,7 +142,7 @@ def test_j15_lost_events_are_told_as_a_gap(served: ServedJobs, raw: Raw) -> None
         ("log", added[4]),
         ("done", ended),
     ]
-    assert cast(JsonObject, seen[1].data)["job_id"] == job_id
+    assert seen[1].data == {"job_id": job_id, "after": added[0]}
 
 
 @clause("J-15", "J-19")

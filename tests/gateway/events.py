@@ -46,7 +46,7 @@ class EventsRoom(TestRoom):
 
                 return detach
 
-            await streams.serve(call, attach, hello=Event("hello", b'{"channel":1}'))
+            await streams.serve(call, attach, hello={"channel": 1})
 
         async def count(call: Call) -> None:
             events = numbers(int(call.params[0]))

@@ -68,6 +68,21 @@ def test_a_stream_is_resumed_where_it_ended(served: Serving, room: EventsRoom, w
 
 
 @clause("O-9")
+def test_a_gap_says_after_which_event_and_is_none_itself(served: Serving, room: EventsRoom) -> None:
+    with watch(served, room, last_event_id="1-7") as reader:
+        (watcher,) = room.watchers["a"]
+        on_loop(served, lambda: watcher.lost(channel="a"))
+        room.push(served, "a", Event("token", b"1", "2-1"))
+        on_loop(served, watcher.lost)
+        room.end(served, "a")
+        assert reader.rest() == [
+            Seen("gap", '{"channel":"a","after":"1-7"}', None),
+            Seen("token", "1", "2-1"),
+            Seen("gap", '{"after":"2-1"}', None),
+        ]
+
+
+@clause("O-9")
 @pytest.mark.parametrize("bad", ["a\x01b", "x" * 200, "ü"])
 def test_what_is_no_event_id_is_400(served: Serving, bad: str) -> None:
     answer = served.client.get(PATH, params={"last_event_id": bad})

@@ -10,8 +10,12 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
+import msgspec
+
 from jobwire.gateway.call import Send
 
+_HELLO: Final = "hello"
+_GAP: Final = "gap"
 _NO_LINE_ENDS: Final = {ord("\r"): " ", ord("\n"): " ", 0: " "}
 
 
@@ -77,6 +81,7 @@ class Watcher:
         transport: Transport | None,
         limit: int,
         start_writer: Callable[["Watcher"], None],
+        last_id: str | None = None,
     ) -> None:
         self._send = send
         self._transport = transport
@@ -90,8 +95,19 @@ class Watcher:
         """Nothing that is pushed from now on will be read."""
         self.ending = False
         self.full_since_s: float | None = None
-        self.last_id: str | None = None
-        """The id of the last event that was taken: where to go on from after a refusal."""
+        self.last_id = last_id
+        """The id of the last event that its client has, or that was taken for it: where to go on
+        from after a refusal."""
+
+    # Neither of these two has an id, so that resuming never skips a real event.
+
+    def greet(self, said: object) -> bool:
+        """What a stream begins with: what it is about, as JSON."""
+        return self.push(Event(_HELLO, msgspec.json.encode(said)))
+
+    def lost(self, **about: str) -> bool:
+        """Say that events after `last_id` may be missing here; answers like `push`."""
+        return self.push(Event(_GAP, msgspec.json.encode({**about, "after": self.last_id})))
 
     def push(self, item: Item) -> bool:
         """Take one more; False if there is no room or nobody reads any more."""

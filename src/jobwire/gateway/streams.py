@@ -78,25 +78,26 @@ class Streams:
                 await self.stop()
                 ticks.cancel()
 
-    async def serve(self, call: Call, attach: Attach, *, hello: Item | None = None) -> None:
+    async def serve(self, call: Call, attach: Attach, *, hello: object = None) -> None:
         """Answer a call with an event stream until its feeder ends it or its client leaves.
 
-        Refuse what must be refused (no such job) before this; afterwards the answer has begun.
+        `hello` says what the stream is about. Refuse what must be refused (no such job) before
+        this; afterwards the answer has begun.
         """
         if self._stopping or self._group is None:
             raise Problem(STOPPING, headers=retry_after(1))
-        key = call.principal.key
+        seen, key = call.last_event_id(), call.principal.key
         self._count.enter(key)
         spoke = self._wheel[self._next_spoke]
         self._next_spoke = (self._next_spoke + 1) % len(self._wheel)
         transport: Transport | None = call.scope.get(TRANSPORT_KEY)
-        watcher = Watcher(call.send, transport, self._buffer_bytes, self._start_writer)
+        watcher = Watcher(call.send, transport, self._buffer_bytes, self._start_writer, seen)
         detach = None
         try:
             await call.start(200, HEADERS)
             spoke.add(watcher)
             if hello is not None:
-                watcher.push(hello)
+                watcher.greet(hello)
             detach = attach(watcher)
             # The server says so too when the stream was ended from our side.
             while (await call.receive())["type"] != "http.disconnect":

@@ -168,13 +168,6 @@ class Hello(Struct, frozen=True):
     status: StatusName
 
 
-class Gap(Struct, frozen=True):
-    """Said where events may be missing: what follows is what there is. It has no id."""
-
-    job_id: str
-    after: str | None
-
-
 _NULL: Final = Raw(b"null")
 _QUEUED: Final = Status.QUEUED.value
 

@@ -6,21 +6,18 @@ follower feeds it. Between the two stands a reader that writes a job's events as
 
 from typing import Final
 
-import msgspec
-
 from jobwire.gateway.call import Call
 from jobwire.gateway.problems import BAD_EVENT_ID, Problem
 from jobwire.gateway.sse import Event, Watcher
 from jobwire.gateway.streams import Streams
 from jobwire.job.messages import JobId
 from jobwire.valkey import ValkeyError
-from jobwire.wires.streams.contract import GAP, HELLO, TERMINAL_EVENTS
+from jobwire.wires.streams.contract import TERMINAL_EVENTS
 from jobwire.wires.streams.events import START, Position, StreamEvent, read_position
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import asking, problems, shapes
 from jobwire.wires.streams.queue import StreamsQueue
 
-_encode = msgspec.json.Encoder().encode
 PLAIN: Final = "plain"
 WHOLE: Final = "whole"
 
@@ -43,8 +40,7 @@ class SseReader:
         return self._watcher.push(_frame(event, plain=self._plain))
 
     def lost(self) -> bool:
-        said = shapes.Gap(self._job_id, self._watcher.last_id)
-        return self._watcher.push(Event(GAP, _encode(said)))
+        return self._watcher.lost(job_id=self._job_id)
 
     def end(self) -> None:
         self._watcher.end()
@@ -72,13 +68,12 @@ class Watching:
         if finished and after != START and await self._has_seen_all(job_id, after):
             await call.reply_nothing()
             return
-        hello = Event(HELLO, _encode(shapes.Hello(job_id, standing.status.value)))
         await self._streams.serve(
             call,
             lambda watcher: self._follower.watch(
                 job_id, SseReader(watcher, job_id, plain=plain), after, finished=finished
             ),
-            hello=hello,
+            hello=shapes.Hello(job_id, standing.status.value),
         )
 
     async def _has_seen_all(self, job_id: JobId, after: Position) -> bool:

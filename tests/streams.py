@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, cast
 
 from jobwire.job.engine import Engine
-from jobwire.job.messages import TaskCard
+from jobwire.job.messages import Held, JobId, Order, Submitted, TaskCard
 from jobwire.valkey import Connection, GroupNotFound
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.contract import EventType, Keys
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.queue import StreamsQueue
+from jobwire.wires.streams.scripts import SCRIPTS
 from jobwire.wires.streams.settings import StreamsSettings
 from tests.conformance.lab import TASK
+from tests.support.resp import Command
 
 LEASE_S = 0.4
 """Short enough to be waited for, long enough for a busy machine to keep."""
 
 LIFE = frozenset(EventType) - {EventType.PROGRESS, EventType.TOKEN, EventType.LOG}
+
+
+def runs(name: str) -> Callable[[Command], bool]:
+    """A condition for the proxy: this script is run."""
+
+    def fits(command: Command) -> bool:
+        return command.name == "EVALSHA" and command.words[1] == SCRIPTS[name].sha
+
+    return fits
 
 
 class StreamsLab:
@@ -56,6 +67,20 @@ class StreamsLab:
                 reply = await self.connection.call("SCAN", 0, "MATCH", pattern, "COUNT", 10_000)
                 _, found = cast("tuple[str, list[str]]", reply)
                 await self.connection.delete(*found)
+
+    async def submit(self, payload_json: str = '{"a":1}', **order: object) -> JobId:
+        """A new job of the suite's task."""
+        wanted = {"task": TASK, "payload_json": payload_json, **order}
+        answer = await self.queue.submit(Order(**wanted))  # pyright: ignore[reportArgumentType] - by name
+        assert isinstance(answer, Submitted)
+        return answer.job_id
+
+    async def start(self, **order: object) -> tuple[StreamsEngine, Held]:
+        """A new worker, which holds a new job."""
+        worker = await self.worker()
+        await self.submit(**order)  # pyright: ignore[reportArgumentType] - by name
+        (held,) = await worker.take(1)
+        return worker, held
 
     async def worker(self, *tasks: str) -> StreamsEngine:
         """A new worker; its tasks are those named, or the suite's."""

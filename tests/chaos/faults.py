@@ -16,7 +16,7 @@ from redis import Redis, RedisError
 
 from tests.chaos.fleet import LEASE_S, Fleet, Seat
 from tests.chaos.plan import Fault
-from tests.stories.site import runs
+from tests.streams import runs
 from tests.support.servers import plain_client
 
 

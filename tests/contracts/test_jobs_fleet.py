@@ -10,9 +10,7 @@ import pytest
 from jobwire.job.engine import Duty
 from jobwire.job.messages import (
     Done,
-    Held,
     JobError,
-    JobId,
     Order,
     SettleAnswer,
     Submitted,
@@ -28,20 +26,6 @@ QUEUE = "jobs:stream"
 TRANSIENT = JobError("handler_error", "the handler failed", retryable=True)
 LONG_MS = 10**9
 """Longer ago than any patience."""
-
-
-async def submit(lab: StreamsLab, **order: object) -> JobId:
-    wanted = {"task": "echo", "payload_json": '{"a":1}', **order}
-    answer = await lab.queue.submit(Order(**wanted))  # pyright: ignore[reportArgumentType] - by name
-    assert isinstance(answer, Submitted)
-    return answer.job_id
-
-
-async def start(lab: StreamsLab, **order: object) -> tuple[StreamsEngine, Held]:
-    worker = await lab.worker()
-    await submit(lab, **order)
-    (held,) = await worker.take(1)
-    return worker, held
 
 
 def let_pass(raw: Raw, entry: object, idle_ms: float) -> None:
@@ -84,8 +68,8 @@ async def test_j34_a_worker_with_a_free_slot_takes_over_where_the_job_stands(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, lease_s=20.0) as lab:
-        _, held = await start(lab)
-        behind = await submit(lab)
+        _, held = await lab.start()
+        behind = await lab.submit()
         other = await lab.worker()
         let_pass(raw, held.wire, 19_000)
         let_pass(raw, held.wire, 21_000)
@@ -103,7 +87,7 @@ async def test_j34_a_worker_with_a_free_slot_takes_over_where_the_job_stands(
 @clause("J-34")
 async def test_j34_a_lease_that_runs_is_left_alone(connection: Connection, raw: Raw) -> None:
     async with StreamsLab(connection, lease_s=20.0) as lab:
-        worker, held = await start(lab)
+        worker, held = await lab.start()
         let_pass(raw, held.wire, 19_000)
         assert await (await lab.worker()).take(1) == []
         let_pass(raw, held.wire, 39_000)
@@ -115,7 +99,7 @@ async def test_j34_a_lease_that_runs_is_left_alone(connection: Connection, raw: 
 async def test_j34_nobody_takes_over_from_itself(connection: Connection, raw: Raw) -> None:
     """Its own job, late as it may be, is still being worked on: settling it is what is right."""
     async with StreamsLab(connection, lease_s=20.0) as lab:
-        worker, held = await start(lab)
+        worker, held = await lab.start()
         let_pass(raw, held.wire, LONG_MS)
         worker.look_for_silent_workers()
         assert await worker.take(1) == []
@@ -130,7 +114,7 @@ async def test_j34_after_another_lease_anybody_puts_it_back_in_line(
 ) -> None:
     """No worker of ours came for it: a gateway's duty makes it readable for anybody's workers."""
     async with StreamsLab(connection, lease_s=20.0) as lab:
-        worker, held = await start(lab)
+        worker, held = await lab.start()
         let_pass(raw, held.wire, 41_000)
         assert await lab.duty("reclaim") == 1
         found = raw.fields(f"job:{held.job.id}")
@@ -161,7 +145,7 @@ async def test_j34_a_stranger_has_at_least_the_jobs_own_time(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, lease_s=10.0, foreign_idle_s=60.0) as lab:
-        job_id = await submit(lab, timeout_s=300)
+        job_id = await lab.submit(timeout_s=300)
         raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0")
         (entry,) = raw.read(QUEUE, "stranger-1")
         let_pass(raw, entry, 299_000)
@@ -176,7 +160,7 @@ async def test_j34_a_stranger_has_at_least_the_jobs_own_time(
 @clause("J-34")
 async def test_j34_a_job_that_outlives_its_workers_ends(connection: Connection, raw: Raw) -> None:
     async with StreamsLab(connection, lease_s=20.0, max_deliveries=3) as lab:
-        _, held = await start(lab, max_attempts=9)
+        _, held = await lab.start(max_attempts=9)
         for delivery in (2, 3):
             let_pass(raw, held.wire, LONG_MS)
             (held,) = await (await lab.worker()).take(1)
@@ -196,7 +180,7 @@ async def test_j34_answered_attempts_do_not_count_as_lost_workers(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, lease_s=20.0, max_deliveries=2) as lab:
-        worker, held = await start(lab, max_attempts=99)
+        worker, held = await lab.start(max_attempts=99)
         for _ in range(5):
             await worker.settle([(held, TryAgain(0, TRANSIENT))], 0)
             (held,) = await worker.take(1)
@@ -212,7 +196,7 @@ async def test_j34_a_wait_with_a_free_slot_is_told_of_silent_workers(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, lease_s=20.0) as lab:
-        _, held = await start(lab)
+        _, held = await lab.start()
         other = await lab.worker()
         await other.take(1)
         waiting = asyncio.ensure_future(other.wait(60))
@@ -238,7 +222,7 @@ async def test_j34_a_long_list_is_looked_through_piece_by_piece(
         for n in range(150):
             foreign_job(raw, f"theirs-{n}")
         entries = raw.read(QUEUE, "stranger-1", count=150)
-        _, held = await start(lab)
+        _, held = await lab.start()
         for entry in (*entries, held.wire):
             let_pass(raw, entry, 50_000)
         other = await lab.worker()
@@ -272,7 +256,7 @@ async def test_j39_jobs_of_other_gateways_are_taken_in(lab: StreamsLab, raw: Raw
     foreign_job(raw, "theirs", ttl_s="77")
     foreign_job(raw, "over", status="done")
     raw.add(QUEUE, {"job_id": "never", "task": "echo", "payload": "{}"})
-    ours = await submit(lab)
+    ours = await lab.submit()
     assert await lab.duty("ingest") == 1
     assert sorted(raw.members("jobs:open")) == sorted(["theirs", ours])
     assert sorted(raw.members("jobs:index")) == sorted(["theirs", ours])
@@ -311,9 +295,9 @@ async def test_j39_only_our_own_silent_and_empty_consumers_are_removed(
 
 @clause("J-39")
 async def test_j39_indexes_forget_what_has_expired(lab: StreamsLab, raw: Raw) -> None:
-    ours = await submit(lab)
-    gone = [await submit(lab, tenant=tenant) for tenant in ("", "acme", "acme", "zoo")]
-    kept = await submit(lab, tenant="zoo")
+    ours = await lab.submit()
+    gone = [await lab.submit(tenant=tenant) for tenant in ("", "acme", "acme", "zoo")]
+    kept = await lab.submit(tenant="zoo")
     raw.delete(*(f"job:{job_id}" for job_id in gone))
     for _ in range(4):  # an index a turn
         await lab.duty("janitor")
@@ -356,8 +340,8 @@ async def test_j41_a_duty_is_done_once_a_period_whoever_comes(lab: StreamsLab, r
 @clause("J-42")
 async def test_j42_a_healthy_fleet_has_nothing_to_put_right(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
-    job_ids = [await submit(lab) for _ in range(6)]
-    await submit(lab, delay_s=600)
+    job_ids = [await lab.submit() for _ in range(6)]
+    await lab.submit(delay_s=600)
     held = await worker.take(3)
     await worker.settle([(held[0], Done("1")), (held[1], TryAgain(600, TRANSIENT))], 0)
     assert await worker.wait(30)
@@ -373,7 +357,7 @@ async def test_j42_a_job_that_fell_out_of_the_line_gets_a_new_entry(
     lab: StreamsLab, raw: Raw, blow: str
 ) -> None:
     raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
-    job_id = await submit(lab)
+    job_id = await lab.submit()
     old = raw.field(f"job:{job_id}", "entry_id")
     match blow:
         case "trimmed":
@@ -415,7 +399,7 @@ async def test_j42_a_stranger_that_acked_early_and_still_works_is_left_alone(
 ) -> None:
     async with StreamsLab(connection, foreign_idle_s=600.0) as lab:
         raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
-        job_id = await submit(lab)
+        job_id = await lab.submit()
         (entry,) = raw.read(QUEUE, "stranger-1")
         raw.ask("XACK", QUEUE, "workers", entry)
         long_ago = raw.now_ms() - round(10_000 * LEASE_S)
@@ -429,7 +413,7 @@ async def test_j42_a_stranger_that_acked_early_and_still_works_is_left_alone(
 async def test_j42_what_is_to_be_canceled_or_used_up_ends_instead(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    wanted, worn = await submit(lab), await submit(lab)
+    wanted, worn = await lab.submit(), await lab.submit()
     raw.ask("XTRIM", QUEUE, "MAXLEN", 0)
     raw.ask("HSET", f"job:{wanted}", "cancel_ts", "1", "updated_ts", "1")
     raw.ask("HSET", f"job:{worn}", "deliveries", "5", "updated_ts", "1")

@@ -30,13 +30,6 @@ from tests.support import clause, wait_until
 QUEUE = "jobs:stream"
 
 
-async def submit(lab: StreamsLab, **order: object) -> JobId:
-    wanted = {"task": "echo", "payload_json": "{}", **order}
-    answer = await lab.queue.submit(Order(**wanted))  # pyright: ignore[reportArgumentType] - by name
-    assert isinstance(answer, Submitted)
-    return answer.job_id
-
-
 # ── J-8 ──────────────────────────────────────────────────────────────────────────────────────────
 
 HALF = "\\ud800"
@@ -105,9 +98,9 @@ def test_j08_size_is_counted_in_bytes(fill: str) -> None:
 async def test_j10_hash_event_and_entry_are_written_in_this_order_by_one_script(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    await submit(lab)
+    await lab.submit()
     with Recording(raw) as seen:
-        job_id = await submit(lab)
+        job_id = await lab.submit()
     job, events = f"job:{job_id}", f"job:{job_id}:events"
     steps = [words.split(" ")[:2] for words in seen.on(QUEUE, "jobs:delayed", job, events)]
     assert steps == [
@@ -129,7 +122,7 @@ async def test_j10_hash_event_and_entry_are_written_in_this_order_by_one_script(
 async def test_j10_a_delayed_job_waits_for_its_time(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
     before = raw.now_ms()
-    job_id = await submit(lab, delay_s=0.25)
+    job_id = await lab.submit(delay_s=0.25)
     assert raw.length(QUEUE) == 0
     due = raw.plain.zscore("jobs:delayed", job_id)
     assert due is not None
@@ -160,7 +153,7 @@ async def test_j11_fifty_racing_orders_with_one_key_make_one_job(lab: StreamsLab
 
 @clause("J-11")
 async def test_j11_the_same_key_with_another_body_is_told_apart(lab: StreamsLab) -> None:
-    first = await submit(lab, idempotency_key="once", fingerprint="f")
+    first = await lab.submit(idempotency_key="once", fingerprint="f")
     other = Order("echo", "{}", idempotency_key="once", fingerprint="g")
     assert await lab.queue.submit(other) == Mismatch(first)
 
@@ -178,9 +171,9 @@ async def test_j11_a_first_job_without_a_fingerprint_counts_as_the_same(
 
 @clause("J-11")
 async def test_j11_a_key_whose_job_is_gone_is_as_new(lab: StreamsLab, raw: Raw) -> None:
-    first = await submit(lab, idempotency_key="once")
+    first = await lab.submit(idempotency_key="once")
     raw.delete(f"job:{first}")
-    second = await submit(lab, idempotency_key="once")
+    second = await lab.submit(idempotency_key="once")
     assert second != first
     assert raw.ask("GET", "idempotency:once") == second
 
@@ -192,7 +185,7 @@ async def test_j11_tenants_cannot_meet_each_others_keys(lab: StreamsLab) -> None
         for tenant, key in (("", "k"), ("a", "k"), ("b", "k"), ("a", "b\0k"), ("a\0b", "k"))
     }
     assert len(names) == 4, "a NUL cannot stand in a tenant's name or a key over HTTP"
-    jobs = {await submit(lab, idempotency_key="k", tenant=tenant) for tenant in ("", "a", "b")}
+    jobs = {await lab.submit(idempotency_key="k", tenant=tenant) for tenant in ("", "a", "b")}
     assert len(jobs) == 3
 
 
@@ -204,9 +197,9 @@ async def test_j12_a_full_queue_takes_no_more_and_nothing_is_written(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, max_queue=3) as lab:
-        first = await submit(lab, idempotency_key="first")
-        await submit(lab, delay_s=600)
-        await submit(lab)
+        first = await lab.submit(idempotency_key="first")
+        await lab.submit(delay_s=600)
+        await lab.submit()
         keys = raw.find()
         assert await lab.queue.submit(Order("echo", "{}", idempotency_key="new")) == Full(3)
         assert raw.find() == keys
@@ -224,7 +217,7 @@ async def test_j12_a_full_queue_takes_no_more_and_nothing_is_written(
 async def test_j16_a_waiting_job_ends_at_once_and_leaves_the_line(
     lab: StreamsLab, raw: Raw, delay_s: float
 ) -> None:
-    job_id = await submit(lab, delay_s=delay_s)
+    job_id = await lab.submit(delay_s=delay_s)
     assert await lab.queue.cancel(job_id) is CancelAnswer.CANCELED
     found = raw.fields(f"job:{job_id}")
     assert found["status"] == "canceled"
@@ -247,7 +240,7 @@ async def test_j16_a_job_that_a_wait_has_brought_can_still_be_canceled(
     lab: StreamsLab, raw: Raw
 ) -> None:
     worker = await lab.worker()
-    job_id = await submit(lab)
+    job_id = await lab.submit()
     assert await worker.wait(30)
     assert await lab.queue.cancel(job_id) is CancelAnswer.CANCELED
     assert await worker.take(1) == []
@@ -257,7 +250,7 @@ async def test_j16_a_job_that_a_wait_has_brought_can_still_be_canceled(
 @clause("J-16")
 async def test_j16_a_running_jobs_worker_is_told_its_token(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
-    job_id = await submit(lab)
+    job_id = await lab.submit()
     (held,) = await worker.take(1)
     with Recording(raw) as seen:
         assert await lab.queue.cancel(job_id) is CancelAnswer.ASKED
@@ -278,7 +271,7 @@ async def test_j16_a_strangers_job_is_asked_for_and_not_ended(
 ) -> None:
     """Also in the moment between its reading the entry and saying so."""
     raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
-    job_id = await submit(lab)
+    job_id = await lab.submit()
     assert len(raw.read(QUEUE, "stranger-1")) == 1
     raw.ask("HSET", f"job:{job_id}", "status", status)
     assert await lab.queue.cancel(job_id) is CancelAnswer.ASKED_FOREIGN
@@ -304,7 +297,7 @@ async def test_j16_a_foreign_gateways_job_is_ended_and_its_entry_dropped_by_take
 @clause("J-16")
 async def test_j16_a_wish_outlives_the_worker_it_was_for(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
-    job_id = await submit(lab)
+    job_id = await lab.submit()
     (held,) = await worker.take(1)
     await lab.queue.cancel(job_id)
     raw.ask("XCLAIM", QUEUE, "workers", worker.consumer, 0, str(held.wire), "IDLE", 10**9)

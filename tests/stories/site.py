@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, cast
@@ -18,24 +18,13 @@ from jobwire.wires.streams import contract
 from jobwire.wires.streams.contract import Keys
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.queue import StreamsQueue
-from jobwire.wires.streams.scripts import SCRIPTS
 from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import Worker
 from tests.stories.handlers import app
 from tests.support import Program, Proxy, wait_until
-from tests.support.resp import Command
 
 LEASE_S: Final = 2.0
 TERMINAL: Final = frozenset({"done", "error", "canceled"})
-
-
-def runs(name: str) -> Callable[[Command], bool]:
-    """A condition for the proxy: this script is run."""
-
-    def fits(command: Command) -> bool:
-        return command.name == "EVALSHA" and command.words[1] == SCRIPTS[name].sha
-
-    return fits
 
 
 class Site:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from jobwire.local import LocalValkey
-from tests.stories.site import Site, runs
+from tests.stories.site import Site
+from tests.streams import runs
 from tests.support import Proxy, clause, wait_until
 
 

@@ -15,7 +15,7 @@ from jobwire.local import LocalValkey
 from jobwire.wires.streams.contract import Keys
 from tests.raw import Raw
 from tests.stories.gateways import GatewayProgram
-from tests.stories.site import runs
+from tests.streams import runs
 from tests.support import Fresh, Plain, Proxy, clause, wait_until_sync
 
 BODY: Final = '{"task":"chat","payload":{"prompt":"once"}}'

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from jobwire.job.messages import JobId
 from jobwire.local import LocalValkey
-from tests.stories.site import Site, runs
+from tests.stories.site import Site
+from tests.streams import runs
 from tests.support import Program, Proxy, clause, wait_until
 
 Point = Callable[[Site, Proxy, Program], Awaitable[JobId]]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from jobwire.local import LocalValkey
-from tests.stories.site import Site, runs
+from tests.stories.site import Site
+from tests.streams import runs
 from tests.support import Proxy, clause, wait_until
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from jobwire.local import LocalValkey
 from tests.raw import Raw
-from tests.stories.site import LEASE_S, Site, runs
+from tests.stories.site import LEASE_S, Site
+from tests.streams import runs
 from tests.support import Plain, Proxy, clause, wait_until
 
 

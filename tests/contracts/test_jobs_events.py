@@ -1,0 +1,186 @@
+"""J-4, J-5, J-6: what events tell, the ways of a status, and what an error says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from jobwire.job.messages import (
+    Canceled,
+    Done,
+    Failed,
+    GivenBack,
+    JobError,
+    KeepAnswer,
+    Report,
+    ReportAnswer,
+    TryAgain,
+)
+from jobwire.valkey import Connection
+from jobwire.wires.streams import contract
+from tests.raw import Raw
+from tests.streams import StreamsLab
+from tests.support import clause
+
+ERROR = JobError("no_such_city", "there is no city of that name")
+TRANSIENT = JobError("handler_error", "the handler failed", retryable=True)
+
+
+# ── J-4, J-5, J-6 ────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-4")
+async def test_j04_events_have_four_fields_and_tell_the_whole_story(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    worker, held = await lab.start()
+    await worker.report(
+        [
+            (held, Report("progress", '{"percent":50,"message":"half"}', number=1)),
+            (held, Report("token", '{"text":"ab"}', "chat.generate", 2)),
+        ]
+    )
+    await worker.settle([(held, TryAgain(0, TRANSIENT))], 0)
+    (again,) = await worker.take(1)
+    await worker.settle([(again, Done("1"))], 0)
+
+    events = [fields for _, fields in raw.entries(f"job:{held.job.id}:events")]
+    for event in events:
+        assert list(event) == ["type", "ts", "step", "data"]
+        assert len(event["ts"]) == 13
+        json.loads(event["data"])
+    assert [(event["type"], event["step"], json.loads(event["data"])) for event in events] == [
+        ("queued", "gateway.enqueue", {}),
+        ("running", "worker.start", {"attempt": 1}),
+        ("progress", "worker.report", {"percent": 50, "message": "half"}),
+        ("token", "chat.generate", {"text": "ab"}),
+        (
+            "retrying",
+            "worker.retry",
+            {
+                "attempt": 1,
+                "delay_ms": 0,
+                "error": {"code": "handler_error", "message": "the handler failed"},
+            },
+        ),
+        ("running", "worker.start", {"attempt": 2}),
+        ("done", "worker.settle", {}),
+    ]
+    assert raw.field(f"job:{held.job.id}", "progress") == '{"percent":50,"message":"half"}'
+
+
+@clause("J-4")
+@pytest.mark.parametrize("kind", ["done", "error", "canceled", "hello", "gap", "Bad", "", "a b"])
+async def test_j04_no_report_can_end_a_job_or_speak_for_the_gateway(
+    lab: StreamsLab, raw: Raw, kind: str
+) -> None:
+    worker, held = await lab.start()
+    before = raw.length(f"job:{held.job.id}:events")
+    batch = [(held, Report(kind, "{}", number=1)), (held, Report("log", "{}", number=2))]
+    assert await worker.report(batch) == [ReportAnswer.DROPPED, ReportAnswer.WRITTEN]
+    assert raw.length(f"job:{held.job.id}:events") == before + 1
+    await worker.settle([(held, Done("1"))], 0)
+
+
+@clause("J-4")
+async def test_j04_data_may_be_as_large_as_it_may_be(lab: StreamsLab) -> None:
+    worker, held = await lab.start()
+    fits = json.dumps("é" * ((contract.MAX_EVENT_BYTES - 2) // 2), ensure_ascii=False)
+    assert len(fits.encode()) == contract.MAX_EVENT_BYTES
+    batch = [(held, Report("log", fits)), (held, Report("log", fits.replace('"', '"x', 1)))]
+    assert await worker.report(batch) == [ReportAnswer.WRITTEN, ReportAnswer.DROPPED]
+    await worker.settle([(held, Done("1"))], 0)
+
+
+@clause("J-4")
+async def test_j04_a_job_has_at_most_so_many_events_and_always_its_end(
+    connection: Connection, raw: Raw
+) -> None:
+    async with StreamsLab(connection, max_events=10) as lab:
+        worker, held = await lab.start()
+        key = f"job:{held.job.id}:events"
+        batch = [(held, Report("log", str(n), number=n)) for n in range(1, 21)]
+        answers = await worker.report(batch)
+        assert answers == [ReportAnswer.WRITTEN] * 7 + [ReportAnswer.DROPPED] * 13
+        for _ in range(4):
+            await worker.settle([(held, TryAgain(0, TRANSIENT))], 0)
+            (held,) = await worker.take(1)
+            assert raw.length(key) <= 10
+        await worker.settle([(held, Done("1"))], 0)
+        assert raw.length(key) <= 10
+        assert raw.last(key)["type"] == "done"
+
+
+@clause("J-4", "J-5")
+async def test_j04_nothing_is_appended_after_a_terminal_event(lab: StreamsLab, raw: Raw) -> None:
+    worker, held = await lab.start()
+    await worker.settle([(held, Done('"first"'))], 0)
+    key = f"job:{held.job.id}"
+    hash_before, events_before = raw.fields(key), raw.entries(f"{key}:events")
+
+    assert await worker.report([(held, Report("log", "1"))]) == [ReportAnswer.LOST]
+    for outcome in (Failed(ERROR), Canceled(), TryAgain(0, TRANSIENT), GivenBack()):
+        await worker.settle([(held, outcome)], 0)
+    await lab.queue.cancel(held.job.id)
+    keeper = worker.keeper()
+    assert keeper.keep([held]) == [KeepAnswer.ENDED]
+    keeper.close()
+    raw.add("jobs:stream", {"job_id": held.job.id, "task": "echo", "payload": "{}"})
+    assert await worker.take(1) == []
+    await lab.sweep()
+
+    assert raw.fields(key) == hash_before
+    assert raw.entries(f"{key}:events") == events_before
+
+
+@clause("J-5")
+async def test_j05_status_goes_the_ways_it_may(lab: StreamsLab, raw: Raw) -> None:
+    worker, held = await lab.start()
+    seen = [raw.field(f"job:{held.job.id}", "status")]
+    for outcome in (TryAgain(0, TRANSIENT), GivenBack()):
+        await worker.settle([(held, outcome)], 0)
+        seen.append(raw.field(f"job:{held.job.id}", "status"))
+        (held,) = await worker.take(1)
+        seen.append(raw.field(f"job:{held.job.id}", "status"))
+    await worker.settle([(held, Failed(ERROR))], 0)
+    seen.append(raw.field(f"job:{held.job.id}", "status"))
+    assert seen == ["running", "queued", "running", "queued", "running", "error"]
+
+
+@clause("J-6")
+async def test_j06_an_error_is_one_object_in_hash_and_event(lab: StreamsLab, raw: Raw) -> None:
+    worker, held = await lab.start()
+    error = JobError("no_such_city", "no \ud800 city", False, '{"text":"so far"}', "Traceback …")
+    await worker.settle([(held, Failed(error))], 0)
+    found = raw.fields(f"job:{held.job.id}")
+    assert json.loads(found["error"]) == {
+        "code": "no_such_city",
+        "message": "no ? city",
+        "retryable": False,
+        "attempt": 1,
+        "partial": {"text": "so far"},
+    }
+    event = raw.last(f"job:{held.job.id}:events")
+    assert (event["type"], event["data"]) == ("error", found["error"])
+    assert found["result"] == ""
+    assert "Traceback" not in json.dumps(found), "tracebacks go to the log"
+
+
+@clause("J-6")
+async def test_j06_a_traceback_is_kept_only_if_asked_for(connection: Connection, raw: Raw) -> None:
+    async with StreamsLab(connection, store_tracebacks=True) as lab:
+        worker, held = await lab.start()
+        error = JobError("handler_error", "failed", detail="Traceback …")
+        await worker.settle([(held, Failed(error))], 0)
+        assert raw.field(f"job:{held.job.id}", "traceback") == "Traceback …"
+
+
+@clause("J-6")
+async def test_j06_a_canceled_job_says_so_with_what_there_was(lab: StreamsLab, raw: Raw) -> None:
+    worker, held = await lab.start()
+    await worker.settle([(held, Canceled('{"text":"so far"}'))], 0)
+    found = raw.fields(f"job:{held.job.id}")
+    assert found["status"] == "canceled"
+    assert json.loads(found["error"])["code"] == "canceled"
+    assert json.loads(found["error"])["partial"] == {"text": "so far"}

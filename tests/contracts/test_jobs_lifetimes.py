@@ -1,0 +1,210 @@
+"""J-7, J-9: what lives how long, and that each transition is one step by the server's clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from jobwire.job.errors import GroundError, RefusedError
+from jobwire.job.messages import (
+    Canceled,
+    Done,
+    Failed,
+    GivenBack,
+    JobError,
+    JobId,
+    KeepAnswer,
+    Report,
+    ReportAnswer,
+    SettleAnswer,
+    TryAgain,
+)
+from jobwire.valkey import Connection
+from jobwire.wires.streams import contract
+from tests.raw import Raw, Recording
+from tests.streams import StreamsLab
+from tests.support import clause, wait_until
+
+ERROR = JobError("no_such_city", "there is no city of that name")
+TRANSIENT = JobError("handler_error", "the handler failed", retryable=True)
+
+
+# ── J-7 ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-7")
+async def test_j07_every_change_renews_the_lifetime_of_hash_and_events(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    worker = await lab.worker()
+    job_id = await lab.submit(ttl_s=600)
+    keys = (f"job:{job_id}", f"job:{job_id}:events")
+
+    def renewed() -> bool:
+        """Whether both have their whole life again; then most of it is taken away."""
+        times = [raw.ttl_s(key) for key in keys]
+        for key in keys:
+            raw.expire(key, 100)
+        return times in ([600, 600], [599, 600], [600, 599], [599, 599])
+
+    assert renewed()
+    (held,) = await worker.take(1)
+    assert renewed()
+    await worker.report([(held, Report("log", "1"))])
+    assert renewed()
+    await worker.settle([(held, GivenBack())], 0)
+    assert renewed()
+    (held,) = await worker.take(1)
+    assert renewed()
+    await worker.settle([(held, TryAgain(0, TRANSIENT))], 0)
+    assert renewed()
+    (held,) = await worker.take(1)
+    await worker.settle([(held, Done("1"))], 0)
+    assert renewed()
+
+
+@clause("J-7")
+async def test_j07_an_order_without_a_lifetime_gets_the_setting(
+    connection: Connection, raw: Raw
+) -> None:
+    async with StreamsLab(connection, job_ttl_s=1234) as lab:
+        job_id = await lab.submit()
+        assert raw.field(f"job:{job_id}", "ttl_s") == "1234"
+        assert raw.ttl_s(f"job:{job_id}") in (1233, 1234)
+
+
+@clause("J-7")
+@pytest.mark.parametrize("ttl_s", [0, -1, contract.MAX_TTL_S + 1])
+async def test_j07_a_lifetime_out_of_range_is_refused(lab: StreamsLab, ttl_s: int) -> None:
+    with pytest.raises(RefusedError, match="ttl_s"):
+        await lab.submit(ttl_s=ttl_s)
+
+
+@clause("J-7")
+async def test_j07_an_unfinished_job_does_not_vanish(lab: StreamsLab, raw: Raw) -> None:
+    """It outlives its own lifetime several times over, with its events and idempotency key."""
+    job_id = await lab.submit(ttl_s=1, idempotency_key="once")
+    keys = (f"job:{job_id}", f"job:{job_id}:events", "idempotency:once")
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + 2.5
+    while loop.time() < until_s:
+        await lab.duty("keepalive")
+        assert raw.exists(*keys) == 3
+        await asyncio.sleep(0.05)
+    await lab.queue.cancel(job_id)
+    await lab.duty("keepalive")
+    assert raw.members("jobs:open") == []
+    await wait_until(lambda: raw.exists(*keys) == 0, "the ended job to expire")
+
+
+@clause("J-7")
+async def test_j07_no_write_revives_half_a_hash(lab: StreamsLab, raw: Raw) -> None:
+    worker = await lab.worker()
+    for _ in range(6):
+        await lab.submit()
+    held = await worker.take(5)
+    waiting = raw.entries("jobs:stream")[-1][1]["job_id"]
+    for key in raw.find("job:*"):
+        raw.delete(key)
+
+    assert await worker.report([(held[0], Report("log", "1"))]) == [ReportAnswer.LOST]
+    keeper = worker.keeper()
+    assert keeper.keep(held[:1]) == [KeepAnswer.ENDED]
+    keeper.close()
+    outcomes = (Done("1"), Failed(ERROR), Canceled(), TryAgain(0, TRANSIENT), GivenBack())
+    settled = await worker.settle(list(zip(held, outcomes, strict=True)), 0)
+    assert settled.answers == [SettleAnswer.GONE] * 5
+    await lab.queue.cancel(JobId(waiting))
+    assert await worker.take(1) == []
+    await lab.sweep()
+    assert raw.find("job:*") == []
+    assert await lab.at_rest()
+
+
+# ── J-9 ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-9")
+async def test_j09_each_transition_is_one_call(lab: StreamsLab, raw: Raw) -> None:
+    """Many jobs' transitions travel in one call, and every step inside is the server's own."""
+    worker = await lab.worker()
+    job_ids = [await lab.submit() for _ in range(3)]
+    with Recording(raw) as seen:
+        held = await worker.take(3)
+        await worker.report([(one, Report("log", "1")) for one in held])
+        await worker.settle([(one, Done("1")) for one in held], 0)
+        job_id = await lab.submit()
+        await lab.queue.cancel(job_id)
+    # The first take of a worker looks for the jobs of silent ones, too.
+    assert seen.scripts == 6
+    assert {one.job.id for one in held} == set(job_ids)
+
+
+@clause("J-9")
+async def test_j09_time_is_the_servers(lab: StreamsLab, raw: Raw) -> None:
+    before = raw.now_ms()
+    worker, held = await lab.start()
+    await worker.settle([(held, Done("1"))], 0)
+    after = raw.now_ms()
+    record = await lab.queue.record(held.job.id)
+    assert record is not None
+    times = [int(event["ts"]) for event in await lab.events(held.job.id)]
+    assert before <= record.created_ms <= times[0] <= times[1] <= times[2] <= after
+    assert record.updated_ms == times[2]
+
+
+@clause("J-9", "J-12")
+async def test_j09_a_full_server_can_still_start_finish_and_hand_back(
+    lab: StreamsLab, raw: Raw, server_setting: Callable[[str, str], None]
+) -> None:
+    worker = await lab.worker()
+    for _ in range(5):
+        await lab.submit()
+    (first,) = await worker.take(1)
+    keys_before = set(raw.find())
+    server_setting("maxmemory", "1")
+
+    with pytest.raises(GroundError) as refused:
+        await lab.submit()
+    assert refused.value.status == 503
+    assert set(raw.find()) == keys_before, "nothing was written"
+    assert await worker.report([(first, Report("log", "1"))]) == [ReportAnswer.DROPPED]
+    keeper = worker.keeper()
+    assert keeper.keep([first]) == [KeepAnswer.KEPT]
+    keeper.close()
+    others = await worker.take(4)
+    assert len(others) == 4
+    outcomes = (Done("1"), Failed(ERROR), TryAgain(0, TRANSIENT), GivenBack(), Canceled())
+    settled = await worker.settle(list(zip((first, *others), outcomes, strict=True)), 0)
+    assert settled.answers == [SettleAnswer.SETTLED] * 5
+    server_setting("maxmemory", "0")
+    await worker.settle([(one, Done("1")) for one in await worker.take(5)], 0)
+    assert await lab.at_rest()
+
+
+@clause("J-9")
+async def test_j09_one_bad_key_harms_no_other_job_of_its_batch(lab: StreamsLab, raw: Raw) -> None:
+    worker = await lab.worker()
+    job_ids = [await lab.submit() for _ in range(5)]
+    raw.spoil(f"job:{job_ids[0]}")
+    held = await worker.take(5)
+    assert [one.job.id for one in held] == job_ids[1:], "the broken one was dropped"
+
+    raw.spoil(f"job:{job_ids[1]}")
+    raw.spoil(f"job:{job_ids[2]}:events")
+    keeper = worker.keeper()
+    assert keeper.keep(held) == [KeepAnswer.ENDED] + [KeepAnswer.KEPT] * 3
+    keeper.close()
+    assert await worker.report([(one, Report("log", "1")) for one in held]) == [
+        ReportAnswer.LOST,
+        ReportAnswer.DROPPED,
+        ReportAnswer.WRITTEN,
+        ReportAnswer.WRITTEN,
+    ]
+    settled = await worker.settle([(one, Done("1")) for one in held], 0)
+    assert settled.answers == [SettleAnswer.GONE] + [SettleAnswer.SETTLED] * 3
+    assert [raw.field(f"job:{job_id}", "status") for job_id in job_ids[2:]] == ["done"] * 3
+    assert raw.kind(f"job:{job_ids[1]}") == "string", "what is not ours is left alone"
+    assert raw.length("jobs:stream") == 0

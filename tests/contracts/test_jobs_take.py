@@ -1,0 +1,181 @@
+"""J-30: how a worker comes by its jobs, whatever happens to its server and its connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from jobwire.job.errors import GroundError
+from jobwire.job.messages import (
+    Done,
+    Held,
+    KeepAnswer,
+    SettleAnswer,
+)
+from jobwire.local import LocalValkey
+from jobwire.valkey import Connection
+from jobwire.wires.streams.engine import StreamsEngine
+from tests.raw import Raw, Recording
+from tests.streams import StreamsLab, runs
+from tests.support import Proxy, clause, wait_until
+
+QUEUE = "jobs:stream"
+
+
+async def take_from(worker: StreamsEngine, what: str) -> Sequence[Held]:
+    return await wait_until(lambda: worker.take(5), what)
+
+
+# ── J-30 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-30")
+async def test_j30_what_came_before_the_first_worker_is_taken(lab: StreamsLab, raw: Raw) -> None:
+    job_id = await lab.submit()
+    assert raw.exists(QUEUE) == 1
+    worker = await lab.worker()
+    held = await worker.take(5)
+    assert [one.job.id for one in held] == [job_id]
+    await worker.settle([(held[0], Done("1"))], 0)
+
+
+@clause("J-30")
+async def test_j30_take_reads_and_starts_in_one_script(lab: StreamsLab, raw: Raw) -> None:
+    worker = await lab.worker()
+    await worker.take(1)  # the first one also looks for silent workers
+    for _ in range(5):
+        await lab.submit()
+    with Recording(raw) as seen:
+        held = await worker.take(3)
+    assert seen.scripts == 1
+    assert len(held) == 3
+    assert set(raw.pending(QUEUE).values()) == {worker.consumer}
+    assert len(raw.pending(QUEUE)) == 3, "no more is read than can be started"
+    await worker.settle([(one, Done("1")) for one in held], 0)
+
+
+@clause("J-30")
+async def test_j30_what_a_wait_brings_is_started_first(lab: StreamsLab) -> None:
+    worker = await lab.worker()
+    waiting = asyncio.ensure_future(worker.wait(30))
+    job_ids = [await lab.submit(f'{{"n":{n}}}') for n in range(3)]
+    assert await waiting
+    held = await worker.take(2)
+    assert [(one.job.id, one.job.payload) for one in held] == [
+        (job_ids[0], {"n": 0}),
+        (job_ids[1], {"n": 1}),
+    ]
+    await worker.settle([(one, Done("1")) for one in held], 0)
+
+
+@clause("J-30")
+@pytest.mark.parametrize("blow", ["FLUSHALL", "DEL jobs:stream", "XGROUP DESTROY"])
+async def test_j30_an_emptied_server_is_survived(lab: StreamsLab, raw: Raw, blow: str) -> None:
+    worker = await lab.worker()
+    waiting = asyncio.ensure_future(worker.wait(30))
+    await wait_until(lambda: raw.plain.info("clients")["blocked_clients"] == 1, "the blocked read")
+    words = blow.split() if blow != "XGROUP DESTROY" else [*blow.split(), QUEUE, "workers"]
+    raw.ask(*words)
+    assert not await waiting
+    job_id = await lab.submit()
+    assert await worker.wait(30)
+    held = await worker.take(5)
+    assert [one.job.id for one in held] == [job_id]
+    raw.ask(*words)
+    assert await worker.take(5) == [] or blow == "XGROUP DESTROY"
+
+
+@clause("J-30")
+async def test_j30_a_restarted_server_is_survived(own_valkey: LocalValkey) -> None:
+    async with Connection.open(own_valkey.url) as connection, StreamsLab(connection) as lab:
+        worker, held = await lab.start()
+        waiting = asyncio.ensure_future(worker.wait(30))
+        await asyncio.sleep(0.05)
+        own_valkey.kill()
+        own_valkey.start()
+        with pytest.raises(GroundError):
+            await waiting
+        # The same token still holds the job, wherever the answer to its start went.
+        keeper = worker.keeper()
+
+        async def kept() -> bool:
+            try:
+                return await asyncio.to_thread(keeper.keep, [held]) == [KeepAnswer.KEPT]
+            except GroundError:
+                return False
+
+        await wait_until(kept, "the keeper to reconnect")
+        keeper.close()
+        assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+        job_id = await lab.submit()
+        (after,) = await take_from(worker, "the job after the restart")
+        assert after.job.id == job_id
+        await worker.settle([(after, Done("1"))], 0)
+
+
+@clause("J-30")
+async def test_j30_a_start_whose_answer_was_lost_is_adopted(
+    valkey: LocalValkey, proxy: Proxy, raw: Raw
+) -> None:
+    async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
+        worker = await lab.worker()
+        await worker.take(1)
+        job_id = await lab.submit('{"a":1}')
+        proxy.cut_reply(runs("take"))
+        with pytest.raises(GroundError):
+            await worker.take(1)
+        assert raw.field(f"job:{job_id}", "status") == "running", "it was started all the same"
+        (adopted,) = await worker.adopt(frozenset())
+        assert (adopted.job.id, adopted.job.payload) == (job_id, {"a": 1})
+        assert adopted.token == raw.field(f"job:{job_id}", "owner")
+        assert adopted.job.deliveries == 1, "started once"
+        assert [e["type"] for _, e in raw.entries(f"job:{job_id}:events")] == ["queued", "running"]
+        await worker.settle([(adopted, Done("1"))], 0)
+
+
+@clause("J-30")
+async def test_j30_an_entry_that_was_read_into_a_broken_connection_is_adopted(
+    valkey: LocalValkey, proxy: Proxy, raw: Raw
+) -> None:
+    async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
+        worker = await lab.worker()
+        job_id = await lab.submit('{"a":1}')
+        proxy.cut_reply("XREADGROUP")
+        with pytest.raises(GroundError):
+            await worker.wait(30)
+        assert raw.field(f"job:{job_id}", "status") == "queued"
+        assert set(raw.pending(QUEUE).values()) == {worker.consumer}
+        (adopted,) = await worker.adopt(frozenset())
+        assert (adopted.job.id, adopted.job.deliveries) == (job_id, 1)
+        assert raw.field(f"job:{job_id}", "status") == "running"
+        await worker.settle([(adopted, Done("1"))], 0)
+
+
+@clause("J-30", "J-9")
+async def test_j30_a_settle_whose_answer_was_lost_is_asked_again(
+    valkey: LocalValkey, proxy: Proxy, raw: Raw
+) -> None:
+    async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
+        worker, held = await lab.start()
+        await lab.submit()
+        proxy.cut_reply(runs("settle"))
+        with pytest.raises(GroundError):
+            await worker.settle([(held, Done('"once"'))], 5)
+        again = await worker.settle([(held, Done('"once"'))], 0)
+        assert again.answers == [SettleAnswer.SETTLED]
+        events = [e["type"] for _, e in raw.entries(f"job:{held.job.id}:events")]
+        assert events == ["queued", "running", "done"]
+        (following,) = [*await worker.adopt(frozenset()), *await worker.take(1)]
+        await worker.settle([(following, Done("1"))], 0)
+
+
+@clause("J-30")
+async def test_j30_a_second_entry_of_a_live_job_is_dropped(lab: StreamsLab, raw: Raw) -> None:
+    worker, held = await lab.start()
+    raw.add(QUEUE, {"job_id": held.job.id, "task": "echo", "payload": "{}"})
+    assert await worker.take(5) == []
+    assert [entry for entry, _ in raw.entries(QUEUE)] == [held.wire], "only the one that counts"
+    assert list(raw.pending(QUEUE)) == [held.wire]
+    assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]

@@ -15,6 +15,7 @@ from tests.support import clause
 from tests.support.program import ROOT
 
 FOLDER = ROOT / "deploy" / "grafana"
+METRICS_PAGE = ROOT / "docs" / "metrics.md"
 _NAME = re.compile(r"\bjobwire_\w+")
 
 
@@ -40,6 +41,10 @@ def test_o5_every_number_of_the_dashboard_is_told_by_somebody(own_fleet: Fleet) 
     told = _families(own_fleet.url) | _families(f"http://127.0.0.1:{port}")
     assert len(asked) > 12
     assert asked - told == set()
+    listed = set(_NAME.findall(METRICS_PAGE.read_text()))
+    assert listed - told == set(), "the page tells of numbers that there are not"
+    ours = {name for name in told if name.startswith("jobwire_") and not name.endswith("_bucket")}
+    assert ours - listed == {"jobwire_info"}, "the page leaves numbers out"
 
 
 @clause("O-5")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from pathlib import Path
+from typing import cast
 
 import httpx
 import pytest
@@ -10,8 +13,12 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from jobwire.local import free_port
+from jobwire.wires.streams.contract import Keys
 from tests.fleet.running import Fleet
 from tests.support import clause, wait_until_sync
+from tests.support.servers import plain_client
+
+KEYS = Keys()
 
 
 class Scrape:
@@ -100,6 +107,42 @@ def test_o5_metrics_tell_what_happened(own_fleet: Fleet, tmp_path: Path) -> None
         wait_until_sync(
             lambda: _jobs(Scrape(f"http://127.0.0.1:{port}"), "forever", "canceled") == 1
         )
+    assert _last_minute(own_fleet) == {
+        "submitted": 12,
+        "done": 6,
+        "failed": 1,
+        "canceled": 5,
+        "tried_again": 2,
+        "given_back": 0,
+        "taken_over": 0,
+        "found_again": 0,
+    }
+    after = scrape(own_fleet)
+    for name in ("latency", "duration"):
+        shares = [
+            after.value(f"jobwire_jobs_{name}_seconds", quantile=share)
+            for share in ("0.5", "0.9", "0.99")
+        ]
+        assert shares == sorted(shares)
+        assert name == "latency" or shares[-1] > 0, "one ran until somebody canceled it"
+
+
+def _last_minute(fleet: Fleet) -> dict[str, float]:
+    """What the gateway says of the last full minute, if all that has happened happened then."""
+    with plain_client(fleet.valkey, "past") as plain:
+        while True:
+            minute = plain.time()[0] // 60
+            counted = Counter[str]()
+            for key in cast("list[str]", plain.keys("jobs:stats:*")):
+                for name, count in cast("dict[str, str]", plain.hgetall(key)).items():
+                    counted[name] += int(count)
+                plain.delete(key)
+            past = KEYS.stats(minute - 1)
+            plain.ask("HSET", past, *itertools.chain(*counted.items()))
+            plain.expire(past, 600)
+            family = scrape(fleet).families["jobwire_jobs_last_minute"]
+            if plain.time()[0] // 60 == minute:
+                return {sample.labels["what"]: sample.value for sample in family.samples}
 
 
 def _jobs(worker: Scrape, task: str, outcome: str) -> float:
@@ -134,6 +177,7 @@ def test_o5_a_lost_lease_is_counted(own_fleet: Fleet) -> None:
         )
         jobs.cancel(job.job_id)
         assert jobs.wait(job.job_id).status == "canceled"
+    assert _last_minute(own_fleet)["taken_over"] == 1
 
 
 def test_a_server_that_is_away_is_said_and_hides_nothing_else(own_fleet: Fleet) -> None:

@@ -85,6 +85,28 @@ async def test_j52_of_all_missed_runs_the_last_is_made_up_for(
 
 
 @clause("J-52")
+@pytest.mark.parametrize(
+    ("seen_before_ms", "runs"),
+    [(0, 0), (1, 1), (23 * HOUR_MS, 1), (24 * HOUR_MS, 1), (1000 * HOUR_MS, 1)],
+    ids=["nothing due", "one due", "almost a period", "a period", "many periods"],
+)
+async def test_j52_however_long_all_were_gone_a_restart_runs_what_was_due_once(
+    connection: Connection, plain: Plain, seen_before_ms: int, runs: int
+) -> None:
+    """All workers were gone since so long before the last due time; then they come, twice."""
+    last_ms = CLEANUP.times.last_ms(_now_ms(plain))
+    calendar = StreamsCalendar(connection)
+    for _ in range(2):
+        seen_ms = max(_seen(plain, "cleanup"), last_ms - seen_before_ms)
+        plain.set(KEYS.cron("cleanup"), f"{seen_ms} {CLEANUP.text}", ex=3600)
+        async with scheduling(calendar, CLEANUP):
+            await wait_until(lambda: plain.ttl(KEYS.cron("cleanup")) > 3600)  # it has looked
+            for each in ("heard", "submitted"):  # answers come in order: after the scheduler's
+                await calendar.enroll(each, "")
+        assert len(_queued(plain)) == runs
+
+
+@clause("J-52")
 async def test_j52_ten_schedulers_make_one_job(connection: Connection, plain: Plain) -> None:
     missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
     calendar = StreamsCalendar(connection)

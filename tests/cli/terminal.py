@@ -17,19 +17,22 @@ from typing import Self
 
 from tests.cli.running import clean_env
 
-_SIZE = struct.pack("HHHH", 24, 80, 0, 0)
+
+def _without_size(env: dict[str, str]) -> dict[str, str]:
+    """The size is the terminal's own, not that of whoever runs the tests."""
+    return {name: text for name, text in env.items() if name not in ("COLUMNS", "LINES")}
 
 
 class Terminal:
     """`with Terminal("watch", job_id, cwd=…, env=…) as terminal: terminal.until("done")`."""
 
-    def __init__(self, *words: str, cwd: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, *words: str, cwd: Path, env: Mapping[str, str], columns: int = 80) -> None:
         self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, _SIZE)
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "jobwire", *words],
             cwd=cwd,
-            env=clean_env(**{"TERM": "xterm-256color", **env}),
+            env={**_without_size(clean_env()), "TERM": "xterm-256color", **env},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

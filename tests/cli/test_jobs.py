@@ -54,8 +54,8 @@ class Run:
         said = self._capfd.readouterr()
         return subprocess.CompletedProcess(words, code, said.out, said.err)
 
-    def terminal(self, *words: str, **env: str) -> Terminal:
-        return Terminal(*words, cwd=self.cwd, env={**self.fleet.env, **env})
+    def terminal(self, *words: str, columns: int = 80, **env: str) -> Terminal:
+        return Terminal(*words, cwd=self.cwd, env={**self.fleet.env, **env}, columns=columns)
 
 
 def _lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
@@ -148,6 +148,9 @@ def test_o2_exit_codes_by_kind(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     refused = run("submit", "no-such-task", "{}")
     assert refused.returncode == Exit.REFUSED
     assert refused.stderr.strip().endswith("(unknown_task)")
+    assert "there are: chat, code, count, echo" in refused.stderr
+    near = run("submit", "cuont", "three")
+    assert (near.returncode, "did you mean 'count'?" in near.stderr) == (Exit.REFUSED, True)
     first = run("submit", "count", '{"to": 1}', "--idempotency-key", "once")
     again = run("submit", "count", '{"to": 1}', "--idempotency-key", "once")
     assert _lines(first)[0]["job_id"] == _lines(again)[0]["job_id"]
@@ -212,6 +215,45 @@ def test_o2_a_live_bar_and_ctrl_c_leaves_the_job_alone(run: Run) -> None:
         assert run("cancel", job_id).returncode == Exit.OK
         assert watching.wait() == Exit.JOB_FAILED
     assert "canceled" in watching.screen
+
+
+@clause("O-2")
+def test_o2_a_narrow_terminal_shows_ids_that_can_be_copied(run: Run) -> None:
+    (job,) = _lines(run("submit", "count", '{"to": 1}'))
+    with run.terminal("list", "--task", "count", "--limit", "1", columns=40) as terminal:
+        assert terminal.wait() == Exit.OK
+    assert f"\r\n  {job['job_id']}\r\n" in terminal.screen
+    assert max(map(len, terminal.screen.partition("Looked")[0].splitlines())) <= 40
+
+
+@clause("O-2")
+def test_o2_quiet_and_without_progress(run: Run) -> None:
+    with run.terminal("submit", "shaky", "--follow", "--quiet", NO_COLOR="1") as quiet:
+        assert quiet.wait() == Exit.OK
+    assert "failed" not in quiet.screen
+    assert "done" not in quiet.screen
+    with run.terminal("submit", "shaky", "--follow", "--no-progress", NO_COLOR="1") as plain:
+        assert plain.wait() == Exit.OK
+    assert "\x1b" not in plain.screen, "nothing is drawn over"
+    assert "attempt 2 failed: not yet" in plain.screen
+    made = run("submit", "count", "{}", "-q")
+    assert (made.returncode, made.stderr) == (Exit.OK, "")
+
+
+@clause("O-2")
+def test_o2_a_refusal_of_one_job_does_not_spare_the_others(run: Run) -> None:
+    ended = str(_lines(run("submit", "count", "{}", "--follow"))[-1]["job_id"])
+    waits = str(_lines(run("submit", "forever", "{}"))[0]["job_id"])
+    done = run("cancel", "--yes", "no-such-job", ended, waits)
+    assert done.returncode == Exit.NO_SUCH_JOB, "the first refusal's"
+    first, second = done.stderr.splitlines()
+    assert first.startswith("jobwire: no-such-job: there is no such job")
+    assert second.startswith(f"jobwire: {ended}: ")
+    assert second.endswith("(already_finished)")
+    assert _lines(done)[0]["job_id"] == waits
+    failed = str(_lines(run("submit", "fail", "{}", "--follow"))[-1]["job_id"])
+    again = run("retry", ended, failed)
+    assert (again.returncode, len(_lines(again))) == (Exit.REFUSED, 1)
 
 
 def test_a_job_that_nobody_takes_is_told_so(run: Run) -> None:

@@ -60,7 +60,7 @@ def test_every_command_has_help_with_examples(name: str, tmp_path: Path) -> None
         (["confgi"], "jobwire: no such command 'confgi'; did you mean 'config'?"),
         (["zzz"], "jobwire: no such command 'zzz'; see jobwire --help"),
         (["up", "--prot", "1"], "jobwire: No such option"),
-        (["key"], "jobwire: Missing argument 'NAME'"),
+        (["key"], "jobwire: Missing argument 'NAME'; see jobwire key --help"),
         (["up", "--port", "http"], "jobwire: --port gateway.port: 'http' is no whole number"),
         (["--config", "nowhere.yaml", "config"], "jobwire: nowhere.yaml: cannot be read"),
     ],
@@ -84,6 +84,8 @@ def test_jobwire_alone_says_what_this_is_and_what_to_try(tmp_path: Path) -> None
     assert done.stdout.count("\n  jobwire ") == 3
     told = jobwire(cwd=tmp_path, env={"JOBWIRE_URL": "http://jobs.example"})
     assert "http://jobs.example, says JOBWIRE_URL" in told.stdout
+    assert told.stdout.count("\n  jobwire ") == 3
+    assert "jobwire submit chat hello --follow" in told.stdout
 
 
 @clause("O-2")

@@ -16,6 +16,7 @@ _SAID = {
 @click.command()
 @click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask, however many.")
+@options.quiet
 @options.as_json
 @options.data_dir
 @click.pass_context
@@ -25,7 +26,7 @@ def command(
     yes: bool,
     as_json: bool,
     data_dir: str | None,
-) -> None:
+) -> int:
     """Cancel jobs. More than one: the number is said, and you are asked.
 
     \b
@@ -34,8 +35,9 @@ def command(
       jobwire cancel --yes $(jobwire list --status queued --json | jq -r .job_id)
     """
     from jobwire.cli import plain
+    from jobwire.cli.exits import Exit
     from jobwire.cli.follow import json_line
-    from jobwire.cli.program import talk
+    from jobwire.cli.program import each, talk
     from jobwire.client import AsyncClient
 
     if len(job_ids) > 1 and not yes:
@@ -43,12 +45,14 @@ def command(
             raise click.UsageError(f"{len(job_ids)} jobs and nobody to ask; say --yes")
         click.confirm(f"Cancel {len(job_ids)} jobs?", abort=True, err=True)
 
-    async def say(client: AsyncClient) -> None:
-        for job_id in job_ids:
+    async def say(client: AsyncClient) -> Exit:
+        async def cancel(job_id: str) -> None:
             answer = await client.cancel(job_id)
             if out.wants_json(as_json):
                 json_line(answer)
             else:
                 click.echo(f"{plain.line(job_id)}  {_SAID[answer.outcome]}")
 
-    talk(context, data_dir, say)
+        return await each(job_ids, cancel)
+
+    return talk(context, data_dir, say)

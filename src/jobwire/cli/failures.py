@@ -46,5 +46,5 @@ def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
             return [line], Exit.USAGE
         case _:
             said = " ".join(f"{type(error).__name__}: {error}".split())
-            line = f"a fault of jobwire itself: {said} (again with --debug for the traceback)"
+            line = f"a fault of jobwire itself: {said} (for the traceback: jobwire --debug …)"
             return [line], Exit.BROKEN

@@ -17,6 +17,11 @@ def hello(context: click.Context) -> None:
     click.echo(f"{out.bold('jobwire')} {__version__}: background jobs with live progress\n")
     click.echo(f"  program     {program}")
     click.echo(f"  settings    {given or 'none'} given; see them with: jobwire config --given\n")
-    click.echo("  jobwire up        run everything on this machine")
-    click.echo("  jobwire doctor    what is wrong here, and the cure")
-    click.echo("  jobwire --help    all commands")
+    if found:
+        click.echo("  jobwire submit chat hello --follow    make a job, and watch it")
+        click.echo("  jobwire top                           the queue and the workers, live")
+        click.echo("  jobwire --help                        all commands")
+    else:
+        click.echo("  jobwire up        run everything on this machine")
+        click.echo("  jobwire doctor    what is wrong here, and the cure")
+        click.echo("  jobwire --help    all commands")

@@ -16,6 +16,7 @@ _STATES = ("queued", "running", "done", "error", "canceled")
     "--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="At most so many."
 )
 @click.option("--cursor", metavar="PLACE", help="Go on where the last list stopped.")
+@options.quiet
 @options.as_json
 @options.data_dir
 @click.pass_context
@@ -57,8 +58,19 @@ def command(
             age = duration(now_ms - line.created_ts)
             shown = f"{look.shape} {look.word}"
             rows.append((shown, plain.line(line.task), plain.line(line.job_id), age, said))
-        out.columns(rows)
+        _show(rows)
     else:
         out.say("No job. Try: jobwire submit chat hello --follow")
     if page.cursor:
         out.say(f"Looked at {page.scanned}. Further: jobwire list --cursor {page.cursor}")
+
+
+def _show(rows: list[tuple[str, str, str, str, str]]) -> None:
+    """A line a job; two, where the screen is too narrow for an id that can be copied whole."""
+    widest = sum(max(map(len, column)) + 2 for column in list(zip(*rows, strict=True))[:4])
+    if widest <= out.width():
+        out.columns(rows)
+        return
+    for state, task, job_id, age, said in rows[1:]:
+        click.echo(f"{state}  {task}  {age}  {said}".rstrip())
+        click.echo(f"  {job_id}")

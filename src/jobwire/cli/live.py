@@ -14,10 +14,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from jobwire.cli import out
 from jobwire.cli.story import Piece, Story
 from jobwire.cli.words import LOOKS, duration, short_id
 
 _BAR: Final = 24
+_SMALLEST_BAR: Final = 8
+_GAP: Final = 2
 
 
 class Screen:
@@ -25,14 +28,16 @@ class Screen:
 
     def __init__(self, console: Console, task: str, job_id: str) -> None:
         self._console = console
-        self._name = f"{task}  {short_id(job_id)}"
+        self._task = task
+        self._job_id = job_id
         self._story = Story()
         self._unfinished = ""
         self._began_s = time.monotonic()
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
-        if not self._console.is_dumb_terminal:
+        still = out.wished("no_progress") or out.wished("quiet")
+        if not self._console.is_dumb_terminal and not still:
             self._live.start()
         return self
 
@@ -50,6 +55,8 @@ class Screen:
         self._story = story
         for piece in pieces:
             if piece.kind == "note":
+                if out.wished("quiet"):
+                    continue
                 self._finish_line()
                 self._console.print(Text(f"  {piece.text}", "bright_black"), soft_wrap=True)
             else:
@@ -83,23 +90,46 @@ class Screen:
             self._unfinished = ""
 
     def _below(self) -> Group:
-        state = _state_line(self._story, self._name, time.monotonic() - self._began_s)
+        seconds = time.monotonic() - self._began_s
+        width = self._console.width
+        state = state_line(self._story, self._task, self._job_id, seconds, width)
         return Group(Text(self._unfinished), state) if self._unfinished else Group(state)
 
 
-def _state_line(story: Story, name: str, seconds: float) -> Table:
+def state_line(story: Story, task: str, job_id: str, seconds: float, width: int) -> Table:
+    """What fits, the most important first: state, percent and time always, then what the handler
+    says, the bar, the task and the id."""
     look = LOOKS[story.status]
-    row: list[Text | ProgressBar] = [Text(f"{look.shape} {look.word}", look.colour), Text(name)]
-    if story.percent is not None:
-        row.append(ProgressBar(100, story.percent, width=_BAR))
-        row.append(Text(f"{story.percent:3.0f} %"))
-    if story.attempt > 1:
-        row.append(Text(f"attempt {story.attempt}"))
-    if story.message:
-        row.append(Text(story.message, overflow="ellipsis", no_wrap=True))
-    row.append(Text(duration(seconds * 1000)))
-    line = Table.grid(padding=(0, 2))
-    for _ in row:
+    percent = "" if story.percent is None else f"{story.percent:3.0f} %"
+    attempt = f"attempt {story.attempt}" if story.attempt > 1 else ""
+    took = duration(seconds * 1000)
+    left = width - sum(len(each) + _GAP for each in (f"{look.shape} {look.word}", percent, took))
+
+    def if_room(text: str) -> str:
+        nonlocal left
+        if not text or len(text) + _GAP > left:
+            return ""
+        left -= len(text) + _GAP
+        return text
+
+    message = if_room(_cut(story.message, left - _GAP))
+    task, attempt = if_room(task), if_room(attempt)
+    has_bar = bool(percent) and left >= _SMALLEST_BAR + _GAP
+    bar = min(_BAR, left - _GAP) if has_bar else 0
+    left -= bar + _GAP if has_bar else 0
+    shown_id = if_room(short_id(job_id))
+    cells: list[Text | ProgressBar] = [
+        Text(f"{look.shape} {look.word}", look.colour),
+        *(Text(each) for each in (task, shown_id) if each),
+        *([ProgressBar(100, story.percent or 0, width=bar)] if has_bar else []),
+        *(Text(each) for each in (percent, attempt, message, took) if each),
+    ]
+    line = Table.grid(padding=(0, _GAP))
+    for _ in cells:
         line.add_column(no_wrap=True)
-    line.add_row(*row)
+    line.add_row(*cells)
     return line
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: max(0, length - 1)]}…"

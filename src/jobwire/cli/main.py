@@ -87,6 +87,15 @@ def jobwire(context: click.Context, **_: object) -> None:
         hello(context)
 
 
+def _line(error: click.ClickException) -> str:
+    """What click says of wrong usage, and where to read on; our own words say it themselves."""
+    said = error.format_message()
+    if type(error) is click.UsageError or not isinstance(error, click.UsageError):
+        return said
+    place = error.ctx.command_path if error.ctx is not None else "jobwire"
+    return f"{said.rstrip('.')}; see {place} --help"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; every failure is one line."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -95,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
     except click.ClickException as error:
-        click.echo(f"jobwire: {error.format_message()}", err=True)
+        click.echo(f"jobwire: {_line(error)}", err=True)
         return Exit.USAGE
     except Stop as stop:
         click.echo(f"jobwire: {stop.line}", err=True)

@@ -27,6 +27,27 @@ host = click.option(
 )
 
 
+def _wish(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    context.meta[f"jobwire.{parameter.name}"] = value
+
+
+quiet = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    callback=_wish,
+    expose_value=False,
+    help="Only the answer, no talk beside it.",
+)
+no_progress = click.option(
+    "--no-progress",
+    is_flag=True,
+    callback=_wish,
+    expose_value=False,
+    help="Lines as they come, and nothing drawn over.",
+)
+
+
 def settings(context: click.Context, **given: tuple[str, str | None]) -> "Loaded":
     """The settings, with the options of this command on top.
 

@@ -5,6 +5,7 @@ line with the names of the API. Colour only on a terminal that wants it.
 """
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -45,5 +46,17 @@ def columns(rows: Iterable[Sequence[str]], gap: int = 2) -> None:
 
 
 def say(text: str) -> None:
-    """Talk, beside the answer."""
-    click.echo(text, err=True)
+    """Talk, beside the answer; not to whoever wants it quiet."""
+    if not wished("quiet"):
+        click.echo(text, err=True)
+
+
+def wished(name: str) -> bool:
+    """Whether the command was given this wish: `--quiet`, `--no-progress`."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(f"jobwire.{name}"))
+
+
+def width() -> int:
+    """How many characters a line has."""
+    return shutil.get_terminal_size().columns

@@ -1,6 +1,8 @@
 """What a person types as a payload: JSON, text, a file or a pipe."""
 
 import sys
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -8,6 +10,7 @@ import click
 import msgspec
 
 from jobwire.cli import plain
+from jobwire.cli.exits import Exit, Stop
 
 if TYPE_CHECKING:
     from jobwire.client.messages import TaskInfo
@@ -70,22 +73,32 @@ class _Schema(msgspec.Struct):
     defs: "dict[str, _Schema]" = msgspec.field(name="$defs", default_factory=dict)
 
 
-def member_by_schema(task: str, known: "TaskInfo | None") -> str:
+def no_such_task(task: str, names: Collection[str]) -> Stop:
+    """Which tasks there are, the likely one first."""
+    near = get_close_matches(task, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(names))}"
+    line = f"no worker has the task {plain.line(task)!r}; {plain.line(hint)} (unknown_task)"
+    return Stop(line, Exit.REFUSED)
+
+
+def member_by_schema(task: str, tasks: "Mapping[str, TaskInfo]") -> str:
     """The same for any task: the one text that its payload must have."""
+    if task not in tasks:
+        raise no_such_task(task, tasks)
+    known = tasks[task]
     schema = _schema(known)
     if len(schema.required) == 1:
         (name,) = schema.required
         if name in schema.properties and schema.properties[name].type == "string":
             return name
-    example = known.example if known is not None else None
-    shown = plain.json_text(msgspec.json.encode(example or {"name": "value"}))
+    shown = plain.json_text(msgspec.json.encode(known.example or {"name": "value"}))
     told = plain.line(task)
     raise click.UsageError(f"where text goes in a payload of {told!r} is unknown; give '{shown}'")
 
 
-def _schema(known: "TaskInfo | None") -> _Schema:
+def _schema(known: "TaskInfo") -> _Schema:
     try:
-        schema = msgspec.convert((known and known.schema) or {}, _Schema)
+        schema = msgspec.convert(known.schema or {}, _Schema)
     except msgspec.ValidationError:
         return _Schema()
     # One that only points to a definition of its own is that definition.

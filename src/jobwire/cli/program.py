@@ -7,7 +7,7 @@ for.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 import click
@@ -47,6 +47,20 @@ def talk(
         return asyncio.run(with_client())
     except ClientError as error:
         raise stop(error) from error
+
+
+async def each(job_ids: Iterable[str], act: Callable[[str], Awaitable[None]]) -> Exit:
+    """Do something to every job. What is refused is told in a line with the job's id, and the
+    others have their turn all the same; the exit code is that of the first refusal."""
+    code = Exit.OK
+    for job_id in job_ids:
+        try:
+            await act(job_id)
+        except ApiError as error:
+            stopped = stop(error)
+            click.echo(f"jobwire: {plain.line(job_id)}: {stopped.line}", err=True)
+            code = code or stopped.code
+    return code
 
 
 def _data_dir(context: click.Context, given: str | None) -> str | None:

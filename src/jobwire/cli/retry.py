@@ -7,12 +7,13 @@ from jobwire.cli import options, out
 
 @click.command()
 @click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@options.quiet
 @options.as_json
 @options.data_dir
 @click.pass_context
 def command(
     context: click.Context, job_ids: tuple[str, ...], as_json: bool, data_dir: str | None
-) -> None:
+) -> int:
     """Make new jobs like these; the old ones stay as they ended.
 
     \b
@@ -21,12 +22,13 @@ def command(
       jobwire watch $(jobwire retry 3f2a8b1c-… --json | jq -r .job_id)
     """
     from jobwire.cli import plain
+    from jobwire.cli.exits import Exit
     from jobwire.cli.follow import json_line
-    from jobwire.cli.program import talk
+    from jobwire.cli.program import each, talk
     from jobwire.client import AsyncClient
 
-    async def say(client: AsyncClient) -> None:
-        for job_id in job_ids:
+    async def say(client: AsyncClient) -> Exit:
+        async def again(job_id: str) -> None:
             job = await client.retry(job_id)
             if out.wants_json(as_json):
                 json_line(job)
@@ -34,4 +36,6 @@ def command(
                 click.echo(job.job_id)
                 out.say(f"{plain.line(job_id)} runs again as {plain.line(job.job_id)}")
 
-    talk(context, data_dir, say)
+        return await each(job_ids, again)
+
+    return talk(context, data_dir, say)

@@ -17,6 +17,8 @@ from jobwire.cli.exits import Exit
     help="Stop watching after so many seconds; the job goes on.",
 )
 @click.option("--idempotency-key", metavar="KEY", help="One key makes one job.")
+@options.no_progress
+@options.quiet
 @options.as_json
 @options.data_dir
 @click.pass_context
@@ -39,9 +41,9 @@ def command(
     """
     from jobwire.cli.follow import follow as watch
     from jobwire.cli.follow import json_line
-    from jobwire.cli.payload import as_object, member, member_by_schema, read
+    from jobwire.cli.payload import as_object, member, member_by_schema, no_such_task, read
     from jobwire.cli.program import PATIENCE_S, talk
-    from jobwire.client import AsyncClient, Job
+    from jobwire.client import AsyncClient, Job, UnknownTask
 
     in_json = out.wants_json(as_json)
     text = read(payload)
@@ -52,12 +54,16 @@ def command(
         if whole is None:
             name = member(task)
             if name is None:
-                name = member_by_schema(task, await client.task(task))
+                tasks = {each.name: each for each in await client.tasks()}
+                name = member_by_schema(task, tasks)
             whole = {name: text.rstrip("\n") if payload == "-" else text}
-        if idempotency_key is None:
-            job = await client.submit(task, whole)
-        else:
-            job = await client.submit(task, whole, idempotency_key=idempotency_key)
+        try:
+            if idempotency_key is None:
+                job = await client.submit(task, whole)
+            else:
+                job = await client.submit(task, whole, idempotency_key=idempotency_key)
+        except UnknownTask:
+            raise no_such_task(task, [each.name for each in await client.tasks()]) from None
         made.append(job)
         client.patience_s = PATIENCE_S
         if follow:

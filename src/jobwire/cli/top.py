@@ -9,11 +9,13 @@ from jobwire.cli import options, out
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.table import Table
 
     from jobwire.client import AsyncClient
     from jobwire.client.messages import JobLine, Stats, WorkerInfo
 
 _EVERY_S: Final = 2.0
+_WIDE: Final = 60
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 
 
@@ -62,22 +64,22 @@ async def _live(client: "AsyncClient") -> None:
             stats, workers = await client.stats(), await client.workers()
             page = await client.list(limit=12)
             client.patience_s = PATIENCE_S
-            live.update(picture(stats, workers, page.jobs, time.time() * 1000), refresh=True)
+            drawn = picture(stats, workers, page.jobs, time.time() * 1000, live.console.width)
+            live.update(drawn, refresh=True)
             await asyncio.sleep(_EVERY_S)
 
 
 def picture(
-    stats: "Stats", workers: "list[WorkerInfo]", jobs: "list[JobLine]", now_ms: float
+    stats: "Stats", workers: "list[WorkerInfo]", jobs: "list[JobLine]", now_ms: float, width: int
 ) -> "Group":
-    """What is on the screen."""
+    """What is on a screen of this width."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     from jobwire.cli import plain
     from jobwire.cli.words import LOOKS, duration, progress, short_id
 
-    fleet = Table.grid(padding=(0, 3))
+    fleet = _grid(5)
     for worker in workers:
         slots = (
             f"{len(worker.running)}/{worker.slots}" if worker.slots else str(len(worker.running))
@@ -85,7 +87,7 @@ def picture(
         fleet.add_row(
             plain.line(worker.name),
             slots,
-            f"seen {duration(worker.heartbeat_age_ms)} ago",
+            f"{duration(worker.heartbeat_age_ms)} ago",
             " ".join(sorted({plain.line(slot.task or "…") for slot in worker.running})),
             Text(
                 "lacks " + ", ".join(plain.line(lack.part) for lack in worker.lacks)
@@ -94,14 +96,15 @@ def picture(
                 "yellow",
             ),
         )
-    newest = Table.grid(padding=(0, 3))
+    has_ids = width >= _WIDE
+    newest = _grid(5 if has_ids else 4)
     for job in jobs:
         look = LOOKS[job.status]
         newest.add_row(
             Text(f"{look.shape} {look.word}", look.colour),
             plain.line(job.task),
-            short_id(job.job_id),
-            f"{duration(now_ms - job.created_ts)} ago",
+            *([short_id(job.job_id)] if has_ids else []),
+            duration(now_ms - job.created_ts),
             progress(job),
         )
     return Group(
@@ -113,6 +116,16 @@ def picture(
         Text(""),
         newest if jobs else Text("No job yet. Try: jobwire submit chat hello --follow"),
     )
+
+
+def _grid(columns: int) -> "Table":
+    """Cells in a line each, cut off where the screen is too narrow."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    for _ in range(columns):
+        grid.add_column(no_wrap=True, overflow="ellipsis")
+    return grid
 
 
 def sentence(stats: "Stats", workers: "list[WorkerInfo]") -> str:

@@ -13,6 +13,8 @@ from jobwire.cli import options, out
     metavar="S",
     help="Stop watching after so many seconds; the job goes on.",
 )
+@options.no_progress
+@options.quiet
 @options.as_json
 @options.data_dir
 @click.pass_context

@@ -1,0 +1,68 @@
+"""What is drawn on a terminal, at every width; no server."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from jobwire.cli import live, top
+from jobwire.cli.live import Screen
+from jobwire.cli.story import Story
+from jobwire.client import Event, JobLine
+from jobwire.client.messages import Minute, Now, Stats, WorkerInfo
+from tests.support import clause
+
+JOB_ID = "3f2a8b1c-0000-0000-0000-00000000cafe"
+
+
+def _drawn(thing: object, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(thing)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@clause("O-2")
+@pytest.mark.parametrize("width", [25, 30, 40, 60, 80, 120])
+@pytest.mark.parametrize("message", ["", "writing", "a long word about what is going on " * 4])
+@pytest.mark.parametrize("percent", [None, 46])
+def test_o2_the_line_of_state_fits_every_width(
+    width: int, message: str, percent: float | None
+) -> None:
+    """State, percent and time are always there, whatever else has to go."""
+    story = Story()
+    story.take(Event(type="running", data={}))
+    story.take(Event(type="progress", data={"percent": percent, "message": message}))
+    line = live.state_line(story, "a-task-with-a-name", JOB_ID, 1.4, width)
+    (shown,) = _drawn(line, width)
+    assert len(shown) <= width
+    assert shown.startswith("◐ running")
+    assert shown.rstrip().endswith("1.4 s")
+    assert ("46 %" in shown) == (percent is not None)
+    assert ("a-task" in shown) or width < 60 or len(message) > 10
+    assert ("3f2a8b…cafe" in shown) or width < 120 or len(message) > 10
+
+
+@clause("O-2")
+@pytest.mark.parametrize("width", [40, 80])
+def test_o2_top_is_a_line_a_job_at_every_width(width: int) -> None:
+    stats = Stats(Now(running=1), Minute(done=2), [Minute(done=2)])
+    worker = WorkerInfo(name="jobwire-host-12345-abcdef01", slots=10, heartbeat_age_ms=1500)
+    job = JobLine(job_id=JOB_ID, task="count", status="running", created_ts=0)
+    lines = _drawn(top.picture(stats, [worker], [job] * 3, 600_000, width), width)
+    jobs = [line for line in lines if line.startswith("◐ running  count")]
+    assert len(jobs) == 3
+    assert all("10 min" in line for line in jobs)
+    assert max(map(len, lines)) <= width
+
+
+def test_text_is_broken_at_words_and_ends_with_its_line() -> None:
+    console = Console(file=io.StringIO(), width=20, force_terminal=False)
+    story = Story()
+    with Screen(console, "say", JOB_ID) as screen:
+        for word in ("hello", " you", " out", " there", " in", " the", " wide", " world"):
+            screen.show(story, story.take(Event(type="token", data={"text": word})))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == ["hello you out there", "in the wide world"]

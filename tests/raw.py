@@ -97,6 +97,10 @@ class Raw:
         )
         return [entry for _, found in rows for entry, _ in found]
 
+    def blocked(self) -> int:
+        """How many clients wait in a blocking read."""
+        return cast(int, self.plain.info("clients")["blocked_clients"])
+
     def now_ms(self) -> int:
         seconds, micros = self.plain.time()
         return seconds * 1000 + micros // 1000

@@ -20,6 +20,7 @@ from jobwire.wires.streams.engine import StreamsEngine
 from tests.raw import Raw, Recording
 from tests.streams import StreamsLab, runs
 from tests.support import Proxy, clause, wait_until
+from tests.support.servers import plain_client
 
 QUEUE = "jobs:stream"
 
@@ -92,7 +93,8 @@ async def test_j30_a_restarted_server_is_survived(own_valkey: LocalValkey) -> No
     async with Connection.open(own_valkey.url) as connection, StreamsLab(connection) as lab:
         worker, held = await lab.start()
         waiting = asyncio.ensure_future(worker.wait(30))
-        await asyncio.sleep(0.05)
+        with plain_client(own_valkey) as plain:
+            await wait_until(Raw(plain).blocked, "the worker to wait")
         own_valkey.kill()
         own_valkey.start()
         with pytest.raises(GroundError):

@@ -68,7 +68,8 @@ async def test_j35_a_retry_waits_in_delayed_until_due_by_the_servers_clock(
 async def test_j35_promote_moves_a_bounded_number_at_a_time(lab: StreamsLab, raw: Raw) -> None:
     orders = [Order("echo", "{}", delay_s=0.001) for _ in range(150)]
     await lab.queue.submit_many(orders)
-    await asyncio.sleep(0.01)
+    now_ms = raw.now_ms()
+    await wait_until(lambda: raw.now_ms() > now_ms + 1, "all of them to be due")
     (promote,) = [duty for duty in lab.sweeper.duties() if duty.name == "promote"]
     assert await promote.run() == (100, True)
     assert await promote.run() == (50, False)
@@ -201,7 +202,7 @@ async def test_j38_what_a_blocking_read_brings_is_read_the_same_way(
 ) -> None:
     worker = await lab.worker()
     waiting = asyncio.ensure_future(worker.wait(30))
-    await asyncio.sleep(0.05)
+    await wait_until(raw.blocked, "the worker to wait")
     raw.write("job:\xff", {"status": "queued", "ttl_s": "600"})
     raw.ask("XADD", QUEUE, "*", "job_id", "\xff", "task", "echo", "payload", b"\xff")
     assert await waiting

@@ -47,7 +47,11 @@ async def submit(lab: StreamsLab, payload: dict[str, object], task: str = "echo"
 
 async def ended(raw: Raw, *job_ids: str) -> None:
     def all_ended() -> bool:
-        return all(raw.field(f"job:{job_id}", "status") in ENDS for job_id in job_ids)
+        # They write the state first and the event in another step.
+        return all(
+            raw.field(f"job:{job_id}", "status") in ENDS and kinds(raw, job_id)[-1] in ENDS
+            for job_id in job_ids
+        )
 
     await wait_until(all_ended, "all jobs to end", timeout_s=60)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 
 import pytest
@@ -67,12 +66,11 @@ async def test_a_payload_is_checked_as_in_earnest() -> None:
     assert "prompt" in ran.error.message
 
 
+@pytest.mark.timeout(30)
 def test_retries_come_at_once_and_their_waits_are_noted() -> None:
-    began_s = time.monotonic()
     ran = run_sync(app, "shaky")
     assert ran.result == 3
     assert ran.waits_s == [7.0, 30.0]
-    assert time.monotonic() - began_s < 30
     assert [said.data for said in ran.events if said.kind == "log"] == [
         {"level": "info", "message": f"attempt {number}"} for number in (1, 2, 3)
     ]

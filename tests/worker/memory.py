@@ -82,6 +82,7 @@ class MemoryServer:
         self.settles: Counter[JobId] = Counter()
         self.calls: Counter[str] = Counter()
         self.down = False
+        self.turned_away = 0
         self.lock = threading.RLock()
         self._keys: dict[tuple[str, str], JobId] = {}
         self._lost: Counter[str] = Counter()
@@ -104,6 +105,7 @@ class MemoryServer:
 
     def check_up(self) -> None:
         if self.down:
+            self.turned_away += 1
             raise GroundError("the server is away")
 
     # ── a producer's end: jobwire.job.engine.Queue ───────────────────────────────────────────────

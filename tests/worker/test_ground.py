@@ -75,9 +75,10 @@ async def test_j30_an_outage_of_any_length_is_survived(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, app: App, ended: Ended
 ) -> None:
     await work(app, engine)
-    for _ in range(5):
+    for number in range(1, 6):
         server.down = True
-        await asyncio.sleep(0.02)
+        server.ring()  # who waits for jobs looks, and finds nobody
+        await wait_until(lambda number=number: server.turned_away >= number)
         server.down = False
         assert (await ended(server.add("task"))).outcome == Done("1")
 
@@ -100,7 +101,7 @@ async def test_j30_jobs_that_end_during_an_outage_are_settled_after_it(
     await began.wait()
     server.down = True
     may_end.set()
-    await asyncio.sleep(0.02)
+    await wait_until(lambda: server.turned_away)
     server.down = False
     assert (await ended(job)).outcome == Done('"kept"')
     assert server.settles[job] == 1

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import threading
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -31,7 +32,8 @@ from jobwire.client.place import BadAddress
 from jobwire.gateway.auth import new_key
 from jobwire.local import free_port
 from tests.fleet.running import Fleet
-from tests.support import clause, wait_until, wait_until_sync
+from tests.support import Proxy, clause, wait_until, wait_until_sync
+from tests.support.resp import Command
 
 COUNT = ["queued", "running", "progress", "progress", "progress", "done"]
 
@@ -345,42 +347,72 @@ async def test_r8_a_watcher_survives_gateways_that_stop_and_die(
     assert seen[-1].type == "done"
 
 
+def _posts(proxy: Proxy) -> list[str]:
+    """The requests that reached the gateway."""
+    return re.findall(r"POST (\S+)", proxy.sent.decode())
+
+
+async def _made(kind: str, proxy: Proxy, call: str, *given: Any) -> Any:
+    """A method of either client, through a proxy."""
+    url = f"http://{proxy.address}"
+    if kind == "async":
+        async with AsyncClient(url) as jobs:
+            return await getattr(jobs, call)(*given)
+    with Client(url) as jobs:
+        return await asyncio.to_thread(getattr(jobs, call), *given)
+
+
+def _is_post(command: Command) -> bool:
+    return command.raw.startswith(b"POST")
+
+
 @clause("R-6", "J-11")
-async def test_r6_a_lost_answer_makes_no_second_job(own_fleet: Fleet) -> None:
-    """The gateway is killed after it has made the job and before it has said so; the same call,
-    asked again by the client itself, is answered with that job."""
-    gateway = own_fleet.start_gateway()
-    made: list[str] = []
-    lost = asyncio.Event()
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_r6_a_lost_answer_makes_no_second_job(fleet: Fleet, kind: str) -> None:
+    """The connection breaks when the gateway has done what it was asked, before its answer arrives.
+    The client asks again by itself, and is answered with what was done."""
+    with Proxy(fleet.port) as proxy:
+        proxy.cut_reply(_is_post)
+        job = await _made(kind, proxy, "submit", "count", {"to": 1})
+        first, second = re.findall(r'"job_id":"([^"]+)"', proxy.received.decode())
+        assert first == second == job.job_id
+        assert b"idempotency-replayed: true" in proxy.received
+        assert _posts(proxy) == ["/v1/jobs"] * 2
 
-    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A proxy that loses the first answer."""
-        upstream, downstream = await asyncio.open_connection("127.0.0.1", own_fleet.port)
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-        downstream.write(head + await reader.readexactly(length))
-        answer = await upstream.readuntil(b"\r\n\r\n")
-        made.append(answer.decode())
-        if lost.is_set():
-            size = int(answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-            writer.write(answer + await upstream.readexactly(size))
-            await writer.drain()
-        lost.set()
-        for end in (writer, downstream):
-            end.close()
+        proxy.forget_seen()
+        proxy.cut_reply(_is_post)
+        made = await _made(kind, proxy, "batch", [NewJob("count"), NewJob("fail")])
+        told = re.findall(r'"job_id":"([^"]+)"', proxy.received.decode())
+        assert told == [*made, *made]
 
-    server = await asyncio.start_server(pass_on, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with server, AsyncClient(f"http://127.0.0.1:{port}") as jobs:
-        job = await jobs.submit("chat", {"prompt": "once"})
-    assert len(made) == 2
-    assert "202" in made[0]
-    assert "idempotency-replayed: true" in made[1]
-    with own_fleet.client() as plain:
-        page = await asyncio.to_thread(plain.list)
-    assert [line.job_id for line in page.jobs] == [job.job_id]
-    gateway.terminate()
-    await asyncio.to_thread(gateway.wait)
+        with fleet.client() as plain:
+            assert (await asyncio.to_thread(plain.wait, made[1])).status == "error"
+        proxy.forget_seen()
+        proxy.cut_reply(_is_post)
+        again = await _made(kind, proxy, "retry", made[1])
+        assert set(re.findall(r'"job_id":"([^"]+)"', proxy.received.decode())) == {again.job_id}
+        assert again.retry_of == made[1]
+
+
+@clause("R-6")
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_r6_a_cancel_whose_answer_was_lost_is_no_failure(fleet: Fleet, kind: str) -> None:
+    with Proxy(fleet.port) as proxy, fleet.client() as plain:
+        job = await asyncio.to_thread(plain.submit, "count", {}, delay_s=3600)
+        proxy.cut_reply(_is_post)
+        answer = await _made(kind, proxy, "cancel", job.job_id)
+        assert answer.outcome == "canceled"
+        assert len(_posts(proxy)) == 2
+
+
+@clause("R-6")
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_r6_half_a_request_is_sent_again_whole(fleet: Fleet, kind: str) -> None:
+    with Proxy(fleet.port) as proxy:
+        proxy.cut_after(60)
+        job = await _made(kind, proxy, "submit", "count", {"to": 1})
+        assert set(re.findall(r'"job_id":"([^"]+)"', proxy.received.decode())) == {job.job_id}
+        assert b"idempotency-replayed" not in proxy.received
 
 
 def test_a_gateway_that_is_not_there_yet_is_waited_for(own_fleet: Fleet) -> None:

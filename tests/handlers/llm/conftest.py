@@ -5,18 +5,26 @@ Both are small, run on one thread, and yield to everybody else on the machine.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
-from jobwire.handlers.llm import LlmSettings
+from jobwire.duties import Duties
+from jobwire.handlers.llm import LlmSettings, register
 from jobwire.handlers.llm.models.choose import Models
+from jobwire.valkey import Connection
+from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.wires.streams.settings import StreamsSettings
+from jobwire.worker import App, Worker
 from tests.handlers.llm.recording import Bench
-from tests.support import Program
+from tests.handlers.llm.working import Fleet, StartFleet
+from tests.support import Plain, Program
 from tests.support.shared import Facts, shared_server
 
 KEY = "a-key-for-tests"
@@ -91,6 +99,32 @@ def bench_at() -> Callable[..., Bench]:
         return Bench(LlmSettings(base_url=url, model="tester", api_key=KEY, **settings))  # pyright: ignore[reportArgumentType] - each test gives its own
 
     return make
+
+
+@pytest_asyncio.fixture
+async def start(connection: Connection, plain: Plain) -> AsyncIterator[StartFleet]:
+    """Starts workers; they are stopped with the test."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def begin(
+            settings: LlmSettings, models: Models | None = None, app: App | None = None
+        ) -> Fleet:
+            app = App() if app is None else app
+            register(app, settings, models)
+            engine = StreamsEngine(connection, StreamsSettings())
+            worker = Worker(app, [engine], beside=[lambda: Duties(engine.duties()).run()])
+            task = asyncio.create_task(worker.run())
+
+            async def stop() -> None:
+                worker.stop()
+                worker.stop()
+                await asyncio.wait_for(task, 30)
+
+            stack.push_async_callback(stop)
+            await worker.ready.wait()
+            return Fleet(connection, plain)
+
+        yield begin
 
 
 def _answers(facts: Facts) -> bool:

@@ -24,7 +24,6 @@ def serve(file: Path, name: str, key: str, *, embedding: bool) -> Any:
     params.n_ctx = 512 if embedding else 2048
     params.n_batch = params.n_ubatch = 512 if embedding else 128
     params.embedding = embedding
-    params.endpoint_slots = True
     params.cache_prompt = False  # the same words, whatever was asked before
     params.ui = False
     params.verbosity = -1

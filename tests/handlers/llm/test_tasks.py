@@ -163,7 +163,7 @@ async def test_the_local_vectors_are_those_that_the_model_is_known_for(local: Be
 
 @clause("J-50")
 def test_j50_every_task_has_a_schema_and_an_example(local: Bench) -> None:
-    """That the examples work is shown by `test_end_to_end.py`, which submits them."""
+    """That the examples work is shown by `test_up.py`, which submits them."""
     assert [card.name for card in local.app.cards] == [
         "chat",
         "plan",

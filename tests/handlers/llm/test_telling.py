@@ -116,6 +116,22 @@ async def test_j50_the_local_model_tells_what_it_has_read(local: Bench) -> None:
 
 
 @clause("J-51")
+async def test_j51_only_llama_cpp_is_asked_for_its_progress(bench_at: BenchAt) -> None:
+    """A strict server refuses members that it does not know."""
+
+    async def as_llama(line: Line) -> None:
+        await line.head(server="llama.cpp", content_type="text/event-stream", connection="close")
+        await line.raw(delta("Yes", "stop") + DONE)
+
+    async with Upstream(says("Yes"), as_llama, says("Yes")) as upstream:
+        bench = bench_at(upstream.url)
+        for _ in range(3):
+            await bench.run("chat", {"prompt": "Hi"})
+    asked = [request.body.get("return_progress") for request in upstream.requests]
+    assert asked == [None, None, True]
+
+
+@clause("J-51")
 async def test_j51_cancelling_closes_the_connection_at_once(bench_at: BenchAt) -> None:
     async with Upstream(streams(delta("Hello wor"), then=waits)) as upstream:
         bench = bench_at(upstream.url)

@@ -71,17 +71,40 @@ class Upstream:
         self._server.close()
         await self._server.wait_closed()
 
+    def act_for(self, _request: Request) -> Act:
+        """What to do now."""
+        return self.acts.pop(0) if len(self.acts) > 1 else self.acts[0]
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            self.requests.append(await _read(reader))
-            act = self.acts.pop(0) if len(self.acts) > 1 else self.acts[0]
-            await act(Line(reader, writer))
+            request = await _read(reader)
+            self.requests.append(request)
+            await self.act_for(request)(Line(reader, writer))
         except _Gone:
             self.left += 1
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
+
+
+class Stage(Upstream):
+    """The same for many jobs at once: each asks for a model, and its name says which acts it gets.
+    Whoever wants vectors and has no act gets some."""
+
+    def __init__(self, acts: Mapping[str, Sequence[Act]]) -> None:
+        super().__init__()
+        self._plays = {name: list(each) for name, each in acts.items()}
+
+    def act_for(self, request: Request) -> Act:
+        acts = self._plays.get(request.body["model"], [])
+        if not acts and request.path.endswith("/embeddings"):
+            return vectors(*([1.0, 0.0] for _ in request.body["input"]))
+        return acts.pop(0) if len(acts) > 1 else acts[0]
+
+    def asked(self, model: str) -> list[Request]:
+        """What was asked of one model."""
+        return [each for each in self.requests if each.body["model"] == model]
 
 
 class _Gone(Exception):

@@ -35,11 +35,12 @@ class EndpointChat:
     """A model that answers questions."""
 
     def __init__(
-        self, server: Server, model: str, *, led: bool = False, is_llama: bool = False
+        self, server: Server, model: str, *, led: bool = False, is_ours: bool = False
     ) -> None:
         self._server = server
         self._model = model
-        self._is_llama = is_llama
+        self._is_ours = is_ours
+        self._tells_progress = is_ours
         self.led = led
 
     async def ask(self, ask: Ask) -> AsyncGenerator[Piece, None]:
@@ -47,7 +48,10 @@ class EndpointChat:
         model = ask.model or self._model
         if not model:
             raise NoModel(*NOT_NAMED)
-        body = requests.body(ask, model, is_llama=self._is_llama)
+        body = requests.body(ask, model, is_ours=self._is_ours)
+        if self._tells_progress:
+            # Without it a long prompt is read in silence, and a cancel is noticed only after it.
+            body["return_progress"] = True
         try:
             async with aclosing(self._answer(body, model)) as pieces:
                 async for piece in pieces:
@@ -61,6 +65,7 @@ class EndpointChat:
 
     async def _answer(self, body: dict[str, Json], model: str) -> AsyncGenerator[Piece, None]:
         async with self._server.post("/chat/completions", body) as call:
+            self._tells_progress |= call.is_llama
             if call.content_type != "text/event-stream":
                 data = await call.body(_LONGEST_ANSWER)
                 raise replies.not_a_stream(call.content_type, data, self._server.who)

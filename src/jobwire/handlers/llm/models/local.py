@@ -101,7 +101,7 @@ class LocalChat:
                 "model_not_found", f"this worker has the model {self._name}, not {ask.model!r}"
             )
         server = await self._local.server()
-        chat = EndpointChat(server, self._name, is_llama=True)
+        chat = EndpointChat(server, self._name, is_ours=True)
         async with self._turn, aclosing(chat.ask(ask)) as pieces:
             async for piece in pieces:
                 yield piece

@@ -9,8 +9,8 @@ _EXTRAS: Final = ("response_format", "stream_options")
 """What makes answers better and not every server takes."""
 
 
-def body(ask: Ask, model: str, *, is_llama: bool) -> dict[str, Json]:
-    """The question in full. llama.cpp's own server takes some wishes more."""
+def body(ask: Ask, model: str, *, is_ours: bool) -> dict[str, Json]:
+    """The question in full; `is_ours`: to the small model that we serve ourselves."""
     wishes: dict[str, Json] = {
         "model": model,
         "messages": [{"role": each.role, "content": each.content} for each in ask.messages],
@@ -32,9 +32,7 @@ def body(ask: Ask, model: str, *, is_llama: bool) -> dict[str, Json]:
         case JsonForm(name, schema):
             form: Json = {"name": name, "schema": dict(schema), "strict": True}
             wishes["response_format"] = {"type": "json_schema", "json_schema": form}
-    if is_llama:
-        # Without it a long prompt is read in silence, and a cancel is noticed only after it.
-        wishes["return_progress"] = True
+    if is_ours:
         # A small model is at its best when it does not gamble.
         wishes.setdefault("temperature", 0)
         # What was read for another job changes the last digits, and a seed wants the same text.

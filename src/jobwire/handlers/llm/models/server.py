@@ -117,6 +117,11 @@ class Call:
     def content_type(self) -> str:
         return self._response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
+    @property
+    def is_llama(self) -> bool:
+        """Whether llama.cpp answers, which takes some wishes more."""
+        return self._response.headers.get("server", "").lower() == "llama.cpp"
+
     def wait(self, seconds: float) -> None:
         """From now on, be patient for so long."""
         self._until = asyncio.get_running_loop().time() + seconds

@@ -1,0 +1,140 @@
+"""Canceling stops the model at once, as the model itself sees it: while it writes, and while it
+still reads the prompt; in the worker's own process, and behind a server (J-51)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from jobwire.handlers.llm import LlmSettings
+from jobwire.handlers.llm.models import files
+from jobwire.handlers.llm.models.choose import Models
+from jobwire.local import LocalValkey
+from tests.handlers.llm.recording import text_of
+from tests.handlers.llm.upstream import Upstream, delta, streams, waits
+from tests.handlers.llm.working import StartFleet
+from tests.jobs_http import ServedJobs
+from tests.support import clause, wait_until
+
+TOKENS = 1500
+LONG = {"prompt": "The quick brown fox jumps over the lazy dog. " * 300, "max_tokens": 4}
+BATCHES = 23
+"""The prompt has more than 3000 tokens, and is read 128 at a time."""
+ENDLESS = {"prompt": "Count to ten thousand.", "max_tokens": TOKENS, "stop": ["never"]}
+
+
+class Model(NamedTuple):
+    """llama.cpp as it sees itself."""
+
+    url: str
+    key: str
+
+    async def get(self, path: str) -> httpx.Response:
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+            headers = {"Authorization": f"Bearer {self.key}"}
+            answer = await client.get(f"{self.url}{path}", headers=headers)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    async def is_busy(self) -> bool:
+        (slot,) = (await self.get("/slots")).json()
+        return slot["is_processing"]
+
+    async def is_idle(self) -> bool:
+        return not await self.is_busy()
+
+    async def decoded(self) -> int:
+        """How many steps it has made so far: one a token that it writes, one a batch it reads."""
+        found = re.search(
+            r"^llamacpp:n_decode_total (\d+)", (await self.get("/metrics")).text, re.MULTILINE
+        )
+        assert found is not None
+        return int(found[1])
+
+
+@pytest.fixture
+def in_view(monkeypatch: pytest.MonkeyPatch, cache_dir: Path) -> Iterator[Models]:
+    """The local model, as it always is but for two pages that show what it does."""
+    library: Any = import_module("xllamacpp")
+    real = library.Server
+
+    def with_a_view(params: Any) -> Any:
+        params.endpoint_slots = params.endpoint_metrics = True
+        return real(params)
+
+    monkeypatch.setattr(library, "Server", with_a_view)
+    models = Models(LlmSettings(cache_dir=cache_dir))
+    yield models
+    models.close()
+
+
+@clause("J-51", "J-16")
+@pytest.mark.parametrize("moment", ["while it reads", "while it writes"])
+@pytest.mark.parametrize("driver", ["local", "endpoint"])
+async def test_j51_cancelling_frees_the_model(
+    start: StartFleet, valkey: LocalValkey, in_view: Models, driver: str, moment: str
+) -> None:
+    seen = await _view_of(in_view)
+    if driver == "local":
+        fleet = await start(LlmSettings(), in_view)
+    else:  # the same model, as a server that happens to be near
+        url = f"{seen.url}/v1"
+        fleet = await start(LlmSettings(base_url=url, api_key=seen.key, model=files.CHAT_NAME))
+        # By its first answer we know that it is llama.cpp, which can tell what it reads.
+        await fleet.end(await fleet.submit("chat", {"prompt": "Hi", "max_tokens": 1}))
+    before = await seen.decoded()
+    with ServedJobs(valkey.url) as served:
+        job_id = await fleet.submit("chat", LONG if moment == "while it reads" else ENDLESS)
+        if moment == "while it reads":
+            await wait_until(seen.is_busy, "the model to read", timeout_s=30)
+        else:
+            await wait_until(lambda: text_of(fleet.events(job_id)), "the first token")
+        answer = await asyncio.to_thread(served.client.post, f"/v1/jobs/{job_id}/cancel")
+    assert answer.status_code == 202
+    assert (await fleet.end(job_id))["status"] == "canceled"
+    await wait_until(seen.is_idle, "the model to be free again", timeout_s=60)
+    steps = await seen.decoded() - before
+    *_, last = events = fleet.events(job_id)
+    assert last.kind == "canceled"
+    if moment == "while it reads":
+        assert steps < BATCHES, "it has read the prompt to its end"
+        assert "token" not in [event.kind for event in events]
+    else:
+        assert steps < TOKENS, "it has written to its end"
+        assert last.data["partial"] == text_of(events) != ""
+
+
+async def _view_of(models: Models) -> Model:
+    """Where the local model listens, with the key that nobody else has."""
+    chat: Any = models.chat()
+    server = await chat._local.server()
+    return Model(server.base_url.removesuffix("/v1"), server.api_key)
+
+
+@clause("J-51")
+@pytest.mark.parametrize("moment", ["before its first word", "in the middle"])
+async def test_j51_the_server_sees_the_connection_close(start: StartFleet, moment: str) -> None:
+    act = waits if moment == "before its first word" else streams(delta("Hello wor"), then=waits)
+    async with Upstream(act) as upstream:
+        fleet = await start(LlmSettings(base_url=upstream.url, model="tester"))
+        job_id = await fleet.submit("chat", {"prompt": "Hi"}, max_attempts=3)
+        reached: dict[str, Callable[[], object]] = {
+            "before its first word": lambda: upstream.requests,
+            "in the middle": lambda: text_of(fleet.events(job_id)),
+        }
+        await wait_until(reached[moment], moment)
+        await fleet.queue.cancel(job_id)
+        ended = await fleet.end(job_id)
+        await wait_until(lambda: upstream.left == 1, "the connection to be closed")
+    assert ended["status"] == "canceled"
+    assert len(upstream.requests) == 1, "what was canceled is not asked again"
+    last = fleet.events(job_id)[-1]
+    assert last.kind == "canceled"
+    assert last.data.get("partial") == (None if moment != "in the middle" else "Hello wor")

@@ -190,6 +190,26 @@ def test_a_server_that_is_not_there_is_waited_for_then_one_line_and_exit_3(shop:
         assert address in program.lines[-1]
 
 
+@clause("O-2", "O-12")
+def test_o12_the_server_of_a_program_that_runs_here_is_found(
+    valkey: LocalValkey, shop: Path
+) -> None:
+    (shop / ".jobwire").mkdir()
+    (shop / ".jobwire" / "endpoints.json").write_text(
+        json.dumps({"http": "", "valkey": valkey.url, "s3": None, "pids": {}, "version": "0"})
+    )
+    words = ("-m", "jobwire", "worker", "shop:app")
+    with Program(*words, env=clean_env(), cwd=shop) as program:
+        program.wait_for_line("worker with")
+        assert program.lines[0] == "valkey: the one of the program in .jobwire"
+        program.terminate()
+        assert program.wait() == 0
+    named = clean_env(JOBWIRE_VALKEY_ADDRESS=f"127.0.0.1:{free_port()}")
+    with Program(*words, env=named, cwd=shop) as program:
+        program.wait_for_line("cannot connect")
+        assert ".jobwire" not in program.output, "who names a server means it"
+
+
 @clause("O-2")
 def test_reload_starts_again_when_a_file_changes(valkey: LocalValkey, shop: Path) -> None:
     with start(valkey, shop, "shop:app", "--reload") as program:

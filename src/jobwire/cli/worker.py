@@ -2,11 +2,16 @@
 
 import os
 import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
 from jobwire.cli import options, out
 from jobwire.cli.exits import Exit, Stop
+
+if TYPE_CHECKING:
+    from jobwire.settings import Loaded, Settings
 
 
 @click.command()
@@ -26,7 +31,8 @@ def command(
     reload: bool,
     ready_fd: int | None,
 ) -> None:
-    """Run a worker for the handlers of an App; it needs a Valkey that runs already.
+    """Run a worker for the handlers of an App; it needs a Valkey that runs already. One that
+    `jobwire up` has started here is found by itself.
 
     It has the six tasks (chat, plan, code, tool, rag, embed) without an App, for one with tools,
     and with --tasks.
@@ -51,9 +57,11 @@ def command(
         from jobwire import log
         from jobwire.wiring.worker import NoSuchApp, load_app, serve_worker
 
-        settings = options.settings(
-            context, worker__slots=("--slots", slots), valkey__url=("--valkey", valkey)
-        ).settings
+        settings = _on_the_server_here(
+            options.settings(
+                context, worker__slots=("--slots", slots), valkey__url=("--valkey", valkey)
+            )
+        )
         log.setup("worker", settings.logging)
         try:
             loaded = load_app(app)
@@ -74,6 +82,20 @@ def command(
                 os._exit(Exit.OK)
 
         uvloop.run(serve())
+
+
+def _on_the_server_here(loaded: "Loaded") -> "Settings":
+    """The settings. Where they name no server it is that of the program whose card lies in the data
+    dir, if one runs here: a worker of one's own beside `jobwire up` needs no address."""
+    from jobwire import endpoints
+
+    settings = loaded.settings
+    named = loaded.is_given("valkey.url") or loaded.is_given("valkey.address")
+    card = None if named else endpoints.read(settings.data_dir)
+    if card is None:
+        return settings
+    out.say(f"valkey: the one of the program in {settings.data_dir}")
+    return replace(settings, valkey=replace(settings.valkey, url=card.valkey))
 
 
 def _explain(error: Exception) -> str:

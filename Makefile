@@ -7,6 +7,9 @@ BIN    := $(VENV)/bin
 MODELS := src/jobwire/handlers/llm/models/packages.txt
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
+# What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: up test check format chaos mutate bench clean help
 .DEFAULT_GOAL := help
 
@@ -44,6 +47,7 @@ bench: $(VENV)/.bench ## measure, beside the peers of the field
 
 clean: ## remove everything that the other commands made
 	rm -rf $(VENV) .venv-peers .pytest_cache .ruff_cache .coverage* .jobwire
+	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from jobwire.gateway.auth import new_key
 from tests.examples.page_app import GATE
 from tests.examples.serving import Site
 from tests.fleet.running import Fleet
-from tests.support import Program, clause, wait_until_sync
+from tests.support import clause, wait_until_sync
 from tests.support.browser import PHONE, Browser, Message, Page, Request
 
 WORKER: Final = "tests.examples.page_app:app"
@@ -26,6 +25,10 @@ KEEP_SOURCES: Final = """
     constructor(...given) { super(...given); window.sources.push(this); }
   };
 """
+REFUSED: Final = """new Promise((told) => {
+  const source = new EventSource("/v1/jobs/%s/events?token=bad");
+  source.onerror = () => told(source.readyState);
+})"""
 CLOSED: Final = 2
 
 
@@ -44,8 +47,11 @@ class Counting:
         self.fleet = Fleet(folder)
         self.site = Site("examples.page.serve:app", {**self.fleet.env, "JOBWIRE_API_KEY": self.key})
 
-    def start_gateway(self) -> Program:
-        return self.fleet.start_gateway(**self._keys)
+    def start_gateway(self) -> None:
+        self._gateway = self.fleet.start_gateway(**self._keys)
+
+    def kill_gateway(self) -> None:
+        self._gateway.kill()
 
     def start_worker(self) -> None:
         self.fleet.start_worker(WORKER, **{GATE: str(self._gate)})
@@ -62,9 +68,11 @@ class Counting:
 @pytest.fixture(scope="module")
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counting]:
     counting = Counting(tmp_path_factory.mktemp("counting"))
-    with counting.fleet, contextlib.closing(counting.site):
+    with counting.fleet:
+        counting.start_gateway()
         counting.start_worker()
-        yield counting
+        with counting.site:
+            yield counting
 
 
 def _watched(page: Page) -> list[Request]:
@@ -89,18 +97,18 @@ def test_j15_a_page_shows_live_events_over_restarts_of_everything(
 ) -> None:
     """The gateway is killed, then the page's own server, both while the job goes on counting: the
     page sees each event once and in order, and lets go at the end."""
-    gateway, site = counting.start_gateway(), counting.site.start()
+    site = counting.site
+    counting.let(count=1)
     with browser.page(may_complain=True) as page:
         page.call("Page.addScriptToEvaluateOnNewDocument", source=KEEP_SOURCES)
         page.open(site.url)
-        counting.let(count=1)
         page.click("#go")
         page.until_text("#out", "at 1")
         assert page.run("bar.value") == 20, "it has not counted on, and is shown at once"
 
-        gateway.kill()
+        counting.kill_gateway()
         counting.let(count=2)  # said while nobody listens
-        gateway = counting.start_gateway()
+        counting.start_gateway()
         page.until_text("#out", "at 2")
         assert len(_watched(page)) == 1, "until here the page has not noticed"
 
@@ -120,8 +128,6 @@ def test_j15_a_page_shows_live_events_over_restarts_of_everything(
         assert "last-event-id" not in first.headers
         second = [message.id for message in page.messages if message.event == "progress"][1]
         assert {request.headers["last-event-id"] for request in again} == {second}
-    gateway.terminate()
-    gateway.wait()
 
 
 @clause("J-15", "O-6")
@@ -131,7 +137,6 @@ def test_j15_a_browser_with_a_stream_token_resumes_and_is_sent_home_at_the_end(
     """No app in between: the browser watches the gateway itself, by a token, and its script never
     closes anything. An EventSource comes back whenever a stream ends, so whoever has seen the end
     must be told that there is no more."""
-    gateway = counting.start_gateway()
     counting.let(count=0)
     with Client(counting.fleet.url, api_key=counting.key) as jobs:
         job = jobs.submit("count", {"to": 3})
@@ -148,12 +153,14 @@ def test_j15_a_browser_with_a_stream_token_resumes_and_is_sent_home_at_the_end(
               body: JSON.stringify({{ path: "/v1/jobs/{job.job_id}/events" }}),
             }}).then((answer) => answer.json())"""
         )
+        assert page.run(REFUSED % job.job_id) == CLOSED, "a wrong token is no reason to come back"
+        page.run("window.sources.length = 0")
         page.run(f"new EventSource({json.dumps(asked['url'])}) && null")
         counting.let(count=1)
         wait_until_sync(lambda: _counted(page.messages) == ["at 1"])
-        gateway.kill()
+        counting.kill_gateway()
         counting.let(count=2)
-        gateway = counting.start_gateway()
+        counting.start_gateway()
         wait_until_sync(lambda: _counted(page.messages) == ["at 1", "at 2"], "it to come back")
         counting.let(count=3)
         _until_closed(page)
@@ -164,20 +171,15 @@ def test_j15_a_browser_with_a_stream_token_resumes_and_is_sent_home_at_the_end(
         ]
         last = _watched(page)[-1]
         assert (last.status, last.headers["last-event-id"]) == (204, events[-1].id)
-    gateway.terminate()
-    gateway.wait()
 
 
 def test_a_failure_is_shown_and_the_page_fits_a_phone(counting: Counting, browser: Browser) -> None:
-    gateway, site = counting.start_gateway(), counting.site.start()
     counting.stop()
     with browser.page(PHONE) as page:
         page.call("Page.addScriptToEvaluateOnNewDocument", source=KEEP_SOURCES)
-        page.open(site.url)
+        page.open(counting.site.url)
         page.click("#go")
         page.until_text("#out", "error")
         _until_closed(page)
         fits = "document.documentElement.scrollWidth <= innerWidth && go.offsetHeight >= 44"
         assert page.run(fits), "no scrolling sideways, and a button for a thumb"
-    gateway.terminate()
-    gateway.wait()

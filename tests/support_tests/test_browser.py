@@ -1,0 +1,61 @@
+"""The browser of the tests does what a person would, and tells what went wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import wait_until_sync
+from tests.support.browser import PHONE, Browser
+
+PAGE = """<!doctype html><link rel="icon" href="data:,">
+<meta name="viewport" content="width=device-width">
+<input id="name"><button id="go">go</button><p id="out"></p>
+<div id="lid" style="display: none; position: fixed; inset: 0">a lid</div>
+<script>
+  go.onclick = () => { out.textContent = `hello ${document.getElementById("name").value}`; };
+</script>"""
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    file = tmp_path / "page.html"
+    file.write_text(PAGE)
+    return file.as_uri()
+
+
+def test_it_types_clicks_reads_and_takes_pictures(
+    browser: Browser, url: str, tmp_path: Path
+) -> None:
+    with browser.page(PHONE) as page:
+        page.open(url)
+        page.click("#name")
+        page.type("you")
+        page.click("#go")
+        page.until_text("#out", "hello you")
+        assert page.run("innerWidth") == PHONE[0]
+        page.screenshot(tmp_path / "shown.png")
+        assert (tmp_path / "shown.png").read_bytes().startswith(b"\x89PNG")
+        page.run("lid.style.display = 'block'")
+        with pytest.raises(AssertionError, match="something lies over it"):
+            page.click("#go")
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("setTimeout(() => nobody.there())", "nobody is not defined"),
+        ("console.error('oh', 'no')", "oh no"),
+        ("document.body.appendChild(Object.assign(new Image(), {src: 'gone.png'}))", "gone.png"),
+    ],
+)
+def test_a_page_that_complains_fails_its_test(
+    browser: Browser, url: str, script: str, says: str
+) -> None:
+    with pytest.raises(AssertionError, match=says), browser.page() as page:
+        page.open(url)
+        page.run(f"void ({script})")
+        wait_until_sync(lambda: page.complaints)
+    with pytest.raises(AssertionError, match="boom"), browser.page() as page:
+        page.run("(() => { throw new Error('boom') })()")

@@ -78,7 +78,7 @@ class ServedJobs:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.client = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
+        self.client = httpx.Client(base_url=self.url, timeout=30, trust_env=False, verify=False)
         wait_until_sync(lambda: self._server and self._server.started, "the gateway")
         return self
 

@@ -21,7 +21,9 @@ def test_it_serves_and_stops(valkey: LocalValkey, tmp_path: Path) -> None:
     env = clean_env(JOBWIRE_VALKEY_URL=valkey.url)
     with Program("-m", "jobwire", "gateway", "--port", port, env=env, cwd=tmp_path) as program:
         program.wait_for_line(f"gateway on http://127.0.0.1:{port}")
-        parts = httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).json()["parts"]
+        parts = httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False, verify=False).json()[
+            "parts"
+        ]
         assert [part["name"] for part in parts] == ["gateway", "valkey"]
         program.terminate()
         assert program.wait() == 0
@@ -37,13 +39,14 @@ def test_once_started_it_survives_an_outage(own_valkey: LocalValkey, tmp_path: P
         own_valkey.kill()
 
         def down() -> bool:
-            answer = httpx.get(url, timeout=30, trust_env=False)
+            answer = httpx.get(url, timeout=30, trust_env=False, verify=False)
             return answer.status_code == 503 and "valkey is down" in answer.json()["detail"]
 
         wait_until_sync(down, "/readyz to say that valkey is down")
         own_valkey.start()
         wait_until_sync(
-            lambda: httpx.get(url, timeout=30, trust_env=False).status_code == 200, "it to be back"
+            lambda: httpx.get(url, timeout=30, trust_env=False, verify=False).status_code == 200,
+            "it to be back",
         )
         program.terminate()
         assert program.wait() == 0
@@ -116,17 +119,19 @@ def test_a_bucket_that_goes_away_is_told_and_comes_back(
         url = f"http://127.0.0.1:{port}/readyz"
         with Program("-m", "jobwire", "gateway", "--port", port, env=env, cwd=tmp_path) as program:
             program.wait_for_line("gateway on")
-            assert httpx.get(url, timeout=30, trust_env=False).status_code == 200
+            assert httpx.get(url, timeout=30, trust_env=False, verify=False).status_code == 200
             server.kill()
 
             def down() -> bool:
-                answer = httpx.get(url, timeout=30, trust_env=False)
+                answer = httpx.get(url, timeout=30, trust_env=False, verify=False)
                 return answer.status_code == 503 and "s3 is down" in answer.json()["detail"]
 
             wait_until_sync(down, "/readyz to say that s3 is down")
             server.start()
             wait_until_sync(
-                lambda: httpx.get(url, timeout=30, trust_env=False).status_code == 200,
+                lambda: (
+                    httpx.get(url, timeout=30, trust_env=False, verify=False).status_code == 200
+                ),
                 "it to be back",
             )
             program.terminate()

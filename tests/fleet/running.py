@@ -64,7 +64,12 @@ class Fleet:
         if program.exit_code is not None:
             raise AssertionError(f"the gateway ended:\n{program.output}")
         try:
-            return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=5).status_code == 200
+            return (
+                httpx.get(
+                    f"{self.url}/readyz", trust_env=False, verify=False, timeout=5
+                ).status_code
+                == 200
+            )
         except httpx.HTTPError:
             return False
 

@@ -60,7 +60,7 @@ class Serving:
     def __enter__(self) -> Self:
         self._thread.start()
         assert self._ready.wait(30)
-        self.client = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
+        self.client = httpx.Client(base_url=self.url, timeout=30, trust_env=False, verify=False)
         return self
 
     def stop(self) -> None:

@@ -21,7 +21,7 @@ from tests.stories.site import Site
 from tests.support import Program, clause, wait_until
 from tests.support.servers import plain_client
 
-RESTARTS: Final = int(os.environ.get("CHAOS_RESTARTS", "20"))
+RESTARTS: Final = int(os.environ.get("CHAOS_RESTARTS", "10"))
 LIMIT_S: Final = float(os.environ.get("CHAOS_LIMIT_S", "60"))
 
 

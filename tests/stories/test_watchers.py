@@ -17,7 +17,7 @@ from tests.raw import Raw
 from tests.stories.gateways import Watcher, gateway
 from tests.support import Plain, Proxy, clause, wait_until
 
-CUT_FOR_S: Final = float(os.environ.get("CHAOS_WATCH_S", "8"))
+CUT_FOR_S: Final = float(os.environ.get("CHAOS_WATCH_S", "4"))
 JOBS: Final = 250
 A_JOB: Final = 4
 

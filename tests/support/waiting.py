@@ -12,14 +12,17 @@ T = TypeVar("T")
 
 # Generous: a busy machine is slow, and a test that passes never waits this long.
 DEADLINE_S: Final = 30.0
+# At first often, then more seldom: what takes long must not be slowed down by those who wait.
 _PAUSE_S: Final = 0.005
+_LONGEST_PAUSE_S: Final = 0.05
+_LONGER: Final = 1.1
 
 
 async def wait_until(
     condition: Callable[[], T | Awaitable[T]], what: str = "", *, timeout_s: float = DEADLINE_S
 ) -> T:
     """Ask until the answer is true and return it; the condition may be async."""
-    deadline = time.monotonic() + timeout_s
+    deadline, pause_s = time.monotonic() + timeout_s, _PAUSE_S
     while True:
         asked = condition()
         answer = cast("T", await asked if inspect.isawaitable(asked) else asked)
@@ -27,21 +30,23 @@ async def wait_until(
             return answer
         if time.monotonic() > deadline:
             raise AssertionError(_complaint(condition, what, answer, timeout_s))
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * _LONGER, _LONGEST_PAUSE_S)
 
 
 def wait_until_sync(
     condition: Callable[[], T], what: str = "", *, timeout_s: float = DEADLINE_S
 ) -> T:
     """The same without a loop."""
-    deadline = time.monotonic() + timeout_s
+    deadline, pause_s = time.monotonic() + timeout_s, _PAUSE_S
     while True:
         answer = condition()
         if answer:
             return answer
         if time.monotonic() > deadline:
             raise AssertionError(_complaint(condition, what, answer, timeout_s))
-        time.sleep(_PAUSE_S)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * _LONGER, _LONGEST_PAUSE_S)
 
 
 def _complaint(condition: Callable[[], object], what: str, answer: object, timeout_s: float) -> str:

@@ -149,6 +149,7 @@ def test_every_answer_has_the_safety_headers(open_gateway: Serving, path: str, s
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
     assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["date"]
     assert "server" not in answer.headers
     assert "access-control-allow-origin" not in answer.headers
 

@@ -12,7 +12,15 @@ from jobwire.gateway.problems import BAD_REQUEST, ENCODED, Problem
 from jobwire.gateway.tokens import TokenMaker
 
 # Given twice, one part of the road may believe the first and another the second.
-_ONCE = (b"host", b"authorization", b"origin", b"content-encoding", b"content-type")
+_ONCE = (
+    b"host",
+    b"authorization",
+    b"origin",
+    b"content-encoding",
+    b"content-type",
+    b"idempotency-key",
+    b"last-event-id",
+)
 
 
 class Door:
@@ -51,7 +59,10 @@ class Door:
             require(call.principal, scope)
             self._rate.spend(call.principal.key)
         call.max_body = max_body or self._max_body
-        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        if (
+            headers.get(b"content-encoding", b"identity").lower() != b"identity"
+            or headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked"
+        ):
             raise Problem(ENCODED, headers=((b"accept-encoding", b"identity"),))
         length = headers.get(b"content-length")
         if length is not None and int(length) > call.max_body:

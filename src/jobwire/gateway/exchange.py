@@ -19,6 +19,7 @@ class Exchange(RequestResponseCycle):
 
     _held = b""
     """The head of an answer of known length, until the first of its body is there."""
+    _sized = False
 
     async def send(self, message: Any) -> None:  # as ASGI has it: one of many typed dicts
         if self.flow.write_paused and not self.disconnected:
@@ -42,12 +43,13 @@ class Exchange(RequestResponseCycle):
         for name, value in headers:
             if name == b"content-length":
                 self.expected_content_length = int(value)
-                self.chunked_encoding = False
+                self._sized = True
             parts += (name, b": ", value, b"\r\n")
         if not self.keep_alive:
             parts.append(b"connection: close\r\n")
             lines += 1
-        if self.chunked_encoding is None and status not in _BODILESS:
+        # To HTTP/1.0 the end of the connection is the end of the answer.
+        if not self._sized and status not in _BODILESS and self.scope["http_version"] != "1.0":
             self.chunked_encoding = True
             parts.append(b"transfer-encoding: chunked\r\n")
             lines += 1
@@ -56,7 +58,7 @@ class Exchange(RequestResponseCycle):
         if not head.count(b"\n") == head.count(b"\r") == lines or b"\0" in head:
             raise ValueError("a header of the answer holds a control character")
         self._held = head + b"\r\n"
-        if self.chunked_encoding:
+        if not self._sized:
             # An event stream may have nothing to say for long.
             self._write(b"")
 
@@ -70,12 +72,16 @@ class Exchange(RequestResponseCycle):
             chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             self._write(chunk if more else chunk + b"0\r\n\r\n")
         else:
-            self.expected_content_length -= len(body)
-            if self.expected_content_length < 0:
-                raise RuntimeError("the answer is longer than it said")
+            self._count(body)
             self._write(body)
         if not more:
             self._finish()
+
+    def _count(self, body: bytes) -> None:
+        if self._sized:
+            self.expected_content_length -= len(body)
+            if self.expected_content_length < 0:
+                raise RuntimeError("the answer is longer than it said")
 
     def _write(self, data: bytes) -> None:
         if self._held:

@@ -11,7 +11,7 @@ BENCHES: Final = {
     "gateway": "CPU of one POST and of one job in a batch, beside an empty route (Q-4)",
     "watchers": "ten thousand watchers: memory, delivery, what they cost the server (Q-5)",
     "aof": "what appendfsync costs, and what it loses when the server or the power fails",
-    "jobs": "CPU, rate and latency of a whole job beside the bare loop, arq and Node BullMQ",
+    "jobs": "CPU, rate and latency of a whole job beside the bare loop and seven peers (Q-1, Q-2)",
 }
 
 

@@ -1,4 +1,4 @@
-"""arq, as its documentation shows it; run by the Python of the peers' venv."""
+"""arq, as its documentation shows it; run with the packages of its own folder."""
 
 import asyncio
 import importlib
@@ -6,12 +6,13 @@ import os
 import sys
 import time
 
+from bench.peers import clocks
+
 # By name: they are not installed where only the tests run.
 arq = importlib.import_module("arq")
 arq_worker = importlib.import_module("arq.worker")
 connections = importlib.import_module("arq.connections")
 uvloop = importlib.import_module("uvloop")
-clocks = importlib.import_module("clocks")  # beside us: `bench` is not in this venv
 
 waits_s: list[float] = []
 left = 0
@@ -45,21 +46,10 @@ async def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
     if mode == "latency":
         running = asyncio.create_task(worker.async_run())
         await asyncio.sleep(0.2)
-        for _ in range(jobs):
-            await pool.enqueue_job("timed", time.perf_counter())
-            await asyncio.sleep(0.01)
-        while len(waits_s) < jobs:
-            await asyncio.sleep(0.01)
-        clocks.latency(waits_s)
+        await clocks.paced(jobs, lambda at: pool.enqueue_job("timed", at), waits_s)
     else:
-        waiting = iter(range(jobs))
-
-        async def submit() -> None:
-            for number in waiting:
-                await pool.enqueue_job("noop", number)
-
         phase = clocks.Phase(server_pid)
-        await asyncio.gather(*(submit() for _ in range(100)))
+        await clocks.by_100_callers(jobs, lambda number: pool.enqueue_job("noop", number))
         submitted = phase.done(jobs)
         phase = clocks.Phase(server_pid)
         running = asyncio.create_task(worker.async_run())

@@ -1,10 +1,12 @@
-"""What the Python peers measure with; standard library only, since peers have their own venv."""
+"""What the Python peers measure with; standard library only, since they have their own packages."""
 
+import asyncio
 import json
 import os
 import resource
 import statistics
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -45,3 +47,36 @@ def latency(waits_s: list[float]) -> None:
     """Print p50 and p99 of what was waited."""
     cuts = statistics.quantiles(waits_s, n=100)
     print(json.dumps({"p50_ms": cuts[49] * 1e3, "p99_ms": cuts[98] * 1e3}))
+
+
+async def by_100_callers(jobs: int, submit: Callable[[int], Awaitable[object]]) -> None:
+    """Submit so many, each of a hundred callers its next one when the last was answered."""
+    numbers = iter(range(jobs))
+
+    async def call() -> None:
+        for number in numbers:
+            await submit(number)
+
+    await asyncio.gather(*(call() for _ in range(100)))
+
+
+async def paced(
+    jobs: int, submit: Callable[[float], Awaitable[object]], waits: list[float]
+) -> None:
+    """Submit the present time about a hundred times a second, until all of them have come."""
+    for _ in range(jobs):
+        await submit(time.perf_counter())
+        await asyncio.sleep(0.01)
+    while len(waits) < jobs:
+        await asyncio.sleep(0.01)
+    latency(waits)
+
+
+def paced_sync(jobs: int, submit: Callable[[float], object], waits: list[float]) -> None:
+    """The same for a peer that knows no event loop."""
+    for _ in range(jobs):
+        submit(time.perf_counter())
+        time.sleep(0.01)
+    while len(waits) < jobs:
+        time.sleep(0.01)
+    latency(waits)

@@ -100,6 +100,9 @@ async def submit(connection: Connection, task: str, count: int) -> list[JobId]:
     return [answer.job_id for answer in answers if isinstance(answer, Submitted)]
 
 
+READING = "%R~job:*"
+
+
 class Rights:
     """A user of the server who may not touch some jobs."""
 
@@ -109,8 +112,8 @@ class Rights:
         self.url = f"valkey://{self._name}:secret@{valkey.address}/0"
         plain.ask("ACL", "SETUSER", self._name, "on", ">secret", "&*", "+@all", "~*")
 
-    def forbid_bad_jobs(self) -> None:
-        allowed = ("~jobs:*", "~job:good*", "%R~job:*")
+    def forbid_bad_jobs(self, *but: str) -> None:
+        allowed = ("~jobs:*", "~job:good*", *but)
         self._plain.ask("ACL", "SETUSER", self._name, "resetkeys", *allowed)
 
     def allow_all(self) -> None:
@@ -133,7 +136,7 @@ async def test_r01_an_outcome_that_the_server_refuses_harms_no_other_and_is_writ
     bad = story.enqueue("bad", "gate")
     async with story.working(rights.url):
         await wait_until(lambda: len(story.begun) == 5)
-        rights.forbid_bad_jobs()
+        rights.forbid_bad_jobs(READING)
         story.gate.set()
         await story.until_ended(good, "done")
         await wait_until(lambda: "the server refuses to write its outcome" in caplog.text)
@@ -151,7 +154,7 @@ async def test_r01_an_outcome_that_the_server_refuses_harms_no_other_and_is_writ
 async def test_r01_a_job_that_the_server_refuses_to_start_stops_no_other_and_is_started_later(
     story: Story, rights: Rights
 ) -> None:
-    rights.forbid_bad_jobs()
+    rights.forbid_bad_jobs(READING)
     bad = story.enqueue("bad")
     good = [story.enqueue(f"good-{number}") for number in range(4)]
     async with story.working(rights.url):
@@ -160,6 +163,26 @@ async def test_r01_a_job_that_the_server_refuses_to_start_stops_no_other_and_is_
         rights.allow_all()
         await story.until_ended([bad], "done")
         await story.until_idle()
+    rights.gone()
+
+
+@clause("R-1")
+async def test_r01_a_job_that_may_not_even_be_read_is_not_taken_for_gone(
+    story: Story, rights: Rights
+) -> None:
+    """Waiting, or at its end: nobody knows anything of it, so nothing is cleared away."""
+    good, bad = story.enqueue("good", "gate"), story.enqueue("bad", "gate")
+    async with story.working(rights.url):
+        await wait_until(lambda: len(story.begun) == 2)
+        waiting = story.enqueue("bad-too")
+        rights.forbid_bad_jobs()
+        story.gate.set()
+        await story.until_ended([good], "done")
+        await story.until_ended([story.enqueue("good-too")], "done")
+        rights.allow_all()
+        await story.until_ended([bad, waiting], "done")
+        await story.until_idle()
+    assert len(story.begun) == 2, "what was done is not done again"
     rights.gone()
 
 

@@ -116,7 +116,7 @@ def test_prose_may_name_them(tmp_path: Path) -> None:
 
 QUOTED = re.compile(r"'((?:[^'\\\n]|\\.)*)'")
 COMMANDS = {
-    *("EXISTS", "HGET", "HMGET", "HSET", "HSETNX", "HDEL", "HEXISTS", "HINCRBY", "EXPIRE"),
+    *("EXISTS", "HGET", "HMGET", "HLEN", "HSET", "HSETNX", "HDEL", "HEXISTS", "HINCRBY", "EXPIRE"),
     *("PEXPIRE", "GET", "SET", "DEL", "TIME", "PUBLISH", "XADD", "XLEN", "XRANGE", "XDEL"),
     *("XTRIM", "XACK", "XCLAIM", "XPENDING", "XREADGROUP", "XGROUP", "XINFO", "ZADD", "ZCARD"),
     *("ZREM", "ZRANGE", "ZRANK", "ZRANGEBYSCORE", "ZSCAN", "ZSCORE", "ZCOUNT", "HGETALL"),
@@ -135,7 +135,7 @@ OPTIONS = {
         "-inf",
     ),
     *("+inf", "REV", "WITHSCORES"),
-    *("NOGROUP", "WRONGTYPE", "last-delivered-id", "number", "string"),
+    *("NOGROUP", "WRONGTYPE", "last-delivered-id", "number", "string", "table"),
 }
 DUTIES = {"reclaim", "janitor", "ingest", "keepalive", "reconcile", "guarded"}
 DROPPED = {"garbage", "broken", "gone", "ended", "duplicate", "canceled", "unknown", "refused"}

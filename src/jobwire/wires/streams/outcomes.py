@@ -91,14 +91,13 @@ def _words(
     """What one outcome says, and to which script."""
     match outcome:
         case Done():
-            return _SETTLE, (_DONE, outcome.result_json, "", "{}", "")
+            return _SETTLE, (_DONE, outcome.result_json, "")
         case Failed():
             error = write_error(outcome.error, attempt)
             kept = written(outcome.error.detail) if store_tracebacks else ""
-            return _SETTLE, (_ERROR, "", error, error, kept)
+            return _SETTLE, (_ERROR, error, kept)
         case Canceled():
-            error = write_canceled(outcome.partial_json, attempt)
-            return _SETTLE, (_CANCELED, "", error, error, "")
+            return _SETTLE, (_CANCELED, write_canceled(outcome.partial_json, attempt), "")
         case TryAgain():
             delay_ms = max(0, round(outcome.after_s * 1000))
             return _RETRY, (delay_ms, write_retrying(outcome.error, attempt, delay_ms))

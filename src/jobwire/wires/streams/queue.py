@@ -1,8 +1,8 @@
 """A producer's end of the Streams wire: submit, look, list, cancel.
 
 The gateway, the client and cron have one each, over a connection that many share. It keeps the
-heart's `Queue`: what it sends is on its way when the call returns. It checks sizes and names that
-the wire forbids, never whether a task exists: only its caller knows.
+heart's `Queue`: what it sends leaves in the order of the calls and within this turn of the loop. It
+checks sizes and names that the wire forbids, never whether a task exists: only its caller knows.
 """
 
 import contextlib
@@ -12,15 +12,11 @@ from typing import Final, NamedTuple, cast
 from jobwire.job.clock import new_job_id, new_job_ids
 from jobwire.job.errors import ContractError, GroundError, RefusedError
 from jobwire.job.messages import (
-    Already,
     CancelAnswer,
-    Full,
     JobId,
-    Mismatch,
     Order,
     Snapshot,
     SubmitAnswer,
-    Submitted,
 )
 from jobwire.valkey import Arg, Connection, Reply
 from jobwire.wires.streams import contract
@@ -30,8 +26,8 @@ from jobwire.wires.streams.payload import check_payload
 from jobwire.wires.streams.replies import Answer
 from jobwire.wires.streams.scripts import script
 from jobwire.wires.streams.settings import StreamsSettings
+from jobwire.wires.streams.submissions import Submissions
 
-_SUBMIT: Final = script("submit")
 _CANCEL: Final = script("cancel")
 _LIST: Final = script("list")
 
@@ -75,6 +71,7 @@ class StreamsQueue:
         self.keys = Keys(self.settings.key_prefix)
         self._connection = connection
         self._declared = (self.keys.queue,)
+        self._submissions = Submissions(connection, self.keys.queue, self.settings.max_queue)
 
     def submit(self, order: Order) -> Awaitable[SubmitAnswer]:
         """Make a job of `order`; refuses a payload that the wire forbids (RefusedError)."""
@@ -100,20 +97,25 @@ class StreamsQueue:
         ]
 
     def _submit(self, order: Order, job_id: JobId) -> Awaitable[SubmitAnswer]:
-        args = _submit_args(order, job_id, self.settings)
-        return Answer(self._connection.run(_SUBMIT, self._declared, args), _read_submit)
+        job = _job_args(order, job_id, self.settings)
+        return self._submissions.add(job, len(order.payload_json))
+
+    def _sent(self) -> Connection:
+        """The connection, for what must not overtake a submission."""
+        self._submissions.send()
+        return self._connection
 
     def get(self, job_id: JobId) -> Awaitable[Snapshot | None]:
         """The job as it stands, or None."""
-        return Answer(self._connection.call("HGETALL", self.keys.job(job_id)), _read_snapshot)
+        return Answer(self._sent().call("HGETALL", self.keys.job(job_id)), _read_snapshot)
 
     def record(self, job_id: JobId) -> Awaitable[Record | None]:
         """The job with everything this wire knows of it, or None."""
-        return Answer(self._connection.call("HGETALL", self.keys.job(job_id)), read_record)
+        return Answer(self._sent().call("HGETALL", self.keys.job(job_id)), read_record)
 
     def standing(self, job_id: JobId) -> Awaitable[Standing | None]:
         """Whose job it is and how it stands, without what may be large; or None."""
-        call = self._connection.call("HMGET", self.keys.job(job_id), *_STANDING)
+        call = self._sent().call("HMGET", self.keys.job(job_id), *_STANDING)
         return Answer(call, _read_standing)
 
     def page(
@@ -122,16 +124,16 @@ class StreamsQueue:
         """A tenant's jobs, newest first, from where the page before this one stopped (J-14)."""
         before_ms, _, before_id = cursor.partition("-")
         args = (tenant, status, task, limit, _MOST_SCANNED, before_ms, before_id, *_LISTED)
-        return Answer(self._connection.run(_LIST, self._declared, args), _read_page)
+        return Answer(self._sent().run(_LIST, self._declared, args), _read_page)
 
     def cancel(self, job_id: JobId) -> Awaitable[CancelAnswer]:
         """End the job if it waits; tell its worker to stop if it runs."""
         limits = (self.settings.job_ttl_s, self.settings.max_events)
         args = (*limits, job_id, contract.CONSUMER_PREFIX)
-        return Answer(self._connection.run(_CANCEL, self._declared, args), _read_cancel)
+        return Answer(self._sent().run(_CANCEL, self._declared, args), _read_cancel)
 
 
-def _submit_args(order: Order, job_id: JobId, settings: StreamsSettings) -> list[Arg]:
+def _job_args(order: Order, job_id: JobId, settings: StreamsSettings) -> list[Arg]:
     ttl_s = settings.job_ttl_s if order.ttl_s is None else order.ttl_s
     if not 1 <= ttl_s <= contract.MAX_TTL_S:
         raise RefusedError(
@@ -145,7 +147,6 @@ def _submit_args(order: Order, job_id: JobId, settings: StreamsSettings) -> list
         order.payload_json,
         ttl_s,
         max(0, round(order.delay_s * 1000)) if order.delay_s else 0,
-        settings.max_queue,
         idempotency,
         order.fingerprint,
         order.tenant,
@@ -167,22 +168,6 @@ def _submit_args(order: Order, job_id: JobId, settings: StreamsSettings) -> list
     if order.retry_of:
         args += (Extra.RETRY_OF, order.retry_of)
     return args
-
-
-def _read_submit(reply: Reply) -> SubmitAnswer:
-    # Once a job: patterns that look at types would cost more than all the rest of it.
-    word, *rest = cast("tuple[str, str, int]", reply)
-    if word == "submitted":
-        return Submitted(*cast("tuple[JobId, int]", rest))
-    match word:
-        case "already":
-            return Already(*cast("tuple[JobId]", rest))
-        case "mismatch":
-            return Mismatch(*cast("tuple[JobId]", rest))
-        case "full":
-            return Full(*cast("tuple[int]", rest))
-        case _:
-            raise ContractError("submit answered something else", clause="J-9", detail=repr(reply))
 
 
 def _read_snapshot(reply: Reply) -> Snapshot | None:

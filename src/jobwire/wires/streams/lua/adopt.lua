@@ -30,7 +30,7 @@ local function look_at(entry, id, task, payload)
   if row and row[1] == 'running' and owner and owner ~= '' and row[3] == entry then
     answer(entry, id, task, payload, row, owner)
   elseif row then
-    start(entry, id, task, payload, row, token .. '-' .. (#started + 1), consumer)
+    start(entry, id, task, payload, row, token, consumer)
   end
 end
 

@@ -21,8 +21,7 @@
 local name, entry, due_ms, lifetime_s = unpack(ARGV, 1, 4)
 local job_id, task, payload, ttl_s, max_queue, idempotency = unpack(ARGV, 5, 10)
 
-local time = redis.call('TIME')
-if tonumber(due_ms) > time[1] * 1000 + math.floor(time[2] / 1000) then return {'early'} end
+if tonumber(due_ms) > now_ms then return {'early'} end
 
 local seen = string.match(redis.call('GET', cron_key(name)) or '', '^(%d+) ')
 if seen and tonumber(seen) >= tonumber(due_ms) then return {'past'} end
@@ -32,4 +31,6 @@ if waiting >= tonumber(max_queue) then return {'full', waiting} end
 
 redis.call('SET', cron_key(name), due_ms .. ' ' .. entry, 'EX', lifetime_s)
 if redis.call('EXISTS', idempotency_key(idempotency)) == 1 then return {'past'} end
-return make(job_id, task, payload, ttl_s, '0', idempotency, '', 11)
+make(job_id, task, payload, ttl_s, '0', idempotency, '', 11, #ARGV)
+keep_books()
+return {'submitted', job_id, now_ms}

@@ -25,7 +25,10 @@ for at = 2, #ARGV, 3 do
   local id, entry, token = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local row = redis.pcall('HMGET', job_key(id), 'status', 'owner', 'cancel_ts')
   local status = not row.err and row[1]
-  if not status or status == 'done' or status == 'error' or status == 'canceled' then
+  if row.err and string.sub(row.err, 1, 9) ~= 'WRONGTYPE' then
+    -- It may not even be read: nothing is known of it. Not renewed, and not lost.
+    answers[#answers + 1] = 'kept'
+  elseif not status or status == 'done' or status == 'error' or status == 'canceled' then
     answers[#answers + 1] = 'ended'
   elseif holds(consumer, token, entry, status, row[2]) then
     kept[#kept + 1] = entry

@@ -45,7 +45,7 @@ local function sweep(entry, id, found, holder, idle_ms)
     moved = moved + 1
   elseif #started < limit then
     redis.call('XCLAIM', queue, 'workers', consumer, 0, entry, 'JUSTID')
-    start(entry, id, found.task, found.payload, row, token .. '-' .. (#started + 1), consumer)
+    start(entry, id, found.task, found.payload, row, token, consumer)
     count('reclaimed')
   elseif limit == 0 then
     back_in_line(id, row[2], row[1], found.task, found.payload)

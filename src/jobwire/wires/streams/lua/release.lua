@@ -24,9 +24,8 @@ local consumer = ARGV[3]
 local answers = {}
 
 local function give_back(id, entry, token)
-  local row = redis.pcall('HMGET', job_key(id),
-    'status', 'owner', 'ttl_s', 'attempt', 'cancel_ts', 'deliveries')
-  if row.err or not row[1] then
+  local row = fields(id, 'status', 'owner', 'ttl_s', 'attempt', 'cancel_ts', 'deliveries')
+  if not row[1] then
     if holder_of(entry) == consumer then clear(entry) end
     return 'gone'
   end

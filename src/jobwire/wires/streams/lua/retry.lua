@@ -24,8 +24,8 @@ local consumer = ARGV[3]
 local answers = {}
 
 local function again(id, entry, token, delay_ms, data)
-  local row = redis.pcall('HMGET', job_key(id), 'status', 'owner', 'ttl_s', 'attempt', 'cancel_ts')
-  if row.err or not row[1] then
+  local row = fields(id, 'status', 'owner', 'ttl_s', 'attempt', 'cancel_ts')
+  if not row[1] then
     if holder_of(entry) == consumer then clear(entry) end
     return 'gone'
   end

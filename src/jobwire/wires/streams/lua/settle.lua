@@ -11,7 +11,7 @@
 --   queue    stream  jobs:stream
 -- ARGV
 --   default_ttl_s, max_events, consumer
---   ...   for each job: job id, entry, token, status, result, error, data, traceback
+--   ...   for each job: job id, entry, token, status, its result or error object, traceback
 -- RETURNS
 --   settled   the job ended so, now or when this was asked before
 --   already   it had ended by another hand; only the ack was done
@@ -23,9 +23,9 @@
 local consumer = ARGV[3]
 local answers = {}
 
-local function settle(id, entry, token, status, result, err, data, traceback)
-  local row = redis.pcall('HMGET', job_key(id), 'status', 'owner', 'ttl_s', 'started_ts')
-  if row.err or not row[1] then
+local function settle(id, entry, token, status, said, traceback)
+  local row = fields(id, 'status', 'owner', 'ttl_s', 'started_ts')
+  if not row[1] then
     if holder_of(entry) == consumer then clear(entry) end
     return 'gone'
   end
@@ -35,13 +35,24 @@ local function settle(id, entry, token, status, result, err, data, traceback)
     return 'already'
   end
   if not holds(consumer, token, entry, row[1], row[2]) then return 'lost' end
-  finish(id, ttl_of(row[3]), status, result, err, 'worker.settle', data, 'owner', settled(token))
+  if status == 'done' then
+    finish(id, ttl_of(row[3]), status, said, '', 'worker.settle', '{}', 'owner', settled(token))
+  else
+    finish(id, ttl_of(row[3]), status, '', said, 'worker.settle', said, 'owner', settled(token))
+  end
   count_time('duration:', now_ms - (tonumber(row[4]) or now_ms))
   if traceback ~= '' then redis.call('HSET', job_key(id), 'traceback', traceback) end
   clear(entry)
   return 'settled'
 end
 
-for at = 4, #ARGV, 8 do answers[#answers + 1] = apart(settle, unpack(ARGV, at, at + 7)) end
+local count, first = (#ARGV - 3) / 6, ARGV[5]
+if count > 3 then
+  for at = 11, #ARGV, 6 do
+    if ARGV[at] < first then first = ARGV[at] end
+  end
+  look_ahead(consumer, first, count + 10)
+end
+for at = 4, #ARGV, 6 do answers[#answers + 1] = apart(settle, unpack(ARGV, at, at + 5)) end
 tidy()
 return answers

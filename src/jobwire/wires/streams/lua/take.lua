@@ -56,7 +56,7 @@ local function try(entry, id, task, payload)
   local row = runnable(entry, id)
   if not row then return end
   if tasks > 0 and not known[task or ''] then return put_back(entry, id, task or '', row) end
-  start(entry, id, task, payload, row, token .. '-' .. (#started + 1), consumer)
+  start(entry, id, task, payload, row, token, consumer)
 end
 
 for at = 9 + tasks, #ARGV, 3 do

@@ -6,15 +6,19 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local now = string.format('%.0f', now_ms)
 
 local terminal = {done = true, error = true, canceled = true}
-local cleared, closed, counts = {}, {}, {}
+local cleared, closed, counts, times = {}, {}, {}, {}
 
--- A stranger may have written 60.0 or 1e3, which EXPIRE does not understand.
+-- A stranger may have written 60.0 or 1e3, which EXPIRE does not understand. Most jobs of a batch
+-- live equally long, so each text is looked at once.
+local lifetimes = {}
 local function ttl_of(text)
-  local ttl_s = tonumber(text)
-  if ttl_s and ttl_s >= 1 and ttl_s <= 2592000 and ttl_s % 1 == 0 then
-    return string.format('%d', ttl_s)
+  if not text then return default_ttl_s end
+  if not lifetimes[text] then
+    local ttl_s = tonumber(text)
+    local valid = ttl_s and ttl_s >= 1 and ttl_s <= 2592000 and ttl_s % 1 == 0
+    lifetimes[text] = valid and string.format('%d', ttl_s) or default_ttl_s
   end
-  return default_ttl_s
+  return lifetimes[text]
 end
 
 local function count(name) counts[name] = (counts[name] or 0) + 1 end
@@ -30,7 +34,9 @@ local function count_time(kind, ms)
     elseif part >= 0.70710 then step = step + 2
     elseif part >= 0.59460 then step = step + 1 end
   end
-  count(kind .. step)
+  local steps = times[kind] or {}
+  times[kind] = steps
+  steps[step] = (steps[step] or 0) + 1
 end
 
 -- An events key of another type is somebody's mistake; it must not keep a job from ending.
@@ -89,6 +95,17 @@ local function apart(act, ...)
   return 'refused'
 end
 
+-- Whether an answer says that the server would not even look. A key of another type was looked at,
+-- and is no job; of one that may not be read nothing is known, and nothing must be cleared away.
+local function refused(answer) return answer.err and string.sub(answer.err, 1, 9) ~= 'WRONGTYPE' end
+
+-- Fields of a job, which may be gone: then it has none.
+local function fields(id, ...)
+  local row = redis.pcall('HMGET', job_key(id), ...)
+  if refused(row) then error(row.err) end
+  return row.err and {} or row
+end
+
 local function clear(entry) cleared[#cleared + 1] = entry end
 
 -- R-4: only here does an entry leave the queue, after everything that replaces it was written.
@@ -98,6 +115,9 @@ local function tidy()
     redis.call('XDEL', queue, unpack(cleared))
   end
   if #closed > 0 then redis.pcall('ZREM', open_key, unpack(closed)) end
+  for kind, steps in pairs(times) do
+    for step, more in pairs(steps) do counts[kind .. step] = more end
+  end
   if next(counts) then
     local key = stats_key(math.floor(now_ms / 60000))
     for name, more in pairs(counts) do redis.pcall('HINCRBY', key, name, more) end

@@ -1,32 +1,67 @@
 -- What submit and cron share: a job appears whole, with its first event and its place in line.
--- Its extra fields (name, value) are the arguments from `extras` on.
-local function make(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant, extras)
-  local job, events = job_key(job_id), events_key(job_id)
-  local time = redis.call('TIME')
-  local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-  local now = string.format('%.0f', now_ms)
+-- What is kept of all jobs together is written once for the whole call, by keep_books.
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = string.format('%.0f', now_ms)
+local made, opened, indexed, expiries = 0, {}, {}, {}
 
+-- Nobody else writes while a script runs: after the first entry of a call the ids of the others are
+-- known beforehand, so that a job's hash is written once.
+local entry_ms, entry_seq
+local function place_ahead()
+  if not entry_ms then return nil end
+  entry_seq = entry_seq + 1
+  return string.format('%s-%d', entry_ms, entry_seq)
+end
+
+local function extras(place, first, last)
+  if place then return 'entry_id', place, unpack(ARGV, first, last) end
+  return unpack(ARGV, first, last)
+end
+
+-- The job's extra fields (name, value) are the arguments from `first` to `last`.
+local function make(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant, first, last)
+  local job, events = job_key(job_id), events_key(job_id)
+  local place = delay_ms == '0' and place_ahead() or nil
   redis.call('HSET', job, 'job_id', job_id, 'task', task, 'payload', payload, 'status', 'queued',
     'created_ts', now, 'updated_ts', now, 'ttl_s', ttl_s, 'result', '', 'error', '',
-    unpack(ARGV, extras))
+    extras(place, first, last))
   redis.call('EXPIRE', job, ttl_s)
   redis.call('XADD', events, '*',
     'type', 'queued', 'ts', now, 'step', 'gateway.enqueue', 'data', '{}')
   redis.call('EXPIRE', events, ttl_s)
-  if delay_ms == '0' then
-    local entry = redis.call('XADD', queue, '*', 'job_id', job_id, 'task', task, 'payload', payload)
-    redis.call('HSET', job, 'entry_id', entry)
-  else
+  if delay_ms ~= '0' then
     redis.call('ZADD', delayed_key, now_ms + delay_ms, job_id)
+  else
+    local entry = redis.call('XADD', queue, place or '*',
+      'job_id', job_id, 'task', task, 'payload', payload)
+    if not place then
+      redis.call('HSET', job, 'entry_id', entry)
+      entry_ms, entry_seq = string.match(entry, '^(%d+)-(%d+)$')
+    end
   end
-
   if idempotency ~= '' then redis.call('SET', idempotency_key(idempotency), job_id, 'EX', ttl_s) end
-  redis.call('ZADD', open_key, now_ms + ttl_s * 1000, job_id)
-  redis.call('ZADD', index_key(tenant), now, job_id)
-  if tenant ~= '' then redis.call('ZADD', tenants_key, now, tenant) end
+
+  made = made + 1
+  if not expiries[ttl_s] then expiries[ttl_s] = string.format('%.0f', now_ms + ttl_s * 1000) end
+  opened[#opened + 1] = expiries[ttl_s]
+  opened[#opened + 1] = job_id
+  local list = indexed[tenant] or {}
+  indexed[tenant] = list
+  list[#list + 1] = now
+  list[#list + 1] = job_id
+end
+
+-- A key of another type is somebody's mistake; the jobs are made, and will run.
+local function keep_books()
+  if made == 0 then return end
+  redis.pcall('ZADD', open_key, unpack(opened))
+  for tenant, list in pairs(indexed) do
+    redis.pcall('ZADD', index_key(tenant), unpack(list))
+    if tenant ~= '' then redis.pcall('ZADD', tenants_key, now, tenant) end
+  end
   local minute = stats_key(math.floor(now_ms / 60000))
-  if redis.call('HINCRBY', minute, 'submissions', 1) == 1 then
+  if redis.pcall('HINCRBY', minute, 'submissions', made) == made then
     redis.call('EXPIRE', minute, 7200)
   end
-  return {'submitted', job_id, now_ms}
 end

@@ -25,18 +25,28 @@ local function has_place(id, entry)
   return not rows.err and rows[1] ~= nil and fields_of(rows[1][2]).job_id == id
 end
 
+-- What is known of a job, as one row. Most jobs that wait have the nine fields of the contract and
+-- their entry: then there are no extras to ask for, and asking is what costs.
+local function look_up(id)
+  local job = job_key(id)
+  if redis.pcall('HLEN', job) == 10 then
+    local plain = redis.call('HMGET', job, 'status', 'ttl_s', 'entry_id', 'created_ts')
+    if plain[1] and plain[3] then
+      return {plain[1], plain[2], plain[3], false, false, 1, 0, false, false, plain[4], false, false}
+    end
+  end
+  return redis.pcall('HMGET', job,
+    'status', 'ttl_s', 'entry_id', 'cancel_ts', 'owner',
+    'attempt', 'deliveries', 'max_attempts', 'timeout_s', 'created_ts', 'tenant', 'traceparent')
+end
+
 -- The job of an entry as one row, if it may run: the entry counts, the job has neither ended nor
 -- gone. From the sixth field on the row is what the verb answers; `answer` fills in the rest.
 local function runnable(entry, id)
   if not id then return drop('garbage', entry) end
-  local row = redis.pcall('HMGET', job_key(id),
-    'status', 'ttl_s', 'entry_id', 'cancel_ts', 'owner',
-    'attempt', 'deliveries', 'max_attempts', 'timeout_s', 'created_ts', 'tenant', 'traceparent')
-  if row.err then
-    -- Only what is no hash is nobody's job.
-    if string.sub(row.err, 1, 9) ~= 'WRONGTYPE' then return note('refused', entry, id) end
-    return drop('broken', entry, id)
-  end
+  local row = look_up(id)
+  if refused(row) then return note('refused', entry, id) end
+  if row.err then return drop('broken', entry, id) end
   if not row[1] then
     if redis.call('EXISTS', job_key(id)) == 0 then return drop('gone', entry, id) end
     row[1] = 'queued'
@@ -70,8 +80,10 @@ local function take_in(entry, id, ttl_s, created_ts, tenant)
   redis.call('HSET', job_key(id), 'entry_id', entry)
 end
 
-local function start(entry, id, task, payload, row, token, consumer)
-  local ttl_s = row[2]
+-- Starts of one call differ by their entries: `call` .. entry is the token of this one.
+local first_attempt = '{"attempt":1}'
+local function start(entry, id, task, payload, row, call, consumer)
+  local ttl_s, token = row[2], call .. '-' .. entry
   row[7] = row[7] + 1
   update(id, ttl_s, 'status', 'running', 'owner', token, 'worker', consumer,
     'deliveries', row[7], 'started_ts', now)
@@ -80,6 +92,7 @@ local function start(entry, id, task, payload, row, token, consumer)
     count_time('latency:', now_ms - (tonumber(string.match(entry, '^%d+')) or now_ms))
   end
   if not row[3] or row[3] == '' then take_in(entry, id, ttl_s, row[10], row[11]) end
-  emit(id, ttl_s, 'running', 'worker.start', '{"attempt":' .. row[6] .. '}')
+  emit(id, ttl_s, 'running', 'worker.start',
+    row[6] == 1 and first_attempt or '{"attempt":' .. row[6] .. '}')
   answer(entry, id, task, payload, row, token)
 end

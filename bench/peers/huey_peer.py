@@ -1,0 +1,52 @@
+"""huey with four threads, as its documentation shows it; run with the packages of its own folder.
+It knows no event loop: one caller submits."""
+
+import importlib
+import os
+import sys
+import threading
+import time
+
+from bench.peers import clocks
+
+# By name: they are not installed where only the tests run.
+huey = importlib.import_module("huey")
+
+waits_s: list[float] = []
+ended = threading.Event()
+
+
+def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
+    queue = huey.RedisHuey("bench", url=url.replace("valkey:", "redis:"))
+    done = [0]
+
+    @queue.task()
+    def noop(_n: int) -> None:
+        done[0] += 1
+        if done[0] >= jobs:
+            ended.set()
+
+    @queue.task()
+    def timed(at: float) -> None:
+        waits_s.append(time.perf_counter() - at)
+
+    consumer = queue.create_consumer(workers=4, periodic=False)
+    if mode == "latency":
+        consumer.start()
+        time.sleep(0.2)
+        clocks.paced_sync(jobs, timed, waits_s)
+    else:
+        phase = clocks.Phase(server_pid)
+        for number in range(jobs):
+            noop(number)
+        submitted = phase.done(jobs)
+        phase = clocks.Phase(server_pid)
+        consumer.start()
+        ended.wait()
+        clocks.throughput(submitted, phase.done(jobs))
+    sys.stdout.flush()
+    os._exit(0)  # its own end takes its time, and is nobody's figure
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))

@@ -1,0 +1,55 @@
+"""saq, as its documentation shows it; run with the packages of its own folder."""
+
+import asyncio
+import importlib
+import os
+import sys
+import time
+
+from bench.peers import clocks
+
+# By name: they are not installed where only the tests run.
+saq = importlib.import_module("saq")
+uvloop = importlib.import_module("uvloop")
+
+waits_s: list[float] = []
+left = 0
+ended = asyncio.Event()
+
+
+async def noop(_ctx: object, *, n: int) -> None:  # noqa: ARG001 - the payload
+    global left
+    left -= 1
+    if left == 0:
+        ended.set()
+
+
+async def timed(_ctx: object, *, at: float) -> None:
+    waits_s.append(time.perf_counter() - at)
+
+
+async def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
+    global left
+    left = jobs
+    queue = saq.Queue.from_url(url.replace("valkey:", "redis:"))
+    await queue.connect()
+    worker = saq.Worker(queue, functions=[noop, timed], concurrency=100)
+    if mode == "latency":
+        running = asyncio.create_task(worker.start())
+        await asyncio.sleep(0.2)
+        await clocks.paced(jobs, lambda at: queue.enqueue("timed", at=at), waits_s)
+    else:
+        phase = clocks.Phase(server_pid)
+        await clocks.by_100_callers(jobs, lambda number: queue.enqueue("noop", n=number))
+        submitted = phase.done(jobs)
+        phase = clocks.Phase(server_pid)
+        running = asyncio.create_task(worker.start())
+        await ended.wait()
+        clocks.throughput(submitted, phase.done(jobs))
+    sys.stdout.flush()
+    running.cancel()
+    os._exit(0)  # its own end takes its time, and is nobody's figure
+
+
+if __name__ == "__main__":
+    uvloop.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])))

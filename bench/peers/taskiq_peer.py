@@ -1,0 +1,59 @@
+"""taskiq on Redis Streams with its results, as its documentation shows it; run with the packages
+of its own folder."""
+
+import asyncio
+import importlib
+import os
+import sys
+import time
+
+from bench.peers import clocks
+
+# By name: they are not installed where only the tests run.
+receiver = importlib.import_module("taskiq.api")
+taskiq_redis = importlib.import_module("taskiq_redis")
+uvloop = importlib.import_module("uvloop")
+
+waits_s: list[float] = []
+left = 0
+ended = asyncio.Event()
+
+
+async def noop(_n: int) -> None:
+    global left
+    left -= 1
+    if left == 0:
+        ended.set()
+
+
+async def timed(at: float) -> None:
+    waits_s.append(time.perf_counter() - at)
+
+
+async def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
+    global left
+    left = jobs
+    url = url.replace("valkey:", "redis:")
+    results = taskiq_redis.RedisAsyncResultBackend(url, result_ex_time=86_400)
+    broker = taskiq_redis.RedisStreamBroker(url).with_result_backend(results)
+    do_noop, do_timed = broker.task(noop), broker.task(timed)
+    await broker.startup()
+    if mode == "latency":
+        running = asyncio.create_task(receiver.run_receiver_task(broker, max_async_tasks=100))
+        await asyncio.sleep(0.2)
+        await clocks.paced(jobs, do_timed.kiq, waits_s)
+    else:
+        phase = clocks.Phase(server_pid)
+        await clocks.by_100_callers(jobs, do_noop.kiq)
+        submitted = phase.done(jobs)
+        phase = clocks.Phase(server_pid)
+        running = asyncio.create_task(receiver.run_receiver_task(broker, max_async_tasks=100))
+        await ended.wait()
+        clocks.throughput(submitted, phase.done(jobs))
+    sys.stdout.flush()
+    running.cancel()
+    os._exit(0)  # its own end takes its time, and is nobody's figure
+
+
+if __name__ == "__main__":
+    uvloop.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])))

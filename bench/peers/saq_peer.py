@@ -31,7 +31,8 @@ async def timed(_ctx: object, *, at: float) -> None:
 async def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
     global left
     left = jobs
-    queue = saq.Queue.from_url(url.replace("valkey:", "redis:"))
+    # A hundred slots wait on a connection each; its own limit would leave none to submit by.
+    queue = saq.Queue.from_url(f"{url.replace('valkey:', 'redis:')}?max_connections=300")
     await queue.connect()
     worker = saq.Worker(queue, functions=[noop, timed], concurrency=100)
     if mode == "latency":

@@ -90,8 +90,7 @@ def json_line(answer: object) -> None:
 def show_end(job: Job, *, told_text: bool) -> None:
     """The result, unless its text was printed as it came; then how it ended."""
     if job.result is not None and not told_text:
-        pretty = msgspec.json.format(msgspec.json.encode(job.result), indent=2)
-        print(plain.json_text(pretty))
+        print(plain.pretty(job.result))
     look = LOOKS[job.status]
     state = out.coloured(f"{look.shape} {look.word}", look.colour)
     out.say(f"{state}  {plain.line(job.task)}  {short_id(job.job_id)}  {ending(job)}".rstrip())

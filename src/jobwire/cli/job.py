@@ -18,7 +18,6 @@ def command(context: click.Context, job_id: str, as_json: bool, data_dir: str | 
       jobwire job 3f2a8b1c-…
       jobwire job 3f2a8b1c-… | jq .result
     """
-    import msgspec
 
     from jobwire.cli import plain
     from jobwire.cli.follow import json_line
@@ -42,5 +41,4 @@ def command(context: click.Context, job_id: str, as_json: bool, data_dir: str | 
     out.columns([row for row in rows if row[1]])
     for name, value in (("payload", job.payload), ("result", job.result), ("error", job.error)):
         if value is not None:
-            pretty = msgspec.json.format(msgspec.json.encode(value), indent=2)
-            click.echo(f"\n{name}\n{plain.json_text(pretty)}")
+            click.echo(f"\n{name}\n{plain.pretty(value)}")

@@ -14,6 +14,10 @@ _UNSAFE: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
 )
 _UNSAFE_IN_LINE: Final = re.compile(f"[\t\n]|{_UNSAFE.pattern}")
+# Never inside a string: there is no line end in those.
+_NUMBERS: Final = re.compile(r"\[\n\s+(-?\d[^\s,\]]*(?:,\n\s+-?\d[^\s,\]]*)*)\n\s*\]")
+_MOST_NUMBERS: Final = 12
+_FIRST_NUMBERS: Final = 4
 
 
 def text(value: str) -> str:
@@ -29,6 +33,22 @@ def line(value: str) -> str:
 def json_text(encoded: bytes) -> str:
     """JSON that means the same and shows nothing else; all that is unsafe stands inside strings."""
     return _UNSAFE.sub(_as_json, encoded.decode())
+
+
+def pretty(value: object) -> str:
+    """JSON for people: numbers of a list in one row, and of many only the first. In a pipe, or with
+    `--json`, there is all of it."""
+    import msgspec
+
+    indented = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    return _NUMBERS.sub(_row, json_text(indented))
+
+
+def _row(found: re.Match[str]) -> str:
+    numbers = [each.strip() for each in found[1].split(",")]
+    if len(numbers) <= _MOST_NUMBERS:
+        return f"[{', '.join(numbers)}]"
+    return f"[{', '.join(numbers[:_FIRST_NUMBERS])}, … {len(numbers)} numbers]"
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -20,6 +20,7 @@ import msgspec
 from jobwire.job.messages import Json
 from jobwire.worker.codec import to_json
 from jobwire.worker.context import Context
+from jobwire.worker.hints import hint
 
 _CONTEXT_NAMES: Final = ("ctx", "context")
 _MSGSPEC_PLACE: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<place>.*)`)?$", re.DOTALL)
@@ -168,13 +169,14 @@ def _converted(payload: Json, wanted: object) -> object:
     try:
         return msgspec.convert(payload, cast("type[object]", wanted))
     except msgspec.ValidationError as error:
-        raise InvalidPayload(_msgspec_words(str(error))) from None
+        raise InvalidPayload(_msgspec_words(str(error), wanted)) from None
 
 
-def _msgspec_words(text: str) -> str:
+def _msgspec_words(text: str, wanted: object) -> str:
     found = _MSGSPEC_PLACE.match(text)
     problem, place = (found["problem"], found["place"] or "") if found else (text, "")
-    return f"payload{place}: {problem[:1].lower()}{problem[1:]}"
+    more = hint(msgspec.json.schema(wanted), place, problem)
+    return f"payload{place}: {problem[:1].lower()}{problem[1:]}{more}"
 
 
 def _pydantic_words(error: ValueError) -> str:

@@ -12,8 +12,9 @@ from typing import Literal
 import pytest
 
 from jobwire.handlers.llm import LlmSettings, register
-from jobwire.handlers.llm.copying import numbers, offers, word_runs
+from jobwire.handlers.llm.copying import missing, numbers, offers, word_runs
 from jobwire.handlers.llm.models.choose import Models
+from jobwire.handlers.llm.samples import add_numbers
 from jobwire.handlers.llm.tools import BadArguments, as_tool
 from jobwire.job.errors import Fail, Retry
 from jobwire.worker import App
@@ -370,6 +371,20 @@ def test_an_app_keeps_its_own_handlers_and_its_own_tools() -> None:
 )
 def test_numbers_are_those_that_stand_there(text: str, found: list[float]) -> None:
     assert numbers(text) == found
+
+
+@pytest.mark.parametrize(
+    ("wish", "lacking"),
+    [
+        ("What is 17 plus 25?", []),
+        ("What is 17 plus 17?", []),
+        ("What is 17 plus?", ["b"]),
+        ("What is the sum?", ["a", "b"]),
+    ],
+)
+def test_a_number_is_no_two_arguments(wish: str, lacking: list[str]) -> None:
+    tool = as_tool("add_numbers", add_numbers)
+    assert missing(tool, wish, offers(tool, wish)) == lacking
 
 
 def test_word_runs_are_what_may_be_copied() -> None:

@@ -63,7 +63,7 @@ async def _likest(
         raise Fail(
             "tool_no_match",
             f"no tool is much like the request; the nearest is {chosen.name} ({score:.2f}); say it "
-            f"otherwise, or name it: tools=[{chosen.name!r}]",
+            f'otherwise, or name it: "tools": ["{chosen.name}"]',
         )
     return chosen, round(score, 4)
 
@@ -72,7 +72,7 @@ async def _copied(
     ctx: Context, payload: ToolPayload, kit: Kit, chosen: Tool, wish: str
 ) -> dict[str, object]:
     offers = copying.offers(chosen, wish)
-    if missing := [name for name, values in offers.items() if not values]:
+    if missing := copying.missing(chosen, wish, offers):
         raise Fail(
             "tool_bad_arguments", f"the request has nothing for {chosen.name}({missing[0]}=…)"
         )

@@ -33,6 +33,14 @@ def offers(tool: Tool, text: str) -> Mapping[str, Sequence[Json]]:
     return found
 
 
+def missing(tool: Tool, text: str, offered: Mapping[str, Sequence[Json]]) -> list[str]:
+    """Required arguments for which the text has nothing, or no number left: each may be used once,
+    or a sum of one number would be made of it and itself."""
+    numeric = [p.name for p in tool.parameters if p.required and p.kind in ("number", "integer")]
+    spare = len(_NUMBER.findall(text))
+    return [name for name, values in offered.items() if not values] or numeric[spare:]
+
+
 def word_runs(text: str) -> list[str]:
     """Every run of one to six words that stand together, without the marks around it."""
     words = text.split()

@@ -1,0 +1,61 @@
+"""What to do about a payload that does not fit: the nearest member, or the values there are.
+
+Called by `signature.py` with the payload's JSON Schema, once something is wrong. Pure.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Final, cast
+
+Schema = Mapping[str, object]
+
+_STEPS: Final = re.compile(r"\.(?P<member>\w+)|\[(?P<item>[^\]]*)\]")
+_UNKNOWN: Final = re.compile(r"unknown field `(?P<name>.*)`")
+_MOST: Final = 12
+
+
+def hint(schema: Schema, place: str, problem: str) -> str:
+    """A few words to follow `problem`, which was found at `place` (`.messages[0].role`)."""
+    nodes = list(_at(schema, place))
+    if found := _UNKNOWN.search(problem):
+        known = [name for node in nodes for name in _object(node, "properties")]
+        near = get_close_matches(found["name"], known, n=1)
+        return f"; did you mean `{near[0]}`?" if near else _listed("it takes", known)
+    if "enum value" in problem:
+        values = [each for node in nodes for each in cast("list[object]", node.get("enum", []))]
+        return _listed("it is one of", [repr(each) for each in values])
+    return ""
+
+
+def _listed(words: str, names: list[str]) -> str:
+    return f"; {words}: {', '.join(names)}" if 0 < len(names) <= _MOST else ""
+
+
+def _at(schema: Schema, place: str) -> Iterator[Schema]:
+    """Every form that the value at `place` may have."""
+    nodes = list(_forms(schema, schema))
+    for step in _STEPS.finditer(place):
+        key = step["member"]
+        inner = [
+            _object(_object(node, "properties"), key) if key else _object(node, "items")
+            for node in nodes
+        ]
+        nodes = [form for node in inner for form in _forms(schema, node)]
+    yield from nodes
+
+
+def _forms(whole: Schema, node: Schema) -> Iterator[Schema]:
+    """A schema with its reference followed, or each of its alternatives."""
+    if isinstance(reference := node.get("$ref"), str):
+        node = _object(_object(whole, "$defs"), reference.rpartition("/")[2])
+    alternatives = cast("list[Schema]", node.get("anyOf", []))
+    for each in alternatives:
+        yield from _forms(whole, each)
+    if not alternatives:
+        yield node
+
+
+def _object(node: Schema, name: str) -> Schema:
+    found = node.get(name)
+    return cast(Schema, found) if isinstance(found, Mapping) else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 from typing import Final
@@ -215,8 +216,38 @@ def test_o06_another_tenants_job_is_no_job(keyed: ServedJobs, raw: Raw, fresh: F
         ):
             answer = keyed.client.request(method, f"/v1/jobs/{job_id}{path}", headers=bearer(name))
             problem(answer, 404, "job_not_found")
+        path = f"/v1/jobs/{job_id}/events"
+        asked = {"path": path}
+        token = keyed.client.post("/v1/stream-tokens", json=asked, headers=bearer(name)).json()
+        problem(keyed.client.get(token["url"]), 404, "job_not_found")
+        waits = {**bearer(name), "prefer": "wait=60", "last-event-id": "1-1"}
+        problem(keyed.client.get(f"/v1/jobs/{job_id}", headers=waits), 404, "job_not_found")
+        problem(keyed.client.get(path, headers=waits), 404, "job_not_found")
     assert raw.fields(f"job:{job_id}") == before
     assert keyed.client.get(f"/v1/jobs/{job_id}", headers=bearer("acme")).json() == made
+
+
+@clause("J-11", "O-6")
+def test_o06_no_idempotency_key_opens_another_tenants_job(keyed: ServedJobs, raw: Raw) -> None:
+    """A tenant's key is kept as a hash, and the default tenant's as it is: with that hash for a
+    key it was answered with the other's job, result and all."""
+    body: JsonObject = {"task": "chat", "payload": {"prompt": "mine"}}
+    theirs = {**bearer("acme"), "idempotency-key": "order-1"}
+    made = keyed.client.post("/v1/jobs", json=body, headers=theirs).json()
+    name = hashlib.sha256(b"acme\0order-1").hexdigest()
+    assert raw.ask("GET", f"idempotency:{name}") == made["job_id"]
+    forged = {**bearer("plain"), "idempotency-key": name}
+    answer = keyed.client.post("/v1/jobs", json=body, headers=forged)
+    problem(answer, 409, "idempotency_mismatch")
+    assert made["job_id"] not in answer.text
+    batch = {"jobs": [{**body, "idempotency_key": name}]}
+    (result,) = keyed.client.post("/v1/jobs/batch", json=batch, headers=bearer("plain")).json()[
+        "results"
+    ]
+    assert result["status"] == 409
+    assert "job_id" not in result
+    again = keyed.client.post("/v1/jobs", json=body, headers=theirs)
+    assert (again.status_code, again.json()["job_id"]) == (200, made["job_id"])
 
 
 @clause("O-6")

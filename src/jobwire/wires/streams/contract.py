@@ -101,7 +101,8 @@ PERMANENT: Final = permanent()
 
 
 def idempotency_name(tenant: str, key: str) -> str:
-    """J-11: the default tenant's keys as they are; others' cannot meet them, whatever they hold."""
+    """J-11: the default tenant's keys as they are, others' as a hash. A key of the default tenant
+    that looks like such a hash is refused by the script, which knows whose job it is."""
     if not tenant:
         return key
     return hashlib.sha256(f"{tenant}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()

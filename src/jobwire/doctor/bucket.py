@@ -55,7 +55,7 @@ def judge(stored: Sequence[StoredRule] | Unsupported, rules: Sequence[Rule]) -> 
         yield Finding(
             "bucket lifecycle",
             "note",
-            f"without {', '.join(missing)} as it should be",
+            f"missing, or not as it should be: {', '.join(missing)}",
             "old photos and tasks stay for ever, or go too soon",
             "jobwire lifecycle apply",
         )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from jobwire.handlers.llm import LlmSettings
 from jobwire.handlers.llm.embedding import likeness
+from jobwire.handlers.llm.models.choose import Models
 from jobwire.handlers.llm.payloads import Document
 from jobwire.handlers.llm.sentences import Sentence, sentences, split
 from jobwire.job.errors import Fail, Retry
@@ -142,6 +144,24 @@ async def test_j50_an_index_is_embedded_once(tmp_path: Path) -> None:
 
 
 @clause("J-50")
+async def test_j50_an_index_by_its_name_on_the_local_model(
+    local: Bench, local_models: Models, tmp_path: Path
+) -> None:
+    (tmp_path / "house.json").write_text(
+        json.dumps([{"id": "cellar", "text": "The wine is in the cellar."}, "Cats sleep a lot."])
+    )
+    settings = replace(local.settings, index_dir=tmp_path, cache_dir=tmp_path / "cache")
+    bench = Bench(settings, models=local_models)
+    asked = {"question": "Where is the wine?", "index": "house"}
+    first, again = await bench.run("rag", asked), await bench.run("rag", asked)
+    assert first.result["answer"] == "The wine is in the cellar."
+    assert first.result["citations"][0]["id"] == "cellar"
+    # The kept vectors are 32-bit numbers: the same to the digits that are told.
+    assert again.result == first.result
+    assert len(list((tmp_path / "cache" / "vectors").iterdir())) == 1
+
+
+@clause("J-50")
 async def test_j50_an_index_works_where_nothing_can_be_kept(tmp_path: Path) -> None:
     (tmp_path / "papers.json").write_text(json.dumps(PAPERS))
     (tmp_path / "cache").write_text("a file where a folder should be")
@@ -235,6 +255,16 @@ async def test_j50_vectors_as_base64_are_the_same_numbers() -> None:
         said = await _bench(upstream.url).run("embed", {"input": "a", "encoding": "base64"})
     (packed,) = said.result["vectors"]
     assert list(array("f", base64.b64decode(packed))) == [1.0, 0.25, -3.5]
+
+
+@clause("J-50")
+async def test_j50_both_encodings_say_the_same(local: Bench) -> None:
+    texts = ["a red apple", "Grüße aus Köln"]
+    plain = await local.run("embed", {"input": texts})
+    packed = await local.run("embed", {"input": texts, "encoding": "base64"})
+    unpacked = [array("f", base64.b64decode(each)) for each in packed.result["vectors"]]
+    assert [[round(number, 6) for number in each] for each in unpacked] == plain.result["vectors"]
+    assert {**packed.result, "vectors": None} == {**plain.result, "vectors": None}
 
 
 @clause("J-50")

@@ -62,8 +62,10 @@ def _lock(path: Path, fd: int) -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = _written_pid(fd)
-            # A dead holder's server is still on its way out: the lock comes free by itself.
-            if holder is None or _is_alive(holder) or time.monotonic() > deadline:
+            # A dead holder's server is still on its way out: the lock comes free by itself. And
+            # whoever took it a moment ago is about to write who it is.
+            known = holder is not None and _is_alive(holder)
+            if known or time.monotonic() > deadline:
                 raise DataDirHeld(path, holder) from None
             time.sleep(0.02)
         else:

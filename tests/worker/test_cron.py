@@ -35,6 +35,8 @@ def _daily() -> CronEntry:
 
 
 CLEANUP = _daily()
+OLD = "UTC 59 4 * * *"
+"""Times that the entry once had."""
 
 
 @contextlib.asynccontextmanager
@@ -56,8 +58,15 @@ def _now_ms(plain: Plain) -> int:
 def _missed_since(plain: Plain, entry: CronEntry, ago_ms: int) -> int:
     """As if the fleet had been dead for that long; answers the last due time it missed."""
     now_ms = _now_ms(plain)
-    plain.set(KEYS.cron(entry.name), f"{now_ms - ago_ms} {entry.text}", ex=3600)
+    _remember(plain, entry.text, now_ms - ago_ms)
     return entry.times.last_ms(now_ms)
+
+
+def _remember(plain: Plain, text: str, seen_ms: int, asked_ago_ms: int = 0) -> None:
+    """What the fleet knows of the entry with these times."""
+    said = f"{seen_ms} {_now_ms(plain) - asked_ago_ms}"
+    plain.hset(KEYS.cron(CLEANUP.name), text, said)
+    plain.expire(KEYS.cron(CLEANUP.name), 3600)
 
 
 def _queued(plain: Plain) -> list[dict[str, str]]:
@@ -66,7 +75,8 @@ def _queued(plain: Plain) -> list[dict[str, str]]:
 
 
 def _seen(plain: Plain, name: str) -> int:
-    return int((plain.get(KEYS.cron(name)) or "0").split()[0])
+    said = cast("str | None", plain.hget(KEYS.cron(name), CLEANUP.text))
+    return int((said or "0").split()[0])
 
 
 @clause("J-52")
@@ -98,7 +108,7 @@ async def test_j52_however_long_all_were_gone_a_restart_runs_what_was_due_once(
     calendar = StreamsCalendar(connection)
     for _ in range(2):
         seen_ms = max(_seen(plain, "cleanup"), last_ms - seen_before_ms)
-        plain.set(KEYS.cron("cleanup"), f"{seen_ms} {CLEANUP.text}", ex=3600)
+        _remember(plain, CLEANUP.text, seen_ms)
         async with scheduling(calendar, CLEANUP):
             await wait_until(lambda: plain.ttl(KEYS.cron("cleanup")) > 3600)  # it has looked
             for each in ("heard", "submitted"):  # answers come in order: after the scheduler's
@@ -128,12 +138,49 @@ async def test_j52_a_new_entry_begins_now_and_so_does_a_changed_one(
     seen = await calendar.enroll(CLEANUP.name, CLEANUP.text)
     assert seen.due_ms == seen.now_ms
     assert due_ms(CLEANUP.times, seen) is None
-    plain.set(KEYS.cron("cleanup"), f"{seen.now_ms - 100 * HOUR_MS} UTC 59 4 * * *", ex=3600)
+    plain.delete(KEYS.cron("cleanup"))
+    _remember(plain, OLD, seen.now_ms - 100 * HOUR_MS)
     changed = await calendar.enroll(CLEANUP.name, CLEANUP.text)
     assert changed.due_ms == changed.now_ms >= seen.now_ms
     again = await calendar.enroll(CLEANUP.name, CLEANUP.text)
     assert again.due_ms == changed.due_ms
     assert plain.ttl(KEYS.cron("cleanup")) > contract.CRON_TTL_S - 60
+
+
+@clause("J-52")
+async def test_j52_old_and_new_times_side_by_side_lose_nothing(
+    connection: Connection, plain: Plain
+) -> None:
+    """While an installation is renewed, workers with the old times of an entry and workers with the
+    new ones are there together: neither may take the other's look for a change of its own."""
+    calendar = StreamsCalendar(connection)
+    missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
+    seen_ms = _seen(plain, "cleanup")
+    await calendar.enroll("cleanup", OLD)
+    seen = await calendar.enroll("cleanup", CLEANUP.text)
+    assert seen.due_ms == seen_ms, "what is due is due still"
+    order = Order("tidy", "{}")
+    made = await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, order)
+    assert isinstance(made, Submitted)
+    _remember(plain, OLD, missed_ms - 1)
+    assert await calendar.submit_due("cleanup", OLD, missed_ms, order) == Past(), "the same time"
+    assert len(_queued(plain)) == 1
+
+
+@clause("J-52")
+async def test_j52_times_that_nobody_has_any_more_begin_anew_when_they_come_back(
+    connection: Connection, plain: Plain
+) -> None:
+    calendar = StreamsCalendar(connection)
+    long_ago_ms = _now_ms(plain) - 100 * HOUR_MS
+    _remember(plain, OLD, long_ago_ms, asked_ago_ms=contract.CRON_GONE_MS + 1000)
+    await calendar.enroll("cleanup", CLEANUP.text)
+    assert list(cast("dict[str, str]", plain.hgetall(KEYS.cron("cleanup")))) == [CLEANUP.text]
+    # A worker that slept meanwhile asks for what it knew.
+    answer = await calendar.submit_due("cleanup", OLD, long_ago_ms + 1, Order("tidy", "{}"))
+    assert answer == Past()
+    back = await calendar.enroll("cleanup", OLD)
+    assert back.due_ms == back.now_ms
 
 
 @clause("J-52")

@@ -78,7 +78,8 @@ class Keys:
         return f"{self.prefix}jobs:guard:{duty}"
 
     def cron(self, name: str) -> str:
-        """STRING: the due time in ms that was seen to last, and the entry (J-52)."""
+        """HASH: times of the entry → the due time that was seen to last and when somebody asked,
+        both in ms (J-52). It has more than one field while old and new workers are there."""
         return f"{self.prefix}jobs:cron:{name}"
 
     def stats(self, minute: int) -> str:
@@ -304,6 +305,9 @@ MAX_TTL_S: Final = 2_592_000
 STATS_TTL_S: Final = 7_200
 CRON_TTL_S: Final = 400 * 86_400
 """Of a cron entry that no worker has any more; more than a year, since some come once a year."""
+CRON_GONE_MS: Final = 180_000
+"""Times that nobody has asked about for so long, while others were asked about, are gone. Every
+worker asks once a minute."""
 
 MAX_PAYLOAD_BYTES: Final = 204_800
 MAX_PAYLOAD_DEPTH: Final = 64

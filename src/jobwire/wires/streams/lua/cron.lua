@@ -13,7 +13,7 @@
 --   ...   extra fields of the hash: name, value
 -- RETURNS
 --   submitted   the job is made; then its id, and when
---   past        this due time or a later one was seen to before
+--   past        this due time or a later one was seen to before, or these times are not known
 --   early       by the server's clock it is not due yet
 --   full        too many jobs wait; then how many
 -- CLAUSES J-9 J-52
@@ -23,13 +23,14 @@ local job_id, task, payload, ttl_s, max_queue, idempotency = unpack(ARGV, 5, 10)
 
 if tonumber(due_ms) > now_ms then return {'early'} end
 
-local seen = string.match(redis.call('GET', cron_key(name)) or '', '^(%d+) ')
-if seen and tonumber(seen) >= tonumber(due_ms) then return {'past'} end
+local seen = string.match(redis.call('HGET', cron_key(name), entry) or '', '^(%d+) ')
+if not seen or tonumber(seen) >= tonumber(due_ms) then return {'past'} end
 
 local waiting = redis.call('XLEN', queue) + redis.call('ZCARD', delayed_key)
 if waiting >= tonumber(max_queue) then return {'full', waiting} end
 
-redis.call('SET', cron_key(name), due_ms .. ' ' .. entry, 'EX', lifetime_s)
+redis.call('HSET', cron_key(name), entry, due_ms .. ' ' .. now)
+redis.call('EXPIRE', cron_key(name), lifetime_s)
 if redis.call('EXISTS', idempotency_key(idempotency)) == 1 then return {'past'} end
 make(job_id, task, payload, ttl_s, '0', idempotency, '', 11, #ARGV)
 keep_books()

@@ -95,6 +95,12 @@ class ServedJobs:
         self._thread.join(30)
         assert not self._thread.is_alive(), "the gateway did not stop"
 
+    @property
+    def under_way(self) -> int:
+        """How many requests are being answered."""
+        assert self._server is not None
+        return len(self._server.server_state.tasks)
+
     # Words for what tests do all the time
 
     def submit(self, task: str = "chat", payload: object = None, **more: object) -> JsonObject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 from datetime import timedelta
 from typing import cast
 
@@ -268,3 +269,28 @@ def test_j17_many_watchers_of_one_job_need_two_connections(served: ServedJobs, r
         reader.close()
     wait_until_sync(lambda: served.streams.open == 0, "all of them to leave")
     assert served.follower.followed == 0
+
+
+@clause("J-17", "R-7")
+def test_j17_whoever_leaves_in_whatever_way_leaves_nothing_behind(served: ServedJobs) -> None:
+    """Politely, by a reset, before the answer, with another request on its way: of jobs that
+    never end, so nobody is sent home."""
+    jobs = [served.submit()["job_id"] for _ in range(5)]
+    opened: list[socket.socket] = []
+    for number in range(120):
+        peer = socket.create_connection(("127.0.0.1", served.port), timeout=30)
+        opened.append(peer)
+        request = f"GET /v1/jobs/{jobs[number % 5]}/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        peer.sendall(request.encode() * (2 if number % 4 == 3 else 1))
+    for peer in opened[::2]:
+        seen = b""
+        while b"event: queued" not in seen:
+            seen += peer.recv(65536)
+    wait_until_sync(lambda: served.follower.followed == 5, "all jobs to be followed")
+    for number, peer in enumerate(opened):
+        if number % 3 == 0:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+    wait_until_sync(lambda: served.streams.open == 0, "all streams to be let go")
+    wait_until_sync(lambda: served.follower.followed == 0, "no job to be followed any more")
+    wait_until_sync(lambda: served.under_way == 0, "no request to be under way")

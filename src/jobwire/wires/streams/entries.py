@@ -15,17 +15,9 @@ from jobwire.wires.streams.contract import Entry
 _NO_POLICY: Final = Policy()
 
 _MaybeText: TypeAlias = str | None
-_Row: TypeAlias = tuple[
-    str,
-    str,
-    str,
-    str,
-    str,
-    int,
-    int,
-    *tuple[_MaybeText, _MaybeText, _MaybeText, _MaybeText, _MaybeText],
-]
-"""Entry, id, task, payload, token, attempt, deliveries; then fields of the hash, as they stand."""
+_Row: TypeAlias = tuple[str, str, str, str, str, int, int, _MaybeText, *tuple[_MaybeText, ...]]
+"""Entry, id, task, payload, token, attempt, deliveries, when it was made; then, if the job has any,
+its extras as they stand in the hash: max_attempts, timeout_s, tenant, traceparent."""
 
 
 class Brought(NamedTuple):
@@ -51,25 +43,16 @@ def read_brought(reply: Reply) -> list[Brought]:
 
 def read_held(row: Reply, source: str, payloads: Mapping[str, str]) -> Held:
     """A started job, as take.lua answers it; `payloads` has those that did not travel twice."""
-    (
-        entry,
-        job_id,
-        task,
-        payload,
-        token,
-        attempt,
-        deliveries,
-        max_attempts,
-        timeout_s,
-        created_ms,
-        tenant,
-        traceparent,
-    ) = cast("_Row", row)
+    entry, job_id, task, payload, token, attempt, deliveries, created_ms, *extras = cast(
+        "_Row", row
+    )
     if payloads:
         payload = payloads.get(entry, payload)
-    policy = _NO_POLICY
-    if max_attempts or timeout_s:
-        policy = Policy(number(max_attempts), seconds(timeout_s or ""))
+    policy, tenant, traceparent = _NO_POLICY, "", ""
+    if extras:
+        max_attempts, timeout_s, tenant, traceparent = extras
+        if max_attempts or timeout_s:
+            policy = Policy(number(max_attempts), seconds(timeout_s or ""))
     job = Job(
         JobId(job_id),
         source,

@@ -14,7 +14,7 @@
 -- ARGV
 --   default_ttl_s, max_events, consumer, limit, token, ours, grace_ms, tasks, ...
 -- RETURNS
---   started   a list of jobs, each: entry, id, task, payload, token, attempt, deliveries, max_attempts, timeout_s, created_ts, tenant, traceparent
+--   started   a list of jobs, each: entry, id, task, payload, token, attempt, deliveries, created_ts; and, where the job has extras: max_attempts, timeout_s, tenant, traceparent
 --   dropped   a flat list: why, entry, id
 -- CLAUSES J-5 J-9 J-30 J-31 J-37 J-38
 -- INCLUDE keys life fence entry start

@@ -32,12 +32,12 @@ local function look_up(id)
   if redis.pcall('HLEN', job) == 10 then
     local plain = redis.call('HMGET', job, 'status', 'ttl_s', 'entry_id', 'created_ts')
     if plain[1] and plain[3] then
-      return {plain[1], plain[2], plain[3], false, false, 1, 0, false, false, plain[4], false, false}
+      return {plain[1], plain[2], plain[3], false, false, 1, 0, plain[4] or ''}
     end
   end
   return redis.pcall('HMGET', job,
     'status', 'ttl_s', 'entry_id', 'cancel_ts', 'owner',
-    'attempt', 'deliveries', 'max_attempts', 'timeout_s', 'created_ts', 'tenant', 'traceparent')
+    'attempt', 'deliveries', 'created_ts', 'max_attempts', 'timeout_s', 'tenant', 'traceparent')
 end
 
 -- The job of an entry as one row, if it may run: the entry counts, the job has neither ended nor
@@ -89,9 +89,9 @@ local function start(entry, id, task, payload, row, call, consumer)
     'deliveries', row[7], 'started_ts', now)
   -- An entry's id is the time at which it took its place in line.
   if row[7] == 1 then
-    count_time('latency:', now_ms - (tonumber(string.match(entry, '^%d+')) or now_ms))
+    count_time('latency:', now_ms - string.match(entry, '^%d+'))
   end
-  if not row[3] or row[3] == '' then take_in(entry, id, ttl_s, row[10], row[11]) end
+  if not row[3] or row[3] == '' then take_in(entry, id, ttl_s, row[8], row[11]) end
   emit(id, ttl_s, 'running', 'worker.start',
     row[6] == 1 and first_attempt or '{"attempt":' .. row[6] .. '}')
   answer(entry, id, task, payload, row, token)

@@ -114,19 +114,24 @@ async def _through_the_faults(
         faults.heal(fleet)
         over.set()
         healed_s = time.monotonic()
-        with contextlib.suppress(AssertionError):  # the judge will say which did not
-            await wait_until(lambda: _settled(witness), timeout_s=QUIET_S)
-        outcome.quiet_after_s = time.monotonic() - healed_s
+        # Twice: a caller may still be asking for its last job when all the others have ended.
+        await _until_settled(witness)
         if any(not task.done() for task in calling):
             await asyncio.wait(calling, timeout=QUIET_S / 3)
+        await _until_settled(witness)
+        outcome.quiet_after_s = time.monotonic() - healed_s
         for task in calling:
             task.cancel()
         quiet.set()
     history.watches += [seen_by(watcher) for caller in callers for watcher in caller.watchers]
 
 
-async def _settled(witness: Witness) -> bool:
-    return not await asyncio.to_thread(lambda: witness.unfinished(witness.listed()))
+async def _until_settled(witness: Witness) -> None:
+    async def settled() -> bool:
+        return not await asyncio.to_thread(lambda: witness.unfinished(witness.listed()))
+
+    with contextlib.suppress(AssertionError):  # the judge will say which did not end
+        await wait_until(settled, timeout_s=QUIET_S)
 
 
 async def _collect(fleet: Fleet, witness: Witness, history: History) -> None:

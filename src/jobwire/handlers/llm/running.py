@@ -24,7 +24,8 @@ async def run(
     """What it returns; its exception; TimeoutError after `limit_s`; TooMany if it did not start."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[object] = loop.create_future()
-    if not _running.acquire(blocking=False):
+    room = _running
+    if not room.acquire(blocking=False):
         raise TooMany
 
     def settle(value: object, error: BaseException | None) -> None:
@@ -38,7 +39,7 @@ async def run(
         except BaseException as raised:  # noqa: BLE001 - whatever it is, it is the caller's to judge
             error = raised
         finally:
-            _running.release()
+            room.release()
         with suppress(RuntimeError):  # the loop has ended without us
             loop.call_soon_threadsafe(settle, value, error)
 

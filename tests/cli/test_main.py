@@ -96,12 +96,26 @@ def test_the_version_for_people_and_for_programs(tmp_path: Path) -> None:
 
 @clause("O-2")
 def test_the_shell_can_complete_commands(tmp_path: Path) -> None:
-    env = {"_JOBWIRE_COMPLETE": "bash_complete", "COMP_WORDS": "jobwire do", "COMP_CWORD": "1"}
     program = Path(sys.executable).with_name("jobwire")
-    done = subprocess.run(
-        [program], env=clean_env(**env), capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert done.stdout == "plain,doctor\n"
+    for typed, offered in (
+        ("jobwire do", "plain,doctor"),
+        ("jobwire list --status r", "plain,running"),
+        ("jobwire nonsense x", ""),
+    ):
+        env = {
+            "_JOBWIRE_COMPLETE": "bash_complete",
+            "COMP_WORDS": typed,
+            "COMP_CWORD": str(typed.count(" ")),
+        }
+        done = subprocess.run(
+            [program],
+            env=clean_env(**env),
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=False,
+        )
+        assert (done.stdout.strip(), done.stderr) == (offered, "")
 
 
 def on_a_terminal(*arguments: str, cwd: Path, **env: str) -> str:

@@ -43,6 +43,8 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
+            if ctx.resilient_parsing:
+                return None  # the shell asks while somebody types
             from difflib import get_close_matches
 
             near = get_close_matches(cmd_name, COMMANDS, n=1)

@@ -44,6 +44,7 @@ class Story:
         self.begun.append(ctx.job.id)
         await ctx.progress(50)
         await self.gate.wait()
+        await ctx.progress(100)
         return "through"
 
     async def _return(self, ctx: Context) -> str:
@@ -75,9 +76,11 @@ class Story:
     def status(self, job_id: str) -> str | None:
         return self.raw.field(f"job:{job_id}", "status")
 
+    def kinds(self, job_id: str) -> list[str]:
+        return [fields["type"] for _, fields in self.raw.entries(f"job:{job_id}:events")]
+
     def ends(self, job_id: str) -> list[str]:
-        kinds = [fields["type"] for _, fields in self.raw.entries(f"job:{job_id}:events")]
-        return [kind for kind in kinds if kind in TERMINAL_EVENTS]
+        return [kind for kind in self.kinds(job_id) if kind in TERMINAL_EVENTS]
 
     async def until_ended(self, jobs: Sequence[str], status: str) -> None:
         await wait_until(lambda: all(self.status(job) == status for job in jobs), status)
@@ -139,6 +142,8 @@ async def test_r01_an_outcome_that_the_server_refuses_harms_no_other_and_is_writ
         rights.forbid_bad_jobs(READING)
         story.gate.set()
         await story.until_ended(good, "done")
+        for job in good:
+            assert story.kinds(job).count("progress") == 2, "what others say is heard"
         await wait_until(lambda: "the server refuses to write its outcome" in caplog.text)
         assert story.status(bad) == "running"
         assert set(story.raw.pending("jobs:stream").values()), "it is still held"

@@ -13,7 +13,7 @@
 --   ...   for each report: job id, entry, token, number, type, step, data
 -- RETURNS
 --   written   the event is there; also when it was there already
---   dropped   the job has as many events as it may have
+--   dropped   the job has as many events as it may have, or the server will not write this one
 --   lost      the job belongs to another, or has ended; nothing was written
 -- CLAUSES J-4 J-7 J-9 J-33
 -- INCLUDE keys life fence
@@ -22,9 +22,8 @@ local answers, seen = {}, {}
 
 -- The last report's number counts only for the delivery that wrote it.
 local function look(id, entry, token)
-  local row = redis.pcall('HMGET', job_key(id),
-    'status', 'owner', 'ttl_s', 'reports', 'deliveries')
-  if row.err or not holds(consumer, token, entry, row[1], row[2]) then return false end
+  local row = fields(id, 'status', 'owner', 'ttl_s', 'reports', 'deliveries')
+  if not holds(consumer, token, entry, row[1], row[2]) then return false end
   local length = redis.pcall('XLEN', events_key(id))
   local delivery, last = string.match(row[4] or '', '^(%d+):(%d+)$')
   return {
@@ -34,29 +33,28 @@ local function look(id, entry, token)
   }
 end
 
-for at = 4, #ARGV, 7 do
-  local id, entry, token, number, kind, step, data = unpack(ARGV, at, at + 6)
+local function say(id, entry, token, number, kind, step, data)
   local name = id .. token
   if seen[name] == nil then seen[name] = look(id, entry, token) end
-  local job, answer = seen[name], 'written'
+  local job = seen[name]
   number = tonumber(number)
-  if not job then
-    answer = 'lost'
-  elseif number > 0 and number <= job.last then
-    answer = 'written'
-  elseif job.length >= tonumber(max_events) - 1 then
-    answer = 'dropped'
+  if not job then return 'lost' end
+  if number > 0 and number <= job.last then return 'written' end
+  if job.length >= tonumber(max_events) - 1 then return 'dropped' end
+  emit(id, job.ttl_s, kind, step, data)
+  job.length = job.length + 1
+  job.last = math.max(number, job.last)
+  local reports = job.delivery .. ':' .. job.last
+  if kind == 'progress' then
+    update(id, job.ttl_s, 'reports', reports, 'progress', data)
   else
-    emit(id, job.ttl_s, kind, step, data)
-    job.length = job.length + 1
-    job.last = math.max(number, job.last)
-    local reports = job.delivery .. ':' .. job.last
-    if kind == 'progress' then
-      update(id, job.ttl_s, 'reports', reports, 'progress', data)
-    else
-      update(id, job.ttl_s, 'reports', reports)
-    end
+    update(id, job.ttl_s, 'reports', reports)
   end
-  answers[#answers + 1] = answer
+  return 'written'
+end
+
+for at = 4, #ARGV, 7 do
+  local answer = apart(say, unpack(ARGV, at, at + 6))
+  answers[#answers + 1] = answer == 'refused' and 'dropped' or answer
 end
 return answers

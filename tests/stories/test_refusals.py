@@ -135,8 +135,8 @@ def rights(plain: Plain, valkey: LocalValkey) -> Rights:
 async def test_r01_an_outcome_that_the_server_refuses_harms_no_other_and_is_written_in_the_end(
     story: Story, rights: Rights, caplog: pytest.LogCaptureFixture
 ) -> None:
-    good = [story.enqueue(f"good-{number}", "gate") for number in range(4)]
     bad = story.enqueue("bad", "gate")
+    good = [story.enqueue(f"good-{number}", "gate") for number in range(4)]
     async with story.working(rights.url):
         await wait_until(lambda: len(story.begun) == 5)
         rights.forbid_bad_jobs(READING)

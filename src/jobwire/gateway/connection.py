@@ -35,6 +35,7 @@ _SLOWEST_BODY: Final = 1024
 """Bytes a second that even the slowest client must manage."""
 _LINGER_S: Final = 2.0
 """How long a refused client may take to read why; cutting it off at once would lose the answer."""
+_SILENCE: Final = timedelta(seconds=30)
 _UNWANTED_BYTES: Final = 1 << 20
 """How much of a body is still taken in after its request was answered."""
 
@@ -62,7 +63,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self._waiting_since_s = self.loop.time()
         # Later than one that merely does not read, which is told apart and counted.
-        _give_up_on_silence(transport, 2 * self.limits.slow_client)
+        _give_up_on_silence(transport, self.limits.slow_client + _SILENCE)
 
     def connection_lost(self, exc: Exception | None) -> None:
         # uvicorn tells the last request that came; one before it may be a stream that never ends.
@@ -119,8 +120,8 @@ class Connection(HttpToolsProtocol):
         if self._head_is_too_large():
             self.refuse(HEADERS_TOO_LARGE)
             return
-        if self._upgrades():
-            return
+        if self.parser.should_upgrade():
+            return  # read again: see `_feed`
         self._in_body = True
         self._trailers = 0
         self._body_bytes = 0
@@ -128,18 +129,12 @@ class Connection(HttpToolsProtocol):
         before = cast("RequestResponseCycle | None", self.cycle)
         self.cycle = self._exchange()
         if before is None or before.response_complete:
+            self._answering = self.cycle
             self._start_asgi_task(self.cycle, self._app)
         else:
             # Sent before the last answer: its turn comes, and nothing more is read until then.
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self._app))
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._answering = cycle
-        super()._start_asgi_task(cycle, app)
-
-    def _upgrades(self) -> bool:
-        return self.parser.should_upgrade()
 
     def _exchange(self) -> Exchange:
         """The request whose head is whole, as the application will see it."""
@@ -188,8 +183,8 @@ class Connection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self._upgrades():
-            return
+        if not self._in_body:
+            return  # its head was refused, or is to be read again
         self._waiting_since_s = None
         self._in_body = False
         self._head_bytes = 0
@@ -198,6 +193,8 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self._answered_at_s = self.loop.time()
+        if self.pipeline:
+            self._answering = self.pipeline[-1][0]
         super().on_response_complete()
 
     def refuse(self, kind: Kind) -> None:

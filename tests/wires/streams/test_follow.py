@@ -246,8 +246,10 @@ async def test_j17_a_cut_connection_and_an_unarmed_server_lose_nothing(
     follower = Follower(Keys())
     async with follower.running(proxy.url(valkey.url), "tests"):
         follower.watch(foreign.job_id, reader)
-        for _ in range(5):
+        for number in range(6):
             foreign.add(count=3)
+            if number % 2:  # nothing is being read: no failed read leads to another one
+                await wait_until(lambda: reader.seen == foreign.ids, "what came before")
             proxy.cut()
             foreign.add(count=3)
             await wait_until(lambda: reader.seen == foreign.ids, "what came meanwhile")

@@ -34,7 +34,7 @@ _LIGHT: Final = 200
 _MANY: Final = 20_000
 """Node is at its best when warm."""
 _FEW: Final = 2_000
-"""The others cost as much at any number."""
+"""The others are slow; their CPU a job is a ratio, and needs no more."""
 
 OURS: Final = "jobwire"
 BARE: Final = "bare loop"

@@ -1,7 +1,7 @@
 """One request and its answer on a connection: uvicorn's, but for the way out.
 
 uvicorn writes the head of an answer and its body by two calls of the system, and searches every
-header for what it must not hold; together that is a quarter of a small request. Here a whole
+header for what it must not hold; of a small request that is no small part. Here a whole
 answer leaves in one write, and its head is looked at once. Made by `server` for each request.
 """
 

@@ -48,10 +48,29 @@ def _seaweedfs(home: Path) -> Generator[Facts]:
         server.stop()
 
 
+# moto looks at a condition and writes in two steps, in a thread a request: of two writers both may
+# win. One request at a time, whole, and it is as strict as a store has to be.
+_MOTO: Final = """
+import io, sys, threading
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+
+app, turn = DomainDispatcherApplication(create_backend_app), threading.Lock()
+
+def serve(environ, start):
+    if size := environ.get("CONTENT_LENGTH"):
+        environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(size)))
+    with turn:
+        return app(environ, start)
+
+run_simple("127.0.0.1", int(sys.argv[1]), serve, threaded=True)
+"""
+
+
 @contextlib.contextmanager
 def _moto(_home: Path) -> Generator[Facts]:
     port = free_port()
-    with Program("-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)):
+    with Program.script(_MOTO, str(port)):
         facts = {
             "endpoint": f"http://127.0.0.1:{port}",
             "access_key": "moto-access",

@@ -35,14 +35,14 @@ def command(
       jobwire cancel --yes $(jobwire list --status queued --json | jq -r .job_id)
     """
     from jobwire.cli import plain
-    from jobwire.cli.exits import Exit
+    from jobwire.cli.exits import Exit, Stop
     from jobwire.cli.follow import json_line
     from jobwire.cli.program import each, talk
     from jobwire.client import AsyncClient
 
     if len(job_ids) > 1 and not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError(f"{len(job_ids)} jobs and nobody to ask; say --yes")
+            raise Stop(f"{len(job_ids)} jobs and nobody to ask; say --yes", Exit.USAGE)
         click.confirm(f"Cancel {len(job_ids)} jobs?", abort=True, err=True)
 
     async def say(client: AsyncClient) -> Exit:

@@ -49,7 +49,7 @@ class Commands(click.Group):
 
             near = get_close_matches(cmd_name, COMMANDS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "see jobwire --help"
-            raise click.UsageError(f"no such command {cmd_name!r}; {hint}", ctx)
+            raise Stop(f"no such command {cmd_name!r}; {hint}", Exit.USAGE)
         return cast("click.Command", importlib.import_module(f"jobwire.cli.{cmd_name}").command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
@@ -89,13 +89,13 @@ def jobwire(context: click.Context, **_: object) -> None:
         hello(context)
 
 
-def _line(error: click.ClickException) -> str:
-    """What click says of wrong usage, and where to read on; our own words say it themselves."""
-    said = error.format_message()
-    if type(error) is click.UsageError or not isinstance(error, click.UsageError):
-        return said
-    place = error.ctx.command_path if error.ctx is not None else "jobwire"
-    return f"{said.rstrip('.')}; see {place} --help"
+def _lines(error: click.ClickException) -> str:
+    """What click says of wrong usage, and where to read on."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message()
+    said = error.format_message().rstrip(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"jobwire: {said}; see {context.command_path if context else 'jobwire'} --help"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
     except click.ClickException as error:
-        click.echo(f"jobwire: {_line(error)}", err=True)
+        click.echo(_lines(error), err=True)
         return Exit.USAGE
     except Stop as stop:
         click.echo(f"jobwire: {stop.line}", err=True)

@@ -6,7 +6,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import click
 import msgspec
 
 from jobwire.cli import plain
@@ -36,9 +35,9 @@ def read(given: str | None) -> str:
         if given.startswith("@"):
             return Path(given[1:]).read_bytes().decode()
     except OSError as error:
-        raise click.UsageError(f"{given[1:]}: {error.strerror}") from None
+        raise Stop(f"{given[1:]}: {error.strerror}", Exit.USAGE) from None
     except UnicodeDecodeError:
-        raise click.UsageError(f"{given}: is no UTF-8 text") from None
+        raise Stop(f"{given}: is no UTF-8 text", Exit.USAGE) from None
     return given
 
 
@@ -49,9 +48,9 @@ def as_object(text: str) -> msgspec.Raw | None:
     try:
         msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
-        raise click.UsageError('a payload is a JSON object: {"name": …}') from None
+        raise Stop('a payload is a JSON object: {"name": …}', Exit.USAGE) from None
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise click.UsageError(f"the payload is no valid JSON: {error}") from None
+        raise Stop(f"the payload is no valid JSON: {error}", Exit.USAGE) from None
     return msgspec.Raw(text.encode())
 
 
@@ -93,7 +92,7 @@ def member_by_schema(task: str, tasks: "Mapping[str, TaskInfo]") -> str:
             return name
     shown = plain.json_text(msgspec.json.encode(known.example or {"name": "value"}))
     told = plain.line(task)
-    raise click.UsageError(f"where text goes in a payload of {told!r} is unknown; give '{shown}'")
+    raise Stop(f"where text goes in a payload of {told!r} is unknown; give '{shown}'", Exit.USAGE)
 
 
 def _schema(known: "TaskInfo") -> _Schema:

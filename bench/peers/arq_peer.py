@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib
-import os
 import sys
 import time
 
@@ -43,21 +42,16 @@ async def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
         # Its queue is polled; nobody waits for the last poll.
         poll_delay=0.5,
     )
-    if mode == "latency":
-        running = asyncio.create_task(worker.async_run())
-        await asyncio.sleep(0.2)
-        await clocks.paced(jobs, lambda at: pool.enqueue_job("timed", at), waits_s)
-    else:
-        phase = clocks.Phase(server_pid)
-        await clocks.by_100_callers(jobs, lambda number: pool.enqueue_job("noop", number))
-        submitted = phase.done(jobs)
-        phase = clocks.Phase(server_pid)
-        running = asyncio.create_task(worker.async_run())
-        await ended.wait()
-        clocks.throughput(submitted, phase.done(jobs))
-    sys.stdout.flush()
-    running.cancel()
-    os._exit(0)  # its own end takes its time, and is nobody's figure
+    await clocks.measure(
+        server_pid,
+        mode,
+        jobs,
+        start=lambda: asyncio.create_task(worker.async_run()),
+        noop=lambda number: pool.enqueue_job("noop", number),
+        timed=lambda at: pool.enqueue_job("timed", at),
+        ended=ended,
+        waits_s=waits_s,
+    )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@ folder."""
 
 import asyncio
 import importlib
-import os
 import sys
 import time
 from typing import Any
@@ -35,21 +34,16 @@ async def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
     url = url.replace("valkey:", "redis:")
     queue = bullmq.Queue("bench", {"connection": url})
     options = {"connection": url, "concurrency": 100}
-    if mode == "latency":
-        worker = bullmq.Worker("bench", work, options)
-        await asyncio.sleep(0.2)
-        await clocks.paced(jobs, lambda at: queue.add("timed", {"at": at}), waits_s)
-    else:
-        phase = clocks.Phase(server_pid)
-        await clocks.by_100_callers(jobs, lambda number: queue.add("noop", {"n": number}))
-        submitted = phase.done(jobs)
-        phase = clocks.Phase(server_pid)
-        worker = bullmq.Worker("bench", work, options)
-        await ended.wait()
-        clocks.throughput(submitted, phase.done(jobs))
-    sys.stdout.flush()
-    del worker
-    os._exit(0)  # its own end takes its time, and is nobody's figure
+    await clocks.measure(
+        server_pid,
+        mode,
+        jobs,
+        start=lambda: bullmq.Worker("bench", work, options),
+        noop=lambda number: queue.add("noop", {"n": number}),
+        timed=lambda at: queue.add("timed", {"at": at}),
+        ended=ended,
+        waits_s=waits_s,
+    )
 
 
 if __name__ == "__main__":

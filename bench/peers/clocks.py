@@ -5,9 +5,12 @@ import json
 import os
 import resource
 import statistics
+import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NoReturn
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -80,3 +83,64 @@ def paced_sync(jobs: int, submit: Callable[[float], object], waits: list[float])
     while len(waits) < jobs:
         time.sleep(0.01)
     latency(waits)
+
+
+async def measure(
+    server_pid: int,
+    mode: str,
+    jobs: int,
+    *,
+    start: Callable[[], object],
+    noop: Callable[[int], Awaitable[object]],
+    timed: Callable[[float], Awaitable[object]],
+    ended: asyncio.Event,
+    waits_s: list[float],
+) -> NoReturn:
+    """Measure a peer with an event loop: `start` its worker, submit `noop` or `timed`."""
+    if mode == "latency":
+        running = start()
+        await asyncio.sleep(0.2)
+        await paced(jobs, timed, waits_s)
+    else:
+        phase = Phase(server_pid)
+        await by_100_callers(jobs, noop)
+        submitted = phase.done(jobs)
+        phase = Phase(server_pid)
+        running = start()
+        await ended.wait()
+        throughput(submitted, phase.done(jobs))
+    _leave(running)
+
+
+def measure_sync(
+    server_pid: int,
+    mode: str,
+    jobs: int,
+    *,
+    start: Callable[[], object],
+    noop: Callable[[int], object],
+    timed: Callable[[float], object],
+    ended: threading.Event,
+    waits_s: list[float],
+) -> NoReturn:
+    """The same for a peer that knows no event loop: one caller submits."""
+    if mode == "latency":
+        running = start()
+        time.sleep(0.2)
+        paced_sync(jobs, timed, waits_s)
+    else:
+        phase = Phase(server_pid)
+        for number in range(jobs):
+            noop(number)
+        submitted = phase.done(jobs)
+        phase = Phase(server_pid)
+        running = start()
+        ended.wait()
+        throughput(submitted, phase.done(jobs))
+    _leave(running)
+
+
+def _leave(_running: object) -> NoReturn:
+    """End at once: a worker's own end takes its time, and is nobody's figure."""
+    sys.stdout.flush()
+    os._exit(0)

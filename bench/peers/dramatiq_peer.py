@@ -2,7 +2,6 @@
 folder. It knows no event loop: one caller submits."""
 
 import importlib
-import os
 import sys
 import threading
 import time
@@ -33,21 +32,16 @@ def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
         waits_s.append(time.perf_counter() - at)
 
     worker = dramatiq.Worker(broker, worker_threads=8)
-    if mode == "latency":
-        worker.start()
-        time.sleep(0.2)
-        clocks.paced_sync(jobs, timed.send, waits_s)
-    else:
-        phase = clocks.Phase(server_pid)
-        for number in range(jobs):
-            noop.send(number)
-        submitted = phase.done(jobs)
-        phase = clocks.Phase(server_pid)
-        worker.start()
-        ended.wait()
-        clocks.throughput(submitted, phase.done(jobs))
-    sys.stdout.flush()
-    os._exit(0)  # its own end takes its time, and is nobody's figure
+    clocks.measure_sync(
+        server_pid,
+        mode,
+        jobs,
+        start=worker.start,
+        noop=noop.send,
+        timed=timed.send,
+        ended=ended,
+        waits_s=waits_s,
+    )
 
 
 if __name__ == "__main__":

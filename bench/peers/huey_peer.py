@@ -2,7 +2,6 @@
 It knows no event loop: one caller submits."""
 
 import importlib
-import os
 import sys
 import threading
 import time
@@ -31,21 +30,16 @@ def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
         waits_s.append(time.perf_counter() - at)
 
     consumer = queue.create_consumer(workers=4, periodic=False)
-    if mode == "latency":
-        consumer.start()
-        time.sleep(0.2)
-        clocks.paced_sync(jobs, timed, waits_s)
-    else:
-        phase = clocks.Phase(server_pid)
-        for number in range(jobs):
-            noop(number)
-        submitted = phase.done(jobs)
-        phase = clocks.Phase(server_pid)
-        consumer.start()
-        ended.wait()
-        clocks.throughput(submitted, phase.done(jobs))
-    sys.stdout.flush()
-    os._exit(0)  # its own end takes its time, and is nobody's figure
+    clocks.measure_sync(
+        server_pid,
+        mode,
+        jobs,
+        start=consumer.start,
+        noop=noop,
+        timed=timed,
+        ended=ended,
+        waits_s=waits_s,
+    )
 
 
 if __name__ == "__main__":

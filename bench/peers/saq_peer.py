@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib
-import os
 import sys
 import time
 
@@ -35,21 +34,16 @@ async def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
     queue = saq.Queue.from_url(f"{url.replace('valkey:', 'redis:')}?max_connections=300")
     await queue.connect()
     worker = saq.Worker(queue, functions=[noop, timed], concurrency=100)
-    if mode == "latency":
-        running = asyncio.create_task(worker.start())
-        await asyncio.sleep(0.2)
-        await clocks.paced(jobs, lambda at: queue.enqueue("timed", at=at), waits_s)
-    else:
-        phase = clocks.Phase(server_pid)
-        await clocks.by_100_callers(jobs, lambda number: queue.enqueue("noop", n=number))
-        submitted = phase.done(jobs)
-        phase = clocks.Phase(server_pid)
-        running = asyncio.create_task(worker.start())
-        await ended.wait()
-        clocks.throughput(submitted, phase.done(jobs))
-    sys.stdout.flush()
-    running.cancel()
-    os._exit(0)  # its own end takes its time, and is nobody's figure
+    await clocks.measure(
+        server_pid,
+        mode,
+        jobs,
+        start=lambda: asyncio.create_task(worker.start()),
+        noop=lambda number: queue.enqueue("noop", n=number),
+        timed=lambda at: queue.enqueue("timed", at=at),
+        ended=ended,
+        waits_s=waits_s,
+    )
 
 
 if __name__ == "__main__":

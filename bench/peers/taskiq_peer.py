@@ -3,7 +3,6 @@ of its own folder."""
 
 import asyncio
 import importlib
-import os
 import sys
 import time
 
@@ -38,21 +37,16 @@ async def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
     broker = taskiq_redis.RedisStreamBroker(url).with_result_backend(results)
     do_noop, do_timed = broker.task(noop), broker.task(timed)
     await broker.startup()
-    if mode == "latency":
-        running = asyncio.create_task(receiver.run_receiver_task(broker, max_async_tasks=100))
-        await asyncio.sleep(0.2)
-        await clocks.paced(jobs, do_timed.kiq, waits_s)
-    else:
-        phase = clocks.Phase(server_pid)
-        await clocks.by_100_callers(jobs, do_noop.kiq)
-        submitted = phase.done(jobs)
-        phase = clocks.Phase(server_pid)
-        running = asyncio.create_task(receiver.run_receiver_task(broker, max_async_tasks=100))
-        await ended.wait()
-        clocks.throughput(submitted, phase.done(jobs))
-    sys.stdout.flush()
-    running.cancel()
-    os._exit(0)  # its own end takes its time, and is nobody's figure
+    await clocks.measure(
+        server_pid,
+        mode,
+        jobs,
+        start=lambda: asyncio.create_task(receiver.run_receiver_task(broker, max_async_tasks=100)),
+        noop=do_noop.kiq,
+        timed=do_timed.kiq,
+        ended=ended,
+        waits_s=waits_s,
+    )
 
 
 if __name__ == "__main__":

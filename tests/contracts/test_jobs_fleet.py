@@ -176,6 +176,27 @@ async def test_j34_a_job_that_outlives_its_workers_ends(connection: Connection, 
 
 
 @clause("J-34")
+async def test_j34_lost_workers_are_counted_however_little_a_stranger_wrote(
+    connection: Connection, raw: Raw
+) -> None:
+    """A started job that lacked four of the contract's fields had as many as a fresh one of ours,
+    and was taken for one: its deliveries were never counted, and a poisoned one never ended."""
+    whole = ("job_id", "task", "payload", "created_ts", "updated_ts", "ttl_s", "result", "error")
+    async with StreamsLab(connection, lease_s=20.0) as lab:
+        for left_out in range(len(whole)):
+            job_id = f"sparse-{left_out}"
+            foreign_job(raw, job_id)
+            if left_out:
+                raw.ask("HDEL", f"job:{job_id}", *whole[:left_out])
+            (held,) = await (await lab.worker()).take(1)
+            let_pass(raw, held.wire, LONG_MS)
+            worker = await lab.worker()
+            (held,) = await worker.take(1)
+            assert (held.job.id, held.job.deliveries) == (job_id, 2), f"without {left_out} fields"
+            await worker.settle([(held, Done("1"))], 0)
+
+
+@clause("J-34")
 async def test_j34_answered_attempts_do_not_count_as_lost_workers(
     connection: Connection, raw: Raw
 ) -> None:

@@ -30,8 +30,9 @@ end
 local function look_up(id)
   local job = job_key(id)
   if redis.pcall('HLEN', job) == 10 then
-    local plain = redis.call('HMGET', job, 'status', 'ttl_s', 'entry_id', 'created_ts')
-    if plain[1] and plain[3] then
+    local plain = redis.call('HMGET', job, 'status', 'ttl_s', 'entry_id', 'created_ts', 'deliveries')
+    -- One that was delivered has extras, however little a stranger wrote of the nine.
+    if plain[1] and plain[3] and not plain[5] then
       return {plain[1], plain[2], plain[3], false, false, 1, 0, plain[4] or ''}
     end
   end

@@ -12,6 +12,7 @@ import pytest
 from tests.support.clauses import proved_clauses, report, written_clauses
 
 pytest_plugins = [
+    "tests.support.stuck",
     "tests.support.fixtures",
     "tests.support.s3",
     "tests.support.browser",

@@ -9,7 +9,8 @@ import asyncio
 import secrets
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
+from http.client import HTTPConnection
 from importlib import import_module
 from pathlib import Path
 from typing import Final, Protocol, cast
@@ -59,8 +60,18 @@ def load(
         listening = cast(_Listening, library.Server(params))
     except RuntimeError as error:
         raise NoModel(f"llama.cpp cannot load {file.name}: {error}", "use another file") from error
+    _wait_until_it_works(listening, key)
     url = f"{listening.listening_address}/v1"
     return listening, Server(base_url=url, api_key=key, first_s=_PATIENCE_S, idle_s=_PATIENCE_S)
+
+
+def _wait_until_it_works(listening: _Listening, key: str) -> None:
+    """Ask for something small that is answered where the model runs. One that is let go of before
+    that thread is at work never hears of it, and its destructor waits for the thread for ever."""
+    asked = HTTPConnection(listening.listening_address.removeprefix("http://"))
+    with closing(asked):
+        asked.request("GET", "/lora-adapters", headers={"Authorization": f"Bearer {key}"})
+        asked.getresponse()
 
 
 class Local:

@@ -24,8 +24,8 @@ from typing import Final
 from bench import aof_ends
 from bench.dirty import Unknown
 from bench.measure import in_process
-from jobwire.local.spawn import spawn
 from jobwire.local.valkey import LocalValkey
+from jobwire.spawn import spawn
 from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import Keys
 

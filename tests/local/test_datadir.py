@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jobwire.local import DataDir, DataDirHeld, DataDirUnwritable, spawn
+from jobwire.local import DataDir, DataDirHeld, DataDirUnwritable
+from jobwire.spawn import spawn
 from tests.support import Program
 
 HOLD = """
@@ -62,7 +63,8 @@ def test_a_new_holder_waits_for_a_dead_ones_server(tmp_path: Path) -> None:
     source = """
 import sys, time
 from pathlib import Path
-from jobwire.local import DataDir, spawn
+from jobwire.local import DataDir
+from jobwire.spawn import spawn
 held = DataDir.hold(Path(sys.argv[1]))
 spawn([sys.executable, "-c", sys.argv[2]], keep_fds=[held.fd])
 time.sleep(600)

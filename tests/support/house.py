@@ -30,6 +30,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
             "objects",
             "endpoints",
             "doctor",
+            "spawn",
         }
     ),
     "client": frozenset({"job", "valkey", "endpoints"}),
@@ -38,13 +39,14 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "endpoints": frozenset(),
     "functions": frozenset({"wires"}),  # a thin public name for one wire's functions
     "gateway": frozenset({"job", "log"}),
-    "handlers": frozenset({"job"}),
+    "handlers": frozenset({"job", "spawn"}),
     "job": frozenset(),
-    "local": frozenset({"valkey", "objects", "endpoints"}),
+    "local": frozenset({"valkey", "objects", "endpoints", "spawn"}),
     "log": frozenset(),
     "objects": frozenset(),
     "page": frozenset({"gateway"}),
     "settings": frozenset({"settings.*", "log"}),
+    "spawn": frozenset(),
     # Runs users' handlers by the real worker, and starts a real server for their tests.
     "testing": frozenset({"job", "valkey", "worker", "local"}),
     "valkey": frozenset(),

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from jobwire.local.spawn import Child, spawn
+from jobwire.spawn import Child, spawn
 from tests.support.waiting import DEADLINE_S, wait_until_sync
 
 ROOT: Final = Path(__file__).parents[2]

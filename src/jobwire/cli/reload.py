@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Final
 
 from jobwire.cli import out
-from jobwire.local.spawn import Child, spawn
+from jobwire.spawn import Child, spawn
 
 _LOOK_EVERY_S: Final = 0.3
 _GRACE_S: Final = 10.0

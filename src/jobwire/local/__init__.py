@@ -2,7 +2,6 @@
 
 valkey.py    a real Valkey: started, watched, stopped
 s3.py        a real S3 server: the same; s3_keys.py and s3_ports.py keep its secrets and ports
-spawn.py     children that die with us
 datadir.py   one holder a data directory
 ports.py     free ports on loopback
 errors.py    what this machine may refuse, in one line each
@@ -22,14 +21,12 @@ from jobwire.local.errors import (
     StartFailed,
 )
 from jobwire.local.ports import free_port, free_ports
-from jobwire.local.spawn import Child, spawn
 from jobwire.local.valkey import LocalValkey
 
 if TYPE_CHECKING:
     from jobwire.local.s3 import LocalS3
 
 __all__ = [
-    "Child",
     "DataDir",
     "DataDirHeld",
     "DataDirUnwritable",
@@ -41,7 +38,6 @@ __all__ = [
     "StartFailed",
     "free_port",
     "free_ports",
-    "spawn",
 ]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final
 
 from jobwire.local.errors import StartFailed
-from jobwire.local.spawn import Child, spawn
+from jobwire.spawn import Child, spawn
 
 _READY: Final = b"ready"
 # A part may wait half a minute for its server.

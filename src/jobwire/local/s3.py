@@ -21,10 +21,10 @@ from jobwire.local.ports import LOOPBACK, port_is_free
 from jobwire.local.s3_keys import IDENTITIES_FILE, Keys
 from jobwire.local.s3_ports import S3, all_free, choose_ports, kept_ports, remove_stale_sockets
 from jobwire.local.server import LocalServer
-from jobwire.local.spawn import Child, spawn
 from jobwire.objects.config import BucketConfig
 from jobwire.objects.faults import Fault
 from jobwire.objects.signed import Answer, SignedCalls
+from jobwire.spawn import Child, spawn
 
 BUCKET: Final = "jobwire"
 REGION: Final = "us-east-1"

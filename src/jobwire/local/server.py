@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from jobwire.local.datadir import DataDir
 from jobwire.local.errors import StartFailed
-from jobwire.local.spawn import Child
+from jobwire.spawn import Child
 
 
 class LocalServer(ABC):

@@ -20,7 +20,7 @@ from jobwire.local.datadir import DataDir
 from jobwire.local.errors import DataDirUnwritable, PortInUse, ProgramMissing, StartFailed
 from jobwire.local.ports import LOOPBACK, free_port, port_is_free
 from jobwire.local.server import LocalServer
-from jobwire.local.spawn import Child, spawn
+from jobwire.spawn import Child, spawn
 
 USER: Final = "jobwire"
 ADMIN: Final = "admin"

@@ -12,8 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobwire.local import ProgramMissing, spawn
-from jobwire.local.spawn import Child, Guard
+from jobwire.spawn import Child, Guard, spawn
 from tests.support import Program, wait_until_sync
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
@@ -25,7 +24,7 @@ time.sleep(600)
 """
 PARENT = """
 import sys, time
-from jobwire.local import spawn
+from jobwire.spawn import spawn
 child = spawn(["sleep", "600"], guard=sys.argv[1])
 print("child", child.pid, flush=True)
 time.sleep(600)
@@ -140,13 +139,13 @@ def test_only_the_files_that_were_named_are_handed_on(tmp_path: Path, guard: Gua
 
 
 def test_a_missing_program_is_said_before_anything_starts() -> None:
-    with pytest.raises(ProgramMissing, match="no-such-program is not installed"):
+    with pytest.raises(FileNotFoundError, match="no-such-program is not installed"):
         spawn(["no-such-program"])
 
 
 def test_a_child_whose_parent_died_meanwhile_never_starts() -> None:
     """Both launchers look for their parent before they become the program."""
-    module = sys.modules["jobwire.local.spawn"]
+    module = sys.modules["jobwire.spawn"]
     orphan = [sys.executable, "-ISc", module._KERNEL_LAUNCHER, "1", "15", "echo", "started"]
     said = subprocess.run(orphan, capture_output=True, check=False)
     assert (said.returncode, said.stdout) == (1, b"")
@@ -162,7 +161,7 @@ def test_a_child_whose_parent_died_meanwhile_never_starts() -> None:
 def test_a_forked_process_can_start_children_of_its_own() -> None:
     source = """
 import os, sys
-from jobwire.local import spawn
+from jobwire.spawn import spawn
 assert spawn([sys.executable, "-c", ""]).wait(30) == 0
 if os.fork() == 0:
     os._exit(spawn([sys.executable, "-c", "raise SystemExit(5)"]).wait(30))

@@ -1,7 +1,7 @@
 """Children that die with us, also when we are killed and cannot say goodbye.
 
-Called by every room that starts a program of its own. On Linux the kernel tells the child of
-our death; elsewhere a small watchdog holds a pipe whose other end closes when we are gone.
+Used by every room that starts a program, and knows none of them. On Linux the kernel tells the
+child of our death; elsewhere a small watchdog holds a pipe whose other end closes when we are gone.
 
 A child never outlives us, and never runs unguarded: the guard stands before the program starts.
 """
@@ -20,8 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Final, Literal
-
-from jobwire.local.errors import ProgramMissing
 
 Guard = Literal["kernel", "pipe"]
 Stream = int | IO[bytes] | None
@@ -76,7 +74,7 @@ def spawn(
     """
     words = [str(word) for word in command]
     if shutil.which(words[0]) is None:
-        raise ProgramMissing(f"the program {words[0]} is not installed or may not be run")
+        raise FileNotFoundError(f"the program {words[0]} is not installed or may not be run")
 
     def launch(launcher: str, arguments: Sequence[object], fds: Sequence[int]) -> _Process:
         return subprocess.Popen(

@@ -70,6 +70,25 @@ async def test_j13_a_job_is_read_as_json_values(served: ServedJobs, lab: Streams
     }
 
 
+@clause("J-13", "J-15")
+async def test_j13_head_tells_what_get_would(served: ServedJobs, lab: StreamsLab) -> None:
+    worker, held = await held_job(served, lab)
+    await worker.settle([(held, Done('"hello"'))], 0)
+    path = f"/v1/jobs/{held.job.id}"
+    with served.events(held.job.id) as events:
+        ended = events.rest()[-1].id
+    same = {"x-request-id": "same"}
+    for asked in (path, "/v1/jobs?limit=1", f"{path}/events?last_event_id={ended}", f"{path}0"):
+        got, told = (
+            served.client.request(method, asked, headers=same) for method in ("GET", "HEAD")
+        )
+        assert (told.status_code, told.headers) == (got.status_code, got.headers), asked
+        assert told.content == b""
+    stream = served.client.head(f"{path}/events")
+    assert stream.status_code == 200
+    assert stream.headers["content-type"] == "text/event-stream; charset=utf-8"
+
+
 @clause("J-13", "J-8")
 def test_j13_numbers_come_back_as_they_were_sent(served: ServedJobs) -> None:
     body = '{"task":"chat","payload":{"big":123456789012345678901234567890,"exact":0.10}}'

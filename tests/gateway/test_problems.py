@@ -38,11 +38,12 @@ def test_an_unknown_path_is_404(open_gateway: Serving, path: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("POST", "/livez", "GET"),
-        ("PUT", "/things/1", "DELETE, GET"),
+        ("POST", "/livez", "GET, HEAD"),
+        ("PUT", "/things/1", "DELETE, GET, HEAD"),
         ("GET", "/slow/form", "POST"),
-        ("DELETE", "/mixed", "GET, POST"),
+        ("DELETE", "/mixed", "GET, HEAD, POST"),
         ("OPTIONS", "/echo", "POST"),
+        ("DELETE", "/slow/teapot", "GET, HEAD"),
     ],
 )
 def test_a_wrong_method_is_405_and_says_the_right_ones(

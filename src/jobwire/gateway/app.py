@@ -129,6 +129,9 @@ class Gateway:
         scope = call.scope
         scope[SCOPE_KEY] = call
         scope[DOOR_KEY] = self._door
+        if call.method == "HEAD":
+            # It knows no HEAD: a GET makes the answer, and the server keeps its body back.
+            scope = {**scope, "method": "GET"}
         send = call.send
 
         async def dressing(message: Message) -> None:
@@ -183,6 +186,8 @@ class Gateway:
                 allowed |= {method.strip() for method in value.decode().split(",")}
         if not allowed:
             return problem
+        if "GET" in allowed:
+            allowed.add("HEAD")
         return Problem(WRONG_METHOD, headers=((b"allow", ", ".join(sorted(allowed)).encode()),))
 
     async def _openapi(self, _: Call) -> Reply:
@@ -199,7 +204,7 @@ def _fastapi(
     return FastAPI(
         title="jobwire",
         version=version,
-        description="Background jobs with live progress.",
+        description="Background jobs with live progress. Whatever answers GET answers HEAD.",
         openapi_url=None,
         redirect_slashes=False,
         # Its own, asked for at several places of every request.

@@ -189,6 +189,10 @@ class Call:
     async def reply_nothing(self) -> None:
         """Answer 204: an EventSource that hears it does not come back."""
         await self.start(204, ())
+        await self.end()
+
+    async def end(self) -> None:
+        """End an answer that has begun, with nothing more."""
         self.finished = True
         await self.send({"type": "http.response.body", "body": b""})
 

@@ -99,6 +99,9 @@ class RouteTable:
         if route.method in node.by_method:
             raise ValueError(f"{route.label} is declared twice")
         node.by_method[route.method] = route
+        if route.method == "GET":
+            # The same answer; the server keeps its body back.
+            node.by_method["HEAD"] = route
         if "{" not in route.path:
             self._plain[route.path] = node.by_method
 

@@ -95,6 +95,9 @@ class Streams:
         detach = None
         try:
             await call.start(200, HEADERS)
+            if call.method == "HEAD":
+                await call.end()
+                return
             spoke.add(watcher)
             if hello is not None:
                 watcher.greet(hello)

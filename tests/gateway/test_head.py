@@ -1,0 +1,116 @@
+"""HEAD: what GET would answer, and nothing of its body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from jobwire.gateway.settings import GatewaySettings
+from tests.gateway.events import EventsRoom
+from tests.gateway.rooms import test_room
+from tests.gateway.serving import Serving, bearer, key, status_of
+from tests.support import clause, wait_until_sync
+
+STREAM = "/channels/a/events"
+
+
+@pytest.fixture(scope="module")
+def room() -> EventsRoom:
+    return EventsRoom()
+
+
+@pytest.fixture(scope="module")
+def served(room: EventsRoom) -> Iterator[Serving]:
+    keys = (key("reader", "read"), key("writer", "submit"))
+    with Serving(GatewaySettings(keys=keys, streams_per_key=1), test_room(), room) as served:
+        yield served
+
+
+def request(method: str, path: str, name: str = "reader") -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: same\r\n"
+    return f"{head}Authorization: Bearer jw_{name}\r\n\r\n".encode()
+
+
+def head_of(served: Serving, method: str, path: str, name: str = "reader") -> bytes:
+    """The head of the answer, however long its body is."""
+    with served.open_socket() as peer:
+        peer.sendall(request(method, path, name))
+        got = b""
+        while b"\r\n\r\n" not in got:
+            part = peer.recv(65536)
+            assert part, f"no whole head: {got!r}"
+            got += part
+    return got.partition(b"\r\n\r\n")[0]
+
+
+@clause("O-9")
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/livez", 200),
+        ("/version", 200),
+        ("/openapi.json", 200),
+        ("/things/default.1", 200),
+        ("/things/acme.1", 404),
+        ("/full", 429),
+        ("/broken", 500),
+        ("/mixed", 200),
+        ("/mixed?limit=x", 422),
+        ("/slow/teapot", 418),
+        ("/slow/form", 405),
+        ("/echo", 405),
+        ("/nowhere", 404),
+        (STREAM, 200),
+        (f"{STREAM}?last_event_id=%01", 400),
+    ],
+)
+def test_head_is_the_head_of_get(served: Serving, path: str, status: int) -> None:
+    asked, told = head_of(served, "GET", path), head_of(served, "HEAD", path)
+    wait_until_sync(lambda: served.streams.open == 0, "the stream to be let go")
+    assert told == asked
+    assert status_of(told) == status
+    assert (b"content-length: " in told) == (path != STREAM)
+
+
+@clause("O-9")
+@pytest.mark.parametrize("path", ["/livez", "/openapi.json", "/mixed", "/nowhere", STREAM])
+def test_nothing_stands_between_it_and_the_next_answer(served: Serving, path: str) -> None:
+    with served.open_socket() as peer:
+        peer.sendall(request("HEAD", path) + request("GET", "/livez"))
+        got = b""
+        while not got.endswith(b'{"status":"alive"}'):
+            got += peer.recv(65536)
+    first, between, second = got.partition(b"\r\n\r\n")
+    assert between
+    assert status_of(first) in (200, 404)
+    assert second.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+@clause("O-6")
+@pytest.mark.parametrize("path", ["/things/default.1", "/mixed", STREAM])
+def test_it_asks_for_the_same_scope(served: Serving, path: str) -> None:
+    assert status_of(head_of(served, "HEAD", path, "writer")) == 403
+    assert status_of(head_of(served, "HEAD", path, "nobody")) == 401
+
+
+@clause("O-9")
+def test_a_stream_is_not_opened_by_it(served: Serving, room: EventsRoom) -> None:
+    """It holds no place of its key's, but tells when there is none."""
+    seen = room.detached
+    for _ in range(3):
+        assert status_of(head_of(served, "HEAD", STREAM)) == 200
+    assert room.detached == seen
+    assert served.streams.open == 0
+    with served.client.stream("GET", STREAM, headers=bearer("reader")) as held:
+        assert held.status_code == 200
+        assert status_of(head_of(served, "HEAD", STREAM)) == 429
+    wait_until_sync(lambda: served.streams.open == 0, "the stream to be let go")
+
+
+@clause("O-9")
+def test_it_counts_as_its_route(served: Serving) -> None:
+    head_of(served, "HEAD", "/slow/teapot")
+    told = served.client.get("/metrics", headers=bearer("reader")).text
+    assert 'jobwire_http_requests_total{route="GET /slow/teapot",status="418"}' in told
+    assert 'route="HEAD ' not in told

@@ -58,7 +58,7 @@ class ServedJobs:
         self.port: int = self._listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.name = f"tests-gateway-{self.port}"
-        self._thread = threading.Thread(target=uvloop.run, args=(self._serve(),))
+        self._thread = threading.Thread(target=uvloop.run, args=(self._serve(),), daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Server | None = None
         self.streams = Streams(self._settings)

@@ -39,7 +39,7 @@ def install(need: Need) -> bool:
     """Install it if we may; say whether it is there now."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return False
-    apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]
+    apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::http::Timeout=30"]
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     order = [*apt, "install", "-y", "--no-install-recommends", need.package]
     for command in (order, [*apt, "update"], order):

@@ -88,6 +88,7 @@ def test_the_wheel_brings_the_types_and_the_scripts(tmp_path: Path) -> None:
         cwd=ROOT,
         check=True,
         capture_output=True,
+        timeout=100,
     )
     (wheel,) = tmp_path.glob("*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())

@@ -81,7 +81,7 @@ def test_a_child_outlives_the_thread_that_asked_for_it(tmp_path: Path, guard: Gu
     children: list[Child] = []
     thread = threading.Thread(target=lambda: children.append(started(tmp_path, SLEEP[2], guard)))
     thread.start()
-    thread.join()
+    thread.join(30)
     (child,) = children
     assert child.wait(0.3) is None
     child.kill()
@@ -147,13 +147,13 @@ def test_a_child_whose_parent_died_meanwhile_never_starts() -> None:
     """Both launchers look for their parent before they become the program."""
     module = sys.modules["jobwire.spawn"]
     orphan = [sys.executable, "-ISc", module._KERNEL_LAUNCHER, "1", "15", "echo", "started"]
-    said = subprocess.run(orphan, capture_output=True, check=False)
+    said = subprocess.run(orphan, capture_output=True, timeout=60, check=False)
     assert (said.returncode, said.stdout) == (1, b"")
 
     read, write = os.pipe()
     os.close(write)
     orphan = [sys.executable, "-ISc", module._PIPE_LAUNCHER, str(read), "echo", "started"]
-    said = subprocess.run(orphan, pass_fds=[read], capture_output=True, check=False)
+    said = subprocess.run(orphan, pass_fds=[read], capture_output=True, timeout=60, check=False)
     os.close(read)
     assert (said.returncode, said.stdout) == (1, b"")
 

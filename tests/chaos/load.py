@@ -18,10 +18,12 @@ from jobwire.job.messages import Json
 from tests.chaos.fleet import LEASE_S
 from tests.chaos.history import TERMINAL, Answer, History, Watch, Wish
 from tests.stories.gateways import Watcher
+from tests.support import wait_until
 
 _DROPPED: Final = 0.15
 _CANCELED: Final = 0.08
 _WATCHED: Final = 0.3
+_PATIENCE_S: Final = 120.0
 
 
 class Caller:
@@ -50,7 +52,8 @@ class Caller:
                     await self._ask(client, "look", self._random.choice(self._mine))
                 self._cut_somebody()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(until.wait(), self._random.uniform(0.05, 0.25))
+                    async with asyncio.timeout(self._random.uniform(0.05, 0.25)):
+                        await until.wait()
 
     async def in_line(self, count: int) -> None:
         """Ask for quick jobs, one after the other."""
@@ -63,20 +66,27 @@ class Caller:
     async def submit(self, client: httpx.AsyncClient, wish: Wish) -> str:
         """Until there is a job, or a refusal that is final; the job's id, or nothing."""
         self._history.wishes[wish.key] = wish
-        while True:
+
+        async def answered() -> Answer | None:
             answer = await self._ask(client, "submit", wish.key)
-            if answer and answer.job_id:
-                self._mine.append(answer.job_id)
-                return answer.job_id
-            if answer and answer.status in (400, 409, 413, 422):
-                return ""
-            await asyncio.sleep(0.05)
+            final = answer and (answer.job_id or answer.status in (400, 409, 413, 422))
+            return answer if final else None
+
+        answer = await wait_until(answered, f"an answer to {wish.key}", timeout_s=_PATIENCE_S)
+        assert answer is not None
+        if answer.job_id:
+            self._mine.append(answer.job_id)
+        return answer.job_id
 
     async def _cancel(self, client: httpx.AsyncClient, job_id: str, after_s: float) -> None:
         await asyncio.sleep(after_s)
         self._history.asked_to_stop.add(job_id)
-        while not (answer := await self._ask(client, "cancel", job_id)) or answer.status >= 500:
-            await asyncio.sleep(0.05)
+
+        async def answered() -> bool:
+            answer = await self._ask(client, "cancel", job_id)
+            return answer is not None and answer.status < 500
+
+        await wait_until(answered, f"an answer to a cancel of {job_id}", timeout_s=_PATIENCE_S)
 
     async def _ask(
         self, client: httpx.AsyncClient, verb: Literal["submit", "cancel", "look"], about: str
@@ -142,9 +152,8 @@ class Caller:
 
 async def watch_for(watcher: Watcher, limit_s: float) -> None:
     """To the end of its job, but not for ever: who never sees it is judged for it."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(limit_s):
-            await watcher.read_to_the_end()
+    with contextlib.suppress(AssertionError):
+        await watcher.read_to_the_end(limit_s)
 
 
 def seen_by(watcher: Watcher) -> Watch:

@@ -115,6 +115,7 @@ def test_a_payload_is_json_text_a_file_or_a_pipe(run: Run, tmp_path: Path) -> No
         ["sh", "-c", "echo 'from a pipe' | $0 -m jobwire submit say -", sys.executable],
         capture_output=True,
         text=True,
+        timeout=60,
         check=False,
     )
     assert json.loads(piped.stdout)["payload"] == {"text": "from a pipe"}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +13,7 @@ from jobwire import __version__
 from jobwire.cli.exits import WORDS, Exit
 from jobwire.cli.main import COMMANDS, main
 from tests.cli.running import clean_env, jobwire
+from tests.cli.terminal import Terminal
 from tests.support import clause
 
 
@@ -36,7 +35,12 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
         "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, check=True, cwd=tmp_path
+        [sys.executable, "-c", source],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        timeout=60,
     )
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "click" in loaded
@@ -113,6 +117,7 @@ def test_the_shell_can_complete_commands(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             cwd=tmp_path,
+            timeout=60,
             check=False,
         )
         assert (done.stdout.strip(), done.stderr) == (offered, "")
@@ -120,24 +125,9 @@ def test_the_shell_can_complete_commands(tmp_path: Path) -> None:
 
 def on_a_terminal(*arguments: str, cwd: Path, **env: str) -> str:
     """What a person sees."""
-    ours, theirs = pty.openpty()
-    with os.fdopen(ours, "rb", buffering=0) as screen:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "jobwire", *arguments],
-            stdout=theirs,
-            stderr=theirs,
-            cwd=cwd,
-            env=clean_env(**env),
-        )
-        os.close(theirs)
-        seen = b""
-        try:
-            while part := screen.read(4096):
-                seen += part
-        except OSError:  # how a terminal says that the other end is gone
-            pass
-        process.wait(30)
-    return seen.decode()
+    with Terminal(*arguments, cwd=cwd, env=env) as terminal:
+        terminal.wait(timeout_s=60)
+        return terminal.screen
 
 
 @clause("O-2")

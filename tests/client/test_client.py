@@ -151,13 +151,15 @@ def test_a_client_is_safe_to_share_between_threads(fleet: Fleet) -> None:
     results: list[object] = []
     with fleet.client() as jobs:
         threads = [
-            threading.Thread(target=lambda: results.append(jobs.run("count", {"to": 1})))
+            threading.Thread(
+                target=lambda: results.append(jobs.run("count", {"to": 1})), daemon=True
+            )
             for _ in range(8)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(60)
     assert results == [{"counted": 1}] * 8
 
 
@@ -422,7 +424,7 @@ def test_a_gateway_that_is_not_there_yet_is_waited_for(own_fleet: Fleet) -> None
         with own_fleet.client() as jobs:
             found.append(jobs.submit("chat", {"prompt": "early"}).job_id)
 
-    early = threading.Thread(target=submit)
+    early = threading.Thread(target=submit, daemon=True)
     early.start()
     own_fleet.start_gateway()
     early.join(60)

@@ -81,13 +81,13 @@ async def test_j32_a_lease_is_kept_while_the_loop_stands_still(lab: StreamsLab, 
         while not over.wait(keeper.period_s):
             answers.extend(keeper.keep([held]))
 
-    thread = threading.Thread(target=keep)
+    thread = threading.Thread(target=keep, daemon=True)
     thread.start()
     threading.Event().wait(3 * lab.lease_s)  # a handler that blocks the loop
     assert await lab.duty("reclaim") == 0
     assert await (await lab.worker()).take(1) == []
     over.set()
-    await asyncio.to_thread(thread.join)
+    await asyncio.to_thread(thread.join, 30)
     keeper.close()
     assert set(answers) == {KeepAnswer.KEPT}
     assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]

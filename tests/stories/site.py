@@ -22,6 +22,7 @@ from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import Worker
 from tests.stories.handlers import app
 from tests.support import Program, Proxy, wait_until
+from tests.support.workers import started, stopped
 
 LEASE_S: Final = 2.0
 TERMINAL: Final = frozenset({"done", "error", "canceled"})
@@ -90,17 +91,14 @@ class Site:
         async with Connection.open(url or self.url, name="story-survivor") as connection:
             engine = StreamsEngine(connection, self.settings)
             worker = Worker(app, [engine], slots=4)
-            running = asyncio.create_task(worker.run())
-            await worker.ready.wait()
+            running = await started(worker)
             duties = asyncio.create_task(Duties(engine.duties()).run())
             try:
                 yield worker
             finally:
                 duties.cancel()
                 await asyncio.gather(duties, return_exceptions=True)
-                worker.stop()
-                worker.stop()
-                await asyncio.wait_for(running, 30)
+                await stopped(worker, running)
 
     # ── jobs ─────────────────────────────────────────────────────────────────────────────────────
 

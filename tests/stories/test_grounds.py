@@ -43,11 +43,16 @@ async def site(own_valkey: LocalValkey, tmp_path: Path) -> AsyncIterator[Site]:
 async def submit_until_accepted(site: Site, task: str) -> JobId:
     """A producer that asks again until it has an answer, as producers do. What it was told is
     accepted must never be lost; what it was not told about may be there twice."""
-    while True:
+
+    async def accepted() -> JobId | None:
         try:
             return await site.submit(task)
         except (GroundError, ValkeyError):
-            await asyncio.sleep(0.02)
+            return None
+
+    job_id = await wait_until(accepted, f"a {task} to be accepted", timeout_s=60)
+    assert job_id is not None
+    return job_id
 
 
 @clause("R-1", "R-2", "R-7", "J-30")

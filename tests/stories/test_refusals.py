@@ -22,6 +22,7 @@ from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import App, Context, Worker
 from tests.raw import Raw
 from tests.support import Plain, clause, wait_until
+from tests.support.workers import ended, started
 
 SETTINGS = StreamsSettings(lease_s=0.5, foreign_idle_s=0.5, store_tracebacks=True)
 ODD = ("", "0", "-1", "1.5", "60.0", "1e3", "0x10", " 60 ", "nan", "inf", "1e300", "x", "1-1", "é")
@@ -57,13 +58,12 @@ class Story:
             engine = StreamsEngine(connection, SETTINGS)
             beside = [Duties(engine.duties()).run]
             worker = Worker(self.app, [engine], drain_s=1.0, grace_s=0.1, beside=beside)
-            running = asyncio.create_task(worker.run())
-            await worker.ready.wait()
+            running = await started(worker)
             try:
                 yield
             finally:
                 worker.stop()
-                await running
+                await ended(running)
 
     def enqueue(self, job_id: str, task: str = "quick", **fields: str) -> str:
         """As somebody else's gateway would."""

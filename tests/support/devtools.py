@@ -94,12 +94,19 @@ class DevTools:
             self.call("Browser.close")
         os.close(self._send)
         deadline_s = time.monotonic() + _GRACE_S
-        while os.waitpid(self._pid, os.WNOHANG)[0] == 0:
-            if time.monotonic() > deadline_s:
-                os.killpg(self._pid, signal.SIGKILL)
+        while not (ended := self._has_ended()) and time.monotonic() < deadline_s:
             time.sleep(0.01)
-        self._thread.join()
+        # Whoever of its family is left holds our pipe open.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._pid, signal.SIGKILL)
+        if not ended:
+            os.waitpid(self._pid, 0)
+        self._thread.join(_GRACE_S)
+        assert not self._thread.is_alive(), "somebody of Chromium's family still holds the pipe"
         os.close(self._receive)
+
+    def _has_ended(self) -> bool:
+        return os.waitpid(self._pid, os.WNOHANG)[0] != 0
 
     def _listen(self) -> None:
         rest = b""
@@ -107,7 +114,7 @@ class DevTools:
             *messages, rest = (rest + chunk).split(b"\0")
             for raw in messages:
                 self._take(json.loads(raw))
-        for answer in self._answers.values():
+        for answer in list(self._answers.values()):
             answer.set_exception(BrokenPipeError("Chromium has ended"))
 
     def _take(self, message: Json) -> None:

@@ -19,6 +19,7 @@ from tests.support.fresh import Fresh
 from tests.support.program import Program
 from tests.support.proxy import Proxy
 from tests.support.servers import Plain, plain_client, redis_7_program
+from tests.support.threads import Threads
 
 
 @pytest.fixture(scope="session")
@@ -138,6 +139,7 @@ def _nothing_left_on_the_server(request: pytest.FixtureRequest) -> Iterator[None
 
 @pytest_asyncio.fixture
 async def _tasks_watched() -> AsyncIterator[None]:
+    asyncio.get_running_loop().set_default_executor(Threads())
     before = asyncio.all_tasks()
     yield
     if found := await leaks.lingering_tasks(before):

@@ -117,7 +117,8 @@ class Proxy:
             return
         self.call(self._close)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "the proxy did not stop"
         self._loop.close()
 
     def __enter__(self) -> Self:

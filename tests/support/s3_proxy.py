@@ -76,7 +76,9 @@ class S3Proxy:
 
     def __init__(self, upstream: BucketConfig) -> None:
         self._server = _Server(upstream.endpoint)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: self._server.serve_forever(poll_interval=0.02), daemon=True
+        )
         endpoint = f"http://127.0.0.1:{self._server.server_port}"
         self.config = replace(upstream, endpoint=endpoint)
 
@@ -100,7 +102,7 @@ class S3Proxy:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join()
+        self._thread.join(30)
 
 
 class _Server(ThreadingHTTPServer):

@@ -39,6 +39,8 @@ def plain_from_url(url: str, name: str | None = None) -> Plain:
         decode_responses=True,
         encoding_errors="surrogateescape",
         client_name=name,
+        # A server that stands still fails the test, and does not hold it up.
+        socket_timeout=60,
     )
     assert isinstance(plain, Plain)
     return plain
@@ -56,5 +58,7 @@ def redis_7_program(folder: Path) -> Path | None:
     program = folder / "redis-server"
     if not program.exists():
         program.symlink_to(found)
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    said = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, timeout=60, check=False
+    )
     return program if re.search(r"\bv=7\.", said.stdout) else None

@@ -1,26 +1,30 @@
-"""The last word on a test that never ends: say where it stands, and end its process.
+"""The last word on a test that never ends: say where it stands, cancel it, and end its process.
 
 A test's limit (pytest-timeout) is an exception that a signal raises wherever the test is. An event
 loop that is just running a callback takes it for that callback's failure and goes on: uvloop
-always, asyncio now and then. A `with` that waits on the way out, or native code that never returns,
-is not reached by it either, and the suite would wait for ever. This cannot be overheard; the
-parallel run names the test whose process went, and starts another.
+always, asyncio now and then. What waits in a loop is therefore cancelled from inside, whichever
+loop it is, and then fails like any other test. A `with` that waits on the way out, or native code
+that never returns, is not reached by that either, and the suite would wait for ever: the end of the
+process cannot be overheard. The parallel run names the test whose process went, and starts another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import os
 import threading
 from collections.abc import Generator, Iterator
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 import pytest
 
-# How long after its limit a test may take to fail by it; then it is described, then ended.
-_GRACE_S: Final = 25.0
-_LAST_S: Final = 5.0
+# How long after its limit a test may take to fail by it; then it is described and cancelled, this
+# often (a cancel can get lost: python 3.11's `wait_for` may drop one), and then it is ended.
+_GRACE_S: Final = 10.0
+_AGAIN_S: Final = 5.0
+_TIMES: Final = 4
 _TERMINAL: Final = pytest.StashKey[TextIO]()
 
 
@@ -37,25 +41,46 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     mark = item.get_closest_marker("timeout")
     limit_s = float(mark.args[0] if mark else item.config.getini("timeout")) + _GRACE_S
-    terminal = item.config.stash[_TERMINAL]
-    describing = threading.Timer(limit_s, _describe, [item.nodeid, terminal])
-    describing.daemon = True
-    describing.start()
+    terminal, over = item.config.stash[_TERMINAL], threading.Event()
+    helping = threading.Thread(
+        target=_help, args=(item.nodeid, limit_s, over, terminal), name="stuck", daemon=True
+    )
+    helping.start()
     # Needs no Python to run, so native code that holds everything up does not hold this up.
-    faulthandler.dump_traceback_later(limit_s + _LAST_S, file=terminal, exit=True)
+    last_s = limit_s + _AGAIN_S * (_TIMES + 1)
+    faulthandler.dump_traceback_later(last_s, file=terminal, exit=True)
     try:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
-        describing.cancel()
+        over.set()
+        helping.join(_AGAIN_S)
 
 
-def _describe(test: str, terminal: TextIO) -> None:
-    every_loops: set[asyncio.Task[object]] = set(asyncio.tasks._all_tasks)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownArgumentType]  # the public way wants to be told the loop
+def _help(test: str, limit_s: float, over: threading.Event, terminal: TextIO) -> None:
+    if over.wait(limit_s):
+        return
     print(f"\n{test} is stuck; its tasks are:", file=terminal)
-    for task in every_loops:
+    for task in _tasks():
         print(task.get_name(), *_stand(task.get_coro()), sep="\n    ", file=terminal)
     terminal.flush()
+    for _ in range(_TIMES):
+        for loop in {task.get_loop() for task in _tasks()}:
+            if loop.is_running():
+                loop.call_soon_threadsafe(_cancel_all, loop)
+        if over.wait(_AGAIN_S):
+            return
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel("the test is over its limit and did not hear of it")
+
+
+def _tasks() -> list[asyncio.Task[Any]]:
+    """Those of every loop, in every thread; the public way wants to be told the loop."""
+    found = [each for each in gc.get_objects() if issubclass(type(each), asyncio.Task)]
+    return [task for task in found if not task.done()]
 
 
 def _stand(awaited: object) -> Iterator[str]:

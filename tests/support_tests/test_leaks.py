@@ -98,6 +98,7 @@ def inner_run(folder: Path, source: str, **variables: str) -> str:
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
+        timeout=100,
         check=False,
     )
     return said.stdout + said.stderr

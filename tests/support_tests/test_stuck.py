@@ -7,47 +7,70 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.program import ROOT
 
 CONFTEST = """
 from tests.support import stuck
 from tests.support.stuck import *
-stuck._GRACE_S = stuck._LAST_S = 0.5
+stuck._GRACE_S = stuck._AGAIN_S = 0.5
 """
-DEAF = {
-    "an event loop that takes the limit for a callback's failure": """
+IN_A_LOOP = """
+import asyncio, uvloop
+
 async def patience():
-    await asyncio.Event().wait()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        print("cleaned up")
+
+async def deaf_once():
+    try:
+        await patience()
+    except asyncio.CancelledError:
+        await patience()
 
 def test_deaf():
-    uvloop.run(patience())
-""",
-    "native code that holds everything up": """
+    uvloop.run(deaf_once())
+
+def test_next():
+    pass
+"""
+IN_NATIVE_CODE = """
+import ctypes
+
 def test_deaf():
     lock, mutex = ctypes.PyDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(64)
     lock(mutex)
     lock(mutex)
-""",
-}
+"""
 
 
-@pytest.mark.parametrize("why", DEAF)
-def test_a_test_that_hears_nothing_is_ended_and_named(tmp_path: Path, why: str) -> None:
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    head = "import asyncio, ctypes, uvloop\n"
-    (tmp_path / "test_it.py").write_text(head + DEAF[why])
+def run(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "test_it.py").write_text(tests)
     spare = [f"-pno:{name}" for name in ("xdist", "randomly", "asyncio", "schemathesis", "cov")]
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "pytest", *spare, "-o", "timeout=0.5", "test_it.py"],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
+        timeout=100,
         check=False,
     )
+
+
+def test_what_waits_in_a_loop_that_swallows_the_limit_fails_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    done = run(tmp_path, IN_A_LOOP)
+    assert "test_it.py::test_deaf is stuck" in done.stderr, done.stdout + done.stderr
+    assert "in patience" in done.stderr
+    assert done.stdout.count("cleaned up\n") == 2
+    assert "1 failed, 1 passed" in done.stdout
+
+
+def test_native_code_that_holds_everything_up_is_ended_with_its_process(tmp_path: Path) -> None:
+    done = run(tmp_path, IN_NATIVE_CODE)
     assert done.returncode == 1
     assert "in test_deaf" in done.stderr, done.stderr
-    if "loop" in why:
-        assert "in patience" in done.stderr

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import threading
 
 import pytest
 from redis import Redis
@@ -94,9 +93,7 @@ async def test_t02_another_thread_or_loop_is_refused(connection: Connection) -> 
         except RuntimeError as error:
             caught.append(error)
 
-    thread = threading.Thread(target=elsewhere)
-    thread.start()
-    await asyncio.to_thread(thread.join)
+    await asyncio.to_thread(elsewhere)
     assert "event loop" in str(caught[0])
     assert await connection.ping() == "PONG"
 

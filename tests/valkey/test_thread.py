@@ -104,17 +104,18 @@ def test_not_a_valkey() -> None:
 
         def answer() -> None:
             peer, _ = listener.accept()
+            peer.settimeout(30)
             with peer:
                 peer.recv(1000)
                 peer.sendall(b"+OK\r\n")
 
-        thread = threading.Thread(target=answer)
+        thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         port = listener.getsockname()[1]
         own = ThreadSocket(Config(address=f"127.0.0.1:{port}"), "tests-thread", timeout_s=5)
         with pytest.raises(Unsupported):
             own.call("PING")
-        thread.join()
+        thread.join(30)
 
 
 def test_over_tls_and_in_another_database(valkey: LocalValkey) -> None:
@@ -137,11 +138,11 @@ def test_close_ends_a_call_that_waits_and_every_later_one(own: ThreadSocket, pla
         except ConnectionLost as error:
             ended.append(error)
 
-    thread = threading.Thread(target=wait)
+    thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     wait_until_sync(lambda: plain.info("clients")["blocked_clients"] == 1, "the blocked call")
     own.close()
-    thread.join()
+    thread.join(30)
     assert len(ended) == 1
     with pytest.raises(NotSent):
         own.call("PING")

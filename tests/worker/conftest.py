@@ -12,6 +12,7 @@ import pytest_asyncio
 from jobwire.job.messages import JobId
 from jobwire.worker import App, Worker
 from tests.support import wait_until
+from tests.support.workers import started, stopped
 from tests.worker.memory import MemoryEngine, MemoryServer, Record
 
 
@@ -34,19 +35,16 @@ def engine(server: MemoryServer) -> MemoryEngine:
 @pytest_asyncio.fixture
 async def work() -> AsyncIterator[StartWorker]:
     """Start a worker; it is told to give everything back when the test is over."""
-    started: list[tuple[Worker, asyncio.Task[None]]] = []
+    running: list[tuple[Worker, asyncio.Task[None]]] = []
 
     async def start(app: App, *engines: MemoryEngine, **options: float) -> Worker:
         worker = Worker(app, engines, **options)  # pyright: ignore[reportArgumentType] - slots is an int where it is given
-        started.append((worker, asyncio.create_task(worker.run())))
-        await worker.ready.wait()
+        running.append((worker, await started(worker)))
         return worker
 
     yield start
-    for worker, task in started:
-        worker.stop()
-        worker.stop()
-        await asyncio.wait_for(task, 30)
+    for worker, task in running:
+        await stopped(worker, task)
 
 
 @pytest.fixture

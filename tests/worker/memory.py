@@ -347,7 +347,8 @@ class MemoryEngine:
                 return True
             self._waker.clear()
             try:
-                await asyncio.wait_for(self._waker.wait(), 0.01)
+                async with asyncio.timeout(0.01):
+                    await self._waker.wait()
             except TimeoutError:
                 continue
         self._woken = False

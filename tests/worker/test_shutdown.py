@@ -14,6 +14,7 @@ from jobwire.job.life import State
 from jobwire.job.messages import GivenBack
 from jobwire.worker import App, Context, Worker
 from tests.support import clause, wait_until
+from tests.support.workers import ended, started, stopped
 from tests.worker.memory import MemoryEngine, MemoryServer
 
 
@@ -37,13 +38,12 @@ class House:
 
     async def open(self, **options: float) -> Worker:
         self.worker = Worker(self.app, [self.engine], **options)  # pyright: ignore[reportArgumentType] - slots is an int where it is given
-        self.task = asyncio.create_task(self.worker.run())
-        await self.worker.ready.wait()
+        self.task = await started(self.worker)
         return self.worker
 
     async def closed(self) -> None:
         assert self.task is not None
-        await asyncio.wait_for(self.task, 30)
+        await ended(self.task)
 
 
 @pytest_asyncio.fixture
@@ -51,9 +51,7 @@ async def house() -> AsyncIterator[House]:
     house = House()
     yield house
     if house.task is not None and house.worker is not None and not house.task.done():
-        house.worker.stop()
-        house.worker.stop()
-        await house.closed()
+        await stopped(house.worker, house.task)
 
 
 @clause("J-40")

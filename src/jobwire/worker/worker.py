@@ -115,7 +115,8 @@ class Worker:
         self.left_behind = self._runner.running
         for engine in entered:
             try:
-                await asyncio.wait_for(engine.leave(), _LAST_WORDS_S)
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    await engine.leave()
             except Exception as error:  # noqa: BLE001 - others will see that we are gone
                 _log.warning("%s: left without a word: %s", engine.name, error)
         for keeper in keepers:

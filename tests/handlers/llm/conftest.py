@@ -5,7 +5,6 @@ Both are small, run on one thread, and yield to everybody else on the machine.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import urllib.error
 import urllib.request
@@ -26,6 +25,7 @@ from tests.handlers.llm.recording import Bench
 from tests.handlers.llm.working import Fleet, StartFleet
 from tests.support import Plain, Program
 from tests.support.shared import Facts, shared_server
+from tests.support.workers import started, stopped
 
 KEY = "a-key-for-tests"
 
@@ -113,15 +113,7 @@ async def start(connection: Connection, plain: Plain) -> AsyncIterator[StartFlee
             register(app, settings, models)
             engine = StreamsEngine(connection, StreamsSettings())
             worker = Worker(app, [engine], beside=[lambda: Duties(engine.duties()).run()])
-            task = asyncio.create_task(worker.run())
-
-            async def stop() -> None:
-                worker.stop()
-                worker.stop()
-                await asyncio.wait_for(task, 30)
-
-            stack.push_async_callback(stop)
-            await worker.ready.wait()
+            stack.push_async_callback(stopped, worker, await started(worker))
             return Fleet(connection, plain)
 
         yield begin

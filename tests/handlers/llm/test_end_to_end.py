@@ -3,7 +3,6 @@ run twice. All six, the whole way from HTTP to the model and back, are in `test_
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 
@@ -18,6 +17,7 @@ from tests.handlers.llm.recording import text_of
 from tests.handlers.llm.upstream import Upstream, delta, refuses, says, streams
 from tests.handlers.llm.working import Fleet, StartFleet
 from tests.support import Plain, clause, wait_until
+from tests.support.workers import started, stopped
 
 
 @clause("J-51", "J-35")
@@ -81,8 +81,7 @@ async def test_j50_a_tool_is_not_run_again_after(
         settings = LlmSettings(base_url=upstream.url, model="tester")
         register(app, settings)
         worker = Worker(app, [StreamsEngine(connection, StreamsSettings())], drain_s=0.1)
-        task = asyncio.create_task(worker.run())
-        await worker.ready.wait()
+        task = await started(worker)
         fleet = Fleet(connection, plain)
         timeout = 1.0 if end == "time" else None
         job_id = await fleet.submit("tool", {"prompt": "Go"}, max_attempts=3, timeout_s=timeout)
@@ -90,9 +89,7 @@ async def test_j50_a_tool_is_not_run_again_after(
         if end == "worker":
             worker.stop()
         ended = await fleet.end(job_id)
-        worker.stop()
-        worker.stop()
-        await asyncio.wait_for(task, 30)
+        await stopped(worker, task)
         release.set()
     assert (ended["status"], len(begun)) == ("error", 1)
     assert json.loads(ended["error"])["code"] == "tool_failed"

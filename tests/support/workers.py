@@ -1,0 +1,30 @@
+"""Workers in a test's own loop: whoever starts one learns that it runs, or why it does not."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jobwire.worker import Worker
+from tests.support.waiting import wait_until
+
+
+async def started(worker: Worker) -> asyncio.Task[None]:
+    """Run it; returns when it takes jobs, and fails as it fails."""
+    running = asyncio.create_task(worker.run())
+    await wait_until(lambda: worker.ready.is_set() or running.done(), "the worker to be ready")
+    if running.done():
+        running.result()
+    return running
+
+
+async def ended(running: asyncio.Task[None]) -> None:
+    """Wait for one that was told to stop; `wait_for` would wait on for one that hears no cancel."""
+    await wait_until(running.done, "the worker to stop")
+    running.result()
+
+
+async def stopped(worker: Worker, running: asyncio.Task[None]) -> None:
+    """Let it give everything back, and end."""
+    worker.stop()
+    worker.stop()
+    await ended(running)

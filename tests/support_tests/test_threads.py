@@ -1,0 +1,44 @@
+"""A thread that never ends fails its test, with a word on where it stands, and holds nobody up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+import uvloop
+
+from tests.support.threads import Threads
+
+
+def stands_still(until: threading.Event) -> None:
+    until.wait(60)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_loop_does_not_wait_for_ever_for_a_thread_of_its_own(
+    new_loop: type[asyncio.AbstractEventLoop],
+) -> None:
+    until = threading.Event()
+
+    async def leave_one_behind() -> None:
+        asyncio.get_running_loop().set_default_executor(Threads(grace_s=0.1))
+        assert await asyncio.to_thread(lambda: 42) == 42
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.to_thread(lambda: 1 // 0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await asyncio.to_thread(stands_still, until)
+
+    try:
+        with (
+            pytest.raises(AssertionError, match=r"(?s)left 1 thread.*in stands_still"),
+            asyncio.Runner(loop_factory=new_loop) as runner,
+        ):
+            runner.run(leave_one_behind())
+    finally:
+        until.set()
+
+
+async def test_every_async_test_has_such_threads() -> None:
+    assert await asyncio.to_thread(lambda: threading.current_thread().daemon)

@@ -12,10 +12,10 @@ from tests.support.program import ROOT
 CONFTEST = """
 from tests.support import stuck
 from tests.support.stuck import *
-stuck._GRACE_S = stuck._AGAIN_S = 0.5
+stuck._GRACE_S, stuck._AGAIN_S = 0.5, {again_s}
 """
 IN_A_LOOP = """
-import asyncio, uvloop
+import asyncio, pytest, uvloop
 
 async def patience():
     try:
@@ -29,6 +29,7 @@ async def deaf_once():
     except asyncio.CancelledError:
         await patience()
 
+@pytest.mark.timeout(0.5)
 def test_deaf():
     uvloop.run(deaf_once())
 
@@ -36,8 +37,9 @@ def test_next():
     pass
 """
 IN_NATIVE_CODE = """
-import ctypes
+import ctypes, pytest
 
+@pytest.mark.timeout(0.5)
 def test_deaf():
     lock, mutex = ctypes.PyDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(64)
     lock(mutex)
@@ -45,12 +47,12 @@ def test_deaf():
 """
 
 
-def run(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
-    (folder / "conftest.py").write_text(CONFTEST)
+def run(folder: Path, tests: str, again_s: float) -> subprocess.CompletedProcess[str]:
+    (folder / "conftest.py").write_text(CONFTEST.format(again_s=again_s))
     (folder / "test_it.py").write_text(tests)
     spare = [f"-pno:{name}" for name in ("xdist", "randomly", "asyncio", "schemathesis", "cov")]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *spare, "-o", "timeout=0.5", "test_it.py"],
+        [sys.executable, "-m", "pytest", *spare, "-o", "timeout=60", "test_it.py"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -63,7 +65,7 @@ def run(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
 def test_what_waits_in_a_loop_that_swallows_the_limit_fails_and_the_others_go_on(
     tmp_path: Path,
 ) -> None:
-    done = run(tmp_path, IN_A_LOOP)
+    done = run(tmp_path, IN_A_LOOP, again_s=2)
     assert "test_it.py::test_deaf is stuck" in done.stderr, done.stdout + done.stderr
     assert "in patience" in done.stderr
     assert done.stdout.count("cleaned up\n") == 2
@@ -71,6 +73,6 @@ def test_what_waits_in_a_loop_that_swallows_the_limit_fails_and_the_others_go_on
 
 
 def test_native_code_that_holds_everything_up_is_ended_with_its_process(tmp_path: Path) -> None:
-    done = run(tmp_path, IN_NATIVE_CODE)
+    done = run(tmp_path, IN_NATIVE_CODE, again_s=0.1)
     assert done.returncode == 1
     assert "in test_deaf" in done.stderr, done.stderr

@@ -11,6 +11,7 @@ from jobwire.local import LocalValkey
 from jobwire.valkey import Config, Connection, Consumer, Producer
 from tests.support import Plain, Proxy, clause, wait_until
 from tests.support.servers import plain_client
+from tests.support.waiting import DEADLINE_S
 from tests.toolkit.conftest import GROUP, Recorder, pending
 
 pytestmark = pytest.mark.keeps("stream-*")
@@ -141,7 +142,8 @@ async def test_t06_it_notices_a_peer_that_fell_silent(
 ) -> None:
     handler = Recorder()
     config = Config.from_url(proxy.url(valkey.url), read_timeout_s=0.3)
-    async with Connection.open(config) as connection, build(connection, stream, handler):
+    opening = Connection.open(config, patience_s=DEADLINE_S)
+    async with opening as connection, build(connection, stream, handler):
         proxy.silence()
         plain.xadd(stream, {"n": 1})
         seen = proxy.accepted
@@ -196,7 +198,7 @@ async def test_t06_stop_ends_also_while_the_server_is_away(
     valkey: LocalValkey, proxy: Proxy, stream: str
 ) -> None:
     config = Config.from_url(proxy.url(valkey.url), dial_timeout_s=0.2)
-    async with Connection.open(config) as connection:
+    async with Connection.open(config, patience_s=DEADLINE_S) as connection:
         consumer = build(connection, stream, Recorder())
         await consumer.start()
         proxy.refuse()

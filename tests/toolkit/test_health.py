@@ -18,6 +18,7 @@ from jobwire.valkey import (
 )
 from tests.support import Plain, Proxy, clause, wait_until
 from tests.support.servers import plain_client
+from tests.support.waiting import DEADLINE_S
 from tests.toolkit.conftest import GROUP
 
 pytestmark = pytest.mark.keeps("stream-*")
@@ -31,7 +32,7 @@ async def test_t09_a_ping_is_measured(connection: Connection) -> None:
 @clause("T-9")
 async def test_t09_a_ping_that_fails_says_how(valkey: LocalValkey, proxy: Proxy) -> None:
     config = Config.from_url(proxy.url(valkey.url), dial_timeout_s=0.2)
-    async with Connection.open(config) as connection:
+    async with Connection.open(config, patience_s=DEADLINE_S) as connection:
         checker = HealthChecker(connection)
         proxy.cut_reply("PING")
         with pytest.raises(ConnectionLost):

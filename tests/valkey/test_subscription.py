@@ -8,6 +8,7 @@ from redis import Redis
 from jobwire.local import LocalValkey
 from jobwire.valkey import Config, Connection, subscription
 from tests.support import Fresh, Proxy, clause, wait_until
+from tests.support.waiting import DEADLINE_S
 
 pytestmark = clause("T-2")
 
@@ -53,9 +54,9 @@ async def test_t02_a_silent_peer_is_found_out_by_a_ping(
     peer that has gone without a word."""
     monkeypatch.setattr(subscription, "PING_EVERY_S", 0.1)
     channel = fresh("channel")
-    config = Config.from_url(proxy.url(valkey.url), read_timeout_s=0.2, dial_timeout_s=0.5)
+    config = Config.from_url(proxy.url(valkey.url), read_timeout_s=1)
     async with (
-        Connection.open(config) as connection,
+        Connection.open(config, patience_s=DEADLINE_S) as connection,
         connection.subscribe(channel) as messages,
     ):
         before = proxy.accepted

@@ -75,7 +75,7 @@ def test_a_cut_is_told_once_and_the_next_call_dials_anew(valkey: LocalValkey, pr
 
 
 def test_a_silent_server_is_given_up_in_time(valkey: LocalValkey, proxy: Proxy) -> None:
-    own = ThreadSocket(Config.from_url(proxy.url(valkey.url)), "tests-thread", timeout_s=0.3)
+    own = ThreadSocket(Config.from_url(proxy.url(valkey.url)), "tests-thread", timeout_s=1)
     own.call("PING")
     proxy.silence()
     with pytest.raises(ConnectionLost):

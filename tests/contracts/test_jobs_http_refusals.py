@@ -159,12 +159,12 @@ def test_j19_other_media_types_are_refused(served: ServedJobs, path: str) -> Non
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("PUT", "/v1/jobs", "GET, POST"),
-        ("POST", "/v1/jobs/some-id", "DELETE, GET"),
-        ("POST", "/v1/jobs/some-id/events", "GET"),
+        ("PUT", "/v1/jobs", "GET, HEAD, POST"),
+        ("POST", "/v1/jobs/some-id", "DELETE, GET, HEAD"),
+        ("POST", "/v1/jobs/some-id/events", "GET, HEAD"),
         ("GET", "/v1/jobs/some-id/cancel", "POST"),
         ("GET", "/v1/jobs/batch", "POST"),
-        ("DELETE", "/v1/tasks", "GET"),
+        ("DELETE", "/v1/tasks", "GET, HEAD"),
     ],
 )
 def test_j19_a_wrong_method_is_told_which_are_right(

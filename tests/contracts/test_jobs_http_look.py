@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
@@ -177,6 +178,28 @@ async def test_j13_a_submission_may_wait_for_its_end(served: ServedJobs, lab: St
     late = served.client.post("/v1/jobs", json=body, headers={"prefer": "wait=1"})
     assert (late.status_code, late.json()["status"]) == (202, "queued")
     assert late.headers["preference-applied"] == "wait=1"
+
+
+@clause("J-13")
+async def test_j13_who_closes_its_side_and_waits_is_answered(
+    served: ServedJobs, lab: StreamsLab
+) -> None:
+    """As `nc -N` does: it says nothing more, and reads what comes."""
+    worker = await lab.worker("chat")
+    body = b'{"task":"chat","payload":{}}'
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nPrefer: wait=60\r\n"
+    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as peer:
+        peer.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        peer.shutdown(socket.SHUT_WR)
+        await wait_until(lambda: served.follower.followed, "the gateway to wait")
+        (held,) = await worker.take(1)
+        await worker.settle([(held, Done("42"))], 0)
+        got = b""
+        while part := await asyncio.to_thread(peer.recv, 65536):
+            got += part
+    said, _, told = got.partition(b"\r\n\r\n")
+    assert said.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert json.loads(told)["result"] == 42
 
 
 @clause("J-13", "J-17")

@@ -62,8 +62,9 @@ def until(peer: socket.socket, wanted: bytes) -> bytes:
 
 
 @clause("O-6", "R-7")
+@pytest.mark.parametrize("how", ["closes", "resets"])
 def test_a_stream_with_a_request_behind_it_is_let_go_with_its_client(
-    served: Serving, room: EventsRoom
+    served: Serving, room: EventsRoom, how: str
 ) -> None:
     """The server told only the last request that its client had left. A stream before it was
     never told: it stayed open for good, and so used up what its key may hold."""
@@ -71,6 +72,8 @@ def test_a_stream_with_a_request_behind_it_is_let_go_with_its_client(
         peer.sendall(STREAM + LIVEZ + LIVEZ)
         until(peer, b"event: hello")
         wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
+        if how == "resets":
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     wait_until_sync(lambda: served.streams.open == 0, "the stream to be let go")
     assert room.detached == 1
 

@@ -72,6 +72,20 @@ class Connection(HttpToolsProtocol):
             _tell_gone(self._answering)
         super().connection_lost(exc)
 
+    def eof_received(self) -> bool:
+        """The client has closed its side. What it asked for in whole, it gets: our side stays open
+        (True) until then."""
+        answering = self._answering
+        if answering is None or answering.response_complete or answering.more_body:
+            return False
+        if self.pipeline and self.pipeline[0][0].more_body:
+            self.pipeline.popleft()  # the last that came, and its rest will not
+        waiting = [*(cycle for cycle, _ in self.pipeline), answering]
+        waiting[0].keep_alive = False
+        for each in cast("list[Exchange]", waiting):
+            each.fall_silent()
+        return True
+
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return

@@ -1,8 +1,9 @@
-"""One request and its answer on a connection: uvicorn's, but for the way out.
+"""One request and its answer on a connection: uvicorn's, but for the way out and for the end.
 
 uvicorn writes the head of an answer and its body by two calls of the system, and searches every
 header for what it must not hold; of a small request that is no small part. Here a whole
-answer leaves in one write, and its head is looked at once. Made by `server` for each request.
+answer leaves in one write, and its head is looked at once. A client that says nothing more is
+still answered. Made by `connection` for each request.
 """
 
 from typing import Any, Final
@@ -20,6 +21,41 @@ class Exchange(RequestResponseCycle):
     _held = b""
     """The head of an answer of known length, until the first of its body is there."""
     _sized = False
+    _is_read = False
+    """The application has the whole body."""
+    _is_silent = False
+
+    def fall_silent(self) -> None:
+        """The client has closed its side; it may still wait for this answer."""
+        self._is_silent = True
+        self.message_event.set()
+
+    async def receive(self) -> Any:  # as ASGI has it: one of two typed dicts
+        if self._is_read:
+            return await self._left()
+        if self.waiting_for_100_continue and not self.transport.is_closing():
+            self.waiting_for_100_continue = False
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if not self.disconnected and not self.response_complete:
+            self.flow.resume_reading()
+            await self.message_event.wait()
+            self.message_event.clear()
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        self._is_read = not self.more_body
+        body, self.body = bytes(self.body), bytearray()
+        return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    async def _left(self) -> Any:
+        """Who asks for more than the whole body waits for its client to leave, as streams do."""
+        if not (self.disconnected or self.response_complete or self._is_silent):
+            self.flow.resume_reading()
+            await self.message_event.wait()
+        if not self.response_complete:
+            # One that is merely silent counts as gone: nearly all are, and no other sign may come.
+            self.disconnected = True
+            self.transport.close()
+        return {"type": "http.disconnect"}
 
     async def send(self, message: Any) -> None:  # as ASGI has it: one of many typed dicts
         if self.flow.write_paused and not self.disconnected:

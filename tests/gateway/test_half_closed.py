@@ -1,0 +1,135 @@
+"""Clients that close their own side right after they have asked, as `nc -N` and some proxies do."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from jobwire.gateway.call import Call, Reply
+from jobwire.gateway.room import Room
+from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.gateway.sse import Event
+from tests.gateway.events import EventsRoom, on_loop
+from tests.gateway.rooms import test_room
+from tests.gateway.serving import Serving, status_of
+from tests.support import clause, wait_until_sync
+
+LARGE = 3_000_000
+STREAM = b"GET /channels/a/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+async def large(_: Call) -> Reply:
+    return Reply(b"x" * LARGE)
+
+
+@pytest.fixture
+def room() -> EventsRoom:
+    return EventsRoom()
+
+
+@pytest.fixture
+def served(room: EventsRoom) -> Iterator[Serving]:
+    doc = Doc(summary="large", tag="test")
+    more = Room(name="large", hot=[HotRoute("GET", "/large", "read", large, doc)])
+    with Serving(None, test_room(), room, more) as served:
+        yield served
+        wait_until_sync(lambda: not served.server.server_state.connections, "nothing to be left")
+
+
+def post(path: bytes, body: bytes) -> bytes:
+    head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return (head + b"Content-Length: %d\r\n\r\n") % (path, len(body)) + body
+
+
+PARTS = (b"", LIVEZ[:20], post(b"/echo", b"half")[:-2])
+PARTS_OF = ("nothing", "a-head", "a-body")
+
+
+@contextlib.contextmanager
+def busy(served: Serving) -> Generator[None]:
+    """The gateway does something else inside: what is sent meanwhile, it finds together."""
+    begun, go_on = threading.Event(), threading.Event()
+    work = threading.Thread(target=on_loop, args=(served, lambda: (begun.set(), go_on.wait(30))))
+    work.start()
+    assert begun.wait(30)
+    try:
+        yield
+    finally:
+        go_on.set()
+        work.join(30)
+
+
+def ask_and_close(served: Serving, *requests: bytes) -> bytes:
+    """Everything that comes after our side was closed."""
+    with served.open_socket() as peer:
+        with busy(served):
+            peer.sendall(b"".join(requests))
+            peer.shutdown(socket.SHUT_WR)
+        got = b""
+        while part := peer.recv(65536):
+            got += part
+    return got
+
+
+@clause("O-9")
+@pytest.mark.parametrize(
+    ("request_", "status", "end"),
+    [
+        (LIVEZ, 200, b'{"status":"alive"}'),
+        (LIVEZ.replace(b"1.1", b"1.0"), 200, b'{"status":"alive"}'),
+        (post(b"/echo", b'{"name":"x"}'), 200, b'{"name":"x"}'),
+        (post(b"/slow/form", b'{"name":"x"}'), 200, b'"tenant":"default"}'),
+        (LIVEZ.replace(b"livez", b"large"), 200, b"x" * LARGE),
+        (LIVEZ.replace(b"livez", b"nowhere"), 404, b"}"),
+        (STREAM.replace(b"GET", b"HEAD"), 200, b"\r\n\r\n"),
+    ],
+    ids=["get", "http-1.0", "post", "fastapi", "large", "problem", "head"],
+)
+def test_it_gets_its_whole_answer(
+    served: Serving, request_: bytes, status: int, end: bytes
+) -> None:
+    """It got none."""
+    got = ask_and_close(served, request_)
+    assert status_of(got) == status
+    assert got.endswith(end)
+
+
+@clause("O-9")
+@pytest.mark.parametrize("rest", PARTS, ids=PARTS_OF)
+def test_all_that_it_asked_for_in_whole_is_answered(served: Serving, rest: bytes) -> None:
+    got = ask_and_close(served, LIVEZ, post(b"/echo", b'"one"'), LIVEZ, rest)
+    assert got.count(b"HTTP/1.1 ") == 3
+    assert got.count(b"HTTP/1.1 200 OK\r\n") == 3
+    assert got.endswith(b'{"status":"alive"}')
+
+
+@clause("O-9")
+@pytest.mark.parametrize("part", PARTS, ids=PARTS_OF)
+def test_what_was_never_asked_for_in_whole_is_let_go(served: Serving, part: bytes) -> None:
+    assert ask_and_close(served, part) == b""
+    wait_until_sync(lambda: not served.server.server_state.tasks, "the request to be let go")
+
+
+@clause("O-9", "R-7")
+@pytest.mark.parametrize("when", ["at-once", "later"])
+@pytest.mark.parametrize("behind", [b"", LIVEZ], ids=["alone", "with-more"])
+def test_an_event_stream_is_let_go(
+    served: Serving, room: EventsRoom, when: str, behind: bytes
+) -> None:
+    """Most who close their side have gone altogether, and without data nobody can tell: a client
+    that is taken for alive would hold a stream until the next heartbeat finds it out."""
+    with served.open_socket() as peer:
+        peer.sendall(STREAM + behind)
+        if when == "later":
+            wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
+            room.push(served, "a", Event("token", b"1", "1-1"))
+        peer.shutdown(socket.SHUT_WR)
+        while peer.recv(65536):
+            pass
+    wait_until_sync(lambda: room.detached == 1, "the feeder to be let go")
+    assert served.streams.open == 0

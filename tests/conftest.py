@@ -8,6 +8,7 @@ from collections.abc import Generator
 from typing import Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.clauses import proved_clauses, report, written_clauses
 
@@ -18,6 +19,10 @@ pytest_plugins = [
     "tests.support.browser",
     "tests.fleet.fixtures",
 ]
+
+# A busy machine is no failure: nothing is judged by the time that an example took.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 # Where everything must be there, a skip is a failure. A skip that is right everywhere (another
 # platform's way) says so by this word in front of its reason.

@@ -72,7 +72,9 @@ class Connection(HttpToolsProtocol):
             _tell_gone(self._answering)
         super().connection_lost(exc)
 
-    def eof_received(self) -> bool:
+    def eof_received(  # pyright: ignore[reportIncompatibleMethodOverride] - asyncio asks for it
+        self,
+    ) -> bool:
         """The client has closed its side. What it asked for in whole, it gets: our side stays open
         (True) until then."""
         answering = self._answering

@@ -45,7 +45,7 @@ async def examine(settings: LlmSettings) -> AsyncIterator[Finding]:
         elif server:
             yield await _judged(part, tasks, ask(models))
         else:
-            yield Finding(part, "ok", f"{local}, in the worker")
+            yield Finding(part, "ok", f"{local}, in a process of the worker's")
 
 
 def _name(settings: LlmSettings) -> str:

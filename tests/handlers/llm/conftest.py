@@ -1,4 +1,4 @@
-"""Real models for the tests: one in this process, one behind llama.cpp's own server.
+"""Real models for the tests: one of this process, one behind llama.cpp's own server.
 
 Both are small, run on one thread, and yield to everybody else on the machine.
 """

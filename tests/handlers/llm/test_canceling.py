@@ -1,12 +1,11 @@
 """Canceling stops the model at once, as the model itself sees it: while it writes, and while it
-still reads the prompt; in the worker's own process, and behind a server (J-51)."""
+still reads the prompt; in a process of the worker's, and behind a server (J-51)."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from jobwire.handlers.llm import LlmSettings
 from jobwire.handlers.llm.models import files
 from jobwire.handlers.llm.models.choose import Models
 from jobwire.local import LocalValkey
+from tests.handlers.llm.altered import altered
 from tests.handlers.llm.recording import text_of
 from tests.handlers.llm.upstream import Upstream, delta, streams, waits
 from tests.handlers.llm.working import StartFleet
@@ -60,16 +60,10 @@ class Model(NamedTuple):
 
 
 @pytest.fixture
-def in_view(monkeypatch: pytest.MonkeyPatch, cache_dir: Path) -> Iterator[Models]:
+def in_view(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache_dir: Path) -> Iterator[Models]:
     """The local model, as it always is but for two pages that show what it does."""
-    library: Any = import_module("xllamacpp")
-    real = library.Server
-
-    def with_a_view(params: Any) -> Any:
-        params.endpoint_slots = params.endpoint_metrics = True
-        return real(params)
-
-    monkeypatch.setattr(library, "Server", with_a_view)
+    pages = "params.endpoint_slots = params.endpoint_metrics = True"
+    monkeypatch.syspath_prepend(altered(tmp_path, pages))
     models = Models(LlmSettings(cache_dir=cache_dir))
     yield models
     models.close()
@@ -114,8 +108,8 @@ async def test_j51_cancelling_frees_the_model(
 async def _view_of(models: Models) -> Model:
     """Where the local model listens, with the key that nobody else has."""
     chat: Any = models.chat()
-    server = await chat._local.server()
-    return Model(server.base_url.removesuffix("/v1"), server.api_key)
+    async with chat._local.server() as server:
+        return Model(server.base_url.removesuffix("/v1"), server.api_key)
 
 
 @clause("J-51")

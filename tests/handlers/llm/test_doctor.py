@@ -30,8 +30,8 @@ def doctor(folder: Path, **env: str) -> tuple[int, dict[str, Finding], str]:
 def test_o7_weights_on_this_machine_are_seen(tmp_path: Path) -> None:
     code, found, _ = doctor(tmp_path)
     assert code == 0
-    assert found["model"]["found"] == "smollm2-135m-instruct, in the worker"
-    assert found["embeddings"]["found"] == "all-minilm-l6-v2, in the worker"
+    assert found["model"]["found"] == "smollm2-135m-instruct, in a process of the worker's"
+    assert found["embeddings"]["found"] == "all-minilm-l6-v2, in a process of the worker's"
     assert {found[name]["verdict"] for name in ("model", "embeddings")} == {"ok"}
 
 

@@ -19,6 +19,7 @@ from jobwire.handlers.llm.models import files
 from jobwire.handlers.llm.models.choose import Models
 from jobwire.job.errors import Fail
 from jobwire.settings import SettingsError, load
+from tests.handlers.llm.altered import models_of
 from tests.handlers.llm.recording import Bench
 from tests.support import Program, clause
 
@@ -165,27 +166,28 @@ async def test_j51_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> Non
 
 
 async def test_the_local_model_listens_to_us_alone(cache_dir: Path) -> None:
+    others = models_of()
     bench = Bench(LlmSettings(cache_dir=cache_dir))
     await bench.run("embed", {"input": "x"})
-    listening = [
+    (model,) = models_of() - others
+    (listening,) = (
         each.laddr
-        for each in psutil.Process().net_connections("tcp")
+        for each in psutil.Process(model).net_connections()
         if each.status == psutil.CONN_LISTEN
-    ]
-    answered = 0
+    )
     async with httpx.AsyncClient(trust_env=False) as client:
-        for host, port in listening:
-            assert host == "127.0.0.1"
-            try:
-                reply = await client.post(
-                    f"http://{host}:{port}/v1/embeddings", json={"input": "x"}
-                )
-            except httpx.HTTPError:
-                continue  # another server of this test run
-            answered += reply.headers.get("server") == "llama.cpp"
-            assert reply.status_code == 401 or reply.headers.get("server") != "llama.cpp"
-    assert answered >= 1
+        host, port = listening
+        reply = await client.post(f"http://{host}:{port}/v1/embeddings", json={"input": "x"})
+    embedder: Any = bench.models.embedder()
+    async with embedder._local.server() as server:
+        key = server.api_key
+    process = psutil.Process(model)
+    seen = " ".join([*process.cmdline(), *process.environ().values()])
     bench.models.close()
+    assert host == "127.0.0.1"
+    assert (reply.headers["server"], reply.status_code) == ("llama.cpp", 401)
+    assert len(key) == 64
+    assert key not in seen
 
 
 async def test_jobs_take_turns_at_the_local_model(local: Bench) -> None:

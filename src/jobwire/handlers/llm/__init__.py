@@ -2,7 +2,7 @@
 
     one file a task    chat plan code tool rag embed, each a function of context, payload and kit
     payloads, tasks    what they are asked and answer, and the list of them with examples
-    models/            a server anywhere or llama.cpp in this process, behind one seam
+    models/            a server anywhere or llama.cpp in a process of ours, behind one seam
     speaking, telling  from a model's words to events, with tries, resets and time limits
     tools, choosing    the functions that `tool` may call, and how one is found
 

@@ -1,6 +1,6 @@
 """The section `llm` of the settings: which model answers the six tasks, and how patient we are.
 
-With a `base_url` an OpenAI-compatible server answers; without one, a model inside the worker.
+With a `base_url` an OpenAI-compatible server answers; without one, a model of the worker's own.
 Whether files and models exist is found out by the worker that needs them: other programs read the
 same settings elsewhere.
 """

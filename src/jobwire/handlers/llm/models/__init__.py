@@ -1,7 +1,8 @@
 """Models behind one small seam: what the tasks may ask of one, whoever serves it.
 
     endpoint  any OpenAI-compatible server, over HTTP (events, replies: how it answers)
-    local     llama.cpp inside this process (files, gguf: where its weights come from)
+    local     llama.cpp in a process of its own (process, serving: the two sides of that;
+              files, gguf: where its weights come from)
     choose    which of them, by the settings; started when first needed
 
 A driver makes one try and says what went wrong (trouble); whether there is another try is not its

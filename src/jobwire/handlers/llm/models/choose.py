@@ -3,6 +3,10 @@
 Made once for each worker; loads nothing and imports no library until a task asks.
 """
 
+from contextlib import ExitStack
+from pathlib import Path
+from secrets import token_hex
+
 from jobwire.handlers.llm.models import Chat, Embedder, files
 from jobwire.handlers.llm.models.trouble import NOT_NAMED, NoModel
 from jobwire.handlers.llm.settings import LlmSettings
@@ -16,17 +20,18 @@ class Models:
         self._settings = settings
         self._chat: Chat | None = None
         self._embedder: Embedder | None = None
+        self._held = ExitStack()
 
     def chat(self) -> Chat:
         """The model that answers questions; Trouble where there is none."""
         if self._chat is None:
-            self._chat = _chat(self._settings)
+            self._chat = _chat(self._settings, self._held)
         return self._chat
 
     def embedder(self) -> Embedder:
         """The model that makes vectors; Trouble where there is none."""
         if self._embedder is None:
-            self._embedder = _embedder(self._settings)
+            self._embedder = _embedder(self._settings, self._held)
         return self._embedder
 
     def lacks(self) -> list[Lack]:
@@ -44,15 +49,21 @@ class Models:
     def close(self) -> None:
         """Unload what was loaded. What is asked for afterwards is loaded again."""
         self._chat = self._embedder = None
+        self._held.close()
 
 
 def _look_for_chat(settings: LlmSettings) -> None:
-    if settings.base_url:
-        if not settings.model:
-            raise NoModel(*NOT_NAMED)
-        return
-    files.own_file(settings.model_path) if settings.model_path else files.chat_file()
+    if not settings.base_url:
+        _chat_file(settings)
+    elif not settings.model:
+        raise NoModel(*NOT_NAMED)
+
+
+def _chat_file(settings: LlmSettings) -> Path:
+    own = settings.model_path
+    file = files.own_file(own) if own else files.chat_file()
     files.find_library()
+    return file
 
 
 def _look_for_embedder(settings: LlmSettings) -> None:
@@ -61,10 +72,11 @@ def _look_for_embedder(settings: LlmSettings) -> None:
         files.find_library("llm.embed_model")
 
 
-def _chat(settings: LlmSettings) -> Chat:
+def _chat(settings: LlmSettings, held: ExitStack) -> Chat:
     from jobwire.handlers.llm.models.endpoint import EndpointChat
-    from jobwire.handlers.llm.models.local import Local, LocalChat, load
+    from jobwire.handlers.llm.models.local import Local, LocalChat
     from jobwire.handlers.llm.models.server import Server
+    from jobwire.handlers.llm.models.serving import Wish
 
     if settings.base_url:
         server = Server(
@@ -76,21 +88,26 @@ def _chat(settings: LlmSettings) -> Chat:
         return EndpointChat(server, settings.model)
     own = settings.model_path
     name = own.stem if own else files.CHAT_NAME
-    local = Local(
-        lambda: load(
-            files.own_file(own) if own else files.chat_file(),
-            name,
+
+    def wish() -> Wish:
+        return Wish(
+            name=name,
+            file=str(_chat_file(settings)),
+            key=token_hex(32),
             threads=settings.threads,
             context_tokens=settings.context_tokens,
         )
-    )
+
+    local = Local(wish)
+    held.callback(local.close)
     return LocalChat(local, name, led=own is None)
 
 
-def _embedder(settings: LlmSettings) -> Embedder:
+def _embedder(settings: LlmSettings, held: ExitStack) -> Embedder:
     from jobwire.handlers.llm.models.endpoint import EndpointEmbedder
-    from jobwire.handlers.llm.models.local import Local, LocalEmbedder, load
+    from jobwire.handlers.llm.models.local import Local, LocalEmbedder
     from jobwire.handlers.llm.models.server import Server
+    from jobwire.handlers.llm.models.serving import Wish
 
     if settings.embed_model:
         own = settings.embed_base_url
@@ -104,13 +121,17 @@ def _embedder(settings: LlmSettings) -> Embedder:
             **names,
         )
         return EndpointEmbedder(server, settings.embed_model)
-    local = Local(
-        lambda: load(
-            files.embed_file(settings.cache_dir),
-            files.EMBED_NAME,
+
+    def wish() -> Wish:
+        _look_for_embedder(settings)
+        return Wish(
+            name=files.EMBED_NAME,
+            file="",
+            cache_dir=str(settings.cache_dir),
+            key=token_hex(32),
             threads=settings.threads,
-            context_tokens=0,
-            embeds=True,
         )
-    )
+
+    local = Local(wish)
+    held.callback(local.close)
     return LocalEmbedder(local, files.EMBED_NAME)

@@ -1,99 +1,52 @@
-"""llama.cpp inside this process, for models without a server of their own.
+"""A model on this machine, for workers without a server: llama.cpp in a process of its own.
 
-Its library always listens as well, so we ask it over loopback like any other server: one way of
-asking, of reading answers, of stopping. Started once, when first needed, for the life of the
-process; never before a fork, which its threads would not survive.
+It is asked over loopback like any other server: one way of asking, of reading answers, of
+stopping. Started when first asked, once, for the life of the worker; and anew by the first
+question after it has died.
 """
 
 import asyncio
-import secrets
-import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, closing
-from http.client import HTTPConnection
-from importlib import import_module
-from pathlib import Path
-from typing import Final, Protocol, cast
+from contextlib import aclosing, asynccontextmanager
+from typing import Final
 
-from jobwire.handlers.llm.models import Ask, Embedded, Piece, files
+from jobwire.handlers.llm.models import Ask, Embedded, Piece
 from jobwire.handlers.llm.models.endpoint import EndpointChat, EndpointEmbedder
+from jobwire.handlers.llm.models.process import ModelProcess
 from jobwire.handlers.llm.models.server import Server
-from jobwire.handlers.llm.models.trouble import NoModel, Trouble
+from jobwire.handlers.llm.models.serving import Wish
+from jobwire.handlers.llm.models.trouble import Trouble
 
-_CHAT_BATCH: Final = 128
-"""Tokens read at a time: a cancel is noticed in between."""
-_EMBED_TOKENS: Final = 512
-"""The longest text that the embedding model can take."""
-_PATIENCE_S: Final = 3600.0
-"""A model in our own process does not get lost; the answer's own limit holds."""
-
-
-class _Listening(Protocol):
-    """What we use of the library's server. It ends when nobody holds it any more."""
-
-    listening_address: str
-
-
-def load(
-    file: Path, name: str, *, threads: int, context_tokens: int, embeds: bool = False
-) -> tuple[_Listening, Server]:
-    """Load a model: it listens on loopback only, with a key that only we know."""
-    files.find_library("llm.embed_model" if embeds else files.OTHERWISE)
-    library = import_module("xllamacpp")
-    params = library.CommonParams()
-    params.model.path = str(file)
-    params.model_alias = {name}  # or answers would name the file
-    # Both, and few: threads that wait for a busy core make it thirty times slower.
-    params.cpuparams.n_threads = threads
-    params.cpuparams_batch.n_threads = threads
-    params.n_parallel = 1
-    params.n_ctx = _EMBED_TOKENS if embeds else context_tokens
-    params.n_batch = params.n_ubatch = _EMBED_TOKENS if embeds else _CHAT_BATCH
-    params.embedding = embeds
-    params.cache_ram_mib = 0
-    params.n_threads_http = 2
-    params.ui = params.endpoint_slots = params.endpoint_props = False
-    params.verbosity = -1
-    key = secrets.token_hex(32)
-    params.api_keys = [key]
-    try:
-        listening = cast(_Listening, library.Server(params))
-    except RuntimeError as error:
-        raise NoModel(f"llama.cpp cannot load {file.name}: {error}", "use another file") from error
-    _wait_until_it_works(listening, key)
-    url = f"{listening.listening_address}/v1"
-    return listening, Server(base_url=url, api_key=key, first_s=_PATIENCE_S, idle_s=_PATIENCE_S)
-
-
-def _wait_until_it_works(listening: _Listening, key: str) -> None:
-    """Ask for something small that is answered where the model runs. One that is let go of before
-    that thread is at work never hears of it, and its destructor waits for the thread for ever."""
-    asked = HTTPConnection(listening.listening_address.removeprefix("http://"))
-    with closing(asked):
-        asked.request("GET", "/lora-adapters", headers={"Authorization": f"Bearer {key}"})
-        asked.getresponse()
+_BROKEN_OFF: Final = ("backend_unavailable", "backend_stream_cut")
 
 
 class Local:
     """A model that is loaded when first asked, and then stays."""
 
-    def __init__(self, start: Callable[[], tuple[_Listening, Server]]) -> None:
-        self._start = start
-        self._lock = threading.Lock()
-        self._running: tuple[_Listening, Server] | None = None
+    def __init__(self, look: Callable[[], Wish]) -> None:
+        self._look = look
+        self._process: ModelProcess | None = None
 
-    async def server(self) -> Server:
-        """Where it listens."""
-        running = self._running
-        if running is None:
-            running = await asyncio.to_thread(self._once)
-        return running[1]
+    @asynccontextmanager
+    async def server(self) -> AsyncGenerator[Server]:
+        """Where it is asked, for one question."""
+        process = self._process
+        if process is None or process.is_gone():
+            process = self._process = ModelProcess(self._look())
+        server = await process.server()
+        try:
+            yield server
+        except Trouble as trouble:
+            if trouble.code not in _BROKEN_OFF:
+                raise
+            next_time = "the next question starts it again"
+            raise await process.lost("in the middle of an answer", next_time) from trouble
 
-    def _once(self) -> tuple[_Listening, Server]:
-        with self._lock:
-            if self._running is None:
-                self._running = self._start()
-            return self._running
+    def close(self) -> None:
+        """Unload it."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
 
 
 class LocalChat:
@@ -111,11 +64,11 @@ class LocalChat:
             raise Trouble(
                 "model_not_found", f"this worker has the model {self._name}, not {ask.model!r}"
             )
-        server = await self._local.server()
-        chat = EndpointChat(server, self._name, is_ours=True)
-        async with self._turn, aclosing(chat.ask(ask)) as pieces:
-            async for piece in pieces:
-                yield piece
+        async with self._turn, self._local.server() as server:
+            chat = EndpointChat(server, self._name, is_ours=True)
+            async with aclosing(chat.ask(ask)) as pieces:
+                async for piece in pieces:
+                    yield piece
 
 
 class LocalEmbedder:
@@ -129,4 +82,5 @@ class LocalEmbedder:
         """One try."""
         if model not in ("", self.name):
             raise Trouble("model_not_found", f"this worker embeds with {self.name}, not {model!r}")
-        return await EndpointEmbedder(await self._local.server(), self.name).embed(texts)
+        async with self._local.server() as server:
+            return await EndpointEmbedder(server, self.name).embed(texts)

@@ -1,0 +1,290 @@
+"""The local model has a process of its own: it holds nobody up while it loads, takes nobody with it
+when it dies, is started again by the next question, and never outlives its worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator, Set
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from jobwire.handlers.llm import LlmSettings
+from jobwire.job.errors import Fail, Retry
+from jobwire.local import LocalValkey
+from jobwire.valkey import Connection
+from tests.cli.running import is_gone
+from tests.handlers.llm.altered import altered, models_of, search_path, waiting
+from tests.handlers.llm.recording import Bench, text_of
+from tests.handlers.llm.working import Fleet, StartFleet
+from tests.support import Plain, Program, clause, wait_until
+
+HI = {"prompt": "Hi", "max_tokens": 4}
+WORD = {"input": "x"}
+"""For the model that is loaded sooner."""
+ENDLESS = {"prompt": "Count to ten thousand.", "max_tokens": 1500, "stop": ["never"]}
+GREETER = """
+from jobwire import App
+app = App()
+@app.handler("greet")
+async def greet(payload: dict) -> str:
+    return "hello"
+"""
+
+
+@pytest.fixture
+def fleet(connection: Connection, plain: Plain) -> Fleet:
+    """A queue to submit to."""
+    return Fleet(connection, plain)
+
+
+@pytest.fixture
+def begin(valkey: LocalValkey, cache_dir: Path, tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    """Starts `jobwire worker` as a program; it ends with the test."""
+    (tmp_path / "greeter.py").write_text(GREETER)
+    begun: list[Program] = []
+
+    def start(**env: str) -> Program:
+        words = ("-m", "jobwire", "worker", "greeter", "--tasks")
+        ours = {
+            "JOBWIRE_VALKEY_URL": valkey.url,
+            "JOBWIRE_WORKER_LEASE": "1s",
+            "JOBWIRE_LLM_CACHE_DIR": str(cache_dir),
+        }
+        begun.append(Program(*words, env={**ours, **env}, cwd=tmp_path))
+        return begun[-1]
+
+    yield start
+    for program in begun:
+        program.close()
+
+
+@pytest.fixture
+def bench(cache_dir: Path) -> Iterator[Bench]:
+    """The six tasks on models of the test's own."""
+    bench = Bench(LlmSettings(cache_dir=cache_dir))
+    yield bench
+    bench.models.close()
+
+
+def at_work(pid: int | None = None, *, besides: Set[int] = frozenset()) -> int:
+    """The one process with a model, besides those of other tests."""
+    (model,) = models_of(pid) - besides
+    return model
+
+
+# ── while it loads ───────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-32", "J-51")
+async def test_j32_a_load_holds_up_neither_jobs_nor_leases(
+    fleet: Fleet, begin: Callable[..., Program], plain: Plain, tmp_path: Path
+) -> None:
+    begin(**search_path(waiting(tmp_path)))
+    job_id = await fleet.submit("embed", WORD)
+    await wait_until((tmp_path / "loading").exists, "the model to be loaded")
+    greeted = await fleet.end(await fleet.submit("greet", {}))
+    assert greeted["status"] == "done"
+    idle: list[int] = []
+
+    def renewed() -> bool:
+        rows: Any = plain.xpending_range("jobs:stream", "workers", "-", "+", 10)
+        (row,) = rows
+        idle.append(row["time_since_delivered"])
+        return sum(later < earlier for earlier, later in pairwise(idle)) > 4
+
+    await wait_until(renewed, "renewals for longer than a lease")
+    (tmp_path / "go").touch()
+    assert (await fleet.end(job_id))["status"] == "done"
+    kinds = [event.kind for event in fleet.events(job_id)]
+    assert kinds.count("running") == 1, "nobody has taken it over"
+
+
+async def test_one_who_gives_up_waiting_stops_no_load(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(waiting(tmp_path))
+    others = models_of()
+    impatient = asyncio.create_task(bench.run("embed", WORD))
+    await wait_until((tmp_path / "loading").exists, "the model to be loaded")
+    loading = at_work(besides=others)
+    impatient.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+    patient = asyncio.create_task(bench.run("embed", WORD))
+    (tmp_path / "go").touch()
+    assert (await patient).result["dim"] == 384
+    assert at_work(besides=others) == loading
+
+
+async def test_a_stop_does_not_wait_for_a_load(
+    fleet: Fleet, begin: Callable[..., Program], tmp_path: Path
+) -> None:
+    worker = begin(**search_path(waiting(tmp_path)))
+    job_id = await fleet.submit("embed", WORD)
+    await wait_until((tmp_path / "loading").exists, "the model to be loaded")
+    model = at_work(worker.pid)
+    worker.terminate()
+    await asyncio.to_thread(worker.wait_for_line, "stopping")
+    worker.terminate()  # the second gives back what runs, instead of waiting for it
+    assert await asyncio.to_thread(worker.wait) == 0
+    assert is_gone(model)
+    assert fleet.hash(job_id)["status"] == "queued"
+    assert "Traceback" not in worker.output
+
+
+# ── its end ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("moment", ["while it loads", "when it is loaded"])
+async def test_a_worker_that_is_killed_takes_its_model_with_it(
+    fleet: Fleet, begin: Callable[..., Program], tmp_path: Path, moment: str
+) -> None:
+    path = waiting(tmp_path)
+    worker = begin(**search_path(path))
+    job_id = await fleet.submit("embed", WORD)
+    await wait_until((tmp_path / "loading").exists, "the model to be loaded")
+    if moment == "when it is loaded":
+        (tmp_path / "go").touch()
+        assert (await fleet.end(job_id))["status"] == "done"
+    model = at_work(worker.pid)
+    worker.kill()
+    try:
+        await wait_until(lambda: is_gone(model), "the end of the model")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(model, signal.SIGKILL)
+
+
+async def test_ctrl_c_is_for_the_worker_alone(fleet: Fleet, begin: Callable[..., Program]) -> None:
+    worker = begin()
+    await fleet.end(await fleet.submit("embed", WORD))
+    model = at_work(worker.pid)
+    os.killpg(worker.pid, signal.SIGINT)  # as a terminal does it
+    assert await asyncio.to_thread(worker.wait) == 0
+    assert is_gone(model)
+    assert "Traceback" not in worker.output
+    assert "local model" not in worker.output
+
+
+# ── its death ────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-51", "J-35")
+async def test_j51_a_model_that_dies_over_a_question_is_asked_again(
+    bench: Bench, start: StartFleet
+) -> None:
+    others = models_of()
+    fleet = await start(bench.settings, bench.models)
+    await fleet.end(await fleet.submit("chat", HI))
+    model = at_work(besides=others)
+    os.kill(model, signal.SIGSTOP)  # so that its answer cannot come before its end
+    job_id = await fleet.submit("chat", HI)
+    await wait_until(lambda: _is_asked(model), "the question")
+    os.kill(model, signal.SIGKILL)
+    assert (await fleet.end(job_id))["status"] == "done"
+    events = fleet.events(job_id)
+    (reset,) = [event.data for event in events if event.kind == "reset"]
+    assert reset["reason"] == "backend_unavailable"
+    assert text_of(events) != ""
+
+
+@clause("J-51")
+async def test_j51_a_model_that_dies_in_mid_answer_begins_anew(
+    bench: Bench, start: StartFleet
+) -> None:
+    others = models_of()
+    fleet = await start(bench.settings, bench.models)
+    job_id = await fleet.submit("chat", ENDLESS)
+    await wait_until(lambda: text_of(fleet.events(job_id)), "the first words")
+    os.kill(at_work(besides=others), signal.SIGKILL)
+
+    def kinds() -> list[str]:
+        return [event.kind for event in fleet.events(job_id)]
+
+    await wait_until(lambda: "reset" in kinds() and text_of(fleet.events(job_id)), "other words")
+    await fleet.queue.cancel(job_id)
+    ended = await fleet.end(job_id)
+    assert ended["status"] == "canceled"
+    assert kinds().count("reset") == kinds().count("running") == 1
+
+
+async def test_a_question_after_its_end_starts_it_again(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = models_of()
+    await bench.run("embed", WORD)
+    first = at_work(besides=others)
+    bench.models.close()
+    assert not psutil.pid_exists(first)
+    await bench.run("embed", WORD)
+    second = at_work(besides=others)
+    assert caplog.messages == [], "it was we who ended it"
+    os.kill(second, signal.SIGKILL)
+    await wait_until(lambda: _has_ended(second), "its end")
+    said = await bench.run("embed", WORD)
+    assert said.events == []
+    assert at_work(besides=others) not in (first, second)
+    assert caplog.messages == ["the local model all-minilm-l6-v2 was killed"]
+
+
+@clause("J-51")
+@pytest.mark.parametrize(
+    ("death", "how"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "was killed"),
+        ("import ctypes; ctypes.string_at(0)", "crashed (SIGSEGV)"),
+        ("import os; os._exit(3)", "ended (exit code 3)"),
+    ],
+)
+async def test_j51_a_model_that_dies_while_it_loads_is_told_and_tried_again(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    death: str,
+    how: str,
+) -> None:
+    noise = "import sys; print('ouch', file=sys.stderr, flush=True)"
+    monkeypatch.syspath_prepend(altered(tmp_path, f"{noise}\n{death}"))
+    with pytest.raises(Retry) as failed:
+        await bench.run("chat", HI)
+    name = "the local model smollm2-135m-instruct"
+    line = f"{name} {how} while it was loaded; is there enough memory for it?"
+    assert (failed.value.code, failed.value.message) == ("backend_unavailable", line)
+    assert caplog.messages == [f"{name} {how}; it wrote: ouch"] * 2
+    assert "ouch" not in capfd.readouterr().err.replace("it wrote: ouch", "")
+
+
+@clause("J-51")
+async def test_j51_a_library_that_cannot_be_loaded_is_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broken = "raise ImportError('libgomp.so.1: no such file')"
+    monkeypatch.syspath_prepend(altered(tmp_path, broken))
+    with pytest.raises(Fail, match=r"xllamacpp cannot be loaded: libgomp\.so\.1") as failed:
+        await bench.run("chat", HI)
+    assert failed.value.code == "model_not_found"
+
+
+def _has_ended(model: int) -> bool:
+    """Whether the last of its threads is gone, too; it is not buried by that."""
+    return os.waitid(os.P_PID, model, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+
+
+def _is_asked(model: int) -> bool:
+    """Whether we have a connection to it."""
+    port = next(
+        each.laddr.port
+        for each in psutil.Process(model).net_connections()
+        if each.status == psutil.CONN_LISTEN
+    )
+    ours = psutil.Process().net_connections()
+    return any(each.raddr and each.raddr.port == port for each in ours)

@@ -15,6 +15,7 @@ from tests.support.clauses import proved_clauses, report, written_clauses
 pytest_plugins = [
     "tests.support.stuck",
     "tests.support.fixtures",
+    "tests.support.shared",
     "tests.support.s3",
     "tests.support.browser",
     "tests.fleet.fixtures",

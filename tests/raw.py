@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self, cast
 
+from jobwire.wires.streams.scripts import SCRIPTS
 from tests.support import Plain
 
 OVER = "the-end-of-the-recording"
@@ -117,6 +118,9 @@ class Recording:
         self.commands: list[list[str]] = []
 
     def __enter__(self) -> Self:
+        # One that the server hears of for the first time would go out twice.
+        for script in SCRIPTS.values():
+            self._raw.ask("SCRIPT", "LOAD", script.source)
         self._monitor = self._raw.plain.monitor()
         self._monitor.__enter__()
         return self

@@ -23,11 +23,6 @@ class Lab(Protocol):
         """The producer's end."""
         ...
 
-    @property
-    def lease_s(self) -> float:
-        """Short, so that a worker's silence can be waited for."""
-        ...
-
     async def worker(self) -> Engine:
         """A new worker's engine, entered, with the task `TASK`. It leaves with the lab."""
         ...

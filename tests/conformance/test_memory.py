@@ -15,8 +15,7 @@ from tests.worker.memory import MemoryEngine, MemoryServer
 
 class MemoryLab:
     def __init__(self) -> None:
-        self.lease_s = 0.4
-        self.queue = MemoryServer(self.lease_s)
+        self.queue = MemoryServer()
 
     async def worker(self) -> MemoryEngine:
         engine = MemoryEngine(self.queue)
@@ -25,6 +24,11 @@ class MemoryLab:
 
     async def sweep(self) -> None:
         self.queue.has_work()
+
+    async def silence(self, worker: MemoryEngine) -> None:
+        for record in self.queue.jobs.values():
+            if record.holder == worker.consumer:
+                record.lease_until_s = 0.0
 
     async def reports(self, job_id: str) -> Sequence[str]:
         return [report.kind for report in self.queue.jobs[JobId(job_id)].events]

@@ -18,7 +18,7 @@ from tests.support import Plain
 
 @pytest_asyncio.fixture
 async def lab(connection: Connection) -> AsyncIterator[StreamsLab]:
-    """A queue and as many workers as wanted, with a lease that can be waited for."""
+    """A queue and as many workers as wanted."""
     async with StreamsLab(connection) as opened:
         yield opened
 

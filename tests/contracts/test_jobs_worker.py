@@ -331,6 +331,7 @@ async def test_the_oldest_server_knows_every_command(redis7: LocalValkey) -> Non
                 await wait_until(all_back, "the released, the retried and the delayed one")
                 await lab.queue.cancel(rest[0].job.id)
                 await worker.adopt({one.token for one in rest})
+                await lab.silence(worker)
                 silent = await lab.worker()
 
                 async def taken_over() -> Sequence[Held]:

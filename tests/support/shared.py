@@ -16,9 +16,12 @@ from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import IO, Final
 
+import pytest
+
 Facts = Mapping[str, str]
 # How long the starter waits for the others; the tests of a worker never take this long.
 _PATIENCE_S: Final = 300.0
+_started: Final = contextlib.ExitStack()
 
 
 @contextlib.contextmanager
@@ -32,7 +35,8 @@ def shared_server(
     home = folder / name
     home.mkdir(exist_ok=True)
     noted = home / "facts.json"
-    with (home / "users.lock").open("w") as users, contextlib.ExitStack() as ours:
+    with contextlib.ExitStack() as ours:
+        users = ours.enter_context((home / "users.lock").open("w"))
         facts: Facts | None = None
         with _exclusively(home / "start.lock"):
             fcntl.flock(users, fcntl.LOCK_SH)
@@ -42,7 +46,14 @@ def shared_server(
                 facts = ours.enter_context(start(home))
                 noted.write_text(json.dumps(facts))
                 ours.callback(_until_alone, home, users, noted)
+                _started.callback(ours.pop_all().close)
         yield facts
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Outwait the others when no test of ours runs any more, or its limit would count this too."""
+    _started.close()
 
 
 def _until_alone(home: Path, users: IO[str], noted: Path) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
@@ -59,12 +58,14 @@ class Model(NamedTuple):
         return int(found[1])
 
 
-@pytest.fixture
-def in_view(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache_dir: Path) -> Iterator[Models]:
+@pytest.fixture(scope="module")
+def in_view(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
     """The local model, as it always is but for two pages that show what it does."""
     pages = "params.endpoint_slots = params.endpoint_metrics = True"
-    monkeypatch.syspath_prepend(altered(tmp_path, pages))
-    models = Models(LlmSettings(cache_dir=cache_dir))
+    models = Models(LlmSettings())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(altered(tmp_path_factory.mktemp("in-view"), pages))
+        asyncio.run(_view_of(models))
     yield models
     models.close()
 

@@ -241,6 +241,7 @@ async def test_j16_a_job_that_a_wait_has_brought_can_still_be_canceled(
 ) -> None:
     worker = await lab.worker()
     job_id = await lab.submit()
+    raw.ask("SCRIPT", "FLUSH")  # so that the wait brings it and cannot start it
     assert await worker.wait(30)
     assert await lab.queue.cancel(job_id) is CancelAnswer.CANCELED
     assert await worker.take(1) == []

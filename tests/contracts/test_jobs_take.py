@@ -144,6 +144,7 @@ async def test_j30_an_entry_that_was_read_into_a_broken_connection_is_adopted(
     async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
         worker = await lab.worker()
         job_id = await lab.submit('{"a":1}')
+        raw.ask("SCRIPT", "FLUSH")  # so that the wait brings it and cannot start it
         proxy.cut_reply("XREADGROUP")
         with pytest.raises(GroundError):
             await worker.wait(30)
@@ -153,6 +154,82 @@ async def test_j30_an_entry_that_was_read_into_a_broken_connection_is_adopted(
         assert (adopted.job.id, adopted.job.deliveries) == (job_id, 1)
         assert raw.field(f"job:{job_id}", "status") == "running"
         await worker.settle([(adopted, Done("1"))], 0)
+
+
+@clause("J-30")
+async def test_j30_a_job_that_a_wait_started_into_a_broken_connection_is_adopted(
+    valkey: LocalValkey, proxy: Proxy, raw: Raw
+) -> None:
+    async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
+        worker = await lab.worker()
+        job_id = await lab.submit('{"a":1}')
+        proxy.cut_reply("XREADGROUP")
+        with pytest.raises(GroundError):
+            await worker.wait(30)
+        assert raw.field(f"job:{job_id}", "status") == "running"
+        (adopted,) = await worker.adopt(frozenset())
+        assert (adopted.job.id, adopted.job.payload) == (job_id, {"a": 1})
+        assert raw.fields(f"job:{job_id}")["owner"] == adopted.token
+        assert raw.field(f"job:{job_id}", "deliveries") == "1", "it is the same start"
+        await worker.settle([(adopted, Done("1"))], 0)
+
+
+@clause("J-30")
+async def test_j30_what_comes_is_started_before_the_worker_has_seen_it(
+    valkey: LocalValkey, proxy: Proxy, raw: Raw
+) -> None:
+    """A round trip is spared: the start lies ready behind the blocked read."""
+    async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
+        worker = await lab.worker()
+        waiting = asyncio.ensure_future(worker.wait(30, 2))
+        await wait_until(raw.blocked, "the worker to wait")
+        await proxy.until_seen(runs("take"))
+        proxy.forget_seen()
+        job_id = await lab.submit('{"a":1}')
+        assert await waiting
+        (held,) = await worker.take(5)
+        assert (held.job.id, held.job.payload, held.job.deliveries) == (job_id, {"a": 1}, 1)
+        assert proxy.seen(runs("take")) == [], "nobody had to ask for it"
+        assert await worker.adopt({held.token}) == []
+        await worker.settle([(held, Done("1"))], 0)
+        await wait_until(lab.at_rest)
+
+
+@clause("J-30")
+async def test_j30_a_wait_starts_no_more_than_it_has_room_for_and_a_take_brings_the_rest(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    worker = await lab.worker()
+    job_ids = [await lab.submit() for _ in range(5)]
+    assert await worker.wait(30, 2)
+    assert len(raw.pending(QUEUE)) == 2
+    assert await worker.adopt(frozenset()) == [], "they wait for their take"
+    held = await worker.take(4)
+    assert [one.job.id for one in held] == job_ids[:4]
+    assert await worker.wait(30, 1)
+    held += await worker.take(1)
+    assert [one.job.id for one in held] == job_ids
+    await worker.settle([(one, Done("1")) for one in held], 0)
+
+
+@clause("J-30")
+async def test_j30_a_wait_does_not_start_again_what_a_take_has_started(
+    valkey: LocalValkey, proxy: Proxy, raw: Raw
+) -> None:
+    """Both may be under way at once: the start behind the read looks at what is ours, too."""
+    async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
+        worker = await lab.worker()
+        with proxy.hold(runs("take")) as behind_the_read:
+            waiting = asyncio.ensure_future(worker.wait(30, 2))
+            await behind_the_read.until_reached()
+            job_id = await lab.submit()
+            await wait_until(lambda: raw.pending(QUEUE), "the read to bring it")
+            # Whoever looks for what is pending under our name finds it first.
+            (held,) = await worker.adopt(frozenset())
+        assert await waiting
+        assert raw.fields(f"job:{job_id}")["owner"] == held.token
+        assert raw.field(f"job:{job_id}", "deliveries") == "1"
+        await worker.settle([(held, Done("1"))], 0)
 
 
 @clause("J-30", "J-9")

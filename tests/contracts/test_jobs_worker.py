@@ -275,8 +275,9 @@ async def test_j40_a_release_puts_the_new_entry_in_line_before_the_old_one_goes(
 
 
 @clause("J-40")
+@pytest.mark.parametrize("started", [True, False])
 async def test_j40_a_blocked_read_is_ended_and_what_it_brought_is_given_back(
-    valkey: LocalValkey, proxy: Proxy, raw: Raw
+    valkey: LocalValkey, proxy: Proxy, raw: Raw, started: bool
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
         worker = await lab.worker()
@@ -286,12 +287,14 @@ async def test_j40_a_blocked_read_is_ended_and_what_it_brought_is_given_back(
         assert not await waiting
 
         job_id = await lab.submit('{"a":1}')
+        if not started:
+            raw.ask("SCRIPT", "FLUSH")  # the wait brings it and cannot start it
         assert await worker.wait(30), "brought, and not taken"
-        assert raw.field(f"job:{job_id}", "status") == "queued"
+        assert raw.field(f"job:{job_id}", "status") == ("running" if started else "queued")
         await worker.leave()
         found = raw.fields(f"job:{job_id}")
         assert found["status"] == "queued"
-        assert "deliveries" not in found
+        assert found.get("deliveries", "0") == "0"
         assert raw.pending(QUEUE) == {}
         ((entry, fields),) = raw.entries(QUEUE)
         assert fields == {"job_id": job_id, "task": "echo", "payload": '{"a":1}'}

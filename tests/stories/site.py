@@ -128,6 +128,14 @@ class Site:
         reply = await self.connection.call("HGETALL", self.keys.job(job_id))
         return cast("dict[str, str]", reply)
 
+    async def until_brought(self) -> None:
+        """Wait until an entry is in a worker's hands."""
+
+        async def pending() -> int:
+            return (await self.connection.xpending(self.keys.queue, contract.GROUP)).count
+
+        await wait_until(pending, "the blocking read to bring an entry")
+
     async def events(self, job_id: str) -> list[str]:
         """The types of a job's events, in order."""
         rows = await self.connection.call("XRANGE", self.keys.events(job_id), "-", "+")

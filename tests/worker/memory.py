@@ -335,7 +335,7 @@ class MemoryEngine:
         self.server.check_up()
         self.cards, self.entered, self.lacks = tasks, True, lacks
 
-    async def wait(self, timeout_s: float) -> bool:
+    async def wait(self, timeout_s: float, room: int = 1) -> bool:
         if self.hangs:
             self.hangs -= 1
             await asyncio.Event().wait()

@@ -132,9 +132,10 @@ class Engine(Protocol):
         Before `wait`."""
         ...
 
-    async def wait(self, timeout_s: float) -> bool:
+    async def wait(self, timeout_s: float, room: int = 1) -> bool:
         """Sleep until there may be work; False where the time ran out. One caller at a time, on a
-        socket of its own. What it may have fetched is handed out by the next `take`."""
+        socket of its own. It may start up to `room` jobs as they come, which the next `take` hands
+        out: the caller keeps so many slots free."""
         ...
 
     async def wake(self) -> None:

@@ -11,7 +11,7 @@ from typing import Self
 from jobwire.valkey.config import Config
 from jobwire.valkey.dial import dial
 from jobwire.valkey.errors import Unavailable
-from jobwire.valkey.wire import Arg, Reply, Wire
+from jobwire.valkey.wire import Arg, Waiter, Wire
 
 
 class SocketPool:
@@ -87,8 +87,9 @@ class OwnSocket:
             wire, self._wire = self._wire, None
             await self._pool.give_back(wire, self.client_id)
 
-    async def call(self, *args: Arg, block_s: float = 0.0) -> Reply:
-        """Send a command; `block_s` says for how long it may block (`inf` for ever)."""
+    def call(self, *args: Arg, block_s: float = 0.0) -> Waiter:
+        """Send a command now; awaiting gives its reply. `block_s` says for how long it, or one
+        before it that is not answered yet, may block (`inf` for ever)."""
         assert self._wire is not None, "enter the socket first"
         self._wire.patience_s = self._pool.config.read_timeout_s + block_s
-        return await self._wire.call(*args)
+        return self._wire.call(*args)

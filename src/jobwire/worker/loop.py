@@ -91,7 +91,7 @@ class Source:
         self._turn_due = False
         self._calls = 0
         self._reserved = self._share.more(1)
-        """1 while a slot is kept for what a wait may announce."""
+        """Slots that are kept for what a wait may bring."""
         self._in_doubt = 0
         """Slots of calls whose answer was lost: jobs may have been started for them."""
         self._fed = asyncio.Event()
@@ -107,6 +107,10 @@ class Source:
             if not self._reserved:
                 await self._share.one()
                 self._reserved = 1
+            # One more than may come, where nobody else wants it: if it stays empty, nothing else is
+            # in line, and nobody has to ask.
+            if self._reserved == 1 and not self._share.contested:
+                self._reserved += self._share.more(1)
             if not self._stopping and await self._work_comes():
                 self._share.hungry = True
                 self._fed.clear()
@@ -114,10 +118,11 @@ class Source:
                 await self._fed.wait()
 
     async def _work_comes(self) -> bool:
-        wait = self.engine.wait(WAIT_S)
+        wait = self.engine.wait(WAIT_S, self._reserved)
         try:
             woken = await self._watchdog.watched(f"{self.engine.name}: wait", wait, WAIT_S)
         except Exception as error:  # noqa: BLE001 - a queue is never given up
+            self._in_doubt, self._reserved = self._in_doubt + self._reserved, 0
             self._lost(error)
             return False
         return woken and not self._stopping

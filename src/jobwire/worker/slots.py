@@ -74,6 +74,11 @@ class Share:
         self.hungry = False
         """It has more work than it has slots, as far as it knows."""
 
+    @property
+    def contested(self) -> bool:
+        """Whether somebody else may want what this one does not use."""
+        return self._slots.contested
+
     async def one(self) -> None:
         """Reserve one slot, waiting for it if need be."""
         slots = self._slots

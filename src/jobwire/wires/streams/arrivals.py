@@ -1,13 +1,15 @@
 """Waiting for work: a blocking read of one entry, on a socket of its own (J-30).
 
-The engine has one. What the read brings is pending under our name and stays here until the next
-take starts it. A read that blocks can be ended from outside without losing what it brings.
+The engine has one. Behind the read it sends a command that starts what came, so that this costs no
+further round trip; what was not started so is pending under our name, and stays here until the next
+take. A read that blocks can be ended from outside without losing what it brings.
 """
 
 import asyncio
+from collections.abc import Awaitable, Collection, Sequence
 from typing import Final
 
-from jobwire.valkey import Connection, GroupExists, ServerError, ValkeyError
+from jobwire.valkey import Arg, Connection, GroupExists, Reply, ServerError, ValkeyError
 from jobwire.wires.streams.contract import GROUP
 from jobwire.wires.streams.entries import Brought, read_brought
 from jobwire.wires.streams.replies import ground_error
@@ -37,6 +39,10 @@ class Arrivals:
         brought, self._brought = self._brought, []
         return brought
 
+    def seen_to(self, entries: Collection[object]) -> None:
+        """These need no take any more."""
+        self._brought = [one for one in self._brought if one.entry not in entries]
+
     async def make_group(self) -> None:
         """From id 0, so that what was enqueued before the first worker came is read, too."""
         try:
@@ -46,39 +52,48 @@ class Arrivals:
         except ValkeyError as error:
             raise ground_error(error) from error
 
-    async def wait(self, timeout_s: float) -> bool:
-        """Whether there is something to take."""
+    async def wait(self, timeout_s: float, then: Sequence[Arg]) -> tuple[bool, Reply]:
+        """Whether there is something to take; and what the command `then` answered, None where the
+        server would not run it or was not asked."""
         if self._brought:
-            return True
+            return True, None
         if self._woken:
             self._woken = False
-            return False
+            return False, None
         over = self._over = asyncio.Event()
         try:
-            await self._read(max(1, round(timeout_s * 1000)))
-            return bool(self._brought) or self._nudged
-        except ServerError as error:
-            if error.code not in _GROUP_GONE:
-                raise ground_error(error) from error
+            read, answer = await self._read(max(1, round(timeout_s * 1000)), then)
+            nudged = self._nudged
         except ValkeyError as error:
             raise ground_error(error) from error
         finally:
             self._over, self._client_id = None, 0
             self._woken = self._nudged = False
             over.set()
-        # The server was emptied, or the group removed, under our feet: begin anew.
-        await self.make_group()
-        return False
+        if isinstance(read, ServerError):
+            if read.code not in _GROUP_GONE:
+                raise ground_error(read) from read
+            # The server was emptied, or the group removed, under our feet: begin anew.
+            await self.make_group()
+        else:
+            self._brought = read_brought(read)
+        return bool(self._brought) or nudged, None if isinstance(answer, ServerError) else answer
 
-    async def _read(self, block_ms: int) -> None:
+    async def _read(self, block_ms: int, then: Sequence[Arg]) -> tuple[Reply, Reply]:
+        """What the read and the command behind it answered, errors of the server among it."""
+        block_s = block_ms / 1000
         async with self._connection.socket() as own:
             self._client_id = own.client_id
-            reply = await own.call(
+            reading = own.call(
                 *("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", 1),
                 *("BLOCK", block_ms, "STREAMS", self._queue, ">"),
-                block_s=block_ms / 1000,
+                block_s=block_s,
             )
-            self._brought = read_brought(reply)
+            following = own.call(*then, block_s=block_s)
+            try:
+                return await _said(reading), await _said(following)
+            finally:
+                following.cancel()
 
     async def wake(self) -> None:
         """End a wait; one that is about to begin ends at once."""
@@ -103,3 +118,11 @@ class Arrivals:
                 continue  # it had not blocked yet: ask again
             except ValkeyError:
                 return  # no server, so no blocked read either
+
+
+async def _said(answer: Awaitable[Reply]) -> Reply:
+    """A refusal is an answer, too."""
+    try:
+        return await answer
+    except ServerError as error:
+        return error

@@ -32,6 +32,7 @@ from jobwire.wires.streams.arrivals import Arrivals
 from jobwire.wires.streams.contract import Keys
 from jobwire.wires.streams.duties import StreamsDuties
 from jobwire.wires.streams.entries import read_held
+from jobwire.wires.streams.events import START, read_position
 from jobwire.wires.streams.leases import StreamsKeeper
 from jobwire.wires.streams.replies import Answer, collect, ground_error, wire_text
 from jobwire.wires.streams.scripts import SCRIPTS, script
@@ -75,6 +76,12 @@ class StreamsEngine:
         self._arrivals = Arrivals(connection, self.keys.queue, self.consumer)
         self._duties = StreamsDuties(connection, self.settings, self.consumer, self._look_around)
         self._in_flight: set[str] = set()
+        self._ahead: list[Held] = []
+        """What a wait has started, for the next take."""
+        self._all_ahead = False
+        """It found no more than that."""
+        self._last = START
+        """The last entry that was given to us, and started or dropped."""
         self._cursor = "-"
         self._reclaim_at_s = 0.0
 
@@ -93,9 +100,25 @@ class StreamsEngine:
         await self._arrivals.make_group()
         await self._duties.announce(tasks, slots, lacks)
 
-    async def wait(self, timeout_s: float) -> bool:
-        """Sleep until there is something to take, or to take over."""
-        return await self._arrivals.wait(timeout_s)
+    async def wait(self, timeout_s: float, room: int = 1) -> bool:
+        """Sleep until there is something to take, or to take over. What comes is started on the
+        spot, by a take that lies ready behind the blocking read."""
+        if self._ahead:
+            return True
+        token = _new_token()
+        args = self._take_args(room, token, self._last.id)
+        self._in_flight.add(token)
+        try:
+            call = ("EVALSHA", _TAKE.sha, len(self._declared), *self._declared, *args)
+            woken, answer = await self._arrivals.wait(timeout_s, call)
+        finally:
+            self._in_flight.discard(token)
+        if answer is not None:
+            self._ahead = self._read(answer)
+            self._all_ahead = len(self._ahead) < room
+            _, dropped = cast("tuple[Reply, list[str]]", answer)
+            self._arrivals.seen_to({*(held.wire for held in self._ahead), *dropped[1::3]})
+        return woken or bool(self._ahead)
 
     async def wake(self) -> None:
         """Make a `wait` in progress return now; what it brought stays for `take` or `leave`."""
@@ -104,6 +127,7 @@ class StreamsEngine:
     async def leave(self) -> None:
         """Give back whatever is still under our name, and take the name off the door."""
         self._duties.retire()
+        self._ahead = []  # found below, as everything that is ours
         args: list[Arg] = [*self._head]
         for one in self._arrivals.hand_over():
             args += (wire_text(one.job_id), one.entry, "")
@@ -118,6 +142,10 @@ class StreamsEngine:
 
     def take(self, limit: int) -> Awaitable[list[Held]]:
         """Start up to `limit` jobs; now and then those of silent workers first (J-34)."""
+        if self._ahead:
+            ahead, self._ahead = self._ahead[:limit], self._ahead[limit:]
+            rest = 0 if self._all_ahead else limit - len(ahead)
+            return _joined(ahead, self._take(rest) if rest else None)
         now_s = asyncio.get_running_loop().time()
         if now_s < self._reclaim_at_s or self._arrivals.brought:
             return self._take(limit)
@@ -127,19 +155,16 @@ class StreamsEngine:
     def _take(self, limit: int) -> Awaitable[list[Held]]:
         brought = self._arrivals.hand_over()
         token = _new_token()
-        args: list[Arg] = [
-            *self._head,
-            min(limit, _BATCH),
-            token,
-            contract.CONSUMER_PREFIX,
-            round(self.settings.unknown_task_grace_s * 1000),
-            len(self._tasks),
-            *self._tasks,
-        ]
+        args = self._take_args(limit, token, "")
         for one in brought:
             args += (one.entry, wire_text(one.job_id), wire_text(one.task))
         payloads = {one.entry: one.payload for one in brought}
         return Answer(self._start(_TAKE, args, token), lambda reply: self._read(reply, payloads))
+
+    def _take_args(self, limit: int, token: str, after: str) -> list[Arg]:
+        head = (*self._head, min(limit, _BATCH), token, contract.CONSUMER_PREFIX)
+        grace_ms = round(self.settings.unknown_task_grace_s * 1000)
+        return [*head, grace_ms, after, len(self._tasks), *self._tasks]
 
     def _reclaim(self, limit: int) -> Awaitable[Reply]:
         token = _new_token()
@@ -172,8 +197,9 @@ class StreamsEngine:
         token = _new_token()
         # The answers to these are still on their way to whoever asked.
         awaited = tuple(self._in_flight)
-        brought = [one.entry for one in self._arrivals.brought]
-        args = [*self._head, _BATCH, token, round(idle_s * 1000), *known, *brought]
+        waiting = [one.entry for one in self._arrivals.brought]
+        waiting += [held.token for held in self._ahead]
+        args = [*self._head, _BATCH, token, round(idle_s * 1000), *known, *waiting]
         (reply,) = await collect([self._start(_ADOPT, args, token)])
         return [
             held
@@ -190,7 +216,10 @@ class StreamsEngine:
                 _log.error("the server refuses to start job %s; it is tried again", job_id)
             else:
                 _log.info("queue entry %s of job %s was dropped: %s", entry, job_id, why)
-        return [read_held(row, self.name, payloads or {}) for row in started]
+        taken = [read_held(row, self.name, payloads or {}) for row in started]
+        for entry in (*(held.wire for held in taken[-1:]), *dropped[-2:-1]):
+            self._last = max(self._last, read_position(cast(str, entry)) or START)
+        return taken
 
     def _start(self, verb: Script, args: Sequence[Arg], token: str) -> Awaitable[Reply]:
         """Run a verb that starts jobs under tokens that begin with `token`."""
@@ -294,6 +323,10 @@ class StreamsEngine:
 def new_consumer() -> str:
     """A name that tells where the worker lives, and that no other worker ever has."""
     return f"{contract.CONSUMER_PREFIX}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+async def _joined(ahead: list[Held], rest: Awaitable[list[Held]] | None) -> list[Held]:
+    return ahead if rest is None else [*ahead, *await rest]
 
 
 def _new_token() -> str:

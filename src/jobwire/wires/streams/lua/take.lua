@@ -5,6 +5,9 @@
 -- was read and not started. First come the entries that a blocking read has
 -- brought, then the line. What must not run is cleared away on the way.
 --
+-- Sent right behind a blocking read, on the same socket, it runs before the reader
+-- has seen what came: `after` is the last entry that the reader knew when it sent this.
+--
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:delayed,
 -- jobs:open, jobs:index[:<tenant>], jobs:tenants, jobs:worker:<consumer>,
 -- jobs:stats:<minute>
@@ -12,16 +15,16 @@
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   default_ttl_s, max_events, consumer, limit, token, ours, grace_ms, tasks, ...
+--   default_ttl_s, max_events, consumer, limit, token, ours, grace_ms, after, tasks, ...
 -- RETURNS
 --   started   a list of jobs, each: entry, id, task, payload, token, attempt, deliveries, created_ts; and, where the job has extras: max_attempts, timeout_s, tenant, traceparent
 --   dropped   a flat list: why, entry, id
 -- CLAUSES J-5 J-9 J-30 J-31 J-37 J-38
 -- INCLUDE keys life fence entry start
 local consumer, limit, token, ours = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
-local grace_ms, tasks = tonumber(ARGV[7]), tonumber(ARGV[8])
+local grace_ms, after, tasks = tonumber(ARGV[7]), ARGV[8], tonumber(ARGV[9])
 local known = {}
-for at = 9, 8 + tasks do known[ARGV[at]] = true end
+for at = 10, 9 + tasks do known[ARGV[at]] = true end
 
 local function anyone_has(task)
   for _, row in ipairs(redis.call('XINFO', 'CONSUMERS', queue, 'workers')) do
@@ -52,14 +55,27 @@ local function put_back(entry, id, task, row)
   clear(entry)
 end
 
-local function try(entry, id, task, payload)
+local function try(entry, id, task, payload, unseen)
   local row = runnable(entry, id)
   if not row then return end
+  -- Another call of ours has started it, and the answer is on its way.
+  if unseen and row[1] == 'running' then return end
   if tasks > 0 and not known[task or ''] then return put_back(entry, id, task or '', row) end
   start(entry, id, task, payload, row, token, consumer)
 end
 
-for at = 9 + tasks, #ARGV, 3 do
+-- A group's reads only go forward: what came lies behind everything known.
+if after ~= '' then
+  local pending = redis.pcall('XPENDING', queue, 'workers', '(' .. after, '+', 1, consumer)
+  local entry = pending[1] and pending[1][1]
+  local rows = entry and redis.call('XRANGE', queue, entry, entry) or {}
+  if rows[1] then
+    local found = fields_of(rows[1][2])
+    attend(try, entry, found.job_id, found.task, found.payload, true)
+  end
+end
+
+for at = 10 + tasks, #ARGV, 3 do
   -- Somebody may have taken it over since the blocking read brought it.
   if holder_of(ARGV[at]) == consumer then
     attend(try, ARGV[at], ARGV[at + 1], ARGV[at + 2], false)

@@ -107,9 +107,9 @@ async def test_j10_hash_event_and_entry_are_written_in_this_order_by_one_script(
         ["XLEN", QUEUE],
         ["ZCARD", "jobs:delayed"],
         ["HSET", job],
-        ["EXPIRE", job],
+        ["PEXPIREAT", job],
         ["XADD", events],
-        ["EXPIRE", events],
+        ["PEXPIREAT", events],
         ["XADD", QUEUE],
         ["HSET", job],
     ]

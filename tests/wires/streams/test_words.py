@@ -117,7 +117,19 @@ def test_prose_may_name_them(tmp_path: Path) -> None:
 QUOTED = re.compile(r"'((?:[^'\\\n]|\\.)*)'")
 COMMANDS = {
     *("EXISTS", "HGET", "HMGET", "HLEN", "HSET", "HSETNX", "HDEL", "HEXISTS", "HINCRBY", "EXPIRE"),
-    *("PEXPIRE", "GET", "SET", "DEL", "TIME", "PUBLISH", "XADD", "XLEN", "XRANGE", "XDEL"),
+    *(
+        "PEXPIRE",
+        "PEXPIREAT",
+        "GET",
+        "SET",
+        "DEL",
+        "TIME",
+        "PUBLISH",
+        "XADD",
+        "XLEN",
+        "XRANGE",
+        "XDEL",
+    ),
     *("XTRIM", "XACK", "XCLAIM", "XPENDING", "XREADGROUP", "XGROUP", "XINFO", "ZADD", "ZCARD"),
     *("ZREM", "ZRANGE", "ZRANK", "ZRANGEBYSCORE", "ZSCAN", "ZSCORE", "ZCOUNT", "HGETALL"),
 }

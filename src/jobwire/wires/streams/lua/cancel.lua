@@ -25,7 +25,7 @@ local job_id, ours = ARGV[3], ARGV[4]
 local row = redis.pcall('HMGET', job_key(job_id),
   'status', 'entry_id', 'owner', 'ttl_s', 'attempt')
 if row.err or not row[1] then return 'gone' end
-local status, entry, owner, ttl_s = row[1], row[2], row[3], ttl_of(row[4])
+local status, entry, owner, expiry = row[1], row[2], row[3], expiry_of(row[4])
 if terminal[status] then return 'finished' end
 
 local holder = holder_of(entry)
@@ -33,14 +33,14 @@ local foreign = holder and string.sub(holder, 1, #ours) ~= ours
 if status == 'running' and not holder and (not owner or owner == '') then foreign = true end
 
 if status == 'queued' and not foreign then
-  finish_canceled(job_id, ttl_s, row[5], 'gateway.cancel')
+  finish_canceled(job_id, expiry, row[5], 'gateway.cancel')
   if entry then clear(entry) end
   redis.call('ZREM', delayed_key, job_id)
   tidy()
   return 'canceled'
 end
 redis.call('HSETNX', job_key(job_id), 'cancel_ts', now)
-update(job_id, ttl_s)
+update(job_id, expiry)
 if foreign then return 'asked_foreign' end
 if owner then redis.call('PUBLISH', control, owner) end
 return 'asked'

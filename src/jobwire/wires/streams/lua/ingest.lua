@@ -29,7 +29,7 @@ for _, row in ipairs(rows) do
     'status', 'entry_id', 'ttl_s', 'created_ts', 'tenant')
   if job and not job.err and job[1] and not job[2] and not terminal[job[1]]
     and not redis.call('ZSCORE', delayed_key, id) then
-    take_in(row[1], id, ttl_of(job[3]), job[4], job[5])
+    take_in(row[1], id, expiry_of(job[3]), job[4], job[5])
     found = found + 1
   end
   cursor = '(' .. row[1]

@@ -27,11 +27,11 @@ for _, id in ipairs(due) do
   if row.err or not row[1] or terminal[row[1]] then
     redis.call('ZREM', open_key, id)
   else
-    local ttl_s = ttl_of(row[2])
-    redis.call('EXPIRE', job_key(id), ttl_s)
-    redis.call('EXPIRE', events_key(id), ttl_s)
-    if row[3] then redis.call('EXPIRE', idempotency_key(row[3]), ttl_s) end
-    redis.call('ZADD', open_key, now_ms + ttl_s * 1000, id)
+    local expiry = expiry_of(row[2])
+    redis.call('PEXPIREAT', job_key(id), expiry)
+    redis.call('PEXPIREAT', events_key(id), expiry)
+    if row[3] then redis.call('PEXPIREAT', idempotency_key(row[3]), expiry) end
+    redis.call('ZADD', open_key, expiry, id)
     kept = kept + 1
   end
 end

@@ -23,7 +23,7 @@ for _, id in ipairs(due) do
   local row = redis.pcall('HMGET', job_key(id), 'status', 'task', 'payload', 'ttl_s')
   if not row.err and row[1] == 'queued' then
     enqueue(id, row[2], row[3])
-    redis.call('EXPIRE', job_key(id), ttl_of(row[4]))
+    redis.call('PEXPIREAT', job_key(id), expiry_of(row[4]))
     moved = moved + 1
   end
   redis.call('ZREM', delayed_key, id)

@@ -50,14 +50,14 @@ local function look_at(id)
     patience_ms = math.max(foreign_ms, (tonumber(row[5]) or 0) * 1000)
   end
   if now_ms - (tonumber(row[3]) or 0) <= patience_ms or in_line(id, row[2]) then return end
-  local ttl_s = ttl_of(row[6])
+  local expiry = expiry_of(row[6])
   if row[9] then
-    finish_canceled(id, ttl_s, row[7], 'duty.sweep')
+    finish_canceled(id, expiry, row[7], 'duty.sweep')
     disown(id)
   elseif used_up(row[8], row[7], max_deliveries) then
-    end_used_up(id, ttl_s, row[7])
+    end_used_up(id, expiry, row[7])
   else
-    back_in_line(id, ttl_s, row[1], row[10], row[11])
+    back_in_line(id, expiry, row[1], row[10], row[11])
   end
   -- What is left of the old entry, if anything, counts no more.
   if row[2] and row[2] ~= '' then clear(row[2]) end

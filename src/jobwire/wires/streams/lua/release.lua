@@ -29,7 +29,7 @@ local function give_back(id, entry, token)
     if holder_of(entry) == consumer then clear(entry) end
     return 'gone'
   end
-  local status, owner, ttl_s = row[1], row[2], ttl_of(row[3])
+  local status, owner, expiry = row[1], row[2], expiry_of(row[3])
   if owner == settled(token) then return 'settled' end
   if terminal[status] then
     if holder_of(entry) == consumer then clear(entry) end
@@ -39,18 +39,18 @@ local function give_back(id, entry, token)
   if token == '' then ours = status == 'queued' and holder_of(entry) == consumer end
   if not ours then return 'lost' end
   if row[5] then
-    finish_canceled(id, ttl_s, row[4], 'worker.release')
+    finish_canceled(id, expiry, row[4], 'worker.release')
     redis.call('HSET', job_key(id), 'owner', settled(token))
     clear(entry)
     return 'settled'
   end
   enqueue(id, content_of(entry, id))
   if token == '' then
-    update(id, ttl_s)
+    update(id, expiry)
   else
     local deliveries = math.max(0, (tonumber(row[6]) or 1) - 1)
-    update(id, ttl_s, 'status', 'queued', 'deliveries', deliveries, 'owner', settled(token))
-    emit_again(id, ttl_s, 'queued', 'worker.release', '{}')
+    update(id, expiry, 'status', 'queued', 'deliveries', deliveries, 'owner', settled(token))
+    emit_again(id, expiry, 'queued', 'worker.release', '{}')
     count('released')
   end
   clear(entry)

@@ -27,7 +27,7 @@ local function look(id, entry, token)
   local length = redis.pcall('XLEN', events_key(id))
   local delivery, last = string.match(row[4] or '', '^(%d+):(%d+)$')
   return {
-    ttl_s = ttl_of(row[3]), delivery = row[5] or '1',
+    expiry = expiry_of(row[3]), delivery = row[5] or '1',
     last = delivery == row[5] and tonumber(last) or 0,
     length = type(length) == 'number' and length or tonumber(max_events)
   }
@@ -41,14 +41,14 @@ local function say(id, entry, token, number, kind, step, data)
   if not job then return 'lost' end
   if number > 0 and number <= job.last then return 'written' end
   if job.length >= tonumber(max_events) - 1 then return 'dropped' end
-  emit(id, job.ttl_s, kind, step, data)
+  emit(id, job.expiry, kind, step, data)
   job.length = job.length + 1
   job.last = math.max(number, job.last)
   local reports = job.delivery .. ':' .. job.last
   if kind == 'progress' then
-    update(id, job.ttl_s, 'reports', reports, 'progress', data)
+    update(id, job.expiry, 'reports', reports, 'progress', data)
   else
-    update(id, job.ttl_s, 'reports', reports)
+    update(id, job.expiry, 'reports', reports)
   end
   return 'written'
 end

@@ -29,7 +29,7 @@ local function again(id, entry, token, delay_ms, data)
     if holder_of(entry) == consumer then clear(entry) end
     return 'gone'
   end
-  local status, owner, ttl_s = row[1], row[2], ttl_of(row[3])
+  local status, owner, expiry = row[1], row[2], expiry_of(row[3])
   if owner == settled(token) then return 'settled' end
   if terminal[status] then
     if holder_of(entry) == consumer then clear(entry) end
@@ -37,7 +37,7 @@ local function again(id, entry, token, delay_ms, data)
   end
   if not holds(consumer, token, entry, status, owner) then return 'lost' end
   if row[5] then
-    finish_canceled(id, ttl_s, row[4], 'worker.retry')
+    finish_canceled(id, expiry, row[4], 'worker.retry')
     redis.call('HSET', job_key(id), 'owner', settled(token))
     clear(entry)
     return 'settled'
@@ -48,9 +48,9 @@ local function again(id, entry, token, delay_ms, data)
     redis.call('ZADD', delayed_key, now_ms + delay_ms, id)
     redis.call('HDEL', job_key(id), 'entry_id')
   end
-  update(id, ttl_s, 'status', 'queued', 'attempt', (tonumber(row[4]) or 1) + 1,
+  update(id, expiry, 'status', 'queued', 'attempt', (tonumber(row[4]) or 1) + 1,
     'owner', settled(token))
-  emit_again(id, ttl_s, 'retrying', 'worker.retry', data)
+  emit_again(id, expiry, 'retrying', 'worker.retry', data)
   count('retried')
   clear(entry)
   return 'settled'

@@ -36,11 +36,11 @@ local function settle(id, entry, token, status, said, traceback)
   end
   if not holds(consumer, token, entry, row[1], row[2]) then return 'lost' end
   if status == 'done' then
-    finish(id, ttl_of(row[3]), status, said, '', 'worker.settle', '{}', 'owner', settled(token))
+    finish(id, expiry_of(row[3]), status, said, '', 'worker.settle', '{}', 'owner', settled(token))
   else
-    finish(id, ttl_of(row[3]), status, '', said, 'worker.settle', said, 'owner', settled(token))
+    finish(id, expiry_of(row[3]), status, '', said, 'worker.settle', said, 'owner', settled(token))
   end
-  count_time('duration:', now_ms - (tonumber(row[4]) or now_ms))
+  count_since('duration:', row[4] or now)
   if traceback ~= '' then redis.call('HSET', job_key(id), 'traceback', traceback) end
   clear(entry)
   return 'settled'

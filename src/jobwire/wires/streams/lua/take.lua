@@ -38,19 +38,19 @@ end
 -- J-37: a group cannot choose, so what we lack goes back, each time for twice as long. A job that
 -- has run since it was last put back begins anew.
 local function put_back(entry, id, task, row)
-  local ttl_s, seen = row[2], redis.call('HMGET', job_key(id), 'unknown_ts', 'updated_ts')
+  local expiry, seen = row[2], redis.call('HMGET', job_key(id), 'unknown_ts', 'updated_ts')
   local since = tonumber(seen[1])
   if since and since < (tonumber(seen[2]) or 0) then since = nil end
   local waited_ms = now_ms - (since or now_ms)
   if since and waited_ms >= grace_ms and not anyone_has(task) then
     local err = problem('unknown_task', 'no worker has this task', row[6])
-    finish(id, ttl_s, 'error', '', err, 'worker.start', err)
+    finish(id, expiry, 'error', '', err, 'worker.start', err)
     disown(id)
     return drop('unknown', entry, id)
   end
   if not since then redis.call('HSET', job_key(id), 'unknown_ts', now) end
   redis.call('HDEL', job_key(id), 'entry_id')
-  redis.call('EXPIRE', job_key(id), ttl_s)
+  redis.call('PEXPIREAT', job_key(id), expiry)
   redis.call('ZADD', delayed_key, now_ms + math.min(5000, math.max(250, waited_ms)), id)
   clear(entry)
 end

@@ -6,57 +6,62 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local now = string.format('%.0f', now_ms)
 
 local terminal = {done = true, error = true, canceled = true}
-local cleared, closed, counts, times = {}, {}, {}, {}
+local cleared, closed, counts, sinces = {}, {}, {}, {}
 
--- A stranger may have written 60.0 or 1e3, which EXPIRE does not understand. Most jobs of a batch
--- live equally long, so each text is looked at once.
-local lifetimes = {}
-local function ttl_of(text)
-  if not text then return default_ttl_s end
-  if not lifetimes[text] then
+-- J-7: when the keys of a job expire whose ttl_s is this text; a stranger may have written anything.
+-- Most jobs of a batch live equally long, so each text is looked at once. It goes into a PEXPIREAT,
+-- which is what the server makes of every EXPIRE.
+local expiries = {}
+local function expiry_of(text)
+  text = text or default_ttl_s
+  if not expiries[text] then
     local ttl_s = tonumber(text)
     local valid = ttl_s and ttl_s >= 1 and ttl_s <= 2592000 and ttl_s % 1 == 0
-    lifetimes[text] = valid and string.format('%d', ttl_s) or default_ttl_s
+    expiries[text] = string.format('%.0f', now_ms + (valid and ttl_s or default_ttl_s) * 1000)
   end
-  return lifetimes[text]
+  return expiries[text]
 end
 
-local function count(name) counts[name] = (counts[name] or 0) + 1 end
+local function count(name, more) counts[name] = (counts[name] or 0) + (more or 1) end
+
+-- That something took from `since` (ms, as text) until now. Most of a batch share their beginning,
+-- so the texts are counted here, and understood in tidy.
+local function count_since(kind, since)
+  local seen = sinces[kind] or {}
+  sinces[kind] = seen
+  seen[since] = (seen[since] or 0) + 1
+end
 
 -- How long something took is counted under a step of a scale, four to the octave, so that a
 -- quantile read from the counters is at most a tenth off.
-local function count_time(kind, ms)
-  local step = 0
-  if ms >= 1 then
-    local part, octave = math.frexp(ms)
-    step = 4 * octave - 3
-    if part >= 0.84089 then step = step + 3
-    elseif part >= 0.70710 then step = step + 2
-    elseif part >= 0.59460 then step = step + 1 end
-  end
-  local steps = times[kind] or {}
-  times[kind] = steps
-  steps[step] = (steps[step] or 0) + 1
+local function step_of(ms)
+  if ms < 1 then return 0 end
+  local part, octave = math.frexp(ms)
+  local step = 4 * octave - 3
+  if part >= 0.84089 then return step + 3 end
+  if part >= 0.70710 then return step + 2 end
+  if part >= 0.59460 then return step + 1 end
+  return step
 end
 
 -- An events key of another type is somebody's mistake; it must not keep a job from ending.
-local function emit(id, ttl_s, kind, step, data)
+local function emit(id, expiry, kind, step, data)
   local key = events_key(id)
   redis.pcall('XADD', key, '*', 'type', kind, 'ts', now, 'step', step, 'data', data)
-  redis.call('EXPIRE', key, ttl_s)
+  redis.call('PEXPIREAT', key, expiry)
 end
 
 -- The same where another attempt follows: the oldest events make room for its start and its end,
 -- so that a job tried for ever has no more of them than it may.
-local function emit_again(id, ttl_s, kind, step, data)
+local function emit_again(id, expiry, kind, step, data)
   redis.pcall('XTRIM', events_key(id), 'MAXLEN', max_events - 3)
-  emit(id, ttl_s, kind, step, data)
+  emit(id, expiry, kind, step, data)
 end
 
 -- The caller has seen the hash in this script: no write here revives half of one (J-7).
-local function update(id, ttl_s, ...)
+local function update(id, expiry, ...)
   redis.call('HSET', job_key(id), 'updated_ts', now, ...)
-  redis.call('EXPIRE', job_key(id), ttl_s)
+  redis.call('PEXPIREAT', job_key(id), expiry)
 end
 
 -- J-6, for ends that no worker wrote; code and message are words of ours, safe to paste.
@@ -66,9 +71,9 @@ local function problem(code, message, attempt)
 end
 
 -- J-31: the state first, then the terminal event; the entry is acked after both, in tidy.
-local function finish(id, ttl_s, status, result, err, step, data, ...)
-  update(id, ttl_s, 'status', status, 'result', result, 'error', err, ...)
-  emit(id, ttl_s, status, step, data)
+local function finish(id, expiry, status, result, err, step, data, ...)
+  update(id, expiry, 'status', status, 'result', result, 'error', err, ...)
+  emit(id, expiry, status, step, data)
   count(status)
   closed[#closed + 1] = id
 end
@@ -76,9 +81,9 @@ end
 -- The last holder has no part in what others do to the job: its token opens nothing any more.
 local function disown(id) redis.call('HDEL', job_key(id), 'owner') end
 
-local function finish_canceled(id, ttl_s, attempt, step)
+local function finish_canceled(id, expiry, attempt, step)
   local err = problem('canceled', 'canceled on request', attempt)
-  finish(id, ttl_s, 'canceled', '', err, step, err)
+  finish(id, expiry, 'canceled', '', err, step, err)
 end
 
 local function enqueue(id, task, payload)
@@ -115,8 +120,10 @@ local function tidy()
     redis.call('XDEL', queue, unpack(cleared))
   end
   if #closed > 0 then redis.pcall('ZREM', open_key, unpack(closed)) end
-  for kind, steps in pairs(times) do
-    for step, more in pairs(steps) do counts[kind .. step] = more end
+  for kind, seen in pairs(sinces) do
+    for since, more in pairs(seen) do
+      count(kind .. step_of(now_ms - (tonumber(since) or now_ms)), more)
+    end
   end
   if next(counts) then
     local key = stats_key(math.floor(now_ms / 60000))

@@ -5,6 +5,13 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local now = string.format('%.0f', now_ms)
 local made, opened, indexed, expiries = 0, {}, {}, {}
 
+-- J-7: when the keys of a job expire; most live equally long. It goes into a PEXPIREAT, which is what
+-- the server makes of every EXPIRE.
+local function expiry_of(ttl_s)
+  if not expiries[ttl_s] then expiries[ttl_s] = string.format('%.0f', now_ms + ttl_s * 1000) end
+  return expiries[ttl_s]
+end
+
 -- Nobody else writes while a script runs: after the first entry of a call the ids of the others are
 -- known beforehand, so that a job's hash is written once.
 local entry_ms, entry_seq
@@ -22,14 +29,14 @@ end
 -- The job's extra fields (name, value) are the arguments from `first` to `last`.
 local function make(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant, first, last)
   local job, events = job_key(job_id), events_key(job_id)
-  local place = delay_ms == '0' and place_ahead() or nil
+  local place, expiry = delay_ms == '0' and place_ahead() or nil, expiry_of(ttl_s)
   redis.call('HSET', job, 'job_id', job_id, 'task', task, 'payload', payload, 'status', 'queued',
     'created_ts', now, 'updated_ts', now, 'ttl_s', ttl_s, 'result', '', 'error', '',
     extras(place, first, last))
-  redis.call('EXPIRE', job, ttl_s)
+  redis.call('PEXPIREAT', job, expiry)
   redis.call('XADD', events, '*',
     'type', 'queued', 'ts', now, 'step', 'gateway.enqueue', 'data', '{}')
-  redis.call('EXPIRE', events, ttl_s)
+  redis.call('PEXPIREAT', events, expiry)
   if delay_ms ~= '0' then
     redis.call('ZADD', delayed_key, now_ms + delay_ms, job_id)
   else
@@ -43,8 +50,7 @@ local function make(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant,
   if idempotency ~= '' then redis.call('SET', idempotency_key(idempotency), job_id, 'EX', ttl_s) end
 
   made = made + 1
-  if not expiries[ttl_s] then expiries[ttl_s] = string.format('%.0f', now_ms + ttl_s * 1000) end
-  opened[#opened + 1] = expiries[ttl_s]
+  opened[#opened + 1] = expiry
   opened[#opened + 1] = job_id
   local list = indexed[tenant] or {}
   indexed[tenant] = list

@@ -57,7 +57,7 @@ local function runnable(entry, id)
     if has_place(id, row[3]) then return drop('duplicate', entry, id) end
     row[3] = false
   end
-  row[2] = ttl_of(row[2])
+  row[2] = expiry_of(row[2])
   row[6] = tonumber(row[6]) or 1
   row[7] = tonumber(row[7]) or 0
   if row[4] then
@@ -74,8 +74,8 @@ local function answer(entry, id, task, payload, row, token)
 end
 
 -- A job that a stranger enqueued becomes one that we look after (J-39).
-local function take_in(entry, id, ttl_s, created_ts, tenant)
-  redis.pcall('ZADD', open_key, 'NX', now_ms + ttl_s * 1000, id)
+local function take_in(entry, id, expiry, created_ts, tenant)
+  redis.pcall('ZADD', open_key, 'NX', expiry, id)
   redis.pcall('ZADD', index_key(tenant), 'NX', tonumber(created_ts) or now_ms, id)
   if tenant and tenant ~= '' then redis.pcall('ZADD', tenants_key, now_ms, tenant) end
   redis.call('HSET', job_key(id), 'entry_id', entry)
@@ -84,16 +84,14 @@ end
 -- Starts of one call differ by their entries: `call` .. entry is the token of this one.
 local first_attempt = '{"attempt":1}'
 local function start(entry, id, task, payload, row, call, consumer)
-  local ttl_s, token = row[2], call .. '-' .. entry
+  local expiry, token = row[2], call .. '-' .. entry
   row[7] = row[7] + 1
-  update(id, ttl_s, 'status', 'running', 'owner', token, 'worker', consumer,
+  update(id, expiry, 'status', 'running', 'owner', token, 'worker', consumer,
     'deliveries', row[7], 'started_ts', now)
   -- An entry's id is the time at which it took its place in line.
-  if row[7] == 1 then
-    count_time('latency:', now_ms - string.match(entry, '^%d+'))
-  end
-  if not row[3] or row[3] == '' then take_in(entry, id, ttl_s, row[8], row[11]) end
-  emit(id, ttl_s, 'running', 'worker.start',
+  if row[7] == 1 then count_since('latency:', string.match(entry, '^%d+')) end
+  if not row[3] or row[3] == '' then take_in(entry, id, expiry, row[8], row[11]) end
+  emit(id, expiry, 'running', 'worker.start',
     row[6] == 1 and first_attempt or '{"attempt":' .. row[6] .. '}')
   answer(entry, id, task, payload, row, token)
 end

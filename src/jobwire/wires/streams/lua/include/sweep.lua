@@ -6,16 +6,16 @@ local function used_up(deliveries, attempt, max_deliveries)
   return (tonumber(deliveries) or 0) - ((tonumber(attempt) or 1) - 1) >= max_deliveries
 end
 
-local function end_used_up(id, ttl_s, attempt)
+local function end_used_up(id, expiry, attempt)
   local err = problem('delivery_limit', 'too many workers were lost over this job', attempt)
-  finish(id, ttl_s, 'error', '', err, 'duty.sweep', err)
+  finish(id, expiry, 'error', '', err, 'duty.sweep', err)
   disown(id)
 end
 
 -- A worker that comes back from the dead must find the door shut.
-local function back_in_line(id, ttl_s, status, task, payload)
+local function back_in_line(id, expiry, status, task, payload)
   enqueue(id, task, payload)
-  update(id, ttl_s, 'status', 'queued')
+  update(id, expiry, 'status', 'queued')
   disown(id)
-  if status == 'running' then emit_again(id, ttl_s, 'queued', 'duty.sweep', '{}') end
+  if status == 'running' then emit_again(id, expiry, 'queued', 'duty.sweep', '{}') end
 end

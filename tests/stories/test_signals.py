@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from jobwire.local import LocalValkey
@@ -66,6 +67,29 @@ async def test_j40_a_second_signal_gives_back_now(valkey: LocalValkey, tmp_path:
         victim.interrupt()
         await site.until(job, "queued")
         assert victim.wait() == 0
+
+
+@clause("J-40")
+async def test_j40_what_a_take_brings_at_the_last_moment_is_given_back(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    """The signal comes when two jobs are started, and a take for more is on its way."""
+    async with Site(valkey.url, tmp_path, lease_s=3600) as site:
+        with Proxy(valkey.port) as proxy:
+            victim = await site.ready(proxy)
+            await proxy.until_seen(runs("take"))
+            with proxy.hold(runs("take")) as hold:
+                jobs = await asyncio.gather(*(site.submit("quick") for _ in range(3)))
+                await hold.until_reached()
+                victim.terminate()
+                victim.wait_for_line("stopping: no more jobs")
+            assert victim.wait() == 0
+        assert [await site.status(job) for job in jobs] == ["queued"] * 3
+        assert [site.begun(job) for job in jobs] == [0] * 3
+        async with site.survivor():
+            await site.until_all(jobs, "done")
+        await site.check_all_ended_once(jobs)
+        await site.check_at_rest()
 
 
 @clause("J-40", "J-30")

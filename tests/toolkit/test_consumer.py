@@ -351,6 +351,37 @@ async def test_t06_renewing_does_not_steal_an_entry_back(
 
 
 @clause("T-6")
+@pytest.mark.parametrize("obedient", [True, False])
+async def test_t06_the_handler_of_an_entry_that_went_to_another_is_cancelled(
+    connection: Connection, plain: Plain, stream: str, obedient: bool
+) -> None:
+    """And however it ends, the other's entry stays the other's; the next ones are handled."""
+    told: list[str] = []
+
+    async def work(entry: StreamMessage) -> None:
+        if entry.fields["n"] != "1":
+            return
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            told.append(entry.id)
+            if obedient:
+                raise
+
+    handler = Recorder(work)
+    async with build(connection, stream, handler, idle_timeout_s=0.3):
+        await publish(connection, stream, 1)
+        await wait_until(lambda: handler.got, "the handler to begin")
+        (id_,) = pending(plain, stream)
+        plain.ask("XCLAIM", stream, GROUP, "somebody", 0, id_, "JUSTID")
+        await publish(connection, stream, 2)
+        await handler.until_done(2)
+        await wait_until(lambda: set(pending(plain, stream)) == {id_}, "the next one's end")
+    assert told == [id_]
+    assert pending(plain, stream) == {id_: ("somebody", 1)}
+
+
+@clause("T-6")
 async def test_t06_no_more_run_at_once_than_allowed(
     connection: Connection, plain: Plain, stream: str
 ) -> None:

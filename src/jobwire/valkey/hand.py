@@ -35,6 +35,9 @@ class Hand:
         self._concurrency = concurrency
         self._renew_every_s = idle_timeout_s / 3
         self._held: set[str] = set()
+        self._lost: set[str] = set()
+        """Those of them that others hold now."""
+        self._running: dict[str, asyncio.Task[None]] = {}
         self._busy = 0
         self._moved = asyncio.Event()
         self._failures: dict[str, str] = {}
@@ -73,7 +76,8 @@ class Hand:
             else:
                 self._busy += 1
                 entry = waiting.popleft()
-                tasks.create_task(self._handle(entry), name=f"entry {entry.id}")
+                task = tasks.create_task(self._handle(entry), name=f"entry {entry.id}")
+                self._running[entry.id] = task
         if waiting:
             await self._give_back([entry.id for entry in waiting])
 
@@ -109,12 +113,20 @@ class Hand:
                 _log.warning("could not renew entries of %s: %s", self._member.stream, error)
 
     async def _renew(self) -> None:
-        held = sorted(self._held)
+        held = sorted(self._held - self._lost)
         for start in range(0, len(held), _KEEP_AT_ONCE):
             lost = await self._member.keep(held[start : start + _KEEP_AT_ONCE])
             # An entry that was acknowledged while we asked is not lost.
             for id_ in self._held.intersection(lost):
-                _log.warning("entry %s of %s went to another", id_, self._member.stream)
+                self._lose(id_)
+
+    def _lose(self, id_: str) -> None:
+        """Another handles it now: the handler here is cancelled, and however it ends, it does not
+        acknowledge what is not its own."""
+        _log.warning("entry %s of %s went to another", id_, self._member.stream)
+        self._lost.add(id_)
+        if (task := self._running.get(id_)) is not None:
+            task.cancel()
 
     async def _handle(self, entry: StreamMessage) -> None:
         try:
@@ -130,9 +142,13 @@ class Hand:
             )
         else:
             self._failures.pop(entry.id, None)
-            await self._acknowledge(entry.id)
+            self._running.pop(entry.id, None)
+            if entry.id not in self._lost:
+                await self._acknowledge(entry.id)
         finally:
             self._held.discard(entry.id)
+            self._lost.discard(entry.id)
+            self._running.pop(entry.id, None)
             self._busy -= 1
             self._moved.set()
 

@@ -58,9 +58,11 @@ def test_the_whole_way_on_a_real_server(jobwire_valkey):
         for words in (["gateway", "--port", port], ["worker", "shop:app"]):
             command = [sys.executable, "-m", "jobwire", *words, "--valkey", jobwire_valkey]
             program = stack.enter_context(subprocess.Popen(command, cwd=Path(__file__).parent))
-            stack.callback(program.terminate)
+            stack.callback(program.kill)
         with Client(f"http://127.0.0.1:{port}", patience_s=60) as jobs:
+            deadline_s = time.monotonic() + 60
             while not any(task.name == "order" and task.live for task in jobs.tasks()):
+                assert time.monotonic() < deadline_s, "the worker takes no jobs"
                 time.sleep(0.05)
             assert jobs.run("order", {"item": "tea"}) == {"sent": "tea", "count": 1}
 """

@@ -1,0 +1,106 @@
+"""O-11, O-9: the fleet and the last hour over HTTP, and what the shell promises for them."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from jobwire.gateway.settings import GatewaySettings
+from jobwire.job.messages import Canceled, Done, Failed, GivenBack, JobError, TryAgain
+from jobwire.local import LocalValkey
+from tests.jobs_http import JsonObject, ServedJobs, bearer, problem
+from tests.raw import Raw
+from tests.streams import StreamsLab
+from tests.support import clause
+
+ERROR = JobError("no_such_city", "there is no city of that name")
+
+
+@clause("O-11")
+async def test_o11_the_workers_and_what_their_slots_run(
+    served: ServedJobs, lab: StreamsLab, raw: Raw
+) -> None:
+    assert served.client.get("/v1/workers").json() == {"workers": []}
+    worker = await lab.worker("chat")
+    served.submit()
+    (held,) = await worker.take(1)
+    stranger = served.submit()
+    raw.read("jobs:stream", "somebody-elses")
+    raw.ask("HSET", f"job:{stranger['job_id']}", "status", "running")
+    listed = cast("list[JsonObject]", served.client.get("/v1/workers").json()["workers"])
+    found = {worker["name"]: worker for worker in listed}
+    ours = found[worker.consumer]
+    assert (ours["ours"], ours["slots"], ours["handlers"]) == (True, 10, ["chat"])
+    assert all(ours[name] for name in ("host", "pid", "version", "started_ts"))
+    assert 0 <= cast(int, ours["heartbeat_age_ms"]) < 60_000
+    job = served.job(held.job.id)
+    assert ours["running"] == [
+        {"job_id": held.job.id, "task": "chat", "since_ts": job["started_ts"]}
+    ]
+    theirs = found["somebody-elses"]
+    assert (theirs["ours"], theirs["host"], theirs["handlers"]) == (False, None, [])
+    (slot,) = cast("list[JsonObject]", theirs["running"])
+    assert slot["job_id"] == stranger["job_id"]
+
+    await worker.settle([(held, GivenBack())], 0)
+    await worker.leave()
+    listed = served.client.get("/v1/workers").json()["workers"]
+    assert [worker["name"] for worker in listed] == ["somebody-elses"]
+
+
+@clause("O-11", "O-6")
+async def test_o11_another_tenants_job_is_a_taken_slot_without_a_name(
+    keyed: ServedJobs, lab: StreamsLab
+) -> None:
+    worker = await lab.worker("chat")
+    body: JsonObject = {"task": "chat", "payload": {}}
+    keyed.client.post("/v1/jobs", json=body, headers=bearer("acme"))
+    (held,) = await worker.take(1)
+
+    def slots(name: str) -> list[JsonObject]:
+        (found,) = keyed.client.get("/v1/workers", headers=bearer(name)).json()["workers"]
+        return cast("list[JsonObject]", found["running"])
+
+    assert slots("acme")[0]["job_id"] == held.job.id
+    (hidden,) = slots("globex")
+    assert (hidden["job_id"], hidden["task"]) == (None, None)
+    assert hidden["since_ts"] == slots("acme")[0]["since_ts"]
+
+
+@clause("O-11")
+async def test_o11_the_last_hour_by_minute(served: ServedJobs, lab: StreamsLab, raw: Raw) -> None:
+    worker = await lab.worker("chat")
+    for _ in range(5):
+        served.submit()
+    taken = await worker.take(5)
+    raw.ask("HINCRBY", f"job:{taken[0].job.id}", "started_ts", -10_000)
+    transient = JobError("handler_error", "try again", retryable=True)
+    outcomes = [Done("1"), Done("2"), Failed(ERROR), Canceled(), TryAgain(60, transient)]
+    await worker.settle(list(zip(taken, outcomes, strict=True)), 0)
+    stats = cast(JsonObject, served.client.get("/v1/stats").json())
+    hour, minutes = cast(JsonObject, stats["hour"]), cast("list[JsonObject]", stats["minutes"])
+    counted = {name: hour[name] for name in ("submitted", "done", "error", "canceled", "retried")}
+    assert counted == {"submitted": 5, "done": 2, "error": 1, "canceled": 1, "retried": 1}
+    assert len(minutes) == 60
+    starts = [cast(int, minute["start_ts"]) for minute in minutes]
+    assert starts == [starts[0] + 60_000 * number for number in range(60)]
+    assert sum(cast(int, minute["submitted"]) for minute in minutes[-2:]) == 5
+    duration, latency = cast(JsonObject, hour["duration_ms"]), cast(JsonObject, hour["latency_ms"])
+    assert 9_000 < cast(float, duration["p99"]) < 30_000
+    assert cast(float, duration["p50"]) < 9_000
+    assert all(cast(float, latency[name]) >= 0 for name in ("p50", "p90", "p99"))
+    empty = cast(JsonObject, minutes[0]["latency_ms"])
+    assert empty == {"p50": None, "p90": None, "p99": None}
+    assert all(raw.ttl_s(key) > 7000 for key in raw.find("jobs:stats:*"))
+
+
+@clause("J-17", "O-9")
+def test_o09_an_open_program_and_its_limits_are_the_shells(valkey: LocalValkey) -> None:
+    """What the shell promises holds for these routes too: here its number of streams a key."""
+    with ServedJobs(valkey.url, gateway=GatewaySettings(streams_per_key=1)) as served:
+        job_id = served.submit()["job_id"]
+        with served.events(job_id) as first:
+            assert first.next() is not None
+            second = served.client.get(f"/v1/jobs/{job_id}/events")
+            problem(second, 429, "too_many_streams")
+        assert json.loads(served.client.get("/openapi.json").text)["openapi"] == "3.1.0"

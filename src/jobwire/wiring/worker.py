@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -80,8 +80,11 @@ async def serve_worker(
     How many handlers would not end: only the end of the process ends those.
     """
     async with contextlib.AsyncExitStack() as ground:
+        beside: list[Callable[[], Coroutine[None, None, None]]] = []
         if tasks or app.tools or not app.handlers:
-            ground.callback(_give_tasks(app, settings.llm).close)
+            models = _give_tasks(app, settings.llm)
+            ground.callback(models.close)
+            beside.append(models.watch)
         if ground.enter_context(traces("worker")):
             from jobwire.worker.tracing import traced  # late: an extra
 
@@ -97,6 +100,7 @@ async def serve_worker(
             slots=settings.worker.slots,
             drain_s=settings.worker.drain.total_seconds(),
             beside=[
+                *beside,
                 # Asked for when it has entered: only then is a worker's card among them.
                 lambda: Duties(engine.duties(), done=done).run(),
                 Scheduler(app.crons, StreamsCalendar(connection, jobs)).run,

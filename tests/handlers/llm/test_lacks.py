@@ -4,6 +4,8 @@ the doctor; and it is no reason to stop anybody else's work (J-51)."""
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from jobwire.handlers.llm.models import files
 from jobwire.job.messages import Lack
-from jobwire.local import LocalValkey
+from jobwire.local import LocalValkey, free_port
 from jobwire.wires.streams.http.fleet import lacking
 from jobwire.worker import App
 from tests.cli.running import Up, jobwire
@@ -122,6 +124,29 @@ def test_j51_up_says_what_its_worker_lacks_and_when_it_is_cured(tmp_path: Path) 
         assert "mine.gguf is no file" in error["message"]
         own.symlink_to(files.chat_file())
         wait_until_sync(lambda: unwell(up.url) == {}, "the model to be seen")
+
+
+@clause("J-51", "O-7")
+def test_j51_a_models_server_that_is_away_is_seen_until_it_is_back(fleet: Fleet) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/v1"
+    env = {"OPENAI_BASE_URL": url, "OPENAI_MODEL": "x", "JOBWIRE_JOBS_HEARTBEAT_S": "0.2"}
+    env |= {"JOBWIRE_LLM_EMBED_BASE_URL": url, "JOBWIRE_LLM_EMBED_MODEL": "x"}
+    worker(fleet, **env)
+    wait_until_sync(lambda: unwell(fleet.url), "the servers to be missed")
+    parts = unwell(fleet.url)
+    assert parts.keys() == {"model", "embeddings"}
+    name = f"the model's server at 127.0.0.1:{port} cannot be reached"
+    assert parts["model"]["note"].startswith(name)
+    assert "llm.base_url (OPENAI_BASE_URL)" in parts["model"]["what_to_do"]
+    assert parts["embeddings"]["what_to_do"].endswith("llm.embed_base_url")
+    # Any answer shows that it is there, also that it does not know what we ask for.
+    with ThreadingHTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            wait_until_sync(lambda: unwell(fleet.url) == {}, "the servers to be seen")
+        finally:
+            server.shutdown()
 
 
 @clause("J-51", "O-11")

@@ -78,6 +78,8 @@ class Upstream:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = await _read(reader)
+            if not request.body:  # somebody looks whether we are there
+                return await Line(reader, writer).head(404, content_length="0")
             self.requests.append(request)
             await self.act_for(request)(Line(reader, writer))
         except _Gone:

@@ -1,16 +1,26 @@
 """Which models answer, by the settings. The only place that knows every driver.
 
-Made once for each worker; loads nothing and imports no library until a task asks.
+Made once for each worker; loads nothing and imports no library until a task asks, or there is a
+server to look after.
 """
 
+import asyncio
 from contextlib import ExitStack
 from pathlib import Path
 from secrets import token_hex
+from typing import TYPE_CHECKING, Final
 
 from jobwire.handlers.llm.models import Chat, Embedder, files
-from jobwire.handlers.llm.models.trouble import NOT_NAMED, NoModel
+from jobwire.handlers.llm.models.trouble import NOT_NAMED, NoModel, Trouble
 from jobwire.handlers.llm.settings import LlmSettings
 from jobwire.job.messages import Lack
+
+if TYPE_CHECKING:
+    from jobwire.handlers.llm.models.server import Server
+
+_WELL_S: Final = 30.0
+"""Between two looks at servers that are there; `_AWAY_S`: where one is not."""
+_AWAY_S: Final = 2.0
 
 
 class Models:
@@ -21,6 +31,7 @@ class Models:
         self._chat: Chat | None = None
         self._embedder: Embedder | None = None
         self._held = ExitStack()
+        self._away: list[Lack] = []
 
     def chat(self) -> Chat:
         """The model that answers questions; Trouble where there is none."""
@@ -36,7 +47,7 @@ class Models:
 
     def lacks(self) -> list[Lack]:
         """What keeps the tasks from being answered (J-51), as far as it can be seen from here: it
-        is quick, loads nothing and asks no server."""
+        is quick, loads nothing and asks no server. What `watch` has found is among it."""
         looks = {"model": _look_for_chat, "embeddings": _look_for_embedder}
         found: list[Lack] = []
         for part, look in looks.items():
@@ -44,7 +55,16 @@ class Models:
                 look(self._settings)
             except NoModel as missing:
                 found.append(Lack(part, missing.wrong, missing.cure))
-        return found
+        return found + self._away
+
+    async def watch(self) -> None:
+        """Look now and then whether the models' servers are there, as long as the worker runs."""
+        servers = _servers(self._settings)
+        while servers:
+            self._away = [
+                lack for part, server in servers.items() if (lack := await _missed(part, server))
+            ]
+            await asyncio.sleep(_AWAY_S if self._away else _WELL_S)
 
     def close(self) -> None:
         """Unload what was loaded. What is asked for afterwards is loaded again."""
@@ -72,20 +92,59 @@ def _look_for_embedder(settings: LlmSettings) -> None:
         files.find_library("llm.embed_model")
 
 
+def _servers(settings: LlmSettings) -> "dict[str, Server]":
+    servers: dict[str, Server] = {}
+    if settings.base_url:
+        servers["model"] = _chat_server(settings)
+    if settings.embed_base_url:  # the same one is not asked twice
+        servers["embeddings"] = _embed_server(settings)
+    return servers
+
+
+async def _missed(part: str, server: "Server") -> Lack | None:
+    try:
+        await server.look()
+    except Trouble as trouble:
+        return Lack(part, trouble.wrong, trouble.cure or f"is it well? it is at {server.url_at}")
+    except Exception as error:  # noqa: BLE001 - a look that fails must not end the worker
+        wrong = f"{server.url_at}: the server cannot be asked: {error}"
+        return Lack(part, wrong, "correct its address")
+    return None
+
+
+def _chat_server(settings: LlmSettings) -> "Server":
+    from jobwire.handlers.llm.models.server import Server
+
+    return Server(
+        base_url=settings.base_url,
+        api_key=settings.api_key,
+        first_s=settings.first_token_timeout.total_seconds(),
+        idle_s=settings.idle_timeout.total_seconds(),
+    )
+
+
+def _embed_server(settings: LlmSettings) -> "Server":
+    from jobwire.handlers.llm.models.server import Server
+
+    own = settings.embed_base_url
+    names = {"url_at": "llm.embed_base_url", "key_at": "llm.embed_api_key"} if own else {}
+    return Server(
+        base_url=settings.embed_base_url or settings.base_url,
+        # Another server gets a key of its own, or none.
+        api_key=settings.embed_api_key if settings.embed_base_url else settings.api_key,
+        first_s=settings.first_token_timeout.total_seconds(),
+        idle_s=settings.idle_timeout.total_seconds(),
+        **names,
+    )
+
+
 def _chat(settings: LlmSettings, held: ExitStack) -> Chat:
     from jobwire.handlers.llm.models.endpoint import EndpointChat
     from jobwire.handlers.llm.models.local import Local, LocalChat
-    from jobwire.handlers.llm.models.server import Server
     from jobwire.handlers.llm.models.serving import Wish
 
     if settings.base_url:
-        server = Server(
-            base_url=settings.base_url,
-            api_key=settings.api_key,
-            first_s=settings.first_token_timeout.total_seconds(),
-            idle_s=settings.idle_timeout.total_seconds(),
-        )
-        return EndpointChat(server, settings.model)
+        return EndpointChat(_chat_server(settings), settings.model)
     own = settings.model_path
     name = own.stem if own else files.CHAT_NAME
 
@@ -106,21 +165,10 @@ def _chat(settings: LlmSettings, held: ExitStack) -> Chat:
 def _embedder(settings: LlmSettings, held: ExitStack) -> Embedder:
     from jobwire.handlers.llm.models.endpoint import EndpointEmbedder
     from jobwire.handlers.llm.models.local import Local, LocalEmbedder
-    from jobwire.handlers.llm.models.server import Server
     from jobwire.handlers.llm.models.serving import Wish
 
     if settings.embed_model:
-        own = settings.embed_base_url
-        names = {"url_at": "llm.embed_base_url", "key_at": "llm.embed_api_key"} if own else {}
-        server = Server(
-            base_url=settings.embed_base_url or settings.base_url,
-            # Another server gets a key of its own, or none.
-            api_key=settings.embed_api_key if settings.embed_base_url else settings.api_key,
-            first_s=settings.first_token_timeout.total_seconds(),
-            idle_s=settings.idle_timeout.total_seconds(),
-            **names,
-        )
-        return EndpointEmbedder(server, settings.embed_model)
+        return EndpointEmbedder(_embed_server(settings), settings.embed_model)
 
     def wish() -> Wish:
         _look_for_embedder(settings)

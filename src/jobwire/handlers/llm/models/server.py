@@ -24,6 +24,7 @@ from jobwire.handlers.llm.models.trouble import Again, Trouble
 from jobwire.job.messages import Json
 
 _CONNECT_S: Final = 10.0
+_LOOK_S: Final = 5.0
 _LONGEST_REFUSAL: Final = 64 << 10
 
 
@@ -48,6 +49,13 @@ class Server:
         parts = urlsplit(self.base_url)
         port = f":{parts.port}" if parts.port else ""
         return Who(f"the model's server at {parts.hostname}{port}", self.url_at, self.key_at)
+
+    async def look(self) -> None:
+        """Trouble where nobody is there; whatever an HTTP server answers is a sign of life."""
+        until = asyncio.get_running_loop().time() + _LOOK_S
+        async with self._client() as client:
+            request = client.build_request("GET", self.base_url.rstrip("/") + "/models")
+            await (await self._send(client, request, until)).aclose()
 
     @contextlib.asynccontextmanager
     async def post(self, path: str, body: Mapping[str, Json]) -> AsyncGenerator["Call"]:

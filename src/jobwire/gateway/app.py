@@ -142,7 +142,12 @@ class Gateway:
                 call.finished = True
             await send(message)
 
-        await self._fastapi(scope, call.counted_receive, dressing)
+        try:
+            await self._fastapi(scope, call.counted_receive, dressing)
+        finally:
+            # The call holds the scope too: left in a ring, both would wait for the collector, and
+            # each request would be made in memory that no cache knows.
+            del call.scope[SCOPE_KEY]
 
     async def _fail(self, call: Call, error: Exception) -> None:
         """Answer with the problem, if there is still somebody to hear it."""

@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until_sync
 # Clients that belong to the test base itself.
 OBSERVER: Final = "tests-observer"
 # How long a closed socket or an ending task may take to be gone.
-_GRACE_S: Final = 5.0
+_GRACE_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,10 +162,14 @@ async def test_j30_a_job_that_a_wait_started_into_a_broken_connection_is_adopted
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
         worker = await lab.worker()
-        job_id = await lab.submit('{"a":1}')
         proxy.cut_reply("XREADGROUP")
+        waiting = asyncio.ensure_future(worker.wait(30))
+        # A cut takes along what the server has not read yet: first the take has to lie there.
+        await wait_until(raw.blocked, "the worker to wait")
+        await proxy.until_seen(runs("take"))
+        job_id = await lab.submit('{"a":1}')
         with pytest.raises(GroundError):
-            await worker.wait(30)
+            await waiting
         assert raw.field(f"job:{job_id}", "status") == "running"
         (adopted,) = await worker.adopt(frozenset())
         assert (adopted.job.id, adopted.job.payload) == (job_id, {"a": 1})

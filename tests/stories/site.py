@@ -21,6 +21,7 @@ from jobwire.wires.streams.queue import StreamsQueue
 from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import Worker
 from tests.stories.handlers import app
+from tests.streams import runs
 from tests.support import Program, Proxy, wait_until
 from tests.support.workers import started, stopped
 
@@ -128,13 +129,21 @@ class Site:
         reply = await self.connection.call("HGETALL", self.keys.job(job_id))
         return cast("dict[str, str]", reply)
 
-    async def until_brought(self) -> None:
-        """Wait until an entry is in a worker's hands."""
+    @contextlib.asynccontextmanager
+    async def in_hand(self, proxy: Proxy, task: str) -> AsyncGenerator[JobId]:
+        """A job whose entry a worker's blocking read has brought, and whose start, right behind it,
+        is held up on its way until this is left."""
 
         async def pending() -> int:
             return (await self.connection.xpending(self.keys.queue, contract.GROUP)).count
 
-        await wait_until(pending, "the blocking read to bring an entry")
+        with proxy.hold(runs("take")) as start:
+            with proxy.hold("XREADGROUP") as read:
+                await read.until_reached()
+                job = await self.submit(task)
+            await start.until_reached()
+            await wait_until(pending, "the read to bring the entry")
+            yield job
 
     async def events(self, job_id: str) -> list[str]:
         """The types of a job's events, in order."""

@@ -22,10 +22,7 @@ Point = Callable[[Site, Proxy, Program], Awaitable[JobId]]
 
 async def entry_in_hand(site: Site, proxy: Proxy, victim: Program) -> JobId:
     """The blocking read has brought the entry, the start has not reached the server."""
-    with proxy.hold(runs("take")) as hold:
-        await hold.until_reached()  # it lies ready behind the next blocking read
-        job = await site.submit("quick")
-        await site.until_brought()
+    async with site.in_hand(proxy, "quick") as job:
         victim.kill()
         proxy.cut()
     assert await site.events(job) == ["queued"]
@@ -34,9 +31,7 @@ async def entry_in_hand(site: Site, proxy: Proxy, victim: Program) -> JobId:
 
 async def started(site: Site, proxy: Proxy, victim: Program) -> JobId:
     """The server has started the job, the worker does not know."""
-    with proxy.hold(runs("take")) as hold:
-        await hold.until_reached()
-        job = await site.submit("quick")
+    async with site.in_hand(proxy, "quick") as job:
         victim.freeze()
     await site.until(job, "running")
     victim.kill()

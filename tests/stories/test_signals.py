@@ -100,10 +100,7 @@ async def test_j40_what_the_blocked_read_brings_at_the_last_moment_is_given_back
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
         with Proxy(valkey.port) as proxy:
             victim = await site.ready(proxy)
-            with proxy.hold(runs("take")) as hold:
-                await hold.until_reached()  # it lies ready behind the next blocking read
-                job = await site.submit("quick")
-                await site.until_brought()
+            async with site.in_hand(proxy, "quick") as job:
                 victim.terminate()
                 victim.wait_for_line("stopping: no more jobs")
             assert victim.wait() == 0

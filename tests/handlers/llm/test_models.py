@@ -145,7 +145,7 @@ async def test_a_model_of_your_own_writes_json(cache_dir: Path, tmp_path: Path) 
     ("content", "words"), [(None, "no file"), (b"GGUF nonsense", "cannot load")]
 )
 async def test_j51_a_file_that_is_no_model_is_told(
-    tmp_path: Path, content: bytes | None, words: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes | None, words: str
 ) -> None:
     own = tmp_path / "mine.gguf"
     if content is not None:
@@ -154,6 +154,10 @@ async def test_j51_a_file_that_is_no_model_is_told(
         await Bench(LlmSettings(model_path=own)).run("chat", HI)
     assert failed.value.code == "model_not_found"
     assert "mine.gguf" in failed.value.message
+    if content is not None:  # llama.cpp's own words are for the log
+        (line,) = caplog.messages
+        assert line.startswith("the local model mine ended (exit code 1); it wrote: ")
+        assert "this GGUF file is version" in line
 
 
 @clause("J-51")

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from jobwire.handlers.llm.models import replies, serving
+from jobwire.handlers.llm.models import serving
 from jobwire.handlers.llm.models.server import Server
 from jobwire.handlers.llm.models.serving import Listening, Refusal, Wish
 from jobwire.handlers.llm.models.trouble import Again, NoModel, Trouble
@@ -27,7 +27,8 @@ _PATIENCE_S: Final = 3600.0
 """A process of our own does not get lost unnoticed; the answer's own limit holds."""
 _ENDING_S: Final = 2.0
 """How long a process that has broken off may take to be gone."""
-_LAST_LINES: Final = 3
+_LAST_WORDS: Final = 4096
+"""Bytes: all of a load that failed, the last lines of a crash."""
 _decode: Final = msgspec.json.Decoder(Listening | Refusal).decode
 
 
@@ -120,9 +121,9 @@ class ModelProcess:
             self._line.close()
 
     def _last_words(self) -> str:
-        self._noise.seek(0)
-        lines = self._noise.read().strip().splitlines()[-_LAST_LINES:]
-        return f"; it wrote: {replies.quote(b' / '.join(lines))}" if lines else ""
+        self._noise.seek(max(0, self._noise.seek(0, os.SEEK_END) - _LAST_WORDS))
+        words = " ".join(self._noise.read().decode("utf-8", "replace").split())
+        return f"; it wrote: {words}" if words else ""
 
 
 def _how(code: int | None) -> str:

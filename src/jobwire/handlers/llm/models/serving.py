@@ -115,7 +115,7 @@ def _server(wish: Wish, file: Path, *, embeds: bool) -> _Server:
     params.cache_ram_mib = 0
     params.n_threads_http = 2
     params.ui = params.endpoint_slots = params.endpoint_props = False
-    params.verbosity = -1
+    params.verbosity = 1  # errors alone: they are the reason, where it fails
     params.api_keys = [wish.key]
     return cast(_Server, library.Server(params))
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
 
 import pytest
 
 from jobwire.job.errors import GroundError
 from jobwire.job.life import State
-from jobwire.job.messages import CancelAsked, Done, Held, JobId, Outcome, SettleAnswer, Settled
+from jobwire.job.messages import (
+    CancelAsked,
+    Done,
+    Held,
+    JobId,
+    Outcome,
+    SettleAnswer,
+    Settled,
+    Token,
+)
 from jobwire.worker import App, Context
 from tests.support import clause, wait_until
 from tests.worker.conftest import StartWorker
@@ -51,6 +60,56 @@ async def test_j30_after_a_lost_answer_the_worker_adopts_what_is_its_own(
     await wait_until(lambda: all(server.jobs[job].state is State.DONE for job in jobs))
     assert {server.jobs[job].deliveries for job in jobs} == {1}
     assert set(server.settles.values()) == {1}
+
+
+class BreaksLate(MemoryEngine):
+    """Its second wait starts a job, and breaks while the worker is on its way back."""
+
+    def __init__(self, server: MemoryServer) -> None:
+        super().__init__(server)
+        self.waits = 0
+        self.started = asyncio.Event()
+        self._breaks = asyncio.Event()
+
+    async def wait(self, timeout_s: float, room: int = 1) -> bool:
+        self.waits += 1
+        if self.waits != 2:
+            return await super().wait(timeout_s, room)
+        (held,) = self.server.start(self.consumer, 1)
+        self._under_way.add(held.token)
+        self.started.set()
+        await self._breaks.wait()
+        self._under_way.discard(held.token)
+        raise GroundError("cut off")
+
+    async def adopt(self, known: Set[Token], idle_s: float = 0.0) -> list[Held]:
+        mine = await super().adopt(known, idle_s)
+        if not self._breaks.is_set():
+            self._breaks.set()
+            await asyncio.sleep(0.05)  # so that the worker hears of it before it has our answer
+        return mine
+
+
+@clause("J-30")
+async def test_j30_what_a_wait_started_that_breaks_during_the_recovery_is_adopted_too(
+    work: StartWorker, app: App
+) -> None:
+    """Story: a connection fell silent and was cut while the worker came back. The look for jobs of
+    its own left out what the wait was still to answer, the wait's failure asked for no other look,
+    and the job stayed with a worker that did not know of it, for a lease."""
+    server = MemoryServer(lease_s=3600)
+    engine = BreaksLate(server)
+
+    @app.handler("first")
+    async def first(ctx: Context) -> None:
+        server.add("task")
+        await engine.started.wait()
+
+    await work(app, engine, slots=4)
+    server.lose_answer("settle")
+    server.add("first")
+    await wait_until(lambda: [each.state for each in server.jobs.values()] == [State.DONE] * 2)
+    assert {each.deliveries for each in server.jobs.values()} == {1}
 
 
 @clause("J-30")

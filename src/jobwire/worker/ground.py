@@ -28,6 +28,8 @@ class Ground:
         self._recover = recover
         self._firm = asyncio.Event()
         self._firm.set()
+        self.losses = 0
+        """How often it was said not to answer; who recovers sees by it what came meanwhile."""
 
     @property
     def firm(self) -> bool:
@@ -41,6 +43,7 @@ class Ground:
     def lost(self, error: Exception) -> None:
         """It did not answer, or not as it should."""
         self._note(error)
+        self.losses += 1
         if self.firm:
             self._firm.clear()
             self._tasks.start(self._find(), f"{self._name}: recovery")

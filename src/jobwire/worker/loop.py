@@ -339,7 +339,13 @@ class Source:
 
     async def _recover(self) -> None:
         """Adopt what the server started for us while its answers were lost, and go on."""
-        mine = await self._adopted(0.0)
+        mine: list[Held] = []
+        losses = -1
+        while losses != self._ground.losses:
+            # J-30: a wait that breaks while we look may have started a job that was not looked for,
+            # since its answer was still awaited. Nobody would look again before its lease is over.
+            losses = self._ground.losses
+            mine = await self._adopted(0.0)
         _log.info("%s: answers again; %d job(s) adopted", self.engine.name, len(mine))
         room, self._in_doubt = self._in_doubt, 0
         self._ground.found()

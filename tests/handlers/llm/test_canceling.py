@@ -26,7 +26,8 @@ TOKENS = 1500
 LONG = {"prompt": "The quick brown fox jumps over the lazy dog. " * 300, "max_tokens": 4}
 BATCHES = 23
 """The prompt has more than 3000 tokens, and is read 128 at a time."""
-ENDLESS = {"prompt": "Count to ten thousand.", "max_tokens": TOKENS, "stop": ["never"]}
+ENDLESS = {"prompt": "la " * 60, "max_tokens": TOKENS, "temperature": 0}
+"""The small model sings along, always the same, and comes to no end."""
 
 
 class Model(NamedTuple):

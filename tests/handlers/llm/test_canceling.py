@@ -18,16 +18,13 @@ from jobwire.local import LocalValkey
 from tests.handlers.llm.altered import altered
 from tests.handlers.llm.recording import text_of
 from tests.handlers.llm.upstream import Upstream, delta, streams, waits
-from tests.handlers.llm.working import StartFleet
+from tests.handlers.llm.working import ENDLESS, TOKENS, StartFleet
 from tests.jobs_http import ServedJobs
 from tests.support import clause, wait_until
 
-TOKENS = 1500
 LONG = {"prompt": "The quick brown fox jumps over the lazy dog. " * 300, "max_tokens": 4}
 BATCHES = 23
 """The prompt has more than 3000 tokens, and is read 128 at a time."""
-ENDLESS = {"prompt": "la " * 60, "max_tokens": TOKENS, "temperature": 0}
-"""The small model sings along, always the same, and comes to no end."""
 
 
 class Model(NamedTuple):

@@ -22,13 +22,12 @@ from jobwire.valkey import Connection
 from tests.cli.running import is_gone
 from tests.handlers.llm.altered import altered, models_of, search_path, waiting
 from tests.handlers.llm.recording import Bench, text_of
-from tests.handlers.llm.working import Fleet, StartFleet
+from tests.handlers.llm.working import ENDLESS, Fleet, StartFleet
 from tests.support import Plain, Program, clause, wait_until
 
 HI = {"prompt": "Hi", "max_tokens": 4}
 WORD = {"input": "x"}
 """For the model that is loaded sooner."""
-ENDLESS = {"prompt": "Count to ten thousand.", "max_tokens": 1500, "stop": ["never"]}
 GREETER = """
 from jobwire import App
 app = App()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from jobwire.handlers.llm import LlmSettings
 from jobwire.handlers.llm.models.choose import Models
@@ -15,6 +15,10 @@ from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import App
 from tests.handlers.llm.recording import Event
 from tests.support import Plain, wait_until
+
+TOKENS: Final = 1500
+ENDLESS: Final = {"prompt": "la " * 60, "max_tokens": TOKENS, "temperature": 0}
+"""The small model sings along, always the same, and comes to no end before that."""
 
 
 class Fleet:

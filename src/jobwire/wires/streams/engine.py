@@ -7,12 +7,12 @@ here makes a task, waits on the shared socket, or repeats what may have happened
 import asyncio
 import logging
 import os
-import random
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence, Set
 from typing import Final, cast
 
+from jobwire.job.clock import chance
 from jobwire.job.engine import Duty, Lacks, lacks_nothing
 from jobwire.job.errors import GroundError
 from jobwire.job.messages import (
@@ -57,7 +57,7 @@ _LOOK: Final = 100
 _ASIDE_S: Final = 10.0
 """How long after a job that we lack was put back we let others go first (J-37): the server gives
 what comes to whoever has blocked longest, so our waits are short."""
-_ASIDE_WAIT_S: Final = (0.02, 0.1)
+_ASIDE_WAIT_S: Final = 0.1
 
 
 class StreamsEngine:
@@ -113,7 +113,7 @@ class StreamsEngine:
             return True
         now_s = asyncio.get_running_loop().time()
         if now_s < self._aside_until_s:
-            timeout_s = min(timeout_s, random.uniform(*_ASIDE_WAIT_S))  # noqa: S311 - no secret
+            timeout_s = min(timeout_s, _ASIDE_WAIT_S * (0.2 + chance()))
         token = _new_token()
         args = self._take_args(room, token, self._last.id)
         self._in_flight.add(token)

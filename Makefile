@@ -39,7 +39,7 @@ chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHA
 	@test -n "$(ARGS)" || CHAOS_WATCH_S=$${CHAOS_WATCH_S:-60} \
 	  $(BIN)/python -m pytest tests/stories/test_watchers.py -k cut -q
 
-mutate: $(VENV)/.dev ## break the product on purpose, patch by patch; each must turn its test red
+mutate: $(VENV)/.dev ## break the product on purpose, one replacement at a time; each must turn its test red
 	@$(BIN)/python -m tests.mutations $(ARGS)
 
 bench: $(VENV)/.bench ## measure, beside the peers of the field

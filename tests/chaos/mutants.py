@@ -1,6 +1,6 @@
 """The proof of the judge: broken products, and the rules that must notice each.
 
-Called by `python -m tests.chaos mutants`. The patches are those of `tests/mutations`; here the
+Called by `python -m tests.chaos mutants`. The mutations are those of `tests/mutations`; here the
 whole fleet runs on a broken copy, and random faults must find what a test was written for there.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutations.__main__ import copy_of_source
-from tests.mutations.patches import ROOT, mutations
+from tests.mutations.replacements import ROOT, mutations
 
 LATE: Final = ("freeze", "half_open", "server_frozen")
 DEATHS: Final = ("kill", "terminate", "server_killed", "lose_reply", "cut_in_command")

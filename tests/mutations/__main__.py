@@ -1,7 +1,7 @@
-"""`python -m tests.mutations [name …]`: apply each patch to a copy of the source, run its test.
+"""`python -m tests.mutations [name …]`: apply each mutation to a copy of the source, run its test.
 
-First all named tests must be green on an unchanged copy. A patch that no longer applies is a
-failure, too: it must follow the code.
+First all named tests must be green on an unchanged copy. A mutation that no longer applies is a
+failure too: it must follow the code.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from tests.mutations.patches import ROOT, Mutation, Stale, mutations
+from tests.mutations.replacements import ROOT, Mutation, Stale, mutations
 
 AT_A_TIME: Final = 3  # most of them wait for what never comes
 LIMIT_S: Final = 180
 
 
 def copy_of_source(folder: Path) -> Path:
-    """A copy that a patch may break."""
+    """A copy that a mutation may break."""
     copy = folder / "src"
     # With what is compiled already: a test starts many programs, and each would compile it anew.
     shutil.copytree(ROOT / "src", copy)
@@ -69,7 +69,7 @@ def main(names: list[str]) -> int:
             copy_of_source(Path(folder)), *sorted({each.red for each in chosen}), "-n", "2"
         )
     if control.returncode:
-        print(f"the tests are not green without a patch:\n{control.stdout[-3000:]}")
+        print(f"the tests are not green without a mutation:\n{control.stdout[-3000:]}")
         return 1
     print(f"{len(chosen)} mutations; their tests are green without them", flush=True)
     survived = 0

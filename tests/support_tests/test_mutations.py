@@ -1,4 +1,4 @@
-"""The mutations still fit the product: `make mutate` runs them, which takes too long for here."""
+"""The mutations fit the present code: `make mutate` runs them, which takes too long for the suite."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutations.patches import ROOT, Mutation, Stale, mutations
+from tests.mutations.replacements import ROOT, Mutation, Replacement, Stale, mutations
 
 ALL = mutations()
 
@@ -17,11 +17,12 @@ def test_a_mutation_still_applies_and_names_a_test(mutation: Mutation) -> None:
     mutation.check()
 
 
-def test_a_stale_mutation_is_noticed(tmp_path: Path) -> None:
+def test_a_stale_mutation_is_noticed() -> None:
     mutation = ALL[0]
+    first = mutation.replacements[0]
     for stale in (
-        dataclasses.replace(mutation, file="src/jobwire/nowhere.py"),
-        dataclasses.replace(mutation, changes=(("no such line\n", ""),)),
+        dataclasses.replace(mutation, replacements=(Replacement("src/nowhere.py", "a", "b"),)),
+        dataclasses.replace(mutation, replacements=(dataclasses.replace(first, old="no line\n"),)),
         dataclasses.replace(mutation, red="tests/test_nowhere.py::test_nothing"),
         dataclasses.replace(mutation, red=f"{mutation.red.partition('::')[0]}::test_nothing"),
     ):
@@ -31,10 +32,11 @@ def test_a_stale_mutation_is_noticed(tmp_path: Path) -> None:
 
 def test_a_mutation_breaks_a_copy_and_nothing_else(tmp_path: Path) -> None:
     mutation = ALL[0]
-    whole = (ROOT / mutation.file).read_text()
-    copy = tmp_path / mutation.file
+    file = mutation.replacements[0].file
+    whole = (ROOT / file).read_text()
+    copy = tmp_path / file
     copy.parent.mkdir(parents=True)
     copy.write_text(whole)
     mutation.apply(tmp_path)
     assert copy.read_text() != whole
-    assert (ROOT / mutation.file).read_text() == whole
+    assert (ROOT / file).read_text() == whole

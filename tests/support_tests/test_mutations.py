@@ -1,4 +1,4 @@
-"""The mutations fit the present code: `make mutate` runs them, which takes too long for the suite."""
+"""The mutations fit the present code; running them (`make mutate`) takes too long for the suite."""
 
 from __future__ import annotations
 

@@ -107,6 +107,17 @@ class Raw:
         return seconds * 1000 + micros // 1000
 
 
+def foreign_job(raw: Raw, job_id: str, *, ttl_s: int = 600, **fields: str) -> str:
+    """Write a job as a gateway does that knows the published contract only; its entry."""
+    created = "1700000000000"
+    plain = {"job_id": job_id, "task": "echo", "payload": '{"a":1}', "status": "queued"}
+    times = {"created_ts": created, "updated_ts": created, "ttl_s": str(ttl_s)}
+    raw.write(f"job:{job_id}", {**plain, **times, "result": "", "error": "", **fields}, ttl_s)
+    raw.add(f"job:{job_id}:events", {"type": "queued", "ts": "1", "step": "x", "data": "{}"})
+    raw.expire(f"job:{job_id}:events", ttl_s)
+    return raw.add("jobs:stream", {name: plain[name] for name in ("job_id", "task", "payload")})
+
+
 class Recording:
     """Every command that the server runs, those inside scripts too, as a stranger sees them.
 

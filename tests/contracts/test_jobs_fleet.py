@@ -18,7 +18,7 @@ from jobwire.job.messages import (
 )
 from jobwire.valkey import Connection
 from jobwire.wires.streams.engine import StreamsEngine
-from tests.raw import Raw
+from tests.raw import Raw, foreign_job
 from tests.streams import LEASE_S, StreamsLab
 from tests.support import clause, wait_until
 
@@ -32,28 +32,6 @@ def let_pass(raw: Raw, entry: object, idle_ms: float) -> None:
     """As if its holder had been silent for so long."""
     holder = raw.pending(QUEUE)[str(entry)]
     raw.ask("XCLAIM", QUEUE, "workers", holder, 0, str(entry), "IDLE", round(idle_ms), "JUSTID")
-
-
-def foreign_job(raw: Raw, job_id: str, **fields: str) -> str:
-    """A job as a gateway writes it that knows the published contract only; its entry."""
-    raw.write(
-        f"job:{job_id}",
-        {
-            "job_id": job_id,
-            "task": "echo",
-            "payload": '{"a":1}',
-            "status": "queued",
-            "created_ts": "1700000000000",
-            "updated_ts": "1700000000000",
-            "ttl_s": "600",
-            "result": "",
-            "error": "",
-            **fields,
-        },
-    )
-    raw.add(f"job:{job_id}:events", {"type": "queued", "ts": "1", "step": "x", "data": "{}"})
-    raw.expire(f"job:{job_id}:events", 600)
-    return raw.add(QUEUE, {"job_id": job_id, "task": "echo", "payload": '{"a":1}'})
 
 
 def kinds(raw: Raw, job_id: str) -> list[str]:
@@ -274,7 +252,7 @@ async def test_j39_entries_that_strangers_acked_are_removed_once_the_job_has_end
 
 @clause("J-39")
 async def test_j39_jobs_of_other_gateways_are_taken_in(lab: StreamsLab, raw: Raw) -> None:
-    foreign_job(raw, "theirs", ttl_s="77")
+    foreign_job(raw, "theirs", ttl_s=77)
     foreign_job(raw, "over", status="done")
     raw.add(QUEUE, {"job_id": "never", "task": "echo", "payload": "{}"})
     ours = await lab.submit()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from typing import cast
 
 import pytest
 
+from jobwire.duties import Duties
 from jobwire.job.errors import GroundError, RefusedError
 from jobwire.job.messages import (
+    Already,
     Canceled,
     Done,
     Failed,
@@ -16,14 +20,17 @@ from jobwire.job.messages import (
     JobError,
     JobId,
     KeepAnswer,
+    Order,
     Report,
     ReportAnswer,
     SettleAnswer,
+    Submitted,
     TryAgain,
 )
 from jobwire.valkey import Connection
 from jobwire.wires.streams import contract
-from tests.raw import Raw, Recording
+from jobwire.wires.streams.engine import StreamsEngine
+from tests.raw import Raw, Recording, foreign_job
 from tests.streams import StreamsLab
 from tests.support import clause, wait_until
 
@@ -82,21 +89,129 @@ async def test_j07_a_lifetime_out_of_range_is_refused(lab: StreamsLab, ttl_s: in
         await lab.submit(ttl_s=ttl_s)
 
 
-@clause("J-7")
-async def test_j07_an_unfinished_job_does_not_vanish(lab: StreamsLab, raw: Raw) -> None:
-    """It outlives its own lifetime several times over, with its events and idempotency key."""
+@contextlib.asynccontextmanager
+async def maintained(lab: StreamsLab) -> AsyncGenerator[None]:
+    """Inside, a process of ours runs the periodic tasks, as a gateway does."""
+    running = asyncio.create_task(
+        Duties(StreamsEngine(lab.connection, lab.settings).duties()).run()
+    )
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def let_pass(raw: Raw, until_ms: int) -> None:
+    """Return when the server's clock has reached a time."""
+    await wait_until(lambda: raw.now_ms() >= until_ms, "the time to pass", timeout_s=60)
+
+
+@clause("J-7", "R-1")
+async def test_j07_an_unfinished_job_outlives_its_ttl(lab: StreamsLab, raw: Raw) -> None:
+    """Several times over, with its events and idempotency key; once ended, it expires."""
     job_id = await lab.submit(ttl_s=1, idempotency_key="once")
     keys = (f"job:{job_id}", f"job:{job_id}:events", "idempotency:once")
-    loop = asyncio.get_running_loop()
-    until_s = loop.time() + 2.5
-    while loop.time() < until_s:
-        await lab.duty("keepalive")
+    async with maintained(lab):
+        await let_pass(raw, raw.now_ms() + 3_000)
         assert raw.exists(*keys) == 3
-        await asyncio.sleep(0.05)
+        await lab.queue.cancel(job_id)
+        assert raw.members("jobs:open") == []
+        await wait_until(lambda: raw.exists(*keys) == 0, "the ended job to expire")
+
+
+@clause("J-7", "R-1")
+async def test_j07_the_largest_queue_outlives_its_ttl(lab: StreamsLab, raw: Raw) -> None:
+    """As many jobs as the queue may hold, all with one short TTL, and no worker."""
+    ttl_s = 6
+    async with maintained(lab):
+        orders = [Order("echo", "{}", ttl_s=ttl_s) for _ in range(contract.MAX_QUEUE)]
+        made = await asyncio.gather(*map(lab.queue.submit, orders))
+        await let_pass(raw, raw.now_ms() + 1000 * ttl_s + 500)
+    alive = raw.exists(*(f"job:{one.job_id}" for one in made if isinstance(one, Submitted)))
+    assert alive == contract.MAX_QUEUE
+
+
+@clause("J-7", "R-1")
+async def test_j07_an_outage_shorter_than_half_a_ttl_loses_nothing(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    """Every process is away around the time at which the keys were first to expire."""
+    worker, held = await lab.start(ttl_s=4)
+    waiting = await lab.submit(ttl_s=4, idempotency_key="once")
+    made_ms = raw.now_ms()
+    async with maintained(lab):
+        await let_pass(raw, made_ms + 2_900)
+    await let_pass(raw, made_ms + 4_300)
+    async with maintained(lab):
+        assert raw.exists(f"job:{waiting}", f"job:{waiting}:events", "idempotency:once") == 3
+        settled = await worker.settle([(held, Done("1"))], 0)
+        assert settled.answers == [SettleAnswer.SETTLED], "the result is kept"
+
+
+@clause("J-7", "J-39", "R-1")
+async def test_j07_a_foreign_gateways_job_is_renewed_when_it_is_first_seen(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    """No process of ours ran for most of the job's first life."""
+    made_ms = raw.now_ms()
+    foreign_job(raw, "theirs", ttl_s=3)
+    await let_pass(raw, made_ms + 2_200)
+    await lab.duty("ingest")
+    async with maintained(lab):
+        await let_pass(raw, made_ms + 3_700)
+        assert raw.exists("job:theirs", "job:theirs:events") == 2
+
+
+@clause("J-7", "J-11", "R-6")
+async def test_j11_an_idempotency_key_lives_as_long_as_its_job(lab: StreamsLab, raw: Raw) -> None:
+    """The job ends late in its key's first life; then both live for a whole TTL."""
+    worker, held = await lab.start(ttl_s=2, idempotency_key="once")
+    made_ms = raw.now_ms()
+    await let_pass(raw, made_ms + 1_300)
+    await worker.settle([(held, Done("1"))], 0)
+    await let_pass(raw, made_ms + 2_300)
+    assert raw.exists(f"job:{held.job.id}") == 1
+    again = await lab.queue.submit(Order("echo", "{}", idempotency_key="once"))
+    assert again == Already(held.job.id)
+
+
+@clause("J-7", "J-11", "R-6")
+async def test_j11_whatever_renews_a_job_renews_its_idempotency_key(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    job_id = await lab.submit(ttl_s=600, idempotency_key="once")
+    worker = await lab.worker()
+
+    async def passed() -> None:
+        """A moment later; the key expires no earlier than hash and events."""
+        times = [raw.ask("PEXPIRETIME", key) for key in keys]
+        assert times[2] == max(cast("list[int]", times)), times
+        await asyncio.sleep(0.01)
+
+    keys = (f"job:{job_id}", f"job:{job_id}:events", "idempotency:once")
+    await passed()
+    (held,) = await worker.take(1)
+    await passed()
+    await worker.report([(held, Report("log", "1"))])
+    await passed()
+    await worker.settle([(held, GivenBack())], 0)
+    await passed()
+    (held,) = await worker.take(1)
+    await worker.settle([(held, TryAgain(0.001, TRANSIENT))], 0)
+    await passed()
+    await lab.duty("promote")
+    await passed()
+    (held,) = await worker.take(1)
+    await lab.silence(worker)
+    assert await lab.duty("reclaim") == 1
+    await passed()
+    (held,) = await worker.take(1)
     await lab.queue.cancel(job_id)
-    await lab.duty("keepalive")
-    assert raw.members("jobs:open") == []
-    await wait_until(lambda: raw.exists(*keys) == 0, "the ended job to expire")
+    await passed()
+    await worker.settle([(held, TryAgain(0, TRANSIENT))], 0)
+    assert raw.field(f"job:{job_id}", "status") == "canceled"
+    await passed()
 
 
 @clause("J-7")

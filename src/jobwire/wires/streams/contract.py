@@ -57,7 +57,8 @@ class Keys:
 
     @property
     def open(self) -> str:
-        """ZSET of unfinished jobs, by the time in ms at which their keys would expire."""
+        """ZSET of unfinished jobs, by the time in ms at which their keys are to be renewed: at half of
+        their life (J-7)."""
         return f"{self.prefix}jobs:open"
 
     @property

@@ -100,8 +100,9 @@ class StreamsDuties:
         return Turn(moved, more == 1)
 
     async def _keepalive(self) -> Turn | None:
+        # Half of the shortest life is little more than a period: begin earlier.
         ahead_ms = round(2000 * _KEEPALIVE_S)
-        args = [*self._limits, self._consumer, ahead_ms, _LOOK]
+        args = [*self._limits, self._consumer, ahead_ms, 5 * _LOOK]
         reply = await self._guarded("keepalive", _KEEPALIVE_S, args)
         if reply is None:
             return None

@@ -6,8 +6,8 @@
 -- With a patience, only what nobody has kept for so long: a living worker's net for
 -- what no reclaim of its own takes from it.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:open,
--- jobs:index[:<tenant>], jobs:tenants, jobs:stats:<minute>
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
+-- idempotency:<name>, jobs:open, jobs:index[:<tenant>], jobs:tenants, jobs:stats:<minute>
 --
 -- KEYS
 --   queue    stream  jobs:stream

@@ -5,8 +5,8 @@
 -- was answered "canceled" can no longer be taken. A job that a stranger's worker
 -- has read, though it may not have said so yet, is the stranger's.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:delayed,
--- jobs:open, jobs:stats:<minute>, channel jobs:control
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
+-- jobs:delayed, jobs:open, jobs:stats:<minute>, channel jobs:control
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -41,6 +41,7 @@ if status == 'queued' and not foreign then
 end
 redis.call('HSETNX', job_key(job_id), 'cancel_ts', now)
 update(job_id, expiry)
+extend_key_of(job_id, expiry)
 if foreign then return 'asked_foreign' end
 if owner then redis.call('PUBLISH', control, owner) end
 return 'asked'

@@ -4,7 +4,7 @@
 -- From then on they are seen in lists, kept from expiring while unfinished, and
 -- found again when they fall out of the line. Ours have their entry noted already.
 --
--- Also touches, below the queue's prefix: job:<id>, jobs:open,
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:open,
 -- jobs:index[:<tenant>], jobs:tenants, jobs:guard:ingest
 --
 -- KEYS

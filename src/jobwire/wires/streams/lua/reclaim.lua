@@ -6,8 +6,8 @@
 -- ripe differs by who holds them, hence XCLAIM of chosen ones: XAUTOCLAIM would
 -- also take those of strangers that are well and working.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:open,
--- jobs:index[:<tenant>], jobs:tenants, jobs:guard:reclaim, jobs:stats:<minute>
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
+-- idempotency:<name>, jobs:open, jobs:index[:<tenant>], jobs:tenants, jobs:guard:reclaim, jobs:stats:<minute>
 --
 -- KEYS
 --   queue    stream  jobs:stream

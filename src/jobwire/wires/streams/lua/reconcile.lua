@@ -4,8 +4,8 @@
 -- A stranger's MAXLEN or early XACK, a failover or a lost tail of the log can leave
 -- a job that nobody will ever read. In a healthy run there is none.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:open,
--- jobs:delayed, jobs:guard:reconcile, jobs:stats:<minute>
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
+-- idempotency:<name>, jobs:open, jobs:delayed, jobs:guard:reconcile, jobs:stats:<minute>
 --
 -- KEYS
 --   queue    stream  jobs:stream

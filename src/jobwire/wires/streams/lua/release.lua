@@ -4,8 +4,8 @@
 -- The new entry is there before the old one goes. Nothing is counted: the
 -- delivery is taken back, the attempt stays. The place in line is lost.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:open,
--- jobs:stats:<minute>
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
+-- jobs:open, jobs:stats:<minute>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -24,7 +24,8 @@ local consumer = ARGV[3]
 local answers = {}
 
 local function give_back(id, entry, token)
-  local row = fields(id, 'status', 'owner', 'ttl_s', 'attempt', 'cancel_ts', 'deliveries')
+  local row = fields(id, 'status', 'owner', 'ttl_s', 'attempt', 'cancel_ts', 'deliveries',
+    'idempotency_key')
   if not row[1] then
     if holder_of(entry) == consumer then clear(entry) end
     return 'gone'
@@ -53,6 +54,7 @@ local function give_back(id, entry, token)
     emit_again(id, expiry, 'queued', 'worker.release', '{}')
     count('released')
   end
+  extend_key(row[7], expiry)
   clear(entry)
   return 'settled'
 end

@@ -4,7 +4,7 @@
 -- Only the holder may speak of a job, and never after its end. A full server
 -- refuses the whole call: events are the first thing to go without.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -22,9 +22,10 @@ local answers, seen = {}, {}
 
 -- The last report's number counts only for the delivery that wrote it.
 local function look(id, entry, token)
-  local row = fields(id, 'status', 'owner', 'ttl_s', 'reports', 'deliveries')
+  local row = fields(id, 'status', 'owner', 'ttl_s', 'reports', 'deliveries', 'idempotency_key')
   if not holds(consumer, token, entry, row[1], row[2]) then return false end
   local length = redis.pcall('XLEN', events_key(id))
+  extend_key(row[6], expiry_of(row[3]))
   local delivery, last = string.match(row[4] or '', '^(%d+):(%d+)$')
   return {
     expiry = expiry_of(row[3]), delivery = row[5] or '1',

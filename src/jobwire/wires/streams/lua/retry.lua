@@ -4,8 +4,8 @@
 -- The job's next place is in order before its entry is acked, so no crash loses
 -- it. A job whose cancellation was asked meanwhile ends instead.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:delayed,
--- jobs:open, jobs:stats:<minute>
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
+-- jobs:delayed, jobs:open, jobs:stats:<minute>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -24,7 +24,8 @@ local consumer = ARGV[3]
 local answers = {}
 
 local function again(id, entry, token, delay_ms, data)
-  local row = fields(id, 'status', 'owner', 'ttl_s', 'attempt', 'cancel_ts')
+  local row = fields(id, 'status', 'owner', 'ttl_s', 'attempt', 'cancel_ts',
+    'idempotency_key')
   if not row[1] then
     if holder_of(entry) == consumer then clear(entry) end
     return 'gone'
@@ -50,6 +51,7 @@ local function again(id, entry, token, delay_ms, data)
   end
   update(id, expiry, 'status', 'queued', 'attempt', (tonumber(row[4]) or 1) + 1,
     'owner', settled(token))
+  extend_key(row[6], expiry)
   emit_again(id, expiry, 'retrying', 'worker.retry', data)
   count('retried')
   clear(entry)

@@ -4,8 +4,8 @@
 -- Hash, terminal event and ack change together: a reader never sees "done"
 -- without its result, and a job whose lease moved on is never settled twice.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:open,
--- jobs:stats:<minute>
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
+-- jobs:open, jobs:stats:<minute>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -24,7 +24,7 @@ local consumer = ARGV[3]
 local answers = {}
 
 local function settle(id, entry, token, status, said, traceback)
-  local row = fields(id, 'status', 'owner', 'ttl_s', 'started_ts')
+  local row = fields(id, 'status', 'owner', 'ttl_s', 'started_ts', 'idempotency_key')
   if not row[1] then
     if holder_of(entry) == consumer then clear(entry) end
     return 'gone'
@@ -35,11 +35,13 @@ local function settle(id, entry, token, status, said, traceback)
     return 'already'
   end
   if not holds(consumer, token, entry, row[1], row[2]) then return 'lost' end
+  local expiry = expiry_of(row[3])
   if status == 'done' then
-    finish(id, expiry_of(row[3]), status, said, '', 'worker.settle', '{}', 'owner', settled(token))
+    finish(id, expiry, status, said, '', 'worker.settle', '{}', 'owner', settled(token))
   else
-    finish(id, expiry_of(row[3]), status, '', said, 'worker.settle', said, 'owner', settled(token))
+    finish(id, expiry, status, '', said, 'worker.settle', said, 'owner', settled(token))
   end
+  extend_key(row[5], expiry)
   count_since('duration:', row[4] or now)
   if traceback ~= '' then redis.call('HSET', job_key(id), 'traceback', traceback) end
   clear(entry)

@@ -8,8 +8,8 @@
 -- Sent right behind a blocking read, on the same socket, it runs before the reader
 -- has seen what came: `after` is the last entry that the reader knew when it sent this.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:delayed,
--- jobs:open, jobs:index[:<tenant>], jobs:tenants, jobs:worker:<consumer>,
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
+-- jobs:delayed, jobs:open, jobs:index[:<tenant>], jobs:tenants, jobs:worker:<consumer>,
 -- jobs:stats:<minute>
 --
 -- KEYS
@@ -45,12 +45,13 @@ local function put_back(entry, id, task, row)
   if since and waited_ms >= grace_ms and not anyone_has(task) then
     local err = problem('unknown_task', 'no worker has this task', row[6])
     finish(id, expiry, 'error', '', err, 'worker.start', err)
+    extend_key(row[13], expiry)
     disown(id)
     return drop('unknown', entry, id)
   end
   if not since then redis.call('HSET', job_key(id), 'unknown_ts', now) end
   redis.call('HDEL', job_key(id), 'entry_id')
-  redis.call('PEXPIREAT', job_key(id), expiry)
+  extend_ttl(id, expiry, row[13])
   redis.call('ZADD', delayed_key, now_ms + math.min(5000, math.max(250, waited_ms)), id)
   clear(entry)
 end

@@ -22,6 +22,28 @@ local function expiry_of(text)
   return expiries[text]
 end
 
+-- J-7: when the keys that expire then are to be renewed: at half of their life.
+local function renewal_of(expiry)
+  return string.format('%.0f', now_ms + math.floor((expiry - now_ms) / 2))
+end
+
+-- J-11: an idempotency key lives as long as its job. `name` is the job's field, where it has one.
+local function extend_key(name, expiry)
+  if name and name ~= '' then redis.call('PEXPIREAT', idempotency_key(name), expiry) end
+end
+
+-- The same where the field was not read with others.
+local function extend_key_of(id, expiry)
+  extend_key(redis.call('HGET', job_key(id), 'idempotency_key'), expiry)
+end
+
+-- All keys of a job.
+local function extend_ttl(id, expiry, name)
+  redis.call('PEXPIREAT', job_key(id), expiry)
+  redis.call('PEXPIREAT', events_key(id), expiry)
+  extend_key(name, expiry)
+end
+
 local function count(name, more) counts[name] = (counts[name] or 0) + (more or 1) end
 
 -- That something took from `since` (ms, as text) until now. Most of a batch share their beginning,
@@ -84,6 +106,7 @@ local function disown(id) redis.call('HDEL', job_key(id), 'owner') end
 local function finish_canceled(id, expiry, attempt, step)
   local err = problem('canceled', 'canceled on request', attempt)
   finish(id, expiry, 'canceled', '', err, step, err)
+  extend_key_of(id, expiry)
 end
 
 local function enqueue(id, task, payload)

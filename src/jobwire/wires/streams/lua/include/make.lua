@@ -3,12 +3,15 @@
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local now = string.format('%.0f', now_ms)
-local made, opened, indexed, expiries = 0, {}, {}, {}
+local made, opened, indexed, expiries, renewals = 0, {}, {}, {}, {}
 
 -- J-7: when the keys of a job expire; most live equally long. It goes into a PEXPIREAT, which is what
 -- the server makes of every EXPIRE.
 local function expiry_of(ttl_s)
-  if not expiries[ttl_s] then expiries[ttl_s] = string.format('%.0f', now_ms + ttl_s * 1000) end
+  if not expiries[ttl_s] then
+    expiries[ttl_s] = string.format('%.0f', now_ms + ttl_s * 1000)
+    renewals[ttl_s] = string.format('%.0f', now_ms + ttl_s * 500)
+  end
   return expiries[ttl_s]
 end
 
@@ -47,10 +50,12 @@ local function make(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant,
       entry_ms, entry_seq = string.match(entry, '^(%d+)-(%d+)$')
     end
   end
-  if idempotency ~= '' then redis.call('SET', idempotency_key(idempotency), job_id, 'EX', ttl_s) end
+  if idempotency ~= '' then
+    redis.call('SET', idempotency_key(idempotency), job_id, 'PXAT', expiry)
+  end
 
   made = made + 1
-  opened[#opened + 1] = expiry
+  opened[#opened + 1] = renewals[ttl_s]
   opened[#opened + 1] = job_id
   local list = indexed[tenant] or {}
   indexed[tenant] = list

@@ -38,11 +38,13 @@ local function look_up(id)
   end
   return redis.pcall('HMGET', job,
     'status', 'ttl_s', 'entry_id', 'cancel_ts', 'owner',
-    'attempt', 'deliveries', 'created_ts', 'max_attempts', 'timeout_s', 'tenant', 'traceparent')
+    'attempt', 'deliveries', 'created_ts', 'max_attempts', 'timeout_s', 'tenant', 'traceparent',
+    'idempotency_key')
 end
 
 -- The job of an entry as one row, if it may run: the entry counts, the job has neither ended nor
--- gone. From the sixth field on the row is what the verb answers; `answer` fills in the rest.
+-- gone. From the sixth field to the twelfth the row is what the verb answers; `answer` fills in
+-- the rest.
 local function runnable(entry, id)
   if not id then return drop('garbage', entry) end
   local row = look_up(id)
@@ -70,12 +72,15 @@ end
 
 local function answer(entry, id, task, payload, row, token)
   row[1], row[2], row[3], row[4], row[5] = entry, id, task or '', payload or '', token
+  row[13] = nil
   started[#started + 1] = row
 end
 
--- A job that a stranger enqueued becomes one that we look after (J-39).
+-- J-39: a foreign gateway's job is indexed, and its keys are renewed from now on; most of their
+-- life may have passed already.
 local function take_in(entry, id, expiry, created_ts, tenant)
-  redis.pcall('ZADD', open_key, 'NX', expiry, id)
+  extend_ttl(id, expiry)
+  redis.pcall('ZADD', open_key, 'NX', renewal_of(expiry), id)
   redis.pcall('ZADD', index_key(tenant), 'NX', tonumber(created_ts) or now_ms, id)
   if tenant and tenant ~= '' then redis.pcall('ZADD', tenants_key, now_ms, tenant) end
   redis.call('HSET', job_key(id), 'entry_id', entry)
@@ -88,6 +93,7 @@ local function start(entry, id, task, payload, row, call, consumer)
   row[7] = row[7] + 1
   update(id, expiry, 'status', 'running', 'owner', token, 'worker', consumer,
     'deliveries', row[7], 'started_ts', now)
+  extend_key(row[13], expiry)
   -- An entry's id is the time at which it took its place in line.
   if row[7] == 1 then count_since('latency:', string.match(entry, '^%d+')) end
   if not row[3] or row[3] == '' then take_in(entry, id, expiry, row[8], row[11]) end

@@ -9,6 +9,7 @@ end
 local function end_used_up(id, expiry, attempt)
   local err = problem('delivery_limit', 'too many workers were lost over this job', attempt)
   finish(id, expiry, 'error', '', err, 'duty.sweep', err)
+  extend_key_of(id, expiry)
   disown(id)
 end
 
@@ -16,6 +17,7 @@ end
 local function back_in_line(id, expiry, status, task, payload)
   enqueue(id, task, payload)
   update(id, expiry, 'status', 'queued')
+  extend_key_of(id, expiry)
   disown(id)
   if status == 'running' then emit_again(id, expiry, 'queued', 'duty.sweep', '{}') end
 end

@@ -27,6 +27,7 @@ NEEDS: Final = (
     # The server's own program, without the service that `redis-server` would start.
     Need("redis-check-rdb", "redis-tools", "tests against Redis 7"),
     Need("chromium", "chromium", "tests in a browser"),
+    Need("faketime", "faketime", "tests of a server whose clock jumps"),
 )
 
 

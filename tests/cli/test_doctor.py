@@ -11,6 +11,8 @@ import pytest
 from jobwire.local import LocalValkey, free_port
 from tests.cli.running import jobwire
 from tests.support import clause
+from tests.support.clocks import server_clock
+from tests.support.servers import plain_client
 
 Findings = dict[str, dict[str, str]]
 
@@ -87,3 +89,26 @@ def test_a_data_dir_that_others_can_read_is_a_fault(tmp_path: Path) -> None:
     code, found = doctor(tmp_path, "--data-dir", "file")
     assert code == 1
     assert found["data dir"]["verdict"] == "fault"
+
+
+@clause("O-7")
+def test_o7_a_server_whose_clock_is_wrong_or_was_set_back(tmp_path: Path) -> None:
+    clock = server_clock(tmp_path)
+    if clock is None:
+        pytest.skip("libfaketime is not installed (Debian: apt-get install faketime)")
+    clock.set(3600)
+    with LocalValkey(tmp_path / "valkey", admin=True, program=clock.program) as server:
+        with plain_client(server) as plain:
+            plain.ask("XADD", "jobs:stream", "*", "job_id", "x")
+        code, found = doctor(tmp_path, "--valkey", server.url)
+        assert code == 1
+        assert found["clock"]["verdict"] == "fault"
+        assert "+3600 s" in found["clock"]["found"]
+        assert found["clock history"]["verdict"] == "ok"
+
+        clock.set(0)
+        code, found = doctor(tmp_path, "--valkey", server.url)
+        assert code == 1
+        assert found["clock"]["verdict"] == "ok"
+        assert found["clock history"]["verdict"] == "fault"
+        assert "set back" in found["clock history"]["found"]

@@ -53,17 +53,21 @@ def _findings(loaded: "Loaded") -> Iterator["Finding"]:
     from jobwire.doctor import machine, model, program, valkey
     from jobwire.valkey import Config
     from jobwire.wiring.bucket import known_bucket
+    from jobwire.wiring.ground import queue_key
 
     settings = loaded.settings
     yield from machine.examine(settings.data_dir)
     yield from program.examine(endpoints.find(settings.data_dir))
     # The servers that the settings name, else those of the program that runs here.
     card = endpoints.read(settings.data_dir)
+    queue = queue_key(settings)
     if loaded.is_given("valkey.url") or loaded.is_given("valkey.address"):
         cure = "start it, or correct valkey.url"
-        yield from asyncio.run(_all(valkey.examine(settings.valkey.config(), cure=cure)))
+        config = settings.valkey.config()
+        yield from asyncio.run(_all(valkey.examine(config, queue=queue, cure=cure)))
     elif card:
-        yield from asyncio.run(_all(valkey.examine(Config.from_url(card.valkey), cure=_START)))
+        config = Config.from_url(card.valkey)
+        yield from asyncio.run(_all(valkey.examine(config, queue=queue, cure=_START)))
     if (known := known_bucket(loaded)) is not None:
         yield from _bucket(known)
     yield from asyncio.run(_all(model.examine(settings.llm)))

@@ -18,14 +18,16 @@ _FULL: Final = 0.8
 _SMALL_NODES: Final = 1024
 
 
-async def examine(config: Config, *, cure: str) -> AsyncIterator[Finding]:
-    """Everything about one server; `cure` is what to do if it is not there."""
+async def examine(config: Config, *, queue: str, cure: str) -> AsyncIterator[Finding]:
+    """Everything about one server; `queue` is the key of the job queue, `cure` is what to do if
+    the server is not there."""
     try:
         async with Connection.open(config, name="jobwire-doctor") as connection:
             health = await HealthChecker(connection).summary()
             for finding in _judge(config, health):
                 yield finding
             yield await _clock(connection)
+            yield await _clock_history(connection, queue)
             yield await _nodes(connection)
             yield await _access(config)
     except ValkeyError as error:
@@ -96,9 +98,7 @@ def _memory(health: Health) -> Finding:
 
 
 async def _clock(connection: Connection) -> Finding:
-    reply = await connection.call("TIME")
-    assert isinstance(reply, list)
-    ahead_s = int(str(reply[0])) + int(str(reply[1])) / 1e6 - time.time()
+    ahead_s = await _server_s(connection) - time.time()
     if abs(ahead_s) > _CLOCK_S:
         return Finding(
             "clock",
@@ -108,6 +108,31 @@ async def _clock(connection: Connection) -> Finding:
             "run a time service (chrony, systemd-timesyncd) on both machines",
         )
     return Finding("clock", "ok", "agrees with the server's")
+
+
+async def _clock_history(connection: Connection, queue: str) -> Finding:
+    """Entry ids begin with the server's time and never decrease: the last one tells of a jump."""
+    try:
+        reply = await connection.call("XINFO", "STREAM", queue)
+    except ServerError:
+        return Finding("clock history", "ok", "no job was submitted yet")
+    last = str(reply["last-generated-id"]) if isinstance(reply, dict) else "0-0"
+    back_s = int(last.partition("-")[0]) / 1000 - await _server_s(connection)
+    if back_s > _CLOCK_S:
+        return Finding(
+            "clock history",
+            "fault",
+            f"the server's clock was set back by {back_s:.0f} s or more",
+            "delayed jobs and expiries wait until it has caught up",
+            "let a time service slew the clock instead of setting it; see docs/durability.md",
+        )
+    return Finding("clock history", "ok", "the server's clock was not set back")
+
+
+async def _server_s(connection: Connection) -> float:
+    reply = await connection.call("TIME")
+    assert isinstance(reply, list)
+    return int(str(reply[0])) + int(str(reply[1])) / 1e6
 
 
 async def _nodes(connection: Connection) -> Finding:

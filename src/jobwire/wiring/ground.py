@@ -6,9 +6,16 @@ tries for half a minute; once started it survives any outage by itself.
 
 from typing import Final
 
+from jobwire.settings import Settings
 from jobwire.valkey import Config, Connection
+from jobwire.wires.streams.contract import Keys
 
 PATIENCE_S: Final = 30.0
+
+
+def queue_key(settings: Settings) -> str:
+    """The key of the job queue."""
+    return Keys(settings.jobs.key_prefix).queue
 
 
 async def reach(config: Config, name: str) -> Connection:

@@ -120,6 +120,7 @@ COMMANDS = {
     *(
         "PEXPIRE",
         "PEXPIREAT",
+        "PTTL",
         "GET",
         "SET",
         "DEL",
@@ -128,13 +129,29 @@ COMMANDS = {
         "XADD",
         "XLEN",
         "XRANGE",
+        "XREVRANGE",
         "XDEL",
     ),
     *("XTRIM", "XACK", "XCLAIM", "XPENDING", "XREADGROUP", "XGROUP", "XINFO", "ZADD", "ZCARD"),
     *("ZREM", "ZRANGE", "ZRANK", "ZRANGEBYSCORE", "ZSCAN", "ZSCORE", "ZCOUNT", "HGETALL"),
 }
 OPTIONS = {
-    *("*", "-", "+", ">", "0", "EX", "NX", "PX", "COUNT", "STREAMS", "GROUP", "GROUPS", "CREATE"),
+    *(
+        "*",
+        "-",
+        "+",
+        ">",
+        "0",
+        "EX",
+        "NX",
+        "PX",
+        "PXAT",
+        "COUNT",
+        "STREAMS",
+        "GROUP",
+        "GROUPS",
+        "CREATE",
+    ),
     *(
         "MKSTREAM",
         "CONSUMERS",
@@ -149,7 +166,7 @@ OPTIONS = {
     *("+inf", "REV", "WITHSCORES"),
     *("NOGROUP", "WRONGTYPE", "last-delivered-id", "number", "string", "table"),
 }
-DUTIES = {"reclaim", "janitor", "ingest", "keepalive", "reconcile", "guarded"}
+DUTIES = {"reclaim", "janitor", "ingest", "keepalive", "reconcile", "clock", "guarded"}
 DROPPED = {"garbage", "broken", "gone", "ended", "duplicate", "canceled", "unknown", "refused"}
 
 
@@ -167,6 +184,7 @@ def test_the_scripts_build_keys_in_one_place_and_as_the_contract_says() -> None:
     keys = Keys()
     said = set(QUOTED.findall(code(LUA / "include" / "keys.lua")))
     wanted = {keys.queue, keys.delayed, keys.open, keys.tenants, keys.control, keys.index()}
+    wanted |= {keys.clock}
     wanted |= {keys.index("x")[:-1], keys.job(""), keys.events("")[len(keys.job("")) :]}
     wanted |= {keys.idempotency(""), keys.worker(""), keys.guard(""), keys.cron("")}
     wanted |= {keys.stats(0)[:-1] + "%.0f"}
@@ -202,7 +220,7 @@ def test_scripts_that_must_run_on_a_full_server_say_so() -> None:
 
 def test_each_verb_has_its_script() -> None:
     verbs = "submit take keep report settle retry release cancel reclaim promote"
-    duties = "janitor prune ingest keepalive reconcile"
+    duties = "janitor prune ingest keepalive reconcile clock"
     ours = "adopt announce leave enroll cron list visit"
     assert set(SCRIPTS) == {*verbs.split(), *duties.split(), *ours.split()}
     for script in SCRIPTS.values():

@@ -32,7 +32,10 @@ class StreamsCalendar:
 
     def enroll(self, name: str, entry: str) -> Awaitable[Seen]:
         """How far the fleet is with an entry."""
-        args = (name, entry, contract.CRON_TTL_S, contract.CRON_GONE_MS)
+        args = (
+            *(name, entry, contract.CRON_TTL_S),
+            *(contract.CRON_GONE_MS, contract.CRON_AHEAD_MS),
+        )
         return Answer(self._connection.run(_ENROLL, self._declared, args), _read_seen)
 
     def submit_due(self, name: str, entry: str, due_ms: int, order: Order) -> Awaitable[DueAnswer]:

@@ -57,14 +57,19 @@ class Keys:
 
     @property
     def open(self) -> str:
-        """ZSET of unfinished jobs, by the time in ms at which their keys are to be renewed: at half of
-        their life (J-7)."""
+        """ZSET of unfinished jobs, by the time in ms of their next renewal (J-7)."""
         return f"{self.prefix}jobs:open"
 
     @property
     def tenants(self) -> str:
         """ZSET of tenants that have an index of their own, by their last submission in ms."""
         return f"{self.prefix}jobs:tenants"
+
+    @property
+    def clock(self) -> str:
+        """STRING: the server's time in ms when a process last looked, to notice a clock that was
+        set back."""
+        return f"{self.prefix}jobs:clock"
 
     def index(self, tenant: str = "") -> str:
         """ZSET of a tenant's jobs, by creation in ms; for lists."""
@@ -309,6 +314,10 @@ CRON_TTL_S: Final = 400 * 86_400
 CRON_GONE_MS: Final = 180_000
 """Times that nobody has asked about for so long, while others were asked about, are gone. Every
 worker asks once a minute."""
+CRON_AHEAD_MS: Final = 60_000
+"""A due time that was seen to and lies further ahead than this shows that the server's clock was
+set back."""
+CLOCK_TTL_S: Final = 86_400
 
 MAX_PAYLOAD_BYTES: Final = 204_800
 MAX_PAYLOAD_DEPTH: Final = 64

@@ -29,6 +29,7 @@ _PROMOTE_S: Final = 0.1
 _KEEPALIVE_S: Final = 0.25
 _INGEST_S: Final = 1.0
 _JANITOR_S: Final = 5.0
+_CLOCK_S: Final = 1.0
 _SILENT_S: Final = 3600.0
 """How long a consumer of ours must be silent before its name is removed."""
 _GUARDED: Final = ["guarded"]
@@ -52,7 +53,7 @@ class StreamsDuties:
         self._lacks = lacks_nothing
         self._going_on: set[str] = set()
         self._reclaim_cursor = self._janitor_cursor = "-"
-        self._ingest_cursor = "-"
+        self._ingest_cursor = self._clock_cursor = "-"
         self._reconcile_cursor = self._prune_cursor = "0"
         self._prune_tenant = ""
 
@@ -62,6 +63,7 @@ class StreamsDuties:
             Duty("promote", _PROMOTE_S, self._promote),
             Duty("keepalive", _KEEPALIVE_S, self._keepalive),
             Duty("ingest", _INGEST_S, self._ingest),
+            Duty("clock", _CLOCK_S, self._clock),
             Duty("reclaim", settings.lease_s / 4, self._reclaim),
             Duty("janitor", _JANITOR_S, self._janitor),
             Duty("reconcile", settings.lease_s, self._reconcile),
@@ -116,6 +118,17 @@ class StreamsDuties:
             return None
         self._ingest_cursor, found, more = cast("tuple[str, int, int]", reply)
         return self._turn("ingest", found, more == 1)
+
+    async def _clock(self) -> Turn | None:
+        lease_ms = round(self._settings.lease_s * 1000)
+        args = [self._consumer, lease_ms, contract.CLOCK_TTL_S * 1000, self._clock_cursor]
+        reply = await self._guarded("clock", _CLOCK_S, [*args, 5 * _LOOK])
+        if reply is None:
+            return None
+        self._clock_cursor, moved = cast("tuple[str, int]", reply)
+        if moved:
+            _log.warning("server clock was set back: %d leases begin anew", moved)
+        return self._turn("clock", moved, self._clock_cursor != "-")
 
     async def _reclaim(self) -> Turn | None:
         """What no worker of ours has come for within another lease goes back in line; one that

@@ -22,6 +22,12 @@ local found = 0
 
 if someone_did('ingest', period_ms, consumer) then return {'guarded'} end
 
+-- The stream of an emptied server begins anew, and with smaller ids if its clock was set back.
+if cursor ~= '-' then
+  local last = redis.call('XREVRANGE', queue, '+', '-', 'COUNT', 1)[1]
+  if last and later(string.sub(cursor, 2), last[1]) then cursor = '-' end
+end
+
 local rows = redis.call('XRANGE', queue, cursor, '+', 'COUNT', look)
 for _, row in ipairs(rows) do
   local id = fields_of(row[2]).job_id

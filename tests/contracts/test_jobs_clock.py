@@ -1,0 +1,161 @@
+"""J-7, J-34, J-39, J-52: jumps of the server's clock, on a real server whose clock is set."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from jobwire.duties import Duties
+from jobwire.job.messages import Done, JobId
+from jobwire.local import LocalValkey
+from jobwire.valkey import Connection
+from jobwire.wires.streams.calendar import StreamsCalendar
+from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.worker.scheduler import CronEntry, Scheduler
+from tests.fleet.cron_app import EverySecond
+from tests.raw import Raw, foreign_job
+from tests.streams import StreamsLab
+from tests.support import clause, wait_until
+from tests.support.clocks import ServerClock, server_clock
+from tests.support.servers import plain_client
+
+HOUR_S = 3600
+QUEUE = "jobs:stream"
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> ServerClock:
+    """The clock of the server of this test."""
+    found = server_clock(tmp_path)
+    if found is None:
+        pytest.skip("libfaketime is not installed (Debian: apt-get install faketime)")
+    return found
+
+
+@pytest_asyncio.fixture
+async def clocked(clock: ServerClock, tmp_path: Path) -> AsyncIterator[tuple[Connection, Raw]]:
+    """A server that runs by the clock: our connection, and a stranger's eye on its keys."""
+    with contextlib.ExitStack() as stack:
+        folder = tmp_path / "valkey"
+        server = stack.enter_context(LocalValkey(folder, admin=True, program=clock.program))
+        raw = Raw(stack.enter_context(plain_client(server)))
+        async with Connection.open(server.url, name="tests-clock") as connection:
+            yield connection, raw
+
+
+async def jumped(raw: Raw, clock: ServerClock, offset_s: int) -> None:
+    """Set the clock; return when the server goes by it."""
+    clock.set(offset_s)
+    wanted_s = time.time() + offset_s
+    await wait_until(lambda: abs(raw.now_ms() / 1000 - wanted_s) < 60, "the clock to jump")
+
+
+@contextlib.asynccontextmanager
+async def running(program: Duties | Scheduler) -> AsyncGenerator[None]:
+    """Inside, it runs."""
+    task = asyncio.create_task(program.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@clause("J-7", "R-1")
+async def test_j07_forward_jumps_shorter_than_half_a_ttl_lose_nothing(
+    clock: ServerClock, clocked: tuple[Connection, Raw]
+) -> None:
+    connection, raw = clocked
+    async with StreamsLab(connection) as lab:
+        job_id = await lab.submit(ttl_s=600, idempotency_key="once")
+        worker, held = await lab.start(ttl_s=600)
+        keys = (f"job:{job_id}", f"job:{job_id}:events", "idempotency:once")
+        for offset_s in (290, 580, 870):
+            await jumped(raw, clock, offset_s)
+            await lab.duty("keepalive")
+            assert raw.exists(*keys) == 3, f"after {offset_s} s"
+        assert [one.job.id for one in await worker.adopt(frozenset())] == [held.job.id]
+
+
+@clause("J-34", "J-41")
+async def test_j34_a_clock_that_is_set_back_does_not_stop_reclaim(
+    clock: ServerClock, clocked: tuple[Connection, Raw]
+) -> None:
+    """A worker dies before the clock goes back by an hour; another has its job leases later."""
+    connection, raw = clocked
+    async with StreamsLab(connection, lease_s=2.0) as lab, running(Duties(lab.sweeper.duties())):
+        job_ids = [await lab.submit() for _ in range(3)]
+        dead = await lab.worker()
+        assert len(await dead.take(3)) == 3
+        await lab.sweep()
+        await jumped(raw, clock, -HOUR_S)
+        other = StreamsEngine(connection, lab.settings)
+        found: set[JobId] = set()
+
+        async def all_taken() -> bool:
+            other.look_for_silent_workers()
+            taken = await other.take(3)
+            found.update(one.job.id for one in taken)
+            await other.settle([(one, Done("1")) for one in taken], 0)
+            return found == set(job_ids)
+
+        await wait_until(all_taken, "the dead worker's jobs")
+
+
+@clause("J-34")
+async def test_j34_a_clock_that_is_set_back_takes_nothing_from_living_workers(
+    clock: ServerClock, clocked: tuple[Connection, Raw]
+) -> None:
+    connection, raw = clocked
+    async with StreamsLab(connection) as lab:
+        worker, held = await lab.start()
+        await lab.sweep()
+        await jumped(raw, clock, -HOUR_S)
+        before = raw.fields(f"job:{held.job.id}")
+        await lab.sweep()
+        assert raw.fields(f"job:{held.job.id}") == before
+        assert raw.pending(QUEUE) == {held.wire: worker.consumer}
+        await worker.settle([(held, Done("1"))], 0)
+
+
+@clause("J-39")
+async def test_j39_foreign_jobs_of_an_emptied_server_whose_clock_is_set_back_are_indexed(
+    clock: ServerClock, clocked: tuple[Connection, Raw]
+) -> None:
+    """Entry ids begin with the time: those of the new stream are smaller than the old ones."""
+    connection, raw = clocked
+    async with StreamsLab(connection) as lab:
+        foreign_job(raw, "before")
+        assert await lab.duty("ingest") == 1
+        raw.ask("FLUSHALL")
+        await jumped(raw, clock, -HOUR_S)
+        foreign_job(raw, "after")
+        found = await lab.duty("ingest") + await lab.duty("ingest")
+        assert found == 1
+        assert raw.members("jobs:open") == ["after"]
+
+
+@clause("J-52")
+async def test_j52_cron_goes_on_after_the_clock_went_forth_and_back(
+    clock: ServerClock, clocked: tuple[Connection, Raw]
+) -> None:
+    connection, raw = clocked
+    entry = CronEntry("tick", EverySecond(), "UTC every second", "tick", "{}")
+
+    async def more() -> None:
+        """Two more runs are submitted."""
+        wanted = raw.length(QUEUE) + 2
+        await wait_until(lambda: raw.length(QUEUE) >= wanted, "two more runs")
+
+    async with running(Scheduler([entry], StreamsCalendar(connection))):
+        await more()
+        await jumped(raw, clock, 25 * HOUR_S)
+        await more()
+        await jumped(raw, clock, 0)
+        await more()

@@ -112,6 +112,31 @@ async def test_j04_a_job_has_at_most_so_many_events_and_always_its_end(
         assert raw.last(key)["type"] == "done"
 
 
+@clause("J-4")
+async def test_j04_a_later_attempt_evicts_reports_of_earlier_ones(
+    connection: Connection, raw: Raw
+) -> None:
+    """One that reports without end silences no other, and state events always fit."""
+    async with StreamsLab(connection, max_events=1000) as lab:
+        worker, held = await lab.start()
+        key = f"job:{held.job.id}:events"
+        for attempt in (1, 2, 3):
+            batch = [(held, Report("log", str(attempt), number=n)) for n in range(1, 1001)]
+            answers = await worker.report(batch)
+            assert raw.length(key) == 900, "reports stop 100 before the limit"
+            written = answers.count(ReportAnswer.WRITTEN)
+            assert answers == [ReportAnswer.WRITTEN] * written + [ReportAnswer.DROPPED] * (
+                1000 - written
+            )
+            reported = [fields["data"] for _, fields in raw.entries(key) if fields["type"] == "log"]
+            assert reported == [str(attempt)] * 898
+            assert written == 898
+            await worker.settle([(held, TryAgain(0, TRANSIENT))], 0)
+            (held,) = await worker.take(1)
+        await worker.settle([(held, Done("1"))], 0)
+        assert raw.last(key)["type"] == "done"
+
+
 @clause("J-4", "J-5")
 async def test_j04_nothing_is_appended_after_a_terminal_event(lab: StreamsLab, raw: Raw) -> None:
     worker, held = await lab.start()

@@ -258,11 +258,40 @@ async def test_j39_jobs_of_other_gateways_are_taken_in(lab: StreamsLab, raw: Raw
     ours = await lab.submit()
     assert await lab.duty("ingest") == 1
     assert sorted(raw.members("jobs:open")) == sorted(["theirs", ours])
-    assert sorted(raw.members("jobs:index")) == sorted(["theirs", ours])
+    assert sorted(raw.members("jobs:index")) == sorted(["theirs", "over", ours])
     assert raw.plain.zscore("jobs:index", "theirs") == 1700000000000
     assert raw.field("job:theirs", "entry_id") == raw.entries(QUEUE)[0][0]
     assert raw.exists("job:never") == 0
     assert await lab.duty("ingest") == 0, "once each"
+
+
+@clause("J-39")
+async def test_j39_stats_count_jobs_of_foreign_programs(lab: StreamsLab, raw: Raw) -> None:
+    """Submitted by others, run by others, or both; each once, however often we look."""
+    raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
+
+    def run_by_others(job_id: str, status: str) -> None:
+        raw.read(QUEUE, "stranger-1")
+        raw.ask("HSET", f"job:{job_id}", "status", status)
+        raw.ask("XACK", QUEUE, "workers", raw.entries(QUEUE)[-1][0])
+
+    foreign_job(raw, "ended-before-we-looked")
+    run_by_others("ended-before-we-looked", "done")
+    await lab.duty("ingest")
+    foreign_job(raw, "theirs")
+    await lab.duty("ingest")
+    run_by_others("theirs", "error")
+    run_by_others(await lab.submit(), "done")
+    await lab.duty("reconcile")
+    await lab.sweep()
+    await lab.sweep()
+
+    def counted(name: str) -> int:
+        return sum(int(raw.field(key, name) or 0) for key in raw.find("jobs:stats:*"))
+
+    assert (counted("submissions"), counted("done"), counted("error")) == (3, 2, 1)
+    assert "ended-before-we-looked" in raw.members("jobs:index")
+    assert raw.members("jobs:open") == []
 
 
 @clause("J-39")

@@ -146,6 +146,24 @@ def test_j15_lost_events_are_told_as_a_gap(served: ServedJobs, raw: Raw) -> None
     assert seen[1].data == {"job_id": job_id, "after": added[0]}
 
 
+@clause("J-15", "J-39")
+def test_j15_a_stream_ends_though_a_foreign_worker_wrote_no_terminal_event(
+    valkey: LocalValkey, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job ends while it is watched: its hash says so, and its events never will."""
+    monkeypatch.setattr("jobwire.wires.streams.follow._PING_S", 0.1)
+    monkeypatch.setattr("jobwire.wires.streams.follow._GRACE_S", 0.3)
+    with ServedJobs(valkey.url) as served:
+        job_id = served.submit()["job_id"]
+        with served.events(job_id) as events:
+            events.until("queued")
+            raw.ask("HSET", f"job:{job_id}", "status", "running")
+            added = add(raw, job_id, "running")
+            assert events.until("running")[-1].id == added
+            raw.ask("HSET", f"job:{job_id}", "status", "done", "result", "1")
+            assert names(events.rest()) == ["gap"]
+
+
 @clause("J-15", "J-19")
 @pytest.mark.parametrize("wrong", ["x", "1-2-3", "-1", "1-", "1" * 40, "%0d%0aevent: done"])
 def test_j15_an_id_that_is_none_is_refused(served: ServedJobs, wrong: str) -> None:

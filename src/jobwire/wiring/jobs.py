@@ -8,6 +8,8 @@ from dataclasses import replace
 from jobwire.duties import Duties
 from jobwire.gateway.room import Room
 from jobwire.gateway.streams import Streams
+from jobwire.job.errors import GroundError
+from jobwire.log import component
 from jobwire.settings import Settings
 from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import Keys
@@ -19,10 +21,20 @@ from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.wiring.ground import PATIENCE_S
 from jobwire.wiring.tasks import task_cards
 
+_log = component("gateway")
+
 
 def jobs_settings(settings: Settings) -> StreamsSettings:
     """The wire's own, with the lease that the worker's section has."""
     return replace(settings.jobs, lease_s=settings.worker.lease.total_seconds())
+
+
+async def _make_group(engine: StreamsEngine) -> None:
+    """For foreign workers, which may expect the group to be there (J-30)."""
+    try:
+        await engine.make_group()
+    except GroundError as error:
+        _log.warning("consumer group not made: %s; the first worker makes it", error.detail)
 
 
 @contextlib.asynccontextmanager
@@ -33,7 +45,9 @@ async def jobs_room(
     jobs = jobs_settings(settings)
     await connection.learn(SCRIPTS.values())
     follower = Follower(Keys(jobs.key_prefix))
-    duties = Duties(StreamsEngine(connection, jobs).duties())
+    engine = StreamsEngine(connection, jobs)
+    await _make_group(engine)
+    duties = Duties(engine.duties())
     following = follower.running(connection.config, connection.name, patience_s=PATIENCE_S)
     async with following, asyncio.TaskGroup() as group:
         doing = group.create_task(duties.run())

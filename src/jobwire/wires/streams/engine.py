@@ -106,6 +106,10 @@ class StreamsEngine:
         await self._arrivals.make_group()
         await self._duties.announce(tasks, slots, lacks)
 
+    async def make_group(self) -> None:
+        """Make the consumer group if it is missing (J-30)."""
+        await self._arrivals.make_group()
+
     async def wait(self, timeout_s: float, room: int = 1) -> bool:
         """Sleep until there is something to take, or to take over. What comes is started on the
         spot, by a take that lies ready behind the blocking read."""

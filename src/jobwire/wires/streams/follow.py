@@ -9,17 +9,22 @@ entries may have been lost, and the reader is told of a gap instead of going on 
 
 A reader never makes others wait: whoever has no room stands aside until there is some again, then
 goes on from its own place. It polls nothing, and writes nothing to the server.
+
+A foreign worker may end a job without its terminal event. The status of a job without new events is
+read now and then; once it is terminal, the event has `_GRACE_S` to come, then its readers get a gap
+and the end.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 from typing import Final, cast
 
 from jobwire.job.messages import JobId
 from jobwire.valkey import Config, Connection, Reply, ServerError, ValkeyError
-from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.contract import TERMINAL_EVENTS, Field, Keys
 from jobwire.wires.streams.events import START, Position, StreamEvent, read_events
 from jobwire.wires.streams.watches import MOST_ENTRIES, Fed, Reader, Stream, UntilEnded, Watch
 
@@ -41,6 +46,7 @@ class Follower:
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._streams: dict[str, Stream] = {}
+        self._by_job_key: dict[str, Stream] = {}
         self._changed: dict[Stream, None] = {}
         self._timer: asyncio.Handle | None = None
         self._flushed_at_s = float("-inf")
@@ -90,7 +96,9 @@ class Follower:
         key = self._keys.events(job_id)
         stream = self._streams.get(key)
         if stream is None:
-            stream = self._streams[key] = Stream(job_id, key)
+            job_key = self._keys.job(job_id)
+            stream = self._streams[key] = Stream(job_id, key, job_key)
+            self._by_job_key[job_key] = stream
         watch = Watch(reader, after, finished=finished)
         stream.watches.append(watch)
         self._mark(stream)
@@ -138,6 +146,7 @@ class Follower:
         stream.watches.remove(watch)
         if not stream.watches:
             del self._streams[stream.key]
+            del self._by_job_key[stream.job_key]
             self._changed.pop(stream, None)
 
     # What the server says
@@ -147,9 +156,12 @@ class Follower:
             case ["invalidate", [*keys]]:
                 for key in keys:
                     stream = self._streams.get(cast(str, key))
+                    if stream is None:
+                        self._job_changed(cast(str, key))
+                        continue
                     # A read whose answer is still to come will see what this tells: the server
                     # says both over the same socket, in order.
-                    if stream is not None and (stream.reply is None or stream.reply.done()):
+                    if stream.reply is None or stream.reply.done():
                         self._mark(stream)
             case ["invalidate", None]:
                 self._read_all_again()
@@ -164,8 +176,42 @@ class Follower:
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(_PING_S)
+            self._check_quiet_jobs()
             with contextlib.suppress(ValkeyError):
                 await self._connection.call("PING")
+
+    # Jobs that end without a terminal event
+
+    def _job_changed(self, job_key: str) -> None:
+        stream = self._by_job_key.get(job_key)
+        if stream is not None:
+            stream.is_status_known = False
+
+    def _check_quiet_jobs(self) -> None:
+        """Read the status of jobs without new events: a foreign worker may have ended one without
+        its event. The read arms the tracking of the hash, so a quiet job is read once, and again
+        only when it has changed."""
+        quiet = [
+            stream
+            for stream in self._streams.values()
+            if not stream.is_active and not stream.is_status_known
+        ]
+        for stream in self._streams.values():
+            stream.is_active = False
+        for stream in quiet[:_AT_ONCE]:
+            with contextlib.suppress(ValkeyError):
+                reply = self._connection.call("HGET", stream.job_key, Field.STATUS.value)
+                asked = cast("asyncio.Future[Reply]", reply)
+                asked.add_done_callback(partial(self._status_read, stream))
+                stream.is_status_known = True
+
+    def _status_read(self, stream: Stream, asked: "asyncio.Future[Reply]") -> None:
+        if asked.cancelled() or asked.exception() is not None:
+            stream.is_status_known = False
+        elif asked.result() in TERMINAL_EVENTS:
+            for watch in stream.watches:
+                watch.finished = True
+            self._mark(stream)
 
     # Reading
 
@@ -198,6 +244,7 @@ class Follower:
             self._mark(stream, _PAUSE_S)
             return
         stream.start = start
+        stream.is_active, stream.is_status_known = True, False
         stream.reply = cast("asyncio.Future[Reply]", reply)
         stream.reply.add_done_callback(lambda reply: self._arrived(stream, reply))
 

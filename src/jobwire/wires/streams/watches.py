@@ -107,11 +107,19 @@ class Watch:
 class Stream:
     """One job's events and everybody who watches them."""
 
-    __slots__ = ("count", "job_id", "key", "reply", "start", "watches")
+    __slots__ = (
+        *("count", "is_active", "is_status_known", "job_id", "job_key", "key"),
+        *("reply", "start", "watches"),
+    )
 
-    def __init__(self, job_id: JobId, key: str) -> None:
+    def __init__(self, job_id: JobId, key: str, job_key: str) -> None:
         self.job_id = job_id
         self.key = key
+        self.job_key = job_key
+        self.is_active = True
+        """It was read since the last round of status checks."""
+        self.is_status_known = False
+        """The job's status was read since its last event, and its hash has not changed since."""
         self.watches: list[Watch] = []
         self.reply: asyncio.Future[Reply] | None = None
         """The read that is under way."""

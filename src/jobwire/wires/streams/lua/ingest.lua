@@ -5,7 +5,7 @@
 -- found again when they fall out of the line. Ours have their entry noted already.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:open,
--- jobs:index[:<tenant>], jobs:tenants, jobs:guard:ingest
+-- jobs:index[:<tenant>], jobs:tenants, jobs:guard:ingest, jobs:stats:<minute>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -33,11 +33,16 @@ for _, row in ipairs(rows) do
   local id = fields_of(row[2]).job_id
   local job = id and redis.pcall('HMGET', job_key(id),
     'status', 'entry_id', 'ttl_s', 'created_ts', 'tenant')
-  if job and not job.err and job[1] and not job[2] and not terminal[job[1]]
-    and not redis.call('ZSCORE', delayed_key, id) then
+  if not job or job.err or not job[1] or job[2] then
+    -- No job, or one of ours.
+  elseif terminal[job[1]] then
+    -- A foreign worker was quicker than we.
+    if index(id, job[4], job[5]) then count(job[1]) end
+  elseif not redis.call('ZSCORE', delayed_key, id) then
     take_in(row[1], id, expiry_of(job[3]), job[4], job[5])
     found = found + 1
   end
   cursor = '(' .. row[1]
 end
+tidy()
 return {cursor, found, #rows == look and 1 or 0}

@@ -41,6 +41,8 @@ local function look_at(id)
   local row = redis.pcall('HMGET', job_key(id), 'status', 'entry_id', 'updated_ts', 'owner',
     'timeout_s', 'ttl_s', 'attempt', 'deliveries', 'cancel_ts', 'task', 'payload')
   if row.err or not row[1] or terminal[row[1]] then
+    -- Our own scripts remove a job from jobs:open when it ends: a foreign worker ended this one.
+    if terminal[row[1]] then count(row[1]) end
     closed[#closed + 1] = id
     return
   end

@@ -20,6 +20,10 @@
 local consumer = ARGV[3]
 local answers, seen = {}, {}
 
+-- J-4: reports stop before the limit, so that state events always fit. Reports of a later run evict
+-- the oldest events; a watcher that has not seen those is sent a gap.
+local report_limit = max_events - math.min(100, math.ceil(max_events / 10))
+
 -- The last report's number counts only for the delivery that wrote it.
 local function look(id, entry, token)
   local row = fields(id, 'status', 'owner', 'ttl_s', 'reports', 'deliveries', 'idempotency_key')
@@ -41,7 +45,12 @@ local function say(id, entry, token, number, kind, step, data)
   number = tonumber(number)
   if not job then return 'lost' end
   if number > 0 and number <= job.last then return 'written' end
-  if job.length >= tonumber(max_events) - 1 then return 'dropped' end
+  if job.length >= report_limit then
+    -- All but one are of this run: there is nothing of an earlier one to evict.
+    if job.length - job.last <= 2 then return 'dropped' end
+    redis.call('XTRIM', events_key(id), 'MAXLEN', report_limit - 1)
+    job.length = report_limit - 1
+  end
   emit(id, job.expiry, kind, step, data)
   job.length = job.length + 1
   job.last = math.max(number, job.last)

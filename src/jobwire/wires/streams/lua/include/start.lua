@@ -76,13 +76,22 @@ local function answer(entry, id, task, payload, row, token)
   started[#started + 1] = row
 end
 
+-- Add a job to its tenant's list; whether it is new there. Ours are in it from the beginning, so a
+-- new one was submitted by a foreign gateway.
+local function index(id, created_ts, tenant)
+  local added = redis.pcall('ZADD', index_key(tenant), 'NX', tonumber(created_ts) or now_ms, id)
+  if tenant and tenant ~= '' then redis.pcall('ZADD', tenants_key, now_ms, tenant) end
+  if added ~= 1 then return false end
+  count('submissions')
+  return true
+end
+
 -- J-39: a foreign gateway's job is indexed, and its keys are renewed from now on; most of their
 -- life may have passed already.
 local function take_in(entry, id, expiry, created_ts, tenant)
   extend_ttl(id, expiry)
   redis.pcall('ZADD', open_key, 'NX', renewal_of(expiry), id)
-  redis.pcall('ZADD', index_key(tenant), 'NX', tonumber(created_ts) or now_ms, id)
-  if tenant and tenant ~= '' then redis.pcall('ZADD', tenants_key, now_ms, tenant) end
+  index(id, created_ts, tenant)
   redis.call('HSET', job_key(id), 'entry_id', entry)
 end
 

@@ -1,0 +1,21 @@
+"""J-30: a foreign worker that makes no group can read as soon as a gateway of ours has started."""
+
+from __future__ import annotations
+
+from tests.fleet.running import Fleet
+from tests.raw import Raw
+from tests.support import clause
+from tests.support.servers import plain_client
+
+
+@clause("J-30", "J-39")
+def test_j30_the_gateway_makes_the_group_at_its_start(own_fleet: Fleet) -> None:
+    own_fleet.start_gateway()
+    with own_fleet.client() as client, plain_client(own_fleet.valkey) as plain:
+        job = client.submit("chat", {})
+        raw = Raw(plain)
+        (entry,) = raw.read("jobs:stream", "stranger-1")
+        assert raw.entries("jobs:stream")[0] == (
+            entry,
+            {"job_id": job.job_id, "task": "chat", "payload": "{}"},
+        )

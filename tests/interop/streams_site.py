@@ -46,10 +46,12 @@ class NodeGateway:
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
 
-    async def submit(self, payload: Mapping[str, object], task: str = "echo", key: str = "") -> str:
+    async def submit(
+        self, payload: Mapping[str, object], task: str = "echo", key: str = "", ttl_s: int = 600
+    ) -> str:
         headers = {"idempotency-key": key} if key else {}
         reply = await self._http.post(
-            "/v1/jobs", json={"task": task, "payload": payload, "ttl_s": 600}, headers=headers
+            "/v1/jobs", json={"task": task, "payload": payload, "ttl_s": ttl_s}, headers=headers
         )
         assert reply.status_code in (200, 202), reply.text
         return cast(str, reply.json()["job_id"])

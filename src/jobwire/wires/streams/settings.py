@@ -21,7 +21,7 @@ class StreamsSettings:
     max_queue: int = contract.MAX_QUEUE
     """More waiting jobs than this are refused."""
     max_events: int = contract.MAX_EVENTS
-    """Events kept of one job; reports beyond it are dropped."""
+    """Events kept of one job; reports stop 100 before it."""
     tasks: tuple[str, ...] = ()
     """Tasks that may be asked for though no worker has them yet, beside the contract's own."""
     lease_s: float = field(default=30.0, metadata={"setting": False})  # it is `worker.lease`

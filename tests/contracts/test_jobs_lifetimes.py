@@ -24,6 +24,7 @@ from jobwire.job.messages import (
     Report,
     ReportAnswer,
     SettleAnswer,
+    SubmitAnswer,
     Submitted,
     TryAgain,
 )
@@ -125,8 +126,10 @@ async def test_j07_the_largest_queue_outlives_its_ttl(lab: StreamsLab, raw: Raw)
     """As many jobs as the queue may hold, all with one short TTL, and no worker."""
     ttl_s = 6
     async with maintained(lab):
-        orders = [Order("echo", "{}", ttl_s=ttl_s) for _ in range(contract.MAX_QUEUE)]
-        made = await asyncio.gather(*map(lab.queue.submit, orders))
+        made: list[SubmitAnswer] = []
+        while len(made) < contract.MAX_QUEUE:
+            orders = [Order("echo", "{}", ttl_s=ttl_s) for _ in range(500)]
+            made += await asyncio.gather(*map(lab.queue.submit, orders))
         await let_pass(raw, raw.now_ms() + 1000 * ttl_s + 500)
     alive = raw.exists(*(f"job:{one.job_id}" for one in made if isinstance(one, Submitted)))
     assert alive == contract.MAX_QUEUE
@@ -155,22 +158,22 @@ async def test_j07_a_foreign_gateways_job_is_renewed_when_it_is_first_seen(
 ) -> None:
     """No process of ours ran for most of the job's first life."""
     made_ms = raw.now_ms()
-    foreign_job(raw, "theirs", ttl_s=3)
-    await let_pass(raw, made_ms + 2_200)
+    foreign_job(raw, "theirs", ttl_s=4)
+    await let_pass(raw, made_ms + 2_800)
     await lab.duty("ingest")
     async with maintained(lab):
-        await let_pass(raw, made_ms + 3_700)
+        await let_pass(raw, made_ms + 4_700)
         assert raw.exists("job:theirs", "job:theirs:events") == 2
 
 
 @clause("J-7", "J-11", "R-6")
 async def test_j11_an_idempotency_key_lives_as_long_as_its_job(lab: StreamsLab, raw: Raw) -> None:
     """The job ends late in its key's first life; then both live for a whole TTL."""
-    worker, held = await lab.start(ttl_s=2, idempotency_key="once")
+    worker, held = await lab.start(ttl_s=3, idempotency_key="once")
     made_ms = raw.now_ms()
-    await let_pass(raw, made_ms + 1_300)
+    await let_pass(raw, made_ms + 1_800)
     await worker.settle([(held, Done("1"))], 0)
-    await let_pass(raw, made_ms + 2_300)
+    await let_pass(raw, made_ms + 3_300)
     assert raw.exists(f"job:{held.job.id}") == 1
     again = await lab.queue.submit(Order("echo", "{}", idempotency_key="once"))
     assert again == Already(held.job.id)

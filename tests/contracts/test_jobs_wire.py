@@ -62,6 +62,7 @@ async def test_j01_the_keys_of_a_whole_life_are_the_declared_ones(
         "jobs:index:acme": "zset",
         "jobs:tenants": "zset",
         f"jobs:worker:{worker.consumer}": "hash",
+        "jobs:clock": "string",
         minute: "hash",
         **dict.fromkeys(guards, "string"),
     }

@@ -74,3 +74,14 @@ async def flaky(ctx: Context) -> int:
     if ctx.attempt < 2:
         raise RuntimeError("at first")
     return os.getpid()
+
+
+@app.handler("tokens")
+async def tokens(ctx: Context) -> int:
+    """Reports `count` numbered tokens; stops before number `pause_at` until the gate is there."""
+    mark(ctx)
+    for number in range(ctx.payload["count"]):
+        while number == ctx.payload["pause_at"] and not Path(ctx.payload["gate"]).exists():  # noqa: ASYNC240 - quick
+            await asyncio.sleep(0.01)
+        await ctx.emit("token", {"n": number})
+    return os.getpid()

@@ -52,6 +52,8 @@ _BATCH: Final = 500
 """Jobs in one script: more would hold up everybody else's."""
 _REFUSED: Final = "refused"
 """Why an entry was passed over that stays where it is."""
+_FULL: Final = "OOM"
+"""How a server that has reached its `maxmemory` refuses a write."""
 _LOOK: Final = 100
 """Pending entries that one look for silent workers goes through."""
 _ASIDE_S: Final = 10.0
@@ -253,7 +255,8 @@ class StreamsEngine:
     # Reporting and settling
 
     def report(self, batch: Sequence[tuple[Held, Report]]) -> Awaitable[list[ReportAnswer]]:
-        """Append events; a server that is full drops them, and the handlers go on."""
+        """Append events. A full server drops them and the handlers go on; any other refusal
+        (READONLY, LOADING, MISCONF) is raised, so that they are sent again when it has ended."""
         sent: list[tuple[list[int], Awaitable[Reply]]] = []
         for places, args in outcomes.reports(batch, _BATCH):
             sent.append((places, self._run(_REPORT, [*self._head, *args])))
@@ -267,12 +270,12 @@ class StreamsEngine:
         for places, reply in sent:
             try:
                 said = outcomes.read_reported(await reply)
-            except ServerError as error:
-                # J-9: events are the first thing that a full server goes without.
-                _log.warning("%d reports were dropped: %s", len(places), error)
-                continue
             except ValkeyError as error:
-                trouble = error
+                # J-9: events are the first thing that a full server goes without.
+                if isinstance(error, ServerError) and error.code == _FULL:
+                    _log.warning("%d reports were dropped: %s", len(places), error)
+                else:
+                    trouble = error
                 continue
             for place, answer in zip(places, said, strict=True):
                 answers[place] = answer

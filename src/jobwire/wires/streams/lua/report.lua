@@ -24,16 +24,16 @@ local answers, seen = {}, {}
 -- the oldest events; a watcher that has not seen those is sent a gap.
 local report_limit = max_events - math.min(100, math.ceil(max_events / 10))
 
--- The last report's number counts only for the delivery that wrote it.
+-- The last report's number counts only for the run that wrote it. Its token names that run: a
+-- release takes the delivery back, so the number of deliveries does not.
 local function look(id, entry, token)
-  local row = fields(id, 'status', 'owner', 'ttl_s', 'reports', 'deliveries', 'idempotency_key')
+  local row = fields(id, 'status', 'owner', 'ttl_s', 'reports', 'idempotency_key')
   if not holds(consumer, token, entry, row[1], row[2]) then return false end
   local length = redis.pcall('XLEN', events_key(id))
-  extend_key(row[6], expiry_of(row[3]))
-  local delivery, last = string.match(row[4] or '', '^(%d+):(%d+)$')
+  extend_key(row[5], expiry_of(row[3]))
+  local run, last = string.match(row[4] or '', '^(.+):(%d+)$')
   return {
-    expiry = expiry_of(row[3]), delivery = row[5] or '1',
-    last = delivery == row[5] and tonumber(last) or 0,
+    expiry = expiry_of(row[3]), last = run == token and tonumber(last) or 0,
     length = type(length) == 'number' and length or tonumber(max_events)
   }
 end
@@ -54,7 +54,7 @@ local function say(id, entry, token, number, kind, step, data)
   emit(id, job.expiry, kind, step, data)
   job.length = job.length + 1
   job.last = math.max(number, job.last)
-  local reports = job.delivery .. ':' .. job.last
+  local reports = token .. ':' .. job.last
   if kind == 'progress' then
     update(id, job.expiry, 'reports', reports, 'progress', data)
   else

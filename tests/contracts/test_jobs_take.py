@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 import pytest
@@ -17,6 +18,7 @@ from jobwire.job.messages import (
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
 from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.wires.streams.scripts import SCRIPTS
 from tests.raw import Raw, Recording
 from tests.streams import StreamsLab, runs
 from tests.support import Proxy, clause, wait_until
@@ -218,22 +220,91 @@ async def test_j30_a_wait_starts_no_more_than_it_has_room_for_and_a_take_brings_
 
 @clause("J-30")
 async def test_j30_a_wait_does_not_start_again_what_a_take_has_started(
-    valkey: LocalValkey, proxy: Proxy, raw: Raw
+    valkey: LocalValkey, proxy: Proxy, lab: StreamsLab, raw: Raw
 ) -> None:
     """Both may be under way at once: the start behind the read looks at what is ours, too."""
-    async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
-        worker = await lab.worker()
+    async with Connection.open(proxy.url(valkey.url)) as through, StreamsLab(through) as far:
+        worker = await far.worker()
+        with proxy.hold("XREADGROUP") as read:
+            waiting = asyncio.ensure_future(worker.wait(30))
+            await read.until_reached()
+            job_ids = [await lab.submit()]
+            held = await worker.take(1)
+            job_ids.append(await lab.submit())
+        assert await waiting
+        held += await worker.take(1)
+        assert [one.job.id for one in held] == job_ids
+        assert [raw.field(f"job:{one.job.id}", "owner") for one in held] == [
+            one.token for one in held
+        ]
+        assert {raw.field(f"job:{job_id}", "deliveries") for job_id in job_ids} == {"1"}
+        await worker.settle([(one, Done("1")) for one in held], 0)
+
+
+@clause("J-30", "R-5")
+async def test_r05_a_read_behind_a_listing_and_the_listing_hand_out_one_start(
+    valkey: LocalValkey, proxy: Proxy, lab: StreamsLab, raw: Raw
+) -> None:
+    """Story: a read that was sent after the recovery's listing, on another socket, started a job
+    before the listing reached the server. Both returned it, under one token, and it ran twice."""
+    async with Connection.open(proxy.url(valkey.url)) as through, StreamsLab(through) as far:
+        worker = await far.worker()
+        with proxy.hold(runs("adopt")) as listing:
+            adopting = asyncio.ensure_future(worker.adopt(frozenset()))
+            await listing.until_reached()
+            waiting = asyncio.ensure_future(worker.wait(30))
+            job_id = await lab.submit()
+            with contextlib.suppress(AssertionError):  # a read that waits for the listing is right
+                await wait_until(
+                    lambda: raw.field(f"job:{job_id}", "status") == "running", timeout_s=0.5
+                )
+        held = await adopting
+        assert await waiting
+        held += await worker.take(1)
+        assert [one.job.id for one in held] == [job_id]
+        await worker.settle([(held[0], Done("1"))], 0)
+
+
+@clause("J-30", "R-5")
+async def test_r05_a_listing_leaves_alone_what_a_read_in_flight_has_brought(
+    valkey: LocalValkey, proxy: Proxy, lab: StreamsLab, raw: Raw
+) -> None:
+    """The entry is pending and its start lies behind the read: two tokens would run it twice."""
+    async with Connection.open(proxy.url(valkey.url)) as through, StreamsLab(through) as far:
+        worker = await far.worker()
         with proxy.hold(runs("take")) as behind_the_read:
-            waiting = asyncio.ensure_future(worker.wait(30, 2))
+            waiting = asyncio.ensure_future(worker.wait(30))
             await behind_the_read.until_reached()
             job_id = await lab.submit()
             await wait_until(lambda: raw.pending(QUEUE), "the read to bring it")
-            # Whoever looks for what is pending under our name finds it first.
-            (held,) = await worker.adopt(frozenset())
+            held = await worker.adopt(frozenset())
         assert await waiting
-        assert raw.fields(f"job:{job_id}")["owner"] == held.token
+        held += await worker.take(1)
+        assert [one.job.id for one in held] == [job_id]
         assert raw.field(f"job:{job_id}", "deliveries") == "1"
-        await worker.settle([(held, Done("1"))], 0)
+        await worker.settle([(held[0], Done("1"))], 0)
+
+
+@clause("J-30", "R-5")
+async def test_r05_a_take_of_what_a_listing_has_started_starts_it_no_second_time(
+    valkey: LocalValkey, proxy: Proxy, lab: StreamsLab, raw: Raw
+) -> None:
+    """A read brings an entry and cannot start it; the take that is to do so is overtaken by the
+    listing, since the server has forgotten its script and has to be told first."""
+    async with Connection.open(proxy.url(valkey.url)) as through, StreamsLab(through) as far:
+        worker = await far.worker()
+        await worker.take(1)  # the first one also looks for silent workers
+        await worker.adopt(frozenset())
+        job_id = await lab.submit()
+        raw.ask("SCRIPT", "FLUSH")  # so that the wait brings it and cannot start it
+        assert await worker.wait(30)
+        raw.ask("SCRIPT", "LOAD", SCRIPTS["adopt"].source)
+        taking = worker.take(1)
+        held = await worker.adopt(frozenset())
+        held += await taking
+        assert [one.job.id for one in held] == [job_id]
+        assert raw.field(f"job:{job_id}", "deliveries") == "1"
+        await worker.settle([(held[0], Done("1"))], 0)
 
 
 @clause("J-30", "J-9")

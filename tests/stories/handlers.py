@@ -31,12 +31,14 @@ async def quick(ctx: Context) -> int:
 
 @app.handler("gate")
 async def gate(ctx: Context) -> int:
-    """Waits until a file is there, and speaks before and after."""
+    """Waits until a file is there, and reports before and after; then for `end`, if there is one."""
     mark(ctx)
     await ctx.emit("before")
     while not Path(ctx.payload["gate"]).exists():  # noqa: ASYNC240 - quick, and nobody waits for us
         await asyncio.sleep(0.01)
     await ctx.emit("after")
+    while not Path(ctx.payload.get("end", "/")).exists():  # noqa: ASYNC240 - the same
+        await asyncio.sleep(0.01)
     return os.getpid()
 
 

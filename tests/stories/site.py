@@ -125,6 +125,9 @@ class Site:
         reply = await self.connection.call("HGET", self.keys.job(job_id), "status")
         return cast("str | None", reply) or "gone"
 
+    async def status_is(self, job_id: str, status: str) -> bool:
+        return await self.status(job_id) == status
+
     async def fields(self, job_id: str) -> dict[str, str]:
         reply = await self.connection.call("HGETALL", self.keys.job(job_id))
         return cast("dict[str, str]", reply)
@@ -154,10 +157,9 @@ class Site:
     async def until(self, job_id: str, status: str) -> None:
         """Wait for a status."""
 
-        async def there() -> bool:
-            return await self.status(job_id) == status
-
-        await wait_until(there, f"job {job_id} to be {status}", timeout_s=60)
+        await wait_until(
+            lambda: self.status_is(job_id, status), f"job {job_id} to be {status}", timeout_s=60
+        )
 
     async def until_all(self, job_ids: Sequence[str], status: str, timeout_s: float = 60) -> None:
         """Wait for a status of all of them."""

@@ -3,6 +3,7 @@ is healed by waiting for it."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,35 @@ async def test_j30_a_connection_that_falls_silent_is_noticed(
             await site.until(job, "done")
             await site.check_ended_once(job)
             await site.check_at_rest()
+
+
+@clause("J-30", "R-5")
+async def test_r05_a_loop_that_waits_for_a_slot_during_a_recovery_runs_nothing_twice(
+    valkey: LocalValkey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Story: the loop had seen a healthy connection and waited for a slot. The connection was lost,
+    the slot came free while the recovery's listing was on its way, and the next read began."""
+    caplog.set_level("INFO", "jobwire.worker")
+    async with Site(valkey.url, tmp_path, lease_s=3600) as site:
+        with Proxy(valkey.port) as proxy:
+            async with site.survivor(proxy.url(valkey.url)):
+                gate, end = tmp_path / "first gate", tmp_path / "first end"
+                jobs = [await site.submit("gate") for _ in range(3)]
+                await wait_until(lambda: all(site.begun(job) == 1 for job in jobs))
+                # After this recovery the loop finds no slot free, and waits for one.
+                proxy.cut_reply(runs("report"))
+                jobs.append(await site.submit("gate", gate=str(gate), end=str(end)))
+                await wait_until(lambda: "answers again" in caplog.text)
+                await wait_until(lambda: site.begun(jobs[-1]) == 1)
+                with proxy.hold(runs("adopt")) as listing:
+                    proxy.cut_reply(runs("report"))
+                    gate.touch()
+                    await listing.until_reached()
+                    end.touch()
+                    late = await site.submit("quick")
+                    with contextlib.suppress(AssertionError):  # not to be taken yet is right
+                        await wait_until(lambda: site.status_is(late, "running"), timeout_s=0.5)
+                site.gate.touch()
+                await site.until_all([*jobs, late], "done")
+                await site.check_at_rest()
+        assert {job: site.begun(job) for job in (*jobs, late)} == dict.fromkeys((*jobs, late), 1)

@@ -107,6 +107,7 @@ class Source:
             if not self._reserved:
                 await self._share.one()
                 self._reserved = 1
+                continue  # the server may have been lost meanwhile
             # One more than may come, where nobody else wants it: if it stays empty, nothing else is
             # in line, and nobody has to ask.
             if self._reserved == 1 and not self._share.contested:

@@ -83,6 +83,10 @@ class StreamsEngine:
         self._arrivals = Arrivals(connection, self.keys.queue, self.consumer)
         self._duties = StreamsDuties(connection, self.settings, self.consumer, self._look_around)
         self._in_flight: set[str] = set()
+        """Tokens of calls whose answers are awaited."""
+        self._listings: dict[str, set[str]] = {}
+        """For each `adopt` under way the tokens that were in flight at any time since it was sent:
+        what it lists under one of them is that call's to hand out (R-5)."""
         self._ahead: list[Held] = []
         """What a wait has started, for the next take."""
         self._all_ahead = False
@@ -122,7 +126,7 @@ class StreamsEngine:
             timeout_s = min(timeout_s, _ASIDE_WAIT_S * (0.2 + chance()))
         token = _new_token()
         args = self._take_args(room, token, self._last.id)
-        self._in_flight.add(token)
+        self._issued(token)
         try:
             call = ("EVALSHA", _TAKE.sha, len(self._declared), *self._declared, *args)
             woken, answer = await self._arrivals.wait(timeout_s, call)
@@ -212,12 +216,17 @@ class StreamsEngine:
     async def adopt(self, known: Set[Token], idle_s: float = 0.0) -> list[Held]:
         """What is pending under our name and unknown to the worker (J-30)."""
         token = _new_token()
-        # The answers to these are still on their way to whoever asked.
-        awaited = tuple(self._in_flight)
         waiting = [one.entry for one in self._arrivals.brought]
         waiting += [held.token for held in self._ahead]
         args = [*self._head, _BATCH, token, round(idle_s * 1000), *known, *waiting]
-        (reply,) = await collect([self._start(_ADOPT, args, token)])
+        others = set(self._in_flight)
+        listing = self._start(_ADOPT, args, token)
+        self._listings[token] = others
+        try:
+            (reply,) = await collect([listing])
+        finally:
+            del self._listings[token]
+        awaited = tuple(others)
         return [
             held
             for held in self._read(reply)
@@ -241,10 +250,15 @@ class StreamsEngine:
     def _start(self, verb: Script, args: Sequence[Arg], token: str) -> Awaitable[Reply]:
         """Run a verb that starts jobs under tokens that begin with `token`."""
         reply = self._run(verb, args)
-        self._in_flight.add(token)
+        self._issued(token)
         future = cast("asyncio.Future[Reply]", reply)
         future.add_done_callback(lambda _: self._in_flight.discard(token))
         return reply
+
+    def _issued(self, token: str) -> None:
+        self._in_flight.add(token)
+        for others in self._listings.values():
+            others.add(token)
 
     def _run(self, verb: Script, args: Sequence[Arg]) -> Awaitable[Reply]:
         try:

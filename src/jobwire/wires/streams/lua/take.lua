@@ -56,11 +56,16 @@ local function put_back(entry, id, task, row)
   clear(entry)
 end
 
-local function try(entry, id, task, payload, unseen)
+-- Whether this delivery has been started: tokens end with the entry that they were made for.
+local function is_started(entry, row)
+  return row[1] == 'running' and row[5] and string.sub(row[5], -#entry - 1) == '-' .. entry
+end
+
+local function try(entry, id, task, payload, read_before)
   local row = runnable(entry, id)
   if not row then return end
-  -- Another call of ours has started it, and the answer is on its way.
-  if unseen and row[1] == 'running' then return end
+  -- R-5: another call of ours has started it, and that call's answer hands it out.
+  if read_before and is_started(entry, row) then return end
   if tasks > 0 and not known[task or ''] then return put_back(entry, id, task or '', row) end
   start(entry, id, task, payload, row, token, consumer)
 end
@@ -79,7 +84,7 @@ end
 for at = 10 + tasks, #ARGV, 3 do
   -- Somebody may have taken it over since the blocking read brought it.
   if holder_of(ARGV[at]) == consumer then
-    attend(try, ARGV[at], ARGV[at + 1], ARGV[at + 2], false)
+    attend(try, ARGV[at], ARGV[at + 1], ARGV[at + 2], false, true)
   end
 end
 

@@ -180,6 +180,34 @@ async def test_j37_while_somebody_may_have_the_task_the_job_waits(
         await lab.queue.cancel(job_id)
 
 
+@clause("J-37")
+async def test_j37_a_stranger_that_has_long_been_silent_keeps_no_job_waiting(
+    connection: Connection, raw: Raw
+) -> None:
+    """A consumer's name outlives its worker; only an active one may have the task."""
+    async with StreamsLab(
+        connection, unknown_task_grace_s=0.0, lease_s=0.5, foreign_idle_s=0.5
+    ) as lab:
+        worker = await lab.worker("paint")
+        job_id = await lab.submit(task="sing")
+
+        async def put_back() -> str | None:
+            raw.ask("ZADD", "jobs:delayed", 0, job_id)
+            await lab.duty("promote")
+            assert await worker.take(5) == []
+            return raw.field(f"job:{job_id}", "status")
+
+        raw.ask("XREADGROUP", "GROUP", "workers", "stranger-1", "STREAMS", QUEUE, "0")
+        assert await worker.take(5) == []
+        assert await put_back() == "queued", "it was heard of a moment ago"
+
+        async def ended() -> bool:
+            return await put_back() == "error"
+
+        await wait_until(ended, "the stranger to count as gone")
+        assert json.loads(raw.field(f"job:{job_id}", "error") or "")["code"] == "unknown_task"
+
+
 # ── J-38 ─────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -31,7 +31,7 @@ async def quick(ctx: Context) -> int:
 
 @app.handler("gate")
 async def gate(ctx: Context) -> int:
-    """Waits until a file is there, and reports before and after; then for `end`, if there is one."""
+    """Waits until a file is there, and reports before and after; then for `end`, if given."""
     mark(ctx)
     await ctx.emit("before")
     while not Path(ctx.payload["gate"]).exists():  # noqa: ASYNC240 - quick, and nobody waits for us

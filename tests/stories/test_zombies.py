@@ -109,3 +109,36 @@ async def test_r3_a_foreign_worker_that_took_over_is_not_disturbed(
         # The zombie is a worker like any other again.
         after = await site.submit("quick")
         await site.until(after, "done")
+
+
+@clause("R-3", "R-5", "J-33")
+async def test_r03_a_start_that_is_older_than_its_lease_does_not_begin(
+    valkey: LocalValkey, plain: Plain, tmp_path: Path
+) -> None:
+    """Story: a worker froze while it waited for work. The server started a job for it; the worker
+    found the answer in its socket when the job had long ended elsewhere, and ran it again."""
+    raw = Raw(plain)
+    async with Site(valkey.url, tmp_path) as site:
+        with Proxy(valkey.port) as proxy:
+            victim = await site.ready(proxy)
+            # Right behind the beginning of a read, so that it outlasts the freeze.
+            await proxy.until_seen("XREADGROUP", len(proxy.seen("XREADGROUP")) + 1)
+            await proxy.until_seen(runs("take"), len(proxy.seen("XREADGROUP")))
+            await wait_until(raw.blocked)
+            victim.freeze()
+            job = await site.submit("quick")
+            await site.until(job, "running")
+            async with site.survivor():
+                await site.until(job, "done")
+            victim.thaw()
+
+            def noticed() -> bool:
+                said = ("belongs to another worker now", "Done was not written")
+                return any(line in victim.output for line in said)
+
+            await wait_until(noticed)
+            assert site.begun(job) == 1
+            await site.check_ended_once(job)
+            after = await site.submit("quick")
+            await site.until(after, "done")
+        assert (await site.fields(after))["result"] == str(victim.pid), "it works on"

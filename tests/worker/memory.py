@@ -418,6 +418,10 @@ class MemoryEngine:
             ]
         return self.server.answer("adopt", mine)
 
+    async def renew(self, batch: Sequence[Held]) -> list[KeepAnswer]:
+        self.server.check_up()
+        return self.server.answer("renew", [self.server.keep(held) for held in batch])
+
     def keeper(self) -> MemoryKeeper:
         return MemoryKeeper(self.server, self.kept)
 
@@ -444,6 +448,7 @@ class MemoryKeeper:
         self._kept = kept
         self.lease_s = server.lease_s
         self.period_s = server.lease_s / 3
+        self.heartbeat_s = server.lease_s / 3
         self.closed = False
 
     def keep(self, batch: Sequence[Held]) -> Sequence[KeepAnswer]:
@@ -451,6 +456,9 @@ class MemoryKeeper:
         answers = [self._server.keep(held) for held in batch]
         self._kept.set()
         return self._server.answer("keep", answers)
+
+    def heartbeat(self) -> None:
+        self._server.calls["heartbeat"] += 1
 
     def close(self) -> None:
         self.closed = True

@@ -34,6 +34,14 @@ async def add_async(ctx: Context[Numbers]) -> dict[str, int]:
     return {"sum": ctx.payload.a + ctx.payload.b, "pid": os.getpid()}
 
 
+@app.handler("waits for its turn", process=True)
+def waits_for_its_turn(ctx: Context) -> str:
+    for _ in range(15):
+        ctx.restart_timeout()
+        time.sleep(0.1)
+    return "in time"
+
+
 @app.handler("speaks", process=True)
 def speaks(ctx: Context) -> object:
     ctx.progress(10, "begun")

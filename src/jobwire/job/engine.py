@@ -100,9 +100,17 @@ class Keeper(Protocol):
     period_s: float
     """How often `keep` is to be called."""
 
+    heartbeat_s: float
+    """How often `heartbeat` is to be called."""
+
     def keep(self, batch: Sequence[Held]) -> Sequence[KeepAnswer]:
         """Renew them all in one round trip; answers in order. Dials anew by itself after trouble,
         which is raised as GroundError once."""
+        ...
+
+    def heartbeat(self) -> None:
+        """Renew the worker's registration if the event loop is late with it, so that a worker whose
+        loop is blocked is not taken for gone. GroundError as with `keep`."""
         ...
 
     def close(self) -> None:
@@ -161,6 +169,11 @@ class Engine(Protocol):
         was answered into a broken connection. To be asked after a GroundError of `wait`, `take` or
         `settle`, once the server answers again. Calls still in flight are left alone. With
         `idle_s`, only what nobody has kept for so long: a net for what was let go of elsewhere."""
+        ...
+
+    async def renew(self, batch: Sequence[Held]) -> list[KeepAnswer]:
+        """Renew leases on the loop's own connection: for starts whose answers came so late that
+        their leases may have run out before a handler has begun."""
         ...
 
     def keeper(self) -> Keeper:

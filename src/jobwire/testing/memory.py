@@ -182,6 +182,9 @@ class OneJob:
     ) -> list[Held]:
         return []
 
+    async def renew(self, batch: Sequence[Held]) -> list[KeepAnswer]:
+        return [KeepAnswer.KEPT for _ in batch]
+
     def keeper(self) -> "_Keeper":
         return _Keeper()
 
@@ -201,9 +204,13 @@ class _Keeper:
 
     lease_s = _LONG_S
     period_s = _LONG_S
+    heartbeat_s = _LONG_S
 
     def keep(self, batch: Sequence[Held]) -> Sequence[KeepAnswer]:
         return [KeepAnswer.KEPT for _ in batch]
+
+    def heartbeat(self) -> None:
+        """Nobody else is there."""
 
     def close(self) -> None:
         """There is nothing to close."""

@@ -99,6 +99,7 @@ async def serve_worker(
             [engine],
             slots=settings.worker.slots,
             drain_s=settings.worker.drain.total_seconds(),
+            max_block_s=settings.worker.max_block_s,
             beside=[
                 *beside,
                 # Asked for when it has entered: only then is a worker's card among them.

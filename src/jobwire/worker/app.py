@@ -45,13 +45,17 @@ class Handler:
     around: Around | None = None
     """With `process=True` its function is called elsewhere: this is what is done around that."""
 
+    def timeout_of(self, held: Held) -> float | None:
+        """How long this job may take; None: as long as it likes."""
+        return held.policy.timeout_s or self.timeout_s
+
     def terms(self, held: Held) -> Terms:
         """What holds for this job: its own wishes go before the handler's."""
         policy = held.policy
         return Terms(
             attempt=held.job.attempt,
             max_attempts=policy.max_attempts or self.max_attempts,
-            timeout_s=policy.timeout_s or self.timeout_s,
+            timeout_s=self.timeout_of(held),
             backoff=policy.backoff or self.backoff,
         )
 

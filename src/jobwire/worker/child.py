@@ -27,7 +27,17 @@ from jobwire.job.messages import Report
 from jobwire.worker import endings, signature
 from jobwire.worker.context import SAID, Context
 from jobwire.worker.endings import Ending
-from jobwire.worker.pipe import Ended, Interrupt, Logs, Pipe, Say, Start, Taken, ToChild
+from jobwire.worker.pipe import (
+    Ended,
+    Interrupt,
+    Logs,
+    Pipe,
+    RestartTimeout,
+    Say,
+    Start,
+    Taken,
+    ToChild,
+)
 
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -48,6 +58,9 @@ class Mouth:
             if not self._answers.get():
                 raise asyncio.CancelledError("this job is over")
         return SAID
+
+    def restart_timeout(self) -> None:
+        self._pipe.send(RestartTimeout())
 
     def answered(self, ok: bool) -> None:
         self._answers.put(ok)

@@ -75,7 +75,10 @@ class Child:
             while message := pipe.receive():
                 if isinstance(message, Ended):
                     return Ran(message.ending, message.partial_json, outlet.stopped)
-                pipe.send(Taken(_passed_on(message, outlet)))
+                if isinstance(message, Say):
+                    pipe.send(Taken(_passed_on(message, outlet)))
+                else:
+                    outlet.restart_timeout()
         ending = Crashed(f"the handler's process {self._reap()}", "")
         return Ran(ending, "", outlet.stopped)
 

@@ -38,6 +38,10 @@ class Outlet(Protocol):
         """Pass it on, in order; CancelledError where the job is no longer the handler's."""
         ...
 
+    def restart_timeout(self) -> None:
+        """Count the job's `timeout_s` from now on."""
+        ...
+
 
 class Context(Generic[P]):
     """Given to a handler: `async def chat(ctx: Context[Chat]) -> str`."""
@@ -62,6 +66,11 @@ class Context(Generic[P]):
     def cancelled(self) -> bool:
         """Whether to stop. An `async def` is interrupted anyway; a `def` has to look."""
         return self._outlet.stopped
+
+    def restart_timeout(self) -> None:
+        """Count the job's `timeout_s` anew from now: for work that had to wait for its turn, for
+        example for a model that others use."""
+        self._outlet.restart_timeout()
 
     def progress(self, percent: float, message: str = "") -> Awaitable[None]:
         """How far it is, 0 to 100, and in words what it is at."""

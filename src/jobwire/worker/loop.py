@@ -29,6 +29,7 @@ from jobwire.job.messages import (
 from jobwire.worker.app import NOBODY, App
 from jobwire.worker.endings import Stop
 from jobwire.worker.ground import Ground
+from jobwire.worker.late_starts import LateStarts
 from jobwire.worker.outgoing import Ends, Outgoing, Said
 from jobwire.worker.run import Run
 from jobwire.worker.runner import Runner
@@ -72,6 +73,8 @@ class Source:
         self.engine = engine
         self.loop = asyncio.get_running_loop()
         self.grace_s = grace_s
+        self.lease_s = float("inf")
+        """How long a lease holds; set by the renewal thread's owner before the first job."""
         self.runs: dict[Token, Run] = {}
         """Everything held, from its start to the answer of its settle; the keeper reads it."""
         self.idle = asyncio.Event()
@@ -92,6 +95,9 @@ class Source:
         self._calls = 0
         self._reserved = self._share.more(1)
         """Slots that are kept for what a wait may bring."""
+        self._waited_from_s = 0.0
+        """When the last wait was sent: what it has started may be as old as that."""
+        self._late = LateStarts(self._renew, self._ground, tasks, runner)
         self._in_doubt = 0
         """Slots of calls whose answer was lost: jobs may have been started for them."""
         self._fed = asyncio.Event()
@@ -119,6 +125,7 @@ class Source:
                 await self._fed.wait()
 
     async def _work_comes(self) -> bool:
+        self._waited_from_s = time.monotonic()
         wait = self.engine.wait(WAIT_S, self._reserved)
         try:
             woken = await self._watchdog.watched(f"{self.engine.name}: wait", wait, WAIT_S)
@@ -153,20 +160,23 @@ class Source:
             self._tasks.start(self._reported(_sent(self.engine.report, batch), said))
         if self._calls >= _MAX_CALLS:
             return
+        asked_s = time.monotonic()
         ends = self._outgoing.ends(_MAX_BATCH)
         want = self._share.more(self._at_once - self._reserved) if self._share.hungry else 0
         if self._share.hungry and (self._reserved or (want and not ends)):
             # What a wait has fetched is handed out by a take, not by a settle.
+            taken_from_s = self._waited_from_s if self._reserved else asked_s
             want, self._reserved = want + self._reserved, 0
             self._called()
-            self._tasks.start(self._taken(_sent(self.engine.take, want), want))
+            self._tasks.start(self._taken(_sent(self.engine.take, want), want, taken_from_s))
             want = 0
         if ends:
             batch = [(run.held, outcome) for run, outcome in ends]
             self._called()
-            self._tasks.start(self._settled(_sent(self.engine.settle, batch, want), ends, want))
+            settling = _sent(self.engine.settle, batch, want)
+            self._tasks.start(self._settled(settling, ends, want, asked_s))
 
-    async def _taken(self, answer: Awaitable[list[Held]], want: int) -> None:
+    async def _taken(self, answer: Awaitable[list[Held]], want: int, asked_s: float) -> None:
         try:
             held = await self._watchdog.watched(f"{self.engine.name}: take", answer)
         except Exception as error:  # noqa: BLE001 - a queue is never given up
@@ -174,7 +184,7 @@ class Source:
             self._lost(error)
             self._answered()
             return
-        await self._begin(held, want)
+        await self._begin(held, want, asked_s)
 
     def _called(self) -> None:
         self._calls += 1
@@ -185,8 +195,9 @@ class Source:
         if not (self._calls or self.runs or self._in_doubt):
             self.idle.set()
 
-    async def _begin(self, held: Sequence[Held], want: int) -> None:
-        """Start what came for `want` slots. Uses up the task that calls it."""
+    async def _begin(self, held: Sequence[Held], want: int, asked_s: float) -> None:
+        """Start what came for `want` slots, asked for at `asked_s`. Uses up the task that calls
+        it."""
         if len(held) < want:
             self._share.release(want - len(held))
             self._share.hungry = False
@@ -198,6 +209,7 @@ class Source:
                 run = self._leased(one)
                 if not run.is_over:
                     run.began_s = now_s
+                    run.leased_s = asked_s
                     run.account.began(_waited_s(one, now_ms))
                     runs.append(run)
         self._answered()
@@ -242,7 +254,9 @@ class Source:
         if self._share.hungry:
             self._turn_soon()
 
-    async def _settled(self, answer: Awaitable[Settled], ends: Ends, want: int) -> None:
+    async def _settled(
+        self, answer: Awaitable[Settled], ends: Ends, want: int, asked_s: float
+    ) -> None:
         try:
             settled = await self._watchdog.watched(f"{self.engine.name}: settle", answer)
         except Exception as error:  # noqa: BLE001 - a queue is never given up
@@ -261,7 +275,7 @@ class Source:
             if said is SettleAnswer.LOST:
                 run.account.refused()
             self._forget(run)
-        await self._begin(settled.held, want)
+        await self._begin(settled.held, want, asked_s)
 
     def _put_off(self, run: Run, outcome: Outcome) -> None:
         """The server is there and will not write it: the job stays ours, and is asked again until
@@ -341,16 +355,16 @@ class Source:
     async def _recover(self) -> None:
         """Adopt what the server started for us while its answers were lost, and go on."""
         mine: list[Held] = []
-        losses = -1
+        losses, asked_s = -1, 0.0
         while losses != self._ground.losses:
             # J-30: a wait that breaks while we look may have started a job that was not looked for,
             # since its answer was still awaited. Nobody would look again before its lease is over.
-            losses = self._ground.losses
+            losses, asked_s = self._ground.losses, time.monotonic()
             mine = await self._adopted(0.0)
         _log.info("%s: answers again; %d job(s) adopted", self.engine.name, len(mine))
         room, self._in_doubt = self._in_doubt, 0
         self._ground.found()
-        await self._hold(mine, room)
+        await self._hold(mine, room, asked_s)
 
     async def look_under_our_name(self, lease_s: float) -> None:
         """Take up what is pending under our name, though nobody here has kept it for a lease, for
@@ -359,6 +373,7 @@ class Source:
             await asyncio.sleep(lease_s)
             if not self._ground.firm or self._stopping:
                 continue
+            asked_s = time.monotonic()
             try:
                 mine = await self._adopted(lease_s)
             except Exception as error:  # noqa: BLE001 - the next look comes
@@ -366,13 +381,13 @@ class Source:
                 continue
             if mine:
                 _log.warning("%s: %d forgotten job(s) taken up", self.engine.name, len(mine))
-                self._tasks.start(self._hold(mine, 0))
+                self._tasks.start(self._hold(mine, 0, asked_s))
 
     async def _adopted(self, idle_s: float) -> list[Held]:
         adopting = self.engine.adopt(frozenset(self.runs), idle_s)
         return await self._watchdog.watched(f"{self.engine.name}: adopt", adopting)
 
-    async def _hold(self, mine: Sequence[Held], room: int) -> None:
+    async def _hold(self, mine: Sequence[Held], room: int, asked_s: float) -> None:
         """Run what was adopted, in `room` slots that are kept for it and as many as are free."""
         room += self._share.more(len(mine) - room)
         self._called()
@@ -381,7 +396,27 @@ class Source:
             self._share.overdraw()
             self._leased(held).halt(Stop.RELEASE)
         self._turn_soon()
-        await self._begin(mine[:room], room)
+        await self._begin(mine[:room], room, asked_s)
+
+    async def _renew(self, runs: Sequence[Run]) -> list[Run]:
+        """Renew the leases of runs; those that are still ours."""
+        asked_s = time.monotonic()
+        try:
+            renewing = self.engine.renew([run.held for run in runs])
+            answers = await self._watchdog.watched(f"{self.engine.name}: renew", renewing)
+        except Exception as error:
+            self._lost(error)
+            raise
+        for run, answer in zip(runs, answers, strict=True):
+            if answer is KeepAnswer.KEPT:
+                run.leased_s = asked_s
+            else:
+                self.kept([(run.held.token, answer)])
+        return [run for run in runs if not run.is_over]
+
+    def renew_first(self, run: Run) -> None:
+        """A run's lease may have run out before its code has begun."""
+        self._late.add(run)
 
 
 def _waited_s(held: Held, now_ms: float) -> float | None:

@@ -101,6 +101,10 @@ class Say(msgspec.Struct, tag=True):
         return Report(self.kind, self.data_json, self.step)
 
 
+class RestartTimeout(msgspec.Struct, tag=True):
+    """Count the job's timeout from now on; it has no answer."""
+
+
 class Ended(msgspec.Struct, tag=True):
     """How the handler ended; the child is free for the next."""
 
@@ -108,7 +112,7 @@ class Ended(msgspec.Struct, tag=True):
     partial_json: str
 
 
-FromChild = Say | Ended
+FromChild = Say | RestartTimeout | Ended
 
 T = TypeVar("T")
 

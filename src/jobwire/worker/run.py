@@ -9,6 +9,7 @@ Everything here happens in the event loop's thread.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any, Final, Protocol
@@ -33,6 +34,7 @@ class Desk(Protocol):
 
     loop: asyncio.AbstractEventLoop
     grace_s: float
+    lease_s: float
 
     def speaks(self, run: "Run") -> None:
         """The run has unsent reports."""
@@ -44,6 +46,10 @@ class Desk(Protocol):
 
     def ended(self, run: "Run") -> None:
         """Its code has ended, its slot is free."""
+        ...
+
+    def renew_first(self, run: "Run") -> None:
+        """Its lease may have run out: renew it before its code begins."""
         ...
 
 
@@ -65,6 +71,12 @@ class Run:
     """The runner has begun it, and is told of its end."""
     began_s: float | None = None
     """When it came, on our own clock; None: it is not to run."""
+    leased_s: float = 0.0
+    """When the lease was last asked for with success, on our own clock: it holds for a lease from
+    then on. Also written by the renewal thread."""
+    timeout_from_s: float | None = None
+    """Since when its timeout runs, on our own clock; None: its turn has not come. Also read by the
+    renewal thread."""
     stop: Stop | None = None
     is_over: bool = False
     context: Context[Any] | None = None
@@ -104,6 +116,19 @@ class Run:
         """The same, called on the loop for a thread: what comes too late is dropped."""
         if not self.is_over:
             self.say(report)
+
+    def restart_timeout(self) -> None:
+        """Count the timeout anew; for coroutines, and on the loop for threads and processes."""
+        if self.stop is None and not self.is_over and self.timeout_from_s is not None:
+            self.timeout_from_s = time.monotonic()
+            if self._timer is not None:
+                self._timer.cancel()
+                self.limit(self.handler.timeout_of(self.held))
+
+    @property
+    def lease_ran_out(self) -> bool:
+        """Whether another worker may have taken the job over, as far as our own clock tells."""
+        return time.monotonic() - self.leased_s >= self.desk.lease_s
 
     def heard(self, count: int) -> None:
         """`count` of its reports were answered."""

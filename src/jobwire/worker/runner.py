@@ -13,6 +13,7 @@ is the last one in it.
 import asyncio
 import contextlib
 import inspect
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextvars import copy_context
@@ -56,16 +57,29 @@ class Runner:
     def begin(self, runs: Iterable[Run]) -> "deque[Run]":
         """Start those that run elsewhere; the rest is to be given to `drive` at once."""
         ready: deque[Run] = deque()
+        now_s = time.monotonic()
         for run in runs:
             handler = run.handler
             if handler.concurrency is not None and not self._admit(run, handler.concurrency):
                 continue
             run.begun = True
+            run.timeout_from_s = now_s
             self.running += 1
             if handler.kind is Kind.ASYNC:
                 ready.append(run)
             else:
-                run.phase = Phase.RUNNING
+                self._begin_thread(run)
+        return ready
+
+    def resume(self, runs: Iterable[Run]) -> "deque[Run]":
+        """The same for runs that had begun and waited for the renewal of their leases."""
+        ready: deque[Run] = deque()
+        now_s = time.monotonic()
+        for run in runs:
+            run.timeout_from_s = now_s
+            if run.handler.kind is Kind.ASYNC:
+                ready.append(run)
+            else:
                 self._begin_thread(run)
         return ready
 
@@ -109,6 +123,9 @@ class Runner:
             run = runs.popleft()
             if run.phase is Phase.ENDED:
                 continue  # stopped before its turn came
+            if run.lease_ran_out:
+                run.desk.renew_first(run)
+                continue
             run.phase = Phase.RUNNING
             bind_only({"job_id": run.held.job.id})
             clean = copy_context()
@@ -133,7 +150,7 @@ class Runner:
     ) -> None:
         """The handler waits for something: from here on this task is its own."""
         run.interrupt = task.cancel
-        run.limit(run.handler.terms(run.held).timeout_s)
+        run.limit(run.handler.timeout_of(run.held))
         try:
             value = await _resumed(work, waits_for)
         except BaseException as error:  # noqa: BLE001 - all of the user's exceptions are ours
@@ -144,8 +161,12 @@ class Runner:
     # ── threads, and processes, which a thread waits for ─────────────────────────────────────────
 
     def _begin_thread(self, run: Run) -> None:
-        run.mouth = ThreadVoice(self._loop, run.say_from_thread)
-        run.limit(run.handler.terms(run.held).timeout_s)
+        if run.lease_ran_out:
+            run.desk.renew_first(run)
+            return
+        run.phase = Phase.RUNNING
+        run.mouth = ThreadVoice(self._loop, run.say_from_thread, run.restart_timeout)
+        run.limit(run.handler.timeout_of(run.held))
         if run.handler.kind is Kind.PROCESS:
             child = self._children.one()
             run.interrupt, run.kill = child.interrupt, child.kill

@@ -15,10 +15,17 @@ class WorkerSettings:
     """How long a job stays with a worker that no longer says it is alive."""
     drain: timedelta = timedelta(seconds=25)
     """How long held jobs may go on after SIGTERM (under `up`: `up.drain`)."""
+    max_block: timedelta = timedelta(0)
+    """How long a handler may block the event loop before the process ends; 0 means ten leases."""
     metrics_port: int = 0
     """Port of the worker's own /metrics; 0 means none."""
     metrics_host: str = "127.0.0.1"
     """Address of it; whoever reaches it may read it."""
+
+    @property
+    def max_block_s(self) -> float:
+        """The same in seconds, whatever is set."""
+        return (self.max_block or 10 * self.lease).total_seconds()
 
     def check(self) -> Iterator[tuple[str, str]]:
         """Yield each fault: the field, and what is wrong with it."""
@@ -26,5 +33,7 @@ class WorkerSettings:
             yield "slots", f"must lie between 1 and 100000, is {self.slots}"
         if self.lease < timedelta(seconds=1):
             yield "lease", "must be at least 1s"
+        if timedelta(0) < self.max_block < self.lease:
+            yield "max_block", "must be at least the lease, or 0 for ten leases"
         if not 0 <= self.metrics_port <= 65535:
             yield "metrics_port", f"{self.metrics_port} is no port; it must be 0-65535"

@@ -110,11 +110,18 @@ class ThreadVoice:
     Seen by any number of threads, if the handler starts some of its own.
     """
 
-    __slots__ = ("_loop", "_room", "_say", "stopped")
+    __slots__ = ("_loop", "_restart", "_room", "_say", "stopped")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, say: Callable[[Report], object]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        say: Callable[[Report], object],
+        restart: Callable[[], object],
+    ) -> None:
+        """`say` and `restart` are called on the loop."""
         self._loop = loop
         self._say = say
+        self._restart = restart
         self._room = threading.Semaphore(WINDOW)
         self.stopped = False
 
@@ -125,6 +132,9 @@ class ThreadVoice:
             raise asyncio.CancelledError("this job is over")
         self._loop.call_soon_threadsafe(self._say, report)
         return SAID
+
+    def restart_timeout(self) -> None:
+        self._loop.call_soon_threadsafe(self._restart)
 
     def answered(self, count: int) -> None:
         """Called on the loop: there is room for `count` more."""

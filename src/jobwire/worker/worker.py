@@ -36,11 +36,13 @@ class Worker:
         drain_s: float = 25.0,
         grace_s: float = 5.0,
         stall_s: float = 20.0,
+        max_block_s: float = float("inf"),
         beside: Sequence[Callable[[], Coroutine[object, None, None]]] = (),
         on_ready: Callable[[], None] | None = None,
     ) -> None:
         """`grace_s` is how long a handler may take to end once it was told to; `stall_s` is after
-        how long a silent engine is taken for dead. What runs `beside` the jobs, like an engine's
+        how long a silent engine is taken for dead; an event loop that is blocked for `max_block_s`
+        ends the process. What runs `beside` the jobs, like an engine's
         duties, is begun when the queues are entered, and ended after the last job."""
         if not app.handlers:
             raise ValueError("the app has no handlers: register one with @app.handler('name')")
@@ -49,6 +51,7 @@ class Worker:
         self._total = slots
         self._drain_s = drain_s
         self._grace_s = grace_s
+        self._max_block_s = max_block_s
         self._beside = beside
         self._on_ready = on_ready
         self._tasks = Tasks()
@@ -77,7 +80,9 @@ class Worker:
             for engine in self._engines:
                 await engine.enter(self._app.cards, self._total, self._app.lacks)
                 entered.append(engine)
-            keepers += [LeaseThread(source, self._watchdog) for source in self._sources]
+            keepers += [
+                LeaseThread(source, self._watchdog, self._max_block_s) for source in self._sources
+            ]
             await self._serve(keepers)
         finally:
             await self._leave(entered, keepers)
@@ -113,14 +118,15 @@ class Worker:
     async def _leave(self, entered: Sequence[Engine], keepers: Sequence[LeaseThread]) -> None:
         await self._tasks.end(_LAST_WORDS_S)
         self.left_behind = self._runner.running
+        # First, so that no heartbeat registers the worker again once it has left.
+        for keeper in keepers:
+            await keeper.close()
         for engine in entered:
             try:
                 async with asyncio.timeout(_LAST_WORDS_S):
                     await engine.leave()
             except Exception as error:  # noqa: BLE001 - others will see that we are gone
                 _log.warning("%s: left without a word: %s", engine.name, error)
-        for keeper in keepers:
-            await keeper.close()
         self._runner.close()
         if self.left_behind:
             _log.error("%d handler(s) would not end", self.left_behind)

@@ -5,19 +5,15 @@ the fleet does it once a period; cursors are carried from turn to turn. Nothing 
 """
 
 import logging
-import os
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, cast
 
-import jobwire
-from jobwire.job.engine import Duty, Lacks, Turn, lacks_nothing
-from jobwire.job.messages import TaskCard
+from jobwire.job.engine import Duty, Turn
 from jobwire.valkey import Arg, Connection, Reply
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.codec import write_card, write_lacks
-from jobwire.wires.streams.contract import Card, Keys
+from jobwire.wires.streams.contract import Keys
 from jobwire.wires.streams.outcomes import reclaim_terms
+from jobwire.wires.streams.registration import Registration
 from jobwire.wires.streams.replies import collect, wire_text
 from jobwire.wires.streams.scripts import SCRIPTS
 from jobwire.wires.streams.settings import StreamsSettings
@@ -41,16 +37,16 @@ class StreamsDuties:
         connection: Connection,
         settings: StreamsSettings,
         consumer: str,
+        registration: Registration,
         nudge: Callable[[], Awaitable[None]],
     ) -> None:
         self._connection = connection
         self._settings = settings
         self._consumer = consumer
+        self._registration = registration
         self._nudge = nudge
         self._declared = (Keys(settings.key_prefix).queue,)
         self._limits: tuple[Arg, ...] = (settings.job_ttl_s, settings.max_events)
-        self._card: list[Arg] = []
-        self._lacks = lacks_nothing
         self._going_on: set[str] = set()
         self._reclaim_cursor = self._janitor_cursor = "-"
         self._ingest_cursor = self._clock_cursor = "-"
@@ -68,31 +64,16 @@ class StreamsDuties:
             Duty("janitor", _JANITOR_S, self._janitor),
             Duty("reconcile", settings.lease_s, self._reconcile),
         ]
-        if self._card:
-            duties.append(Duty("heartbeat", settings.heartbeat_s, self._heartbeat))
+        if self._registration.is_filled:
+            duties.append(Duty("heartbeat", settings.heartbeat_s, self.heartbeat))
         return duties
 
-    # The worker's card
-
-    async def announce(self, tasks: Sequence[TaskCard], slots: int, lacks: Lacks) -> None:
-        """Write the card that others read, now and at each heartbeat."""
-        card: list[Arg] = [Card.HOST, socket.gethostname(), Card.PID, os.getpid()]
-        card += (Card.VERSION, jobwire.__version__, Card.SLOTS, slots)
-        for task in tasks:
-            said = write_card(task.schema_json, task.example_json)
-            card += (wire_text(f"{contract.CARD_TASK}{task.name}"), said)
-        self._card, self._lacks = card, lacks
-        await self._heartbeat()
-
-    def retire(self) -> None:
-        """No more heartbeats."""
-        self._card = []
-
-    async def _heartbeat(self) -> Turn:
-        if self._card:
-            lifetime_ms = round(3000 * self._settings.heartbeat_s)
-            lacks = (Card.LACKS, write_lacks(self._lacks()))
-            await self._run("announce", [self._consumer, lifetime_ms, *self._card, *lacks])
+    async def heartbeat(self) -> Turn:
+        """Write this worker's registration, unless it was withdrawn."""
+        if self._registration.is_filled:
+            self._registration.look()
+            await self._run("announce", self._registration.arguments())
+            self._registration.written()
         return Turn(1)
 
     # The fleet's

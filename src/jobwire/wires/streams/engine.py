@@ -19,6 +19,7 @@ from jobwire.job.messages import (
     CancelAsked,
     GivenBack,
     Held,
+    KeepAnswer,
     Outcome,
     Report,
     ReportAnswer,
@@ -34,7 +35,8 @@ from jobwire.wires.streams.contract import Keys
 from jobwire.wires.streams.duties import StreamsDuties
 from jobwire.wires.streams.entries import read_held
 from jobwire.wires.streams.events import START, read_position
-from jobwire.wires.streams.leases import StreamsKeeper
+from jobwire.wires.streams.leases import KEEP, StreamsKeeper, keep_args, read_kept
+from jobwire.wires.streams.registration import Registration
 from jobwire.wires.streams.replies import Answer, collect, ground_error, wire_text
 from jobwire.wires.streams.scripts import SCRIPTS, script
 from jobwire.wires.streams.settings import StreamsSettings
@@ -80,8 +82,14 @@ class StreamsEngine:
         limits = (self.settings.job_ttl_s, self.settings.max_events)
         self._head: tuple[Arg, ...] = (*limits, self.consumer)
         self._tasks: tuple[Arg, ...] = ()
+        grace_s, foreign_s = self.settings.unknown_task_grace_s, self.settings.foreign_idle_s
+        self._unknown = (round(grace_s * 1000), round(foreign_s * 1000))
+        """When a job whose task nobody has is ended, and when a foreign consumer counts as gone."""
         self._arrivals = Arrivals(connection, self.keys.queue, self.consumer)
-        self._duties = StreamsDuties(connection, self.settings, self.consumer, self._look_around)
+        self._registration = Registration(self.settings, self.consumer)
+        self._duties = StreamsDuties(
+            connection, self.settings, self.consumer, self._registration, self._look_around
+        )
         self._in_flight: set[str] = set()
         """Tokens of calls whose answers are awaited."""
         self._listings: dict[str, set[str]] = {}
@@ -110,7 +118,8 @@ class StreamsEngine:
         except ValkeyError as error:
             raise ground_error(error) from error
         await self._arrivals.make_group()
-        await self._duties.announce(tasks, slots, lacks)
+        self._registration.fill(tasks, slots, lacks)
+        await self._duties.heartbeat()
 
     async def make_group(self) -> None:
         """Make the consumer group if it is missing (J-30)."""
@@ -147,7 +156,7 @@ class StreamsEngine:
 
     async def leave(self) -> None:
         """Give back whatever is still under our name, and take the name off the door."""
-        self._duties.retire()
+        self._registration.withdraw()
         self._ahead = []  # found below, as everything that is ours
         args: list[Arg] = [*self._head]
         for one in self._arrivals.hand_over():
@@ -184,8 +193,7 @@ class StreamsEngine:
 
     def _take_args(self, limit: int, token: str, after: str) -> list[Arg]:
         head = (*self._head, min(limit, _BATCH), token, contract.CONSUMER_PREFIX)
-        grace_ms = round(self.settings.unknown_task_grace_s * 1000)
-        return [*head, grace_ms, after, len(self._tasks), *self._tasks]
+        return [*head, *self._unknown, after, len(self._tasks), *self._tasks]
 
     def _reclaim(self, limit: int) -> Awaitable[Reply]:
         token = _new_token()
@@ -333,9 +341,15 @@ class StreamsEngine:
 
     # Leases, wishes, duties
 
+    async def renew(self, batch: Sequence[Held]) -> list[KeepAnswer]:
+        """Leases, renewed on the loop's own connection."""
+        calls = [self._run(KEEP, args) for args in keep_args(self.consumer, batch)]
+        return [answer for reply in await collect(calls) for answer in read_kept(reply)]
+
     def keeper(self) -> StreamsKeeper:
         """Leases, kept from a thread."""
-        return StreamsKeeper(self._connection.config, self.settings, self.consumer)
+        config = self._connection.config
+        return StreamsKeeper(config, self.settings, self.consumer, self._registration)
 
     async def cancels(self) -> AsyncIterator[CancelAsked]:
         """Tokens as they are published; what was missed meanwhile, `keep` tells again."""

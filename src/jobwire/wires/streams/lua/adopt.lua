@@ -2,7 +2,8 @@
 -- adopt: find what is pending under this worker's name though it does not know it.
 --
 -- A start whose answer was lost is answered again, as it was; an entry that was
--- read and not started is started now. So a broken connection costs no lease time.
+-- read and not started is started now. So a broken connection costs no lease time, and
+-- what is answered has its whole lease before it.
 -- With a patience, only what nobody has kept for so long: a living worker's net for
 -- what no reclaim of its own takes from it.
 --
@@ -27,6 +28,7 @@ local function look_at(entry, id, task, payload)
   local owner = id and redis.pcall('HGET', job_key(id), 'owner')
   if type(owner) == 'string' and known[owner] then return end
   local row = runnable(entry, id)
+  if row then redis.call('XCLAIM', queue, 'workers', consumer, 0, entry, 'JUSTID') end
   if row and row[1] == 'running' and owner and owner ~= '' and row[3] == entry then
     answer(entry, id, task, payload, row, owner)
   elseif row then

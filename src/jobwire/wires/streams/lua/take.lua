@@ -15,21 +15,25 @@
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   default_ttl_s, max_events, consumer, limit, token, ours, grace_ms, after, tasks, ...
+--   default_ttl_s, max_events, consumer, limit, token, ours, grace_ms, foreign_ms, after, tasks
+--   ...   the tasks; then for each entry that a read has brought: entry, job id, task
 -- RETURNS
 --   started   a list of jobs, each: entry, id, task, payload, token, attempt, deliveries, created_ts; and, where the job has extras: max_attempts, timeout_s, tenant, traceparent
 --   dropped   a flat list: why, entry, id
 -- CLAUSES J-5 J-9 J-30 J-31 J-37 J-38
 -- INCLUDE keys life fence entry start
 local consumer, limit, token, ours = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
-local grace_ms, after, tasks = tonumber(ARGV[7]), ARGV[8], tonumber(ARGV[9])
+local grace_ms, foreign_ms = tonumber(ARGV[7]), tonumber(ARGV[8])
+local after, tasks = ARGV[9], tonumber(ARGV[10])
 local known = {}
-for at = 10, 9 + tasks do known[ARGV[at]] = true end
+for at = 11, 10 + tasks do known[ARGV[at]] = true end
 
 local function anyone_has(task)
   for _, row in ipairs(redis.call('XINFO', 'CONSUMERS', queue, 'workers')) do
-    local name = fields_of(row).name
-    if string.sub(name, 1, #ours) ~= ours then return true end
+    local one = fields_of(row)
+    local name = one.name
+    -- The tasks of a foreign worker are not known. Its name outlives it, so it counts while active.
+    if string.sub(name, 1, #ours) ~= ours and one.idle < foreign_ms then return true end
     if redis.call('HEXISTS', worker_key(name), 'task:' .. task) == 1 then return true end
   end
   return false
@@ -81,9 +85,10 @@ if after ~= '' then
   end
 end
 
-for at = 10 + tasks, #ARGV, 3 do
-  -- Somebody may have taken it over since the blocking read brought it.
-  if holder_of(ARGV[at]) == consumer then
+for at = 11 + tasks, #ARGV, 3 do
+  -- Somebody may have taken it over since the blocking read brought it. Its lease begins now.
+  if holder_of(ARGV[at]) == consumer
+    and redis.call('XCLAIM', queue, 'workers', consumer, 0, ARGV[at], 'JUSTID')[1] then
     attend(try, ARGV[at], ARGV[at + 1], ARGV[at + 2], false, true)
   end
 end

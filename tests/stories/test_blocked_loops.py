@@ -1,0 +1,100 @@
+"""J-56, J-37: a handler that blocks its worker's event loop, and what others see of that worker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from jobwire.job.messages import TaskCard
+from jobwire.local import LocalValkey
+from jobwire.valkey import Connection
+from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.wires.streams.settings import StreamsSettings
+from tests.stories.site import Site
+from tests.support import clause, wait_until
+
+GRACE_S = 1.0
+HEARTBEAT_S = 0.2
+
+
+@clause("J-56", "R-1")
+async def test_j56_a_loop_that_is_blocked_for_too_long_ends_the_process(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    """The worker's other jobs, which have no timeout, are held for no longer than that."""
+    async with Site(valkey.url, tmp_path, lease_s=1.0) as site:
+        victim = await site.ready(JOBWIRE_WORKER_MAX_BLOCK="2s")
+        other = await site.submit("gate")
+        await wait_until(lambda: site.begun(other) == 1)
+        job = await site.submit("blocks")
+        assert victim.wait() == 70
+        assert "the process ends" in victim.output
+        assert "time.sleep(0.01)" in victim.output, "the line that blocks"
+        site.gate.touch()
+        async with site.survivor():
+            await site.until_all([job, other], "done")
+        for each in (job, other):
+            assert site.begun(each) == 2
+            await site.check_ended_once(each)
+        await site.check_at_rest()
+
+
+@clause("J-56")
+async def test_j56_a_process_that_stood_still_was_not_blocked(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    """Its renewal thread, which sees the loop's last sign of life, stood still as well."""
+    async with Site(valkey.url, tmp_path, lease_s=1.0) as site:
+        victim = await site.ready(JOBWIRE_WORKER_MAX_BLOCK="3s")
+        victim.freeze()
+        await asyncio.sleep(9)  # longer than the limit: that is the story
+        victim.thaw()
+        job = await site.submit("quick")
+        await site.until(job, "done")
+        assert (await site.fields(job))["result"] == str(victim.pid)
+        assert victim.exit_code is None
+
+
+@clause("J-37")
+async def test_j37_a_worker_whose_loop_is_blocked_stays_registered(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    """Story: its registration expired, and the jobs that waited for it ended as `unknown_task` at a
+    worker that has other tasks."""
+    settings = {
+        "JOBWIRE_JOBS_HEARTBEAT_S": str(HEARTBEAT_S),
+        "JOBWIRE_JOBS_UNKNOWN_TASK_GRACE_S": str(GRACE_S),
+    }
+    async with Site(valkey.url, tmp_path, lease_s=3600) as site:
+        victim = await site.ready(None, **settings)
+        blocking = await site.submit("blocks")
+        await wait_until(lambda: site.begun(blocking) == 1)
+        blocked_s = time.monotonic()
+        async with Connection.open(valkey.url) as connection:
+            engine = StreamsEngine(
+                connection, StreamsSettings(lease_s=3600, unknown_task_grace_s=GRACE_S)
+            )
+            await engine.enter([TaskCard("something else")], slots=1)
+            promote = next(duty for duty in engine.duties() if duty.name == "promote")
+            job = await site.submit("quick")
+
+            async def long_unknown() -> bool:
+                await promote.run()
+                await engine.take(1)
+                fields = await site.fields(job)
+                waited_ms = int(fields["updated_ts"]) and int(fields.get("unknown_ts", "0"))
+                assert fields["status"] == "queued", fields
+                return bool(waited_ms) and time.monotonic() - blocked_s > 3 * GRACE_S
+
+            await wait_until(long_unknown, "the grace to be over")
+            assert site.begun(blocking) == 1
+            site.gate.touch()
+
+            async def promoted() -> bool:
+                await promote.run()
+                return await site.status(job) == "done"
+
+            await wait_until(promoted)
+            await engine.leave()
+        assert (await site.fields(job))["result"] == str(victim.pid)

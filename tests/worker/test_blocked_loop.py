@@ -1,0 +1,126 @@
+"""J-56, J-33: leases of jobs that a blocked event loop holds."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from jobwire.job.life import State
+from jobwire.job.messages import Done, JobId
+from jobwire.worker import App, Context
+from tests.support import clause, wait_until
+from tests.worker.conftest import StartWorker
+from tests.worker.memory import MemoryEngine, MemoryServer
+from tests.worker.process_handlers import waits_for_its_turn
+
+DEADLINE_S = 20.0
+
+
+def lease_ran_out(server: MemoryServer, job_id: JobId) -> bool:
+    return server.jobs[job_id].lease_until_s < time.monotonic()
+
+
+@clause("J-56")
+@pytest.mark.parametrize("timeout_s", [0.2, None])
+async def test_j56_renewal_ends_some_time_after_a_job_s_timeout(
+    work: StartWorker, monkeypatch: pytest.MonkeyPatch, timeout_s: float | None
+) -> None:
+    """Another job of the same worker, which waits for something while a handler blocks the loop."""
+    monkeypatch.setattr("jobwire.worker.keeper._PAST_TIMEOUT_S", 0.2)
+    server = MemoryServer(lease_s=1.0)
+    engine = MemoryEngine(server)
+    app = App()
+    waits, may_end, ran_out = asyncio.Event(), asyncio.Event(), threading.Event()
+
+    @app.handler("waits", timeout_s=timeout_s)
+    async def wait(ctx: Context) -> None:
+        waits.set()
+        await may_end.wait()
+
+    @app.handler("rude")
+    async def rude(ctx: Context) -> None:
+        until_s = time.monotonic() + 3.0
+        while time.monotonic() < until_s and not ran_out.is_set():
+            time.sleep(0.01)  # noqa: ASYNC251 - that is the story
+            if lease_ran_out(server, waiting):
+                ran_out.set()
+
+    await work(app, engine, slots=4)
+    waiting = server.add("waits")
+    await waits.wait()
+    rude_one = server.add("rude")
+    await wait_until(lambda: server.jobs[rude_one].state is State.DONE)
+    assert ran_out.is_set() == (timeout_s is not None)
+    may_end.set()
+
+
+@clause("J-33", "R-5")
+@pytest.mark.parametrize("kind", ["coroutine", "thread"])
+async def test_j33_a_start_whose_lease_ran_out_before_its_turn_does_not_begin(
+    work: StartWorker, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two jobs come with one answer; the second has to wait for the first, because that one blocks
+    the loop or has the handler's only place. The server is away meanwhile, and then another worker
+    has the second job."""
+    server = MemoryServer(lease_s=0.5)
+    app = App()
+    begun: list[str] = []
+
+    def run(ctx: Context) -> None:
+        begun.append(ctx.job.id)
+        if ctx.job.id == jobs[0]:
+            server.down = True
+            deadline_s = time.monotonic() + DEADLINE_S
+            while not lease_ran_out(server, jobs[1]):
+                time.sleep(0.01)
+                assert time.monotonic() < deadline_s
+            server.seize(jobs[1])
+            server.down = False
+
+    @app.handler("coroutine")
+    async def coroutine(ctx: Context) -> None:
+        run(ctx)
+
+    app.handler("thread", concurrency=1)(run)
+    jobs = [server.add(kind) for _ in range(2)]
+    await work(app, MemoryEngine(server), slots=4)
+    lines = ("belongs to another worker now", "Done was not written")
+    await wait_until(
+        lambda: any(
+            f"{jobs[1]}" in line
+            for line in caplog.text.splitlines()
+            if any(each in line for each in lines)
+        )
+    )
+    assert jobs[1] not in begun
+
+
+@clause("J-56")
+@pytest.mark.parametrize("kind", ["coroutine", "thread", "process"])
+async def test_j56_a_handler_may_count_its_timeout_anew(work: StartWorker, kind: str) -> None:
+    server = MemoryServer()
+    app = App()
+
+    @app.handler("coroutine", timeout_s=1.0)
+    async def coroutine(ctx: Context) -> str:
+        for _ in range(15):
+            await asyncio.sleep(0.1)
+            ctx.restart_timeout()
+        return "in time"
+
+    @app.handler("thread", timeout_s=1.0)
+    def thread(ctx: Context) -> str:
+        for _ in range(15):
+            time.sleep(0.1)
+            ctx.restart_timeout()
+        return "in time"
+
+    app.handler("process", timeout_s=1.0, process=True)(waits_for_its_turn)
+
+    await work(app, MemoryEngine(server))
+    job = server.add(kind)
+    await wait_until(lambda: server.jobs[job].outcome is not None)
+    assert server.jobs[job].outcome == Done('"in time"')

@@ -6,6 +6,7 @@ refuses; it never repairs.
 
 import json
 from collections.abc import Callable
+from math import isinf
 from typing import Final, NoReturn, cast
 
 import msgspec
@@ -15,6 +16,10 @@ from jobwire.wires.streams.contract import MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH,
 
 # A lone half of a surrogate pair is well-formed JSON and no text; only an escape can say it.
 _SURROGATE: Final = "\\ud"
+_MAX_DIGITS: Final = 4300
+"""Digits of an integer that Python converts; with more, a reader of the payload fails."""
+_SHOWN: Final = 100
+"""Characters of a name in an error message."""
 
 
 def check_payload(text: str) -> None:
@@ -46,8 +51,11 @@ def check_payload(text: str) -> None:
 
 
 def read_strictly(text: str) -> object:
-    """What a JSON text says, but for its numbers; ValueError where it says a thing twice, or what
-    is no JSON. For a look at its form: numbers come out as their lengths."""
+    """What a JSON text says, but for its numbers; ValueError where it says a thing twice, what is
+    no JSON, or a number that readers cannot hold. For a look at its form: numbers come out as
+    their lengths."""
+    if len(text) > _MAX_DIGITS:
+        return _LONG.decode(text)
     if text.startswith("{"):
         # Most of them, and without the decoder's own search for blanks around.
         try:
@@ -71,14 +79,29 @@ def _size(text: str) -> int:
 def _no_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twin = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the member {twin!r} stands there twice")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"the member {name[:_SHOWN]!r} stands there twice")
+            seen.add(name)
     return found
 
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> int:
+    if isinf(float(digits)):
+        raise ValueError(f"the number {digits[:_SHOWN]} is out of range")
+    return len(digits)
+
+
+def _convertible(digits: str) -> int:
+    size = len(digits)
+    if size > _MAX_DIGITS and len(digits.lstrip("-")) > _MAX_DIGITS:
+        raise ValueError(f"an integer has {size} digits; send more than {_MAX_DIGITS} as a string")
+    return size
 
 
 def _too_deep_below(value: object) -> bool:
@@ -96,13 +119,19 @@ def _too_deep_below(value: object) -> bool:
     return any(isinstance(one, dict | list) for one in level)
 
 
-_STRICT: Final = json.JSONDecoder(
-    object_pairs_hook=_no_twins,
-    parse_constant=_no_constant,
-    # Numbers are stored as text and not judged: no rounding, no limit on digits.
-    parse_int=len,
-    parse_float=len,
-)
+def _decoder(parse_int: Callable[[str], int]) -> json.JSONDecoder:
+    # Numbers are stored as text: no rounding.
+    return json.JSONDecoder(
+        object_pairs_hook=_no_twins,
+        parse_constant=_no_constant,
+        parse_int=parse_int,
+        parse_float=_finite,
+    )
+
+
+_STRICT: Final = _decoder(len)
+_LONG: Final = _decoder(_convertible)
+"""For texts that are long enough to hold an integer with too many digits."""
 
 
 # The decoder's C part, which its type stubs leave out.

@@ -195,9 +195,40 @@ def test_our_own_page_may_post(open_gateway: Serving) -> None:
     assert open_gateway.client.post("/echo", headers=headers, json={}).status_code == 200
 
 
+NAVIGATION = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+
+@clause("O-6")
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"},
+        {"sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"},
+        {"sec-fetch-mode": "cors", "sec-fetch-dest": "document"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/livez", "/mixed", "/things/default.1"])
+def test_o06_a_get_from_a_page_of_another_site_is_refused(
+    open_gateway: Serving, path: str, more: Mapping[str, str], site: str
+) -> None:
+    answer = open_gateway.client.get(path, headers={"sec-fetch-site": site, **more})
+    assert code(answer) == (403, "cross_site")
+
+
 @clause("O-6")
 def test_a_link_from_elsewhere_may_be_followed(open_gateway: Serving) -> None:
-    assert open_gateway.client.get("/livez", headers={"sec-fetch-site": "cross-site"}).is_success
+    headers = {"sec-fetch-site": "cross-site", **NAVIGATION}
+    assert open_gateway.client.get("/livez", headers=headers).is_success
+    refused = open_gateway.client.post("/echo", headers=headers, json={"name": "x"})
+    assert code(refused) == (403, "cross_site")
+
+
+@clause("O-6")
+@pytest.mark.parametrize("site", ["same-origin", "none"])
+def test_o06_a_get_of_our_own_page_is_answered(open_gateway: Serving, site: str) -> None:
+    assert open_gateway.client.get("/livez", headers={"sec-fetch-site": site}).is_success
 
 
 @clause("O-6")

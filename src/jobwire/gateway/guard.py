@@ -25,9 +25,19 @@ def objection(method: str, headers: Mapping[bytes, bytes]) -> Kind | None:
     origin = headers.get(b"origin")
     if origin is not None and origin.lower() not in (b"http://" + host, b"https://" + host):
         return CROSS_SITE
-    if method not in _SAFE_METHODS and headers.get(b"sec-fetch-site", b"none") not in _OWN_PAGES:
+    site = headers.get(b"sec-fetch-site")
+    if site is not None and site not in _OWN_PAGES and not _follows_link(method, headers):
         return CROSS_SITE
     return None
+
+
+def _follows_link(method: str, headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a user followed a link to here: the page with the link cannot read the answer."""
+    return (
+        method in _SAFE_METHODS
+        and headers.get(b"sec-fetch-mode") == b"navigate"
+        and headers.get(b"sec-fetch-dest") == b"document"
+    )
 
 
 def _name(host: bytes) -> bytes:

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs
 from jobwire.gateway.auth import NOBODY, Principal
 from jobwire.gateway.problems import (
     BAD_EVENT_ID,
+    BAD_REQUEST,
     MEDIA_TYPE,
     TOO_LARGE,
     WRONG_MEDIA_TYPE,
@@ -45,6 +46,7 @@ _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 # A request's id is no secret, only unlike all others: which process, and a running number.
 _PROCESS: Final = secrets.token_hex(5).encode()
 _COUNT: Final = itertools.count(1)
+_MAX_PARAMETERS: Final = 64
 _EVENT_ID: Final = re.compile(r"[\x20-\x7e]{1,128}")
 
 
@@ -117,7 +119,14 @@ class Call:
         text: bytes = self.scope["query_string"]
         if not text:
             return None
-        values = parse_qs(text.decode("latin-1"), keep_blank_values=True).get(name)
+        try:
+            found = parse_qs(
+                text.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_PARAMETERS
+            )
+        except ValueError:
+            detail = f"the query has more than {_MAX_PARAMETERS} parameters"
+            raise Problem(BAD_REQUEST, detail) from None
+        values = found.get(name)
         return values[-1] if values else None
 
     def last_event_id(self) -> str | None:

@@ -1,8 +1,9 @@
 """One client's connection: uvicorn's, with limits on what a client may do to it.
 
-uvicorn keeps whatever headers it is sent and waits for ever for those that do not come. This one
-counts the head of a request, takes trailers for what they are, and is looked at once a second by
-`server`: whoever sends its headers or its body too slowly is told so and let go.
+uvicorn keeps whatever it is sent and waits for ever for what does not come. This one counts all
+bytes outside bodies, queues a bounded number of pipelined requests, and has a time limit in every
+state. `server` calls `sweep` once a second: a client that sends or reads too slowly is refused or
+disconnected. docs/limits.md lists the bounds.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from urllib.parse import unquote
 import httptools
 import msgspec
 from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -31,13 +33,21 @@ from jobwire.gateway.problems import (
 )
 from jobwire.gateway.settings import GatewaySettings
 
-_SLOWEST_BODY: Final = 1024
-"""Bytes a second that even the slowest client must manage."""
+_MIN_BYTES_PER_S: Final = 1024
+"""The slowest pace at which a client may send a body or read an answer."""
+_MAX_QUEUED: Final = 16
+"""Pipelined requests that wait for the answer to the one before them."""
+_OVERHEAD_PER_BYTE: Final = 16
+"""Bytes of chunk sizes, chunk extensions and trailers for each byte of a body."""
+_MAX_UNSENT_BYTES: Final = 64 << 10
+"""What the system may hold of an answer before it has been sent once."""
 _LINGER_S: Final = 2.0
 """How long a refused client may take to read why; cutting it off at once would lose the answer."""
 _SILENCE: Final = timedelta(seconds=30)
 _UNWANTED_BYTES: Final = 1 << 20
-"""How much of a body is still taken in after its request was answered."""
+"""How much of a body is still read after its request was answered, and of anything after the last
+request of a connection."""
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
 
 
 class Connection(HttpToolsProtocol):
@@ -48,13 +58,22 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._app: ASGI3Application = cast("Any", self).app  # whose annotation says too much
-        self._head_bytes = 0
+        # Bytes of the message that is being read, its body too.
+        self._message_bytes = 0
         self._body_bytes = 0
-        self._refused = False
+        self._read_bytes = 0
+        self._discarded_bytes = 0
+        # Nothing more is parsed: a request was refused, or too many are queued.
+        self._stopped = False
         # Since when we wait for bytes of a request; None while it is whole.
         self._waiting_since_s: float | None = None
         self._in_body = False
+        self._framing: list[bytes] = []
         self._trailers = 0
+        # The window over which the pace of a body is measured; set by `sweep`.
+        self._pace_since_s: float | None = None
+        self._pace_bytes = 0
+        self._flush_by_s: float | None = None
         self._answered_at_s = 0.0
         # The request that is being answered; `cycle` is the last one that came.
         self._answering: RequestResponseCycle | None = None
@@ -64,6 +83,7 @@ class Connection(HttpToolsProtocol):
         self._waiting_since_s = self.loop.time()
         # Later than one that merely does not read, which is told apart and counted.
         _give_up_on_silence(transport, self.limits.slow_client + _SILENCE)
+        _limit_unsent(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         # uvicorn tells the last request that came; one before it may be a stream that never ends.
@@ -89,16 +109,33 @@ class Connection(HttpToolsProtocol):
         return True
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        size = len(data)
+        if self._stopped:
+            self._discard(size)
             return
-        self._head_bytes += len(data)
-        self._unset_keepalive_if_required()
+        self._read_bytes = size
+        self._message_bytes += size
         try:
             self._feed(data)
         except httptools.HttpParserError:
             self.refuse(BAD_REQUEST)
-        if not self._in_body and self._head_bytes > self.limits.max_header_bytes:
+        if self._message_bytes > self.limits.max_header_bytes and self._overhead_is_too_large():
             self.refuse(HEADERS_TOO_LARGE)
+
+    def _discard(self, size: int) -> None:
+        """Bytes after the last request of this connection: read some, so that the client can read
+        its answer before it is reset, then stop reading."""
+        self._discarded_bytes += size
+        if self._discarded_bytes > _UNWANTED_BYTES:
+            self.flow.pause_reading()
+
+    def _overhead_is_too_large(self) -> bool:
+        """Whether too many bytes of this message are not its body."""
+        if not self._in_body:
+            return True
+        overhead = self._message_bytes - self._body_bytes
+        allowed = 2 * self.limits.max_header_bytes + _OVERHEAD_PER_BYTE * self._body_bytes
+        return overhead > allowed
 
     def _feed(self, data: bytes) -> None:
         parser = self.parser
@@ -108,7 +145,7 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as asked:
             # No other protocol is spoken here, so the request counts as if it had not asked for
             # one. The parser would skip its body: another reads it again.
-            if self._refused or parser.get_method() == b"CONNECT":
+            if self._stopped or parser.get_method() == b"CONNECT":
                 self.refuse(BAD_REQUEST)
                 return
             lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
@@ -117,30 +154,41 @@ class Connection(HttpToolsProtocol):
             self._feed(head + data[asked.args[0] :])
 
     def on_message_begin(self) -> None:
+        if self._stopped:
+            # httptools ends the parsing of this read.
+            raise RuntimeError("no further request is read on this connection")
         super().on_message_begin()
+        self._framing.clear()
         self._waiting_since_s = self.loop.time()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_body:
             # A trailer. Nobody asks for one, and what comes last must not pass for a header.
             self._trailers += 1
-            if self._trailers > self.limits.max_headers and not self._refused:
+            if self._trailers > self.limits.max_headers and not self._stopped:
                 self.refuse(HEADERS_TOO_LARGE)
             return
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
+        elif name == b"transfer-encoding":
+            self._framing.append(value.lower())
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self._head_is_too_large():
             self.refuse(HEADERS_TOO_LARGE)
             return
+        version = self.parser.get_http_version()
+        if version not in _VERSIONS or (self._framing and self._framing_is_ambiguous(version)):
+            self.refuse(BAD_REQUEST)
+            return
         if self.parser.should_upgrade():
             return  # read again: see `_feed`
         self._in_body = True
         self._trailers = 0
         self._body_bytes = 0
+        self._pace_since_s = None
         # There is none before the first request, whatever uvicorn's types say.
         before = cast("RequestResponseCycle | None", self.cycle)
         self.cycle = self._exchange()
@@ -148,9 +196,21 @@ class Connection(HttpToolsProtocol):
             self._answering = self.cycle
             self._start_asgi_task(self.cycle, self._app)
         else:
-            # Sent before the last answer: its turn comes, and nothing more is read until then.
-            self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self._app))
+            answering = cast("Exchange", self._answering)
+            if not answering.awaits_disconnect:
+                # Nothing more is read until the queue is empty. Behind an event stream reading
+                # goes on, since that is how the end of its client is noticed.
+                self.flow.pause_reading()
+
+    def _framing_is_ambiguous(self, version: str) -> bool:
+        """Whether another reader could see another end of this body (RFC 9112, 6.1)."""
+        return (
+            version == "1.0"
+            or len(self._framing) > 1
+            or b"identity" in self._framing[0]
+            or self._framing[0].count(b"chunked") != 1
+        )
 
     def _exchange(self) -> Exchange:
         """The request whose head is whole, as the application will see it."""
@@ -187,37 +247,74 @@ class Connection(HttpToolsProtocol):
     def _head_is_too_large(self) -> bool:
         if len(self.headers) > self.limits.max_headers:
             return True
-        # Counted only when so much came that it can be too large; some of it may be the body.
-        return self._head_bytes > self.limits.max_header_bytes and (
+        # Counted only when so much came that it can be too large; some of it may be the body, or
+        # other messages of the same read.
+        came = max(self._message_bytes, self._read_bytes)
+        return came > self.limits.max_header_bytes and (
             len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             > self.limits.max_header_bytes
         )
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
-        if not self._refused:
-            super().on_body(body)
+        cycle = self.cycle
+        if self._stopped or cycle.response_complete:
+            return
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT or cycle is not self._answering:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         if not self._in_body:
             return  # its head was refused, or is to be read again
         self._waiting_since_s = None
         self._in_body = False
-        self._head_bytes = 0
-        if not self._refused:
-            super().on_message_complete()
+        self._message_bytes = 0
+        if self._stopped:
+            return
+        cycle = self.cycle
+        if not cycle.response_complete:
+            cycle.more_body = False
+            cycle.message_event.set()
+        if len(self.pipeline) >= _MAX_QUEUED:
+            # The last request that is answered here; its answer says `connection: close`.
+            self._stopped = True
+            cycle.keep_alive = False
 
     def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
         self._answered_at_s = self.loop.time()
+        if self.transport.is_closing():
+            return
+        if self._answering is not None and not self._answering.keep_alive:
+            self._close()
+            return
         if self.pipeline:
-            self._answering = self.pipeline[-1][0]
-        super().on_response_complete()
+            self._answering, app = self.pipeline.pop()
+            self._start_asgi_task(self._answering, app)
+        if not self.pipeline:
+            self.flow.resume_reading()
+
+    def _close(self) -> None:
+        if not (self._stopped or self._in_body or self.flow.read_paused):
+            self.transport.close()
+            return
+        # Closing with bytes unread would reset the connection, and the client could lose answers.
+        self._stopped = True
+        self._waiting_since_s = self.loop.time()
+        self.transport.write_eof()
+        self.flow.resume_reading()
+
+    def resume_writing(self) -> None:
+        self._flush_by_s = None
+        super().resume_writing()
 
     def refuse(self, kind: Kind) -> None:
         """Answer in the application's place, then hear nothing more from this client."""
-        if self._refused:
+        if self._stopped:
             return
-        self._refused = True
+        self._stopped = True
         self.pipeline.clear()
         cycle = self._answering
         if cycle is not None and not cycle.response_complete:
@@ -246,16 +343,21 @@ class Connection(HttpToolsProtocol):
         self.transport.write_eof()
 
     def sweep(self, now_s: float) -> None:
-        """Once a second: is this client too slow?"""
+        """Once a second: is this client too slow for the state that it is in?"""
+        if self.flow.write_paused or self.transport.is_closing():
+            self._check_flush(now_s)
         if self._waiting_since_s is None:
+            answered = self._answering is None or self._answering.response_complete
+            if answered and now_s - self._answered_at_s > self.limits.keep_alive.total_seconds():
+                self.transport.close()
             return
         waited_s = now_s - self._waiting_since_s
-        if self._refused:
+        if self._stopped:
             if waited_s > _LINGER_S:
                 self.transport.abort()
         elif not self._in_body:
             if waited_s > self.limits.header_timeout.total_seconds():
-                if self._head_bytes:
+                if self._message_bytes:
                     self.refuse(TIMED_OUT)
                 else:
                     self.transport.close()
@@ -263,10 +365,30 @@ class Connection(HttpToolsProtocol):
             # Answered early; the client goes on sending what nobody reads.
             if self._body_bytes > _UNWANTED_BYTES or now_s - self._answered_at_s > _LINGER_S:
                 self.transport.abort()
-        elif not self.flow.read_paused:
-            allowed_s = self.limits.body_timeout.total_seconds() + self._body_bytes / _SLOWEST_BODY
-            if waited_s > allowed_s:
+        else:
+            self._check_pace(now_s)
+
+    def _check_pace(self, now_s: float) -> None:
+        """Refuse a body that stalls. A quick start buys no time for later: a client could make us
+        hold what it sent at once for hours."""
+        window_s = self.limits.body_timeout.total_seconds()
+        if self._pace_since_s is not None and not self.flow.read_paused:
+            if now_s - self._pace_since_s <= window_s:
+                return
+            if self._body_bytes - self._pace_bytes < window_s * _MIN_BYTES_PER_S:
                 self.refuse(TIMED_OUT)
+                return
+        self._pace_since_s, self._pace_bytes = now_s, self._body_bytes
+
+    def _check_flush(self, now_s: float) -> None:
+        """Disconnect a client that does not read its answer. Event streams have a shorter limit of
+        their own; systems without TCP_USER_TIMEOUT have only this one."""
+        if self._flush_by_s is None:
+            allowed_s = (self.limits.slow_client + _SILENCE).total_seconds()
+            unsent_s = self.transport.get_write_buffer_size() / _MIN_BYTES_PER_S
+            self._flush_by_s = now_s + allowed_s + unsent_s
+        elif now_s > self._flush_by_s:
+            self.transport.abort()
 
 
 def _tell_gone(cycle: RequestResponseCycle) -> None:
@@ -283,3 +405,11 @@ def _give_up_on_silence(transport: asyncio.Transport, after: timedelta) -> None:
     if peer is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
         limit_ms = int(after.total_seconds() * 1000)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)
+
+
+def _limit_unsent(transport: asyncio.Transport) -> None:
+    """The system would take megabytes for a client that does not read before it tells us: memory
+    that no buffer of ours counts."""
+    peer = transport.get_extra_info("socket")
+    if peer is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_UNSENT_BYTES)

@@ -24,6 +24,8 @@ class Exchange(RequestResponseCycle):
     _is_read = False
     """The application has the whole body."""
     _is_silent = False
+    awaits_disconnect = False
+    """The application waits for its client to leave, as event streams do."""
 
     def fall_silent(self) -> None:
         """The client has closed its side; it may still wait for this answer."""
@@ -37,7 +39,8 @@ class Exchange(RequestResponseCycle):
             self.waiting_for_100_continue = False
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if not self.disconnected and not self.response_complete:
-            self.flow.resume_reading()
+            if self.more_body:
+                self.flow.resume_reading()
             await self.message_event.wait()
             self.message_event.clear()
         if self.disconnected or self.response_complete:
@@ -49,6 +52,7 @@ class Exchange(RequestResponseCycle):
     async def _left(self) -> Any:
         """Who asks for more than the whole body waits for its client to leave, as streams do."""
         if not (self.disconnected or self.response_complete or self._is_silent):
+            self.awaits_disconnect = True
             self.flow.resume_reading()
             await self.message_event.wait()
         if not self.response_complete:
@@ -130,6 +134,4 @@ class Exchange(RequestResponseCycle):
             raise RuntimeError("the answer is shorter than it said")
         self.response_complete = True
         self.message_event.set()
-        if not self.keep_alive:
-            self.transport.close()
-        self.on_response()
+        self.on_response()  # the connection goes on, or closes itself

@@ -68,15 +68,15 @@ class GatewaySettings:
     header_timeout: timedelta = timedelta(seconds=10)
     """Until a request's headers are there."""
     body_timeout: timedelta = timedelta(seconds=10)
-    """Until a request's body is there, plus a second for each KiB of it."""
+    """A body must bring a KiB a second, measured over so long; silence for as long ends it."""
     keep_alive: timedelta = timedelta(seconds=75)
-    """For an idle connection."""
+    """Until a connection is closed after its last answer, if no request follows."""
     streams_per_key: int = 20_000
     """Event streams that one key may hold open."""
-    stream_buffer_bytes: int = 256 << 10
+    stream_buffer_bytes: int = 64 << 10
     """What may wait for one slow reader of events."""
     slow_client: timedelta = timedelta(seconds=30)
-    """A reader whose buffer is full for so long is dropped."""
+    """A reader of events whose buffer is full for so long is dropped."""
     heartbeat: timedelta = timedelta(seconds=15)
     """Between two comments on a silent event stream."""
     drain: timedelta = timedelta(seconds=5)

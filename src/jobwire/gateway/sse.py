@@ -16,6 +16,9 @@ from jobwire.gateway.call import Send
 
 _HELLO: Final = "hello"
 _GAP: Final = "gap"
+_WRITE_BYTES: Final = 16 << 10
+"""Written at once. The connection may hold as much again before it makes the writer wait, so that a
+client that does not read costs its buffer and little more."""
 _NO_LINE_ENDS: Final = {ord("\r"): " ", ord("\n"): " ", 0: " "}
 
 
@@ -55,6 +58,7 @@ class Transport(Protocol):
     """What a watcher needs of the connection under it."""
 
     def abort(self) -> None: ...
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
 
 class Watcher:
@@ -85,6 +89,8 @@ class Watcher:
     ) -> None:
         self._send = send
         self._transport = transport
+        if transport is not None:
+            transport.set_write_buffer_limits(_WRITE_BYTES)
         self._limit = limit
         self._start_writer = start_writer
         self._frames: list[bytes] = []
@@ -145,17 +151,27 @@ class Watcher:
         """Write until the buffer is empty; runs in the task that `start_writer` makes."""
         try:
             while self._frames and not self.closed:
-                chunk = b"".join(self._frames)
-                self._frames.clear()
-                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-                self._bytes -= len(chunk)
-                self.full_since_s = None
-                self._tell_room()
+                frames, self._frames = self._frames, []
+                await self._write_all(frames)
             if self.ending and not self.closed:
                 self.closed = True
                 await self._send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._writing = False
+
+    async def _write_all(self, frames: list[bytes]) -> None:
+        begin = size = 0
+        for end, frame in enumerate(frames, 1):
+            size += len(frame)
+            if size >= _WRITE_BYTES or end == len(frames):
+                body = b"".join(frames[begin:end])
+                await self._send({"type": "http.response.body", "body": body, "more_body": True})
+                if self.closed:
+                    return
+                self._bytes -= size
+                begin, size = end, 0
+                self.full_since_s = None
+                self._tell_room()
 
     def close(self) -> None:
         """The client has left."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import cast
 
 import pytest
@@ -17,6 +17,7 @@ from jobwire.valkey import Config
 from jobwire.wires.streams.contract import Keys
 from jobwire.wires.streams.events import START, Position, StreamEvent, following, read_position
 from jobwire.wires.streams.follow import Follower
+from jobwire.wires.streams.watches import Feeding, Watch
 from tests.support import Fresh, Plain, Proxy, clause, wait_until
 
 
@@ -383,3 +384,63 @@ def test_j15_places_are_ordered_as_numbers_are() -> None:
     assert following(two, events, whole=True).over
     assert following(Position(9, 11), events, whole=True).missed
     assert not following(Position(11, 0), events, whole=False).missed
+
+
+@clause("J-17")
+async def test_j17_an_arrival_costs_nothing_per_watch_that_is_there(
+    follower: Follower, foreign: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every arrival went through all watches of the job: 5,000 of them took 15 s of CPU."""
+    fed = 0
+    feed = Watch.feed
+
+    def counted(watch: Watch, events: Sequence[StreamEvent], *, whole: bool) -> Feeding:
+        nonlocal fed
+        fed += 1
+        return feed(watch, events, whole=whole)
+
+    monkeypatch.setattr(Watch, "feed", counted)
+    foreign.add(count=3)
+    readers = [Collector() for _ in range(200)]
+    for reader in readers:
+        follower.watch(foreign.job_id, reader)
+        await wait_until(lambda reader=reader: reader.seen == foreign.ids, "its events")
+    assert fed <= 2 * len(readers)
+    foreign.add(count=1)
+    await wait_until(lambda: all(each.seen == foreign.ids for each in readers), "the next event")
+    foreign.add("done")
+    await wait_until(lambda: all(each.ended for each in readers), "the end")
+    assert follower.followed == 0
+
+
+@clause("J-17")
+async def test_j17_arrivals_do_not_keep_others_from_their_events(
+    follower: Follower, foreign: Foreign
+) -> None:
+    """Each read began where the last arrival stood, so nobody got beyond the first entries."""
+    foreign.add(count=450)
+    level, first = Collector(), Collector()
+    follower.watch(foreign.job_id, level)
+    await wait_until(lambda: level.seen == foreign.ids, "all events")
+    follower.watch(foreign.job_id, first)
+    arrivals = 0
+    while len(first.seen) < 450 and arrivals < 2_000:
+        follower.watch(foreign.job_id, Collector())
+        arrivals += 1
+        if arrivals == 1:
+            foreign.add(count=1)
+        await asyncio.sleep(0.001)
+    assert arrivals < 2_000
+    await wait_until(lambda: first.seen == level.seen == foreign.ids, "the event since then")
+
+
+@clause("J-15", "J-17")
+@pytest.mark.parametrize("count", [99, 100, 101, 200])
+async def test_j15_a_finished_job_without_its_terminal_event_ends(
+    follower: Follower, foreign: Foreign, count: int
+) -> None:
+    foreign.add(count=count)
+    reader = Collector()
+    follower.watch(foreign.job_id, reader, finished=True)
+    await wait_until(lambda: reader.ended, "the end")
+    assert reader.seen == [*foreign.ids, "gap"]

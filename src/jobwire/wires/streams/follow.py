@@ -7,8 +7,9 @@ again from where its readers are, many streams in one write, at most once in `_W
 Reads begin *at* the last entry that a reader saw, not after it. If that entry is no longer there,
 entries may have been lost, and the reader is told of a gap instead of going on as if nothing were.
 
-A reader never makes others wait: whoever has no room stands aside until there is some again, then
-goes on from its own place. It polls nothing, and writes nothing to the server.
+A reader never makes others wait: one without room is blocked until it has some again, then goes on
+from its own position. Readers that have all events so far are one group, however many they are.
+The follower writes nothing to the server.
 
 A foreign worker may end a job without its terminal event. The status of a job without new events is
 read now and then; once it is terminal, the event has `_GRACE_S` to come, then its readers get a gap
@@ -20,12 +21,13 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final, cast
 
 from jobwire.job.messages import JobId
 from jobwire.valkey import Config, Connection, Reply, ServerError, ValkeyError
 from jobwire.wires.streams.contract import TERMINAL_EVENTS, Field, Keys
-from jobwire.wires.streams.events import START, Position, StreamEvent, read_events
+from jobwire.wires.streams.events import START, Position, StreamEvent, following, read_events
 from jobwire.wires.streams.watches import MOST_ENTRIES, Fed, Reader, Stream, UntilEnded, Watch
 
 _log = logging.getLogger("jobwire.streams")
@@ -100,7 +102,7 @@ class Follower:
             stream = self._streams[key] = Stream(job_id, key, job_key)
             self._by_job_key[job_key] = stream
         watch = Watch(reader, after, finished=finished)
-        stream.watches.append(watch)
+        stream.behind[watch] = None
         self._mark(stream)
         return lambda: self._remove(stream, watch)
 
@@ -143,8 +145,8 @@ class Follower:
         watch.over = True
         if watch.pending is not None:
             watch.pending.cancel()
-        stream.watches.remove(watch)
-        if not stream.watches:
+        stream.discard(watch)
+        if not stream.is_watched:
             del self._streams[stream.key]
             del self._by_job_key[stream.job_key]
             self._changed.pop(stream, None)
@@ -162,6 +164,7 @@ class Follower:
                     # A read whose answer is still to come will see what this tells: the server
                     # says both over the same socket, in order.
                     if stream.reply is None or stream.reply.done():
+                        stream.level_due = True
                         self._mark(stream)
             case ["invalidate", None]:
                 self._read_all_again()
@@ -171,6 +174,7 @@ class Follower:
     def _read_all_again(self) -> None:
         """A new connection knows nothing of what was armed, an emptied server nothing at all."""
         for stream in self._streams.values():
+            stream.level_due = True
             self._mark(stream)
 
     async def _ping(self) -> None:
@@ -211,6 +215,9 @@ class Follower:
         elif asked.result() in TERMINAL_EVENTS:
             for watch in stream.watches:
                 watch.finished = True
+            # The read that follows finds for each of them that its terminal event is due.
+            stream.behind.update(stream.level)
+            stream.level.clear()
             self._mark(stream)
 
     # Reading
@@ -226,31 +233,30 @@ class Follower:
         self._timer = None
         self._flushed_at_s = self._loop.time()
         # What is being read already comes back here when its answer has come.
-        ready = [stream for stream in self._changed if stream.reply is None]
-        for stream in ready[:_AT_ONCE]:
+        idle = (stream for stream in self._changed if stream.reply is None)
+        ready = list(islice(idle, _AT_ONCE))
+        for stream in ready:
             del self._changed[stream]
             self._read(stream)
-        if len(ready) > _AT_ONCE:
+        if len(ready) == _AT_ONCE:
             self._timer = self._loop.call_soon(self._flush)
 
     def _read(self, stream: Stream) -> None:
-        start = stream.furthest_behind()
-        if start is None:
+        if not stream.plan_read():
             return
-        span = (start.id, "+", "COUNT", stream.count)
+        span = (stream.start.id, "+", "COUNT", stream.asked)
         try:
             reply = self._connection.call("XRANGE", stream.key, *span)
         except ValkeyError:
             self._mark(stream, _PAUSE_S)
             return
-        stream.start = start
         stream.is_active, stream.is_status_known = True, False
         stream.reply = cast("asyncio.Future[Reply]", reply)
         stream.reply.add_done_callback(lambda reply: self._arrived(stream, reply))
 
     def _arrived(self, stream: Stream, reply: "asyncio.Future[Reply]") -> None:
         stream.reply = None
-        if not stream.watches:
+        if not stream.is_watched:
             return
         try:
             events = read_events(reply.result())
@@ -267,33 +273,54 @@ class Follower:
         self._deliver(stream, events)
 
     def _deliver(self, stream: Stream, events: Sequence[StreamEvent]) -> None:
-        whole = len(events) < stream.count
+        whole = len(events) < stream.asked
+        last = events[-1].position if events else START
         most, refused = 0, False
-        for watch in tuple(stream.watches):
-            # Whoever came while this was being read may stand before it: the next read is theirs.
-            if watch.stands_aside or watch.at < stream.start:
-                continue
+
+        def feed(watch: Watch) -> None:
+            nonlocal most, refused
             how, taken = watch.feed(events, whole=whole)
             most = max(most, taken)
-            match how:
-                case Fed.OVER:
-                    self._end(stream, watch)
-                case Fed.REFUSED:
-                    refused = True
-                    self._stand_aside(stream, watch)
-                case Fed.AGAIN:
-                    self._mark(stream)
-                case Fed.GOES_ON:
-                    if whole and watch.finished and watch.pending is None:
-                        watch.pending = self._loop.call_later(
-                            _GRACE_S, self._give_up, stream, watch
-                        )
+            refused = refused or how is Fed.REFUSED
+            self._sort(stream, watch, how, whole=whole)
+
+        covers_level = not stream.level or stream.start <= stream.tail
+        if covers_level:
+            found = following(stream.tail, events, whole=whole)
+            is_new = found.events or found.missed or found.again or found.over
+            level = tuple(stream.level) if is_new else ()
+            stream.tail = last if whole else max(stream.tail, last)
+            for watch in level:
+                feed(watch)
+        for watch in stream.served_by(last, whole=whole):
+            feed(watch)
+        stream.level_due = not (whole and covers_level)
         # What nobody has room for is not read again and again; a read needs its first entry.
         stream.count = max(2, most + 1) if refused else min(MOST_ENTRIES, 2 * stream.count)
-        if stream.watches and (not whole or stream in self._changed):
+        due = stream.behind or (stream.level and stream.level_due)
+        if due or (stream.is_watched and stream in self._changed):
             self._mark(stream)
-        if stream.watches and not events:
+        if stream.is_watched and not events:
             self._ask_whether_gone(stream)
+
+    def _sort(self, stream: Stream, watch: Watch, how: Fed, *, whole: bool) -> None:
+        """Put a watch into the group where it belongs after it was fed."""
+        match how:
+            case Fed.OVER:
+                self._end(stream, watch)
+            case Fed.REFUSED:
+                self._block(stream, watch)
+            case Fed.AGAIN | Fed.GOES_ON:
+                has_all = how is Fed.GOES_ON and watch.at == stream.tail
+                if has_all and watch in stream.level:
+                    return
+                stream.discard(watch)
+                if not (has_all and whole):
+                    stream.behind[watch] = None  # after those that have waited longer
+                    return
+                stream.level[watch] = None
+                if watch.finished and watch.pending is None:
+                    watch.pending = self._loop.call_later(_GRACE_S, self._give_up, stream, watch)
 
     def _end(self, stream: Stream, watch: Watch) -> None:
         watch.reader.end()
@@ -304,7 +331,8 @@ class Follower:
         watch.reader.lost()
         self._end(stream, watch)
 
-    def _stand_aside(self, stream: Stream, watch: Watch) -> None:
+    def _block(self, stream: Stream, watch: Watch) -> None:
+        """Leave a watch out until its reader has room again."""
         if watch.reader.closed:
             self._remove(stream, watch)
             return
@@ -312,10 +340,14 @@ class Follower:
         async def until_room() -> None:
             await watch.reader.room()
             watch.pending = None
+            stream.discard(watch)
+            stream.behind[watch] = None
             self._mark(stream)
 
         if watch.pending is not None:
             watch.pending.cancel()
+        stream.discard(watch)
+        stream.blocked[watch] = None
         watch.pending = self._group.create_task(until_room())
 
     def _ask_whether_gone(self, stream: Stream) -> None:

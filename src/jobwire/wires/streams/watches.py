@@ -5,8 +5,9 @@ are handed in: an open stream of the gateway, or somebody who only wants to know
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
+from itertools import chain, islice
 from typing import Final, NamedTuple, Protocol
 
 from jobwire.job.messages import JobId
@@ -15,6 +16,8 @@ from jobwire.wires.streams.events import START, Position, StreamEvent, following
 
 MOST_ENTRIES: Final = 100
 """Entries in one read of one stream."""
+_MAX_PUSHES: Final = 100_000
+"""Events handed to readers in one turn of the loop: the rest of the gateway waits meanwhile."""
 
 
 class Reader(Protocol):
@@ -73,12 +76,8 @@ class Watch:
         """The job's hash said that it had ended, so its terminal event is due."""
         self.over = False
         self.pending: asyncio.Task[None] | asyncio.TimerHandle | None = None
-        """A task while it stands aside, until there is room; a timer while its event is due."""
+        """A task while its reader has no room; a timer while its terminal event is due."""
         self._told = False  # of the gap at its place
-
-    @property
-    def stands_aside(self) -> bool:
-        return isinstance(self.pending, asyncio.Task)
 
     def feed(self, events: Sequence[StreamEvent], *, whole: bool) -> Feeding:
         """Give the reader what is new to it, in a read that began at its place or before.
@@ -105,11 +104,30 @@ class Watch:
 
 
 class Stream:
-    """One job's events and everybody who watches them."""
+    """One job's events and the watches on them.
+
+    A watch is in one of three sets. Those that are level have every event up to `tail`: one look
+    tells whether a read has anything new for all of them, so the arrival of a watch costs nothing
+    per watch that is already there. Those that are behind are read for from their own positions.
+    Those that are blocked wait for their reader.
+    """
 
     __slots__ = (
-        *("count", "is_active", "is_status_known", "job_id", "job_key", "key"),
-        *("reply", "start", "watches"),
+        "_behind_last",
+        "asked",
+        "behind",
+        "blocked",
+        "count",
+        "is_active",
+        "is_status_known",
+        "job_id",
+        "job_key",
+        "key",
+        "level",
+        "level_due",
+        "reply",
+        "start",
+        "tail",
     )
 
     def __init__(self, job_id: JobId, key: str, job_key: str) -> None:
@@ -120,17 +138,61 @@ class Stream:
         """It was read since the last round of status checks."""
         self.is_status_known = False
         """The job's status was read since its last event, and its hash has not changed since."""
-        self.watches: list[Watch] = []
+        # Used as ordered sets.
+        self.behind: dict[Watch, None] = {}
+        self.level: dict[Watch, None] = {}
+        self.blocked: dict[Watch, None] = {}
+        self.tail = START
+        self.level_due = False
+        """There may be events after `tail`."""
+        self._behind_last = False
         self.reply: asyncio.Future[Reply] | None = None
         """The read that is under way."""
         self.start = START
         """Where it began."""
+        self.asked = MOST_ENTRIES
+        """How many entries it asked for."""
         self.count = MOST_ENTRIES
         """How many entries to ask for: fewer where readers have no room for them."""
 
-    def furthest_behind(self) -> Position | None:
-        """The earliest place of those who can take something; None if nobody can."""
-        return min((watch.at for watch in self.watches if not watch.stands_aside), default=None)
+    @property
+    def watches(self) -> Iterator[Watch]:
+        return chain(self.behind, self.level, self.blocked)
+
+    @property
+    def is_watched(self) -> bool:
+        return bool(self.behind or self.level or self.blocked)
+
+    def discard(self, watch: Watch) -> None:
+        """Take a watch out of the set that it is in."""
+        for group in (self.behind, self.level, self.blocked):
+            group.pop(watch, None)
+
+    def plan_read(self) -> bool:
+        """Decide where the next read begins and how long it is; False if no watch needs one.
+
+        The two groups take turns, so that neither many arrivals nor many events keep the other
+        waiting; of those behind, the one that has waited longest decides.
+        """
+        level = bool(self.level) and (not self.behind or (self.level_due and self._behind_last))
+        self._behind_last = not level
+        if level:
+            self.start = self.tail
+        elif self.behind:
+            self.start = next(iter(self.behind)).at
+        else:
+            return False
+        self.asked = max(2, min(self.count, _MAX_PUSHES // (len(self.level) + 1)))
+        return True
+
+    def served_by(self, last: Position, *, whole: bool) -> list[Watch]:
+        """Those behind for whom a read up to `last` has something; not all if they are many."""
+        return [
+            watch
+            for watch in islice(self.behind, _MAX_PUSHES // MOST_ENTRIES)
+            # One that came while this was being read may be before it: the next read is for it.
+            if self.start <= watch.at and (whole or watch.at < last)
+        ]
 
 
 class UntilEnded:

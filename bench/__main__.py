@@ -10,6 +10,7 @@ BENCHES: Final = {
     "http": "CPU of one empty route beside bare ASGI and FastAPI; memory of idle watchers",
     "gateway": "CPU of one POST and of one job in a batch, beside an empty route (Q-4)",
     "watchers": "ten thousand watchers: memory, delivery, what they cost the server (Q-5)",
+    "attacks": "how long /livez of one client takes while another attacks the gateway (O-6)",
     "aof": "what appendfsync costs, and what it loses when the server or the power fails",
     "jobs": "CPU, rate and latency of a whole job beside the bare loop and seven peers (Q-1, Q-2)",
 }

@@ -15,6 +15,8 @@ from jobwire.gateway import problems
 from jobwire.gateway.problems import Headers, Kind, Problem
 from jobwire.job.errors import JobwireError
 
+_MAX_FAULTS: Final = 50
+"""Faults of one request that are listed; a body may have as many as it has members."""
 _BY_STATUS: Final = {
     kind.status: kind
     for kind in (
@@ -73,7 +75,7 @@ def _invalid(faults: Sequence[Mapping[str, Any]]) -> Problem:
             "pointer": "".join(f"/{_escaped(part)}" for part in fault["loc"][1:]),
             "message": str(fault["msg"]),
         }
-        for fault in faults
+        for fault in faults[:_MAX_FAULTS]
     ]
     first = errors[0]
     detail = f"{first['in']} {first['pointer']}: {first['message']}"

@@ -140,7 +140,7 @@ class Jobs:
 
     async def batch(self, call: Call) -> Reply:
         """Everything that can be submitted is sent in one write; each has its own answer."""
-        asked = asking.batch(call, await call.body())
+        asked = await asking.batch(call, await call.body())
         tasks = {order.task for order in asked if isinstance(order, Order)}
         unknown = await self._census.unknown_among(tasks)
         good = [order for order in asked if isinstance(order, Order) and order.task not in unknown]

@@ -37,12 +37,15 @@ CONTRACT_VIOLATED: Final = Kind(
     "contract_violated", 502, "another program has written something that is no job"
 )
 
+_MAX_MESSAGE: Final = 500
 _MSGSPEC: Final = re.compile(r"^(?P<problem>.*?)(?: - at `(?P<path>.*)`)?$", re.DOTALL)
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
 
 def invalid(place: str, pointer: str, message: str) -> Problem:
     """The problem of a request that does not have the right form, with the place."""
+    # It may hold a name of the caller's choice, however long.
+    message = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"
     errors = [{"in": place, "pointer": pointer, "message": message}]
     where = f"{place} {pointer}".rstrip()
     return Problem(INVALID, f"{where}: {message}", more={"errors": errors})

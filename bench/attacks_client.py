@@ -1,0 +1,157 @@
+"""One attacker: `python -m bench.attacks_client NAME PORT VALKEY_URL SECONDS`.
+
+Raw sockets, as many as the attack needs, until the time is over. Prints what it did as JSON.
+"""
+
+import contextlib
+import itertools
+import json
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Final, cast
+
+from jobwire.valkey import Config
+from jobwire.valkey.thread import ThreadSocket
+
+_HOST: Final = b"Host: localhost\r\n"
+_LIVEZ: Final = b"GET /livez HTTP/1.1\r\n" + _HOST + b"\r\n"
+_CHUNKED: Final = b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nX-Endless: "
+_MEMBERS: Final = ",".join(f'"{number:x}":1' for number in range(20_000))
+
+
+class Attacker:
+    """What the attacks share."""
+
+    def __init__(self, port: int, valkey_url: str, seconds: float) -> None:
+        self._port = port
+        self._valkey_url = valkey_url
+        self._until_s = time.monotonic() + seconds
+        self.done = 0
+        """Requests, connections or KiB, as the attack counts."""
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self._port), timeout=10)
+
+    @property
+    def on(self) -> bool:
+        return time.monotonic() < self._until_s
+
+    def hold(self, sockets: list[socket.socket]) -> None:
+        """Keep connections open until the time is over."""
+        while self.on:
+            time.sleep(0.05)
+        for each in sockets:
+            each.close()
+
+    def _repeat(self, begin: bytes, endless: bytes) -> None:
+        while self.on:
+            with contextlib.suppress(OSError), self.connect() as peer:
+                peer.sendall(begin)
+                while self.on:
+                    peer.sendall(endless)
+                    self.done += len(endless) >> 10
+
+    # The attacks
+
+    def pipelined(self) -> None:
+        self._repeat(b"", _LIVEZ * 1000)
+
+    def trailer(self) -> None:
+        head = b"POST /v1/jobs HTTP/1.1\r\n" + _HOST
+        self._repeat(head + _CHUNKED, b"x" * 65536)
+
+    def duplicate(self) -> None:
+        self._post(f'{{"task":"chat","payload":{{{_MEMBERS},"4e1f":2}}}}')
+
+    def batch(self) -> None:
+        job = '{"task":"chat","payload":{"a":[' + ",".join(["[]"] * 2000) + "]}}"
+        self._post(f'{{"jobs":[{",".join([job] * 1000)}]}}', "/v1/jobs/batch")
+
+    def _post(self, body: str, path: str = "/v1/jobs") -> None:
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        while self.on:
+            with contextlib.suppress(OSError), self.connect() as peer:
+                peer.sendall(head.encode() + body.encode())
+                peer.recv(65536)
+                self.done += 1
+
+    def stray(self) -> None:
+        peers = [self.connect() for _ in range(500)]
+        for peer in peers:
+            peer.sendall(_LIVEZ)
+            peer.recv(65536)
+            peer.sendall(b"\r\n")
+            self.done += 1
+        self.hold(peers)
+
+    def silent(self) -> None:
+        head = b"POST /v1/jobs/batch HTTP/1.1\r\n%bContent-Length: 8000000\r\n\r\n" % _HOST
+        peers: list[socket.socket] = []
+        for _ in range(20):
+            peers.append(self.connect())
+            peers[-1].sendall(head + b"x" * 7_900_000)
+            self.done += 1
+        self.hold(peers)
+
+    def _job(self) -> str:
+        body = b'{"task":"chat","payload":{"prompt":"hi"},"ttl_s":600}'
+        head = b"POST /v1/jobs HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (_HOST, len(body))
+        with self.connect() as peer:
+            peer.sendall(head + body)
+            answer = peer.recv(65536)
+        return cast(str, json.loads(answer.partition(b"\r\n\r\n")[2])["job_id"])
+
+    def _watch(self, job_id: str) -> socket.socket:
+        peer = socket.socket()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.connect(("127.0.0.1", self._port))
+        peer.sendall(b"GET /v1/jobs/%b/events HTTP/1.1\r\n%b\r\n" % (job_id.encode(), _HOST))
+        return peer
+
+    def unread(self) -> None:
+        """Watchers that do not read, of one job that has more and more events."""
+        job_id = self._job()
+        peers = [self._watch(job_id) for _ in range(300)]
+        self.done = len(peers)
+        valkey = ThreadSocket(Config.from_url(self._valkey_url), "bench-attack", timeout_s=10)
+        for number in itertools.count():
+            if not self.on:
+                break
+            fields = ("type", "log", "ts", "1", "step", "x", "data", json.dumps("x" * 1000))
+            valkey.call("XADD", f"job:{job_id}:events", "MAXLEN", "~", 2000, "*", *fields)
+            if number % 50 == 0:
+                time.sleep(0.01)
+        valkey.close()
+        self.hold(peers)
+
+    def arrivals(self) -> None:
+        """Watchers of one job, one after the other."""
+        job_id = self._job()
+        peers: list[socket.socket] = []
+        while self.on and len(peers) < 5000:
+            peers.append(self._watch(job_id))
+            self.done += 1
+            if not self.done % 100:
+                peers[-1].recv(1)  # at the pace of the gateway: no flood of connections
+        self.hold(peers)
+
+
+ATTACKS: Final[dict[str, Callable[[Attacker], None]]] = {
+    "pipelined": Attacker.pipelined,
+    "trailer": Attacker.trailer,
+    "duplicate": Attacker.duplicate,
+    "batch": Attacker.batch,
+    "stray": Attacker.stray,
+    "silent": Attacker.silent,
+    "unread": Attacker.unread,
+    "arrivals": Attacker.arrivals,
+}
+
+
+if __name__ == "__main__":
+    name, port, valkey_url, seconds = sys.argv[1:]
+    attacker = Attacker(int(port), valkey_url, float(seconds))
+    ATTACKS[name](attacker)
+    print(json.dumps({"done": attacker.done}))

@@ -306,6 +306,13 @@ class Connection(HttpToolsProtocol):
         self.transport.write_eof()
         self.flow.resume_reading()
 
+    def shutdown(self) -> None:
+        if self._stopped and self._waiting_since_s is not None:
+            # Its last answer is written; no sweep would end the wait for the client any more.
+            self.transport.close()
+        else:
+            super().shutdown()
+
     def resume_writing(self) -> None:
         self._flush_by_s = None
         super().resume_writing()

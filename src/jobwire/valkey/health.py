@@ -12,7 +12,11 @@ from jobwire.valkey.connection import Connection
 from jobwire.valkey.errors import ServerError
 from jobwire.valkey.scripts import load_scripts
 
-_LAG: Final = load_scripts("jobwire.valkey.lua")["lag"]
+_SCRIPTS: Final = load_scripts("jobwire.valkey.lua")
+_LAG: Final = _SCRIPTS["lag"]
+_WRITABLE: Final = _SCRIPTS["writable"]
+OUT_OF_MEMORY: Final = "OOM"
+"""The code of a server that has reached `maxmemory`."""
 _MOST_LAG: Final = 1000
 
 
@@ -56,6 +60,14 @@ class HealthChecker:
         start = time.perf_counter()
         await self._connection.ping()
         return Ping(time.perf_counter() - start)
+
+    async def write_refusal(self) -> ServerError | None:
+        """Why the server would refuse a write now; None if it would accept one."""
+        try:
+            await self._connection.run(_WRITABLE)
+        except ServerError as error:
+            return error
+        return None
 
     async def group_exists(self, stream: str, group: str) -> bool:
         """False for a missing stream, too."""

@@ -20,7 +20,8 @@ from jobwire.gateway.streams import Streams
 from jobwire.log import component
 from jobwire.objects import BucketConfig, ObjectsError
 from jobwire.settings import Settings
-from jobwire.valkey import Connection, ValkeyError
+from jobwire.valkey import Connection, HealthChecker, ValkeyError
+from jobwire.valkey.health import OUT_OF_MEMORY
 from jobwire.wiring.ground import PATIENCE_S, reach
 from jobwire.wiring.jobs import jobs_room
 from jobwire.wiring.parts import parts_reader
@@ -106,10 +107,23 @@ async def _ask_valkey(connection: Connection) -> Health:
             "is it running? we connect by ourselves as soon as it answers",
         )
     try:
-        await connection.ping()
+        refusal = await HealthChecker(connection).write_refusal()
     except ValkeyError as error:
         return Health("down", str(error), "see its log")
-    return Health("ready")
+    if refusal is None:
+        return Health("ready")
+    # J-12: submissions answer 503 meanwhile; reads, cancels and running jobs are served.
+    if refusal.code == OUT_OF_MEMORY:
+        return Health(
+            "degraded",
+            "the server is full: it has reached maxmemory and refuses new jobs",
+            "raise maxmemory, or let workers finish the jobs that it holds",
+        )
+    return Health(
+        "degraded",
+        f"the server refuses writes: {refusal}",
+        "is it a replica, or its disk full? see its log",
+    )
 
 
 async def _ask_s3(bucket: "Bucket") -> Health:

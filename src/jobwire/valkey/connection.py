@@ -71,7 +71,7 @@ class Connection(Operations):
         self._flush_due = self._closed = self._healing = False
         self._waiting_timer: asyncio.TimerHandle | None = None
         self._trouble: ValkeyError | None = None
-        self._unfit_at_s = float("-inf")
+        self._unfit_at_s = self._reconnected_at_s = float("-inf")
         self._keeper: asyncio.Task[None] | None = None
         self._pool = SocketPool(self.config, f"{self.name}-own")
 
@@ -147,6 +147,11 @@ class Connection(Operations):
     @property
     def connected(self) -> bool:
         return self._wire is not None
+
+    @property
+    def since_reconnect_s(self) -> float:
+        """How long ago a lost connection was replaced; infinite if none ever was."""
+        return self._loop.time() - self._reconnected_at_s
 
     async def close(self) -> None:
         """Close every socket; whoever still waits is told whether the command may have run."""
@@ -264,6 +269,7 @@ class Connection(Operations):
                 _log.warning("connection to %s lost: %s", self.config.address, reason)
                 wire = await self._dial_until_there()
                 _log.info("connected to %s again", self.config.address)
+                self._reconnected_at_s = self._loop.time()
                 self._publish(wire)
         finally:
             # Also one that is being replaced and no longer published.

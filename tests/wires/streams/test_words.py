@@ -166,7 +166,7 @@ OPTIONS = {
     *("+inf", "REV", "WITHSCORES"),
     *("BUSYGROUP", "NOGROUP", "WRONGTYPE", "last-delivered-id", "number", "string", "table"),
 }
-DUTIES = {"reclaim", "janitor", "ingest", "keepalive", "reconcile", "clock", "guarded"}
+DUTIES = {"outage", "reclaim", "janitor", "ingest", "keepalive", "reconcile", "clock", "guarded"}
 DROPPED = {"garbage", "broken", "gone", "ended", "duplicate", "canceled", "unknown", "refused"}
 
 

@@ -282,6 +282,19 @@ class Card(StrEnum):
     """A JSON list of `{"part", "wrong", "cure"}`: what it needs and does not have."""
 
 
+class Outage(StrEnum):
+    """The fields of `jobs:guard:outage`: when the server was seen to serve, and its last outage."""
+
+    SEEN_TS = "seen_ts"
+    HOLD_TS = "hold_ts"
+    """Nothing is reclaimed before."""
+    IN_A_ROW = "in_a_row"
+    """How many outages followed each other."""
+    ENDED_TS = "ended_ts"
+    CURSOR = "cursor"
+    """Where leases are to be restarted, after the clock was set back."""
+
+
 CARD_TASK: Final = "task:"
 """Followed by the task's name; holds `{"schema": …, "example": …}`."""
 

@@ -12,7 +12,7 @@ from jobwire.job.engine import Duty, Turn
 from jobwire.valkey import Arg, Connection, Reply
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.contract import Keys
-from jobwire.wires.streams.outcomes import reclaim_terms
+from jobwire.wires.streams.outcomes import reclaim_terms, reconnected
 from jobwire.wires.streams.registration import Registration
 from jobwire.wires.streams.replies import collect, wire_text
 from jobwire.wires.streams.scripts import SCRIPTS
@@ -118,6 +118,7 @@ class StreamsDuties:
         await self._nudge()
         terms = reclaim_terms(settings, late_s=settings.lease_s)
         args = [*self._limits, self._consumer, 0, "", *terms, self._reclaim_cursor, _LOOK]
+        args.append(reconnected(self._connection, settings))
         reply = await self._guarded("reclaim", settings.lease_s / 4, args)
         if reply is None:
             return None

@@ -198,7 +198,8 @@ class StreamsEngine:
     def _reclaim(self, limit: int) -> Awaitable[Reply]:
         token = _new_token()
         terms = outcomes.reclaim_terms(self.settings, late_s=0.0)
-        args = [*self._head, min(limit, _BATCH), token, *terms, self._cursor, _LOOK, 0]
+        args = [*self._head, min(limit, _BATCH), token, *terms, self._cursor, _LOOK]
+        args += (outcomes.reconnected(self._connection, self.settings), 0)
         return self._start(_RECLAIM, args, token)
 
     async def _take_over(self, reply: Awaitable[Reply], limit: int) -> list[Held]:

@@ -21,7 +21,7 @@ from jobwire.job.messages import (
     SettleAnswer,
     TryAgain,
 )
-from jobwire.valkey import Arg, Reply, Script
+from jobwire.valkey import Arg, Connection, Reply, Script
 from jobwire.wires.streams.codec import write_canceled, write_error, write_retrying, written
 from jobwire.wires.streams.contract import (
     CONSUMER_PREFIX,
@@ -154,3 +154,8 @@ def reclaim_terms(settings: StreamsSettings, *, late_s: float) -> tuple[Arg, ...
         round(late_s * 1000),
         settings.max_deliveries,
     )
+
+
+def reconnected(connection: Connection, settings: StreamsSettings) -> Arg:
+    """1 within a third of the lease after a reconnect: nothing is reclaimed yet (G-27)."""
+    return 1 if connection.since_reconnect_s < settings.lease_s / 3 else 0

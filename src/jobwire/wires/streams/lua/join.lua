@@ -3,13 +3,21 @@
 --
 -- From id 0, so that jobs enqueued before the first worker are read too. A script,
 -- because the plain command is refused by a full server, which only workers can drain.
+-- The server is noted as serving, so that an outage is noticed from the first lease on.
+--
+-- Also touches, below the queue's prefix: jobs:guard:outage
 --
 -- KEYS
 --   queue    stream  jobs:stream
 -- RETURNS
 --   joined   the group is there
--- CLAUSES J-9 J-30
-local queue = KEYS[1]
+-- CLAUSES J-9 J-30 J-34
+-- INCLUDE keys
 local reply = redis.pcall('XGROUP', 'CREATE', queue, 'workers', '0', 'MKSTREAM')
 if reply.err and string.sub(reply.err, 1, 9) ~= 'BUSYGROUP' then return reply end
+local time = redis.call('TIME')
+local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+if redis.pcall('HSETNX', guard_key('outage'), 'seen_ts', now) == 1 then
+  redis.call('EXPIRE', guard_key('outage'), 86400)
+end
 return 'joined'

@@ -4,41 +4,53 @@
 -- With room for them (a limit), their entries are claimed and started here, as take
 -- does. Without, they go back in line, for anybody's workers. Which entries are
 -- ripe differs by who holds them, hence XCLAIM of chosen ones: XAUTOCLAIM would
--- also take those of strangers that are well and working.
+-- also take those of strangers that are well and working. Nothing is taken right after
+-- an outage of the server or a reconnect of the caller, and a delivery that was lost
+-- over an outage is not counted.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
--- idempotency:<name>, jobs:open, jobs:index[:<tenant>], jobs:tenants, jobs:guard:reclaim, jobs:stats:<minute>
+-- idempotency:<name>, jobs:open, jobs:index[:<tenant>], jobs:tenants,
+-- jobs:guard:reclaim, jobs:guard:outage, jobs:stats:<minute>
 --
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
 --   default_ttl_s, max_events, consumer, limit, token, ours, lease_ms, foreign_ms, late_ms
---   max_deliveries, cursor, look, period_ms
+--   max_deliveries, cursor, look, reconnected, period_ms
 -- RETURNS
 --   cursor    where to go on; `-` after the last one
 --   started   as take answers it
 --   dropped   as take answers it
 --   moved     how many went back in line or were ended
 -- CLAUSES J-5 J-9 J-34 J-41
--- INCLUDE keys life fence entry start sweep guard
+-- INCLUDE keys life fence entry start sweep guard outage
 local consumer, limit, token, ours = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local lease_ms, foreign_ms, late_ms = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local max_deliveries, cursor, look, period_ms =
-  tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12]), ARGV[13]
+local max_deliveries, cursor, look = tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12])
+local reconnected, period_ms = ARGV[13] == '1', ARGV[14]
 local moved = 0
 
+local must_wait = recovering(lease_ms, reconnected)
 if someone_did('reclaim', period_ms, consumer) then return {'guarded'} end
+if must_wait then return {'-', started, dropped, moved} end
 
-local function ripe(holder, idle_ms, timeout_s)
+local function expired(id, holder, idle_ms)
   if string.sub(holder, 1, #ours) == ours then return idle_ms >= lease_ms + late_ms end
-  return idle_ms >= math.max(foreign_ms, (tonumber(timeout_s) or 0) * 1000) + late_ms
+  local timeout_s = id and redis.pcall('HGET', job_key(id), 'timeout_s')
+  local patience_ms = math.max(foreign_ms, (tonumber(timeout_s) or 0) * 1000) + late_ms
+  return idle_ms >= patience_ms and silent_ms(id, idle_ms, patience_ms) >= patience_ms
 end
 
 local function sweep(entry, id, found, holder, idle_ms)
-  local timeout_s = id and redis.pcall('HGET', job_key(id), 'timeout_s')
-  if not ripe(holder, idle_ms, timeout_s) then return end
+  if not expired(id, holder, idle_ms) then return end
   local row = runnable(entry, id)
   if not row then return end
+  if row[1] == 'running' and row[7] > 0 and now_ms - idle_ms <= outage_ended_ms then
+    row[7] = row[7] - 1
+    redis.call('HSET', job_key(id), 'deliveries', row[7])
+    -- Reports are numbered within a delivery, and this number comes again.
+    redis.call('HDEL', job_key(id), 'reports')
+  end
   if used_up(row[7], row[6], max_deliveries) then
     end_used_up(id, row[2], row[6])
     clear(entry)

@@ -47,11 +47,12 @@ local function look_at(id)
     return
   end
   -- A stranger renews nothing while it works, and may have acked before it began.
-  local patience_ms = lease_ms
+  local patience_ms, quiet_ms = lease_ms, now_ms - (tonumber(row[3]) or 0)
   if row[1] == 'running' and (not row[4] or row[4] == '') then
     patience_ms = math.max(foreign_ms, (tonumber(row[5]) or 0) * 1000)
+    quiet_ms = silent_ms(id, quiet_ms, patience_ms)
   end
-  if now_ms - (tonumber(row[3]) or 0) <= patience_ms or in_line(id, row[2]) then return end
+  if quiet_ms <= patience_ms or in_line(id, row[2]) then return end
   local expiry = expiry_of(row[6])
   if row[9] then
     finish_canceled(id, expiry, row[7], 'duty.sweep')

@@ -21,3 +21,23 @@ local function back_in_line(id, expiry, status, task, payload)
   disown(id)
   if status == 'running' then emit_again(id, expiry, 'queued', 'duty.sweep', '{}') end
 end
+
+-- J-34: for how long nothing was heard of a worker that is not asked to renew: `updated_ts` of a
+-- running job and its last event count, what its gateway wrote does not. Others may write any time
+-- there; one that lies too far ahead counts for nothing.
+local function silent_ms(id, idle_ms, patience_ms)
+  local row = id and redis.pcall('HMGET', job_key(id), 'status', 'updated_ts')
+  if not row or row.err then return idle_ms end
+  local signs = {row[1] == 'running' and row[2] or ''}
+  local last = redis.pcall('XREVRANGE', events_key(id), '+', '-', 'COUNT', 1)
+  if not last.err and last[1] and fields_of(last[1][2]).type ~= 'queued' then
+    signs[2] = string.match(last[1][1], '^%d+')
+  end
+  for _, sign in ipairs(signs) do
+    local sign_ms = tonumber(sign)
+    if sign_ms and sign_ms <= now_ms + patience_ms then
+      idle_ms = math.min(idle_ms, now_ms - sign_ms)
+    end
+  end
+  return idle_ms
+end

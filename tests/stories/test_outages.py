@@ -1,0 +1,207 @@
+"""J-34, G-27: what the server does (stalls, outages, clock jumps) is not charged to workers.
+
+Idle times run on while the server does not serve, and jump with its clock: leases look expired
+although every worker is alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from jobwire.job.messages import Done, Held, KeepAnswer, SettleAnswer
+from jobwire.local import LocalValkey
+from jobwire.valkey import Connection
+from jobwire.wires.streams.contract import GROUP
+from jobwire.wires.streams.engine import StreamsEngine
+from tests.stories.site import Site
+from tests.streams import StreamsLab
+from tests.support import Proxy, clause, wait_until
+from tests.support.faketime import ServerClock, server_clock
+
+
+async def stall(server: LocalValkey, seconds: float) -> None:
+    """The server stands still for so long; connections stay."""
+    os.kill(server.pid, signal.SIGSTOP)
+    await asyncio.sleep(seconds)
+    os.kill(server.pid, signal.SIGCONT)
+
+
+async def idle_s(connection: Connection, queue: str) -> list[float]:
+    """Since when each pending entry was not renewed."""
+    rows = await connection.call("XPENDING", queue, GROUP, "-", "+", 100)
+    return [row[2] / 1000 for row in cast("list[tuple[str, str, int, int]]", rows)]
+
+
+async def taken_over(by: StreamsEngine, timeout_s: float = 30) -> Held:
+    """The job that a worker takes from a silent one, as soon as it may."""
+
+    async def taken() -> list[Held]:
+        by.look_for_silent_workers()
+        return await by.take(1)
+
+    (held,) = await wait_until(taken, "the job to be taken over", timeout_s=timeout_s)
+    return held
+
+
+@clause("J-34")
+async def test_j34_a_server_that_stood_still_costs_a_living_worker_no_job(
+    own_valkey: LocalValkey, tmp_path: Path
+) -> None:
+    """The commands of a worker with a free slot waited in its socket and ran first of all."""
+    async with Site(own_valkey.url, tmp_path / "site", lease_s=2.0) as site:
+        await site.ready()
+        jobs = [await site.submit("gate") for _ in range(4)]
+        await wait_until(lambda: all(site.begun(job) == 1 for job in jobs))
+
+        async def renewed() -> bool:
+            idle = await idle_s(site.connection, site.keys.queue)
+            return len(idle) == len(jobs) and max(idle) < 1.0
+
+        async with site.survivor():
+            for _ in range(3):
+                await stall(own_valkey, 4.0)
+                await wait_until(renewed, "the leases to be renewed")
+            site.gate.touch()
+            await site.until_all(jobs, "done")
+        for job in jobs:
+            assert site.begun(job) == 1
+            assert (await site.fields(job))["deliveries"] == "1"
+            await site.check_ended_once(job)
+
+
+@clause("J-34")
+async def test_g27_after_a_reconnect_a_process_reclaims_nothing_for_a_third_of_the_lease(
+    valkey: LocalValkey, connection: Connection, proxy: Proxy
+) -> None:
+    """A reclaimer that was cut off came back and took what others were about to renew."""
+    async with (
+        Connection.open(proxy.url(valkey.url)) as cut,
+        StreamsLab(connection, lease_s=3.0) as near,
+        StreamsLab(cut, lease_s=3.0) as far,
+    ):
+        holder, held = await near.start()
+        other = await far.worker()
+        assert await other.take(1) == []
+        proxy.refuse()
+
+        async def expired() -> bool:
+            await near.duty("reclaim")  # others are there all the time: the server did not stall
+            return min(await idle_s(connection, near.keys.queue)) > near.lease_s
+
+        await wait_until(expired, "the lease to expire")
+        proxy.heal()
+        await wait_until(lambda: cut.connected and proxy.connections, "the reconnect")
+        other.look_for_silent_workers()
+        assert await other.take(1) == []
+        keeper = holder.keeper()
+        assert keeper.keep([held]) == [KeepAnswer.KEPT]
+        keeper.close()
+        assert (await holder.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+
+
+@clause("J-34")
+async def test_j34_a_delivery_that_was_lost_over_a_stall_is_not_counted(
+    own_valkey: LocalValkey,
+) -> None:
+    """Jobs ended as `delivery_limit` although no worker had died over them."""
+    async with (
+        Connection.open(own_valkey.url) as connection,
+        StreamsLab(connection, lease_s=2.0, max_deliveries=2) as lab,
+    ):
+        _, held = await lab.start()
+        for _ in range(2):
+            await lab.duty("reclaim")
+            await stall(own_valkey, 2.5)
+            worker = await lab.worker()
+            held = await taken_over(worker)
+            assert held.job.deliveries == 1
+            # The reports of this start are as new: none is taken for one of the start before.
+            assert "reports" not in await connection.hgetall(lab.keys.job(held.job.id))
+        worker = await lab.worker()
+        held = await taken_over(worker)
+        assert held.job.deliveries == 2, "a worker that is silent by itself is counted"
+        await worker.settle([(held, Done("1"))], 0)
+
+
+@clause("J-34")
+async def test_j34_a_stall_delays_what_a_dead_worker_held_and_loses_nothing(
+    own_valkey: LocalValkey, tmp_path: Path
+) -> None:
+    async with Site(own_valkey.url, tmp_path / "site", lease_s=1.0) as site:
+        worker = await site.ready()
+        job = await site.submit("gate")
+        await wait_until(lambda: site.begun(job) == 1)
+        site.gate.touch()
+        async with site.survivor():
+            worker.kill()
+            await stall(own_valkey, 1.5)
+            await site.until(job, "done")
+        await site.check_ended_once(job)
+
+
+# ── the server's clock ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> ServerClock:
+    found = server_clock(tmp_path)
+    if found is None:
+        pytest.skip("libfaketime is not installed (Debian: apt-get install libfaketime)")
+    return found
+
+
+@pytest.fixture
+def clocked(tmp_path: Path, clock: ServerClock) -> Iterator[LocalValkey]:
+    """A server that goes by this clock."""
+    with LocalValkey(tmp_path / "valkey", admin=True, program=clock.program) as server:
+        yield server
+
+
+@clause("J-34")
+async def test_j34_a_clock_set_back_stops_reclaim_for_a_lease_and_not_for_the_jump(
+    clocked: LocalValkey, clock: ServerClock, tmp_path: Path
+) -> None:
+    """Deliveries lay in the future: their idle time was 0 until the clock had caught up; and the
+    guards of the maintenance tasks lived as long."""
+    async with Site(clocked.url, tmp_path / "site", lease_s=1.0) as site:
+        worker = await site.ready()
+        job = await site.submit("gate")
+        await wait_until(lambda: site.begun(job) == 1)
+        site.gate.touch()
+        async with site.survivor():
+            worker.freeze()
+            clock.jump(-3600)
+            await site.until(job, "done")
+        worker.kill()
+        await site.check_ended_once(job)
+
+
+@clause("J-34")
+async def test_j34_a_clock_set_forward_costs_a_living_worker_no_job(
+    clocked: LocalValkey, clock: ServerClock, tmp_path: Path
+) -> None:
+    async with Site(clocked.url, tmp_path / "site", lease_s=3.0) as site:
+        await site.ready()
+        jobs = [await site.submit("gate") for _ in range(4)]
+        await wait_until(lambda: all(site.begun(job) == 1 for job in jobs))
+
+        async def renewed() -> bool:
+            idle = await idle_s(site.connection, site.keys.queue)
+            return len(idle) == len(jobs) and max(idle) < 1.0
+
+        async with site.survivor():
+            for _ in range(5):
+                clock.jump(60)
+                await wait_until(renewed, "the leases to be renewed")
+            site.gate.touch()
+            await site.until_all(jobs, "done")
+        for job in jobs:
+            assert site.begun(job) == 1
+            await site.check_ended_once(job)

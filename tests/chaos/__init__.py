@@ -8,6 +8,7 @@
     witness.py   an eye on the raw server, during and after
     history.py   what all of them saw, as data
     judge.py     history → violations, one pure function a rule
+    failover.py  a primary dies, a lagging replica takes over
     run.py       one run from start to verdict; `python -m tests.chaos` and the suite call it
     mutants.py   the proof of the judge: broken products, and the rules that must notice
 

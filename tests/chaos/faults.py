@@ -6,10 +6,12 @@ Called by the runner with what the plan says. None of them judges anything.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import signal
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Final
 
 from redis import Redis, RedisError
@@ -17,6 +19,7 @@ from redis import Redis, RedisError
 from tests.chaos.fleet import LEASE_S, Fleet, Seat
 from tests.chaos.plan import Fault
 from tests.streams import runs
+from tests.support import wait_until
 from tests.support.servers import plain_client
 
 
@@ -24,7 +27,12 @@ async def strike(fleet: Fleet, fault: Fault) -> None:
     """Let it happen, to its end."""
     await asyncio.sleep(fault.after_s)
     if fault.kind in _AT_SEATS:
-        await _AT_SEATS[fault.kind](fleet.seats[fault.seat % len(fleet.seats)], fault)
+        seat = fleet.seats[fault.seat % len(fleet.seats)]
+        if seat.is_worker:
+            fleet.history.blows.append(time.time() * 1000)
+        await _AT_SEATS[fault.kind](seat, fault)
+        if seat.is_worker:
+            fleet.history.blows.append(time.time() * 1000)
     else:
         await _AT_SERVER[fault.kind](fleet, fault)
 
@@ -55,6 +63,10 @@ async def _terminate(seat: Seat, fault: Fault) -> None:
 
 async def _cut(seat: Seat, fault: Fault) -> None:
     seat.proxy.cut()
+
+
+async def _cut_one(seat: Seat, fault: Fault) -> None:
+    seat.proxy.cut_one(fault.size)
 
 
 async def _refuse(seat: Seat, fault: Fault) -> None:
@@ -116,22 +128,88 @@ async def _write_torn(fleet: Fleet, fault: Fault) -> None:
 
 
 async def _memory_full(fleet: Fleet, fault: Fault) -> None:
-    await _for_a_while(
-        fleet,
-        fault,
-        lambda plain: plain.config_set("maxmemory", "1mb"),
-        lambda plain: plain.config_set("maxmemory", "0"),
-    )
+    async with _full(fleet):
+        await _last(fault)
 
 
 async def _read_only(fleet: Fleet, fault: Fault) -> None:
-    """As in a failover: it follows somebody who is not there, and takes no writes."""
-    await _for_a_while(
-        fleet,
-        fault,
-        lambda plain: plain.replicaof("127.0.0.1", "1"),
-        lambda plain: plain.replicaof("NO", "ONE"),
-    )
+    async with _no_writes(fleet):
+        await _last(fault)
+
+
+async def _start_on_full(fleet: Fleet, fault: Fault) -> None:
+    """A worker dies, and the next one starts while the server is full: it has to serve."""
+    seat = _a_worker(fleet, fault)
+    async with _full(fleet):
+        began = await _restarted(fleet, seat)
+        if not began:
+            wrong = f"{seat.name} did not start on a full server: {seat.program.output[-500:]}"
+            fleet.history.failed_starts.append(wrong)
+
+
+async def _start_on_read_only(fleet: Fleet, fault: Fault) -> None:
+    """The same while the server takes no writes; the worker may try until it does."""
+    seat = _a_worker(fleet, fault)
+    async with _no_writes(fleet):
+        fleet.history.blows.append(time.time() * 1000)
+        seat.program.kill()
+        await _last(fault)
+
+
+async def _clock_jumps(fleet: Fleet, fault: Fault) -> None:
+    """The server's clock is set forward or back for a while; libfaketime, where present."""
+    if fleet.clock is None:
+        return
+    began_ms = time.time() * 1000
+    seconds = (1 if fault.size % 2 else -1) * max(1, round(fault.leases * LEASE_S))
+    fleet.clock.jump(seconds)
+    await _last(fault)
+    fleet.clock.jump(-seconds)
+    fleet.history.jumps.append((began_ms, time.time() * 1000))
+
+
+def _a_worker(fleet: Fleet, fault: Fault) -> Seat:
+    workers = [seat for seat in fleet.seats if seat.is_worker]
+    return workers[fault.seat % len(workers)]
+
+
+async def _restarted(fleet: Fleet, seat: Seat) -> bool:
+    """Kill it, and wait until the next one in its place has said that it serves."""
+    before, deaths = seat.program, seat.deaths
+    fleet.history.blows.append(time.time() * 1000)
+    before.kill()
+
+    def serves() -> bool:
+        fresh = seat.program is not before and seat.deaths == deaths + 1
+        return fresh and "worker with" in seat.program.output
+
+    try:
+        return await wait_until(lambda: serves() or seat.deaths > deaths + 1, timeout_s=20) and (
+            seat.deaths == deaths + 1
+        )
+    except AssertionError:
+        return False
+
+
+@contextlib.asynccontextmanager
+async def _full(fleet: Fleet) -> AsyncGenerator[None]:
+    began_ms = time.time() * 1000
+    await asyncio.to_thread(_ask, fleet, lambda plain: plain.config_set("maxmemory", "1mb"))
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(_ask, fleet, lambda plain: plain.config_set("maxmemory", "0"))
+        fleet.history.full.append((began_ms, time.time() * 1000))
+
+
+@contextlib.asynccontextmanager
+async def _no_writes(fleet: Fleet) -> AsyncGenerator[None]:
+    """As in a failover: it follows somebody who is not there."""
+    await asyncio.to_thread(_ask, fleet, lambda plain: plain.replicaof("127.0.0.1", "1"))
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(_ask, fleet, lambda plain: plain.replicaof("NO", "ONE"))
 
 
 async def _scripts_forgotten(fleet: Fleet, fault: Fault) -> None:
@@ -140,17 +218,6 @@ async def _scripts_forgotten(fleet: Fleet, fault: Fault) -> None:
 
 async def _clients_dropped(fleet: Fleet, fault: Fault) -> None:
     await asyncio.to_thread(_ask, fleet, lambda plain: plain.client_kill_filter(_type="normal"))
-
-
-async def _for_a_while(
-    fleet: Fleet,
-    fault: Fault,
-    begin: Callable[[Redis], object],
-    end: Callable[[Redis], object],
-) -> None:
-    await asyncio.to_thread(_ask, fleet, begin)
-    await _last(fault)
-    await asyncio.to_thread(_ask, fleet, end)
 
 
 def _ask(fleet: Fleet, what: Callable[[Redis], object]) -> None:
@@ -170,6 +237,7 @@ _AT_SEATS: Final[dict[str, Callable[[Seat, Fault], Awaitable[None]]]] = {
     "freeze": _freeze,
     "terminate": _terminate,
     "cut": _cut,
+    "cut_one": _cut_one,
     "refuse": _refuse,
     "half_open": _half_open,
     "delay": _delay,
@@ -185,4 +253,7 @@ _AT_SERVER: Final[dict[str, Callable[[Fleet, Fault], Awaitable[None]]]] = {
     "read_only": _read_only,
     "scripts_forgotten": _scripts_forgotten,
     "clients_dropped": _clients_dropped,
+    "start_on_full": _start_on_full,
+    "start_on_read_only": _start_on_read_only,
+    "clock_jumps": _clock_jumps,
 }

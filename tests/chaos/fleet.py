@@ -15,7 +15,9 @@ from typing import Final
 
 from jobwire.local import LocalValkey, free_port
 from tests.chaos import handlers
+from tests.chaos.history import History
 from tests.support import Program, Proxy, wait_until
+from tests.support.faketime import server_clock
 
 LEASE_S: Final = 1.0
 MAX_DELIVERIES: Final = 3
@@ -28,6 +30,7 @@ class Seat:
 
     def __init__(self, name: str, arguments: Sequence[str], proxy: Proxy, env: dict[str, str]):
         self.name = name
+        self.is_worker = name.startswith("worker")
         self.proxy = proxy
         self.deaths = 0
         self._arguments = arguments
@@ -52,15 +55,34 @@ class Seat:
 class Fleet:
     """Everybody who takes part."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, history: History) -> None:
+        self.history = history
         self.effects = folder / "effects"
         self.effects.touch()
         # What the server has answered is written down: what `everysec` may lose is its promise and
         # not ours (docs/durability.md).
-        self.server = LocalValkey(folder / "valkey", admin=True, extra=["appendfsync always"])
+        self.clock = server_clock(folder)
+        self.server = LocalValkey(
+            folder / "valkey",
+            admin=True,
+            extra=["appendfsync always"],
+            program=self.clock.program if self.clock else None,
+        )
         self.ports: list[int] = []
         self.seats: list[Seat] = []
         self._tending = True
+        self._replicas: list[LocalValkey] = []
+
+    def also_stop(self, replica: LocalValkey) -> None:
+        """A further server, which ends with the fleet."""
+        self._replicas.append(replica)
+
+    def move_to(self, server: LocalValkey) -> None:
+        """Another server is the primary from now on; programs reach it at the old address."""
+        self.server = server
+        for seat in self.seats:
+            seat.proxy.upstream = server.port
+            seat.proxy.cut()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -82,6 +104,8 @@ class Fleet:
             finally:
                 for seat in self.seats:
                     seat.close()
+                for replica in self._replicas:
+                    replica.stop()
 
     async def grow(self) -> None:
         """More than one worker: from now on jobs may overtake each other."""

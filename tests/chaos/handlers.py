@@ -27,16 +27,24 @@ def _tell(**what: object) -> None:
     os.close(descriptor)
 
 
+class Running:
+    """One run: its name, and how many reports it has made."""
+
+    def __init__(self) -> None:
+        self.id = uuid.uuid4().hex[:12]
+        self.said = 0
+
+
 @contextlib.contextmanager
-def running(ctx: Context, worker: str) -> Generator[str]:
+def running(ctx: Context, worker: str) -> Generator[Running]:
     """One run, from its first to its last line."""
-    run = uuid.uuid4().hex[:12]
-    slots = int(os.environ[SLOTS])
-    _tell(run=run, job=ctx.job.id, attempt=ctx.job.attempt, worker=worker, slots=slots)
+    run = Running()
+    slots, job = int(os.environ[SLOTS]), ctx.job
+    _tell(run=run.id, job=job.id, task=job.task, attempt=job.attempt, worker=worker, slots=slots)
     try:
         yield run
     finally:
-        _tell(run=run)
+        _tell(run=run.id, said=run.said)
 
 
 def fail_if_asked(ctx: Context) -> None:
@@ -48,10 +56,23 @@ def fail_if_asked(ctx: Context) -> None:
 async def work(ctx: Context) -> dict[str, str]:
     with running(ctx, str(os.getpid())) as run:
         for number in range(ctx.payload["steps"]):
-            await ctx.emit("step", {"run": run, "n": number})
+            await ctx.emit("step", {"run": run.id, "n": number})
+            run.said += 1
             await asyncio.sleep(ctx.payload["pause_s"])
         fail_if_asked(ctx)
-        return {"run": run}
+        return {"run": run.id}
+
+
+@app.handler("block", backoff=fixed(0.05))
+async def block(ctx: Context) -> dict[str, str]:
+    """Blocks the event loop between its reports."""
+    with running(ctx, str(os.getpid())) as run:
+        for number in range(ctx.payload["steps"]):
+            await ctx.emit("step", {"run": run.id, "n": number})
+            run.said += 1
+            time.sleep(ctx.payload["pause_s"])  # noqa: ASYNC251 - that is the fault
+        fail_if_asked(ctx)
+        return {"run": run.id}
 
 
 @app.handler("thread", backoff=fixed(0.05))
@@ -67,12 +88,13 @@ def process(ctx: Context) -> dict[str, str]:
         return steps_of(ctx, run)
 
 
-def steps_of(ctx: Context, run: str) -> dict[str, str]:
+def steps_of(ctx: Context, run: Running) -> dict[str, str]:
     for number in range(ctx.payload["steps"]):
-        ctx.emit("step", {"run": run, "n": number})
+        ctx.emit("step", {"run": run.id, "n": number})
+        run.said += 1
         time.sleep(ctx.payload["pause_s"])
     fail_if_asked(ctx)
-    return {"run": run}
+    return {"run": run.id}
 
 
 @app.handler("poison")

@@ -8,6 +8,8 @@ from typing import Final, Literal
 
 from jobwire.job.messages import Json
 
+SHORT_TTL_S: Final = 10
+"""Of jobs that wait longer than they live."""
 TERMINAL: Final = frozenset({"done", "error", "canceled"})
 
 
@@ -23,6 +25,8 @@ class Wish:
     """How many attempts end in an exception."""
     max_attempts: int = 3
     delay_s: float = 0.0
+    ttl_s: int = 0
+    """0: as long as the gateway likes."""
     valid: bool = True
     """Whether the gateway may take it at all."""
 
@@ -34,6 +38,8 @@ class Wish:
             asked["max_attempts"] = self.max_attempts
         if self.delay_s:
             asked["delay_s"] = self.delay_s
+        if self.ttl_s:
+            asked["ttl_s"] = self.ttl_s
         if not self.valid:
             asked["unheard_of"] = True
         return asked
@@ -66,6 +72,9 @@ class Run:
     began_ms: float
     ended_ms: float | None
     """None where its process died over it."""
+    task: str = "work"
+    said: int | None = None
+    """How many reports the handler made; None where its process died over it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,7 @@ class Event:
     type: str
     ts: int
     data: Mapping[str, Json]
+    step: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +115,7 @@ class History:
     """One run."""
 
     max_deliveries: int = 5
+    lease_ms: float = 1000.0
     wishes: dict[str, Wish] = field(default_factory=dict[str, Wish])
     answers: list[Answer] = field(default_factory=list[Answer])
     runs: list[Run] = field(default_factory=list[Run])
@@ -118,6 +129,18 @@ class History:
     """Jobs that somebody tried to cancel, heard or unheard."""
     misplaced: list[str] = field(default_factory=list[str])
     """Unfinished jobs that were seen without a place in line."""
+    lost: list[str] = field(default_factory=list[str])
+    """Short-lived jobs that were seen unfinished and then were gone."""
+    blows: list[float] = field(default_factory=list[float])
+    """When something was done to a worker or its connections, in ms."""
+    full: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """When the server had no memory for more, in ms."""
+    jumps: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """When the server's clock was off, in ms of the true one."""
+    failed_starts: list[str] = field(default_factory=list[str])
+    """Workers that did not start on a full server."""
+    failed_over: list[str] = field(default_factory=list[str])
+    """What went wrong when a lagging replica took over."""
     left_behind: list[str] = field(default_factory=list[str])
     emptied: list[str] = field(default_factory=list[str])
     """What went wrong after the server had been emptied."""

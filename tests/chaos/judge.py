@@ -15,10 +15,13 @@ from typing import Final
 from jobwire.gateway import problems
 from jobwire.gateway.problems import Kind
 from jobwire.wires.streams.http import problems as job_problems
-from tests.chaos.history import TERMINAL, Ended, History
+from tests.chaos.history import TERMINAL, Ended, Event, History, Run
 
 TICK: Final = "tick"
 """The task of the cron entry, whose jobs nobody submits."""
+
+_TOLERANCE_MS: Final = 50
+"""Between two clocks' readings on a busy machine."""
 
 _EXPECTED_CODES: Final = frozenset(
     kind.code
@@ -42,8 +45,10 @@ def judge(history: History) -> list[Violation]:
 def r1_accepted_is_there(history: History) -> Iterator[str]:
     """An accepted job never disappears before its time."""
     for key, job_id in history.accepted.items():
-        if job_id not in history.jobs:
+        # Those that live shortly are gone by now; the witness has seen whether they ended first.
+        if job_id not in history.jobs and not history.wishes[key].ttl_s:
             yield f"{job_id} (key {key}) was accepted and is not there"
+    yield from history.lost
 
 
 def r2_all_end(history: History) -> Iterator[str]:
@@ -159,6 +164,8 @@ def r11_canceled_is_canceled(history: History) -> Iterator[str]:
             continue
         if answer.status == 200 and job.status != "canceled":
             yield f"{answer.about} was canceled and is {job.status}"
+        if clock_was_off(history, answer.about):
+            continue
         asked_ms = int(job.fields.get("cancel_ts", "0"))
         late = [event for event in job.events if event.type == "running" and event.ts > asked_ms]
         if answer.status == 202 and asked_ms and late:
@@ -211,7 +218,7 @@ def r15_not_early(history: History) -> Iterator[str]:
         wish = history.wish_of(job_id)
         starts = [event.ts for event in job.events if event.type == "running"]
         due_ms = int(job.fields.get("created_ts", "0")) + 1000 * (wish.delay_s if wish else 0)
-        if starts and starts[0] < due_ms:
+        if starts and starts[0] < due_ms and not clock_was_off(history, job_id):
             yield f"{job_id} was due at {due_ms:.0f} and started at {starts[0]}"
 
 
@@ -241,6 +248,92 @@ def r18_errors_have_codes(history: History) -> Iterator[str]:
             yield f"{answer.verb} {answer.about} was answered {answer.status} {answer.code!r}"
 
 
+def r19_reports_are_whole(history: History) -> Iterator[str]:
+    """Reports of a run are on the wire without a hole, from the first; those of the run whose
+    result stands, all of them. Only a full server may drop some."""
+    runs = {run.id: run for run in history.runs}
+    for job_id, job in history.jobs.items():
+        numbers: dict[str, list[int]] = {}
+        for event in job.events:
+            if _of_run(event.data):
+                numbers.setdefault(str(event.data["run"]), []).append(int(str(event.data["n"])))
+        result = job.result.get("run") if isinstance(job.result, dict) else None
+        if isinstance(result, str):
+            numbers.setdefault(result, [])
+        for name, seen in numbers.items():
+            run = runs.get(name)
+            if run is None or _was_full(history, run):
+                continue
+            if seen != list(range(len(seen))):
+                yield f"{job_id}: of run {name} there are the reports {seen}"
+            elif name == result and run.said is not None and len(seen) != run.said:
+                yield f"{job_id}: run {name} made {run.said} reports, there are {len(seen)}"
+
+
+def r20_starts_are_used_once(history: History) -> Iterator[str]:
+    """A run begins on a start of its own, before the job is started again or ends; and two runs
+    overlap only if a lease lay between their starts."""
+    runs: dict[str, list[Run]] = {}
+    for run in sorted(history.runs, key=lambda run: run.began_ms):
+        # A process takes long to start, and runs on while its worker is frozen.
+        if run.task in ("work", "block", "thread"):
+            runs.setdefault(run.job_id, []).append(run)
+    for job_id, mine in runs.items():
+        job = history.jobs.get(job_id)
+        if not job or clock_was_off(history, job_id):
+            continue
+        begun: list[tuple[Run, Event]] = []
+        unused = [event for event in job.events if event.type == "running"]
+        for run in mine:
+            earlier = [event for event in unused if _fits(run, event)]
+            if not earlier:
+                yield f"{job_id}: run {run.id} of attempt {run.attempt} has no start of its own"
+                continue
+            unused.remove(earlier[-1])
+            later = job.events[job.events.index(earlier[-1]) + 1 :]
+            ends = (event for event in later if event.type == "running" or event.type in TERMINAL)
+            after = next(ends, None)
+            if after and after.ts + _TOLERANCE_MS < run.began_ms:
+                late_ms = run.began_ms - after.ts
+                yield f"{job_id}: run {run.id} began {late_ms:.0f} ms after the next {after.type}"
+            begun.append((run, earlier[-1]))
+        for (first, start), (second, next_start) in pairwise(begun):
+            apart_ms = next_start.ts - start.ts
+            overlap = first.ended_ms is not None and second.began_ms < first.ended_ms
+            if first.task != "thread" and overlap and apart_ms < 0.9 * history.lease_ms:
+                yield f"{job_id}: runs {first.id} and {second.id} overlap, {apart_ms} ms apart"
+
+
+def r21_the_server_is_not_charged(history: History) -> Iterator[str]:
+    """A job is taken from its worker only if something was done to a worker meanwhile."""
+    poison = [run.began_ms for run in history.runs if run.task == "poison"]
+    blows = sorted([*history.blows, *poison])
+    for job_id, job in history.jobs.items():
+        if clock_was_off(history, job_id):
+            continue
+        start: Event | None = None
+        for event in job.events:
+            if event.type == "retrying" or event.step == "worker.release":
+                start = None
+            elif event.type == "running":
+                # A frozen worker loses its jobs for a while after the blow.
+                if start and not any(
+                    start.ts - 5 * history.lease_ms <= at <= event.ts for at in blows
+                ):
+                    yield f"{job_id} was taken from its worker after {event.ts - start.ts} ms"
+                start = event
+
+
+def worker_starts_on_a_full_server(history: History) -> Iterator[str]:
+    """A full server is drained by workers, so they must be able to start."""
+    yield from history.failed_starts
+
+
+def failover_is_survived(history: History) -> Iterator[str]:
+    """What a lagging replica knows goes on; the rest is gone as a whole."""
+    yield from history.failed_over
+
+
 def emptied_is_survived(history: History) -> Iterator[str]:
     """After everything was lost, everybody goes on with what comes."""
     yield from history.emptied
@@ -265,8 +358,38 @@ RULES: Final[dict[str, Callable[[History], Iterator[str]]]] = {
     "R16": r16_in_line,
     "R17": r17_refused_does_not_run,
     "R18": r18_errors_have_codes,
+    "R19": r19_reports_are_whole,
+    "R20": r20_starts_are_used_once,
+    "R21": r21_the_server_is_not_charged,
+    "F8": failover_is_survived,
     "F9": emptied_is_survived,
+    "F12": worker_starts_on_a_full_server,
 }
+
+
+def clock_was_off(history: History, job_id: str) -> bool:
+    """Whether the server's clock jumped during a job's life: its times tell nothing then."""
+    job = history.jobs.get(job_id)
+    if not job or not history.jumps:
+        return False
+    times = [event.ts for event in job.events]
+    margin_ms = 5 * history.lease_ms
+    first, last = min(times, default=0) - margin_ms, max(times, default=0) + margin_ms
+    return any(began <= last and first <= ended for began, ended in history.jumps)
+
+
+def _was_full(history: History, run: Run) -> bool:
+    """Whether the server had no memory for some of its reports."""
+    margin_ms = history.lease_ms
+    ended_ms = run.ended_ms or run.began_ms + 5 * history.lease_ms
+    return any(
+        began - margin_ms <= ended_ms and run.began_ms <= ended + margin_ms
+        for began, ended in history.full
+    )
+
+
+def _fits(run: Run, event: Event) -> bool:
+    return event.data.get("attempt") in (None, run.attempt) and event.ts <= run.began_ms + 1
 
 
 def _kinds(job: Ended) -> list[str]:

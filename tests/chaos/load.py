@@ -16,7 +16,7 @@ import httpx
 
 from jobwire.job.messages import Json
 from tests.chaos.fleet import LEASE_S
-from tests.chaos.history import TERMINAL, Answer, History, Watch, Wish
+from tests.chaos.history import SHORT_TTL_S, TERMINAL, Answer, History, Watch, Wish
 from tests.stories.gateways import Watcher
 from tests.support import wait_until
 
@@ -29,7 +29,17 @@ _PATIENCE_S: Final = 120.0
 class Caller:
     """One client. Random in what it does, by a seed of its own."""
 
-    def __init__(self, name: str, seed: int, ports: Sequence[int], history: History) -> None:
+    def __init__(
+        self,
+        name: str,
+        seed: int,
+        ports: Sequence[int],
+        history: History,
+        *,
+        short_lived: float = 0.0,
+    ) -> None:
+        """`short_lived` is the share of jobs that wait longer than their `ttl_s`."""
+        self._short_lived = short_lived
         self.watchers: list[Watcher] = []
         self._name = name
         self._random = Random(f"{seed} {name}")
@@ -44,9 +54,11 @@ class Caller:
             while not until.is_set():
                 job_id = await self.submit(client, self._wish())
                 chance = self._random.random()
-                if job_id and chance < _CANCELED:
+                if job_id not in self._mine:
+                    pass  # refused, or gone soon after its end
+                elif chance < _CANCELED:
                     others.create_task(self._cancel(client, job_id, self._random.random()))
-                elif job_id and chance < _CANCELED + _WATCHED:
+                elif chance < _CANCELED + _WATCHED:
                     self._watch(job_id, others)
                 if self._mine and self._random.random() < 0.3:
                     await self._ask(client, "look", self._random.choice(self._mine))
@@ -63,6 +75,18 @@ class Caller:
                 job_id = await self.submit(client, Wish(f"{self._name}-{self._made}"))
                 self._history.calm.append(job_id)
 
+    async def burst(self, count: int) -> None:
+        """Ask for many short-lived jobs that wait longer than they live and expire together."""
+        gate = asyncio.Semaphore(20)
+
+        async def one(client: httpx.AsyncClient, number: int) -> None:
+            wish = Wish(f"{self._name}-burst-{number}", ttl_s=SHORT_TTL_S, delay_s=SHORT_TTL_S + 2)
+            async with gate:
+                await self.submit(client, wish)
+
+        async with self._client() as client:
+            await asyncio.gather(*(one(client, number) for number in range(count)))
+
     async def submit(self, client: httpx.AsyncClient, wish: Wish) -> str:
         """Until there is a job, or a refusal that is final; the job's id, or nothing."""
         self._history.wishes[wish.key] = wish
@@ -74,7 +98,7 @@ class Caller:
 
         answer = await wait_until(answered, f"an answer to {wish.key}", timeout_s=_PATIENCE_S)
         assert answer is not None
-        if answer.job_id:
+        if answer.job_id and not wish.ttl_s:
             self._mine.append(answer.job_id)
         return answer.job_id
 
@@ -121,6 +145,8 @@ class Caller:
             return Wish(key, valid=False)
         if random.random() < 0.01:
             return Wish(key, "poison", max_attempts=1)
+        if random.random() < self._short_lived:
+            return Wish(key, ttl_s=SHORT_TTL_S, delay_s=SHORT_TTL_S + 2)
         if random.random() < 0.5:
             return Wish(key, fails=random.choice((0, 0, 0, 1, 3)))
         steps = random.randrange(1, 6)
@@ -128,7 +154,7 @@ class Caller:
         whole_s = random.choice((0.05, 0.3, LEASE_S, 1.5 * LEASE_S))
         return Wish(
             key,
-            random.choice(("work", "work", "thread", "process")),
+            random.choice(("work", "work", "work", "thread", "process", "block")),
             steps=steps,
             pause_s=whole_s / steps,
             fails=random.choice((0, 0, 0, 0, 1)),

@@ -16,6 +16,7 @@ AT_PROGRAMS: Final = (
     "freeze",
     "terminate",
     "cut",
+    "cut_one",
     "refuse",
     "half_open",
     "delay",
@@ -31,8 +32,13 @@ AT_SERVER: Final = (
     "read_only",
     "scripts_forgotten",
     "clients_dropped",
+    "start_on_full",
+    "start_on_read_only",
+    "clock_jumps",
 )
 KINDS: Final = (*AT_PROGRAMS, *AT_SERVER)
+AT_SERVER_ONLY: Final = tuple(kind for kind in AT_SERVER if not kind.startswith("start_on"))
+"""Faults that touch no worker."""
 
 _SCRIPTS: Final = ("take", "settle", "report", "retry", "release", "submit", "cancel", "keep")
 

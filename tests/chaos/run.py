@@ -15,7 +15,8 @@ from typing import Final
 import httpx
 
 from tests.chaos import faults
-from tests.chaos.fleet import MAX_DELIVERIES, Fleet
+from tests.chaos.failover import fail_over
+from tests.chaos.fleet import LEASE_S, MAX_DELIVERIES, Fleet
 from tests.chaos.history import History
 from tests.chaos.judge import Violation, judge
 from tests.chaos.load import Caller, seen_by
@@ -26,6 +27,10 @@ from tests.support import leaks, wait_until
 from tests.support.servers import plain_client
 
 CALLERS: Final = 3
+BURST: Final = 500
+"""Short-lived jobs that expire together."""
+LONG_S: Final = 20.0
+"""Runs of this length have short-lived jobs."""
 LEAST: Final = 6
 """So many kinds of faults there are in a run, whatever time they take."""
 QUIET_S: Final = float(os.environ.get("CHAOS_QUIET_S", "90"))
@@ -70,8 +75,8 @@ def _listed(counts: Counter[str]) -> str:
 
 async def chaos(folder: Path, seed: int, seconds: float, kinds: Sequence[str] = KINDS) -> Outcome:
     """Run it all; `kinds` are the faults that may happen."""
-    fleet = Fleet(folder)
-    history = History(max_deliveries=MAX_DELIVERIES)
+    history = History(max_deliveries=MAX_DELIVERIES, lease_ms=1000 * LEASE_S)
+    fleet = Fleet(folder, history)
     outcome = Outcome(seed, history)
     async with fleet.running():
         with plain_client(fleet.server, leaks.OBSERVER) as plain:
@@ -80,6 +85,9 @@ async def chaos(folder: Path, seed: int, seconds: float, kinds: Sequence[str] = 
             await fleet.grow()
             await _through_the_faults(fleet, witness, outcome, seconds, kinds)
             await _collect(fleet, witness, history)
+        if seconds >= LONG_S:
+            history.failed_over += await fail_over(fleet, folder)
+        with plain_client(fleet.server, leaks.OBSERVER) as plain:
             await asyncio.to_thread(empty, plain)
             await _after_the_loss(fleet, history)
             outcome.deaths = sum(seat.deaths for seat in fleet.seats)
@@ -95,8 +103,12 @@ async def _through_the_faults(
 ) -> None:
     """Everything that goes wrong, and the time until everything has ended in spite of it."""
     history, over, quiet = outcome.history, asyncio.Event(), asyncio.Event()
+    # Short-lived jobs wait for longer than a short run lasts.
+    long_enough = seconds >= LONG_S
+    share = 0.05 if long_enough else 0.0
     callers = [
-        Caller(f"caller{number}", outcome.seed, fleet.ports, history) for number in range(CALLERS)
+        Caller(f"caller{number}", outcome.seed, fleet.ports, history, short_lived=share)
+        for number in range(CALLERS)
     ]
     deadline_s = time.monotonic() + seconds
 
@@ -111,6 +123,8 @@ async def _through_the_faults(
     async with asyncio.TaskGroup() as everybody:
         everybody.create_task(witness.watch_places(history, quiet))
         calling = [everybody.create_task(caller.go_on(over)) for caller in callers]
+        if long_enough:
+            calling.append(everybody.create_task(callers[0].burst(BURST)))
         hands = [everybody.create_task(hand(mine)) for mine in (AT_PROGRAMS, AT_SERVER)]
         await asyncio.wait([*hands])
         await asyncio.sleep(max(0.0, deadline_s - time.monotonic()))

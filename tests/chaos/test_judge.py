@@ -129,8 +129,38 @@ def starts_early(history: History) -> None:
     history.wishes["key-one"] = dataclasses.replace(history.wishes["key-one"], delay_s=60)
 
 
+def lost_report(history: History) -> None:
+    job = history.jobs["one"]
+    change(history, events=tuple(event for event in job.events if event.data.get("n") != 0))
+
+
+def silent_run(history: History) -> None:
+    history.runs = [dataclasses.replace(run, said=3) for run in history.runs]
+
+
+def handed_out_twice(history: History) -> None:
+    history.runs.append(Run("run-twin", "two", 1, "8", 1, 116, 117))
+
+
+def began_after_the_end(history: History) -> None:
+    history.runs = [run for run in history.runs if run.job_id != "two"]
+    history.runs.append(Run("run-two", "two", 1, "7", 1, 200, 201))
+
+
+def overlap(history: History) -> None:
+    (queued, *rest) = history.jobs["two"].events
+    change(history, "two", events=(queued, Event("111-0", "running", 111, {}), *rest))
+    history.runs.append(Run("run-first", "two", 1, "7", 2, 112, 118))
+
+
+def robbed(history: History) -> None:
+    (queued, *rest) = history.jobs["two"].events
+    change(history, "two", events=(queued, Event("111-0", "running", 111, {}), *rest))
+
+
 PLANTED: list[tuple[str, Callable[[History], object]]] = [
     ("R1", drop_job),
+    ("R1", lambda history: history.lost.append("short-lived")),
     ("R2", still_running),
     ("R3", lambda history: add_event(history, "done")),
     ("R3", lambda history: add_event(history, "log")),
@@ -159,6 +189,14 @@ PLANTED: list[tuple[str, Callable[[History], object]]] = [
     ("R17", lambda history: field(history, "idempotency_key", "key-bad")),
     ("R18", lambda history: history.answers.append(Answer("look", "one", 500, "internal"))),
     ("R18", lambda history: history.answers.append(Answer("look", "one", 404))),
+    ("R19", lost_report),
+    ("R19", silent_run),
+    ("R20", handed_out_twice),
+    ("R20", began_after_the_end),
+    ("R20", overlap),
+    ("R21", robbed),
+    ("F8", lambda history: history.failed_over.append("a job is gone")),
+    ("F12", lambda history: history.failed_starts.append("a worker")),
     ("F9", lambda history: history.emptied.append("nobody answers")),
 ]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, cast
 
@@ -14,7 +16,7 @@ from redis import Redis, RedisError
 from jobwire.job.messages import Json
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.contract import Keys
-from tests.chaos.history import TERMINAL, Ended, Event, History, Run
+from tests.chaos.history import SHORT_TTL_S, TERMINAL, Ended, Event, History, Run
 from tests.raw import Raw
 from tests.support.servers import Plain
 
@@ -43,25 +45,30 @@ class Witness:
         self._raw = Raw(plain)
 
     async def watch_places(self, history: History, until: asyncio.Event) -> None:
-        """R7, looked at all the time."""
+        """R7 and R1 of short-lived jobs, looked at all the time."""
+        short_lived = ShortLived(self, history)
         while not until.is_set():
             try:
                 found = await asyncio.to_thread(self._plain.ask, "EVAL", _MISPLACED, 0)
+                await asyncio.to_thread(short_lived.look)
             except (RedisError, OSError):
                 found = []  # the server is away
             if isinstance(found, list):
                 history.misplaced += [str(each) for each in found]
             await asyncio.sleep(0.05)
 
-    def unfinished(self, job_ids: Sequence[str]) -> list[str]:
-        """Those that have not ended yet."""
+    def states(self, job_ids: Sequence[str]) -> list[str | None]:
+        """The status of each; None where it is gone."""
         with self._plain.pipeline(transaction=False) as asked:
             for job_id in job_ids:
                 asked.hget(KEYS.job(job_id), "status")
-            states = cast("list[str | None]", asked.execute())
+            return cast("list[str | None]", asked.execute())
+
+    def unfinished(self, job_ids: Sequence[str]) -> list[str]:
+        """Those that have not ended yet."""
         return [
             job_id
-            for job_id, state in zip(job_ids, states, strict=True)
+            for job_id, state in zip(job_ids, self.states(job_ids), strict=True)
             if state is not None and state not in TERMINAL
         ]
 
@@ -98,28 +105,62 @@ class Witness:
         return found
 
 
+class ShortLived:
+    """Jobs whose `ttl_s` is shorter than their wait: each must be seen to end before it is gone."""
+
+    def __init__(self, witness: Witness, history: History) -> None:
+        self._witness = witness
+        self._history = history
+        self._seen_s: dict[str, float] = {}
+        """Job → when it was last seen unfinished, or accepted."""
+        self._over: set[str] = set()
+        self._looks_s: list[float] = []
+
+    def look(self) -> None:
+        """Note who has ended, and who is gone without an end."""
+        history, now_s = self._history, time.monotonic()
+        for key, job_id in history.accepted.items():
+            if history.wishes[key].ttl_s and job_id not in self._over:
+                self._seen_s.setdefault(job_id, now_s)
+        open_ones = [job_id for job_id in self._seen_s if job_id not in self._over]
+        for job_id, state in zip(open_ones, self._witness.states(open_ones), strict=True):
+            if state is not None and state not in TERMINAL:
+                self._seen_s[job_id] = now_s
+                continue
+            self._over.add(job_id)
+            # It may have ended and expired while nobody could look; and what the server was away
+            # for half a life is not ours to keep.
+            blind_s = now_s - self._seen_s[job_id]
+            if state is None and blind_s < SHORT_TTL_S / 2 and self._away_s() < SHORT_TTL_S / 2:
+                history.lost.append(f"{job_id} was unfinished {blind_s:.2f} s before it was gone")
+        self._looks_s.append(now_s)
+
+    def _away_s(self) -> float:
+        """For how much of the last lifetime the server did not answer, or its clock was ahead."""
+        since_s = time.monotonic() - SHORT_TTL_S
+        looks = [since_s, *(at for at in self._looks_s if at > since_s), time.monotonic()]
+        away_s = sum(gap for one, other in pairwise(looks) if (gap := other - one) > 0.3)
+        jumped = any(end / 1000 > time.time() - SHORT_TTL_S for _, end in self._history.jumps)
+        return away_s + (SHORT_TTL_S / 4 if jumped else 0)
+
+
 def runs_of(effects: Path) -> list[Run]:
     """The handlers' own lines."""
     began: dict[str, dict[str, Json]] = {}
-    ended: dict[str, float] = {}
+    ended: dict[str, tuple[float, int]] = {}
     for line in effects.read_text().splitlines():
         said = cast("dict[str, Json]", json.loads(line))
         if "job" in said:
             began[str(said["run"])] = said
         else:
-            ended[str(said["run"])] = float(str(said["at"]))
-    return [
-        Run(
-            run,
-            str(said["job"]),
-            int(str(said["attempt"])),
-            str(said["worker"]),
-            int(str(said["slots"])),
-            float(str(said["at"])),
-            ended.get(run),
-        )
-        for run, said in began.items()
-    ]
+            ended[str(said["run"])] = float(str(said["at"])), int(str(said["said"]))
+    runs: list[Run] = []
+    for run, said in began.items():
+        at_ms, reports = ended.get(run, (None, None))
+        who = (str(said["job"]), int(str(said["attempt"])), str(said["worker"]))
+        room = (int(str(said["slots"])), float(str(said["at"])))
+        runs.append(Run(run, *who, *room, at_ms, str(said["task"]), reports))
+    return runs
 
 
 def empty(plain: Redis) -> None:
@@ -129,4 +170,5 @@ def empty(plain: Redis) -> None:
 
 def _event(entry: str, fields: Mapping[str, str]) -> Event:
     data = cast("Json", json.loads(fields["data"]))
-    return Event(entry, fields["type"], int(fields["ts"]), data if isinstance(data, dict) else {})
+    held = data if isinstance(data, dict) else {}
+    return Event(entry, fields["type"], int(fields["ts"]), held, fields["step"])

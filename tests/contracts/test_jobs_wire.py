@@ -64,6 +64,7 @@ async def test_j01_the_keys_of_a_whole_life_are_the_declared_ones(
         f"jobs:worker:{worker.consumer}": "hash",
         "jobs:clock": "string",
         minute: "hash",
+        "jobs:guard:outage": "hash",
         **dict.fromkeys(guards, "string"),
     }
     # A guard may have expired by now; nothing else may be missing, and nothing may be new.

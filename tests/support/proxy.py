@@ -184,6 +184,15 @@ class Proxy:
         """Break every connection now, as a pulled cable with a reset would."""
         self.call(self._cut_all)
 
+    def cut_one(self, number: int) -> None:
+        """Break one of the connections, chosen by number; the others stay."""
+
+        async def cut() -> None:
+            if links := list(self._links):
+                links[number % len(links)].cut()
+
+        self.call(cut)
+
     def cut_after(self, size: int) -> None:
         """Break the connection once this many more bytes went to the server."""
         self._budget = size

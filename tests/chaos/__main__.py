@@ -1,6 +1,7 @@
 """`python -m tests.chaos`: one long run. CHAOS_SEED repeats one, CHAOS_S is its length in seconds.
 
-`python -m tests.chaos kill freeze` lets only those faults happen; `… mutants` proves the judge.
+`python -m tests.chaos kill freeze` lets only those faults happen; `… mutants` proves the judge,
+`… mutants no-fence` with one broken product.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from tests.chaos.run import chaos
 
 
 def main(words: list[str]) -> int:
-    if words == ["mutants"]:
-        return prove()
+    if words[:1] == ["mutants"]:
+        return prove(words[1:])
     if unknown := set(words) - set(KINDS):
         print(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
         return 2

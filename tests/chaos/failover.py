@@ -102,25 +102,24 @@ async def _ended(
     """Wait for their end; what is wrong with it."""
     wrong: list[str] = []
     for job_id in job_ids:
-        state = ""
+        states = [""]
 
-        async def over(job_id: str = job_id) -> bool:
-            nonlocal state
+        async def over(job_id: str = job_id, states: list[str] = states) -> bool:
             site = f"http://127.0.0.1:{fleet.ports[0]}/v1/jobs/{job_id}"
             try:
                 said = await client.get(site)
             except httpx.HTTPError:
                 return False
             body = cast("dict[str, Json]", said.json())
-            state = "gone" if said.status_code == 404 else str(body.get("status"))
-            return state in TERMINAL or state == "gone"
+            states.append("gone" if said.status_code == 404 else str(body.get("status")))
+            return states[-1] in TERMINAL or states[-1] == "gone"
 
         try:
             await wait_until(over, timeout_s=30)
         except AssertionError:
-            wrong.append(f"{job_id}, {which}, is {state or 'not answered'}")
+            wrong.append(f"{job_id}, {which}, is {states[-1] or 'not answered'}")
             continue
-        if state == "gone":
+        if states[-1] == "gone":
             if not may_be_gone:
                 wrong.append(f"{job_id}, {which}, is gone")
             continue

@@ -91,13 +91,18 @@ async def test_g27_after_a_reconnect_a_process_reclaims_nothing_for_a_third_of_t
         assert await other.take(1) == []
         proxy.refuse()
 
+        # Others are there all the time: the server did not stall.
         async def expired() -> bool:
-            await near.duty("reclaim")  # others are there all the time: the server did not stall
+            await near.duty("reclaim")
             return min(await idle_s(connection, near.keys.queue)) > near.lease_s
+
+        async def reconnected() -> bool:
+            await near.duty("reclaim")
+            return cut.connected and proxy.connections > 0
 
         await wait_until(expired, "the lease to expire")
         proxy.heal()
-        await wait_until(lambda: cut.connected and proxy.connections, "the reconnect")
+        await wait_until(reconnected, "the reconnect")
         other.look_for_silent_workers()
         assert await other.take(1) == []
         keeper = holder.keeper()
@@ -138,9 +143,9 @@ async def test_j34_a_stall_delays_what_a_dead_worker_held_and_loses_nothing(
         worker = await site.ready()
         job = await site.submit("gate")
         await wait_until(lambda: site.begun(job) == 1)
+        worker.kill()
         site.gate.touch()
         async with site.survivor():
-            worker.kill()
             await stall(own_valkey, 1.5)
             await site.until(job, "done")
         await site.check_ended_once(job)
@@ -174,9 +179,9 @@ async def test_j34_a_clock_set_back_stops_reclaim_for_a_lease_and_not_for_the_ju
         worker = await site.ready()
         job = await site.submit("gate")
         await wait_until(lambda: site.begun(job) == 1)
+        worker.freeze()
         site.gate.touch()
         async with site.survivor():
-            worker.freeze()
             clock.jump(-3600)
             await site.until(job, "done")
         worker.kill()

@@ -291,8 +291,6 @@ class Outage(StrEnum):
     IN_A_ROW = "in_a_row"
     """How many outages followed each other."""
     ENDED_TS = "ended_ts"
-    CURSOR = "cursor"
-    """Where leases are to be restarted, after the clock was set back."""
 
 
 CARD_TASK: Final = "task:"

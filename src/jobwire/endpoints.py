@@ -3,14 +3,19 @@
 Written by `jobwire up`, read by the CLI and by clients. It holds passwords, hence mode 600.
 """
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
+from jobwire.private_files import Untrusted, check_directory, read_private, write_private
+
 FILE: Final = "endpoints.json"
+_LISTENING: Final = "0A"
 
 
 class S3Endpoint(msgspec.Struct, frozen=True):
@@ -42,27 +47,46 @@ class Found(msgspec.Struct, frozen=True):
     origin: str
 
 
-def write_private(path: Path, body: bytes) -> None:
-    """Replace a file as a whole; nobody sees half of it, and nobody but us sees it at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(body)
-    draft.replace(path)
-
-
 def write(data_dir: Path, endpoints: Endpoints) -> None:
     """Put the card into the data dir."""
     write_private(data_dir / FILE, msgspec.json.format(msgspec.json.encode(endpoints)) + b"\n")
 
 
 def read(data_dir: Path) -> Endpoints | None:
-    """The card of the program that last ran there, or None."""
+    """The card of the program that last ran there, or None; Untrusted if it may be another's."""
     try:
-        return msgspec.json.decode((data_dir / FILE).read_bytes(), type=Endpoints)
+        check_directory(data_dir)
+        return msgspec.json.decode(read_private(data_dir / FILE), type=Endpoints)
+    except Untrusted:
+        raise
     except (OSError, msgspec.DecodeError):
         return None
+
+
+def is_ours(endpoints: Endpoints) -> bool:
+    """Whether what listens at the address of a card runs as this user: the program may have ended
+    and another user's have taken its port."""
+    listeners = _listeners(urlsplit(endpoints.http).port or 80)
+    if listeners:
+        return listeners == {os.geteuid()}
+    # The system does not say who listens: then the gateway must at least be there.
+    try:
+        os.kill(endpoints.pids["gateway"], 0)
+    except (KeyError, OSError):
+        return False
+    return True
+
+
+def _listeners(port: int) -> set[int]:
+    """The users that listen on a port of this machine; none where the system does not tell."""
+    users: set[int] = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENING and fields[1].endswith(f":{port:04X}"):
+                    users.add(int(fields[7]))
+    return users
 
 
 def remove(data_dir: Path) -> None:
@@ -71,10 +95,18 @@ def remove(data_dir: Path) -> None:
 
 
 def find(data_dir: Path, environ: Mapping[str, str] | None = None) -> Found | None:
-    """Which program to talk to: JOBWIRE_URL, else the one whose card lies in the data dir."""
+    """Which program to talk to: JOBWIRE_URL, else the one whose card lies in the data dir.
+
+    JOBWIRE_API_KEY is only for these two, and for the second only while it runs as this user.
+    Untrusted if the card, or what listens at its address, is another user's.
+    """
     environ = os.environ if environ is None else environ
     key = environ.get("JOBWIRE_API_KEY", "")
     if url := environ.get("JOBWIRE_URL"):
         return Found(url.rstrip("/"), key, "JOBWIRE_URL")
     card = read(data_dir)
-    return Found(card.http, key, str(data_dir / FILE)) if card else None
+    if card is None:
+        return None
+    if key and not is_ours(card):
+        raise Untrusted(data_dir / FILE, f"its program has ended, or {card.http} is another's")
+    return Found(card.http, key, str(data_dir / FILE))

@@ -116,6 +116,8 @@ _STANDARD: Final = frozenset(
 _UNSAFE: Final = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+# What JSON leaves as it is inside its strings.
+_UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def _safe(text: str) -> str:
@@ -152,6 +154,9 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
+        return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", self._encoded(line))
+
+    def _encoded(self, line: Mapping[str, object]) -> str:
         try:
             return self._encode(line).decode()
         except (UnicodeEncodeError, TypeError, ValueError, RecursionError):

@@ -277,7 +277,8 @@ def test_a_server_that_refuses_us_is_one_line_and_nothing_is_left(
     tmp_path: Path, valkey: LocalValkey
 ) -> None:
     url = f"valkey://jobwire:wrong@{valkey.address}/0"
-    done = jobwire("up", "--no-embedded", "--port", "0", "--valkey", url, cwd=tmp_path)
+    env = {"JOBWIRE_VALKEY_URL": url}
+    done = jobwire("up", "--no-embedded", "--port", "0", cwd=tmp_path, env=env)
     assert done.returncode == 3
     lines = [line for line in done.stderr.splitlines() if line.startswith("jobwire: ")]
     assert len(lines) == 1

@@ -8,6 +8,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import psutil
 import pytest
 
 from jobwire.job.life import State
@@ -22,6 +23,7 @@ APP = """
 import logging
 import time
 from jobwire import App, Context, Fail, Retry
+from jobwire.job.retry import Backoff
 
 app = App()
 empty = App()
@@ -42,6 +44,15 @@ def forever(ctx: Context) -> None:
     log.info("begun")
     while True:
         time.sleep(0.05)
+
+@app.handler("failing", timeout_s=0.2, backoff=Backoff(base_s=0.001, cap_s=0.001))
+async def failing(ctx: Context) -> None:
+    raise RuntimeError("again")
+
+@app.handler("slow", timeout_s=0.2)
+async def slow(ctx: Context) -> None:
+    import asyncio
+    await asyncio.sleep(60)
 
 @app.handler("deaf")
 async def deaf(ctx: Context) -> None:
@@ -79,7 +90,8 @@ async def test_it_runs_an_app_of_the_working_directory(
     queue = StreamsQueue(connection)
     with start(valkey, shop, "shop:app", "--slots", "3") as program:
         said = await asyncio.to_thread(
-            program.wait_for_line, "worker with 3 slots for deaf, elsewhere, forever, greet"
+            program.wait_for_line,
+            "worker with 3 slots for deaf, elsewhere, failing, forever, greet, slow",
         )
         assert said
         for task in ("greet", "elsewhere"):
@@ -100,6 +112,69 @@ async def test_it_runs_an_app_of_the_working_directory(
             assert (line["job_id"], line["service"], line["logger"]) == (job, "worker", "shop")
         program.terminate()
         assert await asyncio.to_thread(program.wait) == 0
+
+
+@clause("J-35", "J-57")
+async def test_j57_a_job_asks_for_no_more_than_the_worker_allows(
+    valkey: LocalValkey, connection: Connection, shop: Path
+) -> None:
+    """A caller that asked for 1,000 attempts of 30 days held a slot for as long."""
+    queue = StreamsQueue(connection)
+    limits = {"JOBWIRE_WORKER_MAX_ATTEMPTS": "3", "JOBWIRE_WORKER_MAX_TIMEOUT": "0.3s"}
+    with start(valkey, shop, "shop", **limits) as program:
+        await asyncio.to_thread(program.wait_for_line, "worker with")
+        ended: dict[str, tuple[str, int]] = {}
+        for task in ("failing", "slow"):
+            attempts = 1000 if task == "failing" else 1
+            order = Order(task, "{}", max_attempts=attempts, timeout_s=2_592_000)
+            answer = await queue.submit(order)
+            assert isinstance(answer, Submitted)
+
+            async def is_over(job: JobId = answer.job_id) -> bool:
+                snapshot = await queue.get(job)
+                return snapshot is not None and snapshot.state is State.FAILED
+
+            await wait_until(is_over)
+            record = await queue.record(answer.job_id)
+            assert record is not None
+            ended[task] = (json.loads(record.error_json)["code"], record.attempt)
+        assert ended == {"failing": ("handler_error", 3), "slow": ("timeout", 1)}
+        program.terminate()
+        assert await asyncio.to_thread(program.wait) == 0
+
+
+@clause("O-3")
+async def test_o03_the_password_is_not_seen_among_the_processes(
+    valkey: LocalValkey, connection: Connection, shop: Path
+) -> None:
+    secret = shop / "secret.txt"
+    secret.write_text(f"{valkey.password}\n")
+    url = f"valkey://jobwire@{valkey.address}/0"
+    words = ("-m", "jobwire", "worker", "shop", "--valkey", url)
+    file = ("--valkey-password-file", str(secret))
+    with Program(*words, *file, env=clean_env(), cwd=shop) as program:
+        await asyncio.to_thread(program.wait_for_line, "worker with")
+        command = psutil.Process(program.pid).cmdline()
+        assert "--valkey-password-file" in command
+        assert not [word for word in command if valkey.password in word]
+        assert "warning" not in program.output
+        program.terminate()
+        await asyncio.to_thread(program.wait)
+    whole = ("-m", "jobwire", "worker", "shop", "--valkey", valkey.url)
+    with Program(*whole, env=clean_env(), cwd=shop) as program:
+        await asyncio.to_thread(program.wait_for_line, "a password on the command line")
+        assert valkey.password not in program.output
+    for content in (None, " \n"):
+        if content is None:
+            secret.unlink()
+        else:
+            secret.write_text(content)
+        refused = jobwire("worker", "shop", "--valkey", url, *file, cwd=shop)
+        assert refused.returncode == 2
+        assert "valkey.password_file" in refused.stderr
+    helped = jobwire("worker", "--help", cwd=shop).stdout
+    assert "password@" not in helped
+    assert "--valkey-password-file" in helped
 
 
 @clause("O-5")

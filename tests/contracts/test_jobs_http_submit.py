@@ -223,8 +223,8 @@ def test_j11_tenants_do_not_meet_in_their_keys(keyed: ServedJobs, raw: Raw, fres
         made[name] = answer.json()["job_id"]
     assert len(set(made.values())) == 3
     assert raw.ask("GET", f"idempotency:{key}") == made["plain"]
-    hashed = hashlib.sha256(f"acme\0{key}".encode()).hexdigest()
-    assert raw.ask("GET", f"idempotency:{hashed}") == made["acme"]
+    hashed = hashlib.sha256(key.encode()).hexdigest()
+    assert raw.ask("GET", f"jobs:idempotency:acme:{hashed}") == made["acme"]
 
 
 @clause("J-11", "J-19")

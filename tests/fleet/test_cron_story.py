@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, cast
 
-from jobwire.wires.streams.contract import Keys, cron_idempotency
+from jobwire.wires.streams.contract import Keys, cron_run_name
 from tests.fleet.running import Fleet
 from tests.support import Plain, Program, Proxy, clause, wait_until_sync
 from tests.support.resp import Command
@@ -13,7 +13,7 @@ from tests.support.servers import plain_client
 
 APP: Final = "tests.fleet.cron_app:app"
 KEYS: Final = Keys()
-RUN: Final = cron_idempotency("tick", 0).removesuffix("0")
+RUN: Final = cron_run_name("tick", 0).removesuffix("0")
 GONE_MS: Final = 4000
 
 

@@ -222,3 +222,17 @@ def test_what_a_task_binds_stays_in_that_task(out: io.StringIO) -> None:
 
     asyncio.run(main())
     assert [line.get("request_id") for line in as_json(out)] == ["r-1", "r-2", None]
+
+
+@clause("T-11")
+@pytest.mark.parametrize("sign", ["\x7f", "\x9b", "\u2028", "\u2029", "\u202e", "\u2066"])
+def test_a_json_line_speaks_to_no_terminal_and_stays_one_line(out: io.StringIO, sign: str) -> None:
+    """JSON leaves these as they are: a terminal takes U+009B for the beginning of a command."""
+    setup("gateway", LoggingSettings(format="json"), out)
+    with bound(**{f"key{sign}": f"field{sign}"}):
+        component("jobs").warning("a%sb", sign)
+    written = out.getvalue()
+    assert sign not in written
+    assert len(written.splitlines()) == 1
+    line = json.loads(written)
+    assert (line["message"], line[f"key{sign}"]) == (f"a{sign}b", f"field{sign}")

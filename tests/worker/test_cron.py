@@ -89,7 +89,7 @@ async def test_j52_of_all_missed_runs_the_last_is_made_up_for(
         await wait_until(lambda: _seen(plain, "cleanup") >= missed_ms)
     (entry,) = _queued(plain)
     assert (entry["task"], entry["payload"]) == ("tidy", '{"deep":true}')
-    run = f"cron:cleanup:{missed_ms}"
+    run = f"jobs:cron-run:cleanup:{missed_ms}"
     assert plain.hget(KEYS.job(entry["job_id"]), "idempotency_key") == run
     assert plain.get(KEYS.idempotency(run)) == entry["job_id"]
 
@@ -126,7 +126,7 @@ async def test_j52_ten_schedulers_make_one_job(connection: Connection, plain: Pl
         await wait_until(lambda: _seen(plain, "cleanup") >= missed_ms)
         await calendar.enroll("another", "so that all ten have been served")
     runs = [plain.hget(KEYS.job(each["job_id"]), "idempotency_key") for each in _queued(plain)]
-    assert runs == [f"cron:cleanup:{missed_ms}"]
+    assert runs == [f"jobs:cron-run:cleanup:{missed_ms}"]
 
 
 @clause("J-52")
@@ -193,7 +193,7 @@ async def test_j52_a_due_time_is_past_even_when_its_job_is_long_forgotten(
     order = Order("tidy", "{}")
     made = await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, order)
     assert isinstance(made, Submitted)
-    plain.delete(KEYS.job(made.job_id), KEYS.idempotency(f"cron:cleanup:{missed_ms}"))
+    plain.delete(KEYS.job(made.job_id), KEYS.idempotency(f"jobs:cron-run:cleanup:{missed_ms}"))
     assert await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, order) == Past()
     older = missed_ms - 24 * HOUR_MS
     assert await calendar.submit_due("cleanup", CLEANUP.text, older, order) == Past()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from jobwire.cli import options, out
+from jobwire.cli import options, out, plain
 from jobwire.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def command(
     \b
     Examples:
       jobwire doctor
-      jobwire doctor --valkey valkey://me:secret@db.example:6379/0
+      jobwire doctor --valkey valkey://me@db.example:6379/0 --valkey-password-file secret.txt
     """
     loaded = options.settings(
         context, data_dir=("--data-dir", data_dir), valkey__url=("--valkey", valkey)
@@ -50,16 +50,22 @@ def _findings(loaded: "Loaded") -> Iterator["Finding"]:
     import asyncio
 
     from jobwire import endpoints
-    from jobwire.doctor import machine, model, program, valkey
+    from jobwire.doctor import Finding, machine, model, program, valkey
+    from jobwire.private_files import Untrusted
     from jobwire.valkey import Config
     from jobwire.wiring.bucket import known_bucket
     from jobwire.wiring.ground import queue_key
 
     settings = loaded.settings
     yield from machine.examine(settings.data_dir)
-    yield from program.examine(endpoints.find(settings.data_dir))
+    try:
+        found, card = endpoints.find(settings.data_dir), endpoints.read(settings.data_dir)
+    except Untrusted as error:
+        what = f"{error.filename} is not used: {error.strerror}"
+        yield Finding("data directory", "fault", what, cure="remove it, or correct its owner")
+        return
+    yield from program.examine(found)
     # The servers that the settings name, else those of the program that runs here.
-    card = endpoints.read(settings.data_dir)
     queue = queue_key(settings)
     if loaded.is_given("valkey.url") or loaded.is_given("valkey.address"):
         cure = "start it, or correct valkey.url"
@@ -97,8 +103,8 @@ def _show(finding: "Finding", *, as_json: bool) -> None:
         out.json_line(finding)
         return
     verdict = out.coloured(f"{finding.verdict:<12}", _COLOURS[finding.verdict])
-    click.echo(f"{verdict} {finding.check:<20} {finding.found}")
+    click.echo(f"{verdict} {plain.line(finding.check):<20} {plain.line(finding.found)}")
     if finding.why:
-        click.echo(f"{'':<12} {'':<20} why: {finding.why}")
+        click.echo(f"{'':<12} {'':<20} why: {plain.line(finding.why)}")
     if finding.cure:
-        click.echo(f"{'':<12} {'':<20} do:  {finding.cure}")
+        click.echo(f"{'':<12} {'':<20} do:  {plain.line(finding.cure)}")

@@ -4,10 +4,12 @@ import traceback
 
 import click
 
+from jobwire.cli import plain
 from jobwire.cli.exits import Exit
 from jobwire.job.errors import GroundError
 from jobwire.local import LocalError, ProgramMissing, StartFailed
 from jobwire.objects import ObjectsError, StoreRefused
+from jobwire.private_files import Untrusted
 from jobwire.settings import SettingsError
 from jobwire.valkey import ConfigError, ValkeyError
 
@@ -18,7 +20,7 @@ def explain(error: Exception, *, debug: bool) -> int:
         traceback.print_exception(error)
     lines, code = lines_and_code(error)
     for line in lines:
-        click.echo(f"jobwire: {line}", err=True)
+        click.echo(f"jobwire: {plain.line(line)}", err=True)
     return code
 
 
@@ -41,6 +43,11 @@ def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
             return [str(error)], Exit.USAGE
         case ObjectsError():
             return [str(error)], Exit.UNREACHABLE
+        case Untrusted():
+            line = (
+                f"{error.filename} is not used: {error.strerror}; remove it, or correct its owner"
+            )
+            return [line], Exit.USAGE
         case ModuleNotFoundError():
             line = f"{error.name} is not installed; run: pip install 'jobwire[all]'"
             return [line], Exit.USAGE

@@ -3,7 +3,7 @@
 import click
 
 from jobwire import __version__
-from jobwire.cli import options, out
+from jobwire.cli import options, out, plain
 
 
 def hello(context: click.Context) -> None:
@@ -12,7 +12,7 @@ def hello(context: click.Context) -> None:
 
     loaded = options.settings(context)
     found = endpoints.find(loaded.settings.data_dir)
-    program = f"{found.url}, says {found.origin}" if found else "none is running here"
+    program = plain.line(f"{found.url}, says {found.origin}") if found else "none is running here"
     given = sum(loaded.is_given(path) for path in loaded.origins)
     click.echo(f"{out.bold('jobwire')} {__version__}: background jobs with live progress\n")
     click.echo(f"  program     {program}")

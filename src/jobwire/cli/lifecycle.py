@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from jobwire.cli import options, out
+from jobwire.cli import options, out, plain
 from jobwire.cli.exits import Exit, Stop
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def show(context: click.Context, data_dir: str | None, as_json: bool) -> None:
             [head]
             + [
                 (
-                    str(row["id"]),
+                    plain.line(str(row["id"])),
                     "ours" if row["ours"] else "theirs",
-                    str(row["prefix"]) or "(everything)",
+                    plain.line(str(row["prefix"])) or "(everything)",
                     str(row["days"] or "-"),
                     "" if row["enabled"] else "switched off",
                 )

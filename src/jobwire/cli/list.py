@@ -62,7 +62,9 @@ def command(
     else:
         out.say("No job. Try: jobwire submit chat hello --follow")
     if page.cursor:
-        out.say(f"Looked at {page.scanned}. Further: jobwire list --cursor {page.cursor}")
+        out.say(
+            f"Looked at {page.scanned}. Further: jobwire list --cursor {plain.line(page.cursor)}"
+        )
 
 
 def _show(rows: list[tuple[str, str, str, str, str]]) -> None:

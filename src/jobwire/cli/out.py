@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from jobwire.cli import plain
+
 
 def wants_json(asked: bool) -> bool:
     """Whether to answer in JSON: asked for, or nobody is looking."""
@@ -21,7 +23,7 @@ def json_line(answer: object) -> None:
     """One object, on one line."""
     import msgspec
 
-    click.echo(msgspec.json.encode(answer, enc_hook=str).decode())
+    click.echo(plain.json_text(msgspec.json.encode(answer, enc_hook=str)))
 
 
 def bold(text: str) -> str:

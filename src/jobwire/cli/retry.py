@@ -33,7 +33,7 @@ def command(
             if out.wants_json(as_json):
                 json_line(job)
             else:
-                click.echo(job.job_id)
+                click.echo(plain.line(job.job_id))
                 out.say(f"{plain.line(job_id)} runs again as {plain.line(job.job_id)}")
 
         return await each(job_ids, again)

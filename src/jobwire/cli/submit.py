@@ -2,7 +2,7 @@
 
 import click
 
-from jobwire.cli import options, out
+from jobwire.cli import options, out, plain
 from jobwire.cli.exits import Exit
 
 
@@ -71,13 +71,15 @@ def command(
         if in_json:
             json_line(job)
         else:
-            click.echo(job.job_id)
-            out.say(f"Watch it: jobwire watch {job.job_id}")
+            click.echo(plain.line(job.job_id))
+            out.say(f"Watch it: jobwire watch {plain.line(job.job_id)}")
         return Exit.OK
 
     try:
         return talk(context, data_dir, say)
     except KeyboardInterrupt:
         if made:
-            out.say(f"\nThe job goes on. Watch it again: jobwire watch {made[0].job_id}")
+            out.say(
+                f"\nThe job goes on. Watch it again: jobwire watch {plain.line(made[0].job_id)}"
+            )
         raise

@@ -10,6 +10,7 @@ from jobwire.cli import options, out
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     from jobwire.client import AsyncClient
     from jobwire.client.messages import JobLine, Stats, WorkerInfo
@@ -84,7 +85,8 @@ def picture(
         slots = (
             f"{len(worker.running)}/{worker.slots}" if worker.slots else str(len(worker.running))
         )
-        fleet.add_row(
+        _add_row(
+            fleet,
             plain.line(worker.name),
             slots,
             f"{duration(worker.heartbeat_age_ms)} ago",
@@ -100,7 +102,8 @@ def picture(
     newest = _grid(5 if has_ids else 4)
     for job in jobs:
         look = LOOKS[job.status]
-        newest.add_row(
+        _add_row(
+            newest,
             Text(f"{look.shape} {look.word}", look.colour),
             plain.line(job.task),
             *([short_id(job.job_id)] if has_ids else []),
@@ -116,6 +119,13 @@ def picture(
         Text(""),
         newest if jobs else Text("No job yet. Try: jobwire submit chat hello --follow"),
     )
+
+
+def _add_row(grid: "Table", *cells: "str | Text") -> None:
+    """Cells are text as it is: of what others wrote, nothing is markup."""
+    from rich.text import Text
+
+    grid.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
 
 
 def _grid(columns: int) -> "Table":

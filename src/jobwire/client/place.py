@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from jobwire import __version__, endpoints
 from jobwire.client.errors import ClientError, Unreachable
+from jobwire.private_files import Untrusted
 
 _DATA_DIR: Final = ".jobwire"
 
@@ -38,19 +39,33 @@ class Place:
 
 def find(url: str | None, api_key: str | None, data_dir: Path | str | None = None) -> Place:
     """As given; else JOBWIRE_URL and JOBWIRE_API_KEY; else what `jobwire up` wrote (O-12)."""
+    key = _known_key(url) if api_key is None else api_key
     if url is None:
         folder = Path(data_dir or os.environ.get("JOBWIRE_DATA_DIR") or _DATA_DIR)
-        found = endpoints.find(folder)
+        try:
+            found = endpoints.find(folder)
+        except Untrusted as error:
+            raise BadAddress(
+                f"{error.filename} is not used: {error.strerror}. Give the address by JOBWIRE_URL, "
+                "or start the program again: jobwire up"
+            ) from None
         if found is None:
             raise Unreachable(
                 f"no program is known: JOBWIRE_URL is not set, and nothing runs in {folder}. "
                 "Start one: jobwire up"
             )
         url = found.url
-    key = os.environ.get("JOBWIRE_API_KEY", "") if api_key is None else api_key
     if not key.isascii() or not key.isprintable():
         raise BadAddress("the API key holds characters that no key has; copy it again")
     return Place(_checked(url), key, _is_here(url))
+
+
+def _known_key(url: str | None) -> str:
+    """JOBWIRE_API_KEY, unless it belongs to another address than the one that was given."""
+    named = os.environ.get("JOBWIRE_URL")
+    if url is not None and named and url.rstrip("/") != named.rstrip("/"):
+        return ""
+    return os.environ.get("JOBWIRE_API_KEY", "")
 
 
 def _checked(url: str) -> str:

@@ -20,17 +20,21 @@ class RateLimit:
         # key → (tokens left, when that was); as many entries as the settings have keys
         self._buckets: dict[str, tuple[float, float]] = {}
 
-    def spend(self, key: str) -> None:
-        """Take one request from the key's bucket; a Problem if it is empty."""
+    def spend(self, key: str, cost: int = 1) -> None:
+        """Take `cost` tokens from the key's bucket; a Problem if they are not there.
+
+        What costs more than a full bucket holds passes when the bucket is full, and leaves a debt.
+        """
         if not self._per_s:
             return
+        needed = min(float(cost), self._burst)
         now_s = self._now_s()
         tokens, then_s = self._buckets.get(key, (self._burst, now_s))
         tokens = min(self._burst, tokens + (now_s - then_s) * self._per_s)
-        if tokens < 1:
+        if tokens < needed:
             self._buckets[key] = (tokens, now_s)
-            raise Problem(RATE_LIMITED, headers=retry_after((1 - tokens) / self._per_s))
-        self._buckets[key] = (tokens - 1, now_s)
+            raise Problem(RATE_LIMITED, headers=retry_after((needed - tokens) / self._per_s))
+        self._buckets[key] = (tokens - cost, now_s)
 
 
 class StreamCount:

@@ -10,6 +10,9 @@ from typing import Final, Literal
 ScopeName = Literal["submit", "read", "admin"]
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+ALL_TENANTS: Final = "*"
+"""The tenant of a key that sees and cancels what any tenant has; only with the scope `admin`."""
+_SUBMIT_RATE: Final = 10_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,10 @@ class KeySettings:
         """Yield each fault: the field, and what is wrong with it."""
         if not _NAME.fullmatch(self.name):
             yield "name", "must be 1-64 letters, digits, dots, dashes or underscores"
-        if not _NAME.fullmatch(self.tenant):
+        if self.tenant == ALL_TENANTS:
+            if "admin" not in self.scopes:
+                yield "tenant", "may be * only with the scope admin"
+        elif not _NAME.fullmatch(self.tenant):
             yield "tenant", "must be 1-64 letters, digits, dots, dashes or underscores"
         if not _HASH.fullmatch(self.hash):
             yield "hash", "must be sha256: and 64 hex digits; `jobwire key` prints it"
@@ -59,6 +65,9 @@ class GatewaySettings:
     """How long a stream token opens its stream."""
     rate_limit: float = 0.0
     """Requests a second for each key; 0 means no limit."""
+    submit_rate: float = 0.0
+    """Jobs a second that one key may submit, a batch counted by its jobs; 0 means 10,000 if there
+    are keys of several tenants, else no limit."""
     max_body_bytes: int = 1 << 20
     """Largest body, where a route has no limit of its own."""
     max_header_bytes: int = 16 << 10
@@ -82,6 +91,16 @@ class GatewaySettings:
     drain: timedelta = timedelta(seconds=5)
     """For requests that are under way at a stop."""
 
+    @property
+    def several_tenants(self) -> bool:
+        """Whether there are keys of more than one tenant, so that each is bounded (J-57)."""
+        return len({key.tenant for key in self.keys} - {ALL_TENANTS}) > 1
+
+    @property
+    def effective_submit_rate(self) -> float:
+        """Jobs a second and key; 0 means no limit."""
+        return self.submit_rate or (_SUBMIT_RATE if self.several_tenants else 0.0)
+
     def check(self) -> Iterator[tuple[str, str]]:
         """Yield each fault: the field, and what is wrong with it."""
         if not 0 <= self.port <= 65535:
@@ -97,8 +116,9 @@ class GatewaySettings:
             yield "keys", f"two keys are named {name!r}"
         if self.token_secret and len(self.token_secret) < 32:
             yield "token_secret", "must have at least 32 characters"
-        if self.rate_limit < 0:
-            yield "rate_limit", "must not be negative"
+        for name in ("rate_limit", "submit_rate"):
+            if getattr(self, name) < 0:
+                yield name, "must not be negative"
         for name in (
             "max_body_bytes",
             "max_header_bytes",

@@ -9,7 +9,7 @@ and four times cheaper to make.
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, NewType, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NewType, TypeAlias
 
 if TYPE_CHECKING:  # retry.py needs the outcomes of this file
     from jobwire.job.life import State
@@ -65,9 +65,12 @@ class Mismatch(NamedTuple):
 
 
 class Full(NamedTuple):
-    """The queue holds as many jobs as it may; nothing was made."""
+    """The queue, or the order's tenant, has as many jobs as it may; nothing was made."""
 
     waiting: int
+    """How many there are."""
+    bound: 'Literal["queue", "tenant_open", "tenant_retained"]' = "queue"
+    """What is full: the queue, the tenant's open jobs, or what is kept of the tenant's jobs."""
 
 
 SubmitAnswer: TypeAlias = Submitted | Already | Mismatch | Full

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from jobwire.local.errors import DataDirHeld, DataDirUnwritable
+from jobwire.private_files import check_directory, open_private
 
 LOCK_FILE: Final = "lock"
 # How long a server may take to go after its parent was killed.
@@ -33,7 +34,8 @@ class DataDir:
         path = path.absolute()
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fd = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            check_directory(path)
+            fd = open_private(path / LOCK_FILE, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise DataDirUnwritable(path, error.strerror or str(error)) from error
         try:

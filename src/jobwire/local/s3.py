@@ -20,7 +20,7 @@ from jobwire.local.errors import DataDirUnwritable, PortInUse, ProgramMissing, S
 from jobwire.local.ports import LOOPBACK, port_is_free
 from jobwire.local.s3_keys import IDENTITIES_FILE, Keys
 from jobwire.local.s3_ports import S3, all_free, choose_ports, kept_ports, remove_stale_sockets
-from jobwire.local.server import LocalServer
+from jobwire.local.server import LocalServer, new_log
 from jobwire.objects.config import BucketConfig
 from jobwire.objects.faults import Fault
 from jobwire.objects.signed import Answer, SignedCalls
@@ -155,8 +155,6 @@ class LocalS3(LocalServer):
 
     def _launch(self, program: Path, held: DataDir) -> None:
         log = self._log
-        if log.exists():
-            log.replace(log.with_suffix(".log.old"))
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -173,7 +171,7 @@ class LocalS3(LocalServer):
             f"-s3.localSocket={self.data_dir / 's3.sock'}",
             f"-filer.localSocket={self.data_dir / 'filer.sock'}",
         ]
-        with log.open("wb") as out:
+        with new_log(log) as out:
             self._child = spawn(
                 command,
                 # It reads its security file from where it is started, others from its home.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from jobwire.local.errors import ProgramMissing
+from jobwire.private_files import read_private, write_private
 
 KEYS_FILE: Final = "keys.json"
 AUTHORITY_FILE: Final = "inner-ca.pem"
@@ -42,7 +42,7 @@ class Keys:
     def kept(cls, folder: Path) -> Self:
         """The keys of this data directory, made at the first start."""
         try:
-            return cls(**json.loads((folder / KEYS_FILE).read_text()))
+            return cls(**json.loads(read_private(folder / KEYS_FILE)))
         except (FileNotFoundError, ValueError, TypeError):
             pass
         made = cls(
@@ -73,15 +73,6 @@ class Keys:
         ]
         authority = f"[grpc]\nca = {_quoted(folder / AUTHORITY_FILE)}"
         write_private(folder / SECURITY_FILE, "\n".join([*tokens, authority, *inner, ""]))
-
-
-def write_private(path: Path, content: str | bytes) -> None:
-    """Write a file whole or not at all, for our eyes only."""
-    draft = path.with_name(f"{path.name}.new")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(content if isinstance(content, bytes) else content.encode())
-    draft.replace(path)
 
 
 def _quoted(path: Path) -> str:

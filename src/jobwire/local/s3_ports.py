@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from jobwire.local.ports import free_ports, port_is_free
-from jobwire.local.s3_keys import write_private
+from jobwire.private_files import read_private, write_private
 
 PORTS_FILE: Final = "ports.json"
 
@@ -41,7 +41,7 @@ _SOCKET: Final = re.compile(r"listening on Unix socket (\S+\.sock)")
 def kept_ports(folder: Path) -> dict[str, int]:
     """The ports of the last start, or none."""
     try:
-        kept = json.loads((folder / PORTS_FILE).read_text())
+        kept = json.loads(read_private(folder / PORTS_FILE))
         return {name: int(kept[name]) for name in (S3, *_OTHERS, f"{_ADMIN}.grpc")}
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return {}

@@ -6,13 +6,22 @@ are synchronous: a supervisor and a fixture want the server up before their next
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import IO, ClassVar, Self
 
 from jobwire.local.datadir import DataDir
 from jobwire.local.errors import StartFailed
+from jobwire.private_files import open_private
 from jobwire.spawn import Child
+
+
+def new_log(path: Path) -> IO[bytes]:
+    """An empty log; the one of the last start is kept beside it."""
+    if os.path.lexists(path):
+        path.replace(path.with_suffix(".log.old"))
+    return os.fdopen(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
 
 
 class LocalServer(ABC):

@@ -7,6 +7,7 @@ them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
@@ -19,7 +20,8 @@ from typing import IO, Final
 from jobwire.local.datadir import DataDir
 from jobwire.local.errors import DataDirUnwritable, PortInUse, ProgramMissing, StartFailed
 from jobwire.local.ports import LOOPBACK, free_port, port_is_free
-from jobwire.local.server import LocalServer
+from jobwire.local.server import LocalServer, new_log
+from jobwire.private_files import read_private, write_private
 from jobwire.spawn import Child, spawn
 
 USER: Final = "jobwire"
@@ -32,6 +34,7 @@ LOG_FILE: Final = "valkey.log"
 # How long the program may take until it listens; reading its data back has no limit.
 _LISTEN_S: Final = 30.0
 _PORT_TRIES: Final = 5
+_CGROUP_MEMORY: Final = Path("/sys/fs/cgroup/memory.max")
 
 # Everything a wire needs, nothing that could empty, reconfigure or stop the server.
 _USER_RIGHTS: Final = "~* &* +@all -@dangerous +info +role +client +config|get"
@@ -140,11 +143,9 @@ class LocalValkey(LocalServer):
         log = self.data_dir / LOG_FILE
         try:
             self._password = _kept_password(self.data_dir / PASSWORD_FILE)
-            _write_private(self.data_dir / ACL_FILE, self._users())
-            _write_private(self.data_dir / CONFIG_FILE, self._config(port))
-            if log.exists():
-                log.replace(log.with_suffix(".log.old"))
-            return log.open("wb")
+            write_private(self.data_dir / ACL_FILE, self._users())
+            write_private(self.data_dir / CONFIG_FILE, self._config(port))
+            return new_log(log)
         except OSError as error:
             raise DataDirUnwritable(self.data_dir, error.strerror or str(error)) from error
 
@@ -172,7 +173,8 @@ class LocalValkey(LocalServer):
 
     def _config(self, port: int) -> str:
         debug = ["enable-debug-command local"] if self._admin_password else []
-        return "\n".join([f"port {port}", *_CONFIG, *debug, *self.extra, ""])
+        memory = f"maxmemory {max_memory()}"
+        return "\n".join([f"port {port}", *_CONFIG, memory, *debug, *self.extra, ""])
 
     def _users(self) -> str:
         users = ["user default off", f"user {USER} on {_hashed(self._password)} {_USER_RIGHTS}"]
@@ -203,17 +205,21 @@ def bundled_program() -> Path:
 
 
 def _kept_password(path: Path) -> str:
-    if path.exists() and (kept := path.read_text().strip()):
-        return kept
+    with contextlib.suppress(FileNotFoundError):
+        if kept := read_private(path).decode().strip():
+            return kept
     password = secrets.token_hex(24)
-    _write_private(path, password)
+    write_private(path, password)
     return password
 
 
-def _write_private(path: Path, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w") as file:
-        file.write(text)
+def max_memory() -> int:
+    """J-57: what the server may use, in bytes: a quarter of this machine's memory, or of what its
+    container has."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):
+        total = min(total, int(_CGROUP_MEMORY.read_text()))
+    return total // 4
 
 
 def _hashed(password: str) -> str:

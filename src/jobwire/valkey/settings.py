@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import ClassVar, Final
 from urllib.parse import quote
 
@@ -27,6 +28,8 @@ class ValkeySettings:
     """User name, unless the URL has one."""
     password: str = field(default="", repr=False)
     """Password, unless the URL has one."""
+    password_file: str = ""
+    """A file that holds the password, instead of `password`."""
     db: int = 0
     """Number of the database (a URL says its own)."""
     tls: bool = False
@@ -50,12 +53,25 @@ class ValkeySettings:
             reach,
             # A URL may be seen by others, with the secret given apart.
             username=reach.username or self.username or None,
-            password=reach.password or self.password or None,
+            password=reach.password or self.password or self._password_of_file() or None,
             pool_size=self.pool_size,
             dial_timeout_s=self.dial_timeout.total_seconds(),
             read_timeout_s=self.read_timeout.total_seconds(),
             write_timeout_s=self.write_timeout.total_seconds(),
         )
+
+    def _password_of_file(self) -> str:
+        if not self.password_file:
+            return ""
+        try:
+            password = Path(self.password_file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not UTF-8 text"
+            message = f"{self.password_file} cannot be read ({reason})"
+            raise ConfigError("password_file", message) from None
+        if not password:
+            raise ConfigError("password_file", f"{self.password_file} is empty")
+        return password
 
     def full_url(self) -> str:
         """All of it in one line, with the password: for files that only their owner reads."""

@@ -52,6 +52,6 @@ async def jobs_room(
     async with following, asyncio.TaskGroup() as group:
         doing = group.create_task(duties.run())
         try:
-            yield room(connection, jobs, follower, streams, task_cards())
+            yield room(connection, jobs, follower, streams, task_cards(), settings.gateway)
         finally:
             doing.cancel()

@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from jobwire.endpoints import write_private
 from jobwire.gateway.health import Health
 from jobwire.local.supervisor import Part, State
+from jobwire.private_files import write_private
 
 FILE: Final = "parts.json"
 _CURE: Final = "wait a moment: it is started again by itself; if that goes on, see its log"

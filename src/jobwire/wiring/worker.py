@@ -85,6 +85,14 @@ async def serve_worker(
             models = _give_tasks(app, settings.llm)
             ground.callback(models.close)
             beside.append(models.watch)
+        limits = settings.worker
+        app = app.wrapped(
+            lambda handler: replace(
+                handler,
+                timeout_limit_s=limits.max_timeout.total_seconds(),
+                attempt_limit=limits.max_attempts,
+            )
+        )
         if ground.enter_context(traces("worker")):
             from jobwire.worker.tracing import traced  # late: an extra
 

@@ -44,17 +44,27 @@ class Handler:
     concurrency: int | None
     around: Around | None = None
     """With `process=True` its function is called elsewhere: this is what is done around that."""
+    timeout_limit_s: float = float("inf")
+    """The longest timeout that a job may ask for, where the handler's own is shorter."""
+    attempt_limit: int = 1_000_000
+    """The same for attempts."""
 
     def timeout_of(self, held: Held) -> float | None:
         """How long this job may take; None: as long as it likes."""
-        return held.policy.timeout_s or self.timeout_s
+        asked_s, own_s = held.policy.timeout_s, self.timeout_s
+        if not asked_s or own_s is None:
+            return asked_s or own_s
+        return min(asked_s, max(own_s, self.timeout_limit_s))
 
     def terms(self, held: Held) -> Terms:
-        """What holds for this job: its own wishes go before the handler's."""
+        """What holds for this job: its own wishes, up to the limits, go before the handler's."""
         policy = held.policy
+        attempts = self.max_attempts
+        if policy.max_attempts:
+            attempts = min(policy.max_attempts, max(attempts, self.attempt_limit))
         return Terms(
             attempt=held.job.attempt,
-            max_attempts=policy.max_attempts or self.max_attempts,
+            max_attempts=attempts,
             timeout_s=self.timeout_of(held),
             backoff=policy.backoff or self.backoff,
         )

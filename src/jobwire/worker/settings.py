@@ -17,6 +17,10 @@ class WorkerSettings:
     """How long held jobs may go on after SIGTERM (under `up`: `up.drain`)."""
     max_block: timedelta = timedelta(0)
     """How long a handler may block the event loop before the process ends; 0 means ten leases."""
+    max_timeout: timedelta = timedelta(hours=1)
+    """The longest `timeout_s` that a job may ask for, where its handler's own is shorter."""
+    max_attempts: int = 25
+    """The most `max_attempts` that a job may ask for, where its handler has fewer."""
     metrics_port: int = 0
     """Port of the worker's own /metrics; 0 means none."""
     metrics_host: str = "127.0.0.1"
@@ -35,5 +39,7 @@ class WorkerSettings:
             yield "lease", "must be at least 1s"
         if timedelta(0) < self.max_block < self.lease:
             yield "max_block", "must be at least the lease, or 0 for ten leases"
+        if self.max_attempts < 1:
+            yield "max_attempts", "must be at least 1"
         if not 0 <= self.metrics_port <= 65535:
             yield "metrics_port", f"{self.metrics_port} is no port; it must be 0-65535"

@@ -23,7 +23,10 @@ def test_the_page_names_every_key() -> None:
     keys = Keys()
     for key in (
         *(keys.queue, keys.delayed, keys.open, keys.tenants, keys.control, keys.index()),
-        *(keys.job("{id}"), keys.events("{id}"), keys.idempotency("{key}")),
+        *(keys.job("{id}"), keys.events("{id}"), keys.tenant_open("{tenant}")),
+        *(keys.idempotency(f"{contract.IDEMPOTENCY}{{key}}"),),
+        *(keys.idempotency(contract.TENANT_IDEMPOTENCY) + "{tenant}:{hash}",),
+        *(keys.idempotency(contract.cron_run_name("{name}", 0)).replace("0", "{due_ms}"),),
         *(keys.index("{tenant}"), keys.worker("{consumer}"), keys.guard("{duty}")),
         *(keys.cron("{name}"), keys.stats(0).replace("0", "{minute}")),
     ):

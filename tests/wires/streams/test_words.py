@@ -134,6 +134,7 @@ COMMANDS = {
     ),
     *("XTRIM", "XACK", "XCLAIM", "XPENDING", "XREADGROUP", "XGROUP", "XINFO", "ZADD", "ZCARD"),
     *("ZREM", "ZRANGE", "ZRANK", "ZRANGEBYSCORE", "ZSCAN", "ZSCORE", "ZCOUNT", "HGETALL"),
+    *("ZMSCORE",),
 }
 OPTIONS = {
     *(
@@ -166,7 +167,10 @@ OPTIONS = {
     *("+inf", "REV", "WITHSCORES"),
     *("BUSYGROUP", "NOGROUP", "WRONGTYPE", "last-delivered-id", "number", "string", "table"),
 }
-DUTIES = {"outage", "reclaim", "janitor", "ingest", "keepalive", "reconcile", "clock", "guarded"}
+DUTIES = {
+    *("outage", "reclaim", "janitor", "ingest", "keepalive", "reconcile", "clock", "guarded"),
+    "recount:",
+}
 DROPPED = {"garbage", "broken", "gone", "ended", "duplicate", "canceled", "unknown", "refused"}
 
 
@@ -186,7 +190,7 @@ def test_the_scripts_build_keys_in_one_place_and_as_the_contract_says() -> None:
     wanted = {keys.queue, keys.delayed, keys.open, keys.tenants, keys.control, keys.index()}
     wanted |= {keys.clock}
     wanted |= {keys.index("x")[:-1], keys.job(""), keys.events("")[len(keys.job("")) :]}
-    wanted |= {keys.idempotency(""), keys.worker(""), keys.guard(""), keys.cron("")}
+    wanted |= {*contract.IDEMPOTENCY_SPACES, keys.worker(""), keys.guard(""), keys.cron("")}
     wanted |= {keys.stats(0)[:-1] + "%.0f"}
     assert said - {"", "%.0f"} == wanted
 
@@ -206,6 +210,9 @@ def test_lifetimes_of_the_scripts_are_the_contracts() -> None:
     life = code(LUA / "include" / "life.lua")
     assert f"<= {contract.MAX_TTL_S}" in life
     assert f"'EXPIRE', key, {contract.STATS_TTL_S})" in life
+    assert f"tenant_ttl_s = 10000, 200, {contract.MAX_TTL_S}" in code(
+        LUA / "include" / "tenants.lua"
+    )
 
 
 def test_scripts_that_must_run_on_a_full_server_say_so() -> None:

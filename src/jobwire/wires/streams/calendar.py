@@ -41,7 +41,7 @@ class StreamsCalendar:
     def submit_due(self, name: str, entry: str, due_ms: int, order: Order) -> Awaitable[DueAnswer]:
         """Make the job of a due time, once."""
         check_payload(order.payload_json)
-        idempotency = contract.cron_idempotency(name, due_ms)
+        idempotency = contract.cron_run_name(name, due_ms)
         args: list[Arg] = [
             name,
             entry,

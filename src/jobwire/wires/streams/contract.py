@@ -45,8 +45,9 @@ class Keys:
         return f"{self.prefix}job:{job_id}:events"
 
     def idempotency(self, name: str) -> str:
-        """`name` is what `idempotency_name` made."""
-        return f"{self.prefix}idempotency:{name}"
+        """STRING: the id of the job that was made with this key. `name` is what `idempotency_name`
+        or `cron_run_name` returns; only those of the default tenant are the source's."""
+        return f"{self.prefix}{name}"
 
     # ours
 
@@ -59,6 +60,11 @@ class Keys:
     def open(self) -> str:
         """ZSET of unfinished jobs, by the time in ms of their next renewal (J-7)."""
         return f"{self.prefix}jobs:open"
+
+    def tenant_open(self, tenant: str) -> str:
+        """ZSET of a tenant's jobs that were open when last counted, by that time in ms (J-57).
+        Written only while tenants are bounded."""
+        return f"{self.prefix}jobs:open:{tenant}"
 
     @property
     def tenants(self) -> str:
@@ -107,17 +113,34 @@ def permanent(prefix: str = "") -> tuple[str, ...]:
 PERMANENT: Final = permanent()
 
 
+IDEMPOTENCY: Final = "idempotency:"
+"""*Source.* In front of the default tenant's idempotency keys."""
+TENANT_IDEMPOTENCY: Final = "jobs:idempotency:"
+CRON_RUN: Final = "jobs:cron-run:"
+IDEMPOTENCY_SPACES: Final = (IDEMPOTENCY, TENANT_IDEMPOTENCY, CRON_RUN)
+
+
 def idempotency_name(tenant: str, key: str) -> str:
-    """J-11: the default tenant's keys as they are, others' as a hash. A key of the default tenant
-    that looks like such a hash is refused by the script, which knows whose job it is."""
+    """J-11: the name of an idempotency key, below the prefix. Each tenant has a space of its own,
+    which no key of another tenant can name."""
     if not tenant:
-        return key
-    return hashlib.sha256(f"{tenant}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()
+        return IDEMPOTENCY + key
+    return f"{TENANT_IDEMPOTENCY}{tenant}:{_sha256(key)}"
 
 
-def cron_idempotency(name: str, due_ms: int) -> str:
-    """J-52: the idempotency key of one run of a cron entry."""
-    return f"cron:{name}:{due_ms}"
+def former_idempotency_name(tenant: str, key: str) -> str:
+    """The name that earlier versions gave the key, read until it expires; empty if it is the same.
+    The default tenant could choose it for a key of its own, so the job's tenant decides."""
+    return IDEMPOTENCY + _sha256(f"{tenant}\0{key}") if tenant else ""
+
+
+def cron_run_name(name: str, due_ms: int) -> str:
+    """J-11, J-52: the name of the idempotency key of one run of a cron entry."""
+    return f"{CRON_RUN}{name}:{due_ms}"
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 # ── J-2 queue entry, J-3 hash ────────────────────────────────────────────────────────────────────
@@ -167,7 +190,8 @@ class Extra(StrEnum):
     """Somebody asked for an end while it ran."""
     FINGERPRINT = "fingerprint"
     IDEMPOTENCY_KEY = "idempotency_key"
-    """What follows `idempotency:` in its key, so that whoever refreshes the job refreshes it."""
+    """The name of its idempotency key below the prefix, so that whoever refreshes the job refreshes
+    it. Written by an earlier version: what follows `idempotency:`."""
     TENANT = "tenant"
     TRACEPARENT = "traceparent"
     PROGRESS = "progress"
@@ -319,6 +343,8 @@ STEPS_AN_OCTAVE: Final = 4
 
 DEFAULT_TTL_S: Final = 86_400
 MAX_TTL_S: Final = 2_592_000
+CANCELED_TTL_S: Final = 300
+"""J-57: at most, of a job that was canceled while it waited."""
 STATS_TTL_S: Final = 7_200
 CRON_TTL_S: Final = 400 * 86_400
 """Of a cron entry that no worker has any more; more than a year, since some come once a year."""
@@ -336,6 +362,7 @@ MAX_EVENT_BYTES: Final = 65_536
 MAX_EVENTS: Final = 10_000
 MAX_RESULT_BYTES: Final = 1_048_576
 MAX_QUEUE: Final = 10_000
+TENANT_MAX_RETAINED: Final = 1_000_000
 
 RAW: Final = "_raw"
 """*Source.* The member under which a handler finds a payload that is no JSON object (J-38)."""

@@ -71,7 +71,12 @@ class StreamsQueue:
         self.keys = Keys(self.settings.key_prefix)
         self._connection = connection
         self._declared = (self.keys.queue,)
-        self._submissions = Submissions(connection, self.keys.queue, self.settings.max_queue)
+        bounds = (
+            self.settings.max_queue,
+            self.settings.tenant_max_open,
+            self.settings.tenant_max_retained,
+        )
+        self._submissions = Submissions(connection, self.keys.queue, bounds)
 
     def submit(self, order: Order) -> Awaitable[SubmitAnswer]:
         """Make a job of `order`; refuses a payload that the wire forbids (RefusedError)."""
@@ -129,7 +134,7 @@ class StreamsQueue:
     def cancel(self, job_id: JobId) -> Awaitable[CancelAnswer]:
         """End the job if it waits; tell its worker to stop if it runs."""
         limits = (self.settings.job_ttl_s, self.settings.max_events)
-        args = (*limits, job_id, contract.CONSUMER_PREFIX)
+        args = (*limits, job_id, contract.CONSUMER_PREFIX, contract.CANCELED_TTL_S)
         return Answer(self._sent().run(_CANCEL, self._declared, args), _read_cancel)
 
 
@@ -148,6 +153,7 @@ def _job_args(order: Order, job_id: JobId, settings: StreamsSettings) -> list[Ar
         ttl_s,
         max(0, round(order.delay_s * 1000)) if order.delay_s else 0,
         idempotency,
+        contract.former_idempotency_name(order.tenant, key) if key else "",
         order.fingerprint,
         order.tenant,
         0 if order.job_id is None else 1,

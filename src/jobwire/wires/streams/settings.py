@@ -5,7 +5,7 @@ of where it is used.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jobwire.job.errors import RefusedError
 from jobwire.wires.streams import contract
@@ -20,6 +20,12 @@ class StreamsSettings:
     """How long a job's keys live after their last change, where the order does not say."""
     max_queue: int = contract.MAX_QUEUE
     """More waiting jobs than this are refused."""
+    tenant_max_open: int = 0
+    """More unfinished jobs of one tenant are refused; 0 means half of `max_queue` if there are API
+    keys of several tenants, else any number."""
+    tenant_max_retained: int = 0
+    """The same for all jobs of a tenant that are still known; 0 means 1,000,000 if there are API
+    keys of several tenants, else any number."""
     max_events: int = contract.MAX_EVENTS
     """Events kept of one job; reports stop 100 before it."""
     tasks: tuple[str, ...] = ()
@@ -37,6 +43,14 @@ class StreamsSettings:
     store_tracebacks: bool = False
     """Whether a failed job's hash also holds the traceback, for everybody who may read it."""
 
+    def bounded(self) -> "StreamsSettings":
+        """The same with the bounds for several tenants, where nothing else was chosen (J-57)."""
+        return replace(
+            self,
+            tenant_max_open=self.tenant_max_open or max(1, self.max_queue // 2),
+            tenant_max_retained=self.tenant_max_retained or contract.TENANT_MAX_RETAINED,
+        )
+
     def __post_init__(self) -> None:
         if faults := [f"{name} {problem}" for name, problem in self.check()]:
             raise RefusedError("; ".join(faults), code="bad_settings", status=500)
@@ -46,6 +60,8 @@ class StreamsSettings:
         limits: dict[str, tuple[float, float]] = {
             "job_ttl_s": (1, contract.MAX_TTL_S),
             "max_queue": (1, 10**9),
+            "tenant_max_open": (0, 10**9),
+            "tenant_max_retained": (0, 10**9),
             "max_events": (10, 10**6),
             "lease_s": (0.1, 86_400),
             "foreign_idle_s": (0.1, contract.MAX_TTL_S),

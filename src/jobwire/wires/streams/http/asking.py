@@ -14,7 +14,8 @@ import msgspec
 
 from jobwire.gateway.auth import LOCAL
 from jobwire.gateway.call import Call
-from jobwire.gateway.problems import INVALID_JSON, Problem
+from jobwire.gateway.problems import FORBIDDEN, INVALID_JSON, Problem
+from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.job.errors import RefusedError
 from jobwire.job.messages import JobId, Order
 from jobwire.wires.streams.http import problems
@@ -45,9 +46,33 @@ _REFUSED: Final = {
 
 
 def tenant(call: Call) -> str:
-    """Whose jobs the caller may see; the wire knows the default tenant by an empty name."""
-    name = call.principal.tenant
-    return "" if name == LOCAL.tenant else name
+    """Whose jobs the caller makes; the wire knows the default tenant by an empty name."""
+    return _wire_name(call.principal.tenant)
+
+
+def _wire_name(name: str) -> str:
+    return "" if name in (LOCAL.tenant, ALL_TENANTS) else name
+
+
+def may_see(call: Call, owner: str) -> bool:
+    """Whether the caller may see and cancel jobs of the tenant `owner` (O-6, J-57)."""
+    principal = call.principal
+    return _wire_name(principal.tenant) == owner or principal.tenant == ALL_TENANTS
+
+
+def listed_tenant(call: Call) -> str:
+    """Whose jobs are listed: `tenant` chooses, for a caller that may see them; else its own."""
+    given = call.query("tenant")
+    if given is None:
+        return tenant(call)
+    if not may_see(call, _wire_name(given)):
+        raise Problem(FORBIDDEN, "only a key of the tenant '*' may list the jobs of other tenants")
+    return _wire_name(given)
+
+
+def sees_content(call: Call) -> bool:
+    """Whether the caller may read payloads, results and errors."""
+    return "read" in call.principal.scopes
 
 
 def job_id(call: Call) -> JobId:

@@ -138,6 +138,13 @@ LIST: Final = Doc(
             Annotated[str, Meta(pattern=r"^[0-9]{1,16}-[\x21-\x7e]{1,512}$")],
             f"1767225600000-{_ID}",
         ),
+        Parameter(
+            "tenant",
+            "query",
+            "whose jobs, for a key of the tenant `*`; else one's own",
+            str,
+            "default",
+        ),
     ),
     problems=(INVALID, UNAVAILABLE),
 )

@@ -138,9 +138,8 @@ class Fleet:
         return Reply(_encode(Tasks(listed)))
 
     async def workers(self, call: Call) -> Reply:
-        tenant = asking.tenant(call)
         found = await self._census.workers()
-        return Reply(_encode(Workers([_worker(worker, tenant) for worker in found])))
+        return Reply(_encode(Workers([_worker(worker, call) for worker in found])))
 
     async def lacking(self) -> Mapping[str, Health]:
         """What live workers lack, for /readyz (J-51): jobs that need it fail, all others run."""
@@ -174,7 +173,7 @@ def _raw(text: str) -> Raw:
     return Raw(text.encode() or b"null")
 
 
-def _worker(seen: WorkerSeen, tenant: str) -> Worker:
+def _worker(seen: WorkerSeen, call: Call) -> Worker:
     return Worker(
         name=seen.name,
         ours=seen.ours,
@@ -185,13 +184,13 @@ def _worker(seen: WorkerSeen, tenant: str) -> Worker:
         handlers=list(seen.tasks),
         started_ts=seen.started_ms,
         heartbeat_age_ms=seen.silent_ms,
-        running=[_slot(holding, tenant) for holding in seen.holding],
+        running=[_slot(holding, call) for holding in seen.holding],
         lacks=[Lacking(*lack) for lack in seen.lacks],
     )
 
 
-def _slot(holding: Holding, tenant: str) -> Slot:
-    if holding.tenant != tenant:
+def _slot(holding: Holding, call: Call) -> Slot:
+    if not asking.may_see(call, holding.tenant):
         return Slot(None, None, holding.since_ms)
     return Slot(holding.job_id, holding.task, holding.since_ms)
 

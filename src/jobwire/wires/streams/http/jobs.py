@@ -10,6 +10,7 @@ from typing import Final, assert_never
 import msgspec
 
 from jobwire.gateway.call import Call, Reply
+from jobwire.gateway.limits import RateLimit
 from jobwire.gateway.problems import Headers, Problem, retry_after
 from jobwire.job.errors import GroundError, RefusedError
 from jobwire.job.messages import (
@@ -27,6 +28,7 @@ from jobwire.wires.streams.codec import Record
 from jobwire.wires.streams.contract import MAX_TTL_S, Status
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import asking, problems, shapes
+from jobwire.wires.streams.memory import ServerMemory
 from jobwire.wires.streams.queue import StreamsQueue
 
 _encode = msgspec.json.Encoder().encode
@@ -35,6 +37,12 @@ PATH: Final = "/v1/jobs"
 _ENDED: Final = (Status.DONE, Status.ERROR, Status.CANCELED)
 _RETRYABLE: Final = (Status.ERROR, Status.CANCELED)
 _FULL_AGAIN_S: Final = 5
+_FULL: Final = {
+    "queue": "{} jobs are waiting, which is as many as may",
+    "tenant_open": "your tenant has {} open jobs, which is as many as it may",
+    "tenant_retained": "{} jobs are kept of your tenant, which is as many as may; "
+    "a job is forgotten when its time to live is over",
+}
 _REPLAYED: Final[Headers] = ((b"idempotency-replayed", b"true"),)
 _OUTCOMES: Final[Mapping[CancelAnswer, tuple[int, shapes.CancelOutcome]]] = {
     CancelAnswer.CANCELED: (200, "canceled"),
@@ -46,7 +54,16 @@ _OUTCOMES: Final[Mapping[CancelAnswer, tuple[int, shapes.CancelOutcome]]] = {
 class Jobs:
     """The endpoints, over one queue."""
 
-    def __init__(self, queue: StreamsQueue, follower: Follower, census: Census) -> None:
+    def __init__(
+        self,
+        queue: StreamsQueue,
+        follower: Follower,
+        census: Census,
+        rate: RateLimit,
+        memory: ServerMemory,
+    ) -> None:
+        self._rate = rate
+        self._memory = memory
         self._queue = queue
         self._follower = follower
         self._census = census
@@ -55,20 +72,31 @@ class Jobs:
 
     async def submit(self, call: Call) -> Reply:
         order = asking.order(call, await call.body())
+        await self._admit(call, 1)
         if not self._census.has(order.task):
             await self._check_task(order.task)
         answer = await self._queue.submit_checked(order)
         if isinstance(answer, Submitted) and b"prefer" not in call.headers:
             # Most of them; every call less on this way counts.
             headers = ((b"location", f"{PATH}/{answer.job_id}".encode()),)
-            return Reply(_encode(self._new(order, answer)), 202, headers)
+            return Reply(_encode(_visible(call, self._new(order, answer))), 202, headers)
         return await self._answered(call, order, answer)
+
+    async def _admit(self, call: Call, count: int) -> None:
+        """J-57: let this many jobs of one key in, or raise the Problem."""
+        self._rate.spend(call.principal.key, count)
+        if self._memory.is_due:
+            await self._memory.read()
+        if self._memory.is_full:
+            said = "the server's memory is nearly full; jobs that are there already go on"
+            raise Problem(problems.UNAVAILABLE, said, headers=retry_after(_FULL_AGAIN_S))
 
     async def retry(self, call: Call) -> Reply:
         """The old job stays as it ended: a new one is made of what it was made of."""
         old = await self._own(call)
         if old.status not in _RETRYABLE:
             raise Problem(problems.NOT_RETRYABLE, f"the job is {old.status}")
+        await self._admit(call, 1)
         await self._check_task(old.task)
         key = asking.idempotency_key(call)
         order = Order(
@@ -121,7 +149,7 @@ class Jobs:
             if record is not None:
                 job = shapes.job(record)
                 status = 200 if record.status in _ENDED else status
-        return Reply(_encode(job), status, headers)
+        return Reply(_encode(_visible(call, job)), status, headers)
 
     async def _awaited(self, job_id: JobId, wait_s: int) -> Record | None:
         """The job once it has ended or the time is up; None if nobody can tell any more."""
@@ -141,6 +169,7 @@ class Jobs:
     async def batch(self, call: Call) -> Reply:
         """Everything that can be submitted is sent in one write; each has its own answer."""
         asked = await asking.batch(call, await call.body())
+        await self._admit(call, len(asked))
         tasks = {order.task for order in asked if isinstance(order, Order)}
         unknown = await self._census.unknown_among(tasks)
         good = [order for order in asked if isinstance(order, Order) and order.task not in unknown]
@@ -169,7 +198,7 @@ class Jobs:
 
     async def list(self, call: Call) -> Reply:
         page = await self._queue.page(
-            asking.tenant(call),
+            asking.listed_tenant(call),
             asking.number(call, "limit", 50, 200),
             status=asking.choice(call, "status", tuple(Status)),
             task=call.query("task") or "",
@@ -181,7 +210,7 @@ class Jobs:
     async def _own(self, call: Call) -> Record:
         """The caller's job that the path names."""
         record = await self._queue.record(asking.job_id(call))
-        if record is None or record.tenant != asking.tenant(call):
+        if record is None or not asking.may_see(call, record.tenant):
             raise Problem(problems.JOB_NOT_FOUND)
         return record
 
@@ -190,7 +219,7 @@ class Jobs:
     async def cancel(self, call: Call) -> Reply:
         job_id = asking.job_id(call)
         standing = await self._queue.standing(job_id)
-        if standing is None or standing.tenant != asking.tenant(call):
+        if standing is None or not asking.may_see(call, standing.tenant):
             raise Problem(problems.JOB_NOT_FOUND)
         answer = await self._queue.cancel(job_id)
         if answer is CancelAnswer.GONE:
@@ -201,6 +230,11 @@ class Jobs:
         return Reply(_encode(shapes.CancelAnswer(job_id, outcome)), status)
 
 
+def _visible(call: Call, job: shapes.Job) -> shapes.Job:
+    """The job as far as the caller's scopes go."""
+    return job if asking.sees_content(call) else job.without_content()
+
+
 def _unknown(task: str) -> Problem:
     said = f"no worker has the task {task!r}; GET /v1/tasks lists those that can be asked for"
     return Problem(problems.UNKNOWN_TASK, said)
@@ -209,7 +243,7 @@ def _unknown(task: str) -> Problem:
 def _refusal(answer: Mismatch | Full) -> Problem:
     if isinstance(answer, Mismatch):
         return Problem(problems.IDEMPOTENCY_MISMATCH)
-    said = f"{answer.waiting} jobs are waiting, which is as many as may"
+    said = _FULL[answer.bound].format(answer.waiting)
     return Problem(problems.QUEUE_FULL, said, headers=retry_after(_FULL_AGAIN_S))
 
 

@@ -67,15 +67,19 @@ class RawBatch(Struct, frozen=True, forbid_unknown_fields=True):
 # ── answered ─────────────────────────────────────────────────────────────────────────────────────
 
 
+_Error = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "string", "null"]})]
+
+
 class Job(Struct, frozen=True, kw_only=True):
-    """A job as it stands. Times are milliseconds since 1970, of the server's clock."""
+    """A job as it stands. Times are milliseconds since 1970, of the server's clock. A key without
+    the scope `read` gets it without `payload`, `result`, `error` and `progress`."""
 
     job_id: str
     task: str
     status: StatusName
-    payload: Object
-    result: Anything
-    error: Annotated[Raw, Meta(extra_json_schema={"type": ["object", "string", "null"]})]
+    payload: Object | UnsetType = UNSET
+    result: Anything | UnsetType = UNSET
+    error: _Error | UnsetType = UNSET
     created_ts: int
     started_ts: int | None = None
     updated_ts: int
@@ -84,10 +88,16 @@ class Job(Struct, frozen=True, kw_only=True):
     max_attempts: int | None = None
     timeout_s: float | None = None
     worker: str | None = None
-    progress: Anything
+    progress: Anything | UnsetType = UNSET
     cancel_ts: int | None = None
     retry_of: str | None = None
     traceback: str | UnsetType = UNSET
+
+    def without_content(self) -> "Job":
+        """The same for a key without the scope `read`: nothing that caller or handler wrote."""
+        return msgspec.structs.replace(
+            self, payload=UNSET, result=UNSET, error=UNSET, progress=UNSET, traceback=UNSET
+        )
 
 
 class JobLine(Struct, frozen=True, kw_only=True):
@@ -96,7 +106,7 @@ class JobLine(Struct, frozen=True, kw_only=True):
     job_id: str
     task: str
     status: StatusName
-    error: Annotated[Raw, Meta(extra_json_schema={"type": ["object", "string", "null"]})]
+    error: _Error
     created_ts: int
     started_ts: int | None = None
     updated_ts: int

@@ -62,7 +62,7 @@ class Watching:
         after = _place(call)
         plain = asking.choice(call, "data", (PLAIN, WHOLE)) == PLAIN
         standing = await self._queue.standing(job_id)
-        if standing is None or standing.tenant != asking.tenant(call):
+        if standing is None or not asking.may_see(call, standing.tenant):
             raise Problem(problems.JOB_NOT_FOUND)
         finished = standing.status in TERMINAL_EVENTS
         if finished and after != START and await self._has_seen_all(job_id, after):

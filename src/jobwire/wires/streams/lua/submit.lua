@@ -7,29 +7,43 @@
 -- Each job is answered for itself, as if it had come alone.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
--- idempotency:<name>, jobs:delayed, jobs:open, jobs:index[:<tenant>], jobs:tenants,
--- jobs:stats:<minute>
+-- idempotency keys, jobs:delayed, jobs:open[:<tenant>], jobs:index[:<tenant>], jobs:tenants,
+-- jobs:stats:<minute>, jobs:guard:recount:<tenant>
 --
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   max_queue   how many jobs may wait; then for each job: how many arguments it has, and those:
---   ...   job id, task, payload, ttl_s, delay_ms, idempotency, fingerprint, tenant, given, extra fields
+--   max_queue     how many jobs may wait
+--   max_open      how many open jobs a tenant may have; 0: any number
+--   max_retained  how many jobs are kept of a tenant; 0: any number
+--   ...   for each job: how many arguments it has, and those: job id, task, payload, ttl_s, delay_ms,
+--         idempotency, former name of it, fingerprint, tenant, given, extra fields
 -- RETURNS
 --   submitted   the job is made; then its id, and when
 --   already     the idempotency key has this job; then its id, and 0
 --   mismatch    the same, but made from another body or for another tenant; then its id, and 0
 --   full        too many jobs wait; then nothing, and how many
+--   tenant_open      the tenant has too many open jobs; then nothing, and how many
+--   tenant_retained  too many jobs are kept of the tenant; then nothing, and how many
 --   refused     the server will not make this one; then why, and 0
--- CLAUSES J-1 J-2 J-3 J-4 J-7 J-9 J-10 J-11 J-12
--- INCLUDE keys make
+-- CLAUSES J-1 J-2 J-3 J-4 J-7 J-9 J-10 J-11 J-12 J-57
+-- INCLUDE keys make tenants
 local max_queue = tonumber(ARGV[1])
 local waiting = redis.call('XLEN', queue) + redis.call('ZCARD', delayed_key)
 local answers = {}
 
+-- The job that was made with an idempotency key, its fingerprint and tenant. A key whose job is gone
+-- is as new.
+local function job_of(name)
+  local id = redis.call('GET', idempotency_key(name))
+  if not id or redis.call('EXISTS', job_key(id)) == 0 then return nil end
+  local row = redis.call('HMGET', job_key(id), 'fingerprint', 'tenant')
+  return id, row[1] or '', row[2] or ''
+end
+
 local function submit(first, last)
   local job_id, task, payload, ttl_s, delay_ms = unpack(ARGV, first, first + 4)
-  local idempotency, fingerprint, tenant, given = unpack(ARGV, first + 5, first + 8)
+  local idempotency, former, fingerprint, tenant, given = unpack(ARGV, first + 5, first + 9)
 
   -- Only an id that the caller gave can have been asked for before.
   if given == '1' and redis.call('EXISTS', job_key(job_id)) == 1 then
@@ -37,22 +51,30 @@ local function submit(first, last)
     return 'submitted', job_id, tonumber(created) or 0
   end
   if idempotency ~= '' then
-    local earlier = redis.call('GET', idempotency_key(idempotency))
-    -- A key whose job is gone is as new.
-    if earlier and redis.call('EXISTS', job_key(earlier)) == 1 then
-      local body, owner = unpack(redis.call('HMGET', job_key(earlier), 'fingerprint', 'tenant'))
-      if body and body ~= '' and fingerprint ~= '' and body ~= fingerprint then
+    local earlier, body, owner = job_of(idempotency)
+    if not earlier and former ~= '' then
+      earlier, body, owner = job_of(former)
+      -- The default tenant may have chosen that name for a key of its own.
+      if owner ~= tenant then earlier = nil end
+    end
+    if earlier then
+      if body ~= '' and fingerprint ~= '' and body ~= fingerprint then
         return 'mismatch', earlier, 0
       end
-      -- A key of the default tenant may look like the name of another's.
-      if (owner or '') ~= tenant then return 'mismatch', earlier, 0 end
+      -- A key of the default tenant may be the former name of another's.
+      if owner ~= tenant then return 'mismatch', earlier, 0 end
       return 'already', earlier, 0
     end
   end
   if waiting >= max_queue then return 'full', '', waiting end
+  if over_bound then
+    local bound, number = over_bound(tenant)
+    if bound then return bound, '', number end
+  end
 
-  make(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant, first + 9, last)
+  make(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant, first + 10, last)
   waiting = waiting + 1
+  if count_open then count_open(tenant, job_id) end
   return 'submitted', job_id, now_ms
 end
 
@@ -66,11 +88,12 @@ local function answer(done, word, id, number)
   answers[#answers + 1] = number
 end
 
-local at = 2
+local at = 4
 while at <= #ARGV do
   local last = at + ARGV[at]
   answer(pcall(submit, at + 1, last))
   at = last + 1
 end
 keep_books()
+if write_open then write_open() end
 return answers

@@ -19,7 +19,15 @@ local function events_key(id)
   if not last_events then last_events = job .. ':events' end
   return last_events
 end
-local function idempotency_key(name) return prefix .. 'idempotency:' .. name end
+-- J-11: each tenant and cron has a space of its own. A name without one of them was written by an
+-- earlier version, of whose keys anybody chose the text: nothing else may be reached by it.
+local function idempotency_key(name)
+  if string.sub(name, 1, 12) == 'idempotency:' or string.sub(name, 1, 17) == 'jobs:idempotency:'
+    or string.sub(name, 1, 14) == 'jobs:cron-run:' then
+    return prefix .. name
+  end
+  return prefix .. 'idempotency:' .. name
+end
 local function worker_key(consumer) return prefix .. 'jobs:worker:' .. consumer end
 local function guard_key(duty) return prefix .. 'jobs:guard:' .. duty end
 local function cron_key(name) return prefix .. 'jobs:cron:' .. name end

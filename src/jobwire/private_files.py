@@ -1,0 +1,66 @@
+"""Files that only this user may have written: read and written without trusting anybody else.
+
+Used for data directories and what lies in them: locks, passwords, the addresses of a running
+program. A file or directory of another user, one that others may write, or a link in its place
+raises `Untrusted`. It imports nothing of ours.
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+class Untrusted(OSError):
+    """Somebody else may have put this here."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(errno.EPERM, reason, str(path))
+
+
+def check_directory(path: Path) -> None:
+    """Raise `Untrusted` unless the directory is ours, and so is a link that leads to it."""
+    _check(path, path.lstat(), link=True)
+    _check(path, path.stat())
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Open a file of ours (mode 600 if it is made); never through a link."""
+    try:
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):
+            raise Untrusted(path, "it is a link") from None
+        raise
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise Untrusted(path, "it is no file")
+        _check(path, found)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def read_private(path: Path) -> bytes:
+    """What is in a file of ours."""
+    with os.fdopen(open_private(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
+def write_private(path: Path, content: str | bytes) -> None:
+    """Replace a file as a whole, mode 600: nobody sees half of it, and nobody but us sees it."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(open_private(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
+    draft.replace(path)
+
+
+def _check(path: Path, found: os.stat_result, *, link: bool = False) -> None:
+    if found.st_uid != os.geteuid():
+        raise Untrusted(path, f"it belongs to another user (uid {found.st_uid})")
+    # The mode of a link means nothing.
+    if not link and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Untrusted(path, f"others may write it (mode {stat.S_IMODE(found.st_mode):o})")

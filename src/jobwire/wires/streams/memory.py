@@ -1,0 +1,54 @@
+"""How full the server's memory is, read at most once a second (J-57).
+
+Asked by the gateway before jobs are submitted: the last tenth of the memory is for jobs that are
+there already, whose reports and results need it.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, cast
+
+from jobwire.valkey import Connection, ServerError, ValkeyError
+from jobwire.wires.streams.replies import ground_error
+
+SHARE: Final = 0.9
+"""Of the server's `maxmemory` that submissions may fill."""
+_EVERY_S: Final = 1.0
+
+_log = logging.getLogger("jobwire.streams")
+
+
+class ServerMemory:
+    """The latest reading. A server without `maxmemory`, or that refuses INFO, is never full."""
+
+    def __init__(self, connection: Connection, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._connection = connection
+        self._now_s = now_s
+        self._next_s = 0.0
+        self.used = 0
+        self.limit = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the reading is too old to rely on."""
+        return self._now_s() >= self._next_s
+
+    @property
+    def is_full(self) -> bool:
+        return self.limit > 0 and self.used >= SHARE * self.limit
+
+    async def read(self) -> None:
+        """Ask the server; others that come meanwhile go by the reading before."""
+        self._next_s = self._now_s() + _EVERY_S
+        try:
+            answer = cast(str, await self._connection.call("INFO", "memory"))
+        except ValkeyError as error:
+            if isinstance(error, ServerError) and error.code == "NOPERM":
+                _log.warning("INFO is not permitted (%s); memory is not watched", error)
+                self._next_s = float("inf")
+                return
+            self._next_s = 0.0
+            raise ground_error(error) from error
+        found = dict(line.split(":", 1) for line in answer.splitlines() if ":" in line)
+        self.used, self.limit = int(found["used_memory"]), int(found["maxmemory"])

@@ -1,0 +1,121 @@
+"""O-2: whatever a program or a job says, the terminal of the one who looks obeys only the CLI."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.cli.running import clean_env
+from tests.cli.terminal import Terminal
+from tests.support import clause
+
+TITLE: Final = "\x1b]0;owned\x07"
+EIGHT_BITS: Final = "\x9b2J\u202e\u2028"
+HOSTILE: Final = f"[/nope][red]x[/red] {TITLE}{EIGHT_BITS}"
+JOB: Final[dict[str, Any]] = {
+    "job_id": "j-" + HOSTILE,
+    "task": HOSTILE,
+    "status": "running",
+    "created_ts": 1,
+    "updated_ts": 1,
+    "progress": {"percent": 5, "message": HOSTILE},
+    "error": None,
+    "payload": {},
+    "result": None,
+    "ttl_s": 60,
+}
+MINUTE: Final[dict[str, Any]] = {"duration_ms": {}, "latency_ms": {}}
+WORKER: Final[dict[str, Any]] = {
+    "name": HOSTILE,
+    "ours": True,
+    "handlers": [HOSTILE],
+    "heartbeat_age_ms": 5,
+    "slots": 1,
+    "running": [{"job_id": HOSTILE, "task": HOSTILE, "since_ts": 1}],
+    "lacks": [{"part": HOSTILE, "wrong": HOSTILE, "what_to_do": HOSTILE}],
+}
+ANSWERS: Final[dict[str, Any]] = {
+    "/v1/stats": {"now": {"waiting": 1, "running": 1}, "hour": MINUTE, "minutes": [MINUTE]},
+    "/v1/workers": {"workers": [WORKER]},
+    "/v1/jobs": {"jobs": [JOB], "scanned": 1, "cursor": f"1-{HOSTILE}"},
+    "/readyz": {
+        "version": HOSTILE,
+        "parts": [{"name": HOSTILE, "state": HOSTILE, "note": HOSTILE, "what_to_do": HOSTILE}],
+    },
+}
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """Answers as jobwire does, with what an attacker wrote."""
+
+    def do_GET(self) -> None:
+        self._answer(ANSWERS.get(self.path.partition("?")[0], JOB))
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"] or 0))
+        self._answer(JOB)
+
+    def _answer(self, content: object) -> None:
+        body = json.dumps(content, ensure_ascii=False).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's signature
+        pass
+
+
+@pytest.fixture(scope="module")
+def env() -> Iterator[dict[str, str]]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield {**clean_env(), "JOBWIRE_URL": f"http://127.0.0.1:{server.server_port}"}
+        server.shutdown()
+
+
+def assert_unharmed(screen: str) -> None:
+    assert TITLE not in screen
+    assert "\x1b]" not in screen
+    assert not re.search("[\x80-\x9f\u202e\u2028]", screen)
+
+
+@clause("O-2")
+def test_o02_top_shows_markup_and_escapes_as_text(env: dict[str, str], tmp_path: Path) -> None:
+    """A progress message `[/nope]` ended it with a traceback."""
+    with Terminal("top", cwd=tmp_path, env=env, columns=400) as terminal:
+        terminal.until("5 % [/nope][red]x[/red]")
+        terminal.interrupt()
+        assert terminal.wait() == 0
+    assert_unharmed(terminal.screen)
+
+
+@clause("O-2")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("doctor",),
+        ("doctor", "--json"),
+        ("list",),
+        ("list", "--json"),
+        ("job", "x"),
+        ("submit", "chat", "hello"),
+        ("retry", "x"),
+    ],
+    ids=" ".join,
+)
+def test_o02_no_command_passes_escape_codes_on(
+    env: dict[str, str], tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    with Terminal(*words, cwd=tmp_path, env=env, columns=400) as terminal:
+        terminal.wait()
+    assert "nope" in terminal.screen
+    assert_unharmed(terminal.screen)

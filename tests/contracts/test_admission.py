@@ -1,0 +1,254 @@
+"""J-11, J-57, O-6: what one key may do to the others, over HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Final, cast
+
+import psutil
+import pytest
+
+from jobwire.gateway.settings import GatewaySettings, KeySettings
+from jobwire.job.messages import Order, Submitted
+from jobwire.local import LocalValkey
+from jobwire.valkey import Connection
+from jobwire.wires.streams.calendar import StreamsCalendar
+from jobwire.wires.streams.settings import StreamsSettings
+from tests.jobs_http import JsonObject, ServedJobs, bearer, key, problem
+from tests.raw import Raw
+from tests.streams import StreamsLab
+from tests.support import Fresh, Plain, clause
+
+BODY: Final[JsonObject] = {"task": "chat", "payload": {"prompt": "the secret"}}
+KEYS: Final[tuple[KeySettings, ...]] = (
+    key("plain", "submit", "read"),
+    key("acme", "submit", "read", tenant="acme"),
+    key("acme-submit", "submit", tenant="acme"),
+    key("globex", "submit", "read", tenant="globex"),
+    key("root", "admin", tenant="*"),
+)
+
+
+@pytest.fixture(scope="module")
+def bounded(valkey: LocalValkey) -> Iterator[ServedJobs]:
+    """A gateway with keys of several tenants and room for few jobs."""
+    settings = StreamsSettings(max_queue=20, tenant_max_retained=30)
+    with ServedJobs(valkey.url, settings, GatewaySettings(keys=KEYS)) as started:
+        yield started
+
+
+# ── J-11 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-11")
+def test_j11_no_key_of_one_tenant_blocks_another(keyed: ServedJobs, fresh: Fresh) -> None:
+    """The default tenant's key was the name under which another tenant's key is kept."""
+    name = fresh("order")
+    for chosen in (
+        hashlib.sha256(f"acme\0{name}".encode()).hexdigest(),
+        f"jobs:idempotency:acme:{hashlib.sha256(name.encode()).hexdigest()}",
+    ):
+        forged = {**bearer("plain"), "idempotency-key": chosen}
+        assert keyed.client.post("/v1/jobs", json=BODY, headers=forged).status_code == 202
+    theirs = {**bearer("acme"), "idempotency-key": name}
+    first = keyed.client.post("/v1/jobs", json=BODY, headers=theirs)
+    assert first.status_code == 202, first.text
+    again = keyed.client.post("/v1/jobs", json=BODY, headers=theirs)
+    assert (again.status_code, again.json()["job_id"]) == (200, first.json()["job_id"])
+
+
+@clause("J-11")
+async def test_j11_keys_of_an_older_version_still_find_their_jobs(
+    keyed: ServedJobs, lab: StreamsLab, raw: Raw, fresh: Fresh
+) -> None:
+    name = fresh("order")
+    job_id = await lab.submit(tenant="acme")
+    former = hashlib.sha256(f"acme\0{name}".encode()).hexdigest()
+    raw.ask("SET", f"idempotency:{former}", job_id, "EX", 600)
+    theirs = {**bearer("acme"), "idempotency-key": name}
+    again = keyed.client.post("/v1/jobs", json=BODY, headers=theirs)
+    assert (again.status_code, again.json()["job_id"]) == (200, job_id)
+    forged = {**bearer("plain"), "idempotency-key": former}
+    problem(keyed.client.post("/v1/jobs", json=BODY, headers=forged), 409, "idempotency_mismatch")
+
+
+@clause("J-11", "J-52")
+async def test_j11_no_chosen_key_stops_a_cron_run(
+    served: ServedJobs, connection: Connection, raw: Raw
+) -> None:
+    calendar = StreamsCalendar(connection)
+    seen = await calendar.enroll("nightly", "times")
+    due_ms = raw.now_ms()
+    assert due_ms > seen.due_ms
+    for chosen in (f"cron:nightly:{due_ms}", f"jobs:cron-run:nightly:{due_ms}"):
+        answer = served.client.post("/v1/jobs", json=BODY, headers={"idempotency-key": chosen})
+        assert answer.status_code == 202
+    made = await calendar.submit_due("nightly", "times", due_ms, Order("chat", "{}"))
+    assert isinstance(made, Submitted)
+    assert raw.ask("GET", f"jobs:cron-run:nightly:{due_ms}") == made.job_id
+
+
+# ── J-57 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-57")
+def test_j57_one_tenant_cannot_fill_the_queue(bounded: ServedJobs, plain: Plain) -> None:
+    """Batches of delayed jobs filled the queue for everybody, for thirty days."""
+    batch = {"jobs": [{**BODY, "delay_s": 2_592_000}] * 20}
+    headers = bearer("acme-submit")
+    results = bounded.client.post("/v1/jobs/batch", json=batch, headers=headers).json()["results"]
+    assert [result["status"] for result in results] == [202] * 10 + [429] * 10
+    refused = bounded.client.post("/v1/jobs", json=BODY, headers=headers)
+    assert "10 open jobs" in str(problem(refused, 429, "queue_full")["detail"])
+    assert int(refused.headers["retry-after"]) >= 1
+    assert bounded.client.post("/v1/jobs", json=BODY, headers=bearer("globex")).status_code == 202
+    assert plain.zcard("jobs:delayed") == 10
+
+
+@clause("J-57")
+async def test_j57_a_tenant_gets_its_place_back_when_its_jobs_end(
+    bounded: ServedJobs, lab: StreamsLab
+) -> None:
+    headers = bearer("acme")
+    ids: list[str] = []
+    for _ in range(10):
+        answer = bounded.client.post("/v1/jobs", json=BODY, headers=headers)
+        ids.append(answer.json()["job_id"])
+    problem(bounded.client.post("/v1/jobs", json=BODY, headers=headers), 429, "queue_full")
+    for job_id in ids[3:6]:
+        canceled = bounded.client.post(f"/v1/jobs/{job_id}/cancel", headers=headers)
+        assert canceled.status_code == 200
+    made = 0
+    while made < 3:  # it is counted anew a few times a second
+        answer = bounded.client.post("/v1/jobs", json=BODY, headers=headers)
+        made += answer.status_code == 202
+    problem(bounded.client.post("/v1/jobs", json=BODY, headers=headers), 429, "queue_full")
+
+
+@clause("J-57")
+def test_j57_a_tenant_keeps_a_bounded_number_of_jobs(bounded: ServedJobs) -> None:
+    headers = bearer("acme")
+    for _ in range(30):
+        answer = bounded.client.post("/v1/jobs", json=BODY, headers=headers)
+        assert answer.status_code == 202, answer.text
+        job_id = answer.json()["job_id"]
+        bounded.client.post(f"/v1/jobs/{job_id}/cancel", headers=headers)
+    refused = bounded.client.post("/v1/jobs", json=BODY, headers=headers)
+    assert "30 jobs are kept" in str(problem(refused, 429, "queue_full")["detail"])
+    assert bounded.client.post("/v1/jobs", json=BODY, headers=bearer("globex")).status_code == 202
+
+
+@clause("J-57")
+def test_j57_one_tenant_alone_has_the_whole_queue(valkey: LocalValkey, plain: Plain) -> None:
+    keys = GatewaySettings(keys=(key("only", "submit", tenant="acme"), KEYS[-1]))
+    with ServedJobs(valkey.url, StreamsSettings(max_queue=20), keys) as served:
+        batch = {"jobs": [BODY] * 21}
+        answer = served.client.post("/v1/jobs/batch", json=batch, headers=bearer("only"))
+    assert [result["status"] for result in answer.json()["results"]] == [202] * 20 + [429]
+    assert not plain.exists("jobs:open:acme")
+
+
+@clause("J-57")
+def test_j57_a_batch_counts_its_jobs_against_the_rate(valkey: LocalValkey) -> None:
+    settings = GatewaySettings(keys=KEYS, submit_rate=5)
+    with ServedJobs(valkey.url, gateway=settings) as served:
+        batch = {"jobs": [BODY] * 100}
+        assert served.client.post("/v1/jobs/batch", json=batch, headers=bearer("acme")).is_success
+        refused = served.client.post("/v1/jobs", json=BODY, headers=bearer("acme"))
+        problem(refused, 429, "rate_limited")
+        assert int(refused.headers["retry-after"]) >= 15
+        assert served.client.post("/v1/jobs", json=BODY, headers=bearer("globex")).is_success
+
+
+@clause("J-57")
+def test_j57_a_job_canceled_while_waiting_is_soon_forgotten(
+    served: ServedJobs, raw: Raw, fresh: Fresh
+) -> None:
+    """Submit, cancel, repeat: each round left a job of up to 30 days behind."""
+    chosen = fresh("key")
+    long = {**BODY, "ttl_s": 2_592_000, "delay_s": 2_592_000}
+    made = served.client.post("/v1/jobs", json=long, headers={"idempotency-key": chosen}).json()
+    assert served.client.delete(f"/v1/jobs/{made['job_id']}").status_code == 200
+    job = f"job:{made['job_id']}"
+    for name in (job, f"{job}:events", f"idempotency:{chosen}"):
+        assert 0 < raw.ttl_s(name) <= 300, name
+    short = served.submit(ttl_s=60)
+    served.client.delete(f"/v1/jobs/{short['job_id']}")
+    assert 0 < raw.ttl_s(f"job:{short['job_id']}") <= 60
+
+
+@clause("J-57", "J-12")
+def test_j57_submissions_stop_before_the_server_is_full(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """A full server can not even take reports; so the last tenth is not given to new jobs."""
+    folder = tmp_path_factory.mktemp("small")
+    with LocalValkey(folder, extra=["maxmemory 20mb"]) as small, ServedJobs(small.url) as served:
+        first = served.submit()
+        body = {"jobs": [{"task": "chat", "payload": {"text": "x" * 200_000}}] * 5}
+        answer = served.client.post("/v1/jobs/batch", json=body)
+        for _ in range(100):
+            answer = served.client.post("/v1/jobs/batch", json=body)
+            if not answer.is_success:
+                break
+            # Between two looks the server itself may refuse.
+            results = answer.json()["results"]
+            assert {result["status"] for result in results} <= {202, 503}
+        refused = problem(answer, 503, "unavailable")
+        assert "memory" in str(refused["detail"])
+        problem(served.client.post("/v1/jobs", json=BODY), 503, "unavailable")
+        assert served.job(first["job_id"])["status"] == "queued"
+        assert served.client.delete(f"/v1/jobs/{first['job_id']}").status_code == 200
+
+
+@clause("J-57", "O-6")
+def test_j57_an_admin_of_all_tenants_sees_and_cancels_their_jobs(
+    bounded: ServedJobs, fresh: Fresh
+) -> None:
+    made = bounded.client.post("/v1/jobs", json=BODY, headers=bearer("acme")).json()
+    path = f"/v1/jobs/{made['job_id']}"
+    problem(bounded.client.get(path, headers=bearer("globex")), 404, "job_not_found")
+    assert bounded.client.get(path, headers=bearer("root")).json() == made
+    listed = bounded.client.get("/v1/jobs?tenant=acme", headers=bearer("root")).json()["jobs"]
+    assert made["job_id"] in [job["job_id"] for job in listed]
+    mine = bounded.client.get("/v1/jobs?tenant=acme", headers=bearer("globex"))
+    problem(mine, 403, "forbidden")
+    assert bounded.client.delete(path, headers=bearer("root")).status_code == 200
+    again = bounded.client.post(f"{path}/retry", headers=bearer("root")).json()
+    seen = bounded.client.get(f"/v1/jobs/{again['job_id']}", headers=bearer("acme"))
+    assert seen.json()["retry_of"] == made["job_id"]
+
+
+@clause("J-57", "O-6")
+def test_j57_a_key_without_read_gets_no_content(bounded: ServedJobs, lab: StreamsLab) -> None:
+    """`POST …/retry` with `Prefer: wait` showed the payload of any job of the tenant."""
+    made = bounded.client.post("/v1/jobs", json=BODY, headers=bearer("acme")).json()
+    path = f"/v1/jobs/{made['job_id']}"
+    bounded.client.delete(path, headers=bearer("acme"))
+    submit_only = {**bearer("acme-submit"), "idempotency-key": "once"}
+    waiting = {**submit_only, "prefer": "wait=1"}
+    answers = [
+        bounded.client.post(f"{path}/retry", headers=bearer("acme-submit")),
+        bounded.client.post(f"{path}/retry", headers=waiting),
+        bounded.client.post(f"{path}/retry", headers=submit_only),
+        bounded.client.post("/v1/jobs", json=BODY, headers=bearer("acme-submit")),
+        bounded.client.post(
+            "/v1/jobs", json=BODY, headers={**bearer("acme-submit"), "prefer": "wait=1"}
+        ),
+    ]
+    for answer in answers:
+        assert answer.is_success, answer.text
+        assert "the secret" not in answer.text
+        assert not {"payload", "result", "error", "progress"} & answer.json().keys()
+        assert answer.json()["status"] == "queued"
+    whole = bounded.client.post(f"{path}/retry", headers=bearer("acme")).json()
+    assert whole["payload"] == BODY["payload"]
+
+
+@clause("J-57")
+def test_j57_the_embedded_server_has_a_quarter_of_the_memory(raw: Raw) -> None:
+    """Without a bound it took all memory of the machine before it refused anything."""
+    found = cast("dict[str, str]", raw.ask("CONFIG", "GET", "maxmemory*"))
+    assert 0 < int(found["maxmemory"]) <= psutil.virtual_memory().total // 4
+    assert found["maxmemory-policy"] == "noeviction"

@@ -11,7 +11,7 @@ import pytest
 from jobwire.local import LocalValkey, free_port
 from tests.cli.running import jobwire
 from tests.support import clause
-from tests.support.clocks import server_clock
+from tests.support.faketime import server_clock
 from tests.support.servers import plain_client
 
 Findings = dict[str, dict[str, str]]

@@ -22,7 +22,7 @@ from tests.fleet.cron_app import EverySecond
 from tests.raw import Raw, foreign_job
 from tests.streams import StreamsLab
 from tests.support import clause, wait_until
-from tests.support.clocks import ServerClock, server_clock
+from tests.support.faketime import ServerClock, server_clock
 from tests.support.servers import plain_client
 
 HOUR_S = 3600

@@ -27,7 +27,7 @@ from bench.measure import in_process
 from jobwire.local.valkey import LocalValkey
 from jobwire.spawn import spawn
 from jobwire.valkey import Connection
-from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.contract import StreamsKeys
 
 POLICIES: Final = ("no", "everysec", "always")
 _ENDS: Final[dict[str, Callable[[LocalValkey], Path]]] = {
@@ -106,7 +106,7 @@ def _loss(policy: str, end: Callable[[LocalValkey], Path]) -> Loss:
 
 async def _missing(url: str, job_ids: list[str]) -> int:
     async with Connection.open(url) as connection:
-        calls = [connection.call("EXISTS", Keys().job(job_id)) for job_id in job_ids]
+        calls = [connection.call("EXISTS", StreamsKeys().job(job_id)) for job_id in job_ids]
         found = [await call for call in calls]
     return found.count(0)
 

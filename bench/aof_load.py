@@ -12,8 +12,8 @@ import psutil
 import uvloop
 
 from bench.measure import cpu_s
-from jobwire.job.errors import GroundError
-from jobwire.job.messages import Order, Submitted
+from jobwire.job.errors import BackendUnavailable
+from jobwire.job.messages import JobRequest, Submitted
 from jobwire.valkey import Connection, ValkeyError
 from jobwire.wires.streams.queue import StreamsQueue
 from jobwire.wires.streams.settings import StreamsSettings
@@ -31,7 +31,7 @@ async def main(url: str, server_pid: int, callers: int, seconds: float, file: st
         async def submit() -> None:
             nonlocal count
             while time.monotonic() < deadline_s:
-                answer = await queue.submit(Order("chat", _PAYLOAD))
+                answer = await queue.submit(JobRequest("chat", _PAYLOAD))
                 assert isinstance(answer, Submitted)
                 os.write(accepted, f"{answer.job_id}\n".encode())
                 count += 1
@@ -39,7 +39,7 @@ async def main(url: str, server_pid: int, callers: int, seconds: float, file: st
         began_s, began_cpu_s = time.monotonic(), cpu_s(server_pid)
         try:
             await asyncio.gather(*(submit() for _ in range(callers)))
-        except (GroundError, ValkeyError):
+        except (BackendUnavailable, ValkeyError):
             return  # the server is dead: that is the experiment
         took_s = time.monotonic() - began_s
         try:

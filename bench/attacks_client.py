@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from jobwire.valkey import Config
-from jobwire.valkey.thread import ThreadSocket
+from jobwire.valkey.blocking_socket import BlockingSocket
 
 _HOST: Final = b"Host: localhost\r\n"
 _LIVEZ: Final = b"GET /livez HTTP/1.1\r\n" + _HOST + b"\r\n"
@@ -115,7 +115,7 @@ class Attacker:
         job_id = self._job()
         peers = [self._watch(job_id) for _ in range(300)]
         self.done = len(peers)
-        valkey = ThreadSocket(Config.from_url(self._valkey_url), "bench-attack", timeout_s=10)
+        valkey = BlockingSocket(Config.from_url(self._valkey_url), "bench-attack", timeout_s=10)
         for number in itertools.count():
             if not self.on:
                 break

@@ -21,7 +21,7 @@ from jobwire import AsyncClient, Client
 from jobwire.client.messages import Job
 from jobwire.local import LocalValkey
 from jobwire.valkey import Config
-from jobwire.valkey.thread import ThreadSocket
+from jobwire.valkey.blocking_socket import BlockingSocket
 
 _ROUNDS: Final = 5
 _CALLS: Final = 200
@@ -159,7 +159,7 @@ async def _round(url: str, job: str, told: str) -> Row:
 
 def _tell(valkey: LocalValkey, job: str) -> None:
     """A job with many events, the last of them its end."""
-    writer = ThreadSocket(Config.from_url(valkey.admin_url), "bench", timeout_s=10)
+    writer = BlockingSocket(Config.from_url(valkey.admin_url), "bench", timeout_s=10)
     for number in range(_EVENTS):
         kind = "done" if number == _EVENTS - 1 else "token"
         text = f'{{"text":" word{number}","at":{number},"attempt":1}}'

@@ -19,7 +19,7 @@ from typing import Final
 from bench.measure import Row, cpu_s, in_process, medians
 from jobwire.local import LocalValkey
 from jobwire.valkey import Config
-from jobwire.valkey.thread import ThreadSocket
+from jobwire.valkey.blocking_socket import BlockingSocket
 
 _ROUNDS: Final = 9
 _SECONDS: Final = 0.8
@@ -122,6 +122,6 @@ def _part(*measured: int, others: tuple[int, ...]) -> None:
 
 def _forget(valkey: LocalValkey) -> None:
     """A server that fills up would be another one in each round."""
-    eraser = ThreadSocket(Config.from_url(valkey.admin_url), "bench", timeout_s=10)
+    eraser = BlockingSocket(Config.from_url(valkey.admin_url), "bench", timeout_s=10)
     eraser.call("FLUSHALL")
     eraser.close()

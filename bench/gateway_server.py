@@ -11,20 +11,20 @@ import sys
 import uvloop
 
 from jobwire.gateway.app import Gateway
-from jobwire.gateway.call import Call, Reply
-from jobwire.gateway.room import Room
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
-from jobwire.gateway.server import Server
+from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
 from jobwire.valkey import Connection
-from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.http import room
+from jobwire.wires.streams.http import feature
 from jobwire.wires.streams.settings import StreamsSettings
 
 
-async def empty(call: Call) -> Reply:
+async def empty(call: HttpRequest) -> Reply:
     await call.body()
     return Reply(b"{}")
 
@@ -32,13 +32,13 @@ async def empty(call: Call) -> Reply:
 async def serve(url: str, listening: socket.socket) -> None:
     settings = GatewaySettings()
     streams = Streams(settings)
-    follower = Follower(Keys())
+    follower = Follower(StreamsKeys())
     async with Connection.open(url) as connection, follower.running(url):
-        jobs = room(connection, StreamsSettings(max_queue=10**9), follower, streams)
+        jobs = feature(connection, StreamsSettings(max_queue=10**9), follower, streams)
         doc = Doc(summary="empty", tag="bench")
-        beside = Room(name="bench", hot=[HotRoute("POST", "/empty", "submit", empty, doc)])
+        beside = Feature(name="bench", hot=[HotRoute("POST", "/empty", "submit", empty, doc)])
         gateway = Gateway(settings, [jobs, beside], streams, version="bench")
-        await Server(gateway, settings).run_until_stopped(listening)
+        await HttpServer(gateway, settings).run_until_stopped(listening)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ import uvloop
 from fastapi import FastAPI
 
 from jobwire.gateway.app import Gateway
-from jobwire.gateway.call import Call, Reply
-from jobwire.gateway.room import Room
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.router import needs, new_router
 from jobwire.gateway.routes import Doc, HotRoute
-from jobwire.gateway.server import Server
+from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
 
@@ -40,7 +40,7 @@ def plain_fastapi() -> FastAPI:
     return app
 
 
-def gateway() -> Server:
+def gateway() -> HttpServer:
     settings = GatewaySettings()
     streams = Streams(settings)
     router = new_router("bench")
@@ -50,13 +50,13 @@ def gateway() -> Server:
 
     router.get("/slow", openapi_extra=needs("read"))(slow_empty)
 
-    async def empty(_: Call) -> Reply:
+    async def empty(_: HttpRequest) -> Reply:
         return Reply(b"{}")
 
-    async def events(call: Call) -> None:
+    async def events(call: HttpRequest) -> None:
         await streams.serve(call, lambda _: lambda: None, hello={})
 
-    room = Room(
+    room = Feature(
         name="bench",
         hot=[
             HotRoute("GET", "/empty", "read", empty, Doc(summary="empty", tag="bench")),
@@ -64,7 +64,7 @@ def gateway() -> Server:
         ],
         routers=[router],
     )
-    return Server(Gateway(settings, [room], streams, version="bench"), settings)
+    return HttpServer(Gateway(settings, [room], streams, version="bench"), settings)
 
 
 async def serve(name: str, listening: socket.socket) -> None:

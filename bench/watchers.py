@@ -25,7 +25,7 @@ from bench.gateway import gateway_server
 from bench.measure import cpu_s
 from jobwire.local import LocalValkey
 from jobwire.valkey import Config
-from jobwire.valkey.thread import ThreadSocket
+from jobwire.valkey.blocking_socket import BlockingSocket
 
 _WATCHERS: Final = 10_000
 _SECONDS: Final = 6.0
@@ -54,7 +54,7 @@ def _write(url: str, job_ids: list[str]) -> int:
 
 
 def _clients(url: str) -> int:
-    asked = ThreadSocket(Config.from_url(url), "bench-eye", timeout_s=10)
+    asked = BlockingSocket(Config.from_url(url), "bench-eye", timeout_s=10)
     try:
         listed = cast(str, asked.call("CLIENT", "LIST"))
     finally:

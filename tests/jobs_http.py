@@ -17,16 +17,16 @@ import uvloop
 
 from jobwire.gateway.app import Gateway
 from jobwire.gateway.auth import hash_of
-from jobwire.gateway.server import Server
+from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings, KeySettings, ScopeName
 from jobwire.gateway.streams import Streams
 from jobwire.job.messages import Json
 from jobwire.valkey import Connection
-from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.http import room
+from jobwire.wires.streams.http import feature
 from jobwire.wires.streams.settings import StreamsSettings
-from jobwire.wiring.tasks import task_cards
+from jobwire.wiring.tasks import task_definitions
 from tests.support import wait_until_sync
 
 JsonObject = dict[str, Json]
@@ -60,9 +60,9 @@ class ServedJobs:
         self.name = f"tests-gateway-{self.port}"
         self._thread = threading.Thread(target=uvloop.run, args=(self._serve(),), daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._server: Server | None = None
+        self._server: HttpServer | None = None
         self.streams = Streams(self._settings)
-        self.follower = Follower(Keys(self._jobs.key_prefix))
+        self.follower = Follower(StreamsKeys(self._jobs.key_prefix))
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -70,10 +70,12 @@ class ServedJobs:
             Connection.open(self._valkey_url, name=self.name) as connection,
             self.follower.running(self._valkey_url, self.name),
         ):
-            cards = task_cards()
-            jobs = room(connection, self._jobs, self.follower, self.streams, cards, self._settings)
+            cards = task_definitions()
+            jobs = feature(
+                connection, self._jobs, self.follower, self.streams, cards, self._settings
+            )
             gateway = Gateway(self._settings, [jobs], self.streams, version="0.0.test")
-            self._server = Server(gateway, self._settings)
+            self._server = HttpServer(gateway, self._settings)
             self._loop = loop
             await self._server.run_until_stopped(self._listening)
 

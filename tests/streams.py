@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Self, cast
 
 from jobwire.job.engine import Engine
-from jobwire.job.messages import Held, JobId, Order, Submitted, TaskCard
+from jobwire.job.messages import JobId, JobRequest, LeasedJob, Submitted, TaskDefinition
 from jobwire.valkey import Connection, GroupNotFound
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.contract import EventType, Keys
+from jobwire.wires.streams.contract import EventType, StreamsKeys
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.queue import StreamsQueue
 from jobwire.wires.streams.scripts import SCRIPTS
@@ -42,7 +42,7 @@ class StreamsLab:
             StreamsSettings(lease_s=LEASE_S, foreign_idle_s=LEASE_S),
             **settings,
         )
-        self.keys = Keys(self.settings.key_prefix)
+        self.keys = StreamsKeys(self.settings.key_prefix)
         self.lease_s = self.settings.lease_s
         self.connection = connection
         self.queue = StreamsQueue(connection, self.settings)
@@ -60,7 +60,7 @@ class StreamsLab:
     ) -> None:
         if kind is None:
             for worker in self._workers:
-                await worker.leave()
+                await worker.deregister()
         if self.settings.key_prefix:
             # The leak check knows the permanent keys by their plain names.
             for pattern in contract.permanent(self.settings.key_prefix):
@@ -71,11 +71,11 @@ class StreamsLab:
     async def submit(self, payload_json: str = '{"a":1}', **order: object) -> JobId:
         """A new job of the suite's task."""
         wanted = {"task": TASK, "payload_json": payload_json, **order}
-        answer = await self.queue.submit(Order(**wanted))  # pyright: ignore[reportArgumentType] - by name
+        answer = await self.queue.submit(JobRequest(**wanted))  # pyright: ignore[reportArgumentType] - by name
         assert isinstance(answer, Submitted)
         return answer.job_id
 
-    async def start(self, **order: object) -> tuple[StreamsEngine, Held]:
+    async def start(self, **order: object) -> tuple[StreamsEngine, LeasedJob]:
         """A new worker, which holds a new job."""
         worker = await self.worker()
         await self.submit(**order)  # pyright: ignore[reportArgumentType] - by name
@@ -85,14 +85,14 @@ class StreamsLab:
     async def worker(self, *tasks: str) -> StreamsEngine:
         """A new worker; its tasks are those named, or the suite's."""
         engine = StreamsEngine(self.connection, self.settings)
-        await engine.enter([TaskCard(task) for task in tasks or (TASK,)], slots=10)
+        await engine.register([TaskDefinition(task) for task in tasks or (TASK,)], slots=10)
         self._workers.append(engine)
         return engine
 
     async def duty(self, name: str) -> int:
         """Do one duty to its end, whoever else may have done it just now."""
         await self.connection.call("DEL", self.keys.guard(name))
-        (duty,) = [duty for duty in self.sweeper.duties() if duty.name == name]
+        (duty,) = [duty for duty in self.sweeper.maintenance() if duty.name == name]
         done = 0
         while turn := await duty.run():
             done += turn.done
@@ -101,7 +101,7 @@ class StreamsLab:
         return done
 
     async def sweep(self) -> None:
-        for duty in self.sweeper.duties():
+        for duty in self.sweeper.maintenance():
             await self.duty(duty.name)
 
     async def silence(self, worker: Engine) -> None:

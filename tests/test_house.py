@@ -25,12 +25,12 @@ def test_imports_go_in_the_planned_direction() -> None:
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("job/life.py", "import jobwire.valkey"),
-        ("job/life.py", "from ..valkey import Connection"),
-        ("valkey/wire.py", "from jobwire.job import life"),
-        ("valkey/wire.py", "def late():\n    from jobwire import settings"),
+        ("job/states.py", "import jobwire.valkey"),
+        ("job/states.py", "from ..valkey import Connection"),
+        ("valkey/resp_socket.py", "from jobwire.job import states"),
+        ("valkey/resp_socket.py", "def late():\n    from jobwire import settings"),
         ("objects/store.py", "from jobwire.valkey import Connection"),
-        ("worker/loop.py", "from jobwire.wires.streams.engine import StreamsEngine"),
+        ("worker/queue_loop.py", "from jobwire.wires.streams.engine import StreamsEngine"),
         ("gateway/app.py", "from jobwire.wires import streams"),
         ("handlers/llm/chat.py", "from jobwire.worker.app import App"),
         ("handlers/llm/chat.py", "from jobwire.local import LocalValkey"),
@@ -51,7 +51,7 @@ def test_a_planted_import_against_the_plan_is_found(tmp_path: Path, module: str,
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("job/life.py", "from jobwire.job.clock import now"),
+        ("job/states.py", "from jobwire.job.clock import now"),
         ("wires/streams/queue.py", "from jobwire.valkey import Connection"),
         ("wires/streams/queue.py", "from .contract import KEYS"),
         ("wires/streams/http.py", "from jobwire.gateway.sse import write"),
@@ -108,7 +108,7 @@ def _source_files() -> list[Path]:
 def _house(folder: Path, module: str, line: str) -> Path:
     """A small house with one import in it, and the modules that such imports name."""
     package = folder / "jobwire"
-    for name in ("settings.py", "valkey/__init__.py", "wires/streams/__init__.py", "job/life.py"):
+    for name in ("settings.py", "valkey/__init__.py", "wires/streams/__init__.py", "job/states.py"):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).touch()
     file = package / module

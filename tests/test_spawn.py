@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobwire.spawn import Child, Guard, spawn
+from jobwire.spawn import ChildProcess, Guard, spawn
 from tests.support import Program, wait_until_sync
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
@@ -49,7 +49,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def started(tmp_path: Path, source: str, guard: Guard) -> Child:
+def started(tmp_path: Path, source: str, guard: Guard) -> ChildProcess:
     """A child that is past its set-up."""
     output = tmp_path / "output"
     with output.open("wb") as out:
@@ -78,7 +78,7 @@ def test_a_child_dies_when_its_parent_just_ends(guard: Guard) -> None:
 @both_guards
 def test_a_child_outlives_the_thread_that_asked_for_it(tmp_path: Path, guard: Guard) -> None:
     """The kernel ties a child to a thread, so a child of a short-lived thread used to die early."""
-    children: list[Child] = []
+    children: list[ChildProcess] = []
     thread = threading.Thread(target=lambda: children.append(started(tmp_path, SLEEP[2], guard)))
     thread.start()
     thread.join(30)

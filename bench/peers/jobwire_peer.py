@@ -8,7 +8,7 @@ import uvloop
 
 from bench.peers.clocks import Phase, latency, throughput
 from jobwire import App, Context
-from jobwire.job.messages import Order
+from jobwire.job.messages import JobRequest
 from jobwire.valkey import Connection
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.queue import StreamsQueue
@@ -39,7 +39,7 @@ async def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
             running = asyncio.create_task(worker.run())
             await worker.ready.wait()
             for _ in range(jobs):
-                await queue.submit(Order("timed", f'{{"at":{time.perf_counter()}}}'))
+                await queue.submit(JobRequest("timed", f'{{"at":{time.perf_counter()}}}'))
                 await asyncio.sleep(0.01)
             while len(waits_s) < jobs:
                 await asyncio.sleep(0.01)
@@ -49,7 +49,7 @@ async def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
 
             async def submit() -> None:
                 for number in waiting:
-                    await queue.submit(Order("noop", f'{{"n":{number}}}'))
+                    await queue.submit(JobRequest("noop", f'{{"n":{number}}}'))
 
             phase = Phase(server_pid)
             await asyncio.gather(*(submit() for _ in range(100)))

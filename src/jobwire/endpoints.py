@@ -39,7 +39,7 @@ class Endpoints(msgspec.Struct, frozen=True):
     version: str
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundProgram(msgspec.Struct, frozen=True):
     """A program to talk to, and how we know of it."""
 
     url: str
@@ -94,7 +94,7 @@ def remove(data_dir: Path) -> None:
     (data_dir / FILE).unlink(missing_ok=True)
 
 
-def find(data_dir: Path, environ: Mapping[str, str] | None = None) -> Found | None:
+def find(data_dir: Path, environ: Mapping[str, str] | None = None) -> FoundProgram | None:
     """Which program to talk to: JOBWIRE_URL, else the one whose card lies in the data dir.
 
     JOBWIRE_API_KEY is only for these two, and for the second only while it runs as this user.
@@ -103,10 +103,10 @@ def find(data_dir: Path, environ: Mapping[str, str] | None = None) -> Found | No
     environ = os.environ if environ is None else environ
     key = environ.get("JOBWIRE_API_KEY", "")
     if url := environ.get("JOBWIRE_URL"):
-        return Found(url.rstrip("/"), key, "JOBWIRE_URL")
+        return FoundProgram(url.rstrip("/"), key, "JOBWIRE_URL")
     card = read(data_dir)
     if card is None:
         return None
     if key and not is_ours(card):
         raise Untrusted(data_dir / FILE, f"its program has ended, or {card.http} is another's")
-    return Found(card.http, key, str(data_dir / FILE))
+    return FoundProgram(card.http, key, str(data_dir / FILE))

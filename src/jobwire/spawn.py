@@ -67,7 +67,7 @@ def spawn(
     keep_fds: Sequence[int] = (),
     last_signal: signal.Signals = signal.SIGTERM,
     guard: Guard = "kernel" if sys.platform == "linux" else "pipe",
-) -> Child:
+) -> ChildProcess:
     """Start a program in a session of its own that gets `last_signal` when we die.
 
     A session of its own, so that Ctrl-C reaches us alone and we stop our children in order.
@@ -90,18 +90,18 @@ def spawn(
 
     if guard == "kernel":
         arguments = [os.getpid(), int(last_signal), *words]
-        return Child(_forker.run(lambda: launch(_KERNEL_LAUNCHER, arguments, keep_fds)))
+        return ChildProcess(_forker.run(lambda: launch(_KERNEL_LAUNCHER, arguments, keep_fds)))
 
     go_read, go_write = os.pipe()
     try:
         process = launch(_PIPE_LAUNCHER, [go_read, *words], [go_read, *keep_fds])
-        return Child(process, _Watchdog(process.pid, go_write, last_signal))
+        return ChildProcess(process, _Watchdog(process.pid, go_write, last_signal))
     finally:
         os.close(go_read)
         os.close(go_write)
 
 
-class Child:
+class ChildProcess:
     """A running program of ours."""
 
     def __init__(self, process: _Process, watchdog: _Watchdog | None = None) -> None:

@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 from typing import Final
 
 from jobwire.gateway import problems
-from jobwire.gateway.problems import Kind
+from jobwire.gateway.problems import ProblemKind
 from jobwire.wires.streams.http import problems as job_problems
 from tests.chaos.history import TERMINAL, Ended, Event, History, Run
 
@@ -27,7 +27,7 @@ _EXPECTED_CODES: Final = frozenset(
     kind.code
     for module in (problems, job_problems)
     for kind in vars(module).values()
-    if isinstance(kind, Kind)
+    if isinstance(kind, ProblemKind)
 ) - {"contract_violated", "internal"}
 
 

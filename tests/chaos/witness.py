@@ -15,12 +15,12 @@ from redis import Redis, RedisError
 
 from jobwire.job.messages import Json
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.contract import StreamsKeys
 from tests.chaos.history import SHORT_TTL_S, TERMINAL, Ended, Event, History, Run
 from tests.raw import Raw
 from tests.support.servers import Plain
 
-KEYS: Final = Keys()
+KEYS: Final = StreamsKeys()
 
 # One moment, seen whole: every job that is open has an entry in the queue, or waits for its time.
 _MISPLACED: Final = """

@@ -55,7 +55,7 @@ def test_once_started_it_survives_an_outage(own_valkey: LocalValkey, tmp_path: P
 @clause("O-2")
 def test_a_server_that_is_not_there_is_waited_for_then_one_line_and_exit_3(tmp_path: Path) -> None:
     source = (
-        "import sys; from jobwire.wiring import ground; from jobwire.cli.main import main\n"
+        "import sys; from jobwire.wiring import backends; from jobwire.cli.main import main\n"
         "ground.PATIENCE_S = 0.5\n"
         "sys.exit(main(['gateway', '--port', '0', '--valkey', sys.argv[1]]))"
     )

@@ -10,7 +10,7 @@ import pytest
 
 from jobwire.doctor.bucket import judge
 from jobwire.objects import Bucket, BucketConfig
-from jobwire.objects.lifecycle import Rule, StoredRule, Unsupported
+from jobwire.objects.lifecycle import LifecycleUnsupported, Rule, StoredRule
 from tests.cli.running import jobwire
 from tests.support import clause
 from tests.support.s3 import boto_client
@@ -102,7 +102,7 @@ OURS = [stored("ExpireTasks", "tasks/", 2), stored("ExpireInputImages", "images/
 @pytest.mark.parametrize(
     ("rules", "verdicts"),
     [
-        (Unsupported("501 NotImplemented"), ["note"]),
+        (LifecycleUnsupported("501 NotImplemented"), ["note"]),
         (OURS, ["ok"]),
         ([OURS[0]], ["note"]),
         ([OURS[0], stored("ExpireInputImages", "images/input/", 14, enabled=False)], ["note"]),
@@ -116,7 +116,9 @@ OURS = [stored("ExpireTasks", "tasks/", 2), stored("ExpireInputImages", "images/
         ([*OURS, stored("theirs", "", None)], ["ok"]),
     ],
 )
-def test_o7_rules_are_judged(rules: list[StoredRule] | Unsupported, verdicts: list[str]) -> None:
+def test_o7_rules_are_judged(
+    rules: list[StoredRule] | LifecycleUnsupported, verdicts: list[str]
+) -> None:
     judged = list(judge(rules, RULES))
     assert [finding.verdict for finding in judged] == verdicts
-    assert all(finding.cure and finding.why for finding in judged if finding.verdict != "ok")
+    assert all(finding.fix and finding.why for finding in judged if finding.verdict != "ok")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from jobwire.cli.plain import pretty
+from jobwire.cli.sanitize import pretty
 
 
 def test_of_many_numbers_the_first_are_shown_with_how_many_there_are() -> None:

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from jobwire.cli import live, top
+from jobwire.cli.event_view import EventView
 from jobwire.cli.live import Screen
-from jobwire.cli.story import Story
 from jobwire.client import Event, JobLine
 from jobwire.client.messages import Minute, Now, Stats, WorkerInfo
 from tests.support import clause
@@ -32,7 +32,7 @@ def test_o2_the_line_of_state_fits_every_width(
     width: int, message: str, percent: float | None
 ) -> None:
     """State, percent and time are always there, whatever else has to go."""
-    story = Story()
+    story = EventView()
     story.take(Event(type="running", data={}))
     story.take(Event(type="progress", data={"percent": percent, "message": message}))
     line = live.state_line(story, "a-task-with-a-name", JOB_ID, 1.4, width)
@@ -51,7 +51,7 @@ def test_o2_top_is_a_line_a_job_at_every_width(width: int) -> None:
     stats = Stats(Now(running=1), Minute(done=2), [Minute(done=2)])
     worker = WorkerInfo(name="jobwire-host-12345-abcdef01", slots=10, heartbeat_age_ms=1500)
     job = JobLine(job_id=JOB_ID, task="count", status="running", created_ts=0)
-    lines = _drawn(top.picture(stats, [worker], [job] * 3, 600_000, width), width)
+    lines = _drawn(top.render(stats, [worker], [job] * 3, 600_000, width), width)
     jobs = [line for line in lines if line.startswith("◐ running  count")]
     assert len(jobs) == 3
     assert all("10 min" in line for line in jobs)
@@ -60,7 +60,7 @@ def test_o2_top_is_a_line_a_job_at_every_width(width: int) -> None:
 
 def test_text_is_broken_at_words_and_ends_with_its_line() -> None:
     console = Console(file=io.StringIO(), width=20, force_terminal=False)
-    story = Story()
+    story = EventView()
     with Screen(console, "say", JOB_ID) as screen:
         for word in ("hello", " you", " out", " there", " in", " the", " wide", " world"):
             screen.show(story, story.take(Event(type="token", data={"text": word})))

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobwire.job.life import State
-from jobwire.job.messages import JobId, Order, Submitted
+from jobwire.job.messages import JobId, JobRequest, Submitted
+from jobwire.job.states import State
 from jobwire.local import LocalValkey, free_port
 from jobwire.valkey import Connection
 from jobwire.wires.streams.queue import StreamsQueue
@@ -78,7 +78,7 @@ def start(valkey: LocalValkey, folder: Path, *words: str, **variables: str) -> P
 
 
 async def submit(queue: StreamsQueue, task: str, **payload: object) -> JobId:
-    answer = await queue.submit(Order(task, json.dumps(payload)))
+    answer = await queue.submit(JobRequest(task, json.dumps(payload)))
     assert isinstance(answer, Submitted)
     return answer.job_id
 
@@ -126,7 +126,7 @@ async def test_j57_a_job_asks_for_no_more_than_the_worker_allows(
         ended: dict[str, tuple[str, int]] = {}
         for task in ("failing", "slow"):
             attempts = 1000 if task == "failing" else 1
-            order = Order(task, "{}", max_attempts=attempts, timeout_s=2_592_000)
+            order = JobRequest(task, "{}", max_attempts=attempts, timeout_s=2_592_000)
             answer = await queue.submit(order)
             assert isinstance(answer, Submitted)
 
@@ -254,7 +254,7 @@ def test_what_cannot_be_run_is_one_line(shop: Path, app: str, line: str) -> None
 @clause("O-2")
 def test_a_server_that_is_not_there_is_waited_for_then_one_line_and_exit_3(shop: Path) -> None:
     source = (
-        "import sys; from jobwire.wiring import ground; from jobwire.cli.main import main\n"
+        "import sys; from jobwire.wiring import backends; from jobwire.cli.main import main\n"
         "ground.PATIENCE_S = 0.3\n"
         "sys.exit(main(['worker', 'shop', '--valkey', sys.argv[1]]))"
     )

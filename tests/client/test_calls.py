@@ -11,8 +11,8 @@ import pytest
 
 from jobwire.client import errors
 from jobwire.client.calls import (
-    Answer,
-    Ask,
+    ApiRequest,
+    ApiResponse,
     Pause,
     Plan,
     Reply,
@@ -40,7 +40,7 @@ from jobwire.client.errors import (
     from_answer,
 )
 from jobwire.client.messages import CancelAnswer, Job, NewJob
-from jobwire.client.patience import Patience
+from jobwire.client.retry_budget import RetryBudget
 from tests.support import clause
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Talk:
 
     def __init__(self, *replies: Reply) -> None:
         self.replies = list(replies)
-        self.asked: list[Ask] = []
+        self.asked: list[ApiRequest] = []
         self.paused = 0
 
     def hold(self, plan: Plan[T]) -> T:
@@ -69,13 +69,13 @@ class Talk:
                 reply = self.replies.pop(0)
 
 
-def _job(status: str = "queued", **more: object) -> Answer:
+def _job(status: str = "queued", **more: object) -> ApiResponse:
     body = {"job_id": "j1", "task": "chat", "status": status, "from": "a later version", **more}
-    return Answer(200, msgspec.json.encode(body))
+    return ApiResponse(200, msgspec.json.encode(body))
 
 
-def _problem(status: int, code: str) -> Answer:
-    return Answer(status, msgspec.json.encode({"code": code, "detail": f"it is {code}"}), 0.0)
+def _problem(status: int, code: str) -> ApiResponse:
+    return ApiResponse(status, msgspec.json.encode({"code": code, "detail": f"it is {code}"}), 0.0)
 
 
 LOST = Unreachable("cut", sent=True)
@@ -83,7 +83,7 @@ LOST = Unreachable("cut", sent=True)
 
 def test_trouble_that_passes_is_not_noticed_and_every_try_is_the_same_request() -> None:
     talk = Talk(Unreachable("refused"), LOST, _problem(503, "unavailable"), _job())
-    job = talk.hold(submit(NewJob("chat", {"prompt": "é"}), Patience(30)))
+    job = talk.hold(submit(NewJob("chat", {"prompt": "é"}), RetryBudget(30)))
     assert job.job_id == "j1"
     assert talk.paused == 3
     assert len(talk.asked) == 4
@@ -95,7 +95,7 @@ def test_trouble_that_passes_is_not_noticed_and_every_try_is_the_same_request() 
 def test_two_jobs_have_two_keys_and_a_key_of_ones_own_is_kept() -> None:
     talk = Talk(_job(), _job(), _job())
     for new in (NewJob("chat"), NewJob("chat"), NewJob("chat", idempotency_key="mine")):
-        talk.hold(submit(new, Patience(30)))
+        talk.hold(submit(new, RetryBudget(30)))
     keys = [ask.headers["Idempotency-Key"] for ask in talk.asked]
     assert len(set(keys)) == 3
     assert keys[2] == "mine"
@@ -104,7 +104,7 @@ def test_two_jobs_have_two_keys_and_a_key_of_ones_own_is_kept() -> None:
 def test_patience_has_an_end() -> None:
     talk = Talk(*[Unreachable("refused")] * 100)
     with pytest.raises(Unreachable, match="refused"):
-        talk.hold(get("j1", Patience(0)))
+        talk.hold(get("j1", RetryBudget(0)))
     assert len(talk.asked) == 1
 
 
@@ -122,19 +122,19 @@ def test_patience_has_an_end() -> None:
         (_problem(409, "not_retryable"), ApiError),
         (_problem(429, "queue_full"), QueueFull),
         (_problem(418, "teapot"), ApiError),
-        (Answer(404, b"<html>nginx</html>"), BadAnswer),
-        (Answer(200, b"<html>nginx</html>"), BadAnswer),
-        (Answer(200, b'{"job_id":"j1"}'), BadAnswer),
-        (Answer(302, b""), BadAnswer),
+        (ApiResponse(404, b"<html>nginx</html>"), BadAnswer),
+        (ApiResponse(200, b"<html>nginx</html>"), BadAnswer),
+        (ApiResponse(200, b'{"job_id":"j1"}'), BadAnswer),
+        (ApiResponse(302, b""), BadAnswer),
     ],
 )
 @clause("J-19")
 def test_j19_each_refusal_is_an_error_of_its_kind_and_told_at_once(
-    answer: Answer, kind: type[ClientError]
+    answer: ApiResponse, kind: type[ClientError]
 ) -> None:
     talk = Talk(answer)
     with pytest.raises(kind) as raised:
-        talk.hold(submit(NewJob("chat"), Patience(30)))
+        talk.hold(submit(NewJob("chat"), RetryBudget(30)))
     assert type(raised.value) is kind
     assert talk.paused == 0, "asking again would not help"
 
@@ -149,14 +149,14 @@ def test_a_problem_brings_its_words_and_a_full_queue_says_when_to_come_back() ->
 
 
 def test_a_rate_limit_is_waited_for_as_told() -> None:
-    patience = Patience(30)
+    patience = RetryBudget(30)
     limited = from_answer(429, b'{"code":"rate_limited"}', 7.0)
     assert patience.pause_s(limited, 0.0, 0.0) == 7.0
-    assert Patience(5).pause_s(limited, 0.0, 0.0) is None, "longer than we are patient"
+    assert RetryBudget(5).pause_s(limited, 0.0, 0.0) is None, "longer than we are patient"
 
 
 def test_pauses_grow_and_trouble_counts_from_its_beginning() -> None:
-    patience, down = Patience(30), Unreachable("down")
+    patience, down = RetryBudget(30), Unreachable("down")
     pauses = [patience.pause_s(down, 0.0, 0.5) for _ in range(8)]
     assert all(one is not None and one <= 5.0 for one in pauses)
     assert pauses == sorted(pauses, key=lambda one: one or 0)
@@ -170,16 +170,18 @@ def test_pauses_grow_and_trouble_counts_from_its_beginning() -> None:
 
 
 def test_run_gives_the_result_or_what_went_wrong() -> None:
-    assert Talk(_job("done", result={"n": 1})).hold(run(NewJob("x"), Patience(1), None)) == {"n": 1}
+    assert Talk(_job("done", result={"n": 1})).hold(run(NewJob("x"), RetryBudget(1), None)) == {
+        "n": 1
+    }
     error = {"code": "timeout", "message": "too slow", "partial": "so f"}
     with pytest.raises(JobFailed, match="too slow") as failed:
-        Talk(_job("error", error=error)).hold(run(NewJob("x"), Patience(1), None))
+        Talk(_job("error", error=error)).hold(run(NewJob("x"), RetryBudget(1), None))
     assert (failed.value.code, failed.value.partial) == ("timeout", "so f")
     assert failed.value.job.job_id == "j1"
     with pytest.raises(JobCanceled):
-        Talk(_job("running"), _job("canceled")).hold(run(NewJob("x"), Patience(1), None))
+        Talk(_job("running"), _job("canceled")).hold(run(NewJob("x"), RetryBudget(1), None))
     with pytest.raises(TimedOut, match="it goes on") as late:
-        Talk(_job(), _job("running")).hold(run(NewJob("x"), Patience(1), 0))
+        Talk(_job(), _job("running")).hold(run(NewJob("x"), RetryBudget(1), 0))
     assert late.value.job_id == "j1"
 
 
@@ -187,34 +189,36 @@ def test_run_gives_the_result_or_what_went_wrong() -> None:
 def test_whatever_a_foreign_worker_calls_an_error_is_one(error: object) -> None:
     job = msgspec.json.decode(_job("error", error=error).body, type=Job)
     with pytest.raises(JobFailed):
-        Talk(_job("error", error=error)).hold(run(NewJob("x"), Patience(1), None))
+        Talk(_job("error", error=error)).hold(run(NewJob("x"), RetryBudget(1), None))
     assert job.failure.message
 
 
 def test_waiting_asks_the_gateway_to_wait() -> None:
     talk = Talk(_job("running"), LOST, _job("done"))
-    assert talk.hold(wait("j1", Patience(30), None)).status == "done"
+    assert talk.hold(wait("j1", RetryBudget(30), None)).status == "done"
     assert [ask.headers["Prefer"] for ask in talk.asked] == ["wait=55"] * 3
     assert talk.asked[0].wait_s == 55
 
 
 def test_a_cancel_asked_twice_because_its_answer_was_lost_has_worked() -> None:
     talk = Talk(LOST, _problem(409, "already_finished"), _job("canceled"))
-    assert talk.hold(cancel("j1", Patience(30))) == CancelAnswer("j1", "canceled")
+    assert talk.hold(cancel("j1", RetryBudget(30))) == CancelAnswer("j1", "canceled")
     with pytest.raises(AlreadyFinished):
-        Talk(LOST, _problem(409, "already_finished"), _job("done")).hold(cancel("j1", Patience(30)))
+        Talk(LOST, _problem(409, "already_finished"), _job("done")).hold(
+            cancel("j1", RetryBudget(30))
+        )
     with pytest.raises(AlreadyFinished):
-        Talk(_problem(409, "already_finished")).hold(cancel("j1", Patience(30)))
+        Talk(_problem(409, "already_finished")).hold(cancel("j1", RetryBudget(30)))
 
 
 def test_a_batch_of_any_size_goes_in_portions_with_a_key_each() -> None:
-    def made(count: int) -> Answer:
+    def made(count: int) -> ApiResponse:
         results: list[object] = [{"status": 202, "job_id": f"j{n}"} for n in range(count)]
         results[0] = {"status": 422, "problem": {"code": "unknown_task", "detail": "no such task"}}
-        return Answer(200, msgspec.json.encode({"results": results}))
+        return ApiResponse(200, msgspec.json.encode({"results": results}))
 
     talk = Talk(made(1000), made(5))
-    results = talk.hold(batch([NewJob("chat", {"n": n}) for n in range(1005)], Patience(1)))
+    results = talk.hold(batch([NewJob("chat", {"n": n}) for n in range(1005)], RetryBudget(1)))
     assert len(results) == 1005
     assert isinstance(results[0], UnknownTask)
     assert results[1] == "j1"
@@ -222,8 +226,8 @@ def test_a_batch_of_any_size_goes_in_portions_with_a_key_each() -> None:
     assert [job["payload"]["n"] for job in sent] == list(range(1005))
     assert len({job["idempotency_key"] for job in sent}) == 1005
     with pytest.raises(BadAnswer, match="5 results for 1 jobs"):
-        Talk(made(5)).hold(batch([NewJob("chat")], Patience(1)))
-    assert Talk().hold(batch([], Patience(1))) == []
+        Talk(made(5)).hold(batch([NewJob("chat")], RetryBudget(1)))
+    assert Talk().hold(batch([], RetryBudget(1))) == []
 
 
 @dataclass
@@ -233,7 +237,7 @@ class Question:
 
 def test_a_payload_may_be_a_dataclass_and_must_be_json() -> None:
     talk = Talk(_job())
-    talk.hold(submit(NewJob("chat", Question("hi"), ttl_s=5, delay_s=0.5), Patience(1)))
+    talk.hold(submit(NewJob("chat", Question("hi"), ttl_s=5, delay_s=0.5), RetryBudget(1)))
     assert json.loads(talk.asked[0].body or b"") == {
         "task": "chat",
         "payload": {"prompt": "hi"},
@@ -242,7 +246,7 @@ def test_a_payload_may_be_a_dataclass_and_must_be_json() -> None:
     }
     for bad in ({"x": float("nan")}, {"x": "\ud800"}, {"x": object()}):
         with pytest.raises(Invalid, match="no JSON form"):
-            Talk().hold(submit(NewJob("chat", bad), Patience(1)))
+            Talk().hold(submit(NewJob("chat", bad), RetryBudget(1)))
 
 
 def test_an_id_stays_in_its_place() -> None:

@@ -28,7 +28,7 @@ from jobwire.client import (
     Unreachable,
     http,
 )
-from jobwire.client.place import BadAddress
+from jobwire.client.target import BadAddress
 from jobwire.gateway.auth import new_key
 from jobwire.local import free_port
 from tests.fleet.running import Fleet

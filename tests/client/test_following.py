@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobwire.client.errors import BadAnswer
-from jobwire.client.following import Following
+from jobwire.client.event_cursor import EventCursor
 from jobwire.client.messages import Event
 from jobwire.client.sse import Frame, Parser
 from tests.support import clause
@@ -59,7 +59,7 @@ def test_a_stream_that_never_ends_an_event_is_given_up() -> None:
 
 @clause("R-8")
 def test_r8_each_event_comes_once_over_two_connections() -> None:
-    following = Following()
+    following = EventCursor()
     following.connected()
     first = following.feed(HELLO + _event("5-0", "queued") + _event("6-1", "progress")[:-1])
     assert _names(first) == [("5-0", "queued")], "half an event is none"
@@ -76,7 +76,7 @@ def test_r8_each_event_comes_once_over_two_connections() -> None:
 
 @clause("R-8")
 def test_r8_a_gap_is_told_and_what_follows_may_lie_before_it() -> None:
-    following = Following("90-0")
+    following = EventCursor("90-0")
     following.connected()
     gap = b'event: gap\ndata: {"job_id":"j","after":"90-0"}\n\n'
     found = following.feed(HELLO + gap + _event("7-0", "queued"))
@@ -86,7 +86,7 @@ def test_r8_a_gap_is_told_and_what_follows_may_lie_before_it() -> None:
 
 def test_an_ended_job_whose_last_event_is_lost_is_not_asked_for_for_ever() -> None:
     ended = b'event: hello\ndata: {"job_id":"j","status":"done"}\n\n'
-    following = Following()
+    following = EventCursor()
     following.connected()
     following.feed(ended + _event("7-0", "queued"))
     following.closed()
@@ -99,13 +99,13 @@ def test_an_ended_job_whose_last_event_is_lost_is_not_asked_for_for_ever() -> No
 
 @pytest.mark.parametrize("data", [b"<html>", b"{}", b'{"type":7}', b'"queued"'])
 def test_what_is_no_event_of_ours_is_told(data: bytes) -> None:
-    following = Following()
+    following = EventCursor()
     with pytest.raises(BadAnswer, match="is this jobwire"):
         following.feed(b"event: queued\ndata: " + data + b"\n\n")
 
 
 def test_ids_are_compared_as_numbers() -> None:
-    following = Following("9-9")
+    following = EventCursor("9-9")
     assert _names(following.feed(_event("9-10", "log") + _event("10-0", "log"))) == [
         ("9-10", "log"),
         ("10-0", "log"),

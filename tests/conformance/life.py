@@ -14,24 +14,24 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from jobwire.job.clock import new_job_id
 from jobwire.job.engine import Engine
-from jobwire.job.life import State
 from jobwire.job.messages import (
-    CancelAnswer,
     Canceled,
+    CancelOutcome,
     Done,
     Failed,
-    GivenBack,
-    Held,
     JobError,
     JobId,
-    KeepAnswer,
-    Order,
+    JobRequest,
+    LeasedJob,
+    Released,
+    RenewAnswer,
     Report,
     ReportAnswer,
+    RetryLater,
     SettleAnswer,
     Submitted,
-    TryAgain,
 )
+from jobwire.job.states import State
 from tests.conformance.lab import TASK, Lab
 from tests.support import wait_until
 
@@ -41,17 +41,17 @@ FINAL = JobError("no_such_city", "there is no city of that name")
 
 async def submit(lab: Lab, count: int = 1, **order: object) -> list[JobId]:
     orders = [
-        Order(TASK, f'{{"n":{n}}}', **order)  # pyright: ignore[reportArgumentType] - by name
+        JobRequest(TASK, f'{{"n":{n}}}', **order)  # pyright: ignore[reportArgumentType] - by name
         for n in range(count)
     ]
     answers = await lab.queue.submit_many(orders)
     return [answer.job_id for answer in answers if isinstance(answer, Submitted)]
 
 
-async def take_one(engine: Engine) -> Held:
+async def take_one(engine: Engine) -> LeasedJob:
     """Take as a worker does: wait, then take, until there is one."""
 
-    async def one() -> Sequence[Held]:
+    async def one() -> Sequence[LeasedJob]:
         await engine.wait(0.05)
         return await engine.take(1)
 
@@ -80,7 +80,7 @@ class LifeOfAJob:
 
         held = await take_one(worker)
         assert (held.job.id, held.job.task, held.job.payload) == (job_id, TASK, {"n": 0})
-        assert (held.job.attempt, held.job.deliveries, held.foregone) == (1, 1, None)
+        assert (held.job.attempt, held.job.deliveries, held.preset_outcome) == (1, 1, None)
         assert await state(lab, job_id) is State.RUNNING
 
         settled = await worker.settle([(held, Done('{"ok":true}'))], 0)
@@ -104,8 +104,8 @@ class LifeOfAJob:
         held = await worker.take(5)
         assert len(held) == 5
         settled = await worker.settle([(one, Done("null")) for one in held], 5)
-        assert len(settled.held) == 2
-        await worker.settle([(one, Done("null")) for one in settled.held], 0)
+        assert len(settled.leased) == 2
+        await worker.settle([(one, Done("null")) for one in settled.leased], 0)
 
     async def test_each_job_is_held_by_one_worker(self, lab: Lab) -> None:
         workers = [await lab.worker() for _ in range(3)]
@@ -116,7 +116,7 @@ class LifeOfAJob:
             held = await engine.take(4)
             while held:
                 done += [one.job.id for one in held]
-                held = (await engine.settle([(one, Done("null")) for one in held], 4)).held
+                held = (await engine.settle([(one, Done("null")) for one in held], 4)).leased
             return done
 
         done = await asyncio.gather(*(work(worker) for worker in workers))
@@ -135,7 +135,7 @@ class LifeOfAJob:
 
     async def test_the_same_order_with_its_own_id_makes_one_job(self, lab: Lab) -> None:
         worker = await lab.worker()
-        order = Order(TASK, "{}", job_id=new_job_id())
+        order = JobRequest(TASK, "{}", job_id=new_job_id())
         await lab.queue.submit(order)
         await lab.queue.submit(order)
         held = await worker.take(5)
@@ -158,10 +158,10 @@ class LifeOfAJob:
         worker = await lab.worker()
         (job_id,) = await submit(lab)
         held = await take_one(worker)
-        assert (await worker.settle([(held, TryAgain(0.2, TRANSIENT))], 5)).held == []
+        assert (await worker.settle([(held, RetryLater(0.2, TRANSIENT))], 5)).leased == []
         assert await state(lab, job_id) is State.WAITING
 
-        async def back() -> Sequence[Held]:
+        async def back() -> Sequence[LeasedJob]:
             await lab.sweep()
             return await worker.take(1)
 
@@ -174,7 +174,7 @@ class LifeOfAJob:
         first, second = await lab.worker(), await lab.worker()
         (job_id,) = await submit(lab)
         held = await take_one(first)
-        await first.settle([(held, GivenBack())], 0)
+        await first.settle([(held, Released())], 0)
         assert await state(lab, job_id) is State.WAITING
         again = await take_one(second)
         assert (again.job.id, again.job.attempt, again.job.deliveries) == (job_id, 1, 1)
@@ -191,7 +191,7 @@ class LifeOfAJob:
         worker = await lab.worker()
         job_ids = await submit(lab, 5)
         held = await worker.take(5)
-        outcomes = (Done("1"), Failed(FINAL), TryAgain(0, TRANSIENT), GivenBack(), Canceled())
+        outcomes = (Done("1"), Failed(FINAL), RetryLater(0, TRANSIENT), Released(), Canceled())
         settled = await worker.settle(list(zip(held, outcomes, strict=True)), 0)
         assert settled.answers == [SettleAnswer.SETTLED] * 5
         assert [await state(lab, job_id) for job_id in job_ids] == [
@@ -207,7 +207,7 @@ class LifeOfAJob:
     async def test_a_waiting_job_is_canceled_at_once_and_never_runs(self, lab: Lab) -> None:
         worker = await lab.worker()
         (job_id,) = await submit(lab)
-        assert await lab.queue.cancel(job_id) is CancelAnswer.CANCELED
+        assert await lab.queue.cancel(job_id) is CancelOutcome.CANCELED
         assert await state(lab, job_id) is State.CANCELED
         assert await worker.take(5) == []
         assert await lab.at_rest()
@@ -215,7 +215,7 @@ class LifeOfAJob:
     async def test_a_delayed_job_is_canceled_at_once_and_never_runs(self, lab: Lab) -> None:
         worker = await lab.worker()
         (job_id,) = await submit(lab, delay_s=0.05)
-        assert await lab.queue.cancel(job_id) is CancelAnswer.CANCELED
+        assert await lab.queue.cancel(job_id) is CancelOutcome.CANCELED
         await asyncio.sleep(0.06)  # past its due time, on whosever clock
         await lab.sweep()
         assert await worker.take(5) == []
@@ -230,19 +230,19 @@ class LifeOfAJob:
 
         async def told() -> bool:
             # A wish is not kept for listeners to come, so ask until the subscription stands.
-            assert await lab.queue.cancel(job_id) is CancelAnswer.ASKED
+            assert await lab.queue.cancel(job_id) is CancelOutcome.REQUESTED
             await asyncio.wait([heard], timeout=0.05)
             return heard.done()
 
         await wait_until(told, "the wish to arrive")
         assert heard.result().token == held.token
         await aclose(wishes)
-        keeper = worker.keeper()
-        assert await asyncio.to_thread(keeper.keep, [held]) == [KeepAnswer.CANCEL]
+        keeper = worker.lease_renewer()
+        assert await asyncio.to_thread(keeper.renew, [held]) == [RenewAnswer.CANCEL]
         keeper.close()
         assert await state(lab, job_id) is State.RUNNING
         await worker.settle([(held, Canceled())], 0)
-        assert await lab.queue.cancel(job_id) is CancelAnswer.FINISHED
+        assert await lab.queue.cancel(job_id) is CancelOutcome.FINISHED
 
     async def test_a_job_to_be_canceled_is_not_tried_again(self, lab: Lab) -> None:
         worker = await lab.worker()
@@ -250,12 +250,12 @@ class LifeOfAJob:
         first, second = await worker.take(2)
         for job_id in job_ids:
             await lab.queue.cancel(job_id)
-        await worker.settle([(first, TryAgain(0, TRANSIENT)), (second, GivenBack())], 0)
+        await worker.settle([(first, RetryLater(0, TRANSIENT)), (second, Released())], 0)
         assert [await state(lab, job_id) for job_id in job_ids] == [State.CANCELED] * 2
         assert await worker.take(5) == []
 
     async def test_what_never_was_cannot_be_canceled(self, lab: Lab) -> None:
-        assert await lab.queue.cancel(new_job_id()) is CancelAnswer.GONE
+        assert await lab.queue.cancel(new_job_id()) is CancelOutcome.GONE
 
     # ── losing it ────────────────────────────────────────────────────────────────────────────
 
@@ -267,18 +267,18 @@ class LifeOfAJob:
         held = await take_one(silent)
         await lab.silence(silent)
 
-        async def taken_over() -> Sequence[Held]:
+        async def taken_over() -> Sequence[LeasedJob]:
             await lab.sweep()
             return await living.take(1)
 
         again = (await wait_until(taken_over, "the job to be taken over"))[0]
         assert (again.job.id, again.job.attempt, again.job.deliveries) == (job_id, 1, 2)
 
-        keeper = silent.keeper()
-        assert await asyncio.to_thread(keeper.keep, [held]) == [KeepAnswer.LOST]
+        keeper = silent.lease_renewer()
+        assert await asyncio.to_thread(keeper.renew, [held]) == [RenewAnswer.LOST]
         keeper.close()
         assert await silent.report([(held, Report("log", "1"))]) == [ReportAnswer.LOST]
-        for outcome in (Done('"zombie"'), Failed(FINAL), TryAgain(0, TRANSIENT), GivenBack()):
+        for outcome in (Done('"zombie"'), Failed(FINAL), RetryLater(0, TRANSIENT), Released()):
             settled = await silent.settle([(held, outcome)], 0)
             assert settled.answers == [SettleAnswer.LOST]
         assert await state(lab, job_id) is State.RUNNING
@@ -296,10 +296,10 @@ class LifeOfAJob:
         worker, other = await lab.worker(), await lab.worker()
         await submit(lab)
         held = await take_one(worker)
-        keeper = worker.keeper()
+        keeper = worker.lease_renewer()
         for _ in range(3):
             await lab.silence(worker)  # its last moment: nobody has looked yet
-            assert await asyncio.to_thread(keeper.keep, [held]) == [KeepAnswer.KEPT]
+            assert await asyncio.to_thread(keeper.renew, [held]) == [RenewAnswer.RENEWED]
             await lab.sweep()
             assert await other.take(1) == []
         keeper.close()
@@ -309,7 +309,7 @@ class LifeOfAJob:
         worker = await lab.worker()
         job_ids = await submit(lab, 3)
         held = await worker.take(3)
-        await worker.settle([(held[1], GivenBack())], 0)
+        await worker.settle([(held[1], Released())], 0)
         again = await take_one(worker)
         settled = await worker.settle([(one, Done("1")) for one in held], 0)
         assert settled.answers == [
@@ -326,7 +326,7 @@ class LifeOfAJob:
         worker = await lab.worker()
         job_ids = await submit(lab, 4)
         held = await worker.take(4)
-        outcomes = (Done("1"), Failed(FINAL), TryAgain(60, TRANSIENT), Canceled())
+        outcomes = (Done("1"), Failed(FINAL), RetryLater(60, TRANSIENT), Canceled())
         batch = list(zip(held, outcomes, strict=True))
         first = await worker.settle(batch, 0)
         assert await worker.settle(batch, 0) == first
@@ -350,18 +350,18 @@ class LifeOfAJob:
         job_ids = await submit(lab, 3)
         known = await worker.take(1)
         await worker.take(2)  # the answer is lost on the way
-        adopted = await worker.adopt({one.token for one in known})
+        adopted = await worker.recover_orphans({one.token for one in known})
         assert [one.job.id for one in adopted] == job_ids[1:]
         assert {one.job.deliveries for one in adopted} == {1}, "started once"
         batch = [(one, Done("1")) for one in (*known, *adopted)]
         assert (await worker.settle(batch, 0)).answers == [SettleAnswer.SETTLED] * 3
-        assert await worker.adopt(frozenset()) == []
+        assert await worker.recover_orphans(frozenset()) == []
 
     async def test_answers_still_on_their_way_are_not_adopted(self, lab: Lab) -> None:
         worker = await lab.worker()
         await submit(lab, 2)
         under_way = worker.take(2)
-        assert await worker.adopt(frozenset()) == []
+        assert await worker.recover_orphans(frozenset()) == []
         held = await under_way
         assert len(held) == 2
         await worker.settle([(one, Done("1")) for one in held], 0)
@@ -394,7 +394,7 @@ class LifeOfAJob:
         leaving, other = await lab.worker(), await lab.worker()
         job_ids = await submit(lab, 4)
         assert await leaving.wait(30)  # fetched, perhaps, and never taken
-        await leaving.leave()
+        await leaving.deregister()
         held = await other.take(5)
         assert sorted(one.job.id for one in held) == sorted(job_ids)
         assert {one.job.deliveries for one in held} == {1}
@@ -407,7 +407,7 @@ class LifeOfAJob:
         leaving, other = await lab.worker(), await lab.worker()
         (job_id,) = await submit(lab)
         await leaving.take(1)  # the answer is lost on the way
-        await leaving.leave()
+        await leaving.deregister()
         held = await other.take(5)
         assert [(one.job.id, one.job.deliveries) for one in held] == [(job_id, 1)]
         await other.settle([(held[0], Done("1"))], 0)

@@ -12,26 +12,26 @@ from typing import TypeAlias
 
 from hypothesis import strategies as st
 
-from jobwire.job.engine import Engine, Keeper
-from jobwire.job.life import TERMINAL, State
+from jobwire.job.engine import Engine, LeaseRenewer
 from jobwire.job.messages import (
-    CancelAnswer,
     Canceled,
+    CancelOutcome,
     Done,
     Failed,
-    GivenBack,
-    Held,
     JobError,
     JobId,
-    KeepAnswer,
-    Order,
+    JobRequest,
+    LeasedJob,
     Outcome,
+    Released,
+    RenewAnswer,
     Report,
     ReportAnswer,
+    RetryLater,
     SettleAnswer,
     Submitted,
-    TryAgain,
 )
+from jobwire.job.states import TERMINAL, State
 from tests.conformance.lab import TASK, Lab
 
 WORKERS = 2
@@ -40,8 +40,8 @@ OUTCOMES: tuple[Outcome, ...] = (
     Done('"x"'),
     Failed(JobError("no", "no")),
     Canceled(),
-    TryAgain(0, TRANSIENT),
-    GivenBack(),
+    RetryLater(0, TRANSIENT),
+    Released(),
 )
 
 Step: TypeAlias = tuple[str, int, int]
@@ -87,7 +87,7 @@ class Life:
 @dataclass
 class Delivery:
     worker: int
-    held: Held
+    held: LeasedJob
     life: Life
     outcome: Outcome | None = None
     """What it was settled with, if it was."""
@@ -97,7 +97,7 @@ class Delivery:
 class Model:
     lab: Lab
     workers: list[Engine]
-    keepers: list[Keeper]
+    keepers: list[LeaseRenewer]
     lives: list[Life] = field(default_factory=list[Life])
     deliveries: list[Delivery] = field(default_factory=list[Delivery])
 
@@ -116,7 +116,7 @@ class Model:
     # The steps. `one` and `other` choose among whatever there is.
 
     async def submit(self, one: int, other: int) -> None:
-        answer = await self.lab.queue.submit(Order(TASK, "{}"))
+        answer = await self.lab.queue.submit(JobRequest(TASK, "{}"))
         assert isinstance(answer, Submitted)
         self.lives.append(Life(answer.job_id))
 
@@ -174,12 +174,12 @@ class Model:
         life = self.lives[one % len(self.lives)]
         answer = await self.lab.queue.cancel(life.id)
         if life.state in TERMINAL:
-            assert answer is CancelAnswer.FINISHED
+            assert answer is CancelOutcome.FINISHED
         elif life.state is State.RUNNING:
-            assert answer is CancelAnswer.ASKED
+            assert answer is CancelOutcome.REQUESTED
             life.wanted = False
         else:
-            assert answer is CancelAnswer.CANCELED
+            assert answer is CancelOutcome.CANCELED
             life.state = State.CANCELED
 
     async def report(self, one: int, other: int) -> None:
@@ -193,12 +193,12 @@ class Model:
         if not self.deliveries:
             return
         each = self.deliveries[one % len(self.deliveries)]
-        answer = KeepAnswer.LOST
+        answer = RenewAnswer.LOST
         if each.life.state in TERMINAL:
-            answer = KeepAnswer.ENDED
+            answer = RenewAnswer.ENDED
         elif self.holds(each):
-            answer = KeepAnswer.KEPT if each.life.wanted else KeepAnswer.CANCEL
-        assert list(self.keepers[each.worker].keep([each.held])) == [answer]
+            answer = RenewAnswer.RENEWED if each.life.wanted else RenewAnswer.CANCEL
+        assert list(self.keepers[each.worker].renew([each.held])) == [answer]
 
     async def silence(self, one: int, other: int) -> None:
         """A worker falls silent, and the fleet puts its jobs back in line."""
@@ -223,11 +223,11 @@ class Model:
                 life.state = State.FAILED
             case Canceled():
                 life.state = State.CANCELED
-            case TryAgain() | GivenBack() if not life.wanted:
+            case RetryLater() | Released() if not life.wanted:
                 life.state = State.CANCELED
-            case TryAgain():
+            case RetryLater():
                 life.state = State.WAITING
                 life.attempt += 1
-            case GivenBack():
+            case Released():
                 life.state = State.WAITING
                 life.deliveries -= 1

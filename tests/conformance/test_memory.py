@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest_asyncio
 
-from jobwire.job.life import TERMINAL
-from jobwire.job.messages import JobId, TaskCard
+from jobwire.job.messages import JobId, TaskDefinition
+from jobwire.job.states import TERMINAL
 from tests.conformance.lab import TASK
 from tests.conformance.life import LifeOfAJob
 from tests.worker.memory import MemoryEngine, MemoryServer
@@ -19,7 +19,7 @@ class MemoryLab:
 
     async def worker(self) -> MemoryEngine:
         engine = MemoryEngine(self.queue)
-        await engine.enter([TaskCard(TASK)], slots=10)
+        await engine.register([TaskDefinition(TASK)], slots=10)
         return engine
 
     async def sweep(self) -> None:

@@ -46,7 +46,7 @@ def test_random_lives(valkey: LocalValkey, drawn: list[random_lives.Step]) -> No
             never = {"lease_s": 3600.0, "max_deliveries": 1_000, "key_prefix": prefix}
             async with StreamsLab(connection, **never) as lab:
                 workers = [await lab.worker() for _ in range(random_lives.WORKERS)]
-                keepers = [worker.keeper() for worker in workers]
+                keepers = [worker.lease_renewer() for worker in workers]
                 try:
                     await random_lives.Model(lab, [*workers], [*keepers]).run(drawn)
                 finally:

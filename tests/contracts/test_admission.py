@@ -10,10 +10,10 @@ import psutil
 import pytest
 
 from jobwire.gateway.settings import GatewaySettings, KeySettings
-from jobwire.job.messages import Order, Submitted
+from jobwire.job.messages import JobRequest, Submitted
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
-from jobwire.wires.streams.calendar import StreamsCalendar
+from jobwire.wires.streams.cron_store import StreamsCronStore
 from jobwire.wires.streams.settings import StreamsSettings
 from tests.jobs_http import JsonObject, ServedJobs, bearer, key, problem
 from tests.raw import Raw
@@ -77,14 +77,14 @@ async def test_j11_keys_of_an_older_version_still_find_their_jobs(
 async def test_j11_no_chosen_key_stops_a_cron_run(
     served: ServedJobs, connection: Connection, raw: Raw
 ) -> None:
-    calendar = StreamsCalendar(connection)
+    calendar = StreamsCronStore(connection)
     seen = await calendar.enroll("nightly", "times")
     due_ms = raw.now_ms()
     assert due_ms > seen.due_ms
     for chosen in (f"cron:nightly:{due_ms}", f"jobs:cron-run:nightly:{due_ms}"):
         answer = served.client.post("/v1/jobs", json=BODY, headers={"idempotency-key": chosen})
         assert answer.status_code == 202
-    made = await calendar.submit_due("nightly", "times", due_ms, Order("chat", "{}"))
+    made = await calendar.submit_due("nightly", "times", due_ms, JobRequest("chat", "{}"))
     assert isinstance(made, Submitted)
     assert raw.ask("GET", f"jobs:cron-run:nightly:{due_ms}") == made.job_id
 

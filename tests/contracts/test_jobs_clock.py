@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from jobwire.duties import Duties
 from jobwire.job.messages import Done, JobId
 from jobwire.local import LocalValkey
+from jobwire.maintenance import Maintenance
 from jobwire.valkey import Connection
-from jobwire.wires.streams.calendar import StreamsCalendar
+from jobwire.wires.streams.cron_store import StreamsCronStore
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.worker.scheduler import CronEntry, Scheduler
 from tests.fleet.cron_app import EverySecond
@@ -57,7 +57,7 @@ async def jumped(raw: Raw, clock: ServerClock, offset_s: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def running(program: Duties | Scheduler) -> AsyncGenerator[None]:
+async def running(program: Maintenance | Scheduler) -> AsyncGenerator[None]:
     """Inside, it runs."""
     task = asyncio.create_task(program.run())
     try:
@@ -78,9 +78,9 @@ async def test_j07_forward_jumps_shorter_than_half_a_ttl_lose_nothing(
         keys = (f"job:{job_id}", f"job:{job_id}:events", "idempotency:once")
         for offset_s in (290, 580, 870):
             await jumped(raw, clock, offset_s)
-            await lab.duty("keepalive")
+            await lab.duty("extend_ttl")
             assert raw.exists(*keys) == 3, f"after {offset_s} s"
-        assert [one.job.id for one in await worker.adopt(frozenset())] == [held.job.id]
+        assert [one.job.id for one in await worker.recover_orphans(frozenset())] == [held.job.id]
 
 
 @clause("J-34", "J-41")
@@ -89,7 +89,10 @@ async def test_j34_a_clock_that_is_set_back_does_not_stop_reclaim(
 ) -> None:
     """A worker dies before the clock goes back by an hour; another has its job leases later."""
     connection, raw = clocked
-    async with StreamsLab(connection, lease_s=2.0) as lab, running(Duties(lab.sweeper.duties())):
+    async with (
+        StreamsLab(connection, lease_s=2.0) as lab,
+        running(Maintenance(lab.sweeper.maintenance())),
+    ):
         job_ids = [await lab.submit() for _ in range(3)]
         dead = await lab.worker()
         assert len(await dead.take(3)) == 3
@@ -99,7 +102,7 @@ async def test_j34_a_clock_that_is_set_back_does_not_stop_reclaim(
         found: set[JobId] = set()
 
         async def all_taken() -> bool:
-            other.look_for_silent_workers()
+            other.reclaim_soon()
             taken = await other.take(3)
             found.update(one.job.id for one in taken)
             await other.settle([(one, Done("1")) for one in taken], 0)
@@ -132,11 +135,11 @@ async def test_j39_foreign_jobs_of_an_emptied_server_whose_clock_is_set_back_are
     connection, raw = clocked
     async with StreamsLab(connection) as lab:
         foreign_job(raw, "before")
-        assert await lab.duty("ingest") == 1
+        assert await lab.duty("index_foreign") == 1
         raw.ask("FLUSHALL")
         await jumped(raw, clock, -HOUR_S)
         foreign_job(raw, "after")
-        found = await lab.duty("ingest") + await lab.duty("ingest")
+        found = await lab.duty("index_foreign") + await lab.duty("index_foreign")
         assert found == 1
         assert raw.members("jobs:open") == ["after"]
 
@@ -153,7 +156,7 @@ async def test_j52_cron_goes_on_after_the_clock_went_forth_and_back(
         wanted = raw.length(QUEUE) + 2
         await wait_until(lambda: raw.length(QUEUE) >= wanted, "two more runs")
 
-    async with running(Scheduler([entry], StreamsCalendar(connection))):
+    async with running(Scheduler([entry], StreamsCronStore(connection))):
         await more()
         await jumped(raw, clock, 25 * HOUR_S)
         await more()

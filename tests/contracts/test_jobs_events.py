@@ -10,12 +10,12 @@ from jobwire.job.messages import (
     Canceled,
     Done,
     Failed,
-    GivenBack,
     JobError,
-    KeepAnswer,
+    Released,
+    RenewAnswer,
     Report,
     ReportAnswer,
-    TryAgain,
+    RetryLater,
 )
 from jobwire.valkey import Connection
 from jobwire.wires.streams import contract
@@ -41,7 +41,7 @@ async def test_j04_events_have_four_fields_and_tell_the_whole_story(
             (held, Report("token", '{"text":"ab"}', "chat.generate", 2)),
         ]
     )
-    await worker.settle([(held, TryAgain(0, TRANSIENT))], 0)
+    await worker.settle([(held, RetryLater(0, TRANSIENT))], 0)
     (again,) = await worker.take(1)
     await worker.settle([(again, Done("1"))], 0)
 
@@ -104,7 +104,7 @@ async def test_j04_a_job_has_at_most_so_many_events_and_always_its_end(
         answers = await worker.report(batch)
         assert answers == [ReportAnswer.WRITTEN] * 7 + [ReportAnswer.DROPPED] * 13
         for _ in range(4):
-            await worker.settle([(held, TryAgain(0, TRANSIENT))], 0)
+            await worker.settle([(held, RetryLater(0, TRANSIENT))], 0)
             (held,) = await worker.take(1)
             assert raw.length(key) <= 10
         await worker.settle([(held, Done("1"))], 0)
@@ -131,7 +131,7 @@ async def test_j04_a_later_attempt_evicts_reports_of_earlier_ones(
             reported = [fields["data"] for _, fields in raw.entries(key) if fields["type"] == "log"]
             assert reported == [str(attempt)] * 898
             assert written == 898
-            await worker.settle([(held, TryAgain(0, TRANSIENT))], 0)
+            await worker.settle([(held, RetryLater(0, TRANSIENT))], 0)
             (held,) = await worker.take(1)
         await worker.settle([(held, Done("1"))], 0)
         assert raw.last(key)["type"] == "done"
@@ -145,11 +145,11 @@ async def test_j04_nothing_is_appended_after_a_terminal_event(lab: StreamsLab, r
     hash_before, events_before = raw.fields(key), raw.entries(f"{key}:events")
 
     assert await worker.report([(held, Report("log", "1"))]) == [ReportAnswer.LOST]
-    for outcome in (Failed(ERROR), Canceled(), TryAgain(0, TRANSIENT), GivenBack()):
+    for outcome in (Failed(ERROR), Canceled(), RetryLater(0, TRANSIENT), Released()):
         await worker.settle([(held, outcome)], 0)
     await lab.queue.cancel(held.job.id)
-    keeper = worker.keeper()
-    assert keeper.keep([held]) == [KeepAnswer.ENDED]
+    keeper = worker.lease_renewer()
+    assert keeper.renew([held]) == [RenewAnswer.ENDED]
     keeper.close()
     raw.add("jobs:stream", {"job_id": held.job.id, "task": "echo", "payload": "{}"})
     assert await worker.take(1) == []
@@ -163,7 +163,7 @@ async def test_j04_nothing_is_appended_after_a_terminal_event(lab: StreamsLab, r
 async def test_j05_status_goes_the_ways_it_may(lab: StreamsLab, raw: Raw) -> None:
     worker, held = await lab.start()
     seen = [raw.field(f"job:{held.job.id}", "status")]
-    for outcome in (TryAgain(0, TRANSIENT), GivenBack()):
+    for outcome in (RetryLater(0, TRANSIENT), Released()):
         await worker.settle([(held, outcome)], 0)
         seen.append(raw.field(f"job:{held.job.id}", "status"))
         (held,) = await worker.take(1)

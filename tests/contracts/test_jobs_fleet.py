@@ -7,14 +7,14 @@ import json
 
 import pytest
 
-from jobwire.job.engine import Duty
+from jobwire.job.engine import MaintenanceTask
 from jobwire.job.messages import (
     Done,
     JobError,
-    Order,
+    JobRequest,
+    RetryLater,
     SettleAnswer,
     Submitted,
-    TryAgain,
 )
 from jobwire.valkey import Connection
 from jobwire.wires.streams.engine import StreamsEngine
@@ -57,7 +57,7 @@ async def test_j34_a_worker_with_a_free_slot_takes_over_where_the_job_stands(
         assert raw.pending(QUEUE) == {held.wire: other.consumer}
         assert (taken[0].job.attempt, taken[0].job.deliveries) == (1, 2)
         assert kinds(raw, held.job.id) == ["queued", "running", "running"]
-        (following,) = (await other.settle([(taken[0], Done("1"))], 1)).held
+        (following,) = (await other.settle([(taken[0], Done("1"))], 1)).leased
         assert following.job.id == behind
         await other.settle([(following, Done("1"))], 0)
 
@@ -79,9 +79,9 @@ async def test_j34_nobody_takes_over_from_itself(connection: Connection, raw: Ra
     async with StreamsLab(connection, lease_s=20.0) as lab:
         worker, held = await lab.start()
         let_pass(raw, held.wire, LONG_MS)
-        worker.look_for_silent_workers()
+        worker.reclaim_soon()
         assert await worker.take(1) == []
-        (reclaim,) = [duty for duty in worker.duties() if duty.name == "reclaim"]
+        (reclaim,) = [duty for duty in worker.maintenance() if duty.name == "reclaim"]
         assert await reclaim.run() == (0, False)
         assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
@@ -181,7 +181,7 @@ async def test_j34_answered_attempts_do_not_count_as_lost_workers(
     async with StreamsLab(connection, lease_s=20.0, max_deliveries=2) as lab:
         worker, held = await lab.start(max_attempts=99)
         for _ in range(5):
-            await worker.settle([(held, TryAgain(0, TRANSIENT))], 0)
+            await worker.settle([(held, RetryLater(0, TRANSIENT))], 0)
             (held,) = await worker.take(1)
         let_pass(raw, held.wire, LONG_MS)
         other = await lab.worker()
@@ -203,7 +203,7 @@ async def test_j34_a_wait_with_a_free_slot_is_told_of_silent_workers(
             lambda: raw.plain.info("clients")["blocked_clients"] == 1, "the blocked read"
         )
         let_pass(raw, held.wire, 21_000)
-        (reclaim,) = [duty for duty in other.duties() if duty.name == "reclaim"]
+        (reclaim,) = [duty for duty in other.maintenance() if duty.name == "reclaim"]
         await reclaim.run()
         assert await waiting
         (taken,) = await other.take(1)
@@ -256,13 +256,13 @@ async def test_j39_jobs_of_other_gateways_are_taken_in(lab: StreamsLab, raw: Raw
     foreign_job(raw, "over", status="done")
     raw.add(QUEUE, {"job_id": "never", "task": "echo", "payload": "{}"})
     ours = await lab.submit()
-    assert await lab.duty("ingest") == 1
+    assert await lab.duty("index_foreign") == 1
     assert sorted(raw.members("jobs:open")) == sorted(["theirs", ours])
     assert sorted(raw.members("jobs:index")) == sorted(["theirs", "over", ours])
     assert raw.plain.zscore("jobs:index", "theirs") == 1700000000000
     assert raw.field("job:theirs", "entry_id") == raw.entries(QUEUE)[0][0]
     assert raw.exists("job:never") == 0
-    assert await lab.duty("ingest") == 0, "once each"
+    assert await lab.duty("index_foreign") == 0, "once each"
 
 
 @clause("J-39")
@@ -277,9 +277,9 @@ async def test_j39_stats_count_jobs_of_foreign_programs(lab: StreamsLab, raw: Ra
 
     foreign_job(raw, "ended-before-we-looked")
     run_by_others("ended-before-we-looked", "done")
-    await lab.duty("ingest")
+    await lab.duty("index_foreign")
     foreign_job(raw, "theirs")
-    await lab.duty("ingest")
+    await lab.duty("index_foreign")
     run_by_others("theirs", "error")
     run_by_others(await lab.submit(), "done")
     await lab.duty("reconcile")
@@ -309,7 +309,7 @@ async def test_j39_a_job_that_is_taken_first_is_taken_in_as_well(lab: StreamsLab
 async def test_j39_only_our_own_silent_and_empty_consumers_are_removed(
     lab: StreamsLab, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobwire.wires.streams.duties._SILENT_S", 0.0)
+    monkeypatch.setattr("jobwire.wires.streams.maintenance._SILENT_S", 0.0)
     living = await lab.worker()
     await living.take(1)
     for name in ("jobwire-empty", "jobwire-holding", "stranger-1"):
@@ -342,11 +342,19 @@ async def test_j39_indexes_forget_what_has_expired(lab: StreamsLab, raw: Raw) ->
 async def test_j41_a_duty_is_done_once_a_period_whoever_comes(lab: StreamsLab, raw: Raw) -> None:
     one, other = StreamsEngine(lab.connection, lab.settings), lab.sweeper
 
-    def duty(engine: StreamsEngine, name: str) -> Duty:
-        return next(duty for duty in engine.duties() if duty.name == name)
+    def duty(engine: StreamsEngine, name: str) -> MaintenanceTask:
+        return next(duty for duty in engine.maintenance() if duty.name == name)
 
-    names = [duty.name for duty in other.duties()]
-    assert names == ["promote", "keepalive", "ingest", "clock", "reclaim", "janitor", "reconcile"]
+    names = [duty.name for duty in other.maintenance()]
+    assert names == [
+        "promote",
+        "extend_ttl",
+        "index_foreign",
+        "clock",
+        "reclaim",
+        "janitor",
+        "reconcile",
+    ]
     for name in names[1:]:
         guard = f"jobs:guard:{name}"
         raw.ask("SET", guard, "somebody", "PX", round(1000 * duty(one, name).period_s))
@@ -371,7 +379,7 @@ async def test_j42_a_healthy_fleet_has_nothing_to_put_right(lab: StreamsLab, raw
     job_ids = [await lab.submit() for _ in range(6)]
     await lab.submit(delay_s=600)
     held = await worker.take(3)
-    await worker.settle([(held[0], Done("1")), (held[1], TryAgain(600, TRANSIENT))], 0)
+    await worker.settle([(held[0], Done("1")), (held[1], RetryLater(600, TRANSIENT))], 0)
     assert await worker.wait(30)
     for job_id in job_ids:
         raw.ask("HSET", f"job:{job_id}", "updated_ts", "1")  # for as long as there is
@@ -397,8 +405,8 @@ async def test_j42_a_job_that_fell_out_of_the_line_gets_a_new_entry(
             worker = await lab.worker()
             (held,) = await worker.take(1)
             raw.ask("XTRIM", QUEUE, "MAXLEN", 0)
-            keeper = worker.keeper()
-            await asyncio.to_thread(keeper.keep, [held])  # the server drops it from the list here
+            keeper = worker.lease_renewer()
+            await asyncio.to_thread(keeper.renew, [held])  # the server drops it from the list here
             keeper.close()
         case _:
             raw.ask("HDEL", f"job:{job_id}", "entry_id")
@@ -453,12 +461,12 @@ async def test_j42_what_is_to_be_canceled_or_used_up_ends_instead(
 
 @clause("J-42")
 async def test_j42_many_open_jobs_are_looked_at_piece_by_piece(lab: StreamsLab, raw: Raw) -> None:
-    answers = await lab.queue.submit_many([Order("echo", "{}") for _ in range(1000)])
+    answers = await lab.queue.submit_many([JobRequest("echo", "{}") for _ in range(1000)])
     job_ids = [answer.job_id for answer in answers if isinstance(answer, Submitted)]
     raw.ask("XTRIM", QUEUE, "MAXLEN", 400)
     for job_id in job_ids:
         raw.ask("HSET", f"job:{job_id}", "updated_ts", "1")
-    (reconcile,) = [duty for duty in lab.sweeper.duties() if duty.name == "reconcile"]
+    (reconcile,) = [duty for duty in lab.sweeper.maintenance() if duty.name == "reconcile"]
     first = await reconcile.run()
     assert first is not None
     assert first.more

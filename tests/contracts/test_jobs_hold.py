@@ -7,18 +7,18 @@ import threading
 
 import pytest
 
-from jobwire.job.errors import GroundError
+from jobwire.job.errors import BackendUnavailable
 from jobwire.job.messages import (
     Canceled,
     Done,
     Failed,
-    GivenBack,
     JobError,
-    KeepAnswer,
+    Released,
+    RenewAnswer,
     Report,
     ReportAnswer,
+    RetryLater,
     SettleAnswer,
-    TryAgain,
 )
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
@@ -77,14 +77,14 @@ async def test_j32_a_lease_is_kept_while_the_loop_stands_still(connection: Conne
 
 async def _kept_while_the_loop_stands_still(lab: StreamsLab) -> None:
     worker, held = await lab.start()
-    keeper = worker.keeper()
+    keeper = worker.lease_renewer()
     assert keeper.period_s == keeper.lease_s / 3
     over = threading.Event()
-    answers: list[KeepAnswer] = []
+    answers: list[RenewAnswer] = []
 
     def keep() -> None:
         while not over.wait(keeper.period_s):
-            answers.extend(keeper.keep([held]))
+            answers.extend(keeper.renew([held]))
 
     thread = threading.Thread(target=keep, daemon=True)
     thread.start()
@@ -95,7 +95,7 @@ async def _kept_while_the_loop_stands_still(lab: StreamsLab) -> None:
     over.set()
     await asyncio.to_thread(thread.join, 30)
     keeper.close()
-    assert set(answers) == {KeepAnswer.KEPT}
+    assert set(answers) == {RenewAnswer.RENEWED}
     assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
 
@@ -103,8 +103,8 @@ async def _kept_while_the_loop_stands_still(lab: StreamsLab) -> None:
 async def test_j32_keeping_does_not_steal_an_entry_back(lab: StreamsLab, raw: Raw) -> None:
     worker, held = await lab.start()
     raw.ask("XCLAIM", QUEUE, "workers", "stranger", 0, str(held.wire))
-    keeper = worker.keeper()
-    assert keeper.keep([held]) == [KeepAnswer.LOST]
+    keeper = worker.lease_renewer()
+    assert keeper.renew([held]) == [RenewAnswer.LOST]
     keeper.close()
     assert raw.pending(QUEUE) == {held.wire: "stranger"}
 
@@ -116,8 +116,8 @@ async def test_j32_keep_tells_of_cancel_and_end(lab: StreamsLab) -> None:
     held = await worker.take(3)
     await lab.queue.cancel(job_ids[0])
     await worker.settle([(held[1], Done("1"))], 0)
-    keeper = worker.keeper()
-    assert keeper.keep(held) == [KeepAnswer.CANCEL, KeepAnswer.ENDED, KeepAnswer.KEPT]
+    keeper = worker.lease_renewer()
+    assert keeper.renew(held) == [RenewAnswer.CANCEL, RenewAnswer.ENDED, RenewAnswer.RENEWED]
     keeper.close()
     await worker.settle([(held[0], Canceled()), (held[2], Done("1"))], 0)
 
@@ -128,18 +128,18 @@ async def test_j32_the_keeper_survives_a_broken_connection(
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
         worker, held = await lab.start()
-        keeper = worker.keeper()
-        assert keeper.keep([held]) == [KeepAnswer.KEPT]
+        keeper = worker.lease_renewer()
+        assert keeper.renew([held]) == [RenewAnswer.RENEWED]
         proxy.cut()
-        with pytest.raises(GroundError):
-            keeper.keep([held])
-        assert keeper.keep([held]) == [KeepAnswer.KEPT]
+        with pytest.raises(BackendUnavailable):
+            keeper.renew([held])
+        assert keeper.renew([held]) == [RenewAnswer.RENEWED]
         keeper.close()
 
         async def settled() -> bool:
             try:
                 answers = (await worker.settle([(held, Done("1"))], 0)).answers
-            except GroundError:
+            except BackendUnavailable:
                 return False
             return answers == [SettleAnswer.SETTLED]
 
@@ -161,7 +161,7 @@ async def test_j33_a_stranger_who_took_the_entry_over_shuts_every_door(
     assert (before[0]["status"], before[0]["owner"]) == ("running", held.token)
 
     assert await worker.report([(held, Report("log", "1"))]) == [ReportAnswer.LOST]
-    for outcome in (Done("1"), Failed(FINAL), Canceled(), TryAgain(0, TRANSIENT), GivenBack()):
+    for outcome in (Done("1"), Failed(FINAL), Canceled(), RetryLater(0, TRANSIENT), Released()):
         settled = await worker.settle([(held, outcome)], 0)
         assert settled.answers == [SettleAnswer.LOST]
     assert (raw.fields(key), raw.entries(f"{key}:events"), raw.entries(QUEUE)) == before
@@ -179,7 +179,7 @@ async def test_j33_what_a_stranger_has_ended_is_not_taken_for_our_own_doing(
     raw.ask("HSET", key, "status", "done", "result", '"theirs"')
     raw.add(f"{key}:events", {"type": "done", "ts": "1", "step": "x", "data": "{}"})
     raw.ask("XACK", QUEUE, "workers", str(held.wire))
-    for outcome in (Done("1"), Failed(FINAL), TryAgain(0, TRANSIENT), GivenBack()):
+    for outcome in (Done("1"), Failed(FINAL), RetryLater(0, TRANSIENT), Released()):
         settled = await worker.settle([(held, outcome)], 0)
         assert settled.answers == [SettleAnswer.ALREADY]
     assert raw.field(key, "result") == '"theirs"'
@@ -188,11 +188,11 @@ async def test_j33_what_a_stranger_has_ended_is_not_taken_for_our_own_doing(
 @clause("J-33")
 async def test_j33_another_delivery_to_the_same_worker_is_another_token(lab: StreamsLab) -> None:
     worker, first = await lab.start()
-    await worker.settle([(first, GivenBack())], 0)
+    await worker.settle([(first, Released())], 0)
     (second,) = await worker.take(1)
     assert first.token != second.token
     assert await worker.report([(first, Report("log", "1"))]) == [ReportAnswer.LOST]
-    for outcome in (Done("1"), Failed(FINAL), TryAgain(0, TRANSIENT)):
+    for outcome in (Done("1"), Failed(FINAL), RetryLater(0, TRANSIENT)):
         assert (await worker.settle([(first, outcome)], 0)).answers == [SettleAnswer.LOST]
     assert (await worker.settle([(second, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
@@ -209,17 +209,17 @@ async def test_j33_an_entry_that_comes_back_to_its_first_worker_is_another_deliv
         deliveries = [zombie]
         for loser, winner in ((first, second), (second, first)):
             await lab.silence(loser)
-            winner.look_for_silent_workers()
+            winner.reclaim_soon()
             (held,) = await winner.take(1)
             deliveries.append(held)
         living = deliveries[-1]
         assert len({held.wire for held in deliveries}) == 1
         assert raw.pending(QUEUE) == {living.wire: first.consumer}
         assert await first.report([(zombie, Report("log", "1"))]) == [ReportAnswer.LOST]
-        keeper = first.keeper()
-        assert keeper.keep([zombie, living]) == [KeepAnswer.LOST, KeepAnswer.KEPT]
+        keeper = first.lease_renewer()
+        assert keeper.renew([zombie, living]) == [RenewAnswer.LOST, RenewAnswer.RENEWED]
         keeper.close()
-        for outcome in (Done("1"), Failed(FINAL), Canceled(), TryAgain(0, TRANSIENT), GivenBack()):
+        for outcome in (Done("1"), Failed(FINAL), Canceled(), RetryLater(0, TRANSIENT), Released()):
             settled = await first.settle([(zombie, outcome)], 0)
             assert settled.answers == [SettleAnswer.LOST]
         assert (await first.settle([(living, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]

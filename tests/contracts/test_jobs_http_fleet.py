@@ -6,7 +6,7 @@ import json
 from typing import cast
 
 from jobwire.gateway.settings import GatewaySettings
-from jobwire.job.messages import Canceled, Done, Failed, GivenBack, JobError, TryAgain
+from jobwire.job.messages import Canceled, Done, Failed, JobError, Released, RetryLater
 from jobwire.local import LocalValkey
 from tests.jobs_http import JsonObject, ServedJobs, bearer, problem
 from tests.raw import Raw
@@ -42,8 +42,8 @@ async def test_o11_the_workers_and_what_their_slots_run(
     (slot,) = cast("list[JsonObject]", theirs["running"])
     assert slot["job_id"] == stranger["job_id"]
 
-    await worker.settle([(held, GivenBack())], 0)
-    await worker.leave()
+    await worker.settle([(held, Released())], 0)
+    await worker.deregister()
     listed = served.client.get("/v1/workers").json()["workers"]
     assert [worker["name"] for worker in listed] == ["somebody-elses"]
 
@@ -75,7 +75,7 @@ async def test_o11_the_last_hour_by_minute(served: ServedJobs, lab: StreamsLab, 
     taken = await worker.take(5)
     raw.ask("HINCRBY", f"job:{taken[0].job.id}", "started_ts", -10_000)
     transient = JobError("handler_error", "try again", retryable=True)
-    outcomes = [Done("1"), Done("2"), Failed(ERROR), Canceled(), TryAgain(60, transient)]
+    outcomes = [Done("1"), Done("2"), Failed(ERROR), Canceled(), RetryLater(60, transient)]
     await worker.settle(list(zip(taken, outcomes, strict=True)), 0)
     stats = cast(JsonObject, served.client.get("/v1/stats").json())
     hour, minutes = cast(JsonObject, stats["hour"]), cast("list[JsonObject]", stats["minutes"])

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from jobwire.job.messages import Canceled, Done, Failed, Held, JobError, Report
+from jobwire.job.messages import Canceled, Done, Failed, JobError, LeasedJob, Report
 from jobwire.local import LocalValkey
 from jobwire.wires.streams.engine import StreamsEngine
 from tests.jobs_http import JsonObject, ServedJobs, bearer, problem
@@ -21,7 +21,7 @@ from tests.support import Fresh, Proxy, clause, wait_until, wait_until_sync
 ERROR = JobError("no_such_city", "there is no city of that name")
 
 
-async def held_job(served: ServedJobs, lab: StreamsLab) -> tuple[StreamsEngine, Held]:
+async def held_job(served: ServedJobs, lab: StreamsLab) -> tuple[StreamsEngine, LeasedJob]:
     """A job that was submitted over HTTP and is running with a worker of ours."""
     worker = await lab.worker("chat")
     served.submit()

@@ -9,25 +9,25 @@ from typing import cast
 
 import pytest
 
-from jobwire.duties import Duties
-from jobwire.job.errors import GroundError, RefusedError
+from jobwire.job.errors import BackendUnavailable, RefusedError
 from jobwire.job.messages import (
     Already,
     Canceled,
     Done,
     Failed,
-    GivenBack,
     JobError,
     JobId,
-    KeepAnswer,
-    Order,
+    JobRequest,
+    Released,
+    RenewAnswer,
     Report,
     ReportAnswer,
+    RetryLater,
     SettleAnswer,
     SubmitAnswer,
     Submitted,
-    TryAgain,
 )
+from jobwire.maintenance import Maintenance
 from jobwire.valkey import Connection
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.engine import StreamsEngine
@@ -62,11 +62,11 @@ async def test_j07_every_change_renews_the_lifetime_of_hash_and_events(
     assert renewed()
     await worker.report([(held, Report("log", "1"))])
     assert renewed()
-    await worker.settle([(held, GivenBack())], 0)
+    await worker.settle([(held, Released())], 0)
     assert renewed()
     (held,) = await worker.take(1)
     assert renewed()
-    await worker.settle([(held, TryAgain(0, TRANSIENT))], 0)
+    await worker.settle([(held, RetryLater(0, TRANSIENT))], 0)
     assert renewed()
     (held,) = await worker.take(1)
     await worker.settle([(held, Done("1"))], 0)
@@ -94,7 +94,7 @@ async def test_j07_a_lifetime_out_of_range_is_refused(lab: StreamsLab, ttl_s: in
 async def maintained(lab: StreamsLab) -> AsyncGenerator[None]:
     """Inside, a process of ours runs the periodic tasks, as a gateway does."""
     running = asyncio.create_task(
-        Duties(StreamsEngine(lab.connection, lab.settings).duties()).run()
+        Maintenance(StreamsEngine(lab.connection, lab.settings).maintenance()).run()
     )
     try:
         yield
@@ -128,7 +128,7 @@ async def test_j07_the_largest_queue_outlives_its_ttl(lab: StreamsLab, raw: Raw)
     async with maintained(lab):
         made: list[SubmitAnswer] = []
         while len(made) < contract.MAX_QUEUE:
-            orders = [Order("echo", "{}", ttl_s=ttl_s) for _ in range(500)]
+            orders = [JobRequest("echo", "{}", ttl_s=ttl_s) for _ in range(500)]
             made += await asyncio.gather(*map(lab.queue.submit, orders))
         await let_pass(raw, raw.now_ms() + 1000 * ttl_s + 500)
     alive = raw.exists(*(f"job:{one.job_id}" for one in made if isinstance(one, Submitted)))
@@ -160,7 +160,7 @@ async def test_j07_a_foreign_gateways_job_is_renewed_when_it_is_first_seen(
     made_ms = raw.now_ms()
     foreign_job(raw, "theirs", ttl_s=4)
     await let_pass(raw, made_ms + 2_800)
-    await lab.duty("ingest")
+    await lab.duty("index_foreign")
     async with maintained(lab):
         await let_pass(raw, made_ms + 4_700)
         assert raw.exists("job:theirs", "job:theirs:events") == 2
@@ -175,7 +175,7 @@ async def test_j11_an_idempotency_key_lives_as_long_as_its_job(lab: StreamsLab, 
     await worker.settle([(held, Done("1"))], 0)
     await let_pass(raw, made_ms + 3_300)
     assert raw.exists(f"job:{held.job.id}") == 1
-    again = await lab.queue.submit(Order("echo", "{}", idempotency_key="once"))
+    again = await lab.queue.submit(JobRequest("echo", "{}", idempotency_key="once"))
     assert again == Already(held.job.id)
 
 
@@ -198,10 +198,10 @@ async def test_j11_whatever_renews_a_job_renews_its_idempotency_key(
     await passed()
     await worker.report([(held, Report("log", "1"))])
     await passed()
-    await worker.settle([(held, GivenBack())], 0)
+    await worker.settle([(held, Released())], 0)
     await passed()
     (held,) = await worker.take(1)
-    await worker.settle([(held, TryAgain(0.001, TRANSIENT))], 0)
+    await worker.settle([(held, RetryLater(0.001, TRANSIENT))], 0)
     await passed()
     await lab.duty("promote")
     await passed()
@@ -212,7 +212,7 @@ async def test_j11_whatever_renews_a_job_renews_its_idempotency_key(
     (held,) = await worker.take(1)
     await lab.queue.cancel(job_id)
     await passed()
-    await worker.settle([(held, TryAgain(0, TRANSIENT))], 0)
+    await worker.settle([(held, RetryLater(0, TRANSIENT))], 0)
     assert raw.field(f"job:{job_id}", "status") == "canceled"
     await passed()
 
@@ -228,10 +228,10 @@ async def test_j07_no_write_revives_half_a_hash(lab: StreamsLab, raw: Raw) -> No
         raw.delete(key)
 
     assert await worker.report([(held[0], Report("log", "1"))]) == [ReportAnswer.LOST]
-    keeper = worker.keeper()
-    assert keeper.keep(held[:1]) == [KeepAnswer.ENDED]
+    keeper = worker.lease_renewer()
+    assert keeper.renew(held[:1]) == [RenewAnswer.ENDED]
     keeper.close()
-    outcomes = (Done("1"), Failed(ERROR), Canceled(), TryAgain(0, TRANSIENT), GivenBack())
+    outcomes = (Done("1"), Failed(ERROR), Canceled(), RetryLater(0, TRANSIENT), Released())
     settled = await worker.settle(list(zip(held, outcomes, strict=True)), 0)
     assert settled.answers == [SettleAnswer.GONE] * 5
     await lab.queue.cancel(JobId(waiting))
@@ -284,17 +284,17 @@ async def test_j09_a_full_server_can_still_start_finish_and_hand_back(
     keys_before = set(raw.find())
     server_setting("maxmemory", "1")
 
-    with pytest.raises(GroundError) as refused:
+    with pytest.raises(BackendUnavailable) as refused:
         await lab.submit()
     assert refused.value.status == 503
     assert set(raw.find()) == keys_before, "nothing was written"
     assert await worker.report([(first, Report("log", "1"))]) == [ReportAnswer.DROPPED]
-    keeper = worker.keeper()
-    assert keeper.keep([first]) == [KeepAnswer.KEPT]
+    keeper = worker.lease_renewer()
+    assert keeper.renew([first]) == [RenewAnswer.RENEWED]
     keeper.close()
     others = await worker.take(4)
     assert len(others) == 4
-    outcomes = (Done("1"), Failed(ERROR), TryAgain(0, TRANSIENT), GivenBack(), Canceled())
+    outcomes = (Done("1"), Failed(ERROR), RetryLater(0, TRANSIENT), Released(), Canceled())
     settled = await worker.settle(list(zip((first, *others), outcomes, strict=True)), 0)
     assert settled.answers == [SettleAnswer.SETTLED] * 5
     server_setting("maxmemory", "0")
@@ -312,8 +312,8 @@ async def test_j09_one_bad_key_harms_no_other_job_of_its_batch(lab: StreamsLab, 
 
     raw.spoil(f"job:{job_ids[1]}")
     raw.spoil(f"job:{job_ids[2]}:events")
-    keeper = worker.keeper()
-    assert keeper.keep(held) == [KeepAnswer.ENDED] + [KeepAnswer.KEPT] * 3
+    keeper = worker.lease_renewer()
+    assert keeper.renew(held) == [RenewAnswer.ENDED] + [RenewAnswer.RENEWED] * 3
     keeper.close()
     assert await worker.report([(one, Report("log", "1")) for one in held]) == [
         ReportAnswer.LOST,

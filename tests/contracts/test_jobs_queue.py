@@ -10,14 +10,14 @@ import pytest
 from jobwire.job.errors import RefusedError
 from jobwire.job.messages import (
     Already,
-    CancelAnswer,
     Canceled,
+    CancelOutcome,
     Done,
     Full,
-    GivenBack,
     JobId,
+    JobRequest,
     Mismatch,
-    Order,
+    Released,
     Submitted,
 )
 from jobwire.valkey import Connection
@@ -147,7 +147,7 @@ async def test_j10_a_delayed_job_waits_for_its_time(lab: StreamsLab, raw: Raw) -
 
 @clause("J-11")
 async def test_j11_fifty_racing_orders_with_one_key_make_one_job(lab: StreamsLab, raw: Raw) -> None:
-    orders = [Order("echo", "{}", idempotency_key="once", fingerprint="f") for _ in range(50)]
+    orders = [JobRequest("echo", "{}", idempotency_key="once", fingerprint="f") for _ in range(50)]
     answers = await asyncio.gather(*(lab.queue.submit(order) for order in orders))
     made = [answer for answer in answers if isinstance(answer, Submitted)]
     again = [answer for answer in answers if isinstance(answer, Already)]
@@ -161,7 +161,7 @@ async def test_j11_fifty_racing_orders_with_one_key_make_one_job(lab: StreamsLab
 @clause("J-11")
 async def test_j11_the_same_key_with_another_body_is_told_apart(lab: StreamsLab) -> None:
     first = await lab.submit(idempotency_key="once", fingerprint="f")
-    other = Order("echo", "{}", idempotency_key="once", fingerprint="g")
+    other = JobRequest("echo", "{}", idempotency_key="once", fingerprint="g")
     assert await lab.queue.submit(other) == Mismatch(first)
 
 
@@ -172,7 +172,7 @@ async def test_j11_a_first_job_without_a_fingerprint_counts_as_the_same(
     """As another gateway writes it, which knows of keys and not of fingerprints."""
     raw.write("job:theirs", {"job_id": "theirs", "status": "queued", "ttl_s": "600"})
     raw.ask("SET", "idempotency:once", "theirs", "EX", 600)
-    order = Order("echo", "{}", idempotency_key="once", fingerprint="g")
+    order = JobRequest("echo", "{}", idempotency_key="once", fingerprint="g")
     assert await lab.queue.submit(order) == Already(JobId("theirs"))
 
 
@@ -208,12 +208,12 @@ async def test_j12_a_full_queue_takes_no_more_and_nothing_is_written(
         await lab.submit(delay_s=600)
         await lab.submit()
         keys = raw.find()
-        assert await lab.queue.submit(Order("echo", "{}", idempotency_key="new")) == Full(3)
+        assert await lab.queue.submit(JobRequest("echo", "{}", idempotency_key="new")) == Full(3)
         assert raw.find() == keys
-        again = Order("echo", "{}", idempotency_key="first")
+        again = JobRequest("echo", "{}", idempotency_key="first")
         assert await lab.queue.submit(again) == Already(first), "an answer is no new job"
         await lab.queue.cancel(first)
-        assert isinstance(await lab.queue.submit(Order("echo", "{}")), Submitted)
+        assert isinstance(await lab.queue.submit(JobRequest("echo", "{}")), Submitted)
 
 
 # ── J-16 ─────────────────────────────────────────────────────────────────────────────────────────
@@ -225,7 +225,7 @@ async def test_j16_a_waiting_job_ends_at_once_and_leaves_the_line(
     lab: StreamsLab, raw: Raw, delay_s: float
 ) -> None:
     job_id = await lab.submit(delay_s=delay_s)
-    assert await lab.queue.cancel(job_id) is CancelAnswer.CANCELED
+    assert await lab.queue.cancel(job_id) is CancelOutcome.CANCELED
     found = raw.fields(f"job:{job_id}")
     assert found["status"] == "canceled"
     assert json.loads(found["error"]) == {
@@ -239,7 +239,7 @@ async def test_j16_a_waiting_job_ends_at_once_and_leaves_the_line(
     assert event["data"] == found["error"]
     assert raw.length(QUEUE) == 0
     assert raw.members("jobs:delayed") == []
-    assert await lab.queue.cancel(job_id) is CancelAnswer.FINISHED
+    assert await lab.queue.cancel(job_id) is CancelOutcome.FINISHED
 
 
 @clause("J-16")
@@ -250,7 +250,7 @@ async def test_j16_a_job_that_a_wait_has_brought_can_still_be_canceled(
     job_id = await lab.submit()
     raw.ask("SCRIPT", "FLUSH")  # so that the wait brings it and cannot start it
     assert await worker.wait(30)
-    assert await lab.queue.cancel(job_id) is CancelAnswer.CANCELED
+    assert await lab.queue.cancel(job_id) is CancelOutcome.CANCELED
     assert await worker.take(1) == []
     assert await lab.at_rest()
 
@@ -261,15 +261,15 @@ async def test_j16_a_running_jobs_worker_is_told_its_token(lab: StreamsLab, raw:
     job_id = await lab.submit()
     (held,) = await worker.take(1)
     with Recording(raw) as seen:
-        assert await lab.queue.cancel(job_id) is CancelAnswer.ASKED
+        assert await lab.queue.cancel(job_id) is CancelOutcome.REQUESTED
     assert seen.on("jobs:control") == [f"PUBLISH jobs:control {held.token}"]
     first = raw.field(f"job:{job_id}", "cancel_ts")
     assert first
     assert raw.field(f"job:{job_id}", "status") == "running"
-    assert await lab.queue.cancel(job_id) is CancelAnswer.ASKED
+    assert await lab.queue.cancel(job_id) is CancelOutcome.REQUESTED
     assert raw.field(f"job:{job_id}", "cancel_ts") == first
     await worker.settle([(held, Canceled())], 0)
-    assert await lab.queue.cancel(job_id) is CancelAnswer.FINISHED
+    assert await lab.queue.cancel(job_id) is CancelOutcome.FINISHED
 
 
 @clause("J-16")
@@ -282,7 +282,7 @@ async def test_j16_a_strangers_job_is_asked_for_and_not_ended(
     job_id = await lab.submit()
     assert len(raw.read(QUEUE, "stranger-1")) == 1
     raw.ask("HSET", f"job:{job_id}", "status", status)
-    assert await lab.queue.cancel(job_id) is CancelAnswer.ASKED_FOREIGN
+    assert await lab.queue.cancel(job_id) is CancelOutcome.REQUESTED_FOREIGN
     assert raw.field(f"job:{job_id}", "status") == status
     assert raw.last(f"job:{job_id}:events")["type"] == "queued", "no terminal event of ours"
 
@@ -295,7 +295,7 @@ async def test_j16_a_foreign_gateways_job_is_ended_and_its_entry_dropped_by_take
     fields = {"job_id": "theirs", "task": "echo", "payload": "{}"}
     raw.write("job:theirs", {**fields, "status": "queued", "ttl_s": "600"})
     raw.add(QUEUE, fields)
-    assert await lab.queue.cancel(JobId("theirs")) is CancelAnswer.CANCELED
+    assert await lab.queue.cancel(JobId("theirs")) is CancelOutcome.CANCELED
     assert raw.length(QUEUE) == 1
     assert await worker.take(1) == []
     assert raw.length(QUEUE) == 0
@@ -311,5 +311,5 @@ async def test_j16_a_wish_outlives_the_worker_it_was_for(lab: StreamsLab, raw: R
     raw.ask("XCLAIM", QUEUE, "workers", worker.consumer, 0, str(held.wire), "IDLE", 10**9)
     assert await (await lab.worker()).take(1) == [], "another worker ends it instead of running it"
     assert raw.field(f"job:{job_id}", "status") == "canceled"
-    assert (await worker.settle([(held, GivenBack())], 0)).held == []
+    assert (await worker.settle([(held, Released())], 0)).leased == []
     assert await lab.at_rest()

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from jsonschema.protocols import Validator
 
-from jobwire.job.messages import Canceled, Done, Failed, JobError, Report, TryAgain
+from jobwire.job.messages import Canceled, Done, Failed, JobError, Report, RetryLater
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.schema import WireSchema, definition
 from jobwire.wiring.schema import schema
@@ -47,7 +47,7 @@ async def test_the_keys_of_every_life_fit_their_schema(
     taken = await worker.take(4)
     await worker.report([(held, Report("progress", '{"percent":5}')) for held in taken])
     error = JobError("no_such_city", "there is none", partial_json='{"text":"half"}')
-    outcomes = [Done("1"), Failed(error), Canceled('"half"'), TryAgain(60, error)]
+    outcomes = [Done("1"), Failed(error), Canceled('"half"'), RetryLater(60, error)]
     await worker.settle(list(zip(taken, outcomes, strict=True)), 0)
     for held in taken:
         fields = raw.fields(f"job:{held.job.id}")
@@ -77,7 +77,7 @@ def test_every_word_of_the_contract_is_in_the_schema(whole: WireSchema) -> None:
     assert set(cast(JsonObject, hash_["properties"])) == {*contract.Field, *contract.Extra}
     assert hash_["required"] == list(contract.Field)
     entry = cast(JsonObject, whole["$defs"]["queue_entry"])
-    assert entry["required"] == list(contract.Entry)
+    assert entry["required"] == list(contract.EntryField)
     assert not validator(whole, "queue_entry").is_valid({"job_id": "x", "task": "y"})
     payloads = [name for name in whole["$defs"] if name.startswith("payload.")]
     assert payloads == [f"payload.{task}" for task in contract.SOURCE_TASKS]

@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from jobwire.job.messages import Done, Held
+from jobwire.job.messages import Done, LeasedJob
 from jobwire.valkey import Connection
-from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.engine import StreamsEngine
 from tests.contracts.test_jobs_fleet import foreign_job
 from tests.raw import Raw
 from tests.streams import StreamsLab
 from tests.support import clause, wait_until
 
-KEYS = Keys()
+KEYS = StreamsKeys()
 JOB = "theirs"
 PATIENCE_S = 2.0
 Sign = Callable[[Raw], object]
@@ -38,8 +38,8 @@ def lab_of(connection: Connection) -> StreamsLab:
     return StreamsLab(connection, lease_s=0.5, foreign_idle_s=PATIENCE_S)
 
 
-async def look(worker: StreamsEngine) -> list[Held]:
-    worker.look_for_silent_workers()
+async def look(worker: StreamsEngine) -> list[LeasedJob]:
+    worker.reclaim_soon()
     return await worker.take(1)
 
 
@@ -77,7 +77,7 @@ async def test_j42_a_foreign_worker_that_acknowledged_early_and_reports_keeps_it
     async with lab_of(connection) as lab:
         worker = await lab.worker()
         entry = foreign_job(raw, JOB)
-        await lab.duty("ingest")
+        await lab.duty("index_foreign")
         assert raw.read(KEYS.queue, "stranger-1") == [entry]
         raw.ask("HSET", KEYS.job(JOB), "status", "running")
         raw.ask("XACK", KEYS.queue, "workers", entry)

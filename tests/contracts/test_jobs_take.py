@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from jobwire.job.errors import GroundError
+from jobwire.job.errors import BackendUnavailable
 from jobwire.job.messages import (
     Done,
-    Held,
-    KeepAnswer,
+    LeasedJob,
+    RenewAnswer,
     SettleAnswer,
 )
 from jobwire.local import LocalValkey
@@ -27,7 +27,7 @@ from tests.support.servers import plain_client
 QUEUE = "jobs:stream"
 
 
-async def take_from(worker: StreamsEngine, what: str) -> Sequence[Held]:
+async def take_from(worker: StreamsEngine, what: str) -> Sequence[LeasedJob]:
     return await wait_until(lambda: worker.take(5), what)
 
 
@@ -99,15 +99,15 @@ async def test_j30_a_restarted_server_is_survived(own_valkey: LocalValkey) -> No
             await wait_until(Raw(plain).blocked, "the worker to wait")
         own_valkey.kill()
         own_valkey.start()
-        with pytest.raises(GroundError):
+        with pytest.raises(BackendUnavailable):
             await waiting
         # The same token still holds the job, wherever the answer to its start went.
-        keeper = worker.keeper()
+        keeper = worker.lease_renewer()
 
         async def kept() -> bool:
             try:
-                return await asyncio.to_thread(keeper.keep, [held]) == [KeepAnswer.KEPT]
-            except GroundError:
+                return await asyncio.to_thread(keeper.renew, [held]) == [RenewAnswer.RENEWED]
+            except BackendUnavailable:
                 return False
 
         await wait_until(kept, "the keeper to reconnect")
@@ -128,10 +128,10 @@ async def test_j30_a_start_whose_answer_was_lost_is_adopted(
         await worker.take(1)
         job_id = await lab.submit('{"a":1}')
         proxy.cut_reply(runs("take"))
-        with pytest.raises(GroundError):
+        with pytest.raises(BackendUnavailable):
             await worker.take(1)
         assert raw.field(f"job:{job_id}", "status") == "running", "it was started all the same"
-        (adopted,) = await worker.adopt(frozenset())
+        (adopted,) = await worker.recover_orphans(frozenset())
         assert (adopted.job.id, adopted.job.payload) == (job_id, {"a": 1})
         assert adopted.token == raw.field(f"job:{job_id}", "owner")
         assert adopted.job.deliveries == 1, "started once"
@@ -148,11 +148,11 @@ async def test_j30_an_entry_that_was_read_into_a_broken_connection_is_adopted(
         job_id = await lab.submit('{"a":1}')
         raw.ask("SCRIPT", "FLUSH")  # so that the wait brings it and cannot start it
         proxy.cut_reply("XREADGROUP")
-        with pytest.raises(GroundError):
+        with pytest.raises(BackendUnavailable):
             await worker.wait(30)
         assert raw.field(f"job:{job_id}", "status") == "queued"
         assert set(raw.pending(QUEUE).values()) == {worker.consumer}
-        (adopted,) = await worker.adopt(frozenset())
+        (adopted,) = await worker.recover_orphans(frozenset())
         assert (adopted.job.id, adopted.job.deliveries) == (job_id, 1)
         assert raw.field(f"job:{job_id}", "status") == "running"
         await worker.settle([(adopted, Done("1"))], 0)
@@ -170,10 +170,10 @@ async def test_j30_a_job_that_a_wait_started_into_a_broken_connection_is_adopted
         await wait_until(raw.blocked, "the worker to wait")
         await proxy.until_seen(runs("take"))
         job_id = await lab.submit('{"a":1}')
-        with pytest.raises(GroundError):
+        with pytest.raises(BackendUnavailable):
             await waiting
         assert raw.field(f"job:{job_id}", "status") == "running"
-        (adopted,) = await worker.adopt(frozenset())
+        (adopted,) = await worker.recover_orphans(frozenset())
         assert (adopted.job.id, adopted.job.payload) == (job_id, {"a": 1})
         assert raw.fields(f"job:{job_id}")["owner"] == adopted.token
         assert raw.field(f"job:{job_id}", "deliveries") == "1", "it is the same start"
@@ -196,7 +196,7 @@ async def test_j30_what_comes_is_started_before_the_worker_has_seen_it(
         (held,) = await worker.take(5)
         assert (held.job.id, held.job.payload, held.job.deliveries) == (job_id, {"a": 1}, 1)
         assert proxy.seen(runs("take")) == [], "nobody had to ask for it"
-        assert await worker.adopt({held.token}) == []
+        assert await worker.recover_orphans({held.token}) == []
         await worker.settle([(held, Done("1"))], 0)
         await wait_until(lab.at_rest)
 
@@ -209,7 +209,7 @@ async def test_j30_a_wait_starts_no_more_than_it_has_room_for_and_a_take_brings_
     job_ids = [await lab.submit() for _ in range(5)]
     assert await worker.wait(30, 2)
     assert len(raw.pending(QUEUE)) == 2
-    assert await worker.adopt(frozenset()) == [], "they wait for their take"
+    assert await worker.recover_orphans(frozenset()) == [], "they wait for their take"
     held = await worker.take(4)
     assert [one.job.id for one in held] == job_ids[:4]
     assert await worker.wait(30, 1)
@@ -250,7 +250,7 @@ async def test_r05_a_read_behind_a_listing_and_the_listing_hand_out_one_start(
     async with Connection.open(proxy.url(valkey.url)) as through, StreamsLab(through) as far:
         worker = await far.worker()
         with proxy.hold(runs("adopt")) as listing:
-            adopting = asyncio.ensure_future(worker.adopt(frozenset()))
+            adopting = asyncio.ensure_future(worker.recover_orphans(frozenset()))
             await listing.until_reached()
             waiting = asyncio.ensure_future(worker.wait(30))
             job_id = await lab.submit()
@@ -277,7 +277,7 @@ async def test_r05_a_listing_leaves_alone_what_a_read_in_flight_has_brought(
             await behind_the_read.until_reached()
             job_id = await lab.submit()
             await wait_until(lambda: raw.pending(QUEUE), "the read to bring it")
-            held = await worker.adopt(frozenset())
+            held = await worker.recover_orphans(frozenset())
         assert await waiting
         held += await worker.take(1)
         assert [one.job.id for one in held] == [job_id]
@@ -294,13 +294,13 @@ async def test_r05_a_take_of_what_a_listing_has_started_starts_it_no_second_time
     async with Connection.open(proxy.url(valkey.url)) as through, StreamsLab(through) as far:
         worker = await far.worker()
         await worker.take(1)  # the first one also looks for silent workers
-        await worker.adopt(frozenset())
+        await worker.recover_orphans(frozenset())
         job_id = await lab.submit()
         raw.ask("SCRIPT", "FLUSH")  # so that the wait brings it and cannot start it
         assert await worker.wait(30)
         raw.ask("SCRIPT", "LOAD", SCRIPTS["adopt"].source)
         taking = worker.take(1)
-        held = await worker.adopt(frozenset())
+        held = await worker.recover_orphans(frozenset())
         held += await taking
         assert [one.job.id for one in held] == [job_id]
         assert raw.field(f"job:{job_id}", "deliveries") == "1"
@@ -315,13 +315,13 @@ async def test_j30_a_settle_whose_answer_was_lost_is_asked_again(
         worker, held = await lab.start()
         await lab.submit()
         proxy.cut_reply(runs("settle"))
-        with pytest.raises(GroundError):
+        with pytest.raises(BackendUnavailable):
             await worker.settle([(held, Done('"once"'))], 5)
         again = await worker.settle([(held, Done('"once"'))], 0)
         assert again.answers == [SettleAnswer.SETTLED]
         events = [e["type"] for _, e in raw.entries(f"job:{held.job.id}:events")]
         assert events == ["queued", "running", "done"]
-        (following,) = [*await worker.adopt(frozenset()), *await worker.take(1)]
+        (following,) = [*await worker.recover_orphans(frozenset()), *await worker.take(1)]
         await worker.settle([(following, Done("1"))], 0)
 
 

@@ -8,15 +8,15 @@ from typing import cast
 
 import pytest
 
-from jobwire.job.errors import GroundError
+from jobwire.job.errors import BackendUnavailable
 from jobwire.job.messages import (
     Already,
-    CancelAnswer,
+    CancelOutcome,
     Done,
     Full,
     JobId,
+    JobRequest,
     Mismatch,
-    Order,
     SettleAnswer,
     SubmitAnswer,
     Submitted,
@@ -40,7 +40,9 @@ def made(answer: SubmitAnswer) -> JobId:
 async def test_j18_submissions_of_one_moment_are_one_call_and_whole_jobs(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    orders = [Order("echo", f'{{"n":{number}}}', ttl_s=600 + number % 2) for number in range(250)]
+    orders = [
+        JobRequest("echo", f'{{"n":{number}}}', ttl_s=600 + number % 2) for number in range(250)
+    ]
     with Recording(raw) as seen:
         answers = await asyncio.gather(*(lab.queue.submit(order) for order in orders))
     assert seen.scripts == 3, "a hundred at a time"
@@ -80,16 +82,16 @@ async def test_j11_each_of_a_moment_is_answered_as_if_it_had_come_alone(
         raw.ask("HSET", "idempotency:spoilt", "not", "a string")
         raw.expire("idempotency:spoilt", 60)
         orders = [
-            Order("echo", "{}", idempotency_key="k", fingerprint="a"),
-            Order("echo", "{}", idempotency_key="k", fingerprint="a"),
-            Order("echo", "{}", idempotency_key="k", fingerprint="b"),
-            Order("echo", "{}", idempotency_key="spoilt"),
-            Order("echo", "{}", delay_s=600),
-            Order("echo", "{}", tenant="acme"),
-            Order("echo", "{}", job_id=JobId("given")),
-            Order("echo", "{}", job_id=JobId("given")),
-            Order("echo", "{}"),
-            Order("echo", "{}"),
+            JobRequest("echo", "{}", idempotency_key="k", fingerprint="a"),
+            JobRequest("echo", "{}", idempotency_key="k", fingerprint="a"),
+            JobRequest("echo", "{}", idempotency_key="k", fingerprint="b"),
+            JobRequest("echo", "{}", idempotency_key="spoilt"),
+            JobRequest("echo", "{}", delay_s=600),
+            JobRequest("echo", "{}", tenant="acme"),
+            JobRequest("echo", "{}", job_id=JobId("given")),
+            JobRequest("echo", "{}", job_id=JobId("given")),
+            JobRequest("echo", "{}"),
+            JobRequest("echo", "{}"),
         ]
         with Recording(raw) as seen:
             asked = [lab.queue.submit(order) for order in orders]
@@ -98,7 +100,7 @@ async def test_j11_each_of_a_moment_is_answered_as_if_it_had_come_alone(
         first, again, other, spoilt, later, acme, given, twice, last, full = said
         assert isinstance(first, Submitted)
         assert (again, other) == (Already(first.job_id), Mismatch(first.job_id))
-        assert isinstance(spoilt, GroundError)
+        assert isinstance(spoilt, BackendUnavailable)
         assert "WRONGTYPE" in spoilt.detail
         assert isinstance(later, Submitted)
         assert isinstance(acme, Submitted)
@@ -117,20 +119,20 @@ async def test_j11_each_of_a_moment_is_answered_as_if_it_had_come_alone(
 @clause("J-9")
 async def test_j09_what_follows_a_submission_does_not_overtake_it(lab: StreamsLab) -> None:
     # As our programs do: a script that the server first hears of when it is run may be overtaken.
-    await lab.connection.learn(SCRIPTS.values())
+    await lab.connection.load_scripts(SCRIPTS.values())
     job_id = JobId("given")
-    submitted = lab.queue.submit(Order("echo", "{}", job_id=job_id))
+    submitted = lab.queue.submit(JobRequest("echo", "{}", job_id=job_id))
     found, canceled = lab.queue.get(job_id), lab.queue.cancel(job_id)
     snapshot = await found
     assert snapshot is not None
-    assert await canceled is CancelAnswer.CANCELED
+    assert await canceled is CancelOutcome.CANCELED
     assert made(await submitted) == job_id
 
 
 @clause("J-9")
 async def test_j09_a_caller_who_leaves_shifts_nobodys_answer(lab: StreamsLab) -> None:
     async def submit(number: int) -> SubmitAnswer:
-        return await lab.queue.submit(Order("echo", "{}", job_id=JobId(f"job-{number}")))
+        return await lab.queue.submit(JobRequest("echo", "{}", job_id=JobId(f"job-{number}")))
 
     tasks = [asyncio.create_task(submit(number)) for number in range(9)]
     await asyncio.sleep(0)
@@ -144,7 +146,7 @@ async def test_j09_a_caller_who_leaves_shifts_nobodys_answer(lab: StreamsLab) ->
 @clause("J-9")
 async def test_j09_what_cannot_be_sent_is_its_callers_fault_alone(lab: StreamsLab) -> None:
     tasks = ["echo", "half a character: \ud800", "echo"]
-    asked = [lab.queue.submit(Order(task, "{}")) for task in tasks]
+    asked = [lab.queue.submit(JobRequest(task, "{}")) for task in tasks]
     first, half, last = await asyncio.gather(*asked, return_exceptions=True)
     assert isinstance(half, UnicodeEncodeError)
     assert isinstance(first, Submitted)
@@ -155,7 +157,7 @@ async def test_j09_what_cannot_be_sent_is_its_callers_fault_alone(lab: StreamsLa
 async def test_j09_large_payloads_travel_in_smaller_company(lab: StreamsLab, raw: Raw) -> None:
     large = '{"a":"' + "x" * (MAX_PAYLOAD_BYTES - 8) + '"}'
     with Recording(raw) as seen:
-        answers = await lab.queue.submit_many([Order("echo", large)] * 6)
+        answers = await lab.queue.submit_many([JobRequest("echo", large)] * 6)
     assert seen.scripts == 3
     assert raw.length(QUEUE) == len({made(answer) for answer in answers}) == 6
 
@@ -168,7 +170,7 @@ async def test_j33_in_a_batch_each_job_is_fenced_for_itself(
     """In whatever order they end, and with older and younger ones still held."""
     worker, other = await lab.worker(), await lab.worker()
     for _ in range(count + 40):
-        await lab.queue.submit(Order("echo", "{}"))
+        await lab.queue.submit(JobRequest("echo", "{}"))
     held = await worker.take(count + 40)
     batch = held[20 : 20 + count]
     random.Random(count).shuffle(batch)

@@ -6,14 +6,14 @@ from typing import cast
 
 from jobwire.job.messages import (
     Done,
-    GivenBack,
     JobError,
+    Released,
     Report,
-    TryAgain,
+    RetryLater,
 )
 from jobwire.valkey import Connection
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.contract import StreamsKeys
 from tests.raw import Raw
 from tests.streams import StreamsLab
 from tests.support import clause, wait_until
@@ -48,7 +48,9 @@ async def test_j01_the_keys_of_a_whole_life_are_the_declared_ones(
     name = contract.idempotency_name("acme", "once")
     assert name.startswith("jobs:idempotency:acme:"), "a space of its own"
     minute = next(key for key in raw.find() if key.startswith("jobs:stats:"))
-    guards = {f"jobs:guard:{duty.name}" for duty in lab.sweeper.duties()} - {"jobs:guard:promote"}
+    guards = {f"jobs:guard:{duty.name}" for duty in lab.sweeper.maintenance()} - {
+        "jobs:guard:promote"
+    }
     known = {
         "jobs:stream": "stream",
         f"job:{held.job.id}": "hash",
@@ -101,7 +103,7 @@ async def test_j01_keys_without_a_lifetime_are_the_permanent_ones(
         "jobs:index",
         "jobs:index:acme",
     }
-    keys = Keys()
+    keys = StreamsKeys()
     assert set(contract.PERMANENT) == {
         keys.queue,
         keys.delayed,
@@ -130,12 +132,12 @@ async def test_j02_an_entry_that_was_made_anew_is_the_same(lab: StreamsLab, raw:
     """After a retry, a release and a delay, too."""
     worker, held = await lab.start(payload_json=PAYLOAD)
     wanted = {"job_id": held.job.id, "task": "echo", "payload": PAYLOAD}
-    await worker.settle([(held, TryAgain(0, TRANSIENT))], 0)
+    await worker.settle([(held, RetryLater(0, TRANSIENT))], 0)
     (again,) = await worker.take(1)
-    await worker.settle([(again, GivenBack())], 0)
+    await worker.settle([(again, Released())], 0)
     assert [fields for _, fields in raw.entries("jobs:stream")] == [wanted]
     (third,) = await worker.take(1)
-    await worker.settle([(third, TryAgain(0.001, TRANSIENT))], 0)
+    await worker.settle([(third, RetryLater(0.001, TRANSIENT))], 0)
     await wait_until(lambda: lab.duty("promote"), "the job to be due")
     assert [fields for _, fields in raw.entries("jobs:stream")] == [wanted]
 
@@ -213,7 +215,7 @@ async def test_j03_declared_extras_stand_where_they_say_something(
     (held,) = await worker.take(1)
     assert (held.policy.max_attempts, held.policy.timeout_s) == (3, 7.5)
     assert (held.job.tenant, held.job.traceparent) == ("acme", "00-abc")
-    await worker.settle([(held, TryAgain(60, TRANSIENT))], 0)
+    await worker.settle([(held, RetryLater(60, TRANSIENT))], 0)
     found = without_times(raw, job_id)
     assert (found["attempt"], found["deliveries"], found["status"]) == ("2", "1", "queued")
     assert "entry_id" not in found, "it lies in jobs:delayed, in no entry"
@@ -259,5 +261,5 @@ async def test_j08_a_payload_is_kept_byte_for_byte(lab: StreamsLab, raw: Raw) ->
     worker, held = await lab.start(payload_json=text)
     assert raw.field(f"job:{held.job.id}", "payload") == text
     assert cast("dict[str, object]", held.job.payload)["big"] == 123456789012345678901234567890
-    await worker.settle([(held, GivenBack())], 0)
+    await worker.settle([(held, Released())], 0)
     assert raw.entries("jobs:stream")[0][1]["payload"] == text

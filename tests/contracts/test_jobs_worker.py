@@ -12,15 +12,15 @@ from jobwire.job.messages import (
     Canceled,
     Done,
     Failed,
-    GivenBack,
-    Held,
     JobError,
-    KeepAnswer,
-    Order,
+    JobRequest,
+    LeasedJob,
+    Released,
+    RenewAnswer,
     Report,
     ReportAnswer,
+    RetryLater,
     SettleAnswer,
-    TryAgain,
 )
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
@@ -35,7 +35,7 @@ TRANSIENT = JobError("handler_error", "the handler failed", retryable=True)
 FINAL = JobError("no_such_city", "there is no city of that name")
 
 
-async def take_from(worker: StreamsEngine, what: str) -> Sequence[Held]:
+async def take_from(worker: StreamsEngine, what: str) -> Sequence[LeasedJob]:
     return await wait_until(lambda: worker.take(5), what)
 
 
@@ -48,7 +48,7 @@ async def test_j35_a_retry_waits_in_delayed_until_due_by_the_servers_clock(
 ) -> None:
     worker, held = await lab.start()
     before = raw.now_ms()
-    await worker.settle([(held, TryAgain(0.3, TRANSIENT))], 0)
+    await worker.settle([(held, RetryLater(0.3, TRANSIENT))], 0)
     after = raw.now_ms()
     score = raw.plain.zscore("jobs:delayed", held.job.id)
     assert score is not None
@@ -66,11 +66,11 @@ async def test_j35_a_retry_waits_in_delayed_until_due_by_the_servers_clock(
 
 @clause("J-35")
 async def test_j35_promote_moves_a_bounded_number_at_a_time(lab: StreamsLab, raw: Raw) -> None:
-    orders = [Order("echo", "{}", delay_s=0.001) for _ in range(150)]
+    orders = [JobRequest("echo", "{}", delay_s=0.001) for _ in range(150)]
     await lab.queue.submit_many(orders)
     now_ms = raw.now_ms()
     await wait_until(lambda: raw.now_ms() > now_ms + 1, "all of them to be due")
-    (promote,) = [duty for duty in lab.sweeper.duties() if duty.name == "promote"]
+    (promote,) = [duty for duty in lab.sweeper.maintenance() if duty.name == "promote"]
     assert await promote.run() == (100, True)
     assert await promote.run() == (50, False)
     assert raw.length(QUEUE) == 150
@@ -262,8 +262,8 @@ async def test_j38_a_job_id_that_is_no_text_is_served_all_the_same(
     raw.ask("EXPIRE", b"job:\xff\xfe", 600)
     raw.ask("XADD", QUEUE, "*", "job_id", b"\xff\xfe", "task", "echo", "payload", "{}")
     (held,) = await worker.take(1)
-    keeper = worker.keeper()
-    assert keeper.keep([held]) == [KeepAnswer.KEPT]
+    keeper = worker.lease_renewer()
+    assert keeper.renew([held]) == [RenewAnswer.RENEWED]
     keeper.close()
     assert await worker.report([(held, Report("log", "1"))]) == [ReportAnswer.WRITTEN]
     assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
@@ -301,7 +301,7 @@ async def test_j40_a_release_puts_the_new_entry_in_line_before_the_old_one_goes(
 ) -> None:
     worker, held = await lab.start()
     with Recording(raw) as seen:
-        await worker.settle([(held, GivenBack())], 0)
+        await worker.settle([(held, Released())], 0)
     steps = [
         words.split(" ")[0]
         for words in seen.on(QUEUE)
@@ -332,7 +332,7 @@ async def test_j40_a_blocked_read_is_ended_and_what_it_brought_is_given_back(
             raw.ask("SCRIPT", "FLUSH")  # the wait brings it and cannot start it
         assert await worker.wait(30), "brought, and not taken"
         assert raw.field(f"job:{job_id}", "status") == ("running" if started else "queued")
-        await worker.leave()
+        await worker.deregister()
         found = raw.fields(f"job:{job_id}")
         assert found["status"] == "queued"
         assert found.get("deliveries", "0") == "0"
@@ -351,21 +351,21 @@ async def test_the_oldest_server_knows_every_command(redis7: LocalValkey) -> Non
         try:
             async with Connection.open(redis7.url) as connection, StreamsLab(connection) as lab:
                 worker = await lab.worker()
-                orders = [Order("echo", "{}", idempotency_key=str(n)) for n in range(5)]
+                orders = [JobRequest("echo", "{}", idempotency_key=str(n)) for n in range(5)]
                 await lab.queue.submit_many(orders)
                 await lab.submit(delay_s=0.001, tenant="acme")
                 assert await worker.wait(30)
                 held = await worker.take(5)
-                keeper = worker.keeper()
-                assert keeper.keep(held) == [KeepAnswer.KEPT] * 5
+                keeper = worker.lease_renewer()
+                assert keeper.renew(held) == [RenewAnswer.RENEWED] * 5
                 keeper.close()
                 await worker.report([(held[0], Report("progress", "1", number=1))])
-                outcomes = (Done("1"), Failed(FINAL), Canceled(), GivenBack())
-                retried = TryAgain(0.001, TRANSIENT)
+                outcomes = (Done("1"), Failed(FINAL), Canceled(), Released())
+                retried = RetryLater(0.001, TRANSIENT)
                 batch = list(zip(held, (*outcomes, retried), strict=True))
                 settled = await worker.settle(batch, 0)
                 assert settled.answers == [SettleAnswer.SETTLED] * 5
-                rest: list[Held] = []
+                rest: list[LeasedJob] = []
 
                 async def all_back() -> bool:
                     await lab.sweep()
@@ -374,11 +374,11 @@ async def test_the_oldest_server_knows_every_command(redis7: LocalValkey) -> Non
 
                 await wait_until(all_back, "the released, the retried and the delayed one")
                 await lab.queue.cancel(rest[0].job.id)
-                await worker.adopt({one.token for one in rest})
+                await worker.recover_orphans({one.token for one in rest})
                 await lab.silence(worker)
                 silent = await lab.worker()
 
-                async def taken_over() -> Sequence[Held]:
+                async def taken_over() -> Sequence[LeasedJob]:
                     await lab.sweep()
                     return await silent.take(9)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, cast
 
-from jobwire.wires.streams.contract import Keys, cron_run_name
+from jobwire.wires.streams.contract import StreamsKeys, cron_run_name
 from tests.fleet.running import Fleet
 from tests.support import Plain, Program, Proxy, clause, wait_until_sync
 from tests.support.resp import Command
 from tests.support.servers import plain_client
 
 APP: Final = "tests.fleet.cron_app:app"
-KEYS: Final = Keys()
+KEYS: Final = StreamsKeys()
 RUN: Final = cron_run_name("tick", 0).removesuffix("0")
 GONE_MS: Final = 4000
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from typing import TypeVar
 
-from jobwire.gateway.call import Call
-from jobwire.gateway.room import Room
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.routes import Doc, HotRoute
-from jobwire.gateway.sse import Comment, Event, Item, Watcher
+from jobwire.gateway.sse import Comment, EventStream, Item, SseEvent
 from jobwire.gateway.streams import Streams
 from tests.gateway.serving import Serving, TestRoom
 
@@ -26,18 +26,18 @@ class EventsRoom(TestRoom):
     Also `/count/{n}`, fed by an async iterator, and `/break`, whose feeder breaks.
     """
 
-    watchers: dict[str, list[Watcher]] = field(default_factory=dict[str, list[Watcher]])
+    watchers: dict[str, list[EventStream]] = field(default_factory=dict[str, list[EventStream]])
     opened: list[tuple[str, str | None]] = field(default_factory=list[tuple[str, str | None]])
     detached: int = 0
 
-    def made(self, streams: Streams) -> Room:
+    def made(self, streams: Streams) -> Feature:
         self.streams = streams
 
-        async def channel(call: Call) -> None:
+        async def channel(call: HttpRequest) -> None:
             (name,) = call.params
             self.opened.append((call.principal.tenant, call.last_event_id()))
 
-            def attach(watcher: Watcher) -> Callable[[], None]:
+            def attach(watcher: EventStream) -> Callable[[], None]:
                 self.watchers.setdefault(name, []).append(watcher)
 
                 def detach() -> None:
@@ -48,14 +48,14 @@ class EventsRoom(TestRoom):
 
             await streams.serve(call, attach, hello={"channel": 1})
 
-        async def count(call: Call) -> None:
+        async def count(call: HttpRequest) -> None:
             events = numbers(int(call.params[0]))
             await streams.serve(call, streams.fed_by(events))
 
-        async def breaks(call: Call) -> None:
+        async def breaks(call: HttpRequest) -> None:
             await streams.serve(call, streams.fed_by(broken()))
 
-        return Room(
+        return Feature(
             name="events",
             hot=[
                 HotRoute("GET", "/channels/{name}/events", "read", channel, _DOC, stream=True),
@@ -88,11 +88,11 @@ def on_loop(served: Serving, work: Callable[[], T]) -> T:
 async def numbers(count: int) -> AsyncIterator[Item]:
     yield Comment("counting")
     for number in range(count):
-        yield Event("number", b"%d" % number + b" " * 1000, str(number))
+        yield SseEvent("number", b"%d" % number + b" " * 1000, str(number))
 
 
 async def broken() -> AsyncIterator[Item]:
-    yield Event("first", b"1")
+    yield SseEvent("first", b"1")
     raise ValueError("the feeder broke")
 
 

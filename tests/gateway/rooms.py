@@ -6,14 +6,14 @@ import msgspec
 from fastapi import HTTPException
 from pydantic import BaseModel
 
-from jobwire.gateway.call import Call, Reply
-from jobwire.gateway.problems import NOT_FOUND, Kind, Problem
-from jobwire.gateway.room import Room
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.problems import NOT_FOUND, Problem, ProblemKind
+from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.router import ThisCall, needs, new_router
 from jobwire.gateway.routes import Doc, HotRoute
-from jobwire.job.errors import GroundError, RefusedError
+from jobwire.job.errors import BackendUnavailable, RefusedError
 
-FULL = Kind("queue_full", 429, "the queue is full")
+FULL = ProblemKind("queue_full", 429, "the queue is full")
 SMALL_BODY = 1000
 
 
@@ -26,12 +26,12 @@ class Form(BaseModel):
     count: int = 1
 
 
-async def echo(call: Call) -> Reply:
+async def echo(call: HttpRequest) -> Reply:
     body = await call.body()
     return Reply(body, headers=((b"x-principal", call.principal.tenant.encode()),))
 
 
-async def thing(call: Call) -> Reply:
+async def thing(call: HttpRequest) -> Reply:
     """`/things/acme.1` belongs to the tenant acme; others do not learn that it exists."""
     (thing_id,) = call.params
     if thing_id.partition(".")[0] != call.principal.tenant:
@@ -39,23 +39,23 @@ async def thing(call: Call) -> Reply:
     return Reply(msgspec.json.encode(Thing(thing_id)))
 
 
-async def broken(_: Call) -> Reply:
+async def broken(_: HttpRequest) -> Reply:
     raise ValueError("hush: a secret of ours")
 
 
-async def full(_: Call) -> Reply:
+async def full(_: HttpRequest) -> Reply:
     raise Problem(FULL, headers=((b"retry-after", b"7"),))
 
 
-async def refused(_: Call) -> Reply:
+async def refused(_: HttpRequest) -> Reply:
     raise RefusedError("no such task", code="unknown_task", detail="hush")
 
 
-async def ground_is_away(_: Call) -> Reply:
-    raise GroundError("Valkey does not answer")
+async def ground_is_away(_: HttpRequest) -> Reply:
+    raise BackendUnavailable("Valkey does not answer")
 
 
-async def half(call: Call) -> None:
+async def half(call: HttpRequest) -> None:
     """Breaks after its answer has begun."""
     await call.start(200, ((b"content-length", b"100"),))
     await call.send({"type": "http.response.body", "body": b"half", "more_body": True})
@@ -66,7 +66,7 @@ def _doc(summary: str, **more: object) -> Doc:
     return Doc(summary=summary, tag="test", **more)  # pyright: ignore[reportArgumentType] - by name
 
 
-def test_room() -> Room:
+def test_room() -> Feature:
     router = new_router("test")
 
     @router.post("/slow/form", openapi_extra=needs("submit", FULL, max_body=SMALL_BODY))
@@ -89,7 +89,7 @@ def test_room() -> Room:
     async def mixed(limit: int = 1) -> dict[str, int]:
         return {"limit": limit}
 
-    return Room(
+    return Feature(
         name="test",
         hot=[
             HotRoute(

@@ -13,9 +13,9 @@ import uvloop
 
 from jobwire.gateway.app import Gateway
 from jobwire.gateway.auth import hash_of
+from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Supervised
-from jobwire.gateway.room import Room
-from jobwire.gateway.server import Server
+from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings, KeySettings, ScopeName
 from jobwire.gateway.streams import Streams
 
@@ -36,12 +36,12 @@ class Serving:
     def __init__(
         self,
         settings: GatewaySettings | None = None,
-        *rooms: Room | TestRoom,
+        *rooms: Feature | TestRoom,
         supervised: Supervised | None = None,
     ) -> None:
         settings = settings or GatewaySettings()
         self.streams = Streams(settings)
-        made = [room if isinstance(room, Room) else room.made(self.streams) for room in rooms]
+        made = [room if isinstance(room, Feature) else room.made(self.streams) for room in rooms]
         self.gateway = Gateway(
             settings, made, self.streams, version="0.0.test", supervised=supervised
         )
@@ -49,7 +49,7 @@ class Serving:
         self.port: int = self._listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._ready = threading.Event()
-        self.server = Server(self.gateway, settings, self._ready.set)
+        self.server = HttpServer(self.gateway, settings, self._ready.set)
         self.loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=uvloop.run, args=(self._serve(),), daemon=True)
 
@@ -90,7 +90,7 @@ class TestRoom:
 
     __test__ = False
 
-    def made(self, streams: Streams) -> Room:
+    def made(self, streams: Streams) -> Feature:
         raise NotImplementedError
 
 
@@ -117,4 +117,4 @@ def status_of(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
-Rooms = Sequence[Room]
+Rooms = Sequence[Feature]

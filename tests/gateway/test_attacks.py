@@ -11,11 +11,11 @@ from datetime import timedelta
 
 import pytest
 
-from jobwire.gateway.call import Call, Reply
-from jobwire.gateway.room import Room
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.settings import GatewaySettings
-from jobwire.gateway.sse import Event
+from jobwire.gateway.sse import SseEvent
 from tests.gateway.events import EventsRoom
 from tests.gateway.rooms import test_room
 from tests.gateway.serving import Serving, read_answer, status_of
@@ -29,7 +29,7 @@ MAX_QUEUED = 16
 LARGE = 4_000_000
 
 
-async def large(_: Call) -> Reply:
+async def large(_: HttpRequest) -> Reply:
     return Reply(b"x" * LARGE)
 
 
@@ -50,7 +50,7 @@ def impatient(room: EventsRoom) -> Iterator[Serving]:
         heartbeat=timedelta(milliseconds=200),
     )
     doc = Doc(summary="large", tag="test")
-    more = Room(name="large", hot=[HotRoute("GET", "/large", "read", large, doc)])
+    more = Feature(name="large", hot=[HotRoute("GET", "/large", "read", large, doc)])
     with Serving(settings, test_room(), room, more) as served:
         yield served
 
@@ -145,7 +145,7 @@ def test_o06_requests_behind_a_stream_are_bounded(impatient: Serving, room: Even
         wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
         for _ in range(40):
             peer.sendall(LIVEZ)
-        room.push(impatient, "a", Event("token", b"1", "1-1"))
+        room.push(impatient, "a", SseEvent("token", b"1", "1-1"))
         room.end(impatient, "a")
         got = until_closed(peer)
     assert got.count(ALIVE) == 1 + MAX_QUEUED or got.count(ALIVE) == MAX_QUEUED
@@ -299,7 +299,7 @@ def test_j17_memory_of_a_watcher_that_does_not_read_is_bounded() -> None:
     ):
         peer.sendall(STREAM)
         wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
-        event = Event("token", b"x" * 1000)
+        event = SseEvent("token", b"x" * 1000)
         taken = 0
 
         def full() -> bool:

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 
 from jobwire.gateway.app import Gateway
 from jobwire.gateway.auth import new_key
-from jobwire.gateway.room import Room
+from jobwire.gateway.feature import Feature
 from jobwire.gateway.router import needs, new_router
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.settings import GatewaySettings
@@ -241,7 +241,7 @@ def test_what_a_proxy_forwards_is_not_local(open_gateway: Serving, header: str) 
 # Every route has a scope
 
 
-def build(*rooms: Room) -> Gateway:
+def build(*rooms: Feature) -> Gateway:
     settings = GatewaySettings()
     return Gateway(settings, rooms, Streams(settings), version="0")
 
@@ -267,7 +267,7 @@ def test_a_router_of_another_kind_is_refused() -> None:
     router = APIRouter()
     router.get("/free")(lambda: None)
     with pytest.raises(TypeError, match="new_router"):
-        build(Room(name="loose", routers=[router]))
+        build(Feature(name="loose", routers=[router]))
 
 
 @clause("O-9")
@@ -275,11 +275,11 @@ def test_two_routes_of_one_name_are_refused() -> None:
     doc = Doc(summary="x", tag="test")
     one = HotRoute("GET", "/a/{id}", "read", echo, doc)
     with pytest.raises(ValueError, match="declared twice"):
-        build(Room(name="twice", hot=[one, HotRoute("GET", "/a/{name}", "admin", echo, doc)]))
+        build(Feature(name="twice", hot=[one, HotRoute("GET", "/a/{name}", "admin", echo, doc)]))
     router = new_router("test")
     router.get("/a/{key}", openapi_extra=needs("admin"))(lambda: None)
     with pytest.raises(ValueError, match="declared twice"):
-        build(Room(name="twice", hot=[one], routers=[router]))
+        build(Feature(name="twice", hot=[one], routers=[router]))
 
 
 @clause("O-9")

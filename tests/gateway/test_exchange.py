@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobwire.gateway.call import Call, Reply
-from jobwire.gateway.room import Room
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.settings import GatewaySettings
 from tests.gateway.serving import Serving, status_of
@@ -17,27 +17,27 @@ from tests.support import clause, wait_until_sync
 LARGE = 300_000
 
 
-async def forging(call: Call) -> Reply:
+async def forging(call: HttpRequest) -> Reply:
     """As if what a caller sent were put into a header unread."""
     said = {"crlf": b"a\r\nX-Forged: yes", "lf": b"a\nX-Forged: yes", "cr": b"a\rb", "nul": b"a\0b"}
     return Reply(b"{}", headers=((b"x-said", said[call.params[0]]),))
 
 
-async def lying(call: Call) -> None:
+async def lying(call: HttpRequest) -> None:
     """Says that it has ten bytes."""
     body = {"short": b"12345", "long": b"12345678901"}[call.params[0]]
     await call.start(200, ((b"content-length", b"10"),))
     await call.send({"type": "http.response.body", "body": body})
 
 
-async def parts(call: Call) -> None:
+async def parts(call: HttpRequest) -> None:
     await call.start(200, ())
     for part in (b"one ", b"", b"two ", b"three"):
         await call.send({"type": "http.response.body", "body": part, "more_body": True})
     await call.send({"type": "http.response.body"})
 
 
-async def large(_: Call) -> Reply:
+async def large(_: HttpRequest) -> Reply:
     return Reply(b"x" * LARGE)
 
 
@@ -46,7 +46,7 @@ def served() -> Iterator[Serving]:
     doc = Doc(summary="an answer", tag="test")
     paths = {"/forging/{how}": forging, "/lying/{how}": lying, "/parts": parts, "/large": large}
     hot = [HotRoute("GET", path, "read", endpoint, doc) for path, endpoint in paths.items()]
-    with Serving(GatewaySettings(), Room(name="answers", hot=hot)) as served:
+    with Serving(GatewaySettings(), Feature(name="answers", hot=hot)) as served:
         yield served
 
 
@@ -95,7 +95,7 @@ def test_an_answered_request_leaves_nothing_to_the_collector(
     and cost a quarter more for the caches that it missed."""
 
     def kept() -> int:
-        return sum(isinstance(each, Call) for each in gc.get_objects())
+        return sum(isinstance(each, HttpRequest) for each in gc.get_objects())
 
     gc.collect()
     gc.disable()

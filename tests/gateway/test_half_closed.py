@@ -9,10 +9,10 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from jobwire.gateway.call import Call, Reply
-from jobwire.gateway.room import Room
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
-from jobwire.gateway.sse import Event
+from jobwire.gateway.sse import SseEvent
 from tests.gateway.events import EventsRoom, on_loop
 from tests.gateway.rooms import test_room
 from tests.gateway.serving import Serving, status_of
@@ -23,7 +23,7 @@ STREAM = b"GET /channels/a/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-async def large(_: Call) -> Reply:
+async def large(_: HttpRequest) -> Reply:
     return Reply(b"x" * LARGE)
 
 
@@ -35,7 +35,7 @@ def room() -> EventsRoom:
 @pytest.fixture
 def served(room: EventsRoom) -> Iterator[Serving]:
     doc = Doc(summary="large", tag="test")
-    more = Room(name="large", hot=[HotRoute("GET", "/large", "read", large, doc)])
+    more = Feature(name="large", hot=[HotRoute("GET", "/large", "read", large, doc)])
     with Serving(None, test_room(), room, more) as served:
         yield served
         wait_until_sync(lambda: not served.server.server_state.connections, "nothing to be left")
@@ -127,7 +127,7 @@ def test_an_event_stream_is_let_go(
         peer.sendall(STREAM + behind)
         if when == "later":
             wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
-            room.push(served, "a", Event("token", b"1", "1-1"))
+            room.push(served, "a", SseEvent("token", b"1", "1-1"))
         peer.shutdown(socket.SHUT_WR)
         while peer.recv(65536):
             pass

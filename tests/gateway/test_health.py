@@ -10,33 +10,33 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from jobwire.gateway.health import Check, Health
-from jobwire.gateway.room import Room
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.health import Check, HealthStatus
 from tests.gateway.events import EventsRoom, Reader
 from tests.gateway.rooms import test_room
 from tests.gateway.serving import Serving
 from tests.support import clause, wait_until_sync
 
 
-async def well() -> Health:
-    return Health("ready")
+async def well() -> HealthStatus:
+    return HealthStatus("ready")
 
 
-async def ill() -> Health:
-    return Health("down", "no answer", "start it")
+async def ill() -> HealthStatus:
+    return HealthStatus("down", "no answer", "start it")
 
 
-async def breaks() -> Health:
+async def breaks() -> HealthStatus:
     raise ValueError("hush")
 
 
-async def hangs() -> Health:
+async def hangs() -> HealthStatus:
     await asyncio.sleep(3600)
-    return Health("ready")
+    return HealthStatus("ready")
 
 
-def checks(**asks: object) -> Room:
-    return Room(
+def checks(**asks: object) -> Feature:
+    return Feature(
         name="checks",
         checks=[Check(name, ask) for name, ask in asks.items()],  # pyright: ignore[reportArgumentType] - functions above
     )
@@ -93,12 +93,12 @@ def test_readyz_says_what_is_wrong_and_what_to_do(ask: object, note: str, cure: 
 @clause("O-7")
 def test_readyz_believes_the_supervisor_about_parts_that_do_not_answer() -> None:
     known = {
-        "valkey": Health("restarting", "it ended", "wait"),
-        "worker": Health("ready"),
-        "gateway": Health("restarting", "an old tale", "wait"),
+        "valkey": HealthStatus("restarting", "it ended", "wait"),
+        "worker": HealthStatus("ready"),
+        "gateway": HealthStatus("restarting", "an old tale", "wait"),
     }
 
-    def supervised() -> Mapping[str, Health]:
+    def supervised() -> Mapping[str, HealthStatus]:
         return known
 
     with Serving(None, checks(valkey=ill), supervised=supervised) as served:
@@ -111,14 +111,17 @@ def test_readyz_believes_the_supervisor_about_parts_that_do_not_answer() -> None
 
 @clause("O-7")
 def test_what_is_lacking_elsewhere_is_named_and_stops_nothing() -> None:
-    async def told() -> Mapping[str, Health]:
-        lack = Health("degraded", "no model here", "install one")
-        return {"model": lack, "valkey": Health("down", "says somebody else")}
+    async def told() -> Mapping[str, HealthStatus]:
+        lack = HealthStatus("degraded", "no model here", "install one")
+        return {"model": lack, "valkey": HealthStatus("down", "says somebody else")}
 
-    async def told_badly() -> Mapping[str, Health]:
+    async def told_badly() -> Mapping[str, HealthStatus]:
         raise ValueError("hush")
 
-    rooms = [Room(name="jobs", told=told), Room(name="others", told=told_badly)]
+    rooms = [
+        Feature(name="jobs", remote_health=told),
+        Feature(name="others", remote_health=told_badly),
+    ]
     with Serving(None, checks(valkey=well), *rooms) as served:
         answer = served.client.get("/readyz")
     assert answer.status_code == 200
@@ -144,10 +147,10 @@ def test_what_is_lacking_elsewhere_is_named_and_stops_nothing() -> None:
 def test_the_parts_are_not_asked_by_every_stranger() -> None:
     asked = 0
 
-    async def count() -> Health:
+    async def count() -> HealthStatus:
         nonlocal asked
         asked += 1
-        return Health("ready")
+        return HealthStatus("ready")
 
     with Serving(None, checks(valkey=count)) as served:
         for _ in range(50):
@@ -172,7 +175,7 @@ def metrics(served: Serving) -> dict[tuple[str, tuple[tuple[str, str], ...]], fl
 
 @clause("O-5")
 def test_metrics_count_requests_by_route_and_status() -> None:
-    with Serving(None, test_room(), Room(name="own", collectors=[OneGauge()])) as served:
+    with Serving(None, test_room(), Feature(name="own", collectors=[OneGauge()])) as served:
         for name in ("default.1", "default.2", "globex.1"):
             served.client.get(f"/things/{name}")
         served.client.get("/nowhere")

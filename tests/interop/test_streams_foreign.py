@@ -11,10 +11,10 @@ import pytest_asyncio
 
 from jobwire.job.messages import (
     Already,
-    CancelAnswer,
+    CancelOutcome,
     Done,
     JobId,
-    Order,
+    JobRequest,
     SettleAnswer,
     Submitted,
 )
@@ -40,7 +40,7 @@ async def lab(connection: Connection) -> AsyncIterator[StreamsLab]:
 
 
 async def submit(lab: StreamsLab, payload: dict[str, object], task: str = "echo") -> JobId:
-    answer = await lab.queue.submit(Order(task, json.dumps(payload), ttl_s=600))
+    answer = await lab.queue.submit(JobRequest(task, json.dumps(payload), ttl_s=600))
     assert isinstance(answer, Submitted)
     return answer.job_id
 
@@ -140,7 +140,7 @@ async def test_their_worker_dies_and_ours_takes_over(
             )
             found = raw.fields(f"job:{job_id}")
             assert (found["status"], found["deliveries"]) == ("running", "1")
-            assert await lab.queue.cancel(JobId(job_id)) is CancelAnswer.ASKED
+            assert await lab.queue.cancel(JobId(job_id)) is CancelOutcome.REQUESTED
             await ended(raw, job_id)
         assert kinds(raw, job_id).count("running") == 2
         assert kinds(raw, job_id)[-1] == "canceled"
@@ -176,8 +176,8 @@ async def test_a_job_of_theirs_cannot_be_canceled_by_force(
     with node_worker(valkey, "node-1") as worker:
         running, waiting = await submit(lab, {"sleep_ms": 300}), await submit(lab, {"n": 1})
         worker.wait_for_line(f"started {running}")
-        assert await lab.queue.cancel(running) is CancelAnswer.ASKED_FOREIGN
-        assert await lab.queue.cancel(waiting) is CancelAnswer.CANCELED
+        assert await lab.queue.cancel(running) is CancelOutcome.REQUESTED_FOREIGN
+        assert await lab.queue.cancel(waiting) is CancelOutcome.CANCELED
         worker.wait_for_line(f"ended {running}")
         assert kinds(raw, running) == ["queued", "running", "done"]
         assert kinds(raw, waiting) == ["queued", "canceled"], "it never reached them"
@@ -204,9 +204,9 @@ async def test_their_idempotency_keys_and_ours_are_the_same(
 ) -> None:
     async with node_gateway(valkey) as gateway:
         theirs = await gateway.submit({"n": 1}, key="one")
-        again = await lab.queue.submit(Order("echo", '{"n":1}', idempotency_key="one"))
+        again = await lab.queue.submit(JobRequest("echo", '{"n":1}', idempotency_key="one"))
         assert again == Already(JobId(theirs))
-        ours = await lab.queue.submit(Order("echo", '{"n":2}', idempotency_key="two"))
+        ours = await lab.queue.submit(JobRequest("echo", '{"n":2}', idempotency_key="two"))
         assert isinstance(ours, Submitted)
         assert await gateway.submit({"n": 2}, key="two") == ours.job_id
 

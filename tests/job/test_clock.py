@@ -2,7 +2,14 @@
 
 import uuid
 
-from jobwire.job.clock import ManualClock, SystemClock, chance, new_job_id, new_job_ids, new_tokens
+from jobwire.job.clock import (
+    ManualClock,
+    SystemClock,
+    new_job_id,
+    new_job_ids,
+    new_tokens,
+    random_fraction,
+)
 
 
 def test_a_manual_clock_moves_only_when_told() -> None:
@@ -41,4 +48,4 @@ def test_tokens_are_all_different_and_never_short() -> None:
 
 
 def test_chance_lies_in_the_half_open_unit() -> None:
-    assert all(0 <= chance() < 1 for _ in range(1000))
+    assert all(0 <= random_fraction() < 1 for _ in range(1000))

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from jobwire.job.errors import (
+    BackendUnavailable,
     ContractError,
     Fail,
-    GroundError,
     HandlerSignal,
     JobwireError,
     RefusedError,
@@ -16,7 +16,7 @@ from jobwire.job.errors import (
 
 
 def test_each_kind_knows_its_code_status_and_whether_asking_again_helps() -> None:
-    ground = GroundError("Valkey did not answer")
+    ground = BackendUnavailable("Valkey did not answer")
     refused = RefusedError("payload is too large", code="too_large", status=413)
     broken = ContractError("status is not one of ours", clause="J-5")
     assert (ground.code, ground.status, ground.retryable) == ("unavailable", 503, True)

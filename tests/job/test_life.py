@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobwire.job.life import MOVES, TERMINAL, Move, State, after
+from jobwire.job.states import MOVES, TERMINAL, Move, State, after
 
 
 def test_terminal_states_never_change() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobwire.job.life import State
 from jobwire.job.messages import RESERVED_KINDS, check_kind
+from jobwire.job.states import State
 
 
 @pytest.mark.parametrize("kind", ["progress", "log", "a", "tool_call", "x.y-z2", "a" * 64])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobwire.job.messages import Failed, JobError, TryAgain
+from jobwire.job.messages import Failed, JobError, RetryLater
 from jobwire.job.retry import DEFAULT, Backoff, delay_s, exponential, fixed, outcome
 
 TRANSIENT = JobError("handler_error", "try me", retryable=True)
@@ -49,11 +49,11 @@ def test_a_backoff_that_makes_no_sense_is_refused_by_name(bad: dict[str, float])
 
 
 def test_a_transient_error_is_tried_again_until_the_last_attempt() -> None:
-    def becomes(attempt: int) -> TryAgain | Failed:
+    def becomes(attempt: int) -> RetryLater | Failed:
         return outcome(TRANSIENT, attempt=attempt, max_attempts=3, backoff=fixed(2), chance=0.5)
 
-    assert becomes(1) == TryAgain(2, TRANSIENT)
-    assert becomes(2) == TryAgain(2, TRANSIENT)
+    assert becomes(1) == RetryLater(2, TRANSIENT)
+    assert becomes(2) == RetryLater(2, TRANSIENT)
     assert becomes(3) == Failed(TRANSIENT)
 
 
@@ -64,4 +64,4 @@ def test_a_final_error_is_never_tried_again() -> None:
 
 def test_the_handlers_own_wish_goes_before_the_backoff() -> None:
     again = outcome(TRANSIENT, attempt=1, max_attempts=2, backoff=fixed(2), chance=0.5, after_s=0.0)
-    assert again == TryAgain(0.0, TRANSIENT)
+    assert again == RetryLater(0.0, TRANSIENT)

@@ -15,7 +15,7 @@ import pytest
 from jobwire import endpoints
 from jobwire.client import Client, ClientError
 from jobwire.local import DataDir, DataDirUnwritable, LocalValkey, free_port
-from jobwire.local.s3_keys import Keys
+from jobwire.local.s3_keys import S3Keys
 from tests.support import Program, clause
 
 OTHER: Final = 65534
@@ -91,7 +91,7 @@ def test_o01_planted_links_are_not_written_through(folder: Path, tmp_path: Path)
     with LocalValkey(folder):
         pass
     with pytest.raises(OSError, match="link"):
-        Keys.kept(folder)
+        S3Keys.kept(folder)
     assert precious.read_text() == "years of work"
 
 

@@ -11,9 +11,9 @@ import pytest
 from jobwire.objects import Bucket, BucketMissing, Unexpected
 from jobwire.objects.lifecycle import (
     Applied,
+    LifecycleUnsupported,
     Rule,
     Unchanged,
-    Unsupported,
     apply,
     merge,
     render,
@@ -90,7 +90,7 @@ async def test_p6_a_changed_rule_takes_the_place_of_its_namesake(own_bucket: Buc
     longer = [replace(RULES[0], days=3), *RULES[1:]]
     assert await apply(own_bucket.calls, longer) == Applied(kept=0)
     shown = await show(own_bucket.calls)
-    assert not isinstance(shown, Unsupported)
+    assert not isinstance(shown, LifecycleUnsupported)
     assert sorted((rule.id, rule.prefix, rule.days, rule.enabled) for rule in shown) == [
         ("ExpireInputImages", "images/input/", 14, True),
         ("ExpireOutputImages", "images/output/", 14, True),
@@ -111,8 +111,8 @@ async def test_p6_a_bucket_without_rules_shows_none(own_bucket: Bucket) -> None:
 async def test_p6_a_store_without_lifecycle_says_so(tmp_path: Path) -> None:
     with rclone(tmp_path) as config:
         calls = Bucket(config).calls
-        assert isinstance(await apply(calls, RULES), Unsupported)
-        assert isinstance(await show(calls), Unsupported)
+        assert isinstance(await apply(calls, RULES), LifecycleUnsupported)
+        assert isinstance(await show(calls), LifecycleUnsupported)
 
 
 @clause("P-6")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobwire.objects.trail import (
+from jobwire.objects.write_history import (
     Verdict,
     Version,
     extended,

@@ -11,11 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, cast
 
-from jobwire.duties import Duties
-from jobwire.job.messages import JobId, Order, Submitted
+from jobwire.job.messages import JobId, JobRequest, Submitted
+from jobwire.maintenance import Maintenance
 from jobwire.valkey import Connection
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.queue import StreamsQueue
 from jobwire.wires.streams.settings import StreamsSettings
@@ -40,7 +40,7 @@ class Site:
         self.folder.mkdir(exist_ok=True)
         self.gate = folder / "gate"
         self.settings = StreamsSettings(key_prefix=prefix, lease_s=lease_s, max_queue=10**6)
-        self.keys = Keys(prefix)
+        self.keys = StreamsKeys(prefix)
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -93,7 +93,7 @@ class Site:
             engine = StreamsEngine(connection, self.settings)
             worker = Worker(app, [engine], slots=4)
             running = await started(worker)
-            duties = asyncio.create_task(Duties(engine.duties()).run())
+            duties = asyncio.create_task(Maintenance(engine.maintenance()).run())
             try:
                 yield worker
             finally:
@@ -111,7 +111,7 @@ class Site:
     async def submit(self, task: str, **payload: object) -> JobId:
         """Make a job."""
         body = {"effects": str(self.effects), "gate": str(self.gate), **payload}
-        answer = await self.queue.submit(Order(task, json.dumps(body)))
+        answer = await self.queue.submit(JobRequest(task, json.dumps(body)))
         assert isinstance(answer, Submitted), answer
         return answer.job_id
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from jobwire.job.messages import TaskCard
+from jobwire.job.messages import TaskDefinition
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
 from jobwire.wires.streams.engine import StreamsEngine
@@ -75,8 +75,8 @@ async def test_j37_a_worker_whose_loop_is_blocked_stays_registered(
             engine = StreamsEngine(
                 connection, StreamsSettings(lease_s=3600, unknown_task_grace_s=GRACE_S)
             )
-            await engine.enter([TaskCard("something else")], slots=1)
-            promote = next(duty for duty in engine.duties() if duty.name == "promote")
+            await engine.register([TaskDefinition("something else")], slots=1)
+            promote = next(duty for duty in engine.maintenance() if duty.name == "promote")
             job = await site.submit("quick")
 
             async def long_unknown() -> bool:
@@ -96,5 +96,5 @@ async def test_j37_a_worker_whose_loop_is_blocked_stays_registered(
                 return await site.status(job) == "done"
 
             await wait_until(promoted)
-            await engine.leave()
+            await engine.deregister()
         assert (await site.fields(job))["result"] == str(victim.pid)

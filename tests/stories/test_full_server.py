@@ -9,7 +9,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from jobwire.job.errors import GroundError
+from jobwire.job.errors import BackendUnavailable
 from jobwire.local import LocalValkey
 from tests.stories.gateways import GatewayProgram, gateway
 from tests.stories.site import Site
@@ -35,7 +35,7 @@ async def test_j09_a_worker_starts_on_a_full_server_and_drains_it(
     jobs = [await site.submit("quick") for _ in range(20)]
     with plain_client(own_valkey) as plain:
         plain.config_set("maxmemory", "1mb")
-        with pytest.raises(GroundError):
+        with pytest.raises(BackendUnavailable):
             await site.submit("quick")
         await site.ready()
         await site.until_all(jobs, "done")

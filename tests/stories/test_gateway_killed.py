@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from jobwire.local import LocalValkey
-from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.contract import StreamsKeys
 from tests.raw import Raw
 from tests.stories.gateways import GatewayProgram
 from tests.streams import runs
@@ -47,7 +47,7 @@ class Scene:
     def is_whole(self) -> bool:
         """Whether there is a job, in full; half of one fails."""
         job_id = self.job_id()
-        keys = Keys()
+        keys = StreamsKeys()
         if job_id is None:
             return False
         assert self.raw.field(keys.job(job_id), "status") == "queued"

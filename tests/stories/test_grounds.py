@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from jobwire.job.errors import GroundError
+from jobwire.job.errors import BackendUnavailable
 from jobwire.job.messages import JobId
 from jobwire.local import LocalValkey
 from jobwire.valkey import ValkeyError
@@ -47,7 +47,7 @@ async def submit_until_accepted(site: Site, task: str) -> JobId:
     async def accepted() -> JobId | None:
         try:
             return await site.submit(task)
-        except (GroundError, ValkeyError):
+        except (BackendUnavailable, ValkeyError):
             return None
 
     job_id = await wait_until(accepted, f"a {task} to be accepted", timeout_s=60)
@@ -127,7 +127,7 @@ async def test_j09_a_full_server_still_lets_jobs_start_report_nothing_and_end(
     with plain_client(own_valkey) as plain:
         plain.config_set("maxmemory", "1mb")
         await wait_until(lambda: all(site.begun(job) == 1 for job in delayed))
-        with pytest.raises(GroundError):
+        with pytest.raises(BackendUnavailable):
             await site.submit("quick")
         site.gate.touch()
         jobs = [waiting, *delayed]

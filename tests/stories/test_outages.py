@@ -15,7 +15,7 @@ from typing import cast
 
 import pytest
 
-from jobwire.job.messages import Done, Held, KeepAnswer, SettleAnswer
+from jobwire.job.messages import Done, LeasedJob, RenewAnswer, SettleAnswer
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import GROUP
@@ -39,11 +39,11 @@ async def idle_s(connection: Connection, queue: str) -> list[float]:
     return [row[2] / 1000 for row in cast("list[tuple[str, str, int, int]]", rows)]
 
 
-async def taken_over(by: StreamsEngine, timeout_s: float = 30) -> Held:
+async def taken_over(by: StreamsEngine, timeout_s: float = 30) -> LeasedJob:
     """The job that a worker takes from a silent one, as soon as it may."""
 
-    async def taken() -> list[Held]:
-        by.look_for_silent_workers()
+    async def taken() -> list[LeasedJob]:
+        by.reclaim_soon()
         return await by.take(1)
 
     (held,) = await wait_until(taken, "the job to be taken over", timeout_s=timeout_s)
@@ -103,10 +103,10 @@ async def test_g27_after_a_reconnect_a_process_reclaims_nothing_for_a_third_of_t
         await wait_until(expired, "the lease to expire")
         proxy.heal()
         await wait_until(reconnected, "the reconnect")
-        other.look_for_silent_workers()
+        other.reclaim_soon()
         assert await other.take(1) == []
-        keeper = holder.keeper()
-        assert keeper.keep([held]) == [KeepAnswer.KEPT]
+        keeper = holder.lease_renewer()
+        assert keeper.renew([held]) == [RenewAnswer.RENEWED]
         keeper.close()
         assert (await holder.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from jobwire.duties import Duties
 from jobwire.job.errors import Fail
-from jobwire.job.messages import JobId, Order, Submitted
+from jobwire.job.messages import JobId, JobRequest, Submitted
 from jobwire.local import LocalValkey
+from jobwire.maintenance import Maintenance
 from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import TERMINAL_EVENTS
 from jobwire.wires.streams.engine import StreamsEngine
@@ -56,7 +56,7 @@ class Story:
     async def working(self, url: str) -> AsyncGenerator[None]:
         async with Connection.open(url) as connection:
             engine = StreamsEngine(connection, SETTINGS)
-            beside = [Duties(engine.duties()).run]
+            beside = [Maintenance(engine.maintenance()).run]
             worker = Worker(self.app, [engine], drain_s=1.0, grace_s=0.1, beside=beside)
             running = await started(worker)
             try:
@@ -99,7 +99,7 @@ def story(plain: Plain) -> Story:
 
 async def submit(connection: Connection, task: str, count: int) -> list[JobId]:
     queue = StreamsQueue(connection, SETTINGS)
-    answers = await queue.submit_many([Order(task, "{}")] * count)
+    answers = await queue.submit_many([JobRequest(task, "{}")] * count)
     return [answer.job_id for answer in answers if isinstance(answer, Submitted)]
 
 

@@ -36,7 +36,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     ),
     "client": frozenset({"job", "valkey", "endpoints", "private_files"}),
     "doctor": frozenset({"valkey", "objects", "endpoints", "handlers"}),
-    "duties": frozenset({"job", "log"}),
+    "maintenance": frozenset({"job", "log"}),
     "endpoints": frozenset({"private_files"}),
     "functions": frozenset({"wires"}),  # a thin public name for one wire's functions
     "gateway": frozenset({"job", "log"}),

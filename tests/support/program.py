@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from jobwire.spawn import Child, spawn
+from jobwire.spawn import ChildProcess, spawn
 from tests.support.waiting import DEADLINE_S, wait_until_sync
 
 ROOT: Final = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ class Program:
     ) -> None:
         self._output = tempfile.NamedTemporaryFile(prefix="program-", suffix=".log")  # noqa: SIM115 - lives as long as we do
         variables = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
-        self._child: Child = spawn(
+        self._child: ChildProcess = spawn(
             command if command is not None else [sys.executable, *arguments],
             env=variables,
             cwd=cwd,

@@ -10,7 +10,7 @@ from redis import Redis
 
 from jobwire.local import LocalValkey
 from jobwire.valkey import Config, Connection, ConnectionLost, NotSent, ServerError, Unavailable
-from jobwire.valkey import wire as wire_module
+from jobwire.valkey import resp_socket as wire_module
 from jobwire.valkey.connection import Opening
 from jobwire.valkey.pool import OwnSocket
 from tests.support import Fresh, Proxy, clause, wait_until, wait_until_sync

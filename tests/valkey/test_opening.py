@@ -192,7 +192,7 @@ async def test_t02_scripts_are_learned_though_the_server_is_away(
     """A program that loses its server while it starts must start all the same."""
     async with Connection.open(proxy.url(valkey.url)) as connection:
         with proxy.hold("SCRIPT") as hold:
-            learning = asyncio.create_task(connection.learn([COUNT]))
+            learning = asyncio.create_task(connection.load_scripts([COUNT]))
             await hold.until_reached()
             proxy.cut()
             await learning

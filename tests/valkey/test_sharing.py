@@ -10,7 +10,7 @@ from jobwire.local import LocalValkey
 from jobwire.valkey import Config, Connection, ConnectionLost, NotSent
 from jobwire.valkey import connection as connection_module
 from jobwire.valkey import outbox as outbox_module
-from jobwire.valkey import wire as wire_module
+from jobwire.valkey import resp_socket as wire_module
 from tests.support import Fresh, Proxy, clause, wait_until
 
 pytestmark = clause("T-2")

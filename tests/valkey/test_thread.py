@@ -19,14 +19,14 @@ from jobwire.valkey import (
     Unavailable,
     Unsupported,
 )
-from jobwire.valkey.thread import ThreadSocket
+from jobwire.valkey.blocking_socket import BlockingSocket
 from tests.support import Fresh, Plain, Proxy, wait_until_sync
 from tests.support.tls import own_certificate
 
 
 @pytest.fixture
-def own(valkey: LocalValkey) -> Iterator[ThreadSocket]:
-    opened = ThreadSocket(Config.from_url(valkey.url), "tests-thread", timeout_s=10)
+def own(valkey: LocalValkey) -> Iterator[BlockingSocket]:
+    opened = BlockingSocket(Config.from_url(valkey.url), "tests-thread", timeout_s=10)
     yield opened
     opened.close()
 
@@ -34,7 +34,7 @@ def own(valkey: LocalValkey) -> Iterator[ThreadSocket]:
 ADD = Script("add", "adds", "return {KEYS[1], ARGV[1] + 1}", ("key",), ("number",), ("sum",), ())
 
 
-def test_it_dials_when_first_used_and_keeps_the_socket(own: ThreadSocket, plain: Plain) -> None:
+def test_it_dials_when_first_used_and_keeps_the_socket(own: BlockingSocket, plain: Plain) -> None:
     names = [client["name"] for client in plain.client_list()]
     assert "tests-thread" not in names
     assert own.call("ECHO", "hello") == "hello"
@@ -44,7 +44,7 @@ def test_it_dials_when_first_used_and_keeps_the_socket(own: ThreadSocket, plain:
 
 
 def test_a_script_is_told_to_a_server_that_does_not_know_it(
-    own: ThreadSocket, plain: Plain, fresh: Fresh
+    own: BlockingSocket, plain: Plain, fresh: Fresh
 ) -> None:
     key = fresh()
     plain.script_flush()
@@ -52,12 +52,12 @@ def test_a_script_is_told_to_a_server_that_does_not_know_it(
     assert own.run(ADD, [key], [1]) == [key, 2]
 
 
-def test_a_reply_larger_than_a_read_comes_whole(own: ThreadSocket) -> None:
+def test_a_reply_larger_than_a_read_comes_whole(own: BlockingSocket) -> None:
     text = "x" * 300_000
     assert own.call("ECHO", text) == text
 
 
-def test_an_error_of_the_server_leaves_the_socket_usable(own: ThreadSocket) -> None:
+def test_an_error_of_the_server_leaves_the_socket_usable(own: BlockingSocket) -> None:
     with pytest.raises(ServerError) as refused:
         own.call("EVALSHA", "nonsense", 0)
     assert refused.value.code == "NOSCRIPT"
@@ -65,7 +65,7 @@ def test_an_error_of_the_server_leaves_the_socket_usable(own: ThreadSocket) -> N
 
 
 def test_a_cut_is_told_once_and_the_next_call_dials_anew(valkey: LocalValkey, proxy: Proxy) -> None:
-    own = ThreadSocket(Config.from_url(proxy.url(valkey.url)), "tests-thread", timeout_s=10)
+    own = BlockingSocket(Config.from_url(proxy.url(valkey.url)), "tests-thread", timeout_s=10)
     own.call("PING")
     proxy.cut_reply("ECHO")
     with pytest.raises(ConnectionLost, match="may have run"):
@@ -75,7 +75,7 @@ def test_a_cut_is_told_once_and_the_next_call_dials_anew(valkey: LocalValkey, pr
 
 
 def test_a_silent_server_is_given_up_in_time(valkey: LocalValkey, proxy: Proxy) -> None:
-    own = ThreadSocket(Config.from_url(proxy.url(valkey.url)), "tests-thread", timeout_s=1)
+    own = BlockingSocket(Config.from_url(proxy.url(valkey.url)), "tests-thread", timeout_s=1)
     own.call("PING")
     proxy.silence()
     with pytest.raises(ConnectionLost):
@@ -86,14 +86,14 @@ def test_a_silent_server_is_given_up_in_time(valkey: LocalValkey, proxy: Proxy) 
 
 
 def test_nobody_there() -> None:
-    own = ThreadSocket(Config(address=f"127.0.0.1:{free_port()}"), "tests-thread", timeout_s=5)
+    own = BlockingSocket(Config(address=f"127.0.0.1:{free_port()}"), "tests-thread", timeout_s=5)
     with pytest.raises(Unavailable, match="cannot connect"):
         own.call("PING")
 
 
 def test_a_wrong_password(valkey: LocalValkey) -> None:
     config = Config(address=valkey.address, username="jobwire", password="wrong")
-    own = ThreadSocket(config, "tests-thread", timeout_s=5)
+    own = BlockingSocket(config, "tests-thread", timeout_s=5)
     with pytest.raises(AuthFailed, match="wrong name or password") as refused:
         own.call("PING")
     assert "'wrong'" not in str(refused.value)
@@ -112,7 +112,7 @@ def test_not_a_valkey() -> None:
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         port = listener.getsockname()[1]
-        own = ThreadSocket(Config(address=f"127.0.0.1:{port}"), "tests-thread", timeout_s=5)
+        own = BlockingSocket(Config(address=f"127.0.0.1:{port}"), "tests-thread", timeout_s=5)
         with pytest.raises(Unsupported):
             own.call("PING")
         thread.join(30)
@@ -123,13 +123,15 @@ def test_over_tls_and_in_another_database(valkey: LocalValkey) -> None:
     with Proxy(valkey.port, tls=True) as proxy:
         url = proxy.url(valkey.url).removesuffix("/0") + "/3"
         config = Config.from_url(url, tls_context=context)
-        own = ThreadSocket(config, "tests-thread", timeout_s=10)
+        own = BlockingSocket(config, "tests-thread", timeout_s=10)
         assert own.call("PING") == "PONG"
         assert proxy.seen("SELECT")[0].words == ("SELECT", "3")
         own.close()
 
 
-def test_close_ends_a_call_that_waits_and_every_later_one(own: ThreadSocket, plain: Plain) -> None:
+def test_close_ends_a_call_that_waits_and_every_later_one(
+    own: BlockingSocket, plain: Plain
+) -> None:
     ended: list[Exception] = []
 
     def wait() -> None:

@@ -17,37 +17,37 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
 
 from jobwire.job.clock import new_job_id
-from jobwire.job.engine import Duty, Lacks, lacks_nothing
-from jobwire.job.errors import GroundError
-from jobwire.job.life import TERMINAL, State
+from jobwire.job.engine import MaintenanceTask, MissingRequirements, no_missing_requirements
+from jobwire.job.errors import BackendUnavailable
 from jobwire.job.messages import (
     Already,
-    CancelAnswer,
-    CancelAsked,
     Canceled,
+    CancelOutcome,
+    CancelRequest,
     Done,
     Failed,
-    GivenBack,
-    Held,
-    Job,
     JobId,
+    JobInfo,
+    JobRequest,
     Json,
-    KeepAnswer,
+    LeasedJob,
     Mismatch,
-    Order,
     Outcome,
     Policy,
+    Released,
+    RenewAnswer,
     Report,
     ReportAnswer,
+    RetryLater,
     SettleAnswer,
     Settled,
     Snapshot,
     SubmitAnswer,
     Submitted,
-    TaskCard,
+    TaskDefinition,
     Token,
-    TryAgain,
 )
+from jobwire.job.states import TERMINAL, State
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ T = TypeVar("T")
 class Record:
     """Everything about one job."""
 
-    order: Order
+    order: JobRequest
     id: JobId
     state: State = State.WAITING
     attempt: int = 1
@@ -100,23 +100,23 @@ class MemoryServer:
         self.calls[verb] += 1
         if self._lost[verb] > 0:
             self._lost[verb] -= 1
-            raise GroundError(f"the answer to {verb} was lost")
+            raise BackendUnavailable(f"the answer to {verb} was lost")
         return value
 
     def check_up(self) -> None:
         if self.down:
             self.turned_away += 1
-            raise GroundError("the server is away")
+            raise BackendUnavailable("the server is away")
 
     # ── a producer's end: jobwire.job.engine.Queue ───────────────────────────────────────────────
 
-    def submit(self, order: Order) -> Awaitable[SubmitAnswer]:
+    def submit(self, order: JobRequest) -> Awaitable[SubmitAnswer]:
         return _answered(lambda: self.submit_now(order))
 
-    def submit_many(self, orders: Sequence[Order]) -> Awaitable[list[SubmitAnswer]]:
+    def submit_many(self, orders: Sequence[JobRequest]) -> Awaitable[list[SubmitAnswer]]:
         return _answered(lambda: [self.submit_now(order) for order in orders])
 
-    def submit_now(self, order: Order) -> SubmitAnswer:
+    def submit_now(self, order: JobRequest) -> SubmitAnswer:
         self.check_up()
         with self.lock:
             name = (order.tenant, order.idempotency_key)
@@ -137,7 +137,7 @@ class MemoryServer:
 
     def add(self, task: str, payload: Json = None, **wishes: object) -> JobId:
         """Submit in one word, for tests."""
-        order = Order(task=task, payload_json=json.dumps(payload or {}), **wishes)  # pyright: ignore[reportArgumentType] - the tests say what they mean
+        order = JobRequest(task=task, payload_json=json.dumps(payload or {}), **wishes)  # pyright: ignore[reportArgumentType] - the tests say what they mean
         answer = self.submit_now(order)
         assert isinstance(answer, Submitted)
         return answer.job_id
@@ -160,25 +160,25 @@ class MemoryServer:
             record.attempt,
         )  # fmt: skip
 
-    def cancel(self, job_id: JobId) -> Awaitable[CancelAnswer]:
+    def cancel(self, job_id: JobId) -> Awaitable[CancelOutcome]:
         return _answered(lambda: self.cancel_now(job_id))
 
-    def cancel_now(self, job_id: JobId) -> CancelAnswer:
+    def cancel_now(self, job_id: JobId) -> CancelOutcome:
         with self.lock:
             record = self.jobs.get(job_id)
             if record is None:
-                return CancelAnswer.GONE
+                return CancelOutcome.GONE
             if record.state in TERMINAL:
-                return CancelAnswer.FINISHED
+                return CancelOutcome.FINISHED
             if record.state is State.WAITING:
                 record.state, record.outcome = State.CANCELED, Canceled()
                 self.line.remove(job_id)
-                return CancelAnswer.CANCELED
+                return CancelOutcome.CANCELED
             record.cancel = True
             assert record.token is not None
             for listener, loop in self._listeners.items():
                 loop.call_soon_threadsafe(listener.put_nowait, record.token)
-            return CancelAnswer.ASKED
+            return CancelOutcome.REQUESTED
 
     # ── a worker's end ───────────────────────────────────────────────────────────────────────────
 
@@ -192,7 +192,7 @@ class MemoryServer:
             self._put_back_the_silent(now_s)
             return any(self.jobs[each].due_s <= now_s for each in self.line)
 
-    def start(self, consumer: str, limit: int) -> list[Held]:
+    def start(self, consumer: str, limit: int) -> list[LeasedJob]:
         self.check_up()
         now_s = time.monotonic()
         with self.lock:
@@ -202,7 +202,7 @@ class MemoryServer:
                 self.line.remove(job_id)
             return [self._start(self.jobs[job_id], consumer, now_s) for job_id in due]
 
-    def _start(self, record: Record, consumer: str, now_s: float) -> Held:
+    def _start(self, record: Record, consumer: str, now_s: float) -> LeasedJob:
         record.state, record.holder = State.RUNNING, consumer
         record.token = Token(f"token-{next(self._serial)}")
         record.deliveries += 1
@@ -210,15 +210,15 @@ class MemoryServer:
         record.lease_until_s = now_s + self.lease_s
         return self.held(record)
 
-    def held(self, record: Record) -> Held:
+    def held(self, record: Record) -> LeasedJob:
         order = record.order
         payload = cast(Json, json.loads(order.payload_json))
-        job = Job(
+        job = JobInfo(
             record.id, "memory", order.task, payload, record.attempt, record.deliveries, 0,
             order.tenant, order.traceparent,
         )  # fmt: skip
         assert record.token is not None
-        return Held(job, record.token, Policy(order.max_attempts, order.timeout_s), None, None)
+        return LeasedJob(job, record.token, Policy(order.max_attempts, order.timeout_s), None, None)
 
     def _put_back_the_silent(self, now_s: float) -> None:
         for record in self.jobs.values():
@@ -226,13 +226,13 @@ class MemoryServer:
                 record.state = State.WAITING
                 self.line.append(record.id)
 
-    def owned(self, held: Held) -> Record | None:
+    def owned(self, held: LeasedJob) -> Record | None:
         record = self.jobs.get(held.job.id)
         if record is None or record.state is not State.RUNNING or record.token != held.token:
             return None
         return record
 
-    def end(self, held: Held, outcome: Outcome) -> SettleAnswer:
+    def end(self, held: LeasedJob, outcome: Outcome) -> SettleAnswer:
         with self.lock:
             record = self.jobs.get(held.job.id)
             if record is None:
@@ -247,7 +247,7 @@ class MemoryServer:
             return SettleAnswer.SETTLED
 
     def _end(self, record: Record, outcome: Outcome) -> None:
-        if record.cancel and isinstance(outcome, TryAgain | GivenBack):
+        if record.cancel and isinstance(outcome, RetryLater | Released):
             outcome = Canceled()
         record.outcome, record.settled = outcome, (record.token, outcome)
         self.settles[record.id] += 1
@@ -258,16 +258,16 @@ class MemoryServer:
                 record.state = State.FAILED
             case Canceled():
                 record.state = State.CANCELED
-            case TryAgain(after_s, _):
+            case RetryLater(after_s, _):
                 record.state, record.attempt = State.WAITING, record.attempt + 1
                 record.due_s = time.monotonic() + after_s
                 self.line.append(record.id)
-            case GivenBack():
+            case Released():
                 record.state, record.deliveries = State.WAITING, record.deliveries - 1
                 self.line.append(record.id)
         self.ring()
 
-    def say(self, held: Held, report: Report) -> ReportAnswer:
+    def say(self, held: LeasedJob, report: Report) -> ReportAnswer:
         with self.lock:
             record = self.owned(held)
             if record is None:
@@ -277,15 +277,15 @@ class MemoryServer:
                 record.last_report = report.number
             return ReportAnswer.WRITTEN
 
-    def keep(self, held: Held) -> KeepAnswer:
+    def renew(self, held: LeasedJob) -> RenewAnswer:
         with self.lock:
             record = self.jobs.get(held.job.id)
             if record is None or record.state in TERMINAL:
-                return KeepAnswer.ENDED
+                return RenewAnswer.ENDED
             if self.owned(held) is None:
-                return KeepAnswer.LOST
+                return RenewAnswer.LOST
             record.lease_until_s = time.monotonic() + self.lease_s
-            return KeepAnswer.CANCEL if record.cancel else KeepAnswer.KEPT
+            return RenewAnswer.CANCEL if record.cancel else RenewAnswer.RENEWED
 
     def seize(self, job_id: JobId) -> None:
         """Another worker takes the job over."""
@@ -321,16 +321,19 @@ class MemoryEngine:
         self.consumer = f"worker-{next(_names)}"
         self.hangs = 0
         """So many waits will never come back."""
-        self.cards: Sequence[TaskCard] = ()
-        self.lacks = lacks_nothing
+        self.cards: Sequence[TaskDefinition] = ()
+        self.lacks = no_missing_requirements
         self.entered = False
         self.kept = threading.Event()
         self._waker = server.waker()
         self._woken = False
         self._under_way: set[Token] = set()
 
-    async def enter(
-        self, tasks: Sequence[TaskCard], slots: int, lacks: Lacks = lacks_nothing
+    async def register(
+        self,
+        tasks: Sequence[TaskDefinition],
+        slots: int,
+        lacks: MissingRequirements = no_missing_requirements,
     ) -> None:
         self.server.check_up()
         self.cards, self.entered, self.lacks = tasks, True, lacks
@@ -358,13 +361,13 @@ class MemoryEngine:
         self._woken = True
         self._waker.set()
 
-    def take(self, limit: int) -> Awaitable[list[Held]]:
+    def take(self, limit: int) -> Awaitable[list[LeasedJob]]:
         return self._starting(
             lambda: self.server.answer("take", self.server.start(self.consumer, limit)),
             lambda held: held,
         )
 
-    def report(self, batch: Sequence[tuple[Held, Report]]) -> Awaitable[list[ReportAnswer]]:
+    def report(self, batch: Sequence[tuple[LeasedJob, Report]]) -> Awaitable[list[ReportAnswer]]:
         def act() -> list[ReportAnswer]:
             self.server.check_up()
             answers = [self.server.say(held, report) for held, report in batch]
@@ -372,17 +375,17 @@ class MemoryEngine:
 
         return _answered(act)
 
-    def settle(self, batch: Sequence[tuple[Held, Outcome]], want: int) -> Awaitable[Settled]:
+    def settle(self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int) -> Awaitable[Settled]:
         def act() -> Settled:
             self.server.check_up()
             answers = [self.server.end(held, outcome) for held, outcome in batch]
             started = self.server.start(self.consumer, want)
             return self.server.answer("settle", Settled(answers, started))
 
-        return self._starting(act, lambda settled: settled.held)
+        return self._starting(act, lambda settled: settled.leased)
 
     def _starting(
-        self, act: Callable[[], T], held_of: Callable[[T], Sequence[Held]]
+        self, act: Callable[[], T], held_of: Callable[[T], Sequence[LeasedJob]]
     ) -> Awaitable[T]:
         """What it starts is nobody else's to find until the answer was read."""
 
@@ -403,7 +406,7 @@ class MemoryEngine:
 
         return read()
 
-    async def adopt(self, known: Set[Token], idle_s: float = 0.0) -> list[Held]:
+    async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
         self.server.check_up()
         kept_since_s = time.monotonic() + self.server.lease_s - idle_s
         with self.server.lock:
@@ -418,31 +421,31 @@ class MemoryEngine:
             ]
         return self.server.answer("adopt", mine)
 
-    async def renew(self, batch: Sequence[Held]) -> list[KeepAnswer]:
+    async def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
         self.server.check_up()
-        return self.server.answer("renew", [self.server.keep(held) for held in batch])
+        return self.server.answer("renew", [self.server.renew(held) for held in batch])
 
-    def keeper(self) -> MemoryKeeper:
-        return MemoryKeeper(self.server, self.kept)
+    def lease_renewer(self) -> MemoryLeaseRenewer:
+        return MemoryLeaseRenewer(self.server, self.kept)
 
-    async def cancels(self) -> AsyncIterator[CancelAsked]:
+    async def cancels(self) -> AsyncIterator[CancelRequest]:
         listener = self.server.listen()
         try:
             while True:
-                yield CancelAsked(await listener.get())
+                yield CancelRequest(await listener.get())
         finally:
             self.server.forget(listener)
 
-    def duties(self) -> Sequence[Duty]:
+    def maintenance(self) -> Sequence[MaintenanceTask]:
         return ()
 
-    async def leave(self) -> None:
-        for held in await self.adopt(frozenset()):
-            self.server.end(held, GivenBack())
+    async def deregister(self) -> None:
+        for held in await self.recover_orphans(frozenset()):
+            self.server.end(held, Released())
         self.entered = False
 
 
-class MemoryKeeper:
+class MemoryLeaseRenewer:
     def __init__(self, server: MemoryServer, kept: threading.Event) -> None:
         self._server = server
         self._kept = kept
@@ -451,9 +454,9 @@ class MemoryKeeper:
         self.heartbeat_s = server.lease_s / 3
         self.closed = False
 
-    def keep(self, batch: Sequence[Held]) -> Sequence[KeepAnswer]:
+    def renew(self, batch: Sequence[LeasedJob]) -> Sequence[RenewAnswer]:
         self._server.check_up()
-        answers = [self._server.keep(held) for held in batch]
+        answers = [self._server.renew(held) for held in batch]
         self._kept.set()
         return self._server.answer("keep", answers)
 
@@ -469,7 +472,7 @@ def _answered(act: Callable[[], T]) -> Awaitable[T]:
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     try:
         value = act()
-    except GroundError as error:
+    except BackendUnavailable as error:
         trouble = error
         asyncio.get_running_loop().call_soon(
             lambda: future.cancelled() or future.set_exception(trouble)

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from jobwire.job.life import State
 from jobwire.job.messages import Done, JobId
+from jobwire.job.states import State
 from jobwire.worker import App, Context
 from tests.support import clause, wait_until
 from tests.worker.conftest import StartWorker
@@ -29,7 +29,7 @@ async def test_j56_renewal_ends_some_time_after_a_job_s_timeout(
     work: StartWorker, monkeypatch: pytest.MonkeyPatch, timeout_s: float | None
 ) -> None:
     """Another job of the same worker, which waits for something while a handler blocks the loop."""
-    monkeypatch.setattr("jobwire.worker.keeper._PAST_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("jobwire.worker.lease_renewal._PAST_TIMEOUT_S", 0.2)
     server = MemoryServer(lease_s=1.0)
     engine = MemoryEngine(server)
     app = App()

@@ -11,12 +11,12 @@ from typing import cast
 import pytest
 
 from jobwire.job.cron import BadCron, parse
-from jobwire.job.messages import Early, Order, Past, Submitted
+from jobwire.job.messages import AlreadyRun, JobRequest, NotDue, Submitted
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.calendar import StreamsCalendar
-from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.contract import StreamsKeys
+from jobwire.wires.streams.cron_store import StreamsCronStore
 from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker.app import App
 from jobwire.worker.context import Context
@@ -24,7 +24,7 @@ from jobwire.worker.scheduler import CronEntry, Scheduler, due_ms
 from tests.support import Plain, clause, wait_until
 from tests.support.servers import plain_client
 
-KEYS = Keys()
+KEYS = StreamsKeys()
 HOUR_MS = 3_600_000
 
 
@@ -40,7 +40,7 @@ OLD = "UTC 59 4 * * *"
 
 
 @contextlib.asynccontextmanager
-async def scheduling(calendar: StreamsCalendar, *entries: CronEntry) -> AsyncGenerator[None]:
+async def scheduling(calendar: StreamsCronStore, *entries: CronEntry) -> AsyncGenerator[None]:
     """A scheduler runs inside."""
     task = asyncio.create_task(Scheduler(entries, calendar).run())
     try:
@@ -84,7 +84,7 @@ async def test_j52_of_all_missed_runs_the_last_is_made_up_for(
     connection: Connection, plain: Plain
 ) -> None:
     missed_ms = _missed_since(plain, CLEANUP, 100 * HOUR_MS)
-    async with scheduling(StreamsCalendar(connection), CLEANUP):
+    async with scheduling(StreamsCronStore(connection), CLEANUP):
         await wait_until(lambda: _queued(plain))
         await wait_until(lambda: _seen(plain, "cleanup") >= missed_ms)
     (entry,) = _queued(plain)
@@ -105,7 +105,7 @@ async def test_j52_however_long_all_were_gone_a_restart_runs_what_was_due_once(
 ) -> None:
     """All workers were gone since so long before the last due time; then they come, twice."""
     last_ms = CLEANUP.times.last_ms(_now_ms(plain))
-    calendar = StreamsCalendar(connection)
+    calendar = StreamsCronStore(connection)
     for _ in range(2):
         seen_ms = max(_seen(plain, "cleanup"), last_ms - seen_before_ms)
         _remember(plain, CLEANUP.text, seen_ms)
@@ -119,7 +119,7 @@ async def test_j52_however_long_all_were_gone_a_restart_runs_what_was_due_once(
 @clause("J-52")
 async def test_j52_ten_schedulers_make_one_job(connection: Connection, plain: Plain) -> None:
     missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
-    calendar = StreamsCalendar(connection)
+    calendar = StreamsCronStore(connection)
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(10):
             await stack.enter_async_context(scheduling(calendar, CLEANUP))
@@ -134,7 +134,7 @@ async def test_j52_a_new_entry_begins_now_and_so_does_a_changed_one(
     connection: Connection, plain: Plain
 ) -> None:
     """Deployed at noon, a job of every night must not run at noon."""
-    calendar = StreamsCalendar(connection)
+    calendar = StreamsCronStore(connection)
     seen = await calendar.enroll(CLEANUP.name, CLEANUP.text)
     assert seen.due_ms == seen.now_ms
     assert due_ms(CLEANUP.times, seen) is None
@@ -153,17 +153,19 @@ async def test_j52_old_and_new_times_side_by_side_lose_nothing(
 ) -> None:
     """While an installation is renewed, workers with the old times of an entry and workers with the
     new ones are there together: neither may take the other's look for a change of its own."""
-    calendar = StreamsCalendar(connection)
+    calendar = StreamsCronStore(connection)
     missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
     seen_ms = _seen(plain, "cleanup")
     await calendar.enroll("cleanup", OLD)
     seen = await calendar.enroll("cleanup", CLEANUP.text)
     assert seen.due_ms == seen_ms, "what is due is due still"
-    order = Order("tidy", "{}")
+    order = JobRequest("tidy", "{}")
     made = await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, order)
     assert isinstance(made, Submitted)
     _remember(plain, OLD, missed_ms - 1)
-    assert await calendar.submit_due("cleanup", OLD, missed_ms, order) == Past(), "the same time"
+    assert await calendar.submit_due("cleanup", OLD, missed_ms, order) == AlreadyRun(), (
+        "the same time"
+    )
     assert len(_queued(plain)) == 1
 
 
@@ -171,14 +173,14 @@ async def test_j52_old_and_new_times_side_by_side_lose_nothing(
 async def test_j52_times_that_nobody_has_any_more_begin_anew_when_they_come_back(
     connection: Connection, plain: Plain
 ) -> None:
-    calendar = StreamsCalendar(connection)
+    calendar = StreamsCronStore(connection)
     long_ago_ms = _now_ms(plain) - 100 * HOUR_MS
     _remember(plain, OLD, long_ago_ms, asked_ago_ms=contract.CRON_GONE_MS + 1000)
     await calendar.enroll("cleanup", CLEANUP.text)
     assert list(cast("dict[str, str]", plain.hgetall(KEYS.cron("cleanup")))) == [CLEANUP.text]
     # A worker that slept meanwhile asks for what it knew.
-    answer = await calendar.submit_due("cleanup", OLD, long_ago_ms + 1, Order("tidy", "{}"))
-    assert answer == Past()
+    answer = await calendar.submit_due("cleanup", OLD, long_ago_ms + 1, JobRequest("tidy", "{}"))
+    assert answer == AlreadyRun()
     back = await calendar.enroll("cleanup", OLD)
     assert back.due_ms == back.now_ms
 
@@ -188,25 +190,25 @@ async def test_j52_a_due_time_is_past_even_when_its_job_is_long_forgotten(
     connection: Connection, plain: Plain
 ) -> None:
     """A worker that slept for days between looking and asking makes no second run of it."""
-    calendar = StreamsCalendar(connection)
+    calendar = StreamsCronStore(connection)
     missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
-    order = Order("tidy", "{}")
+    order = JobRequest("tidy", "{}")
     made = await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, order)
     assert isinstance(made, Submitted)
     plain.delete(KEYS.job(made.job_id), KEYS.idempotency(f"jobs:cron-run:cleanup:{missed_ms}"))
-    assert await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, order) == Past()
+    assert await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, order) == AlreadyRun()
     older = missed_ms - 24 * HOUR_MS
-    assert await calendar.submit_due("cleanup", CLEANUP.text, older, order) == Past()
+    assert await calendar.submit_due("cleanup", CLEANUP.text, older, order) == AlreadyRun()
     assert len(_queued(plain)) == 1
 
 
 @clause("J-52")
 async def test_j52_the_servers_clock_says_what_is_due(connection: Connection, plain: Plain) -> None:
     """A worker whose clock is ahead comes too early, and makes nothing."""
-    calendar = StreamsCalendar(connection)
+    calendar = StreamsCronStore(connection)
     future_ms = _now_ms(plain) + HOUR_MS
-    answer = await calendar.submit_due("cleanup", CLEANUP.text, future_ms, Order("tidy", "{}"))
-    assert answer == Early()
+    answer = await calendar.submit_due("cleanup", CLEANUP.text, future_ms, JobRequest("tidy", "{}"))
+    assert answer == NotDue()
     assert plain.keys("*") == []
 
 
@@ -214,7 +216,7 @@ async def test_j52_the_servers_clock_says_what_is_due(connection: Connection, pl
 async def test_j52_a_full_queue_is_waited_for(connection: Connection, plain: Plain) -> None:
     missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
     plain.xadd(KEYS.queue, {"job_id": "x", "task": "x", "payload": "{}"})
-    async with scheduling(StreamsCalendar(connection, StreamsSettings(max_queue=1)), CLEANUP):
+    async with scheduling(StreamsCronStore(connection, StreamsSettings(max_queue=1)), CLEANUP):
         await wait_until(lambda: plain.ttl(KEYS.cron("cleanup")) > 3600)  # it has looked
         assert _seen(plain, "cleanup") < missed_ms
         plain.xtrim(KEYS.queue, maxlen=0)
@@ -228,7 +230,7 @@ async def test_j52_a_server_that_was_away_is_waited_for(own_valkey: LocalValkey)
         with plain_client(own_valkey, "before") as plain:
             missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
         own_valkey.stop()
-        async with scheduling(StreamsCalendar(connection), CLEANUP):
+        async with scheduling(StreamsCronStore(connection), CLEANUP):
             own_valkey.start()
             with plain_client(own_valkey, "after") as plain:
                 await wait_until(lambda: _queued(plain))

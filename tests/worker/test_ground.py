@@ -8,18 +8,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
 
 import pytest
 
-from jobwire.job.errors import GroundError
-from jobwire.job.life import State
+from jobwire.job.errors import BackendUnavailable
 from jobwire.job.messages import (
-    CancelAsked,
+    CancelRequest,
     Done,
-    Held,
     JobId,
+    LeasedJob,
     Outcome,
     SettleAnswer,
     Settled,
     Token,
 )
+from jobwire.job.states import State
 from jobwire.worker import App, Context
 from tests.support import clause, wait_until
 from tests.worker.conftest import StartWorker
@@ -80,10 +80,10 @@ class BreaksLate(MemoryEngine):
         self.started.set()
         await self._breaks.wait()
         self._under_way.discard(held.token)
-        raise GroundError("cut off")
+        raise BackendUnavailable("cut off")
 
-    async def adopt(self, known: Set[Token], idle_s: float = 0.0) -> list[Held]:
-        mine = await super().adopt(known, idle_s)
+    async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
+        mine = await super().recover_orphans(known, idle_s)
         if not self._breaks.is_set():
             self._breaks.set()
             await asyncio.sleep(0.05)  # so that the worker hears of it before it has our answer
@@ -177,7 +177,7 @@ async def test_j30_the_watchdog_breaks_off_a_wait_that_never_comes_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The most repeated bug of this field: connected, healthy to look at, and doing nothing."""
-    monkeypatch.setattr("jobwire.worker.loop.WAIT_S", 0.1)
+    monkeypatch.setattr("jobwire.worker.queue_loop.WAIT_S", 0.1)
     monkeypatch.setattr("jobwire.worker.watchdog._LOOK_EVERY_S", 0.05)
     engine.hangs = 2
     await work(app, engine, stall_s=0.1)
@@ -198,7 +198,9 @@ async def test_j30_the_watchdog_breaks_off_a_settle_that_is_never_answered(
     class Deaf(MemoryEngine):
         silent = 1
 
-        def settle(self, batch: Sequence[tuple[Held, Outcome]], want: int) -> Awaitable[Settled]:
+        def settle(
+            self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int
+        ) -> Awaitable[Settled]:
             if self.silent:
                 self.silent -= 1
                 return asyncio.get_running_loop().create_future()
@@ -219,7 +221,9 @@ async def test_r01_an_outcome_is_asked_until_it_is_written(
     class Broken(MemoryEngine):
         broken = 3
 
-        def settle(self, batch: Sequence[tuple[Held, Outcome]], want: int) -> Awaitable[Settled]:
+        def settle(
+            self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int
+        ) -> Awaitable[Settled]:
             if not batch or not self.broken:
                 return super().settle(batch, want)
             self.broken -= 1
@@ -250,13 +254,15 @@ async def test_j30_an_engine_that_cannot_even_send_loses_nothing(
         def _jam(self, now: str) -> None:
             if now == verb and self.jams:
                 self.jams -= 1
-                raise GroundError("no room to send")
+                raise BackendUnavailable("no room to send")
 
-        def take(self, limit: int) -> Awaitable[list[Held]]:
+        def take(self, limit: int) -> Awaitable[list[LeasedJob]]:
             self._jam("take")
             return super().take(limit)
 
-        def settle(self, batch: Sequence[tuple[Held, Outcome]], want: int) -> Awaitable[Settled]:
+        def settle(
+            self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int
+        ) -> Awaitable[Settled]:
             self._jam("settle")
             return super().settle(batch, want)
 
@@ -315,7 +321,7 @@ async def test_j32_a_keeper_that_fails_tries_again_soon(
 async def test_a_blocked_loop_is_named_in_the_log(
     work: StartWorker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobwire.worker.keeper._BLOCKED_S", 0.2)
+    monkeypatch.setattr("jobwire.worker.lease_renewal._BLOCKED_S", 0.2)
     monkeypatch.setattr("jobwire.worker.watchdog._LOOK_EVERY_S", 0.01)
     server = MemoryServer(lease_s=0.3)
     app = App()
@@ -347,7 +353,7 @@ async def test_a_cancel_channel_that_breaks_is_opened_again(
     class Breaking(MemoryEngine):
         broken = 1
 
-        def cancels(self) -> AsyncIterator[CancelAsked]:
+        def cancels(self) -> AsyncIterator[CancelRequest]:
             if self.broken:
                 self.broken -= 1
                 raise ZeroDivisionError

@@ -15,7 +15,7 @@ import pydantic
 import pytest
 
 from jobwire.job.errors import Fail, Retry
-from jobwire.job.messages import Canceled, Done, Failed, Held, JobId, Json, Outcome, TryAgain
+from jobwire.job.messages import Canceled, Done, Failed, JobId, Json, LeasedJob, Outcome, RetryLater
 from jobwire.job.retry import fixed
 from jobwire.worker import App, Context
 from tests.support import clause, wait_until
@@ -26,7 +26,7 @@ Ended = Callable[[JobId], Awaitable[Record]]
 
 
 def failure(outcome: Outcome | None) -> tuple[str, str]:
-    assert isinstance(outcome, Failed | TryAgain), outcome
+    assert isinstance(outcome, Failed | RetryLater), outcome
     return outcome.error.code, outcome.error.message
 
 
@@ -155,7 +155,7 @@ async def test_j35_retry_says_when_and_fail_ends_at_once(
 
     await work(app, engine)
     later_record = await ended(server.add("later"))
-    assert isinstance(later_record.outcome, TryAgain)
+    assert isinstance(later_record.outcome, RetryLater)
     assert later_record.outcome.after_s == 3600
     assert failure(later_record.outcome) == ("busy", "upstream is busy")
     never_record = await ended(server.add("never"))
@@ -261,8 +261,8 @@ async def test_a_foregone_job_is_settled_without_a_run(
 
     plain = server.held
 
-    def foregone(record: Record) -> Held:
-        return plain(record)._replace(foregone=Canceled())
+    def foregone(record: Record) -> LeasedJob:
+        return plain(record)._replace(preset_outcome=Canceled())
 
     monkeypatch.setattr(server, "held", foregone)
     await work(app, engine)

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobwire.job.life import State
-from jobwire.job.messages import Canceled, Done, Failed, GivenBack, JobId, Json, TryAgain
+from jobwire.job.messages import Canceled, Done, Failed, JobId, Json, Released, RetryLater
+from jobwire.job.states import State
 from tests.support import Program, clause, wait_until, wait_until_sync
 from tests.worker.conftest import StartWorker
 from tests.worker.memory import MemoryEngine, MemoryServer, Record
@@ -74,7 +74,7 @@ async def test_j36_however_a_child_ends_its_job_does_too(
 ) -> None:
     await work(app, engine)
     record = await ended(server.add("fails", {"how": how}, max_attempts=2))
-    wanted = Failed if how == "fail" else TryAgain
+    wanted = Failed if how == "fail" else RetryLater
     assert isinstance(record.outcome, wanted), record.outcome
     assert (record.outcome.error.code, record.outcome.error.message) == (code, message)
     if how in ("fail", "retry", "crash"):
@@ -156,7 +156,7 @@ async def test_j40_a_child_s_job_is_given_back(
     await wait_until((tmp_path / "began").exists)
     worker.stop()
     worker.stop()
-    await wait_until(lambda: server.jobs[job].outcome == GivenBack())
+    await wait_until(lambda: server.jobs[job].outcome == Released())
     assert server.jobs[job].state is State.WAITING
 
 

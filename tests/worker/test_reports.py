@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from jobwire.job.messages import Done, Held, JobId, Outcome, Report, ReportAnswer, Settled
+from jobwire.job.messages import Done, JobId, LeasedJob, Outcome, Report, ReportAnswer, Settled
 from jobwire.worker import App, Context
 from tests.support import clause, wait_until
 from tests.worker.conftest import StartWorker
@@ -26,7 +26,7 @@ class SlowEngine(MemoryEngine):
         self.may_answer = asyncio.Event()
         self.sent: list[str] = []
 
-    def report(self, batch: Sequence[tuple[Held, Report]]) -> Awaitable[list[ReportAnswer]]:
+    def report(self, batch: Sequence[tuple[LeasedJob, Report]]) -> Awaitable[list[ReportAnswer]]:
         self.sent.append(f"{len(batch)} reports")
         answer = super().report(batch)
 
@@ -36,7 +36,7 @@ class SlowEngine(MemoryEngine):
 
         return later()
 
-    def settle(self, batch: Sequence[tuple[Held, Outcome]], want: int) -> Awaitable[Settled]:
+    def settle(self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int) -> Awaitable[Settled]:
         self.sent.append(f"{len(batch)} outcomes")
         return super().settle(batch, want)
 

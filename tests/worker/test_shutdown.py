@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from jobwire.job.errors import GroundError
-from jobwire.job.life import State
-from jobwire.job.messages import GivenBack
+from jobwire.job.errors import BackendUnavailable
+from jobwire.job.messages import Released
+from jobwire.job.states import State
 from jobwire.worker import App, Context, Worker
 from tests.support import clause, wait_until
 from tests.support.workers import ended, started, stopped
@@ -91,7 +91,7 @@ async def test_j40_what_does_not_end_in_time_is_given_back(house: House) -> None
     await house.closed()
     record = house.server.jobs[job]
     assert (record.state, record.deliveries, record.attempt) == (State.WAITING, 0, 1)
-    assert record.outcome == GivenBack()
+    assert record.outcome == Released()
     assert cleaned.is_set()
 
 
@@ -201,5 +201,5 @@ async def test_a_worker_that_cannot_enter_says_so() -> None:
     house = House()
     house.server.down = True
     worker = Worker(house.app, [house.engine])
-    with pytest.raises(GroundError, match="the server is away"):
+    with pytest.raises(BackendUnavailable, match="the server is away"):
         await worker.run()

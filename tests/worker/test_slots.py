@@ -135,8 +135,8 @@ async def test_each_queue_needs_a_slot(work: StartWorker) -> None:
 async def test_who_waits_in_line_and_gives_up_loses_no_slot() -> None:
     slots = Slots(1)
     share = slots.share(lambda: None)
-    await share.one()
-    waiting = asyncio.create_task(share.one())
+    await share.acquire()
+    waiting = asyncio.create_task(share.acquire())
     await asyncio.sleep(0)
     share.release()
     waiting.cancel()
@@ -148,10 +148,10 @@ async def test_who_waits_in_line_and_gives_up_loses_no_slot() -> None:
 async def test_an_overdrawn_slot_is_repaid_first() -> None:
     slots = Slots(2)
     share = slots.share(lambda: None)
-    assert share.more(5) == 2
-    share.overdraw()
+    assert share.try_acquire(5) == 2
+    share.force_acquire()
     assert (slots.free, share.held) == (-1, 3)
     share.release()
-    assert (slots.free, share.more(1)) == (0, 0)
+    assert (slots.free, share.try_acquire(1)) == (0, 0)
     share.release(2)
     assert (slots.free, share.held) == (2, 0)

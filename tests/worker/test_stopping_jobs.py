@@ -10,12 +10,12 @@ import pytest
 
 from jobwire.job.errors import Fail
 from jobwire.job.messages import (
-    CancelAsked,
     Canceled,
+    CancelRequest,
     Done,
     Failed,
     JobId,
-    TryAgain,
+    RetryLater,
 )
 from jobwire.job.retry import fixed
 from jobwire.worker import App, Context
@@ -43,7 +43,7 @@ async def test_j36_a_coroutine_that_takes_too_long_is_cancelled_and_tried_again(
 
     await work(app, engine)
     record = await ended(server.add("slow"))
-    assert isinstance(record.outcome, TryAgain)
+    assert isinstance(record.outcome, RetryLater)
     assert record.outcome.error.code == "timeout"
     assert record.outcome.error.message == "the handler took longer than 0.02 s"
     assert record.outcome.error.partial_json == '"half"'
@@ -267,11 +267,11 @@ async def test_j36_a_job_that_is_stopped_before_its_first_line_does_not_run(
     class Direct(MemoryEngine):
         """Wishes are heard in the turn of the loop in which they are made."""
 
-        async def cancels(self) -> AsyncIterator[CancelAsked]:
+        async def cancels(self) -> AsyncIterator[CancelRequest]:
             await told.wait()
             token = server.jobs[jobs[1]].token
             assert token is not None
-            yield CancelAsked(token)
+            yield CancelRequest(token)
             await asyncio.Event().wait()
 
     @app.handler("first")

@@ -10,8 +10,8 @@ import httpx
 from jobwire.job.errors import Fail, Retry
 from jobwire.job.messages import JobId, Json
 from jobwire.worker import App, Context
-from jobwire.worker.metrics import WorkerCollector, serving
-from jobwire.worker.tally import Series
+from jobwire.worker.collector import WorkerCollector, serving
+from jobwire.worker.metrics import Series
 from tests.support import clause, wait_until
 from tests.worker.conftest import StartWorker
 from tests.worker.memory import MemoryEngine, MemoryServer, Record
@@ -48,7 +48,7 @@ async def test_jobs_are_counted_by_task_and_outcome(
     server.seize(held)
     may_end.set()
     await wait_until(lambda: worker.tally.held == 0)
-    accounts = worker.tally.accounts
+    accounts = worker.tally.tasks
     assert accounts[Series("memory", "fine")].outcomes == {"done": 2}
     assert accounts[Series("memory", "bad")].outcomes == {"failed": 1, "retried": 1}
     lost = accounts[Series("memory", "long")]

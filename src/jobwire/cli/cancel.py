@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from jobwire.cli import options, out
+from jobwire.cli import options, output
 
 _SAID = {
     "canceled": "canceled",
@@ -34,25 +34,25 @@ def command(
       jobwire cancel 3f2a8b1c-…
       jobwire cancel --yes $(jobwire list --status queued --json | jq -r .job_id)
     """
-    from jobwire.cli import plain
-    from jobwire.cli.exits import Exit, Stop
+    from jobwire.cli import sanitize
+    from jobwire.cli.exits import CliExit, Exit
     from jobwire.cli.follow import json_line
-    from jobwire.cli.program import each, talk
+    from jobwire.cli.program import each, with_client
     from jobwire.client import AsyncClient
 
     if len(job_ids) > 1 and not yes:
         if not sys.stdin.isatty():
-            raise Stop(f"{len(job_ids)} jobs and nobody to ask; say --yes", Exit.USAGE)
+            raise CliExit(f"{len(job_ids)} jobs and nobody to ask; say --yes", Exit.USAGE)
         click.confirm(f"Cancel {len(job_ids)} jobs?", abort=True, err=True)
 
     async def say(client: AsyncClient) -> Exit:
         async def cancel(job_id: str) -> None:
             answer = await client.cancel(job_id)
-            if out.wants_json(as_json):
+            if output.wants_json(as_json):
                 json_line(answer)
             else:
-                click.echo(f"{plain.line(job_id)}  {_SAID[answer.outcome]}")
+                click.echo(f"{sanitize.line(job_id)}  {_SAID[answer.outcome]}")
 
         return await each(job_ids, cancel)
 
-    return talk(context, data_dir, say)
+    return with_client(context, data_dir, say)

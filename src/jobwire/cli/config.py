@@ -2,7 +2,7 @@
 
 import click
 
-from jobwire.cli import options, out
+from jobwire.cli import options, output
 
 
 @click.command()
@@ -32,14 +32,14 @@ def command(context: click.Context, as_json: bool, given: bool) -> None:
                 value: object = getattr(holder, leaf.path.rpartition(".")[2])
                 shown = show(value, secret=leaf.secret)
                 rows.append((leaf.path, shown, loaded.origins[leaf.path]))
-    if out.wants_json(as_json):
+    if output.wants_json(as_json):
         for name, value, origin in rows:
-            out.json_line({"name": name, "value": value, "origin": origin})
+            output.json_line({"name": name, "value": value, "origin": origin})
     else:
         texts = [
             value if isinstance(value, str) else msgspec.json.encode(value).decode()
             for _, value, _ in rows
         ]
-        out.columns(
+        output.columns(
             [(name, text, origin) for (name, _, origin), text in zip(rows, texts, strict=True)]
         )

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from jobwire.cli import options, out, plain
+from jobwire.cli import options, output, sanitize
 from jobwire.cli.exits import Exit
 
 if TYPE_CHECKING:
     from jobwire.doctor import Finding
     from jobwire.settings import Loaded
-    from jobwire.wiring.bucket import Known
+    from jobwire.wiring.bucket import KnownBucket
 
 _START: Final = "start everything here: jobwire up"
 _COLOURS: Final = {"ok": "green", "note": "yellow", "fault": "red", "unreachable": "red"}
@@ -38,7 +38,7 @@ def command(
     verdicts: set[str] = set()
     for finding in _findings(loaded):
         verdicts.add(finding.verdict)
-        _show(finding, as_json=out.wants_json(as_json))
+        _show(finding, as_json=output.wants_json(as_json))
     if "unreachable" in verdicts:
         context.exit(Exit.UNREACHABLE)
     if "fault" in verdicts:
@@ -53,8 +53,8 @@ def _findings(loaded: "Loaded") -> Iterator["Finding"]:
     from jobwire.doctor import Finding, machine, model, program, valkey
     from jobwire.private_files import Untrusted
     from jobwire.valkey import Config
+    from jobwire.wiring.backends import queue_key
     from jobwire.wiring.bucket import known_bucket
-    from jobwire.wiring.ground import queue_key
 
     settings = loaded.settings
     yield from machine.examine(settings.data_dir)
@@ -62,7 +62,7 @@ def _findings(loaded: "Loaded") -> Iterator["Finding"]:
         found, card = endpoints.find(settings.data_dir), endpoints.read(settings.data_dir)
     except Untrusted as error:
         what = f"{error.filename} is not used: {error.strerror}"
-        yield Finding("data directory", "fault", what, cure="remove it, or correct its owner")
+        yield Finding("data directory", "fault", what, fix="remove it, or correct its owner")
         return
     yield from program.examine(found)
     # The servers that the settings name, else those of the program that runs here.
@@ -79,7 +79,7 @@ def _findings(loaded: "Loaded") -> Iterator["Finding"]:
     yield from asyncio.run(_all(model.examine(settings.llm)))
 
 
-def _bucket(known: "Known") -> Iterator["Finding"]:
+def _bucket(known: "KnownBucket") -> Iterator["Finding"]:
     import asyncio
 
     from jobwire.doctor import Finding
@@ -89,9 +89,9 @@ def _bucket(known: "Known") -> Iterator["Finding"]:
         from jobwire.doctor import bucket  # needs an extra that this machine may lack
     except ModuleNotFoundError as error:
         found = f"{known.config.where} was not looked at: {error.name} is not installed"
-        yield Finding("bucket", "note", found, cure="pip install 'jobwire[objects]'")
+        yield Finding("bucket", "note", found, fix="pip install 'jobwire[objects]'")
         return
-    yield from asyncio.run(_all(bucket.examine(known.config, RULES, cure=known.cure)))
+    yield from asyncio.run(_all(bucket.examine(known.config, RULES, cure=known.fix)))
 
 
 async def _all(findings: AsyncIterator["Finding"]) -> list["Finding"]:
@@ -100,11 +100,11 @@ async def _all(findings: AsyncIterator["Finding"]) -> list["Finding"]:
 
 def _show(finding: "Finding", *, as_json: bool) -> None:
     if as_json:
-        out.json_line(finding)
+        output.json_line(finding)
         return
-    verdict = out.coloured(f"{finding.verdict:<12}", _COLOURS[finding.verdict])
-    click.echo(f"{verdict} {plain.line(finding.check):<20} {plain.line(finding.found)}")
+    verdict = output.coloured(f"{finding.verdict:<12}", _COLOURS[finding.verdict])
+    click.echo(f"{verdict} {sanitize.line(finding.check):<20} {sanitize.line(finding.found)}")
     if finding.why:
-        click.echo(f"{'':<12} {'':<20} why: {plain.line(finding.why)}")
-    if finding.cure:
-        click.echo(f"{'':<12} {'':<20} do:  {plain.line(finding.cure)}")
+        click.echo(f"{'':<12} {'':<20} why: {sanitize.line(finding.why)}")
+    if finding.fix:
+        click.echo(f"{'':<12} {'':<20} do:  {sanitize.line(finding.fix)}")

@@ -33,7 +33,7 @@ WORDS: Final = {
 }
 
 
-class Stop(Exception):
+class CliExit(Exception):
     """End the command with this code, after one line that says why and what to do."""
 
     def __init__(self, line: str, code: Exit) -> None:

@@ -4,9 +4,9 @@ import traceback
 
 import click
 
-from jobwire.cli import plain
+from jobwire.cli import sanitize
 from jobwire.cli.exits import Exit
-from jobwire.job.errors import GroundError
+from jobwire.job.errors import BackendUnavailable
 from jobwire.local import LocalError, ProgramMissing, StartFailed
 from jobwire.objects import ObjectsError, StoreRefused
 from jobwire.private_files import Untrusted
@@ -20,7 +20,7 @@ def explain(error: Exception, *, debug: bool) -> int:
         traceback.print_exception(error)
     lines, code = lines_and_code(error)
     for line in lines:
-        click.echo(f"jobwire: {plain.line(line)}", err=True)
+        click.echo(f"jobwire: {sanitize.line(line)}", err=True)
     return code
 
 
@@ -36,7 +36,7 @@ def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
         case ValkeyError():
             line = f"Valkey: {error}. Is it running? To start everything here: jobwire up"
             return [line], Exit.UNREACHABLE
-        case GroundError():
+        case BackendUnavailable():
             line = f"Valkey: {error} ({error.detail}). Is it running and writable?"
             return [line], Exit.UNREACHABLE
         case StoreRefused():

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from jobwire.cli import out, plain
+from jobwire.cli import output, sanitize
+from jobwire.cli.event_view import EventView, Piece
 from jobwire.cli.exits import Exit
-from jobwire.cli.story import Piece, Story
-from jobwire.cli.words import LOOKS, ending, short_id
+from jobwire.cli.formatting import STATUS_STYLE, ending, short_id
 from jobwire.client import AsyncClient, ClientError, Job, TimedOut
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ async def _live(client: AsyncClient, job: Job) -> bool:
 
     from jobwire.cli.live import Screen
 
-    story = Story()
-    with Screen(Console(highlight=False), plain.line(job.task), job.job_id) as screen:
+    story = EventView()
+    with Screen(Console(highlight=False), sanitize.line(job.task), job.job_id) as screen:
         async with asyncio.TaskGroup() as group:
             ticking = group.create_task(_tick(screen.tick))
             wondering = group.create_task(_wonder(client, job.task, story, screen))
@@ -71,7 +71,7 @@ async def _tick(tick: Callable[[], None]) -> None:
         await asyncio.sleep(_TICK_S)
 
 
-async def _wonder(client: AsyncClient, task: str, story: Story, screen: "Screen") -> None:
+async def _wonder(client: AsyncClient, task: str, story: EventView, screen: "Screen") -> None:
     """A job that waits for long may wait for nobody: say so, once."""
     await asyncio.sleep(_LONG_S)
     if story.status == "queued":
@@ -84,13 +84,15 @@ async def _wonder(client: AsyncClient, task: str, story: Story, screen: "Screen"
 
 def json_line(answer: object) -> None:
     """One object on one line, with the names of the API."""
-    print(plain.json_text(msgspec.json.encode(answer)), flush=True)
+    print(sanitize.json_text(msgspec.json.encode(answer)), flush=True)
 
 
 def show_end(job: Job, *, told_text: bool) -> None:
     """The result, unless its text was printed as it came; then how it ended."""
     if job.result is not None and not told_text:
-        print(plain.pretty(job.result))
-    look = LOOKS[job.status]
-    state = out.coloured(f"{look.shape} {look.word}", look.colour)
-    out.say(f"{state}  {plain.line(job.task)}  {short_id(job.job_id)}  {ending(job)}".rstrip())
+        print(sanitize.pretty(job.result))
+    look = STATUS_STYLE[job.status]
+    state = output.coloured(f"{look.shape} {look.word}", look.colour)
+    output.say(
+        f"{state}  {sanitize.line(job.task)}  {short_id(job.job_id)}  {ending(job)}".rstrip()
+    )

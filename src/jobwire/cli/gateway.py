@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from jobwire.cli import options, out
+from jobwire.cli import options, output
 
 
 @click.command()
@@ -59,7 +59,7 @@ def command(
             ready.ready()
             if listen_fd is None:
                 address, number = listening.getsockname()[:2]
-                out.say(f"gateway on http://{address}:{number}")
+                output.say(f"gateway on http://{address}:{number}")
 
         uvloop.run(serve_gateway(settings, listening, on_ready=on_ready, parts_file=parts_file))
 

@@ -3,7 +3,7 @@
 import click
 
 from jobwire import __version__
-from jobwire.cli import options, out, plain
+from jobwire.cli import options, output, sanitize
 
 
 def hello(context: click.Context) -> None:
@@ -12,9 +12,11 @@ def hello(context: click.Context) -> None:
 
     loaded = options.settings(context)
     found = endpoints.find(loaded.settings.data_dir)
-    program = plain.line(f"{found.url}, says {found.origin}") if found else "none is running here"
+    program = (
+        sanitize.line(f"{found.url}, says {found.origin}") if found else "none is running here"
+    )
     given = sum(loaded.is_given(path) for path in loaded.origins)
-    click.echo(f"{out.bold('jobwire')} {__version__}: background jobs with live progress\n")
+    click.echo(f"{output.bold('jobwire')} {__version__}: background jobs with live progress\n")
     click.echo(f"  program     {program}")
     click.echo(f"  settings    {given or 'none'} given; see them with: jobwire config --given\n")
     if found:

@@ -2,7 +2,7 @@
 
 import click
 
-from jobwire.cli import options, out
+from jobwire.cli import options, output
 
 
 @click.command()
@@ -19,26 +19,26 @@ def command(context: click.Context, job_id: str, as_json: bool, data_dir: str | 
       jobwire job 3f2a8b1c-… | jq .result
     """
 
-    from jobwire.cli import plain
+    from jobwire.cli import sanitize
     from jobwire.cli.follow import json_line
-    from jobwire.cli.program import talk
-    from jobwire.cli.words import LOOKS, ending, progress
+    from jobwire.cli.formatting import STATUS_STYLE, ending, progress
+    from jobwire.cli.program import with_client
 
-    job = talk(context, data_dir, lambda client: client.get(job_id))
-    if out.wants_json(as_json):
+    job = with_client(context, data_dir, lambda client: client.get(job_id))
+    if output.wants_json(as_json):
         json_line(job)
         return
-    look = LOOKS[job.status]
+    look = STATUS_STYLE[job.status]
     rows = [
-        ("job", plain.line(job.job_id)),
-        ("task", plain.line(job.task)),
-        ("state", out.coloured(f"{look.shape} {look.word}", look.colour)),
+        ("job", sanitize.line(job.job_id)),
+        ("task", sanitize.line(job.task)),
+        ("state", output.coloured(f"{look.shape} {look.word}", look.colour)),
         ("progress", progress(job)),
         ("ended", ending(job) if job.ended else ""),
-        ("worker", plain.line(job.worker or "")),
-        ("run again of", plain.line(job.retry_of or "")),
+        ("worker", sanitize.line(job.worker or "")),
+        ("run again of", sanitize.line(job.retry_of or "")),
     ]
-    out.columns([row for row in rows if row[1]])
+    output.columns([row for row in rows if row[1]])
     for name, value in (("payload", job.payload), ("result", job.result), ("error", job.error)):
         if value is not None:
-            click.echo(f"\n{name}\n{plain.pretty(value)}")
+            click.echo(f"\n{name}\n{sanitize.pretty(value)}")

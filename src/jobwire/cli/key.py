@@ -2,7 +2,7 @@
 
 import click
 
-from jobwire.cli import options, out
+from jobwire.cli import options, output
 
 
 @click.command()
@@ -28,12 +28,12 @@ def command(name: str, tenant: str, scopes: tuple[str, ...], as_json: bool) -> N
     from jobwire.wiring.keys import new_api_key
 
     key, hashed = new_api_key()
-    if out.wants_json(as_json):
-        out.json_line(
+    if output.wants_json(as_json):
+        output.json_line(
             {"key": key, "name": name, "tenant": tenant, "scopes": scopes, "hash": hashed}
         )
         return
     click.echo(key)
-    out.say("\nKeep it: it is not shown again. Its hash goes into jobwire.yaml:\n")
-    out.say(f"gateway:\n  keys:\n    - name: {name}\n      tenant: {tenant}")
-    out.say(f"      scopes: [{', '.join(scopes)}]\n      hash: {hashed}")
+    output.say("\nKeep it: it is not shown again. Its hash goes into jobwire.yaml:\n")
+    output.say(f"gateway:\n  keys:\n    - name: {name}\n      tenant: {tenant}")
+    output.say(f"      scopes: [{', '.join(scopes)}]\n      hash: {hashed}")

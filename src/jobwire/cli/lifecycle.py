@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from jobwire.cli import options, out, plain
-from jobwire.cli.exits import Exit, Stop
+from jobwire.cli import options, output, sanitize
+from jobwire.cli.exits import CliExit, Exit
 
 if TYPE_CHECKING:
     from jobwire.objects import BucketConfig
@@ -42,8 +42,8 @@ def show(context: click.Context, data_dir: str | None, as_json: bool) -> None:
 
     config = _config(context, data_dir)
     found = asyncio.run(lifecycle.show(SignedCalls(config)))
-    if isinstance(found, lifecycle.Unsupported):
-        raise Stop(f"{config.where} ({found.told}) {_NO_LIFECYCLE}", Exit.REFUSED)
+    if isinstance(found, lifecycle.LifecycleUnsupported):
+        raise CliExit(f"{config.where} ({found.told}) {_NO_LIFECYCLE}", Exit.REFUSED)
     ours = {rule.id for rule in RULES}
     rows = [
         {
@@ -55,18 +55,18 @@ def show(context: click.Context, data_dir: str | None, as_json: bool) -> None:
         }
         for rule in found
     ]
-    if out.wants_json(as_json):
+    if output.wants_json(as_json):
         for row in rows:
-            out.json_line(row)
+            output.json_line(row)
     elif rows:
         head = ("rule", "whose", "prefix", "days", "")
-        out.columns(
+        output.columns(
             [head]
             + [
                 (
-                    plain.line(str(row["id"])),
+                    sanitize.line(str(row["id"])),
                     "ours" if row["ours"] else "theirs",
-                    plain.line(str(row["prefix"])) or "(everything)",
+                    sanitize.line(str(row["prefix"])) or "(everything)",
                     str(row["days"] or "-"),
                     "" if row["enabled"] else "switched off",
                 )
@@ -74,7 +74,7 @@ def show(context: click.Context, data_dir: str | None, as_json: bool) -> None:
             ]
         )
     else:
-        out.say(f"{config.where} has no rules; to set ours: jobwire lifecycle apply")
+        output.say(f"{config.where} has no rules; to set ours: jobwire lifecycle apply")
 
 
 @_verb("apply", "Set our rules into the bucket's; others' stay as they are.")
@@ -89,8 +89,8 @@ def apply(context: click.Context, data_dir: str | None, as_json: bool) -> None:
             _tell({"applied": len(RULES), "kept": kept}, f"{len(RULES)} rules set", as_json)
         case lifecycle.Unchanged():
             _tell({"applied": 0}, "nothing to do: the rules are there", as_json)
-        case lifecycle.Unsupported(told):
-            raise Stop(f"{config.where} ({told}) {_NO_LIFECYCLE}", Exit.REFUSED)
+        case lifecycle.LifecycleUnsupported(told):
+            raise CliExit(f"{config.where} ({told}) {_NO_LIFECYCLE}", Exit.REFUSED)
 
 
 @_verb("sweep", "Remove now what the rules would remove, for stores without lifecycle.")
@@ -112,12 +112,12 @@ def _config(context: click.Context, data_dir: str | None) -> "BucketConfig":
 
     known = known_bucket(options.settings(context, data_dir=("--data-dir", data_dir)))
     if known is None:
-        raise Stop("no bucket is named; set objects.endpoint, or run: jobwire up", Exit.USAGE)
+        raise CliExit("no bucket is named; set objects.endpoint, or run: jobwire up", Exit.USAGE)
     return known.config
 
 
 def _tell(answer: dict[str, int], words: str, as_json: bool) -> None:
-    if out.wants_json(as_json):
-        out.json_line(answer)
+    if output.wants_json(as_json):
+        output.json_line(answer)
     else:
         click.echo(words)

@@ -4,7 +4,7 @@ import time
 
 import click
 
-from jobwire.cli import options, out
+from jobwire.cli import options, output
 
 _STATES = ("queued", "running", "done", "error", "canceled")
 
@@ -36,42 +36,42 @@ def command(
       jobwire list --status error
       jobwire list --json | jq -r .job_id
     """
-    from jobwire.cli import plain
+    from jobwire.cli import sanitize
     from jobwire.cli.follow import json_line
-    from jobwire.cli.program import talk
-    from jobwire.cli.words import LOOKS, duration, progress
+    from jobwire.cli.formatting import STATUS_STYLE, duration, progress
+    from jobwire.cli.program import with_client
 
-    page = talk(
+    page = with_client(
         context,
         data_dir,
         lambda client: client.list(status=status, task=task, limit=limit, cursor=cursor),
     )
-    if out.wants_json(as_json):
+    if output.wants_json(as_json):
         for line in page.jobs:
             json_line(line)
     elif page.jobs:
         now_ms = time.time() * 1000
         rows = [("state", "task", "id", "age", "")]
         for line in page.jobs:
-            look = LOOKS[line.status]
-            said = plain.line(line.failure.code) if line.status == "error" else progress(line)
+            look = STATUS_STYLE[line.status]
+            said = sanitize.line(line.failure.code) if line.status == "error" else progress(line)
             age = duration(now_ms - line.created_ts)
             shown = f"{look.shape} {look.word}"
-            rows.append((shown, plain.line(line.task), plain.line(line.job_id), age, said))
+            rows.append((shown, sanitize.line(line.task), sanitize.line(line.job_id), age, said))
         _show(rows)
     else:
-        out.say("No job. Try: jobwire submit chat hello --follow")
+        output.say("No job. Try: jobwire submit chat hello --follow")
     if page.cursor:
-        out.say(
-            f"Looked at {page.scanned}. Further: jobwire list --cursor {plain.line(page.cursor)}"
+        output.say(
+            f"Looked at {page.scanned}. Further: jobwire list --cursor {sanitize.line(page.cursor)}"
         )
 
 
 def _show(rows: list[tuple[str, str, str, str, str]]) -> None:
     """A line a job; two, where the screen is too narrow for an id that can be copied whole."""
     widest = sum(max(map(len, column)) + 2 for column in list(zip(*rows, strict=True))[:4])
-    if widest <= out.width():
-        out.columns(rows)
+    if widest <= output.width():
+        output.columns(rows)
         return
     for state, task, job_id, age, said in rows[1:]:
         click.echo(f"{state}  {task}  {age}  {said}".rstrip())

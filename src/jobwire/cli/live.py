@@ -14,9 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from jobwire.cli import out
-from jobwire.cli.story import Piece, Story
-from jobwire.cli.words import LOOKS, duration, short_id
+from jobwire.cli import output
+from jobwire.cli.event_view import EventView, Piece
+from jobwire.cli.formatting import STATUS_STYLE, duration, short_id
 
 _BAR: Final = 24
 _SMALLEST_BAR: Final = 8
@@ -30,13 +30,13 @@ class Screen:
         self._console = console
         self._task = task
         self._job_id = job_id
-        self._story = Story()
+        self._story = EventView()
         self._unfinished = ""
         self._began_s = time.monotonic()
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
-        still = out.wished("no_progress") or out.wished("quiet")
+        still = output.wished("no_progress") or output.wished("quiet")
         if not self._console.is_dumb_terminal and not still:
             self._live.start()
         return self
@@ -50,12 +50,12 @@ class Screen:
         self._live.stop()
         self._finish_line()
 
-    def show(self, story: Story, pieces: list[Piece]) -> None:
+    def show(self, story: EventView, pieces: list[Piece]) -> None:
         """Print what is new."""
         self._story = story
         for piece in pieces:
             if piece.kind == "note":
-                if out.wished("quiet"):
+                if output.wished("quiet"):
                     continue
                 self._finish_line()
                 self._console.print(Text(f"  {piece.text}", "bright_black"), soft_wrap=True)
@@ -96,10 +96,10 @@ class Screen:
         return Group(Text(self._unfinished), state) if self._unfinished else Group(state)
 
 
-def state_line(story: Story, task: str, job_id: str, seconds: float, width: int) -> Table:
+def state_line(story: EventView, task: str, job_id: str, seconds: float, width: int) -> Table:
     """What fits, the most important first: state, percent and time always, then what the handler
     says, the bar, the task and the id."""
-    look = LOOKS[story.status]
+    look = STATUS_STYLE[story.status]
     percent = "" if story.percent is None else f"{story.percent:3.0f} %"
     attempt = f"attempt {story.attempt}" if story.attempt > 1 else ""
     took = duration(seconds * 1000)

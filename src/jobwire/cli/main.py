@@ -12,7 +12,7 @@ from typing import Final, cast
 import click
 
 from jobwire import __version__
-from jobwire.cli.exits import WORDS, Exit, Stop
+from jobwire.cli.exits import WORDS, CliExit, Exit
 
 # name → one line of help; the command itself is `jobwire.cli.<name>.command`
 COMMANDS: Final[Mapping[str, str]] = {
@@ -49,7 +49,7 @@ class Commands(click.Group):
 
             near = get_close_matches(cmd_name, COMMANDS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "see jobwire --help"
-            raise Stop(f"no such command {cmd_name!r}; {hint}", Exit.USAGE)
+            raise CliExit(f"no such command {cmd_name!r}; {hint}", Exit.USAGE)
         return cast("click.Command", importlib.import_module(f"jobwire.cli.{cmd_name}").command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         click.echo(_lines(error), err=True)
         return Exit.USAGE
-    except Stop as stop:
+    except CliExit as stop:
         click.echo(f"jobwire: {stop.line}", err=True)
         return stop.code
     except Exception as error:  # noqa: BLE001 - whatever it is, it becomes words

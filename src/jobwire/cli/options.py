@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from jobwire.cli.out import say
+from jobwire.cli.output import say
 
 if TYPE_CHECKING:
     from jobwire.settings import Loaded

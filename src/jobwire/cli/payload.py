@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from jobwire.cli import plain
-from jobwire.cli.exits import Exit, Stop
+from jobwire.cli import sanitize
+from jobwire.cli.exits import CliExit, Exit
 
 if TYPE_CHECKING:
     from jobwire.client.messages import TaskInfo
@@ -35,9 +35,9 @@ def read(given: str | None) -> str:
         if given.startswith("@"):
             return Path(given[1:]).read_bytes().decode()
     except OSError as error:
-        raise Stop(f"{given[1:]}: {error.strerror}", Exit.USAGE) from None
+        raise CliExit(f"{given[1:]}: {error.strerror}", Exit.USAGE) from None
     except UnicodeDecodeError:
-        raise Stop(f"{given}: is no UTF-8 text", Exit.USAGE) from None
+        raise CliExit(f"{given}: is no UTF-8 text", Exit.USAGE) from None
     return given
 
 
@@ -48,9 +48,9 @@ def as_object(text: str) -> msgspec.Raw | None:
     try:
         msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
-        raise Stop('a payload is a JSON object: {"name": …}', Exit.USAGE) from None
+        raise CliExit('a payload is a JSON object: {"name": …}', Exit.USAGE) from None
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise Stop(f"the payload is no valid JSON: {error}", Exit.USAGE) from None
+        raise CliExit(f"the payload is no valid JSON: {error}", Exit.USAGE) from None
     return msgspec.Raw(text.encode())
 
 
@@ -72,12 +72,12 @@ class _Schema(msgspec.Struct):
     defs: "dict[str, _Schema]" = msgspec.field(name="$defs", default_factory=dict)
 
 
-def no_such_task(task: str, names: Collection[str]) -> Stop:
+def no_such_task(task: str, names: Collection[str]) -> CliExit:
     """Which tasks there are, the likely one first."""
     near = get_close_matches(task, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(names))}"
-    line = f"no worker has the task {plain.line(task)!r}; {plain.line(hint)} (unknown_task)"
-    return Stop(line, Exit.REFUSED)
+    line = f"no worker has the task {sanitize.line(task)!r}; {sanitize.line(hint)} (unknown_task)"
+    return CliExit(line, Exit.REFUSED)
 
 
 def member_by_schema(task: str, tasks: "Mapping[str, TaskInfo]") -> str:
@@ -90,9 +90,11 @@ def member_by_schema(task: str, tasks: "Mapping[str, TaskInfo]") -> str:
         (name,) = schema.required
         if name in schema.properties and schema.properties[name].type == "string":
             return name
-    shown = plain.json_text(msgspec.json.encode(known.example or {"name": "value"}))
-    told = plain.line(task)
-    raise Stop(f"where text goes in a payload of {told!r} is unknown; give '{shown}'", Exit.USAGE)
+    shown = sanitize.json_text(msgspec.json.encode(known.example or {"name": "value"}))
+    told = sanitize.line(task)
+    raise CliExit(
+        f"where text goes in a payload of {told!r} is unknown; give '{shown}'", Exit.USAGE
+    )
 
 
 def _schema(known: "TaskInfo") -> _Schema:

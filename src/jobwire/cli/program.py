@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import click
 
-from jobwire.cli import plain
-from jobwire.cli.exits import Exit, Stop
+from jobwire.cli import sanitize
+from jobwire.cli.exits import CliExit, Exit
 from jobwire.client import (
     ApiError,
     AsyncClient,
@@ -26,14 +26,14 @@ from jobwire.client import (
     Unavailable,
     Unreachable,
 )
-from jobwire.client.place import BadAddress
+from jobwire.client.target import BadAddress
 
 T = TypeVar("T")
 FIRST_PATIENCE_S = 1.0
 PATIENCE_S = 30.0
 
 
-def talk(
+def with_client(
     context: click.Context, data_dir: str | None, say: Callable[[AsyncClient], Awaitable[T]]
 ) -> T:
     """Do something with a client; whatever goes wrong is one line and an exit code."""
@@ -58,7 +58,7 @@ async def each(job_ids: Iterable[str], act: Callable[[str], Awaitable[None]]) ->
             await act(job_id)
         except ApiError as error:
             stopped = stop(error)
-            click.echo(f"jobwire: {plain.line(job_id)}: {stopped.line}", err=True)
+            click.echo(f"jobwire: {sanitize.line(job_id)}: {stopped.line}", err=True)
             code = code or stopped.code
     return code
 
@@ -71,27 +71,27 @@ def _data_dir(context: click.Context, given: str | None) -> str | None:
     return given
 
 
-def stop(error: ClientError) -> Stop:
+def stop(error: ClientError) -> CliExit:
     """The line and the exit code for what a client raised."""
-    said = plain.line(error.message)
+    said = sanitize.line(error.message)
     match error:
         case BadAddress():
-            return Stop(said, Exit.USAGE)
+            return CliExit(said, Exit.USAGE)
         case TimedOut():
-            return Stop(said, Exit.TIMED_OUT)
+            return CliExit(said, Exit.TIMED_OUT)
         case NoSuchJob():
-            return Stop(said, Exit.NO_SUCH_JOB)
+            return CliExit(said, Exit.NO_SUCH_JOB)
         case QueueFull() | RateLimited():
             later = f"; try again in {error.retry_after_s:g} s" if error.retry_after_s else ""
-            return Stop(f"{said}{later}", Exit.FULL)
+            return CliExit(f"{said}{later}", Exit.FULL)
         case Unreachable():
             cure = (
                 "" if "jobwire up" in said else ". Is it running? To start everything: jobwire up"
             )
-            return Stop(f"{said}{cure}", Exit.UNREACHABLE)
+            return CliExit(f"{said}{cure}", Exit.UNREACHABLE)
         case Unavailable() | BadAnswer():
-            return Stop(said, Exit.UNREACHABLE)
+            return CliExit(said, Exit.UNREACHABLE)
         case ApiError():
-            return Stop(f"{said} ({plain.line(error.code)})", Exit.REFUSED)
+            return CliExit(f"{said} ({sanitize.line(error.code)})", Exit.REFUSED)
         case _:
-            return Stop(said, Exit.JOB_FAILED)
+            return CliExit(said, Exit.JOB_FAILED)

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from jobwire.cli import out
-from jobwire.spawn import Child, spawn
+from jobwire.cli import output
+from jobwire.spawn import ChildProcess, spawn
 
 _LOOK_EVERY_S: Final = 0.3
 _GRACE_S: Final = 10.0
@@ -36,11 +36,11 @@ def run_again_and_again(arguments: Sequence[str]) -> None:
         while not stopping and times(Path.cwd()) == seen:
             time.sleep(_LOOK_EVERY_S)
         if not stopping:
-            out.say("a file has changed: starting again")
+            output.say("a file has changed: starting again")
         _end(child)
 
 
-def _end(child: Child) -> None:
+def _end(child: ChildProcess) -> None:
     """Give everything back at once; whoever saves a file does not want to wait for a drain."""
     if child.exit_code() is None:
         child.send(signal.SIGTERM)

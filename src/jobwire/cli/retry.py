@@ -2,7 +2,7 @@
 
 import click
 
-from jobwire.cli import options, out
+from jobwire.cli import options, output
 
 
 @click.command()
@@ -21,21 +21,21 @@ def command(
       jobwire retry 3f2a8b1c-…
       jobwire watch $(jobwire retry 3f2a8b1c-… --json | jq -r .job_id)
     """
-    from jobwire.cli import plain
+    from jobwire.cli import sanitize
     from jobwire.cli.exits import Exit
     from jobwire.cli.follow import json_line
-    from jobwire.cli.program import each, talk
+    from jobwire.cli.program import each, with_client
     from jobwire.client import AsyncClient
 
     async def say(client: AsyncClient) -> Exit:
         async def again(job_id: str) -> None:
             job = await client.retry(job_id)
-            if out.wants_json(as_json):
+            if output.wants_json(as_json):
                 json_line(job)
             else:
-                click.echo(plain.line(job.job_id))
-                out.say(f"{plain.line(job_id)} runs again as {plain.line(job.job_id)}")
+                click.echo(sanitize.line(job.job_id))
+                output.say(f"{sanitize.line(job_id)} runs again as {sanitize.line(job.job_id)}")
 
         return await each(job_ids, again)
 
-    return talk(context, data_dir, say)
+    return with_client(context, data_dir, say)

@@ -2,7 +2,7 @@
 
 import click
 
-from jobwire.cli.exits import Exit, Stop
+from jobwire.cli.exits import CliExit, Exit
 
 
 @click.command()
@@ -26,5 +26,5 @@ def command(name: str | None) -> None:
         known = sorted(schema()["$defs"])
         near = get_close_matches(name or "", known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
-        raise Stop(f"there is no schema named {name!r}; {hint}", Exit.USAGE)
+        raise CliExit(f"there is no schema named {name!r}; {hint}", Exit.USAGE)
     click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))

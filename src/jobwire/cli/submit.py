@@ -2,7 +2,7 @@
 
 import click
 
-from jobwire.cli import options, out, plain
+from jobwire.cli import options, output, sanitize
 from jobwire.cli.exits import Exit
 
 
@@ -42,10 +42,10 @@ def command(
     from jobwire.cli.follow import follow as watch
     from jobwire.cli.follow import json_line
     from jobwire.cli.payload import as_object, member, member_by_schema, no_such_task, read
-    from jobwire.cli.program import PATIENCE_S, talk
+    from jobwire.cli.program import PATIENCE_S, with_client
     from jobwire.client import AsyncClient, Job, UnknownTask
 
-    in_json = out.wants_json(as_json)
+    in_json = output.wants_json(as_json)
     text = read(payload)
     made: list[Job] = []
 
@@ -71,15 +71,15 @@ def command(
         if in_json:
             json_line(job)
         else:
-            click.echo(plain.line(job.job_id))
-            out.say(f"Watch it: jobwire watch {plain.line(job.job_id)}")
+            click.echo(sanitize.line(job.job_id))
+            output.say(f"Watch it: jobwire watch {sanitize.line(job.job_id)}")
         return Exit.OK
 
     try:
-        return talk(context, data_dir, say)
+        return with_client(context, data_dir, say)
     except KeyboardInterrupt:
         if made:
-            out.say(
-                f"\nThe job goes on. Watch it again: jobwire watch {plain.line(made[0].job_id)}"
+            output.say(
+                f"\nThe job goes on. Watch it again: jobwire watch {sanitize.line(made[0].job_id)}"
             )
         raise

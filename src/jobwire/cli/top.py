@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from jobwire.cli import options, out
+from jobwire.cli import options, output
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -32,13 +32,13 @@ def command(context: click.Context, as_json: bool, data_dir: str | None) -> None
       jobwire top
       jobwire top --json | jq .now.waiting
     """
-    from jobwire.cli.program import talk
+    from jobwire.cli.program import with_client
 
-    if out.wants_json(as_json):
-        talk(context, data_dir, _one_look)
+    if output.wants_json(as_json):
+        with_client(context, data_dir, _one_look)
         return
     try:
-        talk(context, data_dir, _live)
+        with_client(context, data_dir, _live)
     except KeyboardInterrupt:
         return
 
@@ -65,20 +65,20 @@ async def _live(client: "AsyncClient") -> None:
             stats, workers = await client.stats(), await client.workers()
             page = await client.list(limit=12)
             client.patience_s = PATIENCE_S
-            drawn = picture(stats, workers, page.jobs, time.time() * 1000, live.console.width)
+            drawn = render(stats, workers, page.jobs, time.time() * 1000, live.console.width)
             live.update(drawn, refresh=True)
             await asyncio.sleep(_EVERY_S)
 
 
-def picture(
+def render(
     stats: "Stats", workers: "list[WorkerInfo]", jobs: "list[JobLine]", now_ms: float, width: int
 ) -> "Group":
     """What is on a screen of this width."""
     from rich.console import Group
     from rich.text import Text
 
-    from jobwire.cli import plain
-    from jobwire.cli.words import LOOKS, duration, progress, short_id
+    from jobwire.cli import sanitize
+    from jobwire.cli.formatting import STATUS_STYLE, duration, progress, short_id
 
     fleet = _grid(5)
     for worker in workers:
@@ -87,12 +87,12 @@ def picture(
         )
         _add_row(
             fleet,
-            plain.line(worker.name),
+            sanitize.line(worker.name),
             slots,
             f"{duration(worker.heartbeat_age_ms)} ago",
-            " ".join(sorted({plain.line(slot.task or "…") for slot in worker.running})),
+            " ".join(sorted({sanitize.line(slot.task or "…") for slot in worker.running})),
             Text(
-                "lacks " + ", ".join(plain.line(lack.part) for lack in worker.lacks)
+                "lacks " + ", ".join(sanitize.line(lack.part) for lack in worker.lacks)
                 if worker.lacks
                 else "",
                 "yellow",
@@ -101,11 +101,11 @@ def picture(
     has_ids = width >= _WIDE
     newest = _grid(5 if has_ids else 4)
     for job in jobs:
-        look = LOOKS[job.status]
+        look = STATUS_STYLE[job.status]
         _add_row(
             newest,
             Text(f"{look.shape} {look.word}", look.colour),
-            plain.line(job.task),
+            sanitize.line(job.task),
             *([short_id(job.job_id)] if has_ids else []),
             duration(now_ms - job.created_ts),
             progress(job),
@@ -140,7 +140,7 @@ def _grid(columns: int) -> "Table":
 
 def sentence(stats: "Stats", workers: "list[WorkerInfo]") -> str:
     """The first question, answered in words: is anyone taking these, and how old is the oldest?"""
-    from jobwire.cli.words import duration
+    from jobwire.cli.formatting import duration
 
     now = stats.now
     if not now.waiting:
@@ -155,7 +155,7 @@ def sentence(stats: "Stats", workers: "list[WorkerInfo]") -> str:
 
 def hour(stats: "Stats") -> str:
     """The last hour in a line: how many ended how, and how long they took."""
-    from jobwire.cli.words import duration
+    from jobwire.cli.formatting import duration
 
     whole = stats.hour
     p90 = whole.duration_ms.p90

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jobwire import __version__
-from jobwire.cli import options, out
+from jobwire.cli import options, output
 
 if TYPE_CHECKING:
     from jobwire.wiring.installation import Installation
@@ -76,20 +76,20 @@ def command(
             try:
                 supervisor.run(
                     started=lambda: _banner(installation, as_json=as_json),
-                    stopping=lambda: out.say("Stopping."),
+                    stopping=lambda: output.say("Stopping."),
                 )
             finally:
                 installation.forget()
     finally:
         data.release()
-    out.say("Stopped.")
+    output.say("Stopped.")
 
 
 def _banner(installation: "Installation", *, as_json: bool) -> None:
-    if out.wants_json(as_json):
-        out.json_line(installation.facts())
+    if output.wants_json(as_json):
+        output.json_line(installation.facts())
         return
-    click.echo(f"\n{out.bold('jobwire')} {__version__}\n")
-    out.columns([(f"  {name}", text) for name, text in installation.facts().items()], gap=4)
+    click.echo(f"\n{output.bold('jobwire')} {__version__}\n")
+    output.columns([(f"  {name}", text) for name, text in installation.facts().items()], gap=4)
     click.echo('\n  try       jobwire submit chat "Why is the sky blue?" --follow')
     click.echo("  stop      Ctrl-C  (again to stop at once)\n")

@@ -5,7 +5,7 @@ import platform
 import click
 
 from jobwire import __version__
-from jobwire.cli import options, out
+from jobwire.cli import options, output
 
 
 @click.command()
@@ -13,7 +13,7 @@ from jobwire.cli import options, out
 def command(as_json: bool) -> None:
     """Which jobwire this is, and on what it runs."""
     python, system = platform.python_version(), platform.platform(terse=True)
-    if out.wants_json(as_json):
-        out.json_line({"version": __version__, "python": python, "platform": system})
+    if output.wants_json(as_json):
+        output.json_line({"version": __version__, "python": python, "platform": system})
     else:
         click.echo(f"jobwire {__version__}  (Python {python}, {system})")

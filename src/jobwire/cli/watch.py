@@ -2,7 +2,7 @@
 
 import click
 
-from jobwire.cli import options, out
+from jobwire.cli import options, output
 
 
 @click.command()
@@ -30,16 +30,16 @@ def command(
     """
     from jobwire.cli.exits import Exit
     from jobwire.cli.follow import follow
-    from jobwire.cli.program import PATIENCE_S, talk
+    from jobwire.cli.program import PATIENCE_S, with_client
     from jobwire.client import AsyncClient
 
     async def say(client: AsyncClient) -> Exit:
         job = await client.get(job_id)
         client.patience_s = PATIENCE_S
-        return await follow(client, job, as_json=out.wants_json(as_json), timeout_s=timeout)
+        return await follow(client, job, as_json=output.wants_json(as_json), timeout_s=timeout)
 
     try:
-        return talk(context, data_dir, say)
+        return with_client(context, data_dir, say)
     except KeyboardInterrupt:
-        out.say("\nThe job goes on.")
+        output.say("\nThe job goes on.")
         raise

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobwire.cli import options, out
-from jobwire.cli.exits import Exit, Stop
+from jobwire.cli import options, output
+from jobwire.cli.exits import CliExit, Exit
 
 if TYPE_CHECKING:
     from jobwire.settings import Loaded, Settings
@@ -66,13 +66,13 @@ def command(
         try:
             loaded = load_app(app)
         except NoSuchApp as error:
-            raise Stop(str(error), Exit.USAGE) from error
+            raise CliExit(str(error), Exit.USAGE) from error
 
         def on_ready() -> None:
             ready.ready()
             if ready_fd is None:
                 count = settings.worker.slots
-                out.say(f"worker with {count} slots for {', '.join(sorted(loaded.handlers))}")
+                output.say(f"worker with {count} slots for {', '.join(sorted(loaded.handlers))}")
 
         async def serve() -> None:
             if await serve_worker(loaded, settings, tasks=tasks, on_ready=on_ready):
@@ -94,7 +94,7 @@ def _on_the_server_here(loaded: "Loaded") -> "Settings":
     card = None if named else endpoints.read(settings.data_dir)
     if card is None:
         return settings
-    out.say(f"valkey: the one of the program in {settings.data_dir}")
+    output.say(f"valkey: the one of the program in {settings.data_dir}")
     return replace(settings, valkey=replace(settings.valkey, url=card.valkey))
 
 

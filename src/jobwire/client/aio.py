@@ -11,25 +11,25 @@ from typing import Self, TypeVar, Unpack
 import httpx
 
 from jobwire.client import calls, http
-from jobwire.client.calls import Ask, Plan, Reply
+from jobwire.client.calls import ApiRequest, Plan, Reply
 from jobwire.client.errors import ApiError, ClientError, Unreachable, from_answer
-from jobwire.client.following import Following
+from jobwire.client.event_cursor import EventCursor
 from jobwire.client.messages import (
     CancelAnswer,
     Event,
     Job,
+    JobOptions,
     JobPage,
     NewJob,
     Stats,
     TaskInfo,
     TaskList,
-    Wishes,
     WorkerInfo,
     WorkerList,
 )
-from jobwire.client.patience import Patience
-from jobwire.client.place import find
-from jobwire.job.clock import chance
+from jobwire.client.retry_budget import RetryBudget
+from jobwire.client.target import find
+from jobwire.job.clock import random_fraction
 from jobwire.job.messages import Json
 
 T = TypeVar("T")
@@ -73,9 +73,9 @@ class AsyncClient:
 
     # ── making jobs ──────────────────────────────────────────────────────────────────────────────
 
-    async def submit(self, task: str, payload: object = None, **wishes: Unpack[Wishes]) -> Job:
+    async def submit(self, task: str, payload: object = None, **wishes: Unpack[JobOptions]) -> Job:
         """Make a job, once: safe against lost answers even without a key of your own."""
-        return await self.carry_out(calls.submit(NewJob(task, payload, **wishes), self._patience()))
+        return await self.execute(calls.submit(NewJob(task, payload, **wishes), self._patience()))
 
     async def run(
         self,
@@ -83,29 +83,29 @@ class AsyncClient:
         payload: object = None,
         *,
         wait_s: float | None = None,
-        **wishes: Unpack[Wishes],
+        **wishes: Unpack[JobOptions],
     ) -> Json:
         """Submit and wait: the job's result. JobFailed, JobCanceled or TimedOut otherwise."""
         new = NewJob(task, payload, **wishes)
-        return await self.carry_out(calls.run(new, self._patience(), wait_s))
+        return await self.execute(calls.run(new, self._patience(), wait_s))
 
     async def batch(self, jobs: Sequence[NewJob]) -> builtins.list[str | ApiError]:
         """Make many jobs in few round trips; for each its id, or why there is none."""
-        return await self.carry_out(calls.batch(jobs, self._patience()))
+        return await self.execute(calls.batch(jobs, self._patience()))
 
     async def retry(self, job_id: str) -> Job:
         """Make a new job like one that failed or was canceled."""
-        return await self.carry_out(calls.again(job_id, self._patience()))
+        return await self.execute(calls.retry(job_id, self._patience()))
 
     # ── watching them ────────────────────────────────────────────────────────────────────────────
 
     async def get(self, job_id: str) -> Job:
         """The job as it stands."""
-        return await self.carry_out(calls.get(job_id, self._patience()))
+        return await self.execute(calls.get(job_id, self._patience()))
 
     async def wait(self, job_id: str, timeout_s: float | None = None) -> Job:
         """The job when it has ended, however it did; TimedOut where it does not in time."""
-        return await self.carry_out(calls.wait(job_id, self._patience(), timeout_s))
+        return await self.execute(calls.wait(job_id, self._patience(), timeout_s))
 
     async def list(
         self,
@@ -116,13 +116,13 @@ class AsyncClient:
         cursor: str | None = None,
     ) -> JobPage:
         """A page of jobs, newest first; its `cursor` leads to the next."""
-        wanted = calls.Wanted(status, task, limit, cursor)
-        return await self.carry_out(calls.listing(wanted, self._patience()))
+        wanted = calls.ListFilter(status, task, limit, cursor)
+        return await self.execute(calls.listing(wanted, self._patience()))
 
     async def tasks(self) -> builtins.list[TaskInfo]:
         """Everything that can be asked for."""
         plan = calls.asked("/v1/tasks", TaskList, self._patience())
-        return (await self.carry_out(plan)).tasks
+        return (await self.execute(plan)).tasks
 
     async def task(self, name: str) -> TaskInfo | None:
         """One of them, or None where nobody has it."""
@@ -131,21 +131,21 @@ class AsyncClient:
     async def workers(self) -> builtins.list[WorkerInfo]:
         """Everybody who takes jobs, and what each runs."""
         plan = calls.asked("/v1/workers", WorkerList, self._patience())
-        return (await self.carry_out(plan)).workers
+        return (await self.execute(plan)).workers
 
     async def stats(self) -> Stats:
         """How much there is to do, and how the last hour went."""
-        return await self.carry_out(calls.asked("/v1/stats", Stats, self._patience()))
+        return await self.execute(calls.asked("/v1/stats", Stats, self._patience()))
 
     async def cancel(self, job_id: str) -> CancelAnswer:
         """Ask for the end of a job; AlreadyFinished where it has ended by itself."""
-        return await self.carry_out(calls.cancel(job_id, self._patience()))
+        return await self.execute(calls.cancel(job_id, self._patience()))
 
     async def events(self, job_id: str, after: str | None = None) -> AsyncGenerator[Event]:
         """Everything that happens to a job, from its beginning (or after the event of that id) to
         its end; each event once and in order, over any number of lost connections."""
-        following = Following(after)
-        patience = Patience(self.patience_s)
+        following = EventCursor(after)
+        patience = RetryBudget(self.patience_s)
         while not following.over:
             heard, began_s = following.heard, time.monotonic()
             try:
@@ -160,12 +160,12 @@ class AsyncClient:
             if following.greeted:
                 lasted_s = time.monotonic() - began_s
                 patience.answered(well=following.heard > heard or lasted_s > http.LASTING_S)
-            pause_s = patience.pause_s(trouble, time.monotonic(), chance())
+            pause_s = patience.pause_s(trouble, time.monotonic(), random_fraction())
             if pause_s is None:
                 raise trouble
             await asyncio.sleep(pause_s)
 
-    async def _connection(self, job_id: str, following: Following) -> AsyncGenerator[Event]:
+    async def _connection(self, job_id: str, following: EventCursor) -> AsyncGenerator[Event]:
         """The events of one connection, until it ends."""
         headers = http.stream_headers(following.last_id)
         path = f"{calls.job_path(job_id)}/events"
@@ -191,10 +191,10 @@ class AsyncClient:
 
     # ── the way there ────────────────────────────────────────────────────────────────────────────
 
-    def _patience(self) -> Patience:
-        return Patience(self.patience_s)
+    def _patience(self) -> RetryBudget:
+        return RetryBudget(self.patience_s)
 
-    async def carry_out(self, plan: Plan[T]) -> T:
+    async def execute(self, plan: Plan[T]) -> T:
         """Do what a plan says."""
         reply: Reply = None
         while True:
@@ -202,12 +202,12 @@ class AsyncClient:
                 step = plan.send(reply)
             except StopIteration as done:
                 return done.value
-            if isinstance(step, Ask):
+            if isinstance(step, ApiRequest):
                 reply = await self._ask(step)
             else:
                 reply = await asyncio.sleep(step.seconds)
 
-    async def _ask(self, ask: Ask) -> Reply:
+    async def _ask(self, ask: ApiRequest) -> Reply:
         try:
             response = await self._http.request(
                 ask.method,

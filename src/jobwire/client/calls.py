@@ -28,8 +28,8 @@ from jobwire.client.errors import (
     from_problem,
 )
 from jobwire.client.messages import BatchAnswer, CancelAnswer, Job, JobPage, NewJob
-from jobwire.client.patience import Patience
-from jobwire.job.clock import chance
+from jobwire.client.retry_budget import RetryBudget
+from jobwire.job.clock import random_fraction
 from jobwire.job.messages import Json
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ LONGEST_WAIT_S: Final = 55.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ApiRequest:
     """One HTTP request."""
 
     method: str
@@ -52,7 +52,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """What came back."""
 
     status: int
@@ -67,8 +67,8 @@ class Pause:
     seconds: float
 
 
-Reply: TypeAlias = Answer | Unreachable | None
-Plan: TypeAlias = Generator[Ask | Pause, Reply, T]
+Reply: TypeAlias = ApiResponse | Unreachable | None
+Plan: TypeAlias = Generator[ApiRequest | Pause, Reply, T]
 
 
 def new_key() -> str:
@@ -79,7 +79,7 @@ def new_key() -> str:
 # ── one request, asked until it is answered ──────────────────────────────────────────────────────
 
 
-def answered(ask: Ask, patience: Patience) -> Plan[Answer]:
+def answered(ask: ApiRequest, patience: RetryBudget) -> Plan[ApiResponse]:
     """The answer, if it says success; ClientError for anything else.
 
     Every request of ours may be asked again: those that make something carry a key that makes it
@@ -87,7 +87,7 @@ def answered(ask: Ask, patience: Patience) -> Plan[Answer]:
     """
     while True:
         reply = yield ask
-        if isinstance(reply, Answer):
+        if isinstance(reply, ApiResponse):
             if reply.status < 300:
                 patience.answered()
                 return reply
@@ -95,13 +95,13 @@ def answered(ask: Ask, patience: Patience) -> Plan[Answer]:
         else:
             assert reply is not None
             trouble = reply
-        pause_s = patience.pause_s(trouble, time.monotonic(), chance())
+        pause_s = patience.pause_s(trouble, time.monotonic(), random_fraction())
         if pause_s is None:
             raise trouble
         yield Pause(pause_s)
 
 
-def read(answer: Answer, kind: type[T]) -> T:
+def read(answer: ApiResponse, kind: type[T]) -> T:
     """The answer's body, as a type."""
     try:
         return msgspec.json.decode(answer.body, type=kind)
@@ -109,32 +109,34 @@ def read(answer: Answer, kind: type[T]) -> T:
         raise BadAnswer(f"an answer that cannot be read ({error}): is this jobwire?") from None
 
 
-def asked(path: str, kind: type[T], patience: Patience) -> Plan[T]:
+def asked(path: str, kind: type[T], patience: RetryBudget) -> Plan[T]:
     """What lies at a path, for reading."""
-    return read((yield from answered(Ask("GET", path), patience)), kind)
+    return read((yield from answered(ApiRequest("GET", path), patience)), kind)
 
 
 # ── the methods ──────────────────────────────────────────────────────────────────────────────────
 
 
-def submit(new: NewJob, patience: Patience, wait_s: float | None = None) -> Plan[Job]:
+def submit(new: NewJob, patience: RetryBudget, wait_s: float | None = None) -> Plan[Job]:
     """Make one job. The body is made once, so that every try is the same request to the letter."""
     headers = {"Idempotency-Key": new.idempotency_key or new_key()}
     if wait_s:
         headers["Prefer"] = _prefer(wait_s)
     body = msgspec.json.encode(_members(new, key=None))
-    ask = Ask("POST", JOBS, body, headers, wait_s=min(wait_s or 0.0, LONGEST_WAIT_S))
+    ask = ApiRequest("POST", JOBS, body, headers, wait_s=min(wait_s or 0.0, LONGEST_WAIT_S))
     return read((yield from answered(ask, patience)), Job)
 
 
-def get(job_id: str, patience: Patience, wait_s: float | None = None) -> Plan[Job]:
+def get(job_id: str, patience: RetryBudget, wait_s: float | None = None) -> Plan[Job]:
     """The job as it stands, or as it stands when it has ended or `wait_s` have passed."""
     headers = {"Prefer": _prefer(wait_s)} if wait_s else {}
-    ask = Ask("GET", job_path(job_id), None, headers, wait_s=min(wait_s or 0.0, LONGEST_WAIT_S))
+    ask = ApiRequest(
+        "GET", job_path(job_id), None, headers, wait_s=min(wait_s or 0.0, LONGEST_WAIT_S)
+    )
     return read((yield from answered(ask, patience)), Job)
 
 
-def wait(job_id: str, patience: Patience, timeout_s: float | None) -> Plan[Job]:
+def wait(job_id: str, patience: RetryBudget, timeout_s: float | None) -> Plan[Job]:
     """The job when it has ended; TimedOut where it does not in time."""
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
@@ -147,7 +149,7 @@ def wait(job_id: str, patience: Patience, timeout_s: float | None) -> Plan[Job]:
             raise TimedOut(job_id, timeout_s)
 
 
-def run(new: NewJob, patience: Patience, timeout_s: float | None) -> Plan[Json]:
+def run(new: NewJob, patience: RetryBudget, timeout_s: float | None) -> Plan[Json]:
     """Submit and wait: the result, or what went wrong."""
     began_s = time.monotonic()
     job = yield from submit(new, patience, LONGEST_WAIT_S if timeout_s is None else timeout_s)
@@ -174,7 +176,7 @@ def outcome(job: Job) -> Json:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ListFilter:
     """Which jobs a list shall show."""
 
     status: str | None = None
@@ -183,16 +185,16 @@ class Wanted:
     cursor: str | None = None
 
 
-def listing(wanted: Wanted, patience: Patience) -> Plan[JobPage]:
+def listing(wanted: ListFilter, patience: RetryBudget) -> Plan[JobPage]:
     """A page of jobs, newest first."""
     given = {name: value for name, value in asdict(wanted).items() if value is not None}
     path = f"{JOBS}?{urlencode(given)}" if given else JOBS
     return (yield from asked(path, JobPage, patience))
 
 
-def cancel(job_id: str, patience: Patience) -> Plan[CancelAnswer]:
+def cancel(job_id: str, patience: RetryBudget) -> Plan[CancelAnswer]:
     """Ask for the end of a job."""
-    ask = Ask("POST", f"{job_path(job_id)}/cancel")
+    ask = ApiRequest("POST", f"{job_path(job_id)}/cancel")
     try:
         return read((yield from answered(ask, patience)), CancelAnswer)
     except AlreadyFinished:
@@ -204,14 +206,14 @@ def cancel(job_id: str, patience: Patience) -> Plan[CancelAnswer]:
         raise
 
 
-def again(job_id: str, patience: Patience) -> Plan[Job]:
+def retry(job_id: str, patience: RetryBudget) -> Plan[Job]:
     """Submit a new job like one that failed or was canceled."""
     headers = {"Idempotency-Key": new_key()}
-    ask = Ask("POST", f"{job_path(job_id)}/retry", None, headers)
+    ask = ApiRequest("POST", f"{job_path(job_id)}/retry", None, headers)
     return read((yield from answered(ask, patience)), Job)
 
 
-def batch(jobs: Sequence[NewJob], patience: Patience) -> Plan[list[str | ApiError]]:
+def batch(jobs: Sequence[NewJob], patience: RetryBudget) -> Plan[list[str | ApiError]]:
     """Make many jobs; for each its id, or why there is none. Any number: sent in portions."""
     made: list[str | ApiError] = []
     for first in range(0, len(jobs), MAX_BATCH):
@@ -219,7 +221,7 @@ def batch(jobs: Sequence[NewJob], patience: Patience) -> Plan[list[str | ApiErro
             _members(job, job.idempotency_key or new_key())
             for job in jobs[first : first + MAX_BATCH]
         ]
-        ask = Ask("POST", f"{JOBS}/batch", msgspec.json.encode({"jobs": portion}))
+        ask = ApiRequest("POST", f"{JOBS}/batch", msgspec.json.encode({"jobs": portion}))
         results = read((yield from answered(ask, patience)), BatchAnswer).results
         if len(results) != len(portion):
             raise BadAnswer(f"{len(results)} results for {len(portion)} jobs: is this jobwire?")

@@ -5,9 +5,9 @@ from typing import Final, TypedDict
 
 import httpx
 
-from jobwire.client.calls import Answer, Ask
+from jobwire.client.calls import ApiRequest, ApiResponse
 from jobwire.client.errors import Unreachable
-from jobwire.client.place import Place
+from jobwire.client.target import Target
 
 _CONNECT_S: Final = 5.0
 _ANSWER_S: Final = 15.0
@@ -30,7 +30,7 @@ class Options(TypedDict):
     timeout: httpx.Timeout
 
 
-def options(place: Place) -> Options:
+def options(place: Target) -> Options:
     """For either kind of httpx client."""
     return {
         "base_url": place.url,
@@ -44,7 +44,7 @@ def options(place: Place) -> Options:
     }
 
 
-def answer_timeout(ask: Ask) -> httpx.Timeout:
+def answer_timeout(ask: ApiRequest) -> httpx.Timeout:
     """For a request that the gateway may think about."""
     return httpx.Timeout(_ANSWER_S + ask.wait_s, connect=_CONNECT_S)
 
@@ -68,9 +68,9 @@ def stream_headers(last_id: str | None) -> dict[str, str]:
     return {**accept, "Last-Event-ID": last_id} if last_id else accept
 
 
-def as_answer(response: httpx.Response) -> Answer:
+def as_answer(response: httpx.Response) -> ApiResponse:
     """An answer that was read to its end."""
-    return Answer(response.status_code, response.content, retry_after_s(response))
+    return ApiResponse(response.status_code, response.content, retry_after_s(response))
 
 
 def retry_after_s(response: httpx.Response) -> float | None:

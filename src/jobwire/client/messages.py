@@ -81,7 +81,7 @@ class JobPage(Struct, frozen=True):
     """Where the next page begins; None where this was the last."""
 
 
-class Wishes(TypedDict, total=False):
+class JobOptions(TypedDict, total=False):
     """What else may be said of a job to be made."""
 
     ttl_s: int
@@ -219,7 +219,7 @@ class Slot(Struct, frozen=True):
     since_ts: int
 
 
-class Lacking(Struct, frozen=True):
+class MissingRequirementInfo(Struct, frozen=True):
     """Something that a worker needs for some of its tasks and does not have."""
 
     part: str
@@ -240,7 +240,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     started_ts: int | None = None
     heartbeat_age_ms: int = 0
     running: list[Slot] = []
-    lacks: list[Lacking] = []
+    lacks: list[MissingRequirementInfo] = []
 
 
 class WorkerList(Struct, frozen=True):

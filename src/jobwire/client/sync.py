@@ -10,25 +10,25 @@ from typing import Self, TypeVar, Unpack
 import httpx
 
 from jobwire.client import calls, http
-from jobwire.client.calls import Ask, Plan, Reply
+from jobwire.client.calls import ApiRequest, Plan, Reply
 from jobwire.client.errors import ApiError, ClientError, Unreachable, from_answer
-from jobwire.client.following import Following
+from jobwire.client.event_cursor import EventCursor
 from jobwire.client.messages import (
     CancelAnswer,
     Event,
     Job,
+    JobOptions,
     JobPage,
     NewJob,
     Stats,
     TaskInfo,
     TaskList,
-    Wishes,
     WorkerInfo,
     WorkerList,
 )
-from jobwire.client.patience import Patience
-from jobwire.client.place import find
-from jobwire.job.clock import chance
+from jobwire.client.retry_budget import RetryBudget
+from jobwire.client.target import find
+from jobwire.job.clock import random_fraction
 from jobwire.job.messages import Json
 
 T = TypeVar("T")
@@ -72,9 +72,9 @@ class Client:
 
     # ── making jobs ──────────────────────────────────────────────────────────────────────────────
 
-    def submit(self, task: str, payload: object = None, **wishes: Unpack[Wishes]) -> Job:
+    def submit(self, task: str, payload: object = None, **wishes: Unpack[JobOptions]) -> Job:
         """Make a job, once: safe against lost answers even without a key of your own."""
-        return self.carry_out(calls.submit(NewJob(task, payload, **wishes), self._patience()))
+        return self.execute(calls.submit(NewJob(task, payload, **wishes), self._patience()))
 
     def run(
         self,
@@ -82,29 +82,29 @@ class Client:
         payload: object = None,
         *,
         wait_s: float | None = None,
-        **wishes: Unpack[Wishes],
+        **wishes: Unpack[JobOptions],
     ) -> Json:
         """Submit and wait: the job's result. JobFailed, JobCanceled or TimedOut otherwise."""
         new = NewJob(task, payload, **wishes)
-        return self.carry_out(calls.run(new, self._patience(), wait_s))
+        return self.execute(calls.run(new, self._patience(), wait_s))
 
     def batch(self, jobs: Sequence[NewJob]) -> builtins.list[str | ApiError]:
         """Make many jobs in few round trips; for each its id, or why there is none."""
-        return self.carry_out(calls.batch(jobs, self._patience()))
+        return self.execute(calls.batch(jobs, self._patience()))
 
     def retry(self, job_id: str) -> Job:
         """Make a new job like one that failed or was canceled."""
-        return self.carry_out(calls.again(job_id, self._patience()))
+        return self.execute(calls.retry(job_id, self._patience()))
 
     # ── watching them ────────────────────────────────────────────────────────────────────────────
 
     def get(self, job_id: str) -> Job:
         """The job as it stands."""
-        return self.carry_out(calls.get(job_id, self._patience()))
+        return self.execute(calls.get(job_id, self._patience()))
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> Job:
         """The job when it has ended, however it did; TimedOut where it does not in time."""
-        return self.carry_out(calls.wait(job_id, self._patience(), timeout_s))
+        return self.execute(calls.wait(job_id, self._patience(), timeout_s))
 
     def list(
         self,
@@ -115,13 +115,13 @@ class Client:
         cursor: str | None = None,
     ) -> JobPage:
         """A page of jobs, newest first; its `cursor` leads to the next."""
-        wanted = calls.Wanted(status, task, limit, cursor)
-        return self.carry_out(calls.listing(wanted, self._patience()))
+        wanted = calls.ListFilter(status, task, limit, cursor)
+        return self.execute(calls.listing(wanted, self._patience()))
 
     def tasks(self) -> builtins.list[TaskInfo]:
         """Everything that can be asked for."""
         plan = calls.asked("/v1/tasks", TaskList, self._patience())
-        return (self.carry_out(plan)).tasks
+        return (self.execute(plan)).tasks
 
     def task(self, name: str) -> TaskInfo | None:
         """One of them, or None where nobody has it."""
@@ -130,21 +130,21 @@ class Client:
     def workers(self) -> builtins.list[WorkerInfo]:
         """Everybody who takes jobs, and what each runs."""
         plan = calls.asked("/v1/workers", WorkerList, self._patience())
-        return (self.carry_out(plan)).workers
+        return (self.execute(plan)).workers
 
     def stats(self) -> Stats:
         """How much there is to do, and how the last hour went."""
-        return self.carry_out(calls.asked("/v1/stats", Stats, self._patience()))
+        return self.execute(calls.asked("/v1/stats", Stats, self._patience()))
 
     def cancel(self, job_id: str) -> CancelAnswer:
         """Ask for the end of a job; AlreadyFinished where it has ended by itself."""
-        return self.carry_out(calls.cancel(job_id, self._patience()))
+        return self.execute(calls.cancel(job_id, self._patience()))
 
     def events(self, job_id: str, after: str | None = None) -> Generator[Event]:
         """Everything that happens to a job, from its beginning (or after the event of that id) to
         its end; each event once and in order, over any number of lost connections."""
-        following = Following(after)
-        patience = Patience(self.patience_s)
+        following = EventCursor(after)
+        patience = RetryBudget(self.patience_s)
         while not following.over:
             heard, began_s = following.heard, time.monotonic()
             try:
@@ -158,12 +158,12 @@ class Client:
             if following.greeted:
                 lasted_s = time.monotonic() - began_s
                 patience.answered(well=following.heard > heard or lasted_s > http.LASTING_S)
-            pause_s = patience.pause_s(trouble, time.monotonic(), chance())
+            pause_s = patience.pause_s(trouble, time.monotonic(), random_fraction())
             if pause_s is None:
                 raise trouble
             time.sleep(pause_s)
 
-    def _connection(self, job_id: str, following: Following) -> Generator[Event]:
+    def _connection(self, job_id: str, following: EventCursor) -> Generator[Event]:
         """The events of one connection, until it ends."""
         headers = http.stream_headers(following.last_id)
         path = f"{calls.job_path(job_id)}/events"
@@ -188,10 +188,10 @@ class Client:
 
     # ── the way there ────────────────────────────────────────────────────────────────────────────
 
-    def _patience(self) -> Patience:
-        return Patience(self.patience_s)
+    def _patience(self) -> RetryBudget:
+        return RetryBudget(self.patience_s)
 
-    def carry_out(self, plan: Plan[T]) -> T:
+    def execute(self, plan: Plan[T]) -> T:
         """Do what a plan says."""
         reply: Reply = None
         while True:
@@ -199,9 +199,9 @@ class Client:
                 step = plan.send(reply)
             except StopIteration as done:
                 return done.value
-            reply = self._ask(step) if isinstance(step, Ask) else time.sleep(step.seconds)
+            reply = self._ask(step) if isinstance(step, ApiRequest) else time.sleep(step.seconds)
 
-    def _ask(self, ask: Ask) -> Reply:
+    def _ask(self, ask: ApiRequest) -> Reply:
         try:
             response = self._http.request(
                 ask.method,

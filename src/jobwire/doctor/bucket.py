@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 from jobwire.doctor.finding import Finding
 from jobwire.objects import Bucket, BucketConfig, ObjectsError, StoreRefused, lifecycle
-from jobwire.objects.lifecycle import Rule, StoredRule, Unsupported
+from jobwire.objects.lifecycle import LifecycleUnsupported, Rule, StoredRule
 from jobwire.objects.probe import probe
 
 
@@ -39,9 +39,11 @@ async def examine(
         )
 
 
-def judge(stored: Sequence[StoredRule] | Unsupported, rules: Sequence[Rule]) -> Iterator[Finding]:
+def judge(
+    stored: Sequence[StoredRule] | LifecycleUnsupported, rules: Sequence[Rule]
+) -> Iterator[Finding]:
     """Whether the rules are there, and whether anybody else's remove what is ours. Pure."""
-    if isinstance(stored, Unsupported):
+    if isinstance(stored, LifecycleUnsupported):
         yield Finding(
             "bucket lifecycle",
             "note",

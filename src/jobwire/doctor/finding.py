@@ -15,4 +15,4 @@ class Finding:
     verdict: Verdict
     found: str
     why: str = ""
-    cure: str = ""
+    fix: str = ""

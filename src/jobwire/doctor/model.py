@@ -12,9 +12,9 @@ from typing import Final
 
 from jobwire.doctor.finding import Finding
 from jobwire.handlers.llm import LlmSettings
-from jobwire.handlers.llm.models import Ask, Message, files
-from jobwire.handlers.llm.models.choose import Models
-from jobwire.handlers.llm.models.trouble import Trouble
+from jobwire.handlers.llm.models import ChatRequest, Message, files
+from jobwire.handlers.llm.models.errors import ModelError
+from jobwire.handlers.llm.models.factory import Models
 
 _PATIENCE: Final = timedelta(seconds=20)
 _TOKENS: Final = 16
@@ -32,7 +32,7 @@ async def examine(settings: LlmSettings) -> AsyncIterator[Finding]:
     models = Models(
         replace(settings, first_token_timeout=min(_PATIENCE, settings.first_token_timeout))
     )
-    lacks = {lack.part: lack for lack in models.lacks()}
+    lacks = {lack.part: lack for lack in models.missing_requirements()}
     for part, tasks, server, local, ask in (
         ("model", "chat, plan, code, tool and rag", settings.base_url, _name(settings), _chat),
         ("embeddings", "embed, rag and tool", settings.embed_model, files.EMBED_NAME, _embed),
@@ -41,7 +41,7 @@ async def examine(settings: LlmSettings) -> AsyncIterator[Finding]:
             # One that nobody asked for is not missed by everybody.
             given = server or (part == "model" and settings.model_path)
             why = f"a worker here cannot answer {tasks}"
-            yield Finding(part, "fault" if given else "note", lack.wrong, why, lack.cure)
+            yield Finding(part, "fault" if given else "note", lack.wrong, why, lack.fix)
         elif server:
             yield await _judged(part, tasks, ask(models))
         else:
@@ -53,7 +53,7 @@ def _name(settings: LlmSettings) -> str:
 
 
 async def _chat(models: Models) -> str:
-    hello = Ask(messages=[Message("user", "Say hello.")], max_tokens=_TOKENS)
+    hello = ChatRequest(messages=[Message("user", "Say hello.")], max_tokens=_TOKENS)
     async with aclosing(models.chat().ask(hello)) as pieces:
         async for _ in pieces:
             pass
@@ -68,7 +68,7 @@ async def _embed(models: Models) -> str:
 async def _judged(part: str, tasks: str, answer: Awaitable[str]) -> Finding:
     try:
         return Finding(part, "ok", f"its server {await answer}")
-    except Trouble as trouble:
+    except ModelError as trouble:
         verdict = "unreachable" if trouble.code in _AWAY else "fault"
         why = f"a worker here cannot answer {tasks}"
         cure = trouble.cure or _CURES.get(trouble.code, "see what its server says")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from jobwire.doctor.finding import Finding, Verdict
-from jobwire.endpoints import Found
+from jobwire.endpoints import FoundProgram
 
 _PATIENCE_S: Final = 5.0
 _NOT_READY: Final[tuple[Verdict, str]] = ("fault", "the program is not ready without it")
@@ -17,10 +17,10 @@ _JUDGED: Final[Mapping[str, tuple[Verdict, str]]] = {
 }
 
 
-def examine(found: Found | None) -> Iterator[Finding]:
+def examine(found: FoundProgram | None) -> Iterator[Finding]:
     """Is it there, and is every part of it ready?"""
     if found is None:
-        yield Finding("program", "note", "none is running here", cure="jobwire up")
+        yield Finding("program", "note", "none is running here", fix="jobwire up")
         return
     try:
         status, body = _get(f"{found.url}/readyz")

@@ -19,21 +19,29 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from jobwire.gateway import health, metrics, openapi, stream_tokens
+from jobwire.gateway.admission import Admission
 from jobwire.gateway.auth import Keyring, Scope
-from jobwire.gateway.call import SCOPE_KEY, Call, ClientGone, Message, Receive, Reply, Send
-from jobwire.gateway.door import Door
 from jobwire.gateway.failures import as_problem
+from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Supervised
 from jobwire.gateway.limits import RateLimit
-from jobwire.gateway.metrics import HttpTally, ShellCollector
+from jobwire.gateway.metrics import HttpMetrics, ShellCollector
 from jobwire.gateway.problems import MEDIA_TYPE, NOT_FOUND, WRONG_METHOD, Problem
-from jobwire.gateway.room import Room
+from jobwire.gateway.request import (
+    SCOPE_KEY,
+    ClientGone,
+    HttpRequest,
+    Message,
+    Receive,
+    Reply,
+    Send,
+)
 from jobwire.gateway.router import DOOR_KEY, ScopedRoute
 from jobwire.gateway.routes import Doc, HotRoute, RouteTable
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
 from jobwire.gateway.tokens import TokenMaker
-from jobwire.job.errors import GroundError, JobwireError
+from jobwire.job.errors import BackendUnavailable, JobwireError
 from jobwire.log import bind, component
 
 _log = component("gateway")
@@ -45,7 +53,7 @@ class Gateway:
     def __init__(
         self,
         settings: GatewaySettings,
-        rooms: Sequence[Room],
+        rooms: Sequence[Feature],
         streams: Streams,
         *,
         version: str,
@@ -54,14 +62,14 @@ class Gateway:
         keyring = Keyring(settings.keys)
         tokens = TokenMaker(settings.token_secret, settings.token_ttl.total_seconds(), keyring)
         rate = RateLimit(settings.rate_limit, time.monotonic)
-        self._door = Door(keyring, tokens, rate, settings.max_body_bytes)
-        self._tally = HttpTally()
+        self._door = Admission(keyring, tokens, rate, settings.max_body_bytes)
+        self._tally = HttpMetrics()
         self.streams = streams
 
         checks = [check for room in rooms for check in room.checks]
-        told = [room.told for room in rooms if room.told is not None]
+        told = [room.remote_health for room in rooms if room.remote_health is not None]
         collectors = [collector for room in rooms for collector in room.collectors]
-        readings = {room.name: room.reading for room in rooms if room.reading is not None}
+        readings = {room.name: room.scrape for room in rooms if room.scrape is not None}
         shell = ShellCollector(version, streams)
         self._table = RouteTable(
             [
@@ -74,7 +82,7 @@ class Gateway:
         self._fastapi = _fastapi(version, self._answer_failure)
         self._scoped: list[ScopedRoute] = []
         for room in (
-            Room(name="shell", routers=[stream_tokens.router(tokens, self._table)]),
+            Feature(name="shell", routers=[stream_tokens.router(tokens, self._table)]),
             *rooms,
         ):
             for router in room.routers:
@@ -102,18 +110,18 @@ class Gateway:
         if scope["type"] != "http":
             raise TypeError(f"only HTTP is spoken here, not {scope['type']}")
         began_s = time.perf_counter()
-        call = Call(scope, receive, send)
+        call = HttpRequest(scope, receive, send)
         bind(request_id=call.request_id.decode())
         stream = False
         try:
-            self._door.look(call)
+            self._door.check_request(call)
             by_method, call.params = self._table.find(scope["path"])
             route = by_method.get(scope["method"])
             if route is None:
                 await self._through_fastapi(call)
             else:
                 call.route, stream = route.label, route.stream
-                self._door.admit(call, route.scope, route.max_body, stream=stream)
+                self._door.authorize(call, route.scope, route.max_body, stream=stream)
                 reply = await route.endpoint(call)
                 if reply is not None:
                     await call.reply(reply)
@@ -124,7 +132,7 @@ class Gateway:
                 call.route, call.status, None if stream else time.perf_counter() - began_s
             )
 
-    async def _through_fastapi(self, call: Call) -> None:
+    async def _through_fastapi(self, call: HttpRequest) -> None:
         """All that is not hot, with the same limits on the way in and headers on the way out."""
         scope = call.scope
         scope[SCOPE_KEY] = call
@@ -137,7 +145,7 @@ class Gateway:
         async def dressing(message: Message) -> None:
             if message["type"] == "http.response.start":
                 call.status = message["status"]
-                message["headers"] = call.dressed(tuple(message["headers"]))
+                message["headers"] = call.with_default_headers(tuple(message["headers"]))
             elif not message.get("more_body"):
                 call.finished = True
             await send(message)
@@ -149,21 +157,21 @@ class Gateway:
             # each request would be made in memory that no cache knows.
             del call.scope[SCOPE_KEY]
 
-    async def _fail(self, call: Call, error: Exception) -> None:
+    async def _fail(self, call: HttpRequest, error: Exception) -> None:
         """Answer with the problem, if there is still somebody to hear it."""
         # FastAPI raises again what it has answered; it was told in `_answer_failure`.
         if call.finished or isinstance(error, (ClientGone, ClientDisconnect)):
             return
         problem = self._told(call, error)
         if call.status:
-            call.cut()
+            call.abort()
         else:
             await call.refuse(problem)
 
-    def _told(self, call: Call, error: Exception) -> Problem:
+    def _told(self, call: HttpRequest, error: Exception) -> Problem:
         """The problem; what is our own fault goes to the log."""
         problem = as_problem(error)
-        if isinstance(error, GroundError):
+        if isinstance(error, BackendUnavailable):
             # A server under us that is away would fill the log with tracebacks that say the same.
             _log.warning("%s %s: %s (%s)", call.method, call.path, error.message, error.detail)
         elif problem.kind.status >= 500 and not isinstance(error, Problem):
@@ -172,7 +180,7 @@ class Gateway:
 
     async def _answer_failure(self, request: Request, error: Exception) -> Response:
         """FastAPI's way to us: the same problem, as a response of its kind."""
-        call: Call = request.scope[SCOPE_KEY]
+        call: HttpRequest = request.scope[SCOPE_KEY]
         problem = self._told(call, error)
         if problem.kind in (NOT_FOUND, WRONG_METHOD) and isinstance(error, HTTPException):
             problem = self._no_route(call, problem)
@@ -183,7 +191,7 @@ class Gateway:
             MEDIA_TYPE.decode(),
         )
 
-    def _no_route(self, call: Call, problem: Problem) -> Problem:
+    def _no_route(self, call: HttpRequest, problem: Problem) -> Problem:
         """A path that other methods know is no 404."""
         allowed = set(self._table.find(call.path)[0])
         for name, value in problem.headers:
@@ -195,7 +203,7 @@ class Gateway:
             allowed.add("HEAD")
         return Problem(WRONG_METHOD, headers=((b"allow", ", ".join(sorted(allowed)).encode()),))
 
-    async def _openapi(self, _: Call) -> Reply:
+    async def _openapi(self, _: HttpRequest) -> Reply:
         return self._document
 
 

@@ -77,7 +77,7 @@ class Keyring:
         """The principal of a key that is still in the settings."""
         return LOCAL if self.is_open and name == LOCAL.key else self._by_name.get(name)
 
-    def who(self, authorization: bytes | None) -> Principal:
+    def authenticate(self, authorization: bytes | None) -> Principal:
         """The principal behind an Authorization header; a Problem if it is nobody's."""
         if not self._by_hash:
             return LOCAL

@@ -22,15 +22,15 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from jobwire.gateway.call import SAFETY, TRANSPORT_KEY, Message, new_request_id
-from jobwire.gateway.exchange import Exchange
 from jobwire.gateway.problems import (
     BAD_REQUEST,
     HEADERS_TOO_LARGE,
     MEDIA_TYPE,
     TIMED_OUT,
-    Kind,
+    ProblemKind,
 )
+from jobwire.gateway.request import SAFETY, TRANSPORT_KEY, Message, new_request_id
+from jobwire.gateway.response_cycle import ResponseCycle
 from jobwire.gateway.settings import GatewaySettings
 
 _MIN_BYTES_PER_S: Final = 1024
@@ -50,7 +50,7 @@ request of a connection."""
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """One client's connection."""
 
     limits: GatewaySettings
@@ -104,8 +104,8 @@ class Connection(HttpToolsProtocol):
             self.pipeline.popleft()  # the last that came, and its rest will not
         waiting = [*(cycle for cycle, _ in self.pipeline), answering]
         waiting[0].keep_alive = False
-        for each in cast("list[Exchange]", waiting):
-            each.fall_silent()
+        for each in cast("list[ResponseCycle]", waiting):
+            each.client_half_closed()
         return True
 
     def data_received(self, data: bytes) -> None:
@@ -197,7 +197,7 @@ class Connection(HttpToolsProtocol):
             self._start_asgi_task(self.cycle, self._app)
         else:
             self.pipeline.appendleft((self.cycle, self._app))
-            answering = cast("Exchange", self._answering)
+            answering = cast("ResponseCycle", self._answering)
             if not answering.awaits_disconnect:
                 # Nothing more is read until the queue is empty. Behind an event stream reading
                 # goes on, since that is how the end of its client is noticed.
@@ -212,7 +212,7 @@ class Connection(HttpToolsProtocol):
             or self._framing[0].count(b"chunked") != 1
         )
 
-    def _exchange(self) -> Exchange:
+    def _exchange(self) -> ResponseCycle:
         """The request whose head is whole, as the application will see it."""
         parser = self.parser
         assert parser is not None, "it has just called us"
@@ -230,7 +230,7 @@ class Connection(HttpToolsProtocol):
         scope["raw_path"] = url.path
         scope["query_string"] = url.query or b""
         scope[TRANSPORT_KEY] = self.transport
-        return Exchange(
+        return ResponseCycle(
             self.scope,
             self.transport,
             self.flow,
@@ -317,7 +317,7 @@ class Connection(HttpToolsProtocol):
         self._flush_by_s = None
         super().resume_writing()
 
-    def refuse(self, kind: Kind) -> None:
+    def refuse(self, kind: ProblemKind) -> None:
         """Answer in the application's place, then hear nothing more from this client."""
         if self._stopped:
             return

@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from jobwire.gateway import problems
-from jobwire.gateway.problems import Headers, Kind, Problem
+from jobwire.gateway.problems import Headers, Problem, ProblemKind
 from jobwire.job.errors import JobwireError
 
 _MAX_FAULTS: Final = 50
@@ -39,7 +39,7 @@ def as_problem(error: Exception) -> Problem:
         case Problem():
             return error
         case JobwireError():
-            kind = Kind(error.code, error.status, error.message)
+            kind = ProblemKind(error.code, error.status, error.message)
             return Problem(kind, headers=problems.retry_after(1) if error.retryable else ())
         case RequestValidationError():
             return _invalid(error.errors())
@@ -52,9 +52,9 @@ def as_problem(error: Exception) -> Problem:
             return Problem(problems.INTERNAL)
 
 
-def _kind(status: int) -> Kind:
+def _kind(status: int) -> ProblemKind:
     known = _BY_STATUS.get(status)
-    return known or Kind(f"http_{status}", status, HTTPStatus(status).phrase)
+    return known or ProblemKind(f"http_{status}", status, HTTPStatus(status).phrase)
 
 
 def _said(error: HTTPException) -> str:

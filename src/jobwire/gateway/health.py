@@ -14,8 +14,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from jobwire.gateway.call import Call, Reply
 from jobwire.gateway.problems import NOT_READY, Problem, retry_after
+from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.log import component
 
@@ -29,12 +29,12 @@ _FRESH_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class HealthStatus:
     """How one part is; `note` says what is wrong, `cure` what to do about it."""
 
     state: State
     note: str = ""
-    cure: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Check:
     """How to ask one part."""
 
     name: str
-    ask: Callable[[], Awaitable[Health]]
+    ask: Callable[[], Awaitable[HealthStatus]]
 
 
-class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+class PartHealth(msgspec.Struct, frozen=True, omit_defaults=True):
     """One part, as /readyz shows it."""
 
     name: str
@@ -60,7 +60,7 @@ class Ready(msgspec.Struct, frozen=True):
 
     status: Literal["ready", "degraded"]
     version: str
-    parts: list[Part]
+    parts: list[PartHealth]
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -69,15 +69,15 @@ class Alive(msgspec.Struct, frozen=True):
     status: Literal["alive"]
 
 
-class Version(msgspec.Struct, frozen=True):
+class VersionInfo(msgspec.Struct, frozen=True):
     """Which program this is."""
 
     name: Literal["jobwire"]
     version: str
 
 
-Supervised = Callable[[], Mapping[str, Health]]
-Told = Callable[[], Awaitable[Mapping[str, Health]]]
+Supervised = Callable[[], Mapping[str, HealthStatus]]
+RemoteHealth = Callable[[], Awaitable[Mapping[str, HealthStatus]]]
 """What a room knows of parts that are not well elsewhere; nothing where all are."""
 
 
@@ -85,16 +85,16 @@ class Readiness:
     """Asks every part, all at the same time, and remembers the answer for a moment."""
 
     def __init__(
-        self, checks: Sequence[Check], supervised: Supervised, told: Sequence[Told]
+        self, checks: Sequence[Check], supervised: Supervised, told: Sequence[RemoteHealth]
     ) -> None:
         self._checks = checks
         self._told = told
         self._supervised = supervised
         self._asking = asyncio.Lock()
-        self._parts: list[Part] = []
+        self._parts: list[PartHealth] = []
         self._asked_at_s = float("-inf")
 
-    async def parts(self) -> list[Part]:
+    async def parts(self) -> list[PartHealth]:
         async with self._asking:
             if time.monotonic() - self._asked_at_s > _FRESH_S:
                 answers = asyncio.gather(*map(_ask, self._checks))
@@ -105,21 +105,21 @@ class Readiness:
             return self._parts
 
 
-async def _ask(check: Check) -> Part:
+async def _ask(check: Check) -> PartHealth:
     began_s = time.perf_counter()
     try:
         async with asyncio.timeout(_PATIENCE_S):
             health = await check.ask()
     except TimeoutError:
-        health = Health("down", f"no answer within {_PATIENCE_S:g} s", "see its log")
+        health = HealthStatus("down", f"no answer within {_PATIENCE_S:g} s", "see its log")
     except Exception:  # noqa: BLE001 - a room's code: its fault is its own part's
         _log.exception("the check of %s broke", check.name)
-        health = Health("down", "its check broke", "see the log of the gateway")
+        health = HealthStatus("down", "its check broke", "see the log of the gateway")
     latency_ms = round((time.perf_counter() - began_s) * 1000, 3)
-    return Part(check.name, health.state, latency_ms, health.note, health.cure)
+    return PartHealth(check.name, health.state, latency_ms, health.note, health.fix)
 
 
-async def _listen(told: Told) -> Mapping[str, Health]:
+async def _listen(told: RemoteHealth) -> Mapping[str, HealthStatus]:
     try:
         async with asyncio.timeout(_PATIENCE_S):
             return await told()
@@ -128,51 +128,55 @@ async def _listen(told: Told) -> Mapping[str, Health]:
         return {}
 
 
-def _and_told(own: Sequence[Part], told: Sequence[Mapping[str, Health]]) -> list[Part]:
+def _and_told(
+    own: Sequence[PartHealth], told: Sequence[Mapping[str, HealthStatus]]
+) -> list[PartHealth]:
     """What others tell comes last, and changes nothing about parts that answer for themselves."""
     parts = {part.name: part for part in own}
     for each in told:
         for name, health in each.items():
-            parts.setdefault(name, Part(name, health.state, None, health.note, health.cure))
+            parts.setdefault(name, PartHealth(name, health.state, None, health.note, health.fix))
     return list(parts.values())
 
 
-def _merged(answers: Sequence[Part], supervised: Mapping[str, Health]) -> list[Part]:
+def _merged(
+    answers: Sequence[PartHealth], supervised: Mapping[str, HealthStatus]
+) -> list[PartHealth]:
     """What the parts say of themselves, and what their supervisor knows better."""
     merged = {part.name: part for part in answers}
     for name, health in supervised.items():
         own = merged.get(name)
         if own is None or (own.state != "ready" and health.state != "ready"):
-            merged[name] = Part(name, health.state, None, health.note, health.cure)
+            merged[name] = PartHealth(name, health.state, None, health.note, health.fix)
     return list(merged.values())
 
 
-def _nobody_supervises() -> Mapping[str, Health]:
+def _nobody_supervises() -> Mapping[str, HealthStatus]:
     return {}
 
 
-async def _event_loop() -> Health:
+async def _event_loop() -> HealthStatus:
     """The gateway's own check: its latency is how long a turn of the event loop takes."""
     await asyncio.sleep(0)
-    return Health("ready")
+    return HealthStatus("ready")
 
 
 def routes(
     version: str,
     checks: Sequence[Check],
     supervised: Supervised | None = None,
-    told: Sequence[Told] = (),
+    told: Sequence[RemoteHealth] = (),
 ) -> list[HotRoute]:
     """The three routes, open to all."""
     own = Check("gateway", _event_loop)
     readiness = Readiness([own, *checks], supervised or _nobody_supervises, told)
     alive = Reply(msgspec.json.encode(Alive("alive")))
-    versioned = Reply(msgspec.json.encode(Version("jobwire", version)))
+    versioned = Reply(msgspec.json.encode(VersionInfo("jobwire", version)))
 
-    async def livez(_: Call) -> Reply:
+    async def livez(_: HttpRequest) -> Reply:
         return alive
 
-    async def readyz(_: Call) -> Reply:
+    async def readyz(_: HttpRequest) -> Reply:
         parts = await readiness.parts()
         if all(part.state in _SERVING for part in parts):
             is_whole = all(part.state == "ready" for part in parts)
@@ -188,10 +192,10 @@ def routes(
             more={"parts": [msgspec.to_builtins(part) for part in parts]},
         )
 
-    async def version_(_: Call) -> Reply:
+    async def version_(_: HttpRequest) -> Reply:
         return versioned
 
-    example = Part("valkey", "ready", 0.4)
+    example = PartHealth("valkey", "ready", 0.4)
     return [
         HotRoute(
             "GET",
@@ -226,8 +230,8 @@ def routes(
             Doc(
                 summary="Which program and version is this?",
                 tag="health",
-                answer=Version,
-                example=_plain(Version("jobwire", version)),
+                answer=VersionInfo,
+                example=_plain(VersionInfo("jobwire", version)),
             ),
         ),
     ]

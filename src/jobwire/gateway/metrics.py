@@ -20,10 +20,10 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from jobwire.gateway.call import Call, Reply
+from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.streams import Streams
-from jobwire.job.errors import GroundError
+from jobwire.job.errors import BackendUnavailable
 from jobwire.log import component
 
 _log = component("gateway.metrics")
@@ -32,7 +32,7 @@ _PATIENCE_S: Final = 5.0
 _MEDIA_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
-class HttpTally(Collector):
+class HttpMetrics(Collector):
     """How many requests of each route ended how, and how long they took."""
 
     def __init__(self) -> None:
@@ -93,18 +93,18 @@ class ShellCollector(Collector):
         )
 
 
-Reading = Callable[[], Awaitable[Sequence[Metric]]]
+Scrape = Callable[[], Awaitable[Sequence[Metric]]]
 """Reads something from a server; GroundError where that does not answer."""
 
 
-class Readings(Collector):
+class ScrapeCollector(Collector):
     """What was read for this scrape, and whether it could be."""
 
-    def __init__(self, readings: Mapping[str, Reading]) -> None:
+    def __init__(self, readings: Mapping[str, Scrape]) -> None:
         self._readings = readings
         self._read: list[Metric] = []
 
-    async def look(self) -> None:
+    async def scrape(self) -> None:
         """Read everything, all at the same time."""
         told = GaugeMetricFamily(
             "jobwire_readings_ok", "Whether a room could read its numbers", labels=["room"]
@@ -118,28 +118,28 @@ class Readings(Collector):
         yield from self._read
 
 
-async def _read(reading: Reading) -> Sequence[Metric] | None:
+async def _read(reading: Scrape) -> Sequence[Metric] | None:
     try:
         async with asyncio.timeout(_PATIENCE_S):
             return await reading()
-    except (GroundError, TimeoutError):
+    except (BackendUnavailable, TimeoutError):
         return None
     except Exception:  # noqa: BLE001 - a room's fault must not hide the others' numbers
         _log.exception("numbers of a room could not be read")
         return None
 
 
-def route(collectors: Iterable[Collector], readings: Mapping[str, Reading]) -> HotRoute:
+def route(collectors: Iterable[Collector], readings: Mapping[str, Scrape]) -> HotRoute:
     """The route; asks every collector and reads every reading each time."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     for collector in collectors:
         registry.register(collector)
-    fresh = Readings(readings)
+    fresh = ScrapeCollector(readings)
     registry.register(fresh)
 
-    async def metrics(_: Call) -> Reply:
-        await fresh.look()
+    async def metrics(_: HttpRequest) -> Reply:
+        await fresh.scrape()
         return Reply(generate_latest(registry), media_type=_MEDIA_TYPE)
 
     return HotRoute(

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from jobwire.gateway import problems
-from jobwire.gateway.problems import Kind
+from jobwire.gateway.problems import ProblemKind
 from jobwire.gateway.router import NEEDS_KEY, ScopedRoute
 from jobwire.gateway.routes import HotRoute
 
@@ -22,6 +22,7 @@ Json = dict[str, Any]  # a piece of the document
 _REF: Final = "#/components/schemas/{name}"
 _PLACES: Final = re.compile(r"\{(\w+)\}")
 _KEY: Final = {"apiKey": list[str]()}
+_BODY_SUFFIX: Final = re.compile(rb'("(?:#/components/schemas/)?[A-Z]\w*)Body(?=")')
 _TOKEN: Final = {"streamToken": list[str]()}
 
 
@@ -44,13 +45,19 @@ def document(app: FastAPI, scoped: Sequence[ScopedRoute], hot: Sequence[HotRoute
     schemas.pop("HTTPValidationError", None)
     schemas.pop("ValidationError", None)
     types = [kind for route in hot for kind in _types(route)]
-    shapes, more = msgspec.json.schema_components(types, ref_template=_REF)
+    shapes, more = _published(*msgspec.json.schema_components(types, ref_template=_REF))
     schemas |= {**more, "Problem": _PROBLEM_SCHEMA}
     shape_of = {id(kind): shape for kind, shape in zip(types, shapes, strict=True)}
     for route in hot:
         paths.setdefault(route.path, {})[route.method.lower()] = _hot_operation(route, shape_of)
     components["securitySchemes"] = _SECURITY_SCHEMES
     return whole
+
+
+def _published(shapes: Iterable[Json], more: Mapping[str, Json]) -> tuple[list[Json], Json]:
+    """The same schemas under their published names: `JobBody` of the code is `Job` to a client."""
+    text = _BODY_SUFFIX.sub(rb"\1", msgspec.json.encode((list(shapes), more)))
+    return msgspec.json.decode(text, type=tuple[list[Json], Json])
 
 
 def _finish_scoped(operation: Json, route: ScopedRoute) -> None:
@@ -131,7 +138,7 @@ def _parameters(route: HotRoute, shape_of: Mapping[int, Json]) -> Iterable[Json]
         yield said
 
 
-def _shell_problems(scope: str, *, body: bool) -> list[Kind]:
+def _shell_problems(scope: str, *, body: bool) -> list[ProblemKind]:
     return [
         *problems.EVERYWHERE,
         *(problems.WITH_SCOPE if scope != "public" else ()),
@@ -139,9 +146,9 @@ def _shell_problems(scope: str, *, body: bool) -> list[Kind]:
     ]
 
 
-def _problem_responses(kinds: Iterable[Kind]) -> Json:
+def _problem_responses(kinds: Iterable[ProblemKind]) -> Json:
     """One response a status, with an example a kind."""
-    by_status: dict[int, list[Kind]] = {}
+    by_status: dict[int, list[ProblemKind]] = {}
     for kind in dict.fromkeys(kinds):
         by_status.setdefault(kind.status, []).append(kind)
     return {

@@ -18,7 +18,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ProblemKind:
     """Something that can go wrong, once for all requests."""
 
     code: str
@@ -47,7 +47,7 @@ class Problem(Exception):
 
     def __init__(
         self,
-        kind: Kind,
+        kind: ProblemKind,
         detail: str = "",
         *,
         headers: Headers = (),
@@ -70,41 +70,51 @@ def retry_after(seconds: float) -> Headers:
     return ((b"retry-after", str(max(1, round(seconds + 0.5))).encode()),)
 
 
-BAD_REQUEST: Final = Kind("bad_request", 400, "this is no HTTP request that can be understood")
-INVALID_JSON: Final = Kind("invalid_json", 400, "the body is no valid JSON")
-BAD_EVENT_ID: Final = Kind("bad_event_id", 400, "Last-Event-ID is no id of this stream")
-UNAUTHORIZED: Final = Kind(
+BAD_REQUEST: Final = ProblemKind(
+    "bad_request", 400, "this is no HTTP request that can be understood"
+)
+INVALID_JSON: Final = ProblemKind("invalid_json", 400, "the body is no valid JSON")
+BAD_EVENT_ID: Final = ProblemKind("bad_event_id", 400, "Last-Event-ID is no id of this stream")
+UNAUTHORIZED: Final = ProblemKind(
     "unauthorized", 401, "send an API key: `Authorization: Bearer jw_…`; `jobwire key` makes one"
 )
-BAD_KEY: Final = Kind("bad_key", 401, "this API key is not known here")
-BAD_TOKEN: Final = Kind(
+BAD_KEY: Final = ProblemKind("bad_key", 401, "this API key is not known here")
+BAD_TOKEN: Final = ProblemKind(
     "bad_token", 401, "this stream token is wrong or too old; ask for a new one"
 )
-FORBIDDEN: Final = Kind("forbidden", 403, "this API key does not have the scope for it")
-CROSS_SITE: Final = Kind(
+FORBIDDEN: Final = ProblemKind("forbidden", 403, "this API key does not have the scope for it")
+CROSS_SITE: Final = ProblemKind(
     "cross_site", 403, "a page of another origin may not call this program; use an API key"
 )
-PROXIED: Final = Kind(
+PROXIED: Final = ProblemKind(
     "proxied", 403, "forwarded by a proxy, but without API keys only this machine may ask"
 )
-NOT_FOUND: Final = Kind("not_found", 404, "there is nothing here")
-WRONG_METHOD: Final = Kind("method_not_allowed", 405, "this method is not offered here")
-TIMED_OUT: Final = Kind("request_timeout", 408, "the request arrived too slowly")
-TOO_LARGE: Final = Kind("too_large", 413, "the body is too large")
-WRONG_MEDIA_TYPE: Final = Kind("unsupported_media_type", 415, "send application/json")
-ENCODED: Final = Kind("unsupported_encoding", 415, "send the body as it is, without an encoding")
-FOREIGN_HOST: Final = Kind(
+NOT_FOUND: Final = ProblemKind("not_found", 404, "there is nothing here")
+WRONG_METHOD: Final = ProblemKind("method_not_allowed", 405, "this method is not offered here")
+TIMED_OUT: Final = ProblemKind("request_timeout", 408, "the request arrived too slowly")
+TOO_LARGE: Final = ProblemKind("too_large", 413, "the body is too large")
+WRONG_MEDIA_TYPE: Final = ProblemKind("unsupported_media_type", 415, "send application/json")
+ENCODED: Final = ProblemKind(
+    "unsupported_encoding", 415, "send the body as it is, without an encoding"
+)
+FOREIGN_HOST: Final = ProblemKind(
     "foreign_host", 421, "without API keys this program answers only to the name localhost"
 )
-INVALID: Final = Kind("invalid_request", 422, "the request does not have the right form")
-RATE_LIMITED: Final = Kind("rate_limited", 429, "too many requests with this key; slow down")
-TOO_MANY_STREAMS: Final = Kind("too_many_streams", 429, "too many open event streams with this key")
-HEADERS_TOO_LARGE: Final = Kind("headers_too_large", 431, "the headers are too large or too many")
-INTERNAL: Final = Kind(
+INVALID: Final = ProblemKind("invalid_request", 422, "the request does not have the right form")
+RATE_LIMITED: Final = ProblemKind("rate_limited", 429, "too many requests with this key; slow down")
+TOO_MANY_STREAMS: Final = ProblemKind(
+    "too_many_streams", 429, "too many open event streams with this key"
+)
+HEADERS_TOO_LARGE: Final = ProblemKind(
+    "headers_too_large", 431, "the headers are too large or too many"
+)
+INTERNAL: Final = ProblemKind(
     "internal", 500, "something went wrong here; the log has it under the request id"
 )
-NOT_READY: Final = Kind("not_ready", 503, "at least one part is not ready; each says what to do")
-STOPPING: Final = Kind("stopping", 503, "this program is stopping; try again in a moment")
+NOT_READY: Final = ProblemKind(
+    "not_ready", 503, "at least one part is not ready; each says what to do"
+)
+STOPPING: Final = ProblemKind("stopping", 503, "this program is stopping; try again in a moment")
 
 EVERYWHERE: Final = (CROSS_SITE, PROXIED, FOREIGN_HOST, HEADERS_TOO_LARGE, INTERNAL)
 WITH_SCOPE: Final = (UNAUTHORIZED, BAD_KEY, FORBIDDEN, RATE_LIMITED)

@@ -16,15 +16,15 @@ from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
 from jobwire.gateway import auth
-from jobwire.gateway.call import JSON, SCOPE_KEY, Call
-from jobwire.gateway.door import Door
-from jobwire.gateway.problems import Kind
+from jobwire.gateway.admission import Admission
+from jobwire.gateway.problems import ProblemKind
+from jobwire.gateway.request import JSON, SCOPE_KEY, HttpRequest
 
 DOOR_KEY: Final = "jobwire.door"
 NEEDS_KEY: Final = "x-jobwire"
 
 
-def needs(scope: auth.Scope, *problems: Kind, max_body: int = 0) -> dict[str, Any]:
+def needs(scope: auth.Scope, *problems: ProblemKind, max_body: int = 0) -> dict[str, Any]:
     """What a route asks of its caller, and the problems that it may answer with."""
     return {NEEDS_KEY: {"scope": scope, "max_body": max_body, "problems": problems}}
 
@@ -40,14 +40,14 @@ class ScopedRoute(APIRoute):
         super().__init__(path, endpoint, **options)
         self.asked_scope: auth.Scope = asked["scope"]
         self.asked_max_body: int = asked["max_body"]
-        self.own_problems: Sequence[Kind] = asked["problems"]
+        self.own_problems: Sequence[ProblemKind] = asked["problems"]
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.methods is None or scope["method"] in self.methods:
-            door: Door = scope[DOOR_KEY]
-            call: Call = scope[SCOPE_KEY]
+            door: Admission = scope[DOOR_KEY]
+            call: HttpRequest = scope[SCOPE_KEY]
             call.route = f"{scope['method']} {self.path_format}"
-            door.admit(call, self.asked_scope, self.asked_max_body)
+            door.authorize(call, self.asked_scope, self.asked_max_body)
             if self.body_field is not None:
                 call.require_media_type(JSON)
         await super().handle(scope, receive, send)
@@ -58,9 +58,9 @@ def new_router(tag: str) -> APIRouter:
     return APIRouter(route_class=ScopedRoute, tags=[tag])
 
 
-def _this_call(request: Request) -> Call:
+def _this_call(request: Request) -> HttpRequest:
     return request.scope[SCOPE_KEY]
 
 
-ThisCall = Annotated[Call, Depends(_this_call)]
+ThisCall = Annotated[HttpRequest, Depends(_this_call)]
 """The `Call` behind a FastAPI route; `call.principal` says who asks."""

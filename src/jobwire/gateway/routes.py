@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from jobwire.gateway.auth import Scope
-from jobwire.gateway.call import Call, Reply
-from jobwire.gateway.problems import Kind
+from jobwire.gateway.problems import ProblemKind
+from jobwire.gateway.request import HttpRequest, Reply
 
-Endpoint = Callable[[Call], Awaitable[Reply | None]]
+Endpoint = Callable[[HttpRequest], Awaitable[Reply | None]]
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
@@ -35,12 +35,12 @@ class Doc:
     """Other statuses with the same answer, and what each of them means."""
     media_type: str = "application/json"
     description: str = ""
-    problems: Sequence[Kind] = ()
-    parameters: Sequence["Parameter"] = ()
+    problems: Sequence[ProblemKind] = ()
+    parameters: Sequence["RouteParameter"] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class RouteParameter:
     """A query parameter or a header that a hot route understands."""
 
     name: str

@@ -14,14 +14,14 @@ from typing import Final, cast
 import uvicorn
 
 from jobwire.gateway.app import Gateway
-from jobwire.gateway.call import ASGIApp
-from jobwire.gateway.connection import Connection
+from jobwire.gateway.connection import HttpConnection
+from jobwire.gateway.request import ASGIApp
 from jobwire.gateway.settings import GatewaySettings
 
 _SWEEP_S: Final = 1.0
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Serves one gateway on one socket until it is told to stop."""
 
     def __init__(
@@ -32,7 +32,7 @@ class Server(uvicorn.Server):
         around: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     ) -> None:
         """`around` may put something around the application, such as spans."""
-        protocol: type[Connection] = type("Limited", (Connection,), {"limits": settings})
+        protocol: type[HttpConnection] = type("Limited", (HttpConnection,), {"limits": settings})
         # Below errors it tells what we tell better, and what strangers make it tell.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         super().__init__(
@@ -67,7 +67,9 @@ class Server(uvicorn.Server):
         now_s = asyncio.get_running_loop().time()
         if now_s - self._swept_at_s >= _SWEEP_S:
             self._swept_at_s = now_s
-            for connection in cast("tuple[Connection, ...]", tuple(self.server_state.connections)):
+            for connection in cast(
+                "tuple[HttpConnection, ...]", tuple(self.server_state.connections)
+            ):
                 connection.sweep(now_s)
         return await super().on_tick(counter)
 

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from jobwire.gateway.call import Send
+from jobwire.gateway.request import Send
 
 _HELLO: Final = "hello"
 _GAP: Final = "gap"
@@ -22,7 +22,7 @@ client that does not read costs its buffer and little more."""
 _NO_LINE_ENDS: Final = {ord("\r"): " ", ord("\n"): " ", 0: " "}
 
 
-class Event:
+class SseEvent:
     """One event, encoded once however many watch."""
 
     __slots__ = ("frame", "id")
@@ -47,7 +47,7 @@ class Comment:
         self.frame: bytes = f": {_one_line(text)}\n\n".encode()
 
 
-Item = Event | Comment
+Item = SseEvent | Comment
 
 
 def _one_line(text: str) -> str:
@@ -61,7 +61,7 @@ class Transport(Protocol):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
 
-class Watcher:
+class EventStream:
     """One open stream, as those who feed it see it."""
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Watcher:
         send: Send,
         transport: Transport | None,
         limit: int,
-        start_writer: Callable[["Watcher"], None],
+        start_writer: Callable[["EventStream"], None],
         last_id: str | None = None,
     ) -> None:
         self._send = send
@@ -107,13 +107,13 @@ class Watcher:
 
     # Neither of these two has an id, so that resuming never skips a real event.
 
-    def greet(self, said: object) -> bool:
+    def send_hello(self, said: object) -> bool:
         """What a stream begins with: what it is about, as JSON."""
-        return self.push(Event(_HELLO, msgspec.json.encode(said)))
+        return self.push(SseEvent(_HELLO, msgspec.json.encode(said)))
 
-    def lost(self, **about: str) -> bool:
+    def send_gap(self, **about: str) -> bool:
         """Say that events after `last_id` may be missing here; answers like `push`."""
-        return self.push(Event(_GAP, msgspec.json.encode({**about, "after": self.last_id})))
+        return self.push(SseEvent(_GAP, msgspec.json.encode({**about, "after": self.last_id})))
 
     def push(self, item: Item) -> bool:
         """Take one more; False if there is no room or nobody reads any more."""
@@ -136,7 +136,7 @@ class Watcher:
         self.ending = True
         self._wake_writer()
 
-    async def room(self) -> None:
+    async def wait_writable(self) -> None:
         """Return when a push may succeed again, or never will."""
         while self._bytes * 2 > self._limit and not self.closed:
             self._room = self._room or asyncio.Event()

@@ -17,11 +17,11 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine
 from functools import partial
 from typing import Final
 
-from jobwire.gateway.call import TRANSPORT_KEY, Call
 from jobwire.gateway.limits import StreamCount
 from jobwire.gateway.problems import STOPPING, Headers, Problem, retry_after
+from jobwire.gateway.request import TRANSPORT_KEY, HttpRequest
 from jobwire.gateway.settings import GatewaySettings
-from jobwire.gateway.sse import Comment, Item, Transport, Watcher
+from jobwire.gateway.sse import Comment, EventStream, Item, Transport
 from jobwire.log import component
 
 HEADERS: Final[Headers] = (
@@ -38,7 +38,7 @@ _LOOK_S: Final = 1.0
 _LAST_WORDS_S: Final = 2.0
 _log = component("gateway.streams")
 
-Attach = Callable[[Watcher], Callable[[], None]]
+Attach = Callable[[EventStream], Callable[[], None]]
 """Begin to feed a watcher; what it returns ends that, and is called exactly once."""
 
 
@@ -53,7 +53,7 @@ class Streams:
         heartbeat_s = settings.heartbeat.total_seconds()
         spokes = max(1, round(heartbeat_s / _TICK_S))
         self._tick_s = heartbeat_s / spokes
-        self._wheel: list[set[Watcher]] = [set() for _ in range(spokes)]
+        self._wheel: list[set[EventStream]] = [set() for _ in range(spokes)]
         self._next_spoke = 0
         self._stopping = False
         self._at_stop: list[Callable[[], None]] = []
@@ -78,7 +78,7 @@ class Streams:
                 await self.stop()
                 ticks.cancel()
 
-    async def serve(self, call: Call, attach: Attach, *, hello: object = None) -> None:
+    async def serve(self, call: HttpRequest, attach: Attach, *, hello: object = None) -> None:
         """Answer a call with an event stream until its feeder ends it or its client leaves.
 
         `hello` says what the stream is about. Refuse what must be refused (no such job) before
@@ -91,7 +91,7 @@ class Streams:
         spoke = self._wheel[self._next_spoke]
         self._next_spoke = (self._next_spoke + 1) % len(self._wheel)
         transport: Transport | None = call.scope.get(TRANSPORT_KEY)
-        watcher = Watcher(call.send, transport, self._buffer_bytes, self._start_writer, seen)
+        watcher = EventStream(call.send, transport, self._buffer_bytes, self._start_writer, seen)
         detach = None
         try:
             await call.start(200, HEADERS)
@@ -100,7 +100,7 @@ class Streams:
                 return
             spoke.add(watcher)
             if hello is not None:
-                watcher.greet(hello)
+                watcher.send_hello(hello)
             detach = attach(watcher)
             # The server says so too when the stream was ended from our side.
             while (await call.receive())["type"] != "http.disconnect":
@@ -115,15 +115,15 @@ class Streams:
     def fed_by(self, events: AsyncIterable[Item]) -> Attach:
         """A feeder out of an async iterator, for streams that are few; its end ends the stream."""
 
-        async def feed(watcher: Watcher) -> None:
+        async def feed(watcher: EventStream) -> None:
             async for item in events:
                 while not watcher.push(item):
                     if watcher.closed or watcher.ending:
                         return
-                    await watcher.room()
+                    await watcher.wait_writable()
             watcher.end()
 
-        def attach(watcher: Watcher) -> Callable[[], None]:
+        def attach(watcher: EventStream) -> Callable[[], None]:
             # If it breaks, the client is told the end, connects again and resumes.
             return partial(_cancel, self._start(feed(watcher), watcher.end))
 
@@ -149,7 +149,7 @@ class Streams:
             if not watcher.closed:
                 watcher.drop()
 
-    def _start_writer(self, watcher: Watcher) -> None:
+    def _start_writer(self, watcher: EventStream) -> None:
         self._start(watcher.write(), watcher.drop)
 
     def _start(

@@ -12,7 +12,7 @@ from opentelemetry import trace
 from opentelemetry.propagate import extract, inject
 from opentelemetry.trace import SpanKind, StatusCode
 
-from jobwire.gateway.call import ASGIApp, Message, Receive, Send
+from jobwire.gateway.request import ASGIApp, Message, Receive, Send
 
 _HEADER: Final = b"traceparent"
 _STATE: Final = b"tracestate"

@@ -6,17 +6,17 @@ The worker's own context fits it, and so does whatever a test makes up.
 from collections.abc import Awaitable
 from typing import Protocol
 
-from jobwire.job.messages import Job
+from jobwire.job.messages import JobInfo
 
 
-class Context(Protocol):
+class TaskContext(Protocol):
     """One running job, seen from inside."""
 
     partial: object
     """What there is of a result so far; kept with the error, should the job fail or be canceled."""
 
     @property
-    def job(self) -> Job: ...
+    def job(self) -> JobInfo: ...
 
     @property
     def attempt(self) -> int:

@@ -83,6 +83,6 @@ def new_tokens(count: int) -> list[Token]:
     return [Token(digits[at : at + 32]) for at in range(0, 32 * count, 32)]
 
 
-def chance() -> float:
+def random_fraction() -> float:
     """A random number, 0 ≤ x < 1; what `retry.py` takes as its argument."""
     return secrets.randbits(53) / (1 << 53)

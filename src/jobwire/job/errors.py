@@ -58,7 +58,7 @@ class ContractError(JobwireError):
         self.clause = clause
 
 
-class GroundError(JobwireError):
+class BackendUnavailable(JobwireError):
     """The server under us did not answer; whether it acted is unknown. Ask the same again."""
 
     code = "unavailable"

@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NewType, TypeAlias
 
 if TYPE_CHECKING:  # retry.py needs the outcomes of this file
-    from jobwire.job.life import State
     from jobwire.job.retry import Backoff
+    from jobwire.job.states import State
 
 JobId = NewType("JobId", str)
 Token = NewType("Token", str)
@@ -25,7 +25,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 # ── asking for work ──────────────────────────────────────────────────────────────────────────────
 
 
-class Order(NamedTuple):
+class JobRequest(NamedTuple):
     """A job that somebody wants done. None means: as the wire or the handler has it by default."""
 
     task: str
@@ -76,7 +76,7 @@ class Full(NamedTuple):
 SubmitAnswer: TypeAlias = Submitted | Already | Mismatch | Full
 
 
-class Seen(NamedTuple):
+class CronState(NamedTuple):
     """How far the fleet is with a cron entry."""
 
     due_ms: int
@@ -85,25 +85,25 @@ class Seen(NamedTuple):
     """The server's time."""
 
 
-class Past(NamedTuple):
+class AlreadyRun(NamedTuple):
     """The due time was seen to before; nothing was made."""
 
 
-class Early(NamedTuple):
+class NotDue(NamedTuple):
     """By the server's clock it is not due yet; nothing was made."""
 
 
-DueAnswer: TypeAlias = Submitted | Past | Early | Full
+DueAnswer: TypeAlias = Submitted | AlreadyRun | NotDue | Full
 
 
-class CancelAnswer(StrEnum):
+class CancelOutcome(StrEnum):
     """What became of a wish to cancel."""
 
     CANCELED = "canceled"
     """It was waiting, and is canceled now."""
-    ASKED = "asked"
+    REQUESTED = "asked"
     """It is running: its worker was told."""
-    ASKED_FOREIGN = "asked_foreign"
+    REQUESTED_FOREIGN = "asked_foreign"
     """It is running with a worker that is not ours and may not listen."""
     FINISHED = "finished"
     """It had ended before."""
@@ -130,7 +130,7 @@ class Snapshot(NamedTuple):
 # ── holding it ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Job(NamedTuple):
+class JobInfo(NamedTuple):
     """One job, as its handler sees it."""
 
     id: JobId
@@ -155,19 +155,19 @@ class Policy(NamedTuple):
     backoff: "Backoff | None" = None
 
 
-class Held(NamedTuple):
+class LeasedJob(NamedTuple):
     """A job that this worker has started and holds under a lease."""
 
-    job: Job
+    job: JobInfo
     token: Token
     policy: Policy
-    foregone: "Outcome | None"
+    preset_outcome: "Outcome | None"
     """Set where it must not run: settle it with this at once."""
     wire: object
     """The engine's own note, opaque to everybody else."""
 
 
-class TaskCard(NamedTuple):
+class TaskDefinition(NamedTuple):
     """What a worker tells others about a task it has."""
 
     name: str
@@ -175,17 +175,17 @@ class TaskCard(NamedTuple):
     example_json: str = ""
 
 
-class Lack(NamedTuple):
+class MissingRequirement(NamedTuple):
     """Something that a worker needs for some of its tasks and does not have."""
 
     part: str
     """What is missing, in a word."""
     wrong: str
-    cure: str
+    fix: str
     """What to do about it."""
 
 
-class CancelAsked(NamedTuple):
+class CancelRequest(NamedTuple):
     """Somebody wants the delivery that this token names to stop."""
 
     token: Token
@@ -232,10 +232,10 @@ class ReportAnswer(StrEnum):
     """The job is no longer ours: stop its handler."""
 
 
-class KeepAnswer(StrEnum):
+class RenewAnswer(StrEnum):
     """What became of a lease."""
 
-    KEPT = "kept"
+    RENEWED = "kept"
     CANCEL = "cancel"
     """Kept, and somebody asked for the job to stop."""
     LOST = "lost"
@@ -276,7 +276,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class TryAgain:
+class RetryLater:
     """This attempt failed, the next one starts in `after_s` seconds."""
 
     after_s: float
@@ -291,11 +291,11 @@ class Canceled:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenBack:
+class Released:
     """Nothing happened to it; others may have it at once. Counts as nothing."""
 
 
-Outcome: TypeAlias = Done | Failed | TryAgain | Canceled | GivenBack
+Outcome: TypeAlias = Done | Failed | RetryLater | Canceled | Released
 
 
 class SettleAnswer(StrEnum):
@@ -317,4 +317,4 @@ class Settled(NamedTuple):
     """The answers to a batch, in its order, and the next jobs, started and held."""
 
     answers: "list[SettleAnswer]"
-    held: "list[Held]"
+    leased: "list[LeasedJob]"

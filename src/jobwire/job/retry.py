@@ -6,7 +6,7 @@ The worker's runner calls it with what became of an attempt; the answer is an ou
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from jobwire.job.messages import Failed, JobError, TryAgain
+from jobwire.job.messages import Failed, JobError, RetryLater
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def outcome(
     backoff: Backoff,
     chance: float,
     after_s: float | None = None,
-) -> TryAgain | Failed:
+) -> RetryLater | Failed:
     """What becomes of a job whose attempt ended with `error`.
 
     An error that is not retryable ends it; so does the last attempt. `after_s` is the handler's own
@@ -69,4 +69,4 @@ def outcome(
     """
     if not error.retryable or attempt >= max_attempts:
         return Failed(error)
-    return TryAgain(delay_s(backoff, attempt, chance) if after_s is None else after_s, error)
+    return RetryLater(delay_s(backoff, attempt, chance) if after_s is None else after_s, error)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final
 
 from jobwire.local.errors import StartFailed
-from jobwire.spawn import Child, spawn
+from jobwire.spawn import ChildProcess, spawn
 
 _READY: Final = b"ready"
 # A part may wait half a minute for its server.
@@ -42,7 +42,7 @@ class Program:
         self._env = env
         self._keep_fds = keep_fds
         self._grace_s = grace_s
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
 
     @property
     def pid(self) -> int:

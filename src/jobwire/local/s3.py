@@ -18,13 +18,13 @@ from typing import Final
 from jobwire.local.datadir import DataDir
 from jobwire.local.errors import DataDirUnwritable, PortInUse, ProgramMissing, StartFailed
 from jobwire.local.ports import LOOPBACK, port_is_free
-from jobwire.local.s3_keys import IDENTITIES_FILE, Keys
+from jobwire.local.s3_keys import IDENTITIES_FILE, S3Keys
 from jobwire.local.s3_ports import S3, all_free, choose_ports, kept_ports, remove_stale_sockets
 from jobwire.local.server import LocalServer, new_log
 from jobwire.objects.config import BucketConfig
 from jobwire.objects.faults import Fault
-from jobwire.objects.signed import Answer, SignedCalls
-from jobwire.spawn import Child, spawn
+from jobwire.objects.signed import SignedCalls, SignedResponse
+from jobwire.spawn import ChildProcess, spawn
 
 BUCKET: Final = "jobwire"
 REGION: Final = "us-east-1"
@@ -77,7 +77,7 @@ class LocalS3(LocalServer):
         self._log = self.data_dir / LOG_FILE
         self._asked_port = port
         self._ports: dict[str, int] = {}
-        self._keys: Keys | None = None
+        self._keys: S3Keys | None = None
 
     @property
     def port(self) -> int:
@@ -123,7 +123,7 @@ class LocalS3(LocalServer):
         super().stop()
         remove_stale_sockets(self._log)
 
-    def _known_keys(self) -> Keys:
+    def _known_keys(self) -> S3Keys:
         if self._keys is None:
             raise StartFailed("the local S3 server has no keys before its first start")
         return self._keys
@@ -132,7 +132,7 @@ class LocalS3(LocalServer):
         program = _bundled_program()
         try:
             (self.data_dir / DATA_FOLDER).mkdir(mode=0o700, exist_ok=True)
-            self._keys = Keys.kept(self.data_dir)
+            self._keys = S3Keys.kept(self.data_dir)
             self._keys.write_for_the_server(self.data_dir)
             self._ports = kept_ports(self.data_dir)
             remove_stale_sockets(self._log)
@@ -191,7 +191,7 @@ class LocalS3(LocalServer):
             remove_stale_sockets(log)
             raise
 
-    def _await_ready(self, child: Child, log: Path) -> None:
+    def _await_ready(self, child: ChildProcess, log: Path) -> None:
         """Make the bucket and write into it, as soon as the server lets us."""
         calls = SignedCalls(replace(self.config, timeout_s=_ANSWER_S))
         deadline = time.monotonic() + _READY_S
@@ -218,7 +218,7 @@ class LocalS3(LocalServer):
             time.sleep(0.02)
 
 
-def _refusal(answer: Answer | Fault, *, also: int = 200) -> str:
+def _refusal(answer: SignedResponse | Fault, *, also: int = 200) -> str:
     """Why this is no success; nothing if it is one."""
     if isinstance(answer, Fault):
         return answer.reason

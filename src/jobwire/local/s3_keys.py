@@ -31,7 +31,7 @@ _LIFE: Final = datetime.timedelta(days=100 * 365)
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class S3Keys:
     """What opens the server: for programs, and for its own parts among themselves."""
 
     access_key: str

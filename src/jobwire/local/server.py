@@ -14,7 +14,7 @@ from typing import IO, ClassVar, Self
 from jobwire.local.datadir import DataDir
 from jobwire.local.errors import StartFailed
 from jobwire.private_files import open_private
-from jobwire.spawn import Child
+from jobwire.spawn import ChildProcess
 
 
 def new_log(path: Path) -> IO[bytes]:
@@ -35,7 +35,7 @@ class LocalServer(ABC):
     def __init__(self, data_dir: Path | str) -> None:
         self.data_dir = Path(data_dir).absolute()
         self._held: DataDir | None = None
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
 
     @property
     def pid(self) -> int:
@@ -87,7 +87,7 @@ class LocalServer(ABC):
     def _start(self, held: DataDir) -> None:
         """Launch the program into `_child`, and wait until it serves."""
 
-    def _running(self) -> Child:
+    def _running(self) -> ChildProcess:
         if self._child is None:
             raise StartFailed(f"{self.NAME} is not started")
         return self._child

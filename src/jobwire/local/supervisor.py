@@ -31,7 +31,7 @@ _STEADY_S: Final = 30.0
 _log = logging.getLogger("jobwire.up")
 
 
-class Server(Protocol):
+class SupervisedServer(Protocol):
     """What can be a part: a server or a program that runs as a process of its own."""
 
     @property
@@ -49,11 +49,11 @@ State = Literal["starting", "ready", "restarting", "stopped"]
 
 
 @dataclass(slots=True)
-class Part:
+class SupervisedPart:
     """A server with its name, and how it is."""
 
     name: str
-    server: Server
+    server: SupervisedServer
     state: State = "stopped"
     note: str = ""
     """Why it is not ready."""
@@ -75,11 +75,13 @@ def pause_s(failures: int) -> float:
 class Supervisor:
     """Runs the parts until a signal comes."""
 
-    def __init__(self, parts: Sequence[Part], tell: Callable[[Sequence[Part]], None]) -> None:
+    def __init__(
+        self, parts: Sequence[SupervisedPart], tell: Callable[[Sequence[SupervisedPart]], None]
+    ) -> None:
         self._parts = parts
         self._tell = tell
         self._asked_to_stop = threading.Event()
-        self._starting: Part | None = None
+        self._starting: SupervisedPart | None = None
 
     def run(self, started: Callable[[], None], stopping: Callable[[], None]) -> None:
         """Start everything, call `started`, and keep it running until SIGTERM or SIGINT.
@@ -103,7 +105,7 @@ class Supervisor:
                 stopping()
                 self._stop_all()
 
-    def _start(self, part: Part) -> None:
+    def _start(self, part: SupervisedPart) -> None:
         self._starting = part
         self._set(part, "starting" if part.state == "stopped" else part.state)
         try:
@@ -118,20 +120,20 @@ class Supervisor:
         for part in self._parts:
             if part.state == "ready":
                 if not part.server.alive:
-                    self._fell(part, now_s)
+                    self._on_exit(part, now_s)
                 elif part.failures and now_s - part.ready_since_s > _STEADY_S:
                     part.failures = 0
             elif now_s >= part.next_try_s:
                 self._start_again(part)
 
-    def _fell(self, part: Part, now_s: float) -> None:
+    def _on_exit(self, part: SupervisedPart, now_s: float) -> None:
         wait_s = pause_s(part.failures)
         part.failures += 1
         part.next_try_s = now_s + wait_s
         _log.warning("%s ended; it starts again in %.1f s", part.name, wait_s)
         self._set(part, "restarting", "it ended and is started again")
 
-    def _start_again(self, part: Part) -> None:
+    def _start_again(self, part: SupervisedPart) -> None:
         part.restarts += 1
         try:
             self._start(part)
@@ -144,7 +146,7 @@ class Supervisor:
         else:
             _log.info("%s is back", part.name)
 
-    def _set(self, part: Part, state: State, note: str = "") -> None:
+    def _set(self, part: SupervisedPart, state: State, note: str = "") -> None:
         part.state, part.note = state, note
         self._tell(self._parts)
 
@@ -185,7 +187,7 @@ class Supervisor:
             _kill(part)
 
 
-def _kill(part: Part) -> None:
+def _kill(part: SupervisedPart) -> None:
     """Without waiting: called where nothing may wait."""
     if part.server.alive:
         with contextlib.suppress(ProcessLookupError):

@@ -22,7 +22,7 @@ from jobwire.local.errors import DataDirUnwritable, PortInUse, ProgramMissing, S
 from jobwire.local.ports import LOOPBACK, free_port, port_is_free
 from jobwire.local.server import LocalServer, new_log
 from jobwire.private_files import read_private, write_private
-from jobwire.spawn import Child, spawn
+from jobwire.spawn import ChildProcess, spawn
 
 USER: Final = "jobwire"
 ADMIN: Final = "admin"
@@ -149,7 +149,7 @@ class LocalValkey(LocalServer):
         except OSError as error:
             raise DataDirUnwritable(self.data_dir, error.strerror or str(error)) from error
 
-    def _await_pong(self, child: Child, port: int) -> None:
+    def _await_pong(self, child: ChildProcess, port: int) -> None:
         log = self.data_dir / LOG_FILE
         deadline = time.monotonic() + _LISTEN_S
         while True:

@@ -37,7 +37,7 @@ from jobwire.objects.errors import (
     Unavailable,
     Unexpected,
 )
-from jobwire.objects.trail import Version
+from jobwire.objects.write_history import Version
 
 if TYPE_CHECKING:
     from jobwire.objects.store import Bucket

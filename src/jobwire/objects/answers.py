@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from jobwire.objects.trail import Version
+from jobwire.objects.write_history import Version
 
 
 @dataclass(frozen=True, slots=True)

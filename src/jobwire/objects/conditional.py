@@ -16,7 +16,7 @@ from jobwire.objects.answers import Changed, Created, Exists, Found, Missing, Re
 from jobwire.objects.config import BucketConfig
 from jobwire.objects.errors import AnswerLost, Unavailable
 from jobwire.objects.faults import Fault
-from jobwire.objects.trail import OVERTAKEN_ETAG, Verdict, Version, extended, judge
+from jobwire.objects.write_history import OVERTAKEN_ETAG, Verdict, Version, extended, judge
 
 # Between the sendings of one write; a restarting server needs about a second.
 _PAUSES_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)

@@ -86,16 +86,18 @@ class Unchanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsupported:
+class LifecycleUnsupported:
     """The store has no lifecycle: sweep instead."""
 
     told: str
 
 
-async def apply(calls: SignedCalls, rules: Sequence[Rule]) -> Applied | Unchanged | Unsupported:
+async def apply(
+    calls: SignedCalls, rules: Sequence[Rule]
+) -> Applied | Unchanged | LifecycleUnsupported:
     """Set our rules into the bucket's document and see that they and all others are there."""
     present = await _read(calls)
-    if isinstance(present, Unsupported):
+    if isinstance(present, LifecycleUnsupported):
         return present
     document, size_setting = present
     if all(_has(document, rule) for rule in rules):
@@ -108,10 +110,10 @@ async def apply(calls: SignedCalls, rules: Sequence[Rule]) -> Applied | Unchange
         "PUT", query=_QUERY, headers=headers, body=wanted, expect=_UNSUPPORTED
     )
     if answer.status in _UNSUPPORTED:
-        return Unsupported(f"{answer.status} {answer.code}".strip())
+        return LifecycleUnsupported(f"{answer.status} {answer.code}".strip())
     after = await _read(calls)
     expected = _rules(wanted)
-    stored = [] if isinstance(after, Unsupported) else _rules(after[0])
+    stored = [] if isinstance(after, LifecycleUnsupported) else _rules(after[0])
     for rule in expected:
         if not any(rule.same_as(each) for each in stored):
             raise Unexpected(
@@ -121,10 +123,10 @@ async def apply(calls: SignedCalls, rules: Sequence[Rule]) -> Applied | Unchange
     return Applied(kept=len(expected) - len(rules))
 
 
-async def show(calls: SignedCalls) -> tuple[StoredRule, ...] | Unsupported:
+async def show(calls: SignedCalls) -> tuple[StoredRule, ...] | LifecycleUnsupported:
     """Every rule that the bucket has, ours and others'."""
     present = await _read(calls)
-    if isinstance(present, Unsupported):
+    if isinstance(present, LifecycleUnsupported):
         return present
     document, _ = present
     return tuple(
@@ -176,15 +178,15 @@ def _has(document: bytes, rule: Rule) -> bool:
     return len(same_id) == 1 and same_id[0].same_as(wanted)
 
 
-async def _read(calls: SignedCalls) -> tuple[bytes, str] | Unsupported:
+async def _read(calls: SignedCalls) -> tuple[bytes, str] | LifecycleUnsupported:
     """The present document (empty if there is none) and the setting that a write must repeat."""
     answer = await calls.send("GET", query=_QUERY, expect=(404, *_UNSUPPORTED))
     if answer.status == 404:
         return b"", ""
     if answer.status in _UNSUPPORTED:
-        return Unsupported(f"{answer.status} {answer.code}".strip())
+        return LifecycleUnsupported(f"{answer.status} {answer.code}".strip())
     # Some stores take the question for another one, and answer that.
     root = parse(answer.body).name
     if root != _ROOT:
-        return Unsupported(f"it answered with {root}")
+        return LifecycleUnsupported(f"it answered with {root}")
     return answer.body, answer.headers.get(_SIZE_HEADER, "")

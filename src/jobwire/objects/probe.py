@@ -13,7 +13,7 @@ from typing import Final
 from jobwire.objects.answers import Changed, Created, Exists, Found, Missing, Replaced
 from jobwire.objects.errors import StoreRefused
 from jobwire.objects.store import Bucket, Compose
-from jobwire.objects.trail import Version, new_writer
+from jobwire.objects.write_history import Version, new_writer
 
 PROBE_PREFIX: Final = ".jobwire-probe/"
 _TYPE: Final = "text/plain; charset=utf-8"

@@ -25,7 +25,7 @@ _SUCCESS: Final = range(200, 300)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SignedResponse:
     """What the server said; header names in lower case."""
 
     status: int
@@ -53,13 +53,13 @@ class SignedCalls:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         expect: Container[int] = (),
-    ) -> Answer:
+    ) -> SignedResponse:
         """Send a request; an answer that is neither a success nor in `expect` is an error."""
         for pause_s in (*_PAUSES_S, None):
             answer = await asyncio.to_thread(
                 self.exchange, method, key, query=query, headers=headers, body=body
             )
-            if isinstance(answer, Answer):
+            if isinstance(answer, SignedResponse):
                 fault = Fault(answer.status, answer.code)
                 expected = answer.status in expect and fault.code != "NoSuchBucket"
                 if answer.status in _SUCCESS or expected:
@@ -79,7 +79,7 @@ class SignedCalls:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
-    ) -> Answer | Fault:
+    ) -> SignedResponse | Fault:
         """Send a request once and wait for the answer, whatever it is; blocks."""
         endpoint = urlsplit(self.config.endpoint)
         path = f"/{self.config.bucket}" + (f"/{key}" if key else "")
@@ -95,7 +95,7 @@ class SignedCalls:
         try:
             connection.request(method, request.target, body=body or None, headers=signed)
             response = connection.getresponse()
-            return Answer(
+            return SignedResponse(
                 status=response.status,
                 headers={name.lower(): value for name, value in response.getheaders()},
                 body=response.read(),

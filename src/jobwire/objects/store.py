@@ -40,7 +40,8 @@ from jobwire.objects.answers import (
 from jobwire.objects.config import BucketConfig
 from jobwire.objects.faults import Fault
 from jobwire.objects.signed import SignedCalls
-from jobwire.objects.trail import (
+from jobwire.objects.versions import erase_all_of
+from jobwire.objects.write_history import (
     TRAIL_FIELD,
     Version,
     extended,
@@ -48,7 +49,6 @@ from jobwire.objects.trail import (
     new_writer,
     to_field,
 )
-from jobwire.objects.versions import erase_all_of
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode

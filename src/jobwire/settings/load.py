@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from jobwire.settings import sources
 from jobwire.settings.schema import Leaf, Section, default_of, sections
-from jobwire.settings.sources import Given
+from jobwire.settings.sources import SettingValue
 from jobwire.settings.tree import Settings
 from jobwire.settings.values import BadValue, check, convert, seconds
 
@@ -88,13 +88,15 @@ def _child_env(options: Mapping[str, tuple[str, str]], yaml_path: Path | None) -
     return env
 
 
-def _merge(layers: Sequence[Sequence[Given]]) -> tuple[dict[str, Given], list[Given]]:
+def _merge(
+    layers: Sequence[Sequence[SettingValue]],
+) -> tuple[dict[str, SettingValue], list[SettingValue]]:
     """The strongest value of each path, and those that are void."""
     void = {
         section.place(name): values for section in _TREE for name, values in section.void.items()
     }
-    effective: dict[str, Given] = {}
-    dropped: list[Given] = []
+    effective: dict[str, SettingValue] = {}
+    dropped: list[SettingValue] = []
     for layer in layers:
         for given in layer:
             if given.path in void:
@@ -117,7 +119,7 @@ def _rivals(path: str) -> Iterator[str]:
             yield from (rival for rival in paths if rival != path)
 
 
-def _build(effective: Mapping[str, Given], faults: list[str]) -> Settings | None:
+def _build(effective: Mapping[str, SettingValue], faults: list[str]) -> Settings | None:
     """The tree, with every fault of a value or a section added to `faults`."""
     by_section = {section.path: _build_section(section, effective, faults) for section in _TREE[1:]}
     root = _values(_TREE[0], effective, faults)
@@ -126,7 +128,9 @@ def _build(effective: Mapping[str, Given], faults: list[str]) -> Settings | None
     return Settings(**root, **by_section)  # pyright: ignore[reportArgumentType] - by the schema
 
 
-def _build_section(section: Section, effective: Mapping[str, Given], faults: list[str]) -> object:
+def _build_section(
+    section: Section, effective: Mapping[str, SettingValue], faults: list[str]
+) -> object:
     rivals = [path for path in map(section.place, section.one_of) if path in effective]
     faults.extend(
         f"{effective[other].origin} {other}: {rivals[0]} is given too "
@@ -154,7 +158,7 @@ def _unchecked(cls: type, values: Mapping[str, object]) -> object:
 
 
 def _values(
-    section: Section, effective: Mapping[str, Given], faults: list[str]
+    section: Section, effective: Mapping[str, SettingValue], faults: list[str]
 ) -> dict[str, object]:
     values: dict[str, object] = {}
     for leaf in section.leaves:
@@ -170,13 +174,13 @@ def _values(
     return values
 
 
-def _value(leaf: Leaf, given: Given) -> object:
+def _value(leaf: Leaf, given: SettingValue) -> object:
     if leaf.path.endswith("_s") and (leaf.kind is int or leaf.kind is float):
         return seconds(leaf.kind, given.raw)
     return convert(leaf.kind, given.raw)
 
 
-def _warnings(dropped: Sequence[Given]) -> tuple[str, ...]:
+def _warnings(dropped: Sequence[SettingValue]) -> tuple[str, ...]:
     if not dropped:
         return ()
     names = ", ".join(f"{given.path} ({given.origin})" for given in dropped)

@@ -20,7 +20,7 @@ TEST_PREFIX: Final = "JOBWIRE_TEST_"
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SettingValue:
     """One value as somebody wrote it."""
 
     path: str
@@ -30,22 +30,24 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SettingsSource:
     """All values of one source; `faults` are whole lines for people."""
 
-    given: Sequence[Given]
+    given: Sequence[SettingValue]
     faults: Sequence[str] = ()
 
 
-def options(values: Mapping[str, tuple[str, str]]) -> Source:
+def options(values: Mapping[str, tuple[str, str]]) -> SettingsSource:
     """The command line: path → (option, text)."""
-    return Source([Given(path, text, option) for path, (option, text) in values.items()])
+    return SettingsSource(
+        [SettingValue(path, text, option) for path, (option, text) in values.items()]
+    )
 
 
-def environment(environ: Mapping[str, str], tree: Sequence[Section]) -> Source:
+def environment(environ: Mapping[str, str], tree: Sequence[Section]) -> SettingsSource:
     """Names that start with JOBWIRE_; one that nobody knows is a fault."""
     known = {leaf.env_name: leaf.path for section in tree for leaf in section.leaves}
-    given: list[Given] = []
+    given: list[SettingValue] = []
     faults: list[str] = []
     for name, text in environ.items():
         if not name.startswith(PREFIX) or name in NO_SETTINGS or name.startswith(TEST_PREFIX):
@@ -55,11 +57,11 @@ def environment(environ: Mapping[str, str], tree: Sequence[Section]) -> Source:
             near = nearest(name[len(PREFIX) :], [each[len(PREFIX) :] for each in known], PREFIX)
             faults.append(f"environment {name}: unknown setting{near}")
         elif text:
-            given.append(Given(known[name], _from_environment(text), name))
-    return Source(given, faults)
+            given.append(SettingValue(known[name], _from_environment(text), name))
+    return SettingsSource(given, faults)
 
 
-def foreign_environment(environ: Mapping[str, str], tree: Sequence[Section]) -> Source:
+def foreign_environment(environ: Mapping[str, str], tree: Sequence[Section]) -> SettingsSource:
     """The names of the source documents: VALKEY_ADDRESS, JOB_TTL_S, … Others are not ours."""
     known = {
         name: leaf.path
@@ -70,9 +72,9 @@ def foreign_environment(environ: Mapping[str, str], tree: Sequence[Section]) -> 
     for section in tree:
         if section.prefix:
             known |= {section.prefix + name.upper(): section.place(name) for name in section.void}
-    return Source(
+    return SettingsSource(
         [
-            Given(path, _from_environment(environ[name]), name)
+            SettingValue(path, _from_environment(environ[name]), name)
             for name, path in known.items()
             if environ.get(name)
         ]
@@ -90,28 +92,28 @@ def _from_environment(text: str) -> Raw:
     return _raw(node) if node is not None else text
 
 
-def yaml_file(path: Path, tree: Sequence[Section]) -> Source:
+def yaml_file(path: Path, tree: Sequence[Section]) -> SettingsSource:
     """A file of sections, each a mapping of names to values."""
     try:
         node = _compose(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        return Source([], [f"{path}: cannot be read ({reason})"])
+        return SettingsSource([], [f"{path}: cannot be read ({reason})"])
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        return Source([], [f"{path}{line}: is no YAML ({error.problem or error.context})"])
+        return SettingsSource([], [f"{path}{line}: is no YAML ({error.problem or error.context})"])
     except yaml.YAMLError as error:
-        return Source([], [f"{path}: is no YAML ({' '.join(str(error).split())})"])
+        return SettingsSource([], [f"{path}: is no YAML ({' '.join(str(error).split())})"])
     if node is None:
-        return Source([])
+        return SettingsSource([])
     if not isinstance(node, yaml.MappingNode):
-        return Source([], [f"{path}: must be a mapping of sections, such as `valkey:`"])
+        return SettingsSource([], [f"{path}: must be a mapping of sections, such as `valkey:`"])
     reader = _YamlReader(path, {section.path: section for section in tree})
     try:
         reader.read_root(node)
     except RecursionError:
-        return Source([], [f"{path}: an alias in it contains itself"])
-    return Source(reader.given, reader.faults)
+        return SettingsSource([], [f"{path}: an alias in it contains itself"])
+    return SettingsSource(reader.given, reader.faults)
 
 
 def _compose(text: str) -> yaml.Node | None:
@@ -120,7 +122,7 @@ def _compose(text: str) -> yaml.Node | None:
 
 class _YamlReader:
     def __init__(self, path: Path, tree: Mapping[str, Section]) -> None:
-        self.given: list[Given] = []
+        self.given: list[SettingValue] = []
         self.faults: list[str] = []
         self._path = path
         self._tree = tree
@@ -160,7 +162,7 @@ class _YamlReader:
 
     def _add(self, path: str, node: yaml.Node, where: str) -> None:
         if not _is_null(node):
-            self.given.append(Given(path, _raw(node), where))
+            self.given.append(SettingValue(path, _raw(node), where))
 
 
 def _is_null(node: yaml.Node) -> bool:

@@ -12,7 +12,7 @@ from jobwire.local.settings import UpSettings
 from jobwire.log import LoggingSettings
 from jobwire.objects.settings import ObjectsSettings
 from jobwire.valkey.settings import ValkeySettings
-from jobwire.wires.images.settings import ImagesSettings, StreamsSettings
+from jobwire.wires.images.settings import ImagesSettings, ImageStreamsSettings
 from jobwire.wires.predictions.settings import PredictionsSettings
 from jobwire.wires.streams.settings import StreamsSettings as JobsSettings
 from jobwire.worker.settings import WorkerSettings
@@ -31,7 +31,7 @@ class Settings:
     objects: ObjectsSettings = field(default_factory=ObjectsSettings)
     jobs: JobsSettings = field(default_factory=JobsSettings)
     images: ImagesSettings = field(default_factory=ImagesSettings)
-    streams: StreamsSettings = field(default_factory=StreamsSettings)
+    streams: ImageStreamsSettings = field(default_factory=ImageStreamsSettings)
     predictions: PredictionsSettings = field(default_factory=PredictionsSettings)
     llm: LlmSettings = field(default_factory=LlmSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)

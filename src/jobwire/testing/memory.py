@@ -12,25 +12,25 @@ from typing import TypeVar, cast
 import msgspec
 
 from jobwire.job.clock import new_job_id, new_tokens
-from jobwire.job.engine import Duty, Lacks, lacks_nothing
+from jobwire.job.engine import MaintenanceTask, MissingRequirements, no_missing_requirements
 from jobwire.job.messages import (
-    CancelAsked,
+    CancelRequest,
     Done,
     Failed,
-    Held,
-    Job,
     JobError,
+    JobInfo,
     Json,
-    KeepAnswer,
+    LeasedJob,
     Outcome,
     Policy,
+    RenewAnswer,
     Report,
     ReportAnswer,
+    RetryLater,
     SettleAnswer,
     Settled,
-    TaskCard,
+    TaskDefinition,
     Token,
-    TryAgain,
 )
 from jobwire.worker.app import App
 from jobwire.worker.worker import Worker
@@ -80,7 +80,7 @@ async def run(
         known = ", ".join(sorted(app.handlers)) or "none"
         raise ValueError(f"the app has no handler for {task!r}; it has: {known}")
     plain = cast(Json, msgspec.json.decode(msgspec.json.encode({} if payload is None else payload)))
-    queue = OneJob(task, plain, Policy(max_attempts, timeout_s))
+    queue = SingleJobEngine(task, plain, Policy(max_attempts, timeout_s))
     worker = Worker(app, [queue], slots=1)
     running = asyncio.create_task(worker.run())
     try:
@@ -106,7 +106,7 @@ def run_sync(
     return asyncio.run(run(app, task, payload, max_attempts=max_attempts, timeout_s=timeout_s))
 
 
-class OneJob:
+class SingleJobEngine:
     """The seam's Engine over a single job."""
 
     name = "memory"
@@ -118,11 +118,14 @@ class OneJob:
         self._there.set()
         self._policy = policy
         (token,) = new_tokens(1)
-        self._job = Job(new_job_id(), self.name, task, payload, 1, 0, 0, "", "")
+        self._job = JobInfo(new_job_id(), self.name, task, payload, 1, 0, 0, "", "")
         self._token = token
 
-    async def enter(
-        self, tasks: Sequence[TaskCard], slots: int, lacks: Lacks = lacks_nothing
+    async def register(
+        self,
+        tasks: Sequence[TaskDefinition],
+        slots: int,
+        lacks: MissingRequirements = no_missing_requirements,
     ) -> None:
         """Nobody else is there."""
 
@@ -137,16 +140,16 @@ class OneJob:
     async def wake(self) -> None:
         self._there.set()
 
-    def take(self, limit: int) -> Awaitable[list[Held]]:  # noqa: ARG002 - the seam's
+    def take(self, limit: int) -> Awaitable[list[LeasedJob]]:  # noqa: ARG002 - the seam's
         if not self._there.is_set() or self.over.is_set():
-            return _answer(list[Held]())
+            return _answer(list[LeasedJob]())
         self._there.clear()
         self.ran.attempts += 1
         self._job = self._job._replace(attempt=self.ran.attempts, deliveries=self.ran.attempts)
         (self._token,) = new_tokens(1)
-        return _answer([Held(self._job, self._token, self._policy, None, None)])
+        return _answer([LeasedJob(self._job, self._token, self._policy, None, None)])
 
-    def report(self, batch: Sequence[tuple[Held, Report]]) -> Awaitable[list[ReportAnswer]]:
+    def report(self, batch: Sequence[tuple[LeasedJob, Report]]) -> Awaitable[list[ReportAnswer]]:
         for _, report in batch:
             data = cast(Json, msgspec.json.decode(report.data_json))
             self.ran.events.append(Said(report.kind, data, report.step))
@@ -154,7 +157,7 @@ class OneJob:
 
     def settle(  # the next one comes by `take`
         self,
-        batch: Sequence[tuple[Held, Outcome]],
+        batch: Sequence[tuple[LeasedJob, Outcome]],
         want: int,  # noqa: ARG002 - the seam's
     ) -> Awaitable[Settled]:
         for _, outcome in batch:
@@ -167,7 +170,7 @@ class OneJob:
                 self.ran.result = cast(Json, msgspec.json.decode(result_json))
             case Failed(error):
                 self.ran.error = error
-            case TryAgain(after_s, _):
+            case RetryLater(after_s, _):
                 self.ran.waits_s.append(after_s)
                 self._there.set()
                 return
@@ -175,39 +178,39 @@ class OneJob:
                 pass
         self.over.set()
 
-    async def adopt(
+    async def recover_orphans(
         self,
         known: Set[Token],  # noqa: ARG002 - the seam's
         idle_s: float = 0.0,  # noqa: ARG002 - the seam's
-    ) -> list[Held]:
+    ) -> list[LeasedJob]:
         return []
 
-    async def renew(self, batch: Sequence[Held]) -> list[KeepAnswer]:
-        return [KeepAnswer.KEPT for _ in batch]
+    async def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
+        return [RenewAnswer.RENEWED for _ in batch]
 
-    def keeper(self) -> "_Keeper":
-        return _Keeper()
+    def lease_renewer(self) -> "_LeaseRenewer":
+        return _LeaseRenewer()
 
-    async def cancels(self) -> AsyncIterator[CancelAsked]:
+    async def cancels(self) -> AsyncIterator[CancelRequest]:
         await asyncio.get_running_loop().create_future()
-        yield CancelAsked(self._token)
+        yield CancelRequest(self._token)
 
-    def duties(self) -> Sequence[Duty]:
+    def maintenance(self) -> Sequence[MaintenanceTask]:
         return ()
 
-    async def leave(self) -> None:
+    async def deregister(self) -> None:
         """Nobody else is there."""
 
 
-class _Keeper:
+class _LeaseRenewer:
     """Of a lease that nobody else wants."""
 
     lease_s = _LONG_S
     period_s = _LONG_S
     heartbeat_s = _LONG_S
 
-    def keep(self, batch: Sequence[Held]) -> Sequence[KeepAnswer]:
-        return [KeepAnswer.KEPT for _ in batch]
+    def renew(self, batch: Sequence[LeasedJob]) -> Sequence[RenewAnswer]:
+        return [RenewAnswer.RENEWED for _ in batch]
 
     def heartbeat(self) -> None:
         """Nobody else is there."""

@@ -22,14 +22,14 @@ from jobwire.valkey.errors import (
     Unsupported,
     ValkeyError,
 )
-from jobwire.valkey.hand import Handler
 from jobwire.valkey.health import Health, HealthChecker, Ping
+from jobwire.valkey.in_flight import Handler
 from jobwire.valkey.operations import Client, PendingInfo, StreamMessage
 from jobwire.valkey.producer import Producer
 from jobwire.valkey.progress import ProgressTracker
 from jobwire.valkey.reclaimer import Reclaimer
+from jobwire.valkey.resp_socket import Arg, Reply
 from jobwire.valkey.scripts import Script, load_scripts
-from jobwire.valkey.wire import Arg, Reply
 
 __all__ = [
     "AlreadyStarted",

@@ -29,10 +29,19 @@ from jobwire.valkey.errors import (
 from jobwire.valkey.operations import Operations
 from jobwire.valkey.outbox import Outbox
 from jobwire.valkey.pool import OwnSocket, SocketPool
-from jobwire.valkey.refused import check_shareable
+from jobwire.valkey.resp_socket import (
+    MAX_BYTES,
+    Arg,
+    Push,
+    Reply,
+    RespSocket,
+    ScriptCall,
+    Waiter,
+    pack,
+)
 from jobwire.valkey.scripts import Script
+from jobwire.valkey.shared_socket_rules import check_shareable
 from jobwire.valkey.subscription import Subscription
-from jobwire.valkey.wire import MAX_BYTES, Arg, Push, Reply, ScriptCall, Waiter, Wire, pack
 
 _log = logging.getLogger("jobwire.valkey")
 _FIRST_PAUSE_S: Final = 0.05
@@ -67,7 +76,7 @@ class Connection(Operations):
         self._loop = asyncio.get_running_loop()
         self._outbox = Outbox()
         self._forgotten: list[ScriptCall] = []
-        self._wire: Wire | None = None
+        self._wire: RespSocket | None = None
         self._flush_due = self._closed = self._healing = False
         self._waiting_timer: asyncio.TimerHandle | None = None
         self._trouble: ValkeyError | None = None
@@ -118,7 +127,7 @@ class Connection(Operations):
         self._issue(call.packed, call)
         return call
 
-    async def learn(self, scripts: Iterable[Script]) -> None:
+    async def load_scripts(self, scripts: Iterable[Script]) -> None:
         """Load scripts now, and again on each new socket. One that the server first hears of when
         it is run is healed too, but a command behind it may overtake it once."""
         new = {script.sha: script for script in scripts if script.sha not in self._scripts}
@@ -190,7 +199,7 @@ class Connection(Operations):
         self._flush_due = False
         wire, outbox = self._wire, self._outbox
         if wire is not None and not self._healing and not wire.closed.done():
-            while outbox and (room := wire.room):
+            while outbox and (room := wire.capacity):
                 wire.write(*outbox.take(room, MAX_BYTES))
             if not outbox:
                 return
@@ -224,7 +233,7 @@ class Connection(Operations):
 
     # Staying connected
 
-    async def start(self, patience_s: float) -> None:
+    async def start(self, reply_timeout_s: float) -> None:
         """Connect for the first time; called by `open`."""
         begun_s = self._loop.time()
         tries = 0
@@ -236,7 +245,7 @@ class Connection(Operations):
                 raise
             except Unavailable as error:
                 loading_s = self.config.dial_timeout_s if isinstance(error, Loading) else 0.0
-                if self._loop.time() >= begun_s + max(patience_s, loading_s):
+                if self._loop.time() >= begun_s + max(reply_timeout_s, loading_s):
                     raise
                 self._complain(error)
                 await asyncio.sleep(pause_s(tries))
@@ -246,22 +255,22 @@ class Connection(Operations):
             self._stay_connected(wire), name=f"{self.name}: connection"
         )
 
-    async def _dial(self) -> Wire:
+    async def _dial(self) -> RespSocket:
         loads = [("SCRIPT", "LOAD", script.source) for script in self._scripts.values()]
         wire, _ = await dial(self.config, self.name, (*self._setup, *loads), self._on_push)
         return wire
 
-    def _publish(self, wire: Wire) -> None:
+    def _publish(self, wire: RespSocket) -> None:
         """From here on callers may use it: it is greeted and knows our scripts."""
         wire.on_room = self._flush
-        wire.on_forgotten = self._heal
+        wire.on_forgotten = self._reload_scripts
         wire.on_unfit = lambda: self._replace(wire)
         self._wire, self._trouble = wire, None
         if self._on_up is not None:
             self._on_up()
         self._flush()
 
-    async def _stay_connected(self, wire: Wire) -> None:
+    async def _stay_connected(self, wire: RespSocket) -> None:
         try:
             while True:
                 reason = await asyncio.shield(wire.closed)
@@ -275,7 +284,7 @@ class Connection(Operations):
             # Also one that is being replaced and no longer published.
             await wire.close("the connection was closed here")
 
-    async def _dial_until_there(self) -> Wire:
+    async def _dial_until_there(self) -> RespSocket:
         tries = 0
         while True:
             await asyncio.sleep(pause_s(tries))
@@ -291,7 +300,7 @@ class Connection(Operations):
             _log.warning("cannot connect: %s; trying again", error)
         self._trouble = error
 
-    def _replace(self, wire: Wire) -> None:
+    def _replace(self, wire: RespSocket) -> None:
         """The server became a replica, or is loading: look up its address again."""
         now_s = self._loop.time()
         if wire is self._wire and now_s - self._unfit_at_s > _UNFIT_PAUSE_S:
@@ -301,12 +310,12 @@ class Connection(Operations):
 
     # Scripts that the server forgot
 
-    def _heal(self, call: ScriptCall) -> None:
+    def _reload_scripts(self, call: ScriptCall) -> None:
         """Load all scripts once for all callers whose call came back unknown, then send it again.
 
         Nothing of theirs ran. New commands wait meanwhile, so that none overtakes them.
         """
-        call.healed = True
+        call.reloaded = True
         self._forgotten.append(call)
         if not self._healing and self._wire is not None:
             self._healing = True
@@ -314,9 +323,9 @@ class Connection(Operations):
                 self._wire.call("SCRIPT", "LOAD", script.source)
                 for script in self._scripts.values()
             ]
-            asyncio.gather(*loads, return_exceptions=True).add_done_callback(self._healed)
+            asyncio.gather(*loads, return_exceptions=True).add_done_callback(self._scripts_reloaded)
 
-    def _healed(self, loads: "asyncio.Future[list[Reply | BaseException]]") -> None:
+    def _scripts_reloaded(self, loads: "asyncio.Future[list[Reply | BaseException]]") -> None:
         self._healing = False
         calls, self._forgotten = self._forgotten, []
         refused = next((load for load in loads.result() if isinstance(load, ServerError)), None)

@@ -12,10 +12,10 @@ from typing import Final
 from jobwire.valkey.checks import check_callable, check_count, check_duration, check_text
 from jobwire.valkey.connection import Connection, pause_s
 from jobwire.valkey.errors import ServerError, ValkeyError
-from jobwire.valkey.hand import Hand, Handler
-from jobwire.valkey.hopeless import hopeless, reason_for
+from jobwire.valkey.exhausted import is_exhausted, reason_for
+from jobwire.valkey.group_consumer import GroupConsumer
+from jobwire.valkey.in_flight import Handler, InFlight
 from jobwire.valkey.lifecycle import Lifecycle
-from jobwire.valkey.member import Member
 
 _log = logging.getLogger("jobwire.valkey.consumer")
 # The server will say the same again: the key holds something else, or we may not.
@@ -58,8 +58,8 @@ class Consumer(Lifecycle):
         check_duration("idle_timeout_s", idle_timeout_s)
         super().__init__(f"consumer {consumer} of {stream}", ready_timeout_s)
         self._connection = connection
-        self._member = Member(connection, stream, group, consumer)
-        self._hand = Hand(
+        self._member = GroupConsumer(connection, stream, group, consumer)
+        self._hand = InFlight(
             self._member, handler, concurrency=concurrency, idle_timeout_s=idle_timeout_s
         )
         self._count = count
@@ -107,7 +107,7 @@ class Consumer(Lifecycle):
                 if tries:
                     await self._member.ensure_group()
                 # After a lost reply entries may be pending under our name that we never saw.
-                await self._adopt(tasks)
+                await self._recover_orphans(tasks)
                 self._ready.set()
                 tries = 0
                 await self._read_on(tasks)
@@ -134,7 +134,7 @@ class Consumer(Lifecycle):
                     self._blocked = None
                 await self._hand.handle(entries, tasks)
 
-    async def _adopt(self, tasks: asyncio.TaskGroup) -> None:
+    async def _recover_orphans(self, tasks: asyncio.TaskGroup) -> None:
         """Handle what is pending under our own name and not in hand."""
         after = "-"
         while not self._hand.stopping:
@@ -144,7 +144,7 @@ class Consumer(Lifecycle):
             after = f"({page[-1].id}"
             strange = [entry for entry in page if not self._hand.knows(entry.id)]
             for entry in strange:
-                if hopeless(entry, self._max_deliveries):
-                    await self._member.bury(entry, reason_for(entry, None), idle_s=0.0)
-            living = [entry for entry in strange if not hopeless(entry, self._max_deliveries)]
+                if is_exhausted(entry, self._max_deliveries):
+                    await self._member.dead_letter(entry, reason_for(entry, None), idle_s=0.0)
+            living = [entry for entry in strange if not is_exhausted(entry, self._max_deliveries)]
             await self._hand.handle(await self._member.claim(living, idle_s=0.0), tasks)

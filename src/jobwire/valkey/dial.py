@@ -23,7 +23,7 @@ from jobwire.valkey.errors import (
     Unsupported,
     ValkeyError,
 )
-from jobwire.valkey.wire import Arg, Push, Reply, Wire
+from jobwire.valkey.resp_socket import Arg, Push, Reply, RespSocket
 
 OLDEST_VERSION: Final = 7
 _REFUSED: Final = frozenset({"WRONGPASS", "NOAUTH", "NOPERM"})
@@ -89,9 +89,9 @@ async def dial(
     name: str,
     setup: Sequence[tuple[Arg, ...]] = (),
     on_push: Callable[[Push], None] | None = None,
-) -> tuple[Wire, int]:
+) -> tuple[RespSocket, int]:
     """A greeted socket, after the `setup` commands have all succeeded, and its id on the server."""
-    wire: Wire | None = None
+    wire: RespSocket | None = None
     try:
         async with asyncio.timeout(config.dial_timeout_s):
             wire = await _connect(config)
@@ -119,9 +119,9 @@ async def dial(
     return wire, client_id
 
 
-async def _connect(config: Config) -> Wire:
+async def _connect(config: Config) -> RespSocket:
     loop = asyncio.get_running_loop()
-    wire = Wire(config.address, config.read_timeout_s, config.write_timeout_s)
+    wire = RespSocket(config.address, config.read_timeout_s, config.write_timeout_s)
     context = (config.tls_context or ssl.create_default_context()) if config.tls else None
     endpoint = config.endpoint
     if isinstance(endpoint, str):

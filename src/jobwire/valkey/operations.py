@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from jobwire.valkey.errors import ServerError, StreamNotFound
-from jobwire.valkey.wire import Arg, Reply
+from jobwire.valkey.resp_socket import Arg, Reply
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from jobwire.valkey.errors import NotSent
-from jobwire.valkey.wire import ScriptCall, Waiter
+from jobwire.valkey.resp_socket import ScriptCall, Waiter
 
 MAX_COMMANDS: Final = 100_000
 MAX_BYTES: Final = 64 * 1024 * 1024

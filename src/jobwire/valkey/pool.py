@@ -11,7 +11,7 @@ from typing import Self
 from jobwire.valkey.config import Config
 from jobwire.valkey.dial import dial
 from jobwire.valkey.errors import Unavailable
-from jobwire.valkey.wire import Arg, Waiter, Wire
+from jobwire.valkey.resp_socket import Arg, RespSocket, Waiter
 
 
 class SocketPool:
@@ -19,11 +19,11 @@ class SocketPool:
         self.config = config
         self._name = name
         self._places = asyncio.Semaphore(config.pool_size)
-        self._idle: list[tuple[Wire, int]] = []
-        self._out: set[Wire] = set()
+        self._idle: list[tuple[RespSocket, int]] = []
+        self._out: set[RespSocket] = set()
         self._closed = False
 
-    async def take(self) -> tuple[Wire, int]:
+    async def take(self) -> tuple[RespSocket, int]:
         """A socket and its id on the server."""
         try:
             async with asyncio.timeout(self.config.dial_timeout_s):
@@ -48,7 +48,7 @@ class SocketPool:
         self._out.add(wire)
         return wire, client_id
 
-    async def give_back(self, wire: Wire, client_id: int) -> None:
+    async def give_back(self, wire: RespSocket, client_id: int) -> None:
         self._out.discard(wire)
         self._places.release()
         if wire.idle and not self._closed:
@@ -69,7 +69,7 @@ class OwnSocket:
 
     def __init__(self, pool: SocketPool) -> None:
         self._pool = pool
-        self._wire: Wire | None = None
+        self._wire: RespSocket | None = None
         self.client_id = 0
         """For CLIENT UNBLOCK, from another socket."""
 

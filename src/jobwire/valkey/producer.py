@@ -7,7 +7,7 @@ the error whether the entry may be there.
 from collections.abc import Mapping
 
 from jobwire.valkey.operations import Client
-from jobwire.valkey.wire import Arg
+from jobwire.valkey.resp_socket import Arg
 
 
 class Producer:

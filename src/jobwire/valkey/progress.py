@@ -9,8 +9,8 @@ from typing import Final
 
 from jobwire.valkey.checks import check_duration
 from jobwire.valkey.connection import Connection
+from jobwire.valkey.resp_socket import Arg
 from jobwire.valkey.scripts import load_scripts
-from jobwire.valkey.wire import Arg
 
 _SET: Final = load_scripts("jobwire.valkey.lua")["set_progress"]
 

@@ -12,10 +12,10 @@ from typing import Final
 from jobwire.valkey.checks import check_callable, check_count, check_duration, check_text
 from jobwire.valkey.connection import Connection
 from jobwire.valkey.errors import GroupNotFound, ValkeyError
-from jobwire.valkey.hand import Hand, Handler
-from jobwire.valkey.hopeless import hopeless, reason_for
+from jobwire.valkey.exhausted import is_exhausted, reason_for
+from jobwire.valkey.group_consumer import GroupConsumer, Pending
+from jobwire.valkey.in_flight import Handler, InFlight
 from jobwire.valkey.lifecycle import Lifecycle
-from jobwire.valkey.member import Member, Pending
 
 _log = logging.getLogger("jobwire.valkey.reclaimer")
 _READY_S: Final = 10.0
@@ -53,8 +53,8 @@ class Reclaimer(Lifecycle):
         check_duration("scan_interval_s", scan_interval_s)
         check_duration("forget_after_s", forget_after_s)
         super().__init__(f"reclaimer {consumer} of {stream}", _READY_S)
-        self._member = Member(connection, stream, group, f"{consumer}:reclaimer")
-        self._hand = Hand(
+        self._member = GroupConsumer(connection, stream, group, f"{consumer}:reclaimer")
+        self._hand = InFlight(
             self._member, handler, concurrency=concurrency, idle_timeout_s=idle_timeout_s
         )
         self._idle_timeout_s = idle_timeout_s
@@ -79,8 +79,8 @@ class Reclaimer(Lifecycle):
     async def _scan(self, tasks: asyncio.TaskGroup) -> None:
         """One pass; trouble ends it, and the next one comes."""
         try:
-            await self._take_over(tasks)
-            for name in await self._member.forget_silent(self._forget_after_s):
+            await self._reclaim(tasks)
+            for name in await self._member.remove_idle_consumers(self._forget_after_s):
                 _log.info("consumer %s of %s is forgotten", name, self._member.stream)
         except GroupNotFound:
             pass  # nobody has read this stream yet, or the server was emptied
@@ -89,7 +89,7 @@ class Reclaimer(Lifecycle):
         except Exception:  # noqa: BLE001 - a loop that ended unseen would be worse
             _log.exception("%s: unexpected; next time", self._name)
 
-    async def _take_over(self, tasks: asyncio.TaskGroup) -> None:
+    async def _reclaim(self, tasks: asyncio.TaskGroup) -> None:
         after = "-"
         while not self._hand.stopping:
             page = await self._member.pending(after, self._count, idle_s=self._idle_timeout_s)
@@ -97,13 +97,13 @@ class Reclaimer(Lifecycle):
                 return
             after = f"({page[-1].id}"
             for entry in page:
-                if hopeless(entry, self._max_deliveries):
-                    await self._bury(entry)
-            living = [entry for entry in page if not hopeless(entry, self._max_deliveries)]
+                if is_exhausted(entry, self._max_deliveries):
+                    await self._dead_letter(entry)
+            living = [entry for entry in page if not is_exhausted(entry, self._max_deliveries)]
             entries = await self._member.claim(living, idle_s=self._idle_timeout_s)
             await self._hand.handle(entries, tasks)
 
-    async def _bury(self, entry: Pending) -> None:
+    async def _dead_letter(self, entry: Pending) -> None:
         reason = reason_for(entry, self._hand.last_failure(entry.id))
-        if await self._member.bury(entry, reason, idle_s=self._idle_timeout_s):
+        if await self._member.dead_letter(entry, reason, idle_s=self._idle_timeout_s):
             _log.error("entry %s of %s is dead: %s", entry.id, self._member.stream, reason)

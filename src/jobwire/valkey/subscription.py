@@ -14,7 +14,7 @@ from typing import Final, Self
 from jobwire.valkey.config import Config
 from jobwire.valkey.dial import dial
 from jobwire.valkey.errors import ConnectionLost, NotSent, ValkeyError
-from jobwire.valkey.wire import Push, Wire
+from jobwire.valkey.resp_socket import Push, RespSocket
 
 PING_EVERY_S: Final = 10.0
 MAX_UNREAD: Final = 10_000
@@ -28,7 +28,7 @@ class Subscription:
         self._name = name
         self._channels = channels
         self._pause_s = pause_s
-        self._wire: Wire | None = None
+        self._wire: RespSocket | None = None
         self._messages: deque[tuple[str, str]] = deque()
         self._news = asyncio.Event()
         self._missed = False
@@ -68,14 +68,14 @@ class Subscription:
             except TimeoutError:
                 await self._ping(self._wire)
 
-    async def _connect(self) -> Wire:
+    async def _connect(self) -> RespSocket:
         wire, _ = await dial(self._config, self._name, on_push=self._keep)
         wire.closed.add_done_callback(lambda _: self._news.set())
         wire.send_unanswered("SUBSCRIBE", *self._channels)
         await wire.call("PING")  # answered after SUBSCRIBE took effect
         return wire
 
-    async def _reconnect(self) -> Wire:
+    async def _reconnect(self) -> RespSocket:
         tries = 0
         while True:
             await asyncio.sleep(self._pause_s(tries))
@@ -85,7 +85,7 @@ class Subscription:
             except ValkeyError:
                 continue
 
-    async def _ping(self, wire: Wire) -> None:
+    async def _ping(self, wire: RespSocket) -> None:
         """Find out a peer that has gone silently: its reply's deadline gives the socket up."""
         try:
             await wire.call("PING")

@@ -11,21 +11,21 @@ from jobwire.wires.predictions.contract import LIFECYCLE
 RULES = LIFECYCLE
 
 
-class Known(NamedTuple):
+class KnownBucket(NamedTuple):
     """A bucket, and what to do if it does not answer."""
 
     config: BucketConfig
-    cure: str
+    fix: str
 
 
-def known_bucket(loaded: Loaded) -> Known | None:
+def known_bucket(loaded: Loaded) -> KnownBucket | None:
     """None where nobody names one."""
     settings = loaded.settings
     if settings.objects.endpoint:
         cure = "start it, or correct objects.endpoint and its keys"
-        return Known(settings.objects.config(), cure)
+        return KnownBucket(settings.objects.config(), cure)
     card = endpoints.read(settings.data_dir)
     if card is None or card.s3 is None:
         return None
     config = BucketConfig(**{name: getattr(card.s3, name) for name in card.s3.__struct_fields__})
-    return Known(config, "start everything here: jobwire up")
+    return KnownBucket(config, "start everything here: jobwire up")

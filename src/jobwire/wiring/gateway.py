@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 from jobwire import __version__
 from jobwire.gateway.app import Gateway
-from jobwire.gateway.call import ASGIApp
-from jobwire.gateway.health import Check, Health
-from jobwire.gateway.room import Room
-from jobwire.gateway.server import Server
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.health import Check, HealthStatus
+from jobwire.gateway.request import ASGIApp
+from jobwire.gateway.server import HttpServer
 from jobwire.gateway.streams import Streams
 from jobwire.log import component
 from jobwire.objects import BucketConfig, ObjectsError
 from jobwire.settings import Settings
 from jobwire.valkey import Connection, HealthChecker, ValkeyError
 from jobwire.valkey.health import OUT_OF_MEMORY
-from jobwire.wiring.ground import PATIENCE_S, reach
-from jobwire.wiring.jobs import jobs_room
+from jobwire.wiring.backends import PATIENCE_S, connect
+from jobwire.wiring.jobs import jobs_feature
 from jobwire.wiring.parts import parts_reader
 from jobwire.wiring.traces import traces
 
@@ -42,21 +42,23 @@ async def serve_gateway(
 ) -> None:
     """Run the gateway on an open socket until SIGTERM or SIGINT; a second one does not wait."""
     async with contextlib.AsyncExitStack() as ground:
-        connection = await reach(settings.valkey.config(), "jobwire-gateway")
+        connection = await connect(settings.valkey.config(), "jobwire-gateway")
         ground.push_async_callback(connection.close)
-        bucket = await trust(settings.objects.config()) if settings.objects.endpoint else None
+        bucket = (
+            await open_verified(settings.objects.config()) if settings.objects.endpoint else None
+        )
         streams = Streams(settings.gateway)
         gateway = Gateway(
             settings.gateway,
             [
                 _ground(connection, bucket),
-                await ground.enter_async_context(jobs_room(settings, connection, streams)),
+                await ground.enter_async_context(jobs_feature(settings, connection, streams)),
             ],
             streams,
             version=__version__,
             supervised=parts_reader(parts_file) if parts_file else None,
         )
-        server = Server(gateway, settings.gateway, on_ready, _around(ground))
+        server = HttpServer(gateway, settings.gateway, on_ready, _around(ground))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
         await server.run_until_stopped(listening)
@@ -71,15 +73,15 @@ def _around(ground: contextlib.AsyncExitStack) -> Callable[[ASGIApp], ASGIApp]:
     return traced
 
 
-def _ground(connection: Connection, bucket: "Bucket | None") -> Room:
+def _ground(connection: Connection, bucket: "Bucket | None") -> Feature:
     """The servers under all rooms: no routes, only checks."""
     checks = [Check("valkey", partial(_ask_valkey, connection))]
     if bucket is not None:
         checks.append(Check("s3", partial(_ask_s3, bucket)))
-    return Room(name="ground", checks=checks)
+    return Feature(name="ground", checks=checks)
 
 
-async def trust(config: BucketConfig) -> "Bucket":
+async def open_verified(config: BucketConfig) -> "Bucket":
     """Open the bucket if its store keeps the promises that we stand on (P-11); wait for it too."""
     from jobwire.objects import Bucket  # late: an extra that a gateway may lack
     from jobwire.objects.probe import probe
@@ -99,9 +101,9 @@ async def trust(config: BucketConfig) -> "Bucket":
             return bucket
 
 
-async def _ask_valkey(connection: Connection) -> Health:
+async def _ask_valkey(connection: Connection) -> HealthStatus:
     if not connection.connected:
-        return Health(
+        return HealthStatus(
             "down",
             f"no connection to {connection.config.address}",
             "is it running? we connect by ourselves as soon as it answers",
@@ -109,26 +111,26 @@ async def _ask_valkey(connection: Connection) -> Health:
     try:
         refusal = await HealthChecker(connection).write_refusal()
     except ValkeyError as error:
-        return Health("down", str(error), "see its log")
+        return HealthStatus("down", str(error), "see its log")
     if refusal is None:
-        return Health("ready")
+        return HealthStatus("ready")
     # J-12: submissions answer 503 meanwhile; reads, cancels and running jobs are served.
     if refusal.code == OUT_OF_MEMORY:
-        return Health(
+        return HealthStatus(
             "degraded",
             "the server is full: it has reached maxmemory and refuses new jobs",
             "raise maxmemory, or let workers finish the jobs that it holds",
         )
-    return Health(
+    return HealthStatus(
         "degraded",
         f"the server refuses writes: {refusal}",
         "is it a replica, or its disk full? see its log",
     )
 
 
-async def _ask_s3(bucket: "Bucket") -> Health:
+async def _ask_s3(bucket: "Bucket") -> HealthStatus:
     try:
         await bucket.ping()
     except ObjectsError as error:
-        return Health("down", str(error), "is it running? see objects.endpoint and its keys")
-    return Health("ready")
+        return HealthStatus("down", str(error), "is it running? see objects.endpoint and its keys")
+    return HealthStatus("ready")

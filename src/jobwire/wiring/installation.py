@@ -9,11 +9,11 @@ from jobwire.endpoints import Endpoints, S3Endpoint
 from jobwire.local import DataDir, LocalValkey
 from jobwire.local.program import Program
 from jobwire.local.s3 import LocalS3
-from jobwire.local.supervisor import Part
+from jobwire.local.supervisor import SupervisedPart
 from jobwire.settings import Loaded, SettingsError
 from jobwire.wiring import parts
 
-_LAST_WORDS_S: Final = 3.0
+_FLUSH_TIMEOUT_S: Final = 3.0
 
 
 def brings_valkey(loaded: Loaded) -> bool:
@@ -50,7 +50,7 @@ class Installation:
             env=self._env,
             # The lock too: until the gateway is gone, nobody else should start here.
             keep_fds=[listen_fd, data.fd],
-            grace_s=settings.gateway.drain.total_seconds() + _LAST_WORDS_S,
+            grace_s=settings.gateway.drain.total_seconds() + _FLUSH_TIMEOUT_S,
         )
         worker = Program(
             "worker",
@@ -60,10 +60,10 @@ class Installation:
             grace_s=settings.up.drain.total_seconds() + 1,
         )
         self.parts = [
-            *([Part("valkey", self._valkey)] if self._valkey else []),
-            *([Part("s3", self._s3)] if self._s3 else []),
-            Part("gateway", gateway),
-            Part("worker", worker),
+            *([SupervisedPart("valkey", self._valkey)] if self._valkey else []),
+            *([SupervisedPart("s3", self._s3)] if self._s3 else []),
+            SupervisedPart("gateway", gateway),
+            SupervisedPart("worker", worker),
         ]
 
     @property
@@ -91,23 +91,23 @@ class Installation:
             "JOBWIRE_WORKER_DRAIN": f"{self._loaded.settings.up.drain.total_seconds():g}s",
         }
 
-    def tell(self, changed: Sequence[Part]) -> None:
+    def tell(self, changed: Sequence[SupervisedPart]) -> None:
         """Write down how the parts are; called at every change."""
         parts.write_parts(self._parts_file, changed)
         if all(part.state == "ready" for part in changed):
-            endpoints.write(self._data_dir, self._card())
+            endpoints.write(self._data_dir, self._endpoints_file())
 
-    def _card(self) -> Endpoints:
+    def _endpoints_file(self) -> Endpoints:
         settings = self._loaded.settings
         return Endpoints(
             http=self.http,
             valkey=self._valkey.url if self._valkey else settings.valkey.full_url(),
-            s3=self._s3_card(),
+            s3=self._s3_endpoint(),
             pids={part.name: part.pid for part in self.parts if part.pid is not None},
             version=__version__,
         )
 
-    def _s3_card(self) -> S3Endpoint | None:
+    def _s3_endpoint(self) -> S3Endpoint | None:
         settings = self._loaded.settings.objects
         if self._s3 is None and not settings.endpoint:
             return None

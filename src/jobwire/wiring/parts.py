@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from jobwire.gateway.health import Health
-from jobwire.local.supervisor import Part, State
+from jobwire.gateway.health import HealthStatus
+from jobwire.local.supervisor import State, SupervisedPart
 from jobwire.private_files import write_private
 
 FILE: Final = "parts.json"
@@ -23,26 +23,26 @@ class _Told(msgspec.Struct, frozen=True):
     state: State
     note: str
 
-    def health(self) -> Health:
+    def health(self) -> HealthStatus:
         match self.state:
             case "ready":
-                return Health("ready")
+                return HealthStatus("ready")
             case "starting" | "stopped":  # parts start one after the other: its turn comes
-                return Health("starting", self.note)
+                return HealthStatus("starting", self.note)
             case "restarting":
-                return Health("restarting", self.note, _CURE)
+                return HealthStatus("restarting", self.note, _CURE)
 
 
-def write_parts(path: Path, parts: Sequence[Part]) -> None:
+def write_parts(path: Path, parts: Sequence[SupervisedPart]) -> None:
     """The supervisor's side."""
     told = [_Told(part.name, part.state, part.note) for part in parts]
     write_private(path, msgspec.json.encode(told))
 
 
-def parts_reader(path: Path) -> Callable[[], Mapping[str, Health]]:
+def parts_reader(path: Path) -> Callable[[], Mapping[str, HealthStatus]]:
     """The gateway's side: what the supervisor knows now."""
 
-    def look() -> Mapping[str, Health]:
+    def look() -> Mapping[str, HealthStatus]:
         try:
             parts = msgspec.json.decode(path.read_bytes(), type=list[_Told])
         except (OSError, msgspec.DecodeError):

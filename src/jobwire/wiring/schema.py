@@ -2,12 +2,12 @@
 
 from jobwire.wires.streams import schema as streams
 from jobwire.wires.streams.schema import WireSchema
-from jobwire.wiring.tasks import task_cards
+from jobwire.wiring.tasks import task_definitions
 
 
 def schema() -> WireSchema:
     """Payloads, events and messages of the Streams wire, in one document."""
-    return streams.wire_schema(task_cards())
+    return streams.wire_schema(task_definitions())
 
 
 def definition(name: str) -> streams.Schema | None:

@@ -3,13 +3,13 @@
 import msgspec
 
 from jobwire.handlers.llm.tasks import TASKS
-from jobwire.job.messages import TaskCard
+from jobwire.job.messages import TaskDefinition
 
 
-def task_cards() -> list[TaskCard]:
+def task_definitions() -> list[TaskDefinition]:
     """For lists of tasks, also while no worker is there."""
     return [
-        TaskCard(
+        TaskDefinition(
             task.name,
             msgspec.json.encode(msgspec.json.schema(task.payload)).decode(),
             msgspec.json.encode(task.example).decode(),

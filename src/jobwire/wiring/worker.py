@@ -13,19 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from jobwire.duties import Duties
 from jobwire.handlers.llm import LlmSettings, check_tools, register
+from jobwire.maintenance import Maintenance
 from jobwire.settings import Settings, SettingsError
-from jobwire.wires.streams.calendar import StreamsCalendar
+from jobwire.wires.streams.cron_store import StreamsCronStore
 from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wiring.ground import reach
+from jobwire.wiring.backends import connect
 from jobwire.wiring.traces import traces
 from jobwire.worker import App, Worker
 from jobwire.worker.scheduler import Scheduler
 from jobwire.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
-    from jobwire.handlers.llm.models.choose import Models
+    from jobwire.handlers.llm.models.factory import Models
 
 _log: Final = logging.getLogger("jobwire.worker")
 
@@ -97,7 +97,7 @@ async def serve_worker(
             from jobwire.worker.tracing import traced  # late: an extra
 
             app = traced(app)
-        connection = await reach(settings.valkey.config(), "jobwire-worker")
+        connection = await connect(settings.valkey.config(), "jobwire-worker")
         ground.push_async_callback(connection.close)
         jobs = replace(settings.jobs, lease_s=settings.worker.lease.total_seconds())
         engine = StreamsEngine(connection, jobs)
@@ -111,8 +111,8 @@ async def serve_worker(
             beside=[
                 *beside,
                 # Asked for when it has entered: only then is a worker's card among them.
-                lambda: Duties(engine.duties(), done=done).run(),
-                Scheduler(app.crons, StreamsCalendar(connection, jobs)).run,
+                lambda: Maintenance(engine.maintenance(), done=done).run(),
+                Scheduler(app.crons, StreamsCronStore(connection, jobs)).run,
             ],
             on_ready=on_ready,
         )
@@ -127,7 +127,7 @@ async def serve_worker(
 def _give_tasks(app: App, settings: LlmSettings) -> "Models":
     """Give an app the six tasks, and say what they lack."""
     models = register(app, settings)
-    for lack in models.lacks():
+    for lack in models.missing_requirements():
         _log.warning("%s: %s; %s", *lack)
     return models
 
@@ -135,7 +135,7 @@ def _give_tasks(app: App, settings: LlmSettings) -> "Models":
 def _metrics(
     worker: Worker, settings: WorkerSettings, done: Mapping[str, int]
 ) -> contextlib.AbstractContextManager[int]:
-    from jobwire.worker.metrics import WorkerCollector, serving  # late: an extra
+    from jobwire.worker.collector import WorkerCollector, serving  # late: an extra
 
     collector = WorkerCollector(worker.tally, settings.slots, done)
     try:

@@ -14,17 +14,17 @@ from typing import Any, Final, TypeVar
 
 from jobwire.job import retry
 from jobwire.job.cron import parse as parse_cron
-from jobwire.job.messages import Held, Job, Lack, TaskCard
+from jobwire.job.messages import JobInfo, LeasedJob, MissingRequirement, TaskDefinition
 from jobwire.job.retry import Backoff
 from jobwire.worker import signature
 from jobwire.worker.codec import NotJson, to_json
-from jobwire.worker.endings import Ran, Terms
+from jobwire.worker.outcomes import AttemptPolicy, ProcessResult
 from jobwire.worker.scheduler import CronEntry
-from jobwire.worker.signature import InvalidPayload, Kind, Signature
+from jobwire.worker.signature import HandlerKind, InvalidPayload, Signature
 
 F = TypeVar("F", bound=Callable[..., Any])
-Look = Callable[[], Iterable[Lack]]
-Around = Callable[[Job, Callable[[str], Ran]], Ran]
+Look = Callable[[], Iterable[MissingRequirement]]
+Around = Callable[[JobInfo, Callable[[str], ProcessResult]], ProcessResult]
 """Gets the job, and what runs it; that is given the trace that the process goes on with."""
 _log: Final = logging.getLogger("jobwire.worker")
 
@@ -34,10 +34,10 @@ class Handler:
     """One registered handler."""
 
     task: str
-    kind: Kind
+    kind: HandlerKind
     function: Callable[..., Any]
     signature: Signature
-    card: TaskCard
+    card: TaskDefinition
     timeout_s: float | None
     max_attempts: int
     backoff: Backoff
@@ -49,20 +49,20 @@ class Handler:
     attempt_limit: int = 1_000_000
     """The same for attempts."""
 
-    def timeout_of(self, held: Held) -> float | None:
+    def timeout_of(self, held: LeasedJob) -> float | None:
         """How long this job may take; None: as long as it likes."""
         asked_s, own_s = held.policy.timeout_s, self.timeout_s
         if not asked_s or own_s is None:
             return asked_s or own_s
         return min(asked_s, max(own_s, self.timeout_limit_s))
 
-    def terms(self, held: Held) -> Terms:
+    def attempt_policy(self, held: LeasedJob) -> AttemptPolicy:
         """What holds for this job: its own wishes, up to the limits, go before the handler's."""
         policy = held.policy
         attempts = self.max_attempts
         if policy.max_attempts:
             attempts = min(policy.max_attempts, max(attempts, self.attempt_limit))
-        return Terms(
+        return AttemptPolicy(
             attempt=held.job.attempt,
             max_attempts=attempts,
             timeout_s=self.timeout_of(held),
@@ -70,12 +70,12 @@ class Handler:
         )
 
 
-NOBODY: Final = Handler(
+NO_HANDLER: Final = Handler(
     task="",
-    kind=Kind.THREAD,
+    kind=HandlerKind.THREAD,
     function=lambda: None,
     signature=Signature(False, None, None, None),
-    card=TaskCard(""),
+    card=TaskDefinition(""),
     timeout_s=None,
     max_attempts=1,
     backoff=retry.DEFAULT,
@@ -104,7 +104,7 @@ class App:
         return self._tools
 
     @property
-    def cards(self) -> list[TaskCard]:
+    def task_definitions(self) -> list[TaskDefinition]:
         """What others may know about them."""
         return [handler.card for handler in self._handlers.values()]
 
@@ -113,7 +113,7 @@ class App:
         """What is to be submitted at which times."""
         return tuple(self._crons.values())
 
-    def lacks(self) -> list[Lack]:
+    def missing_requirements(self) -> list[MissingRequirement]:
         """What its handlers need and do not have at this moment."""
         return [lack for look in self._looks for lack in _found(look)]
 
@@ -156,13 +156,19 @@ class App:
             asks = signature.read(function)
             if process:
                 _check_importable(task, function)
-            kind = Kind.PROCESS if process else Kind.ASYNC if asks.is_async else Kind.THREAD
+            kind = (
+                HandlerKind.PROCESS
+                if process
+                else HandlerKind.ASYNC
+                if asks.is_async
+                else HandlerKind.THREAD
+            )
             self._handlers[task] = Handler(
                 task=task,
                 kind=kind,
                 function=function,
                 signature=asks,
-                card=TaskCard(task, asks.schema_json(), _example_json(task, asks, example)),
+                card=TaskDefinition(task, asks.schema_json(), _example_json(task, asks, example)),
                 timeout_s=timeout_s,
                 max_attempts=retries + 1,
                 backoff=backoff,
@@ -215,13 +221,13 @@ class App:
         return function
 
 
-def _found(look: Look) -> list[Lack]:
+def _found(look: Look) -> list[MissingRequirement]:
     try:
         return list(look())
     except Exception:  # noqa: BLE001 - somebody else's code: the worker goes on
         name = getattr(look, "__name__", "check")
         _log.exception("the check %s broke", name)
-        return [Lack(name, "its check broke", "see the log of the worker")]
+        return [MissingRequirement(name, "its check broke", "see the log of the worker")]
 
 
 def _check(task: str, timeout_s: float | None, retries: int, concurrency: int | None) -> None:

@@ -10,7 +10,7 @@ It never touches a wire: what is said goes to an outlet (`outlets.py`, or the pi
 from collections.abc import Awaitable, Generator
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
 
-from jobwire.job.messages import Job, Report, check_kind
+from jobwire.job.messages import JobInfo, Report, check_kind
 from jobwire.worker.codec import MAX_REPORT_BYTES, to_json
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ else:
 _LEVELS: Final = frozenset({"debug", "info", "warning", "error"})
 
 
-class Outlet(Protocol):
+class ReportSink(Protocol):
     """Where the words of one running job go."""
 
     @property
@@ -34,7 +34,7 @@ class Outlet(Protocol):
         """Whether the handler has been told to stop."""
         ...
 
-    def say(self, report: Report) -> Awaitable[None]:
+    def add(self, report: Report) -> Awaitable[None]:
         """Pass it on, in order; CancelledError where the job is no longer the handler's."""
         ...
 
@@ -48,7 +48,7 @@ class Context(Generic[P]):
 
     __slots__ = ("_outlet", "job", "partial", "payload")
 
-    def __init__(self, job: Job, payload: P, outlet: Outlet) -> None:
+    def __init__(self, job: JobInfo, payload: P, outlet: ReportSink) -> None:
         self.job = job
         self.payload = payload
         """What was asked for; of the annotated type, if there is one."""
@@ -88,10 +88,10 @@ class Context(Generic[P]):
         """Anything else: an event of your own name, with data that has a JSON form."""
         check_kind(kind)
         data_json = "{}" if data is None else to_json(data, MAX_REPORT_BYTES)
-        return self._outlet.say(Report(kind, data_json, step))
+        return self._outlet.add(Report(kind, data_json, step))
 
 
-class Said:
+class ReportAdded:
     """The answer to a report that needed no waiting; awaiting it takes no time."""
 
     __slots__ = ()
@@ -101,4 +101,4 @@ class Said:
         yield  # what makes this a generator
 
 
-SAID: Final = Said()
+REPORT_ADDED: Final = ReportAdded()

@@ -7,18 +7,18 @@ may have taken those jobs over, or ended them: their handlers begin only if the 
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from jobwire.worker.ground import Ground
+from jobwire.worker.backend import BackendState
 from jobwire.worker.run import Run
 from jobwire.worker.runner import Runner
-from jobwire.worker.stragglers import Tasks
+from jobwire.worker.task_pool import TaskPool
 
 
 class LateStarts:
     def __init__(
         self,
         renew: Callable[[Sequence[Run]], Awaitable[list[Run]]],
-        ground: Ground,
-        tasks: Tasks,
+        ground: BackendState,
+        tasks: TaskPool,
         runner: Runner,
     ) -> None:
         """`renew` returns the runs that are still ours, and raises where nobody knows."""

@@ -1,91 +1,105 @@
-"""A worker's own /metrics: a small port of its own, off unless it is set (`worker.metrics_port`).
+"""What a worker's jobs do, counted as it happens; read by whoever shows it (`metrics.py`).
 
-Started by wiring, beside the worker. It answers from a thread, so that a handler that blocks the
-event loop does not hide that it does; it only reads what the tally has counted.
+The loop asks for an Account a task when it begins, and writes a line into it when a job is held and
+when its outcome is decided: no look-up a job, so it is always on. It knows no metrics library.
 """
 
-import contextlib
-from collections.abc import Generator, Iterator, Mapping
-from typing import Final
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
-from jobwire.worker.tally import BOUNDS_S, Histogram, Series, Tally
+from jobwire.job.messages import Canceled, Done, Failed, Outcome, Released, RetryLater
 
-try:
-    from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
-    from prometheus_client.core import (
-        CounterMetricFamily,
-        GaugeMetricFamily,
-        HistogramMetricFamily,
-        Metric,
-    )
-    from prometheus_client.registry import Collector
-except ImportError as error:  # pragma: no cover - the extra is there in tests
-    raise ImportError(
-        "worker.metrics_port needs prometheus-client: pip install 'jobwire[metrics]'"
-    ) from error
-
-_LABELS: Final = ["queue", "task"]
+BOUNDS_S: Final = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
+    *(10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0),
+)
+LOST: Final = "lost"
+_WORDS: Final[dict[type[Outcome] | None, str]] = {
+    Done: "done",
+    Failed: "failed",
+    Canceled: "canceled",
+    RetryLater: "retried",
+    Released: "given_back",
+    None: LOST,
+}
 
 
-class WorkerCollector(Collector):
-    """Everything that a worker counts."""
+class Series(NamedTuple):
+    """Which jobs are counted together."""
 
-    def __init__(self, tally: Tally, slots: int, duties: Mapping[str, int]) -> None:
-        self._tally = tally
-        self._slots = slots
-        self._duties = duties
-
-    def collect(self) -> Iterator[Metric]:
-        tally = self._tally
-        ended = CounterMetricFamily(
-            "jobwire_worker_jobs", "Jobs by how they ended here", labels=[*_LABELS, "outcome"]
-        )
-        for series, account in tally.accounts.items():
-            for outcome, count in account.outcomes.items():
-                ended.add_metric([*series, outcome], count)
-        yield ended
-        ran = {series: account.ran for series, account in tally.accounts.items()}
-        waited = {series: account.waited for series, account in tally.accounts.items()}
-        yield _histogram("jobwire_worker_job_seconds", "From start to outcome", ran)
-        yield _histogram("jobwire_worker_wait_seconds", "From making to first start", waited)
-        yield GaugeMetricFamily("jobwire_worker_slots", "Jobs it can hold", value=self._slots)
-        yield GaugeMetricFamily("jobwire_worker_held", "Jobs it holds", value=tally.held)
-        duties = CounterMetricFamily(
-            "jobwire_duties_done", "What housekeeping put right", labels=["duty"]
-        )
-        for duty, count in tuple(self._duties.items()):
-            duties.add_metric([duty], count)
-        yield duties
+    queue: str
+    task: str
 
 
-def _histogram(name: str, help_text: str, found: Mapping[Series, Histogram]) -> Metric:
-    family = HistogramMetricFamily(name, help_text, labels=_LABELS)
-    for series, times in found.items():
-        family.add_metric(series, list(_cumulated(times)), times.seconds)
-    return family
+class Histogram:
+    """How long things took."""
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.seconds += seconds
 
 
-def _cumulated(times: Histogram) -> Iterator[tuple[str, float]]:
-    total = 0
-    for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), tuple(times.counts), strict=True):
-        total += count
-        yield bound, total
+class TaskMetrics:
+    """The jobs of one task on one queue."""
+
+    __slots__ = ("_ended", "_held", "ran", "waited")
+
+    def __init__(self) -> None:
+        self._ended: dict[type[Outcome] | None, int] = dict.fromkeys(_WORDS, 0)
+        self._held = 0
+        self.ran = Histogram()
+        """From its start here to its outcome."""
+        self.waited = Histogram()
+        """From its making to its first start."""
+
+    def started(self, waited_s: float | None) -> None:
+        """A job is held and will run; None: it had begun before, here or elsewhere."""
+        self._held += 1
+        if waited_s is not None:
+            # The job's time is its server's, ours may differ: never less than nothing.
+            self.waited.add(waited_s if waited_s > 0 else 0.0)
+
+    def ended(self, outcome: Outcome | None, ran_s: float | None) -> None:
+        """An outcome is decided; None: it belongs to another worker now. None of `ran_s`: it did
+        not run at all."""
+        self._ended[None if outcome is None else type(outcome)] += 1
+        if ran_s is not None:
+            self._held -= 1
+            self.ran.add(ran_s)
+
+    def lost(self) -> None:
+        """The outcome was decided, but another worker had the job by then."""
+        self._ended[None] += 1
+
+    @property
+    def held(self) -> int:
+        """Jobs in work now."""
+        return self._held
+
+    @property
+    def outcomes(self) -> Mapping[str, int]:
+        """How many ended how; `lost` are those that another worker has now."""
+        return {_WORDS[kind]: count for kind, count in self._ended.items() if count}
 
 
-def serving(collector: Collector, host: str, port: int) -> contextlib.AbstractContextManager[int]:
-    """Answer scrapes from now on, until left; OSError where the port cannot be had."""
-    registry = CollectorRegistry(auto_describe=False)
-    ProcessCollector(registry=registry)
-    registry.register(collector)
-    server, thread = start_http_server(port, host, registry)
+class WorkerMetrics:
+    """One for all queues of a worker."""
 
-    @contextlib.contextmanager
-    def answering() -> Generator[int]:
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+    def __init__(self) -> None:
+        self.tasks: dict[Series, TaskMetrics] = {}
 
-    return answering()
+    def task(self, queue: str, task: str) -> TaskMetrics:
+        """The account of a task; all queues and tasks are known before the first job comes."""
+        return self.tasks.setdefault(Series(queue, task), TaskMetrics())
+
+    @property
+    def held(self) -> int:
+        """Jobs in work now."""
+        return sum(account.held for account in self.tasks.values())

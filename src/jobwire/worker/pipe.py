@@ -12,16 +12,16 @@ from typing import Final, Generic, Literal, TypeVar, cast
 
 import msgspec
 
-from jobwire.job.messages import Job, JobId, Json, Report
+from jobwire.job.messages import JobId, JobInfo, Json, Report
 from jobwire.log import LoggingSettings
-from jobwire.worker.endings import Crashed, Refused, Returned, Wants
+from jobwire.worker.outcomes import Crashed, PermanentFailure, RetryRequested, Returned
 
 _HEAD: Final = struct.Struct("!I")
 
 # ── from the worker ──────────────────────────────────────────────────────────────────────────────
 
 
-class Logs(msgspec.Struct, tag=True):
+class LogConfig(msgspec.Struct, tag=True):
     """Log the way we do."""
 
     service: str
@@ -30,8 +30,8 @@ class Logs(msgspec.Struct, tag=True):
     colors: bool
 
     @staticmethod
-    def of(service: str, settings: LoggingSettings) -> "Logs":
-        return Logs(service, settings.level, settings.format, settings.colors)
+    def of(service: str, settings: LoggingSettings) -> "LogConfig":
+        return LogConfig(service, settings.level, settings.format, settings.colors)
 
     def settings(self) -> LoggingSettings:
         return LoggingSettings(self.level, self.format, self.colors)
@@ -59,19 +59,19 @@ class Start(msgspec.Struct, tag=True):
     belongs to it."""
 
     @staticmethod
-    def of(job: Job, module: str, path: str, function: str, trace: str) -> "Start":
+    def of(job: JobInfo, module: str, path: str, function: str, trace: str) -> "Start":
         payload_json = json.dumps(job.payload)
         rest = (job.attempt, job.deliveries, job.created_ms, job.tenant, job.traceparent, trace)
         return Start(module, path, function, job.id, job.source, job.task, payload_json, *rest)
 
-    def job(self) -> Job:
+    def job(self) -> JobInfo:
         """The job, as the handler's context shows it."""
         payload = cast(Json, json.loads(self.payload_json))
         rest = (self.attempt, self.deliveries, self.created_ms, self.tenant, self.traceparent)
-        return Job(JobId(self.job_id), self.source, self.task, payload, *rest)
+        return JobInfo(JobId(self.job_id), self.source, self.task, payload, *rest)
 
 
-class Taken(msgspec.Struct, tag=True):
+class ReportAck(msgspec.Struct, tag=True):
     """The answer to `Say`: it was taken, or the job is over."""
 
     ok: bool
@@ -81,12 +81,12 @@ class Interrupt(msgspec.Struct, tag=True):
     """Stop what you do."""
 
 
-ToChild = Logs | Start | Taken | Interrupt
+ToChild = LogConfig | Start | ReportAck | Interrupt
 
 # ── from the child ───────────────────────────────────────────────────────────────────────────────
 
 
-class Say(msgspec.Struct, tag=True):
+class ReportMessage(msgspec.Struct, tag=True):
     """A report; the next one only after `Taken`."""
 
     kind: str
@@ -94,8 +94,8 @@ class Say(msgspec.Struct, tag=True):
     step: str
 
     @staticmethod
-    def of(report: Report) -> "Say":
-        return Say(report.kind, report.data_json, report.step)
+    def of(report: Report) -> "ReportMessage":
+        return ReportMessage(report.kind, report.data_json, report.step)
 
     def report(self) -> Report:
         return Report(self.kind, self.data_json, self.step)
@@ -108,11 +108,11 @@ class RestartTimeout(msgspec.Struct, tag=True):
 class Ended(msgspec.Struct, tag=True):
     """How the handler ended; the child is free for the next."""
 
-    ending: Returned | Refused | Wants | Crashed
+    ending: Returned | PermanentFailure | RetryRequested | Crashed
     partial_json: str
 
 
-FromChild = Say | RestartTimeout | Ended
+FromChild = ReportMessage | RestartTimeout | Ended
 
 T = TypeVar("T")
 

@@ -21,15 +21,15 @@ from types import CoroutineType, coroutine
 from typing import Any, cast
 
 from jobwire.log import bind_only
-from jobwire.worker import endings
-from jobwire.worker.children import Child, Children
-from jobwire.worker.context import Context, Outlet
-from jobwire.worker.endings import Ran
+from jobwire.worker import outcomes
+from jobwire.worker.context import Context, ReportSink
+from jobwire.worker.outcomes import ProcessResult
+from jobwire.worker.process_pool import HandlerProcess, ProcessPool
+from jobwire.worker.report_buffer import ThreadReportBuffer
 from jobwire.worker.run import Phase, Run
-from jobwire.worker.signature import Kind
-from jobwire.worker.stragglers import Tasks
+from jobwire.worker.signature import HandlerKind
+from jobwire.worker.task_pool import TaskPool
 from jobwire.worker.threads import Threads
-from jobwire.worker.voice import ThreadVoice
 
 
 class Limit:
@@ -45,11 +45,11 @@ class Limit:
 class Runner:
     """One for all queues of a worker, since a handler's limit holds for all of them together."""
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: TaskPool) -> None:
         self._loop = asyncio.get_running_loop()
         self._tasks = tasks
         self._threads = Threads()
-        self._children = Children()
+        self._children = ProcessPool()
         self._limits: dict[str, Limit] = {}
         self.running = 0
         """Handlers whose code has not ended."""
@@ -65,7 +65,7 @@ class Runner:
             run.begun = True
             run.timeout_from_s = now_s
             self.running += 1
-            if handler.kind is Kind.ASYNC:
+            if handler.kind is HandlerKind.ASYNC:
                 ready.append(run)
             else:
                 self._begin_thread(run)
@@ -77,7 +77,7 @@ class Runner:
         now_s = time.monotonic()
         for run in runs:
             run.timeout_from_s = now_s
-            if run.handler.kind is Kind.ASYNC:
+            if run.handler.kind is HandlerKind.ASYNC:
                 ready.append(run)
             else:
                 self._begin_thread(run)
@@ -124,18 +124,18 @@ class Runner:
             if run.phase is Phase.ENDED:
                 continue  # stopped before its turn came
             if run.lease_ran_out:
-                run.desk.renew_first(run)
+                run.owner.renew_first(run)
                 continue
             run.phase = Phase.RUNNING
-            bind_only({"job_id": run.held.job.id})
+            bind_only({"job_id": run.leased.job.id})
             clean = copy_context()
             try:
                 work = _call(run, run)
                 waits_for = work.send(None)
             except StopIteration as end:
-                run.code_ended(endings.returned(end.value))
+                run.code_ended(outcomes.returned(end.value))
             except BaseException as error:  # noqa: BLE001 - all of the user's exceptions are ours
-                run.code_ended(endings.raised(error))
+                run.code_ended(outcomes.raised(error))
             else:
                 if runs:
                     self._tasks.start(self.drive(runs))
@@ -150,53 +150,53 @@ class Runner:
     ) -> None:
         """The handler waits for something: from here on this task is its own."""
         run.interrupt = task.cancel
-        run.limit(run.handler.timeout_of(run.held))
+        run.limit(run.handler.timeout_of(run.leased))
         try:
             value = await _resumed(work, waits_for)
         except BaseException as error:  # noqa: BLE001 - all of the user's exceptions are ours
-            run.code_ended(endings.raised(error))
+            run.code_ended(outcomes.raised(error))
         else:
-            run.code_ended(endings.returned(value))
+            run.code_ended(outcomes.returned(value))
 
     # ── threads, and processes, which a thread waits for ─────────────────────────────────────────
 
     def _begin_thread(self, run: Run) -> None:
         if run.lease_ran_out:
-            run.desk.renew_first(run)
+            run.owner.renew_first(run)
             return
         run.phase = Phase.RUNNING
-        run.mouth = ThreadVoice(self._loop, run.say_from_thread, run.restart_timeout)
-        run.limit(run.handler.timeout_of(run.held))
-        if run.handler.kind is Kind.PROCESS:
-            child = self._children.one()
+        run.sink = ThreadReportBuffer(self._loop, run.add_from_thread, run.restart_timeout)
+        run.limit(run.handler.timeout_of(run.leased))
+        if run.handler.kind is HandlerKind.PROCESS:
+            child = self._children.acquire()
             run.interrupt, run.kill = child.interrupt, child.kill
             self._threads.start(lambda: self._in_process(run, child))
         else:
             self._threads.start(lambda: self._in_thread(run))
 
     def _in_thread(self, run: Run) -> None:
-        assert run.mouth is not None
-        bind_only({"job_id": run.held.job.id})
+        assert run.sink is not None
+        bind_only({"job_id": run.leased.job.id})
         try:
-            if run.mouth.stopped:
+            if run.sink.stopped:
                 raise asyncio.CancelledError
-            ending = endings.returned(_checked(_call_plainly(run, run.mouth)))
+            ending = outcomes.returned(_checked(_call_plainly(run, run.sink)))
         except BaseException as error:  # noqa: BLE001 - all of the user's exceptions are ours
-            ending = endings.raised(error)
+            ending = outcomes.raised(error)
         self._tell_loop(lambda: run.code_ended(ending))
 
-    def _in_process(self, run: Run, child: Child) -> None:
-        mouth, handler, job = run.mouth, run.handler, run.held.job
+    def _in_process(self, run: Run, child: HandlerProcess) -> None:
+        mouth, handler, job = run.sink, run.handler, run.leased.job
         assert mouth is not None
 
-        def elsewhere(trace: str = "") -> Ran:
+        def elsewhere(trace: str = "") -> ProcessResult:
             return child.run(handler.function, job, mouth, trace)
 
         ran = elsewhere() if handler.around is None else handler.around(job, elsewhere)
 
         def ended() -> None:
             run.code_ended(ran.ending, ran.partial_json)
-            self._children.back(child)
+            self._children.give_back(child)
 
         self._tell_loop(ended)
 
@@ -209,9 +209,9 @@ class Runner:
 _Work = Coroutine[object, None, object]
 
 
-def _call_plainly(run: Run, outlet: Outlet) -> object:
+def _call_plainly(run: Run, outlet: ReportSink) -> object:
     """Check the payload and call the handler."""
-    handler, job = run.handler, run.held.job
+    handler, job = run.handler, run.leased.job
     asks = handler.signature
     payload = job.payload if asks.payload_type is None else asks.check(job.payload)
     context = run.context = Context(job, payload, outlet)
@@ -220,7 +220,7 @@ def _call_plainly(run: Run, outlet: Outlet) -> object:
     return handler.function(*asks.arguments(context))
 
 
-def _call(run: Run, outlet: Outlet) -> _Work:
+def _call(run: Run, outlet: ReportSink) -> _Work:
     work = _call_plainly(run, outlet)
     return cast(_Work, work) if type(work) is CoroutineType else _wrapped(work)
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from jobwire.job.clock import chance
-from jobwire.job.engine import Calendar
-from jobwire.job.errors import GroundError
-from jobwire.job.messages import Early, Full, Order, Past, Seen, Submitted
+from jobwire.job.clock import random_fraction
+from jobwire.job.engine import CronStore
+from jobwire.job.errors import BackendUnavailable
+from jobwire.job.messages import AlreadyRun, CronState, Full, JobRequest, NotDue, Submitted
 
 _log: Final = logging.getLogger("jobwire.worker.cron")
 _LOOK_AGAIN_S: Final = 60.0
@@ -41,7 +41,7 @@ class CronEntry:
     payload_json: str
 
 
-def due_ms(times: Times, seen: Seen) -> int | None:
+def due_ms(times: Times, seen: CronState) -> int | None:
     """The due time that is to be seen to now, if there is one: the last that was missed."""
     last_ms = times.last_ms(seen.now_ms)
     return last_ms if last_ms > seen.due_ms else None
@@ -50,7 +50,7 @@ def due_ms(times: Times, seen: Seen) -> int | None:
 class Scheduler:
     """`await run()` beside the worker, until cancelled."""
 
-    def __init__(self, entries: Sequence[CronEntry], calendar: Calendar) -> None:
+    def __init__(self, entries: Sequence[CronEntry], calendar: CronStore) -> None:
         self._entries = tuple(entries)
         self._calendar = calendar
 
@@ -66,10 +66,10 @@ class Scheduler:
             try:
                 pause_s = await self._look(entry)
                 failing = False
-            except GroundError as error:
+            except BackendUnavailable as error:
                 if not failing:
                     _log.warning("cron %s waits for the server: %s", entry.name, error.detail)
-                failing, pause_s = True, _LATER_S * (0.5 + chance())
+                failing, pause_s = True, _LATER_S * (0.5 + random_fraction())
             except Exception:  # noqa: BLE001 - an entry may not end the worker that has it
                 _log.exception("cron %s failed; it is tried again", entry.name)
                 pause_s = _LOOK_AGAIN_S
@@ -80,15 +80,15 @@ class Scheduler:
         seen = await self._calendar.enroll(entry.name, entry.text)
         due = due_ms(entry.times, seen)
         if due is not None:
-            order = Order(entry.task, entry.payload_json)
+            order = JobRequest(entry.task, entry.payload_json)
             answer = await self._calendar.submit_due(entry.name, entry.text, due, order)
             match answer:
                 case Submitted(job_id, _):
                     _log.info("cron %s: job %s", entry.name, job_id, extra={"due_ms": due})
                 case Full(waiting):
                     _log.warning("cron %s waits: the queue holds %d jobs", entry.name, waiting)
-                    return _LATER_S * (0.5 + chance())
-                case Past() | Early():
+                    return _LATER_S * (0.5 + random_fraction())
+                case AlreadyRun() | NotDue():
                     pass
         left_ms = entry.times.next_ms(seen.now_ms) - seen.now_ms
         return min(left_ms / 1000, _LOOK_AGAIN_S)

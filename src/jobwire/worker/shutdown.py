@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final
 
-from jobwire.worker.loop import Source
+from jobwire.worker.queue_loop import QueueLoop
 
 _log: Final = logging.getLogger("jobwire.worker")
 _LAST_WORDS_S: Final = 5.0
@@ -30,7 +30,7 @@ class Shutdown:
 
 
 async def drain(
-    sources: Sequence[Source], shutdown: Shutdown, *, drain_s: float, grace_s: float
+    sources: Sequence[QueueLoop], shutdown: Shutdown, *, drain_s: float, grace_s: float
 ) -> int:
     """Let jobs end for up to `drain_s`, then release them; how many could not be handed over."""
     held = sum(len(source.runs) for source in sources)
@@ -47,7 +47,7 @@ async def drain(
 
 
 async def _idle(
-    sources: Sequence[Source], patience_s: float, sooner: asyncio.Event | None = None
+    sources: Sequence[QueueLoop], patience_s: float, sooner: asyncio.Event | None = None
 ) -> bool:
     """Wait until nothing is held; False where the patience, or somebody's, ends before."""
     idle = asyncio.ensure_future(_together(source.idle.wait() for source in sources))

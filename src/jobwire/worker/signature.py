@@ -30,7 +30,7 @@ class InvalidPayload(Exception):
     """The payload does not fit the handler's type; says what and where."""
 
 
-class Kind(Enum):
+class HandlerKind(Enum):
     """Where a handler runs."""
 
     ASYNC = "async"

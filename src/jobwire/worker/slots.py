@@ -36,16 +36,16 @@ class Slots:
 
     def fair_part(self, share: "Share") -> int:
         """How many slots this one may hold, given who else wants some."""
-        others = sum(1 for other in self._shares if other is not share and other.hungry)
+        others = sum(1 for other in self._shares if other is not share and other.wants_more)
         return self.total if not others else max(1, self.total // (others + 1))
 
-    def wait_in_line(self, share: "Share") -> asyncio.Future[None]:
+    def wait_for_slot(self, share: "Share") -> asyncio.Future[None]:
         """A place in the line for the next free slot."""
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((share, place))
         return place
 
-    def put_back(self, count: int, by: "Share") -> None:
+    def give_back(self, count: int, by: "Share") -> None:
         """`count` slots are free: first for who waits in line, then for who is hungry."""
         if self.free < 0:  # overdrawn
             repaid = min(count, -self.free)
@@ -60,7 +60,7 @@ class Slots:
         self.free += count
         if count and len(self._shares) > 1:
             for share in self._shares:
-                if share.hungry and share is not by:
+                if share.wants_more and share is not by:
                     share.nudge()
 
 
@@ -71,7 +71,7 @@ class Share:
         self._slots = slots
         self.nudge = nudge
         self.held = 0
-        self.hungry = False
+        self.wants_more = False
         """It has more work than it has slots, as far as it knows."""
 
     @property
@@ -79,14 +79,14 @@ class Share:
         """Whether somebody else may want what this one does not use."""
         return self._slots.contested
 
-    async def one(self) -> None:
+    async def acquire(self) -> None:
         """Reserve one slot, waiting for it if need be."""
         slots = self._slots
         if slots.free > 0:
             slots.free -= 1
             self.held += 1
             return
-        place = slots.wait_in_line(self)
+        place = slots.wait_for_slot(self)
         try:
             await place
         except asyncio.CancelledError:
@@ -94,7 +94,7 @@ class Share:
                 self.release()
             raise
 
-    def more(self, limit: int) -> int:
+    def try_acquire(self, limit: int) -> int:
         """Reserve up to `limit` more without waiting; says how many it got."""
         slots = self._slots
         count = min(limit, slots.free, slots.fair_part(self) - self.held)
@@ -104,7 +104,7 @@ class Share:
         self.held += count
         return count
 
-    def overdraw(self) -> None:
+    def force_acquire(self) -> None:
         """Take one that is not there, for a job that is held whether there is room or not."""
         self._slots.free -= 1
         self.held += 1
@@ -114,6 +114,6 @@ class Share:
         self.held -= count
         slots = self._slots
         if slots.contested:
-            slots.put_back(count, self)
+            slots.give_back(count, self)
         else:
             slots.free += count

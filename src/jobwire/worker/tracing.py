@@ -20,11 +20,18 @@ from opentelemetry.propagate import extract, inject
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
 
 from jobwire.job.errors import Fail, Retry
-from jobwire.job.messages import Job
+from jobwire.job.messages import JobInfo
 from jobwire.worker.app import App, Handler
 from jobwire.worker.context import Context
-from jobwire.worker.endings import Crashed, Ending, Ran, Refused, Returned, Wants
-from jobwire.worker.signature import Kind
+from jobwire.worker.outcomes import (
+    Crashed,
+    Ending,
+    PermanentFailure,
+    ProcessResult,
+    RetryRequested,
+    Returned,
+)
+from jobwire.worker.signature import HandlerKind
 
 _HEADER: Final = "traceparent"
 
@@ -36,7 +43,7 @@ def traced(app: App) -> App:
 
 
 def _traced(handler: Handler, tracer: Tracer) -> Handler:
-    if handler.kind is Kind.PROCESS:
+    if handler.kind is HandlerKind.PROCESS:
         return replace(handler, around=partial(_elsewhere, tracer))
     arguments, function = handler.signature.arguments, handler.function
     # The wrapper takes the context alone; the payload is in it.
@@ -50,11 +57,11 @@ def _traced(handler: Handler, tracer: Tracer) -> Handler:
         with _span(tracer, ctx.job):
             return function(*arguments(ctx))
 
-    wrapper = run if handler.kind is Kind.ASYNC else run_in_thread
+    wrapper = run if handler.kind is HandlerKind.ASYNC else run_in_thread
     return replace(handler, function=wrapper, signature=signature)
 
 
-def _elsewhere(tracer: Tracer, job: Job, run: Callable[[str], Ran]) -> Ran:
+def _elsewhere(tracer: Tracer, job: JobInfo, run: Callable[[str], ProcessResult]) -> ProcessResult:
     with _span(tracer, job) as span:
         goes: dict[str, str] = {}
         inject(goes)
@@ -70,7 +77,7 @@ def _tell(span: Span, ending: Ending) -> None:
     match ending:
         case Returned():
             pass
-        case Refused(code, message) | Wants(code, message):
+        case PermanentFailure(code, message) | RetryRequested(code, message):
             span.set_attribute("jobwire.code", code)
             span.set_status(StatusCode.ERROR, message)
         case Crashed(message, detail):
@@ -89,7 +96,7 @@ def going_on_with(trace: str) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _span(tracer: Tracer, job: Job) -> Generator[Span]:
+def _span(tracer: Tracer, job: JobInfo) -> Generator[Span]:
     parent = extract({_HEADER: job.traceparent}) if job.traceparent else None
     attributes = {
         "messaging.system": "jobwire",

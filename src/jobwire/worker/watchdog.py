@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
-from jobwire.job.errors import GroundError
+from jobwire.job.errors import BackendUnavailable
 
 _log: Final = logging.getLogger("jobwire.worker")
 _LOOK_EVERY_S: Final = 1.0
@@ -19,11 +19,11 @@ _LOOK_EVERY_S: Final = 1.0
 T = TypeVar("T")
 
 
-class Stuck(GroundError):
+class Stuck(BackendUnavailable):
     """A step took far longer than it may; what became of it is unknown."""
 
 
-class Step:
+class WatchedStep:
     """One wait for an engine."""
 
     __slots__ = ("due_s", "overdue", "task", "what")
@@ -41,7 +41,7 @@ class Watchdog:
     def __init__(self, slack_s: float) -> None:
         self._slack_s = slack_s
         self._loop = asyncio.get_running_loop()
-        self._steps: set[Step] = set()
+        self._steps: set[WatchedStep] = set()
         self.beat_s = time.monotonic()
         """When the event loop last had time for us; read by the keepers' threads."""
 
@@ -49,7 +49,7 @@ class Watchdog:
         """Wait for an engine, for so long and some slack; Stuck where that was not enough."""
         task = asyncio.current_task()
         due_s = self._loop.time() + timeout_s + self._slack_s
-        self._steps.add(step := Step(what, task, due_s))
+        self._steps.add(step := WatchedStep(what, task, due_s))
         try:
             return await answer
         except asyncio.CancelledError:

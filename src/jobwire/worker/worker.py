@@ -11,13 +11,13 @@ from typing import Final
 
 from jobwire.job.engine import Engine
 from jobwire.worker.app import App
-from jobwire.worker.keeper import LeaseThread
-from jobwire.worker.loop import Source
+from jobwire.worker.lease_renewal import LeaseRenewalThread
+from jobwire.worker.metrics import WorkerMetrics
+from jobwire.worker.queue_loop import QueueLoop
 from jobwire.worker.runner import Runner
 from jobwire.worker.shutdown import Shutdown, drain
 from jobwire.worker.slots import Slots
-from jobwire.worker.stragglers import Tasks
-from jobwire.worker.tally import Tally
+from jobwire.worker.task_pool import TaskPool
 from jobwire.worker.watchdog import Watchdog
 
 _log: Final = logging.getLogger("jobwire.worker")
@@ -54,7 +54,7 @@ class Worker:
         self._max_block_s = max_block_s
         self._beside = beside
         self._on_ready = on_ready
-        self._tasks = Tasks()
+        self._tasks = TaskPool()
         self._runner = Runner(self._tasks)
         self._watchdog = Watchdog(stall_s)
         self._shutdown = Shutdown()
@@ -62,11 +62,11 @@ class Worker:
         """It has entered its queues and takes jobs."""
         self.left_behind = 0
         """Handlers that would not end. Only the end of the process ends them."""
-        self.tally = Tally()
+        self.tally = WorkerMetrics()
         """What its jobs did; for metrics."""
         all_slots = Slots(slots)
         around = (self._runner, self._tasks, self._watchdog, self._grace_s, self.tally)
-        self._sources = [Source(engine, app, all_slots, *around) for engine in engines]
+        self._sources = [QueueLoop(engine, app, all_slots, *around) for engine in engines]
 
     def stop(self) -> None:
         """Drain; the second time: give everything back now. Safe to call from a signal handler."""
@@ -75,22 +75,25 @@ class Worker:
     async def run(self) -> None:
         """Serve until stopped. Cancelled, it gives everything back before it goes."""
         entered: list[Engine] = []
-        keepers: list[LeaseThread] = []
+        keepers: list[LeaseRenewalThread] = []
         try:
             for engine in self._engines:
-                await engine.enter(self._app.cards, self._total, self._app.lacks)
+                await engine.register(
+                    self._app.task_definitions, self._total, self._app.missing_requirements
+                )
                 entered.append(engine)
             keepers += [
-                LeaseThread(source, self._watchdog, self._max_block_s) for source in self._sources
+                LeaseRenewalThread(source, self._watchdog, self._max_block_s)
+                for source in self._sources
             ]
             await self._serve(keepers)
         finally:
             await self._leave(entered, keepers)
 
-    async def _serve(self, keepers: Sequence[LeaseThread]) -> None:
+    async def _serve(self, keepers: Sequence[LeaseRenewalThread]) -> None:
         self._tasks.start(self._watchdog.watch(), "watchdog")
         for source, keeper in zip(self._sources, keepers, strict=True):
-            looking = source.look_under_our_name(keeper.lease_s)
+            looking = source.recover_own_orphans(keeper.lease_s)
             self._tasks.start(looking, f"{source.engine.name}: look")
             self._tasks.start(source.serve(), f"{source.engine.name}: serve")
             self._tasks.start(source.listen(), f"{source.engine.name}: cancels")
@@ -115,7 +118,9 @@ class Worker:
         if held:
             _log.error("%d job(s) could not be handed over; their leases will run out", held)
 
-    async def _leave(self, entered: Sequence[Engine], keepers: Sequence[LeaseThread]) -> None:
+    async def _leave(
+        self, entered: Sequence[Engine], keepers: Sequence[LeaseRenewalThread]
+    ) -> None:
         await self._tasks.end(_LAST_WORDS_S)
         self.left_behind = self._runner.running
         # First, so that no heartbeat registers the worker again once it has left.
@@ -124,7 +129,7 @@ class Worker:
         for engine in entered:
             try:
                 async with asyncio.timeout(_LAST_WORDS_S):
-                    await engine.leave()
+                    await engine.deregister()
             except Exception as error:  # noqa: BLE001 - others will see that we are gone
                 _log.warning("%s: left without a word: %s", engine.name, error)
         self._runner.close()

@@ -9,7 +9,7 @@ from textwrap import indent
 
 import psutil
 
-from jobwire.handlers.llm.models import serving
+from jobwire.handlers.llm.models import server_main
 
 _START = """
 import sys
@@ -39,7 +39,7 @@ def altered(folder: Path, first: str) -> str:
     does this before it loads."""
     home = folder / "altered"
     home.mkdir()
-    source = _START.format(serving=serving.__name__, instead=indent(first, " " * 8))
+    source = _START.format(serving=server_main.__name__, instead=indent(first, " " * 8))
     (home / "sitecustomize.py").write_text(source)
     return str(home)
 
@@ -63,6 +63,6 @@ def models_of(pid: int | None = None) -> set[int]:
             words = child.cmdline()
         except psutil.NoSuchProcess:
             continue
-        if words[-2:-1] == [serving.__name__]:
+        if words[-2:-1] == [server_main.__name__]:
             found.add(child.pid)
     return found

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from jobwire.duties import Duties
 from jobwire.handlers.llm import LlmSettings, register
-from jobwire.handlers.llm.models.choose import Models
+from jobwire.handlers.llm.models.factory import Models
+from jobwire.maintenance import Maintenance
 from jobwire.valkey import Connection
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.settings import StreamsSettings
@@ -112,7 +112,7 @@ async def start(connection: Connection, plain: Plain) -> AsyncIterator[StartFlee
             app = App() if app is None else app
             register(app, settings, models)
             engine = StreamsEngine(connection, StreamsSettings())
-            worker = Worker(app, [engine], beside=[lambda: Duties(engine.duties()).run()])
+            worker = Worker(app, [engine], beside=[lambda: Maintenance(engine.maintenance()).run()])
             stack.push_async_callback(stopped, worker, await started(worker))
             return Fleet(connection, plain)
 

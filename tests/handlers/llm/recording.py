@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from jobwire.handlers.llm import LlmSettings, register
-from jobwire.handlers.llm.models.choose import Models
-from jobwire.job.messages import Job, JobId, Json, Report
+from jobwire.handlers.llm.models.factory import Models
+from jobwire.job.messages import JobId, JobInfo, Json, Report
 from jobwire.worker import App, Context
-from jobwire.worker.context import SAID
+from jobwire.worker.context import REPORT_ADDED
 
 
 class Event(NamedTuple):
@@ -20,7 +20,7 @@ class Event(NamedTuple):
     step: str
 
 
-class Outlet:
+class RecordingSink:
     """Keeps events as they would go over the wire."""
 
     def __init__(self, hear: Callable[[Event], None] | None = None) -> None:
@@ -31,12 +31,12 @@ class Outlet:
     def restart_timeout(self) -> None:
         """Nothing is timed here."""
 
-    def say(self, report: Report) -> Awaitable[None]:
+    def add(self, report: Report) -> Awaitable[None]:
         event = Event(report.kind, msgspec.json.decode(report.data_json), report.step)
         self.events.append(event)
         if self._hear is not None:
             self._hear(event)
-        return SAID
+        return REPORT_ADDED
 
 
 class Said(NamedTuple):
@@ -82,11 +82,11 @@ class Bench:
         attempt: int = 1,
         deliveries: int = 1,
         hear: Callable[[Event], None] | None = None,
-    ) -> tuple[Context[Any], Outlet]:
+    ) -> tuple[Context[Any], RecordingSink]:
         plain = cast("dict[str, Json]", dict(payload))
-        job = Job(JobId("job"), "bench", task, plain, attempt, deliveries, 0, "", "")
+        job = JobInfo(JobId("job"), "bench", task, plain, attempt, deliveries, 0, "", "")
         checked = self.app.handlers[task].signature.check(plain)
-        outlet = Outlet(hear)
+        outlet = RecordingSink(hear)
         return Context(job, checked, outlet), outlet
 
     async def run(self, task: str, payload: Mapping[str, object], **about: Any) -> Said:

@@ -13,7 +13,7 @@ import pytest
 
 from jobwire.handlers.llm import LlmSettings
 from jobwire.handlers.llm.models import files
-from jobwire.handlers.llm.models.choose import Models
+from jobwire.handlers.llm.models.factory import Models
 from jobwire.local import LocalValkey
 from tests.handlers.llm.altered import altered
 from tests.handlers.llm.recording import text_of

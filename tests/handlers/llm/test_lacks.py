@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from jobwire.handlers.llm.models import files
-from jobwire.job.messages import Lack
+from jobwire.job.messages import MissingRequirement
 from jobwire.local import LocalValkey, free_port
-from jobwire.wires.streams.http.fleet import lacking
+from jobwire.wires.streams.http.fleet import requirements_health
 from jobwire.worker import App
 from tests.cli.running import Up, jobwire
 from tests.fleet.running import Fleet
@@ -180,33 +180,36 @@ def test_j51_strangers_words_on_a_card_do_no_harm(valkey: LocalValkey, plain: Pl
 
 
 def test_each_missing_part_is_named_once() -> None:
-    model, disk = Lack("model", "no model", "install one"), Lack("disk", "full", "make room")
-    parts = lacking([[model], [model, disk], []])
-    assert {name: (each.note, each.cure) for name, each in parts.items()} == {
+    model, disk = (
+        MissingRequirement("model", "no model", "install one"),
+        MissingRequirement("disk", "full", "make room"),
+    )
+    parts = requirements_health([[model], [model, disk], []])
+    assert {name: (each.note, each.fix) for name, each in parts.items()} == {
         "model": ("no model (2 of 3 workers)", "install one"),
         "disk": ("full (1 of 3 workers)", "make room"),
     }
-    assert lacking([[], []]) == lacking([]) == {}
+    assert requirements_health([[], []]) == requirements_health([]) == {}
 
 
 def test_a_check_that_breaks_is_a_lack_and_not_the_end_of_the_worker() -> None:
     app = App()
-    answers: list[Lack] = []
+    answers: list[MissingRequirement] = []
 
     @app.check
-    def scales() -> list[Lack]:
+    def scales() -> list[MissingRequirement]:
         return answers
 
-    assert app.lacks() == []
-    answers.append(Lack("scales", "not plugged in", "plug them in"))
-    assert app.lacks() == answers
+    assert app.missing_requirements() == []
+    answers.append(MissingRequirement("scales", "not plugged in", "plug them in"))
+    assert app.missing_requirements() == answers
 
     @app.check
-    def thermometer() -> list[Lack]:
+    def thermometer() -> list[MissingRequirement]:
         raise RuntimeError("hush")
 
-    assert app.lacks() == [
+    assert app.missing_requirements() == [
         *answers,
-        Lack("thermometer", "its check broke", "see the log of the worker"),
+        MissingRequirement("thermometer", "its check broke", "see the log of the worker"),
     ]
-    assert app.wrapped(lambda handler: handler).lacks() == app.lacks()
+    assert app.wrapped(lambda handler: handler).missing_requirements() == app.missing_requirements()

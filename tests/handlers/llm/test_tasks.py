@@ -164,7 +164,7 @@ async def test_the_local_vectors_are_those_that_the_model_is_known_for(local: Be
 @clause("J-50")
 def test_j50_every_task_has_a_schema_and_an_example(local: Bench) -> None:
     """That the examples work is shown by `test_up.py`, which submits them."""
-    assert [card.name for card in local.app.cards] == [
+    assert [card.name for card in local.app.task_definitions] == [
         "chat",
         "plan",
         "code",
@@ -172,7 +172,7 @@ def test_j50_every_task_has_a_schema_and_an_example(local: Bench) -> None:
         "rag",
         "embed",
     ]
-    for card in local.app.cards:
+    for card in local.app.task_definitions:
         assert msgspec.json.decode(card.example_json)
         assert msgspec.json.decode(card.schema_json)["$ref"].endswith(f"{card.name.title()}Payload")
 

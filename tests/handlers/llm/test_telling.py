@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobwire.handlers.llm.coalescing import CHARACTERS, EVERY_S, Coalescer
-from jobwire.handlers.llm.reading import an_object, closed_strings, growing_string
+from jobwire.handlers.llm.json_extraction import an_object, closed_strings, growing_string
 from tests.handlers.llm.recording import Bench, Event
 from tests.handlers.llm.upstream import (
     DONE,

@@ -12,8 +12,8 @@ from typing import Literal
 import pytest
 
 from jobwire.handlers.llm import LlmSettings, register
-from jobwire.handlers.llm.copying import missing, numbers, offers, word_runs
-from jobwire.handlers.llm.models.choose import Models
+from jobwire.handlers.llm.argument_candidates import missing, numbers, offers, word_runs
+from jobwire.handlers.llm.models.factory import Models
 from jobwire.handlers.llm.samples import add_numbers
 from jobwire.handlers.llm.tools import BadArguments, as_tool
 from jobwire.job.errors import Fail, Retry
@@ -237,7 +237,7 @@ async def test_j50_a_tool_that_finds_no_room_is_tried_later(
         """Counts."""
         ran.append(1)
 
-    monkeypatch.setattr("jobwire.handlers.llm.running._running", threading.Semaphore(0))
+    monkeypatch.setattr("jobwire.handlers.llm.tool_runner._running", threading.Semaphore(0))
     with pytest.raises(Retry, match="too many tools"):
         await run_one(counts)
     assert ran == []

@@ -6,7 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from jobwire.job.messages import JobId, Order, Submitted
+from jobwire.job.messages import JobId, JobRequest, Submitted
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
 from jobwire.wires.streams.queue import StreamsQueue
@@ -30,7 +30,7 @@ def open_door(floor: int) -> str:
 
 
 async def result_of(connection: Connection, task: str, payload: object) -> object:
-    answer = await StreamsQueue(connection).submit(Order(task, json.dumps(payload)))
+    answer = await StreamsQueue(connection).submit(JobRequest(task, json.dumps(payload)))
     assert isinstance(answer, Submitted)
     return await _end_of(connection, answer.job_id)
 
@@ -119,7 +119,7 @@ async def test_j50_a_tool_is_not_run_again_after_kill_9(
             await asyncio.to_thread(first.wait_for_line, "worker with")
             wish = {"prompt": "Charge my card"}
             answer = await StreamsQueue(connection).submit(
-                Order("tool", json.dumps(wish), max_attempts=3)
+                JobRequest("tool", json.dumps(wish), max_attempts=3)
             )
             assert isinstance(answer, Submitted)
             await wait_until((tmp_path / "charged").exists, "the function to begin")

@@ -7,8 +7,8 @@ from collections.abc import Awaitable
 from typing import Any, Final, Protocol
 
 from jobwire.handlers.llm import LlmSettings
-from jobwire.handlers.llm.models.choose import Models
-from jobwire.job.messages import JobId, Order, Submitted
+from jobwire.handlers.llm.models.factory import Models
+from jobwire.job.messages import JobId, JobRequest, Submitted
 from jobwire.valkey import Connection
 from jobwire.wires.streams.queue import StreamsQueue
 from jobwire.wires.streams.settings import StreamsSettings
@@ -29,7 +29,7 @@ class Fleet:
         self._plain = plain
 
     async def submit(self, task: str, payload: object, **order: Any) -> JobId:
-        answer = await self.queue.submit(Order(task, json.dumps(payload), **order))
+        answer = await self.queue.submit(JobRequest(task, json.dumps(payload), **order))
         assert isinstance(answer, Submitted)
         return answer.job_id
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.contract import StreamsKeys
 
 PAGE = (Path(__file__).parents[3] / "docs" / "jobs-wire.md").read_text()
 
@@ -20,7 +20,7 @@ def test_the_page_names_every_field() -> None:
 
 
 def test_the_page_names_every_key() -> None:
-    keys = Keys()
+    keys = StreamsKeys()
     for key in (
         *(keys.queue, keys.delayed, keys.open, keys.tenants, keys.control, keys.index()),
         *(keys.job("{id}"), keys.events("{id}"), keys.tenant_open("{tenant}")),

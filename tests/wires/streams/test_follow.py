@@ -14,10 +14,10 @@ import pytest_asyncio
 from jobwire.job.messages import JobId
 from jobwire.local import LocalValkey
 from jobwire.valkey import Config
-from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.events import START, Position, StreamEvent, following, read_position
 from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.watches import Feeding, Watch
+from jobwire.wires.streams.subscriptions import Feeding, Subscription
 from tests.support import Fresh, Plain, Proxy, clause, wait_until
 
 
@@ -34,7 +34,7 @@ class Collector:
     def push(self, event: StreamEvent) -> bool:
         return self._take(event.id)
 
-    def lost(self) -> bool:
+    def send_gap(self) -> bool:
         return self._take("gap")
 
     def _take(self, what: str) -> bool:
@@ -53,7 +53,7 @@ class Collector:
         self._left += more
         self._more.set()
 
-    async def room(self) -> None:
+    async def wait_writable(self) -> None:
         while self._left == 0 and not self.closed:
             self._more.clear()
             await self._more.wait()
@@ -85,7 +85,7 @@ def foreign(plain: Plain, fresh: Fresh) -> Foreign:
 
 @pytest_asyncio.fixture
 async def follower(valkey: LocalValkey) -> AsyncIterator[Follower]:
-    follower = Follower(Keys())
+    follower = Follower(StreamsKeys())
     async with follower.running(valkey.url, "tests"):
         yield follower
     assert follower.followed == 0
@@ -187,7 +187,7 @@ async def test_j15_who_comes_while_a_stream_is_being_read_is_told_of_no_gap(
     assert first is not None
     assert last is not None
     ahead, behind = Collector(), Collector()
-    follower = Follower(Keys())
+    follower = Follower(StreamsKeys())
     async with follower.running(proxy.url(valkey.url), "tests"):
         with proxy.hold("XRANGE") as hold:
             follower.watch(foreign.job_id, ahead, last)
@@ -222,7 +222,7 @@ async def test_j17_one_connection_and_one_read_for_many_changes(
 ) -> None:
     jobs = [Foreign(plain, JobId(fresh("job"))) for _ in range(50)]
     readers = [Collector() for _ in jobs]
-    follower = Follower(Keys())
+    follower = Follower(StreamsKeys())
     async with follower.running(proxy.url(valkey.url), "tests"):
         for job, reader in zip(jobs, readers, strict=True):
             follower.watch(job.job_id, reader)
@@ -244,7 +244,7 @@ async def test_j17_a_cut_connection_and_an_unarmed_server_lose_nothing(
     valkey: LocalValkey, proxy: Proxy, foreign: Foreign
 ) -> None:
     reader = Collector()
-    follower = Follower(Keys())
+    follower = Follower(StreamsKeys())
     async with follower.running(proxy.url(valkey.url), "tests"):
         follower.watch(foreign.job_id, reader)
         for number in range(6):
@@ -267,7 +267,7 @@ async def test_j17_a_server_that_fell_silent_is_noticed(
     """Nothing is asked on an idle connection, so nothing would ever fail: hence a question."""
     monkeypatch.setattr("jobwire.wires.streams.follow._PING_S", 0.1)
     reader = Collector()
-    follower = Follower(Keys())
+    follower = Follower(StreamsKeys())
     config = dataclasses.replace(Config.from_url(proxy.url(valkey.url)), read_timeout_s=0.5)
     async with follower.running(config, "tests"):
         follower.watch(foreign.job_id, reader)
@@ -326,7 +326,7 @@ async def test_j15_a_finished_job_without_its_terminal_event_ends_too(
 async def test_j13_waiting_for_an_end_reads_only_what_comes(
     valkey: LocalValkey, proxy: Proxy, foreign: Foreign
 ) -> None:
-    follower = Follower(Keys())
+    follower = Follower(StreamsKeys())
     foreign.add(count=500)
     async with follower.running(proxy.url(valkey.url), "tests"), asyncio.TaskGroup() as group:
         waiting = group.create_task(follower.until_ended(foreign.job_id, 60))
@@ -349,7 +349,7 @@ async def test_j13_whoever_waits_is_sent_home_when_the_program_stops(
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(follower.until_ended(foreign.job_id, 600))
         await wait_until(lambda: follower.followed, "the watch")
-        follower.send_home()
+        follower.release_waiters()
         await waiting
 
 
@@ -392,14 +392,14 @@ async def test_j17_an_arrival_costs_nothing_per_watch_that_is_there(
 ) -> None:
     """Every arrival went through all watches of the job: 5,000 of them took 15 s of CPU."""
     fed = 0
-    feed = Watch.feed
+    feed = Subscription.feed
 
-    def counted(watch: Watch, events: Sequence[StreamEvent], *, whole: bool) -> Feeding:
+    def counted(watch: Subscription, events: Sequence[StreamEvent], *, whole: bool) -> Feeding:
         nonlocal fed
         fed += 1
         return feed(watch, events, whole=whole)
 
-    monkeypatch.setattr(Watch, "feed", counted)
+    monkeypatch.setattr(Subscription, "feed", counted)
     foreign.add(count=3)
     readers = [Collector() for _ in range(200)]
     for reader in readers:

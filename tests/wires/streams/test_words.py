@@ -15,7 +15,7 @@ import pytest
 
 import jobwire
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.contract import Keys
+from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.scripts import SCRIPTS
 
 SOURCE = Path(jobwire.__file__).parent
@@ -168,7 +168,16 @@ OPTIONS = {
     *("BUSYGROUP", "NOGROUP", "WRONGTYPE", "last-delivered-id", "number", "string", "table"),
 }
 DUTIES = {
-    *("outage", "reclaim", "janitor", "ingest", "keepalive", "reconcile", "clock", "guarded"),
+    *(
+        "outage",
+        "reclaim",
+        "janitor",
+        "index_foreign",
+        "extend_ttl",
+        "reconcile",
+        "clock",
+        "guarded",
+    ),
     "recount:",
 }
 DROPPED = {"garbage", "broken", "gone", "ended", "duplicate", "canceled", "unknown", "refused"}
@@ -185,7 +194,7 @@ def test_the_scripts_build_keys_in_one_place_and_as_the_contract_says() -> None:
         spelled = [text for text in QUOTED.findall(code(file)) if KEY.match(text)]
         assert spelled == [], f"{file.name}: build keys in include/keys.lua"
 
-    keys = Keys()
+    keys = StreamsKeys()
     said = set(QUOTED.findall(code(LUA / "include" / "keys.lua")))
     wanted = {keys.queue, keys.delayed, keys.open, keys.tenants, keys.control, keys.index()}
     wanted |= {keys.clock}
@@ -207,7 +216,7 @@ def test_every_word_of_a_script_is_the_contracts_or_the_servers() -> None:
 
 
 def test_lifetimes_of_the_scripts_are_the_contracts() -> None:
-    life = code(LUA / "include" / "life.lua")
+    life = code(LUA / "include" / "state.lua")
     assert f"<= {contract.MAX_TTL_S}" in life
     assert f"'EXPIRE', key, {contract.STATS_TTL_S})" in life
     assert f"tenant_ttl_s = 10000, 200, {contract.MAX_TTL_S}" in code(
@@ -226,8 +235,8 @@ def test_scripts_that_must_run_on_a_full_server_say_so() -> None:
 
 
 def test_each_verb_has_its_script() -> None:
-    verbs = "submit take keep report settle retry release cancel reclaim promote"
-    duties = "janitor prune ingest keepalive reconcile clock"
+    verbs = "submit take renew_lease report settle retry release cancel reclaim promote"
+    duties = "janitor prune index_foreign extend_ttl reconcile clock"
     ours = "adopt announce join leave enroll cron list visit"
     assert set(SCRIPTS) == {*verbs.split(), *duties.split(), *ours.split()}
     for script in SCRIPTS.values():

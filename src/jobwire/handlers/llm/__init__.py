@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from jobwire.handlers.context import Context
+from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.settings import LlmSettings
-from jobwire.job.messages import Lack
+from jobwire.job.messages import MissingRequirement
 
 if TYPE_CHECKING:
-    from jobwire.handlers.llm.kit import Kit
-    from jobwire.handlers.llm.models.choose import Models
-    from jobwire.handlers.llm.tasks import Task
+    from jobwire.handlers.llm.models.factory import Models
+    from jobwire.handlers.llm.task_deps import TaskDeps
+    from jobwire.handlers.llm.tasks import LlmTask
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -39,22 +39,22 @@ class AppLike(Protocol):
 
     def handler(self, task: str, *, example: object = None) -> Callable[[F], F]: ...
 
-    def check(self, look: Callable[[], Iterable[Lack]]) -> object: ...
+    def check(self, look: Callable[[], Iterable[MissingRequirement]]) -> object: ...
 
 
 def register(app: AppLike, settings: LlmSettings, models: Models | None = None) -> Models:
     """Give the app the six tasks, but for those that it has already; a tool that cannot be one is
     told now. Returns the models, to be closed with the worker; apps of one process may share them.
     """
-    from jobwire.handlers.llm.kit import Kit
-    from jobwire.handlers.llm.models.choose import Models
+    from jobwire.handlers.llm.models.factory import Models
     from jobwire.handlers.llm.samples import SAMPLES
+    from jobwire.handlers.llm.task_deps import TaskDeps
     from jobwire.handlers.llm.tasks import TASKS
     from jobwire.handlers.llm.tools import as_tool
 
     check_tools(app.tools)
     models = Models(settings) if models is None else models
-    kit = Kit(settings, models, lambda: app.tools or SAMPLES)
+    kit = TaskDeps(settings, models, lambda: app.tools or SAMPLES)
     for task in TASKS:
         if task.name not in app.handlers:
             example = task.example
@@ -62,7 +62,7 @@ def register(app: AppLike, settings: LlmSettings, models: Models | None = None) 
                 name, function = next(iter(app.tools.items()))
                 example = {"prompt": as_tool(name, function).description, "tools": [name]}
             app.handler(task.name, example=example)(_handler(task, kit))
-    app.check(models.lacks)
+    app.check(models.missing_requirements)
     return models
 
 
@@ -74,10 +74,10 @@ def check_tools(functions: Mapping[str, Callable[..., object]]) -> None:
         as_tool(name, function)
 
 
-def _handler(task: Task, kit: Kit) -> Callable[..., object]:
-    from jobwire.handlers.llm.speaking import begin
+def _handler(task: LlmTask, kit: TaskDeps) -> Callable[..., object]:
+    from jobwire.handlers.llm.generation import begin
 
-    async def handler(ctx: Context, payload: object) -> object:
+    async def handler(ctx: TaskContext, payload: object) -> object:
         await begin(ctx)
         return await task.run(ctx, payload, kit)
 

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 
-from jobwire.handlers.context import Context
-from jobwire.handlers.llm.kit import Kit
+from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.models import Message
 from jobwire.handlers.llm.payloads import ChatPayload, ChatResult, UsageResult
-from jobwire.handlers.llm.telling import Tokens
+from jobwire.handlers.llm.streaming import TokenEmitter
+from jobwire.handlers.llm.task_deps import TaskDeps
 
 
-async def chat(ctx: Context, payload: ChatPayload, kit: Kit) -> ChatResult:
+async def chat(ctx: TaskContext, payload: ChatPayload, kit: TaskDeps) -> ChatResult:
     """The model's next turn."""
     messages = conversation(payload, kit.settings.system)
-    answer = await kit.answer(ctx, payload, messages, Tokens(ctx))
+    answer = await kit.answer(ctx, payload, messages, TokenEmitter(ctx))
     usage = UsageResult(*answer.usage) if answer.usage else None
     return ChatResult(answer.text, answer.finish_reason, usage, answer.model)
 

@@ -5,19 +5,19 @@ import re
 import warnings
 from typing import Final
 
-from jobwire.handlers.context import Context
-from jobwire.handlers.llm.kit import Kit
+from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.models import Message
 from jobwire.handlers.llm.payloads import CodePayload, CodeResult
-from jobwire.handlers.llm.telling import Tokens
+from jobwire.handlers.llm.streaming import TokenEmitter
+from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.job.errors import Fail
 
 _BLOCK: Final = re.compile(r"```[^\n`]*\n(?P<code>.*?)(?:\n[ \t]*```|(?<=\n)```)", re.DOTALL)
 
 
-async def code(ctx: Context, payload: CodePayload, kit: Kit) -> CodeResult:
+async def code(ctx: TaskContext, payload: CodePayload, kit: TaskDeps) -> CodeResult:
     """Ask for one block of code, and stop the model at its end."""
-    teller = Tokens(ctx, enough=lambda text: _BLOCK.search(text) is not None)
+    teller = TokenEmitter(ctx, enough=lambda text: _BLOCK.search(text) is not None)
     answer = await kit.answer(ctx, payload, question(payload), teller)
     found = block(answer.text)
     if found is None:

@@ -5,10 +5,10 @@ import sys
 from array import array
 from typing import Final
 
-from jobwire.handlers.context import Context
+from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.embedding import Vector, embed_all
-from jobwire.handlers.llm.kit import Kit
 from jobwire.handlers.llm.payloads import EmbedPayload, EmbedResult, EmbedUsage
+from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.job.errors import Fail
 
 _MOST_TEXTS: Final = 64
@@ -17,7 +17,7 @@ _LARGEST: Final = 1_000_000
 """Bytes of a result, with room for what is around the vectors."""
 
 
-async def embed(ctx: Context, payload: EmbedPayload, kit: Kit) -> EmbedResult:
+async def embed(ctx: TaskContext, payload: EmbedPayload, kit: TaskDeps) -> EmbedResult:
     """A vector for each text."""
     texts = [payload.input] if isinstance(payload.input, str) else payload.input
     if not 1 <= len(texts) <= _MOST_TEXTS:

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from jobwire.handlers.context import Context
-from jobwire.handlers.llm.kit import Kit
+from jobwire.handlers.context import TaskContext
+from jobwire.handlers.llm.generation import with_retries
 from jobwire.handlers.llm.models import Embedded
-from jobwire.handlers.llm.models.trouble import Trouble
+from jobwire.handlers.llm.models.errors import ModelError
 from jobwire.handlers.llm.payloads import Common
-from jobwire.handlers.llm.speaking import patiently
+from jobwire.handlers.llm.task_deps import TaskDeps
 
 _BATCH: Final = 16
 
@@ -27,14 +27,20 @@ class Vectors:
 
 
 async def embed_all(
-    ctx: Context, kit: Kit, payload: Common, texts: Sequence[str], *, step: str, model: str = ""
+    ctx: TaskContext,
+    kit: TaskDeps,
+    payload: Common,
+    texts: Sequence[str],
+    *,
+    step: str,
+    model: str = "",
 ) -> Vectors:
     """All of them; Fail or Retry where that cannot be."""
     embedder = kit.models.embedder()
     vectors: list[Vector] = []
     tokens, name = 0, model or embedder.name
 
-    async def one_more(trouble: Trouble, wait: float) -> None:
+    async def one_more(trouble: ModelError, wait: float) -> None:
         told = {"level": "warning", "message": trouble.message, "wait_s": round(wait, 2)}
         await ctx.emit("log", told, step=step)
 
@@ -44,7 +50,7 @@ async def embed_all(
         async def once(batch: Sequence[str] = batch) -> Embedded:
             return await embedder.embed(batch, model)
 
-        done = await patiently(once, one_more, kit.limit_s(payload))
+        done = await with_retries(once, one_more, kit.limit_s(payload))
         vectors += done.vectors
         tokens += done.tokens
         name = done.model
@@ -58,7 +64,7 @@ def _so_far(done: int, total: int) -> dict[str, object]:
     return {"percent": percent, "message": "texts embedded", "done": done, "total": total}
 
 
-def likeness(one: Vector, other: Vector) -> float:
+def cosine_similarity(one: Vector, other: Vector) -> float:
     """How alike two vectors are: 1 the same, 0 nothing in common."""
     dot = sum(a * b for a, b in zip(one, other, strict=True))
     size = math.hypot(*one) * math.hypot(*other)

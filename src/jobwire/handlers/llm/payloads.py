@@ -27,7 +27,7 @@ class Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ) = None
 
 
-class Turn(Struct, frozen=True, forbid_unknown_fields=True):
+class ChatTurn(Struct, frozen=True, forbid_unknown_fields=True):
     """One turn of a conversation."""
 
     role: Role
@@ -37,7 +37,7 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
 class ChatPayload(Common, frozen=True, kw_only=True):
     """A conversation, or just a prompt."""
 
-    messages: Annotated[list[Turn], Meta(max_length=1000)] = []
+    messages: Annotated[list[ChatTurn], Meta(max_length=1000)] = []
     prompt: Words | None = None
     system: Words | None = None
 
@@ -71,14 +71,14 @@ class PlanPayload(Common, frozen=True, kw_only=True):
     context: Words | None = None
 
 
-class Step(Struct, frozen=True):
+class PlanStep(Struct, frozen=True):
     n: int
     title: str
 
 
 class PlanResult(Struct, frozen=True):
     goal: str
-    steps: list[Step]
+    steps: list[PlanStep]
     dropped_duplicates: int
 
 

@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from jobwire.handlers.context import Context
-from jobwire.handlers.llm import grammars, reading
-from jobwire.handlers.llm.kit import Kit
+from jobwire.handlers.context import TaskContext
+from jobwire.handlers.llm import grammars, json_extraction
 from jobwire.handlers.llm.models import Form, Grammar, JsonForm, Message
-from jobwire.handlers.llm.payloads import PlanPayload, PlanResult, Step
-from jobwire.handlers.llm.telling import Steps
+from jobwire.handlers.llm.payloads import PlanPayload, PlanResult, PlanStep
+from jobwire.handlers.llm.streaming import StepEmitter
+from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.job.errors import Fail
 
 _COUNTS: Final = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -24,11 +24,11 @@ _NUMBERED: Final = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s+(\S.*?)\s*$", re.MULTI
 _WHOLE_LINE: Final = re.compile(r"^\d+\. (.+\.)$", re.MULTILINE)
 
 
-async def plan(ctx: Context, payload: PlanPayload, kit: Kit) -> PlanResult:
+async def plan(ctx: TaskContext, payload: PlanPayload, kit: TaskDeps) -> PlanResult:
     """The steps to a goal."""
     led = kit.models.chat().led
     form, told = (_as_list(payload), _lines) if led else (_as_json(payload), _strings)
-    teller = Steps(ctx, lambda text: unique([*map(_title, told(text))])[: payload.max_steps])
+    teller = StepEmitter(ctx, lambda text: unique([*map(_title, told(text))])[: payload.max_steps])
     answer = await kit.answer(ctx, payload, question(payload, led), teller, form)
     if answer.finish_reason == "length":
         raise Fail(
@@ -39,7 +39,7 @@ async def plan(ctx: Context, payload: PlanPayload, kit: Kit) -> PlanResult:
     if not all_titles:
         raise Fail("output_invalid", "the model made no list of steps")
     kept = unique(all_titles)
-    steps = [Step(n, title) for n, title in enumerate(kept[: payload.max_steps], 1)]
+    steps = [PlanStep(n, title) for n, title in enumerate(kept[: payload.max_steps], 1)]
     return PlanResult(payload.goal, steps, len(all_titles) - len(kept))
 
 
@@ -108,4 +108,4 @@ def _as_json(payload: PlanPayload) -> Form:
 
 
 def _strings(text: str) -> Sequence[str]:
-    return reading.closed_strings(text, "steps")
+    return json_extraction.closed_strings(text, "steps")

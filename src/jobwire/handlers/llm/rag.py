@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from jobwire.handlers.context import Context
-from jobwire.handlers.llm import grammars, index, reading
-from jobwire.handlers.llm.embedding import Vector, embed_all, likeness
-from jobwire.handlers.llm.kit import Kit
+from jobwire.handlers.context import TaskContext
+from jobwire.handlers.llm import grammars, index, json_extraction
+from jobwire.handlers.llm.embedding import Vector, cosine_similarity, embed_all
 from jobwire.handlers.llm.models import Grammar, JsonForm, Message
 from jobwire.handlers.llm.payloads import Citation, RagPayload, RagResult
 from jobwire.handlers.llm.sentences import Sentence, sentences
-from jobwire.handlers.llm.telling import Tokens
+from jobwire.handlers.llm.streaming import TokenEmitter
+from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.job.errors import Fail
 
 NOT_SAID: Final = "The sources do not say."
@@ -26,7 +26,7 @@ _MOST_GIVEN: Final = 1_000
 _MOST_KEPT: Final = 5_000
 
 
-class Source(NamedTuple):
+class RagSource(NamedTuple):
     """A sentence that may hold the answer."""
 
     sentence: Sentence
@@ -36,7 +36,7 @@ class Source(NamedTuple):
         return Citation(self.sentence.document, self.sentence.text, self.score)
 
 
-async def rag(ctx: Context, payload: RagPayload, kit: Kit) -> RagResult:
+async def rag(ctx: TaskContext, payload: RagPayload, kit: TaskDeps) -> RagResult:
     """Find the sources, then ask the model about them."""
     sources = await _sources(ctx, payload, kit)
     items = [
@@ -50,7 +50,7 @@ async def rag(ctx: Context, payload: RagPayload, kit: Kit) -> RagResult:
     return await answer(ctx, payload, kit, sources)
 
 
-async def _sources(ctx: Context, payload: RagPayload, kit: Kit) -> list[Source]:
+async def _sources(ctx: TaskContext, payload: RagPayload, kit: TaskDeps) -> list[RagSource]:
     """The sentences that are like the question, the likest first."""
     given = payload.documents or ()
     if payload.index is not None:
@@ -65,11 +65,11 @@ async def _sources(ctx: Context, payload: RagPayload, kit: Kit) -> list[Source]:
     asked = await embed_all(ctx, kit, payload, [payload.question], step="rag.embed")
     scores = await asyncio.to_thread(_scores, asked.vectors[0], vectors)
     ranked = sorted(zip(found, scores, strict=True), key=lambda pair: -pair[1])
-    return [Source(sentence, round(score, 4)) for sentence, score in ranked[: payload.top_k]]
+    return [RagSource(sentence, round(score, 4)) for sentence, score in ranked[: payload.top_k]]
 
 
 async def _vectors(
-    ctx: Context, payload: RagPayload, kit: Kit, texts: Sequence[str]
+    ctx: TaskContext, payload: RagPayload, kit: TaskDeps, texts: Sequence[str]
 ) -> Sequence[Vector]:
     if payload.index is None:
         return (await embed_all(ctx, kit, payload, texts, step="rag.embed")).vectors
@@ -82,21 +82,21 @@ async def _vectors(
 
 
 def _scores(asked: Vector, vectors: Sequence[Vector]) -> list[float]:
-    return [likeness(asked, each) for each in vectors]
+    return [cosine_similarity(asked, each) for each in vectors]
 
 
 # ── with a small model ───────────────────────────────────────────────────────────────────────────
 
 
 async def _picked(
-    ctx: Context, payload: RagPayload, kit: Kit, sources: Sequence[Source]
+    ctx: TaskContext, payload: RagPayload, kit: TaskDeps, sources: Sequence[RagSource]
 ) -> RagResult:
     """The likest source; where others are nearly as like, the model picks. It is worse at that than
     the comparison of vectors, so it is asked only where those cannot tell."""
     near = [each for each in sources if each.score >= sources[0].score - _NEAR]
-    teller, picked = Tokens(ctx), near[0]
+    teller, picked = TokenEmitter(ctx), near[0]
     if len(near) == 1:
-        await teller.tell(picked.sentence.text)
+        await teller.emit(picked.sentence.text)
     else:
         answer = await kit.answer(ctx, payload, *_choice(payload.question, near, teller))
         _check_whole(answer.finish_reason, payload)
@@ -105,8 +105,8 @@ async def _picked(
 
 
 def _choice(
-    question: str, near: Sequence[Source], teller: Tokens
-) -> tuple[list[Message], Tokens, Grammar]:
+    question: str, near: Sequence[RagSource], teller: TokenEmitter
+) -> tuple[list[Message], TokenEmitter, Grammar]:
     texts = [each.sentence.text for each in near]
     listed = "\n".join(f"- {text}" for text in texts)
     ask = f"Sources:\n{listed}\n\nQuestion: {question}\nCopy the source that answers it."
@@ -119,7 +119,7 @@ def _choice(
 
 
 async def _written(
-    ctx: Context, payload: RagPayload, kit: Kit, sources: Sequence[Source]
+    ctx: TaskContext, payload: RagPayload, kit: TaskDeps, sources: Sequence[RagSource]
 ) -> RagResult:
     listed = "\n".join(f"[{n}] {each.sentence.text}" for n, each in enumerate(sources, 1))
     system = (
@@ -129,10 +129,10 @@ async def _written(
     )
     ask = f"{listed}\n\nQuestion: {payload.question}"
     messages = [Message("system", system), Message("user", ask)]
-    teller = Tokens(ctx, shown=lambda text: reading.growing_string(text, "answer"))
+    teller = TokenEmitter(ctx, shown=lambda text: json_extraction.growing_string(text, "answer"))
     answer = await kit.answer(ctx, payload, messages, teller, _form(len(sources)))
     _check_whole(answer.finish_reason, payload)
-    read = reading.an_object(answer.text)
+    read = json_extraction.an_object(answer.text)
     said = read.get("answer") if read else None
     numbers = read.get("sources") if read else None
     if not isinstance(said, str) or not said.strip() or not isinstance(numbers, list):

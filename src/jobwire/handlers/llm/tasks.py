@@ -26,7 +26,7 @@ from jobwire.job.messages import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class LlmTask:
     name: str
     payload: type[Common]
     run: Callable[..., Awaitable[object]]
@@ -35,11 +35,11 @@ class Task:
 
 
 TASKS: Final = (
-    Task("chat", ChatPayload, chat, {"prompt": "What is the capital of France?"}),
-    Task("plan", PlanPayload, plan, {"goal": "Bake bread", "max_steps": 5}),
-    Task("code", CodePayload, code, {"prompt": "Write a function is_even(n)."}),
-    Task("tool", ToolPayload, tool, {"prompt": "What is 17 plus 25?"}),
-    Task(
+    LlmTask("chat", ChatPayload, chat, {"prompt": "What is the capital of France?"}),
+    LlmTask("plan", PlanPayload, plan, {"goal": "Bake bread", "max_steps": 5}),
+    LlmTask("code", CodePayload, code, {"prompt": "Write a function is_even(n)."}),
+    LlmTask("tool", ToolPayload, tool, {"prompt": "What is 17 plus 25?"}),
+    LlmTask(
         "rag",
         RagPayload,
         rag,
@@ -51,5 +51,5 @@ TASKS: Final = (
             ],
         },
     ),
-    Task("embed", EmbedPayload, embed, {"input": ["a red apple", "a green pear"]}),
+    LlmTask("embed", EmbedPayload, embed, {"input": ["a red apple", "a green pear"]}),
 )

@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from jobwire.handlers.context import Context
-from jobwire.handlers.llm.choosing import Choice, choose
-from jobwire.handlers.llm.kit import Kit
+from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.payloads import ToolPayload, ToolResult
-from jobwire.handlers.llm.running import TooMany, run
+from jobwire.handlers.llm.task_deps import TaskDeps
+from jobwire.handlers.llm.tool_runner import TooMany, run
+from jobwire.handlers.llm.tool_selection import ToolChoice, choose
 from jobwire.handlers.llm.tools import Tool, as_tool
 from jobwire.job.errors import Fail, HandlerSignal, Retry
 
@@ -24,7 +24,7 @@ _LARGEST_SHOWN: Final = 16_384
 """Bytes of an output that an event carries; the result has it whole."""
 
 
-async def tool(ctx: Context, payload: ToolPayload, kit: Kit) -> ToolResult:
+async def tool(ctx: TaskContext, payload: ToolPayload, kit: TaskDeps) -> ToolResult:
     """Choose, then run."""
     choice = await choose(ctx, payload, kit, _offered(payload, kit))
     name, arguments = choice.tool.name, choice.arguments
@@ -33,7 +33,7 @@ async def tool(ctx: Context, payload: ToolPayload, kit: Kit) -> ToolResult:
     return ToolResult(name, arguments, choice.by, choice.score, payload.run, output)
 
 
-def _offered(payload: ToolPayload, kit: Kit) -> list[Tool]:
+def _offered(payload: ToolPayload, kit: TaskDeps) -> list[Tool]:
     """The functions to choose from."""
     functions = kit.functions()
     if unknown := [name for name in payload.tools or () if name not in functions]:
@@ -44,7 +44,7 @@ def _offered(payload: ToolPayload, kit: Kit) -> list[Tool]:
     return [as_tool(name, functions[name]) for name in payload.tools or functions]
 
 
-async def _run(ctx: Context, choice: Choice, kit: Kit) -> object:
+async def _run(ctx: TaskContext, choice: ToolChoice, kit: TaskDeps) -> object:
     """The function's output. Once it has begun, only Fail comes out of here: anything else would
     have the job tried again, and the function called again."""
     name = choice.tool.name
@@ -70,7 +70,7 @@ async def _run(ctx: Context, choice: Choice, kit: Kit) -> object:
         raise Fail("tool_failed", f"what {name} returned cannot be told: {error}") from error
 
 
-async def _told(ctx: Context, choice: Choice, limit_s: float) -> object:
+async def _told(ctx: TaskContext, choice: ToolChoice, limit_s: float) -> object:
     started = time.monotonic()
     output: object = None
     problem: Fail | None = None
@@ -87,7 +87,7 @@ async def _told(ctx: Context, choice: Choice, limit_s: float) -> object:
     return output
 
 
-async def _output(choice: Choice, limit_s: float) -> object:
+async def _output(choice: ToolChoice, limit_s: float) -> object:
     """What the function returns, in plain values."""
     name = choice.tool.name
     try:

@@ -35,7 +35,7 @@ class BadArguments(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class ToolParameter:
     """One thing that a function wants to know."""
 
     name: str
@@ -57,7 +57,7 @@ class Tool:
 
     name: str
     description: str
-    parameters: Sequence[Parameter]
+    parameters: Sequence[ToolParameter]
     function: Function
     struct: type[msgspec.Struct]
 
@@ -98,17 +98,17 @@ def as_tool(name: str, function: Function) -> Tool:
     return Tool(name, described.partition("\n\n")[0], parameters, function, struct)
 
 
-def _parameter(tool_name: str, parameter: inspect.Parameter, hint: object) -> Parameter:
+def _parameter(tool_name: str, parameter: inspect.Parameter, hint: object) -> ToolParameter:
     place = f"tool {tool_name}: the parameter {parameter.name!r}"
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
         raise TypeError(f"{place} cannot be given by name")
     required = parameter.default is parameter.empty
     plain = _without_none(hint)
     if typing.get_origin(plain) is Literal:
-        return Parameter(parameter.name, plain, "", typing.get_args(plain), required)
+        return ToolParameter(parameter.name, plain, "", typing.get_args(plain), required)
     if plain not in _KINDS:
         raise TypeError(f"{place} needs a type: str, int, float, bool or Literal[…]")
-    return Parameter(parameter.name, plain, _KINDS[plain], (), required)
+    return ToolParameter(parameter.name, plain, _KINDS[plain], (), required)
 
 
 def _without_none(hint: object) -> object:

@@ -19,7 +19,7 @@ class ImagesSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamsSettings:
+class ImageStreamsSettings:
     """How results of images travel."""
 
     ENV_PREFIX: ClassVar = "STREAMS_"

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from jobwire.job.errors import ContractError
-from jobwire.job.messages import JobError, JobId, Json, Lack, Snapshot
+from jobwire.job.messages import JobError, JobId, Json, MissingRequirement, Snapshot
 from jobwire.valkey import Reply
 from jobwire.wires.streams.contract import MAX_EVENT_BYTES, RAW, STATES, Code, Extra, Field, Status
 
@@ -31,7 +31,7 @@ class ErrorObject(msgspec.Struct):
     partial: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class Said(msgspec.Struct):
+class ReportText(msgspec.Struct):
     """The short form, while the job goes on."""
 
     code: str
@@ -43,25 +43,25 @@ class Retrying(msgspec.Struct):
 
     attempt: int
     delay_ms: int
-    error: Said
+    error: ReportText
 
 
-class CardTask(msgspec.Struct):
+class RegistrationTask(msgspec.Struct):
     """A task on a worker's card; `null` where there is nothing to say."""
 
     schema: msgspec.Raw
     example: msgspec.Raw
 
 
-class CardLack(msgspec.Struct):
+class RegistrationRequirement(msgspec.Struct):
     """What a worker lacks, on its card."""
 
     part: str
     wrong: str
-    cure: str
+    fix: str
 
 
-_decode_lacks: Final = msgspec.json.Decoder(list[CardLack]).decode
+_decode_lacks: Final = msgspec.json.Decoder(list[RegistrationRequirement]).decode
 
 
 class Record(NamedTuple):
@@ -202,32 +202,32 @@ def write_canceled(partial_json: str, attempt: int) -> str:
 
 def write_retrying(error: JobError, attempt: int, delay_ms: int) -> str:
     """J-4: the data of a `retrying` event."""
-    said = Said(_plain(error.code), _plain(error.message))
+    said = ReportText(_plain(error.code), _plain(error.message))
     return _encode(Retrying(attempt, delay_ms, said)).decode()
 
 
-def write_card(schema_json: str, example_json: str) -> str:
+def write_registration(schema_json: str, example_json: str) -> str:
     """What a worker's card says of one task."""
     schema, example = (
         msgspec.Raw(text.encode() or b"null") for text in (schema_json, example_json)
     )
-    return _encode(CardTask(schema, example)).decode()
+    return _encode(RegistrationTask(schema, example)).decode()
 
 
-def write_lacks(lacks: Sequence[Lack]) -> str:
+def write_missing_requirements(lacks: Sequence[MissingRequirement]) -> str:
     """What a worker's card says of what it lacks."""
-    said = [CardLack(*map(_plain, each)) for each in lacks[:_MOST_LACKS]]
+    said = [RegistrationRequirement(*map(_plain, each)) for each in lacks[:_MOST_LACKS]]
     return _encode(said).decode()
 
 
-def read_lacks(text: str) -> tuple[Lack, ...]:
+def read_missing_requirements(text: str) -> tuple[MissingRequirement, ...]:
     """The same, read; nothing where a stranger wrote something else."""
     try:
         said = _decode_lacks(text)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return ()
     return tuple(
-        Lack(*(_plain(word) for word in (each.part, each.wrong, each.cure)))
+        MissingRequirement(*(_plain(word) for word in (each.part, each.wrong, each.fix)))
         for each in said[:_MOST_LACKS]
     )
 

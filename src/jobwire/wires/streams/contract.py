@@ -15,7 +15,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from jobwire.job.life import State
+from jobwire.job.states import State
 
 # ── J-1 keys ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -27,7 +27,7 @@ CONSUMER_PREFIX: Final = "jobwire-"
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class StreamsKeys:
     """Every key, below one prefix. With a hash tag in the prefix all of them share a slot."""
 
     prefix: str = ""
@@ -106,7 +106,7 @@ class Keys:
 
 def permanent(prefix: str = "") -> tuple[str, ...]:
     """Patterns (as in SCAN) of the keys that have no lifetime; every other key has one."""
-    keys = Keys(prefix)
+    keys = StreamsKeys(prefix)
     return (keys.queue, keys.delayed, keys.open, keys.tenants, keys.index(), keys.index("*"))
 
 
@@ -146,7 +146,7 @@ def _sha256(text: str) -> str:
 # ── J-2 queue entry, J-3 hash ────────────────────────────────────────────────────────────────────
 
 
-class Entry(StrEnum):
+class EntryField(StrEnum):
     """*Source.* The fields of a queue entry: exactly these."""
 
     JOB_ID = "job_id"
@@ -261,7 +261,7 @@ EVENT_TYPE: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 RESERVED_TYPES: Final = frozenset({*TERMINAL_EVENTS, HELLO, GAP})
 
 
-class Step(StrEnum):
+class EventStep(StrEnum):
     """Who wrote an event. The first is the source's."""
 
     ENQUEUE = "gateway.enqueue"
@@ -293,7 +293,7 @@ class Code(StrEnum):
 # ── ours beside the jobs ─────────────────────────────────────────────────────────────────────────
 
 
-class Card(StrEnum):
+class WorkerField(StrEnum):
     """The fields of a worker's card; and one `task:<name>` for each task it has."""
 
     HOST = "host"

@@ -10,8 +10,8 @@ from typing import cast
 
 from jobwire.valkey import Connection, Reply, ServerError, ValkeyError
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.contract import Keys
-from jobwire.wires.streams.replies import collect, ground_error, server_ms
+from jobwire.wires.streams.contract import StreamsKeys
+from jobwire.wires.streams.replies import backend_unavailable, collect, server_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Depth:
     """How long the first in line has been in it; None where nobody is."""
 
 
-async def depth(connection: Connection, keys: Keys) -> Depth:
+async def depth(connection: Connection, keys: StreamsKeys) -> Depth:
     """Look; GroundError where the server does not answer."""
     groups = connection.call("XINFO", "GROUPS", keys.queue)
     time, length, delayed, unfinished = await collect(
@@ -62,7 +62,7 @@ async def _group(asked: Awaitable[Reply]) -> tuple[int, str]:
     except ServerError:
         return 0, "0-0"  # no queue yet
     except ValkeyError as error:
-        raise ground_error(error) from error
+        raise backend_unavailable(error) from error
     for row in rows:
         if row["name"] == contract.GROUP:
             return cast(int, row["pending"]), cast(str, row["last-delivered-id"])

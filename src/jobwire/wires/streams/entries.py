@@ -7,10 +7,10 @@ scripts' answers, and nothing that a stranger may have written inside.
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias, cast
 
-from jobwire.job.messages import Held, Job, JobId, Policy, Token
+from jobwire.job.messages import JobId, JobInfo, LeasedJob, Policy, Token
 from jobwire.valkey import Reply
 from jobwire.wires.streams.codec import number, read_payload, seconds
-from jobwire.wires.streams.contract import Entry
+from jobwire.wires.streams.contract import EntryField
 
 _NO_POLICY: Final = Policy()
 
@@ -20,7 +20,7 @@ _Row: TypeAlias = tuple[str, str, str, str, str, int, int, _MaybeText, *tuple[_M
 its extras as they stand in the hash: max_attempts, timeout_s, tenant, traceparent."""
 
 
-class Brought(NamedTuple):
+class FetchedEntry(NamedTuple):
     """An entry that a blocking read has brought: pending under our name, not started yet."""
 
     entry: str
@@ -29,19 +29,19 @@ class Brought(NamedTuple):
     payload: str
 
 
-def read_brought(reply: Reply) -> list[Brought]:
+def read_fetched(reply: Reply) -> list[FetchedEntry]:
     """What XREADGROUP answered; nothing where its time ran out."""
     by_stream = cast("dict[str, list[tuple[str, list[str] | None]]] | None", reply) or {}
-    brought: list[Brought] = []
+    brought: list[FetchedEntry] = []
     for rows in by_stream.values():
         for entry, flat in rows:
             found = dict(zip(flat[::2], flat[1::2], strict=True)) if flat else {}
-            texts = (found.get(Entry.JOB_ID, ""), found.get(Entry.TASK, ""))
-            brought.append(Brought(entry, *texts, found.get(Entry.PAYLOAD, "")))
+            texts = (found.get(EntryField.JOB_ID, ""), found.get(EntryField.TASK, ""))
+            brought.append(FetchedEntry(entry, *texts, found.get(EntryField.PAYLOAD, "")))
     return brought
 
 
-def read_held(row: Reply, source: str, payloads: Mapping[str, str]) -> Held:
+def read_leased(row: Reply, source: str, payloads: Mapping[str, str]) -> LeasedJob:
     """A started job, as take.lua answers it; `payloads` has those that did not travel twice."""
     entry, job_id, task, payload, token, attempt, deliveries, created_ms, *extras = cast(
         "_Row", row
@@ -53,7 +53,7 @@ def read_held(row: Reply, source: str, payloads: Mapping[str, str]) -> Held:
         max_attempts, timeout_s, tenant, traceparent = extras
         if max_attempts or timeout_s:
             policy = Policy(number(max_attempts), seconds(timeout_s or ""))
-    job = Job(
+    job = JobInfo(
         JobId(job_id),
         source,
         task,
@@ -64,4 +64,4 @@ def read_held(row: Reply, source: str, payloads: Mapping[str, str]) -> Held:
         tenant or "",
         traceparent or "",
     )
-    return Held(job, Token(token), policy, None, entry)
+    return LeasedJob(job, Token(token), policy, None, entry)

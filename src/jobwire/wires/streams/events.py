@@ -112,7 +112,7 @@ def read_events(reply: object) -> list[StreamEvent]:
     return [StreamEvent(entry_id, flat) for entry_id, flat in rows]
 
 
-class Found(NamedTuple):
+class EventsFound(NamedTuple):
     """What a read means for somebody who stood at a place in the stream."""
 
     events: Sequence[StreamEvent]
@@ -125,16 +125,18 @@ class Found(NamedTuple):
     """The place was the end of the job."""
 
 
-def following(place: Position, events: Sequence[StreamEvent], *, whole: bool) -> Found:
+def following(place: Position, events: Sequence[StreamEvent], *, whole: bool) -> EventsFound:
     """What follows `place`, in a read that began there or before.
 
     `whole` says that the read reached the end of the stream.
     """
     if place == START:
-        return Found(events)
+        return EventsFound(events)
     at = bisect_left(events, place, key=lambda event: event.position)
     if at < len(events) and events[at].position == place:
-        return Found((), over=True) if events[at].is_terminal else Found(events[at + 1 :])
+        return (
+            EventsFound((), over=True) if events[at].is_terminal else EventsFound(events[at + 1 :])
+        )
     if at < len(events):
-        return Found(events[at:], missed=True)
-    return Found((), missed=whole, again=whole)
+        return EventsFound(events[at:], missed=True)
+    return EventsFound((), missed=whole, again=whole)

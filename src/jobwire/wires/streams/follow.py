@@ -26,9 +26,16 @@ from typing import Final, cast
 
 from jobwire.job.messages import JobId
 from jobwire.valkey import Config, Connection, Reply, ServerError, ValkeyError
-from jobwire.wires.streams.contract import TERMINAL_EVENTS, Field, Keys
+from jobwire.wires.streams.contract import TERMINAL_EVENTS, Field, StreamsKeys
 from jobwire.wires.streams.events import START, Position, StreamEvent, following, read_events
-from jobwire.wires.streams.watches import MOST_ENTRIES, Fed, Reader, Stream, UntilEnded, Watch
+from jobwire.wires.streams.subscriptions import (
+    MOST_ENTRIES,
+    EventReader,
+    FeedResult,
+    FollowedStream,
+    Subscription,
+    UntilEnded,
+)
 
 _log = logging.getLogger("jobwire.streams")
 
@@ -45,11 +52,11 @@ _GRACE_S: Final = 5.0
 class Follower:
     """`async with follower.running(config):` around everything that watches."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: StreamsKeys) -> None:
         self._keys = keys
-        self._streams: dict[str, Stream] = {}
-        self._by_job_key: dict[str, Stream] = {}
-        self._changed: dict[Stream, None] = {}
+        self._streams: dict[str, FollowedStream] = {}
+        self._by_job_key: dict[str, FollowedStream] = {}
+        self._changed: dict[FollowedStream, None] = {}
         self._timer: asyncio.Handle | None = None
         self._flushed_at_s = float("-inf")
         self._waiting: set[UntilEnded] = set()
@@ -79,7 +86,7 @@ class Follower:
                 yield
             finally:
                 pings.cancel()
-                self.send_home()
+                self.release_waiters()
                 for stream in tuple(self._streams.values()):
                     for watch in tuple(stream.watches):
                         self._remove(stream, watch)
@@ -89,7 +96,7 @@ class Follower:
     # For those who watch
 
     def watch(
-        self, job_id: JobId, reader: Reader, after: Position = START, *, finished: bool = False
+        self, job_id: JobId, reader: EventReader, after: Position = START, *, finished: bool = False
     ) -> Callable[[], None]:
         """Feed `reader` with every event after a place; what this returns stops it.
 
@@ -99,9 +106,9 @@ class Follower:
         stream = self._streams.get(key)
         if stream is None:
             job_key = self._keys.job(job_id)
-            stream = self._streams[key] = Stream(job_id, key, job_key)
+            stream = self._streams[key] = FollowedStream(job_id, key, job_key)
             self._by_job_key[job_key] = stream
-        watch = Watch(reader, after, finished=finished)
+        watch = Subscription(reader, after, finished=finished)
         stream.behind[watch] = None
         self._mark(stream)
         return lambda: self._remove(stream, watch)
@@ -134,12 +141,12 @@ class Follower:
         events = read_events(await self._connection.call("XREVRANGE", key, "+", "-", "COUNT", 1))
         return events[0] if events else None
 
-    def send_home(self) -> None:
+    def release_waiters(self) -> None:
         """Let everybody go who waits for an end: this program stops."""
         for waiter in self._waiting:
             waiter.end()
 
-    def _remove(self, stream: Stream, watch: Watch) -> None:
+    def _remove(self, stream: FollowedStream, watch: Subscription) -> None:
         if watch.over:
             return
         watch.over = True
@@ -209,7 +216,7 @@ class Follower:
                 asked.add_done_callback(partial(self._status_read, stream))
                 stream.is_status_known = True
 
-    def _status_read(self, stream: Stream, asked: "asyncio.Future[Reply]") -> None:
+    def _status_read(self, stream: FollowedStream, asked: "asyncio.Future[Reply]") -> None:
         if asked.cancelled() or asked.exception() is not None:
             stream.is_status_known = False
         elif asked.result() in TERMINAL_EVENTS:
@@ -222,7 +229,7 @@ class Follower:
 
     # Reading
 
-    def _mark(self, stream: Stream, pause_s: float = 0.0) -> None:
+    def _mark(self, stream: FollowedStream, pause_s: float = 0.0) -> None:
         """Read a stream again: when the window is over, or after a pause."""
         self._changed[stream] = None
         if self._timer is None:
@@ -241,7 +248,7 @@ class Follower:
         if len(ready) == _AT_ONCE:
             self._timer = self._loop.call_soon(self._flush)
 
-    def _read(self, stream: Stream) -> None:
+    def _read(self, stream: FollowedStream) -> None:
         if not stream.plan_read():
             return
         span = (stream.start.id, "+", "COUNT", stream.asked)
@@ -254,7 +261,7 @@ class Follower:
         stream.reply = cast("asyncio.Future[Reply]", reply)
         stream.reply.add_done_callback(lambda reply: self._arrived(stream, reply))
 
-    def _arrived(self, stream: Stream, reply: "asyncio.Future[Reply]") -> None:
+    def _arrived(self, stream: FollowedStream, reply: "asyncio.Future[Reply]") -> None:
         stream.reply = None
         if not stream.is_watched:
             return
@@ -272,16 +279,16 @@ class Follower:
             return
         self._deliver(stream, events)
 
-    def _deliver(self, stream: Stream, events: Sequence[StreamEvent]) -> None:
+    def _deliver(self, stream: FollowedStream, events: Sequence[StreamEvent]) -> None:
         whole = len(events) < stream.asked
         last = events[-1].position if events else START
         most, refused = 0, False
 
-        def feed(watch: Watch) -> None:
+        def feed(watch: Subscription) -> None:
             nonlocal most, refused
             how, taken = watch.feed(events, whole=whole)
             most = max(most, taken)
-            refused = refused or how is Fed.REFUSED
+            refused = refused or how is FeedResult.REFUSED
             self._sort(stream, watch, how, whole=whole)
 
         covers_level = not stream.level or stream.start <= stream.tail
@@ -303,15 +310,17 @@ class Follower:
         if stream.is_watched and not events:
             self._ask_whether_gone(stream)
 
-    def _sort(self, stream: Stream, watch: Watch, how: Fed, *, whole: bool) -> None:
+    def _sort(
+        self, stream: FollowedStream, watch: Subscription, how: FeedResult, *, whole: bool
+    ) -> None:
         """Put a watch into the group where it belongs after it was fed."""
         match how:
-            case Fed.OVER:
+            case FeedResult.OVER:
                 self._end(stream, watch)
-            case Fed.REFUSED:
+            case FeedResult.REFUSED:
                 self._block(stream, watch)
-            case Fed.AGAIN | Fed.GOES_ON:
-                has_all = how is Fed.GOES_ON and watch.at == stream.tail
+            case FeedResult.AGAIN | FeedResult.GOES_ON:
+                has_all = how is FeedResult.GOES_ON and watch.at == stream.tail
                 if has_all and watch in stream.level:
                     return
                 stream.discard(watch)
@@ -322,23 +331,23 @@ class Follower:
                 if watch.finished and watch.pending is None:
                     watch.pending = self._loop.call_later(_GRACE_S, self._give_up, stream, watch)
 
-    def _end(self, stream: Stream, watch: Watch) -> None:
+    def _end(self, stream: FollowedStream, watch: Subscription) -> None:
         watch.reader.end()
         self._remove(stream, watch)
 
-    def _give_up(self, stream: Stream, watch: Watch) -> None:
+    def _give_up(self, stream: FollowedStream, watch: Subscription) -> None:
         """The job has ended, and its terminal event will not come any more."""
-        watch.reader.lost()
+        watch.reader.send_gap()
         self._end(stream, watch)
 
-    def _block(self, stream: Stream, watch: Watch) -> None:
+    def _block(self, stream: FollowedStream, watch: Subscription) -> None:
         """Leave a watch out until its reader has room again."""
         if watch.reader.closed:
             self._remove(stream, watch)
             return
 
         async def until_room() -> None:
-            await watch.reader.room()
+            await watch.reader.wait_writable()
             watch.pending = None
             stream.discard(watch)
             stream.behind[watch] = None
@@ -350,14 +359,14 @@ class Follower:
         stream.blocked[watch] = None
         watch.pending = self._group.create_task(until_room())
 
-    def _ask_whether_gone(self, stream: Stream) -> None:
+    def _ask_whether_gone(self, stream: FollowedStream) -> None:
         """No events at all: either none were written yet, or the job is gone."""
         with contextlib.suppress(ValkeyError):
             reply = self._connection.call("EXISTS", self._keys.job(stream.job_id))
             asked = cast("asyncio.Future[Reply]", reply)
             asked.add_done_callback(lambda asked: self._told_whether_gone(stream, asked))
 
-    def _told_whether_gone(self, stream: Stream, asked: "asyncio.Future[Reply]") -> None:
+    def _told_whether_gone(self, stream: FollowedStream, asked: "asyncio.Future[Reply]") -> None:
         if asked.exception() is None and asked.result() == 0:
             for watch in tuple(stream.watches):
                 self._end(stream, watch)

@@ -8,22 +8,22 @@ what is still ours.
 from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
-from jobwire.job.messages import Held, KeepAnswer
+from jobwire.job.messages import LeasedJob, RenewAnswer
 from jobwire.valkey import Arg, Config, Reply, Script, ValkeyError
-from jobwire.valkey.thread import ThreadSocket
-from jobwire.wires.streams.contract import Keys
+from jobwire.valkey.blocking_socket import BlockingSocket
+from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.registration import Registration
-from jobwire.wires.streams.replies import ground_error, wire_text
+from jobwire.wires.streams.replies import backend_unavailable, wire_text
 from jobwire.wires.streams.scripts import script
 from jobwire.wires.streams.settings import StreamsSettings
 
-KEEP: Final = script("keep")
+KEEP: Final = script("renew_lease")
 _ANNOUNCE: Final = script("announce")
 _BATCH: Final = 500
-_ANSWERS: Final = {answer.value: answer for answer in KeepAnswer}
+_ANSWERS: Final = {answer.value: answer for answer in RenewAnswer}
 
 
-class StreamsKeeper:
+class StreamsLeaseRenewer:
     def __init__(
         self,
         config: Config,
@@ -36,14 +36,14 @@ class StreamsKeeper:
         self.heartbeat_s = settings.heartbeat_s
         self._consumer = consumer
         self._registration = registration
-        self._declared = (Keys(settings.key_prefix).queue,)
+        self._declared = (StreamsKeys(settings.key_prefix).queue,)
         # One call that hangs must leave time for another before the lease is over.
         patience_s = min(config.read_timeout_s, settings.lease_s / 4)
-        self._socket = ThreadSocket(config, "jobwire-keeper", timeout_s=patience_s)
+        self._socket = BlockingSocket(config, "jobwire-keeper", timeout_s=patience_s)
 
-    def keep(self, batch: Sequence[Held]) -> list[KeepAnswer]:
+    def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
         """Renew them all; GroundError if the server did not answer."""
-        answers: list[KeepAnswer] = []
+        answers: list[RenewAnswer] = []
         for args in keep_args(self._consumer, batch):
             answers += read_kept(self._run(KEEP, args))
         return answers
@@ -61,10 +61,10 @@ class StreamsKeeper:
         try:
             return self._socket.run(verb, self._declared, args)
         except ValkeyError as error:
-            raise ground_error(error) from error
+            raise backend_unavailable(error) from error
 
 
-def keep_args(consumer: str, batch: Sequence[Held]) -> Iterator[list[Arg]]:
+def keep_args(consumer: str, batch: Sequence[LeasedJob]) -> Iterator[list[Arg]]:
     """Arguments of `keep`, one list a call."""
     for at in range(0, len(batch), _BATCH):
         args: list[Arg] = [consumer]
@@ -73,6 +73,6 @@ def keep_args(consumer: str, batch: Sequence[Held]) -> Iterator[list[Arg]]:
         yield args
 
 
-def read_kept(reply: Reply) -> list[KeepAnswer]:
+def read_kept(reply: Reply) -> list[RenewAnswer]:
     """What `keep` answered."""
     return [_ANSWERS[word] for word in cast("list[str]", reply)]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from jobwire.valkey import Connection, ServerError, ValkeyError
-from jobwire.wires.streams.replies import ground_error
+from jobwire.wires.streams.replies import backend_unavailable
 
 SHARE: Final = 0.9
 """Of the server's `maxmemory` that submissions may fill."""
@@ -49,6 +49,6 @@ class ServerMemory:
                 self._next_s = float("inf")
                 return
             self._next_s = 0.0
-            raise ground_error(error) from error
+            raise backend_unavailable(error) from error
         found = dict(line.split(":", 1) for line in answer.splitlines() if ":" in line)
         self.used, self.limit = int(found["used_memory"]), int(found["maxmemory"])

@@ -10,23 +10,23 @@ from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple, cast
 
 from jobwire.job.clock import new_job_id, new_job_ids
-from jobwire.job.errors import ContractError, GroundError, RefusedError
+from jobwire.job.errors import BackendUnavailable, ContractError, RefusedError
 from jobwire.job.messages import (
-    CancelAnswer,
+    CancelOutcome,
     JobId,
-    Order,
+    JobRequest,
     Snapshot,
     SubmitAnswer,
 )
 from jobwire.valkey import Arg, Connection, Reply
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.codec import Record, read_record, read_status
-from jobwire.wires.streams.contract import Extra, Field, Keys, Status
+from jobwire.wires.streams.contract import Extra, Field, Status, StreamsKeys
 from jobwire.wires.streams.payload import check_payload
-from jobwire.wires.streams.replies import Answer
+from jobwire.wires.streams.replies import LazyReply
 from jobwire.wires.streams.scripts import script
 from jobwire.wires.streams.settings import StreamsSettings
-from jobwire.wires.streams.submissions import Submissions
+from jobwire.wires.streams.submit_batcher import SubmitBatcher
 
 _CANCEL: Final = script("cancel")
 _LIST: Final = script("list")
@@ -50,7 +50,7 @@ _LISTED: Final = (
 """What a list shows of a job: nothing that may be large."""
 
 
-class Standing(NamedTuple):
+class StatusAndTenant(NamedTuple):
     """Whose job it is, and how it stands."""
 
     status: Status
@@ -68,7 +68,7 @@ class Page(NamedTuple):
 class StreamsQueue:
     def __init__(self, connection: Connection, settings: StreamsSettings | None = None) -> None:
         self.settings = settings or StreamsSettings()
-        self.keys = Keys(self.settings.key_prefix)
+        self.keys = StreamsKeys(self.settings.key_prefix)
         self._connection = connection
         self._declared = (self.keys.queue,)
         bounds = (
@@ -76,24 +76,24 @@ class StreamsQueue:
             self.settings.tenant_max_open,
             self.settings.tenant_max_retained,
         )
-        self._submissions = Submissions(connection, self.keys.queue, bounds)
+        self._submissions = SubmitBatcher(connection, self.keys.queue, bounds)
 
-    def submit(self, order: Order) -> Awaitable[SubmitAnswer]:
+    def submit(self, order: JobRequest) -> Awaitable[SubmitAnswer]:
         """Make a job of `order`; refuses a payload that the wire forbids (RefusedError)."""
         check_payload(order.payload_json)
         return self.submit_checked(order)
 
-    def submit_many(self, orders: Sequence[Order]) -> Awaitable[list[SubmitAnswer]]:
+    def submit_many(self, orders: Sequence[JobRequest]) -> Awaitable[list[SubmitAnswer]]:
         """Make jobs of all of them in one round trip; refuses all if one must be refused."""
         for order in orders:
             check_payload(order.payload_json)
         return _all(self.submit_many_checked(orders))
 
-    def submit_checked(self, order: Order) -> Awaitable[SubmitAnswer]:
+    def submit_checked(self, order: JobRequest) -> Awaitable[SubmitAnswer]:
         """The same for a caller that has run `check_payload` itself, on the bytes as received."""
         return self._submit(order, order.job_id or new_job_id())
 
-    def submit_many_checked(self, orders: Sequence[Order]) -> list[Awaitable[SubmitAnswer]]:
+    def submit_many_checked(self, orders: Sequence[JobRequest]) -> list[Awaitable[SubmitAnswer]]:
         """The same for many, each with an answer of its own."""
         ids = new_job_ids(len(orders))
         return [
@@ -101,7 +101,7 @@ class StreamsQueue:
             for order, job_id in zip(orders, ids, strict=True)
         ]
 
-    def _submit(self, order: Order, job_id: JobId) -> Awaitable[SubmitAnswer]:
+    def _submit(self, order: JobRequest, job_id: JobId) -> Awaitable[SubmitAnswer]:
         job = _job_args(order, job_id, self.settings)
         return self._submissions.add(job, len(order.payload_json))
 
@@ -112,16 +112,16 @@ class StreamsQueue:
 
     def get(self, job_id: JobId) -> Awaitable[Snapshot | None]:
         """The job as it stands, or None."""
-        return Answer(self._sent().call("HGETALL", self.keys.job(job_id)), _read_snapshot)
+        return LazyReply(self._sent().call("HGETALL", self.keys.job(job_id)), _read_snapshot)
 
     def record(self, job_id: JobId) -> Awaitable[Record | None]:
         """The job with everything this wire knows of it, or None."""
-        return Answer(self._sent().call("HGETALL", self.keys.job(job_id)), read_record)
+        return LazyReply(self._sent().call("HGETALL", self.keys.job(job_id)), read_record)
 
-    def standing(self, job_id: JobId) -> Awaitable[Standing | None]:
+    def status_and_tenant(self, job_id: JobId) -> Awaitable[StatusAndTenant | None]:
         """Whose job it is and how it stands, without what may be large; or None."""
         call = self._sent().call("HMGET", self.keys.job(job_id), *_STANDING)
-        return Answer(call, _read_standing)
+        return LazyReply(call, _read_standing)
 
     def page(
         self, tenant: str, limit: int, *, status: str = "", task: str = "", cursor: str = ""
@@ -129,16 +129,16 @@ class StreamsQueue:
         """A tenant's jobs, newest first, from where the page before this one stopped (J-14)."""
         before_ms, _, before_id = cursor.partition("-")
         args = (tenant, status, task, limit, _MOST_SCANNED, before_ms, before_id, *_LISTED)
-        return Answer(self._sent().run(_LIST, self._declared, args), _read_page)
+        return LazyReply(self._sent().run(_LIST, self._declared, args), _read_page)
 
-    def cancel(self, job_id: JobId) -> Awaitable[CancelAnswer]:
+    def cancel(self, job_id: JobId) -> Awaitable[CancelOutcome]:
         """End the job if it waits; tell its worker to stop if it runs."""
         limits = (self.settings.job_ttl_s, self.settings.max_events)
         args = (*limits, job_id, contract.CONSUMER_PREFIX, contract.CANCELED_TTL_S)
-        return Answer(self._sent().run(_CANCEL, self._declared, args), _read_cancel)
+        return LazyReply(self._sent().run(_CANCEL, self._declared, args), _read_cancel)
 
 
-def _job_args(order: Order, job_id: JobId, settings: StreamsSettings) -> list[Arg]:
+def _job_args(order: JobRequest, job_id: JobId, settings: StreamsSettings) -> list[Arg]:
     ttl_s = settings.job_ttl_s if order.ttl_s is None else order.ttl_s
     if not 1 <= ttl_s <= contract.MAX_TTL_S:
         raise RefusedError(
@@ -181,11 +181,11 @@ def _read_snapshot(reply: Reply) -> Snapshot | None:
     return record.snapshot() if record else None
 
 
-def _read_standing(reply: Reply) -> Standing | None:
+def _read_standing(reply: Reply) -> StatusAndTenant | None:
     job_id, status, tenant = cast("list[str | None]", reply)
     if job_id is None and status is None:
         return None
-    return Standing(read_status(status or Status.QUEUED), tenant or "")
+    return StatusAndTenant(read_status(status or Status.QUEUED), tenant or "")
 
 
 def _read_page(reply: Reply) -> Page:
@@ -201,18 +201,18 @@ def _read_page(reply: Reply) -> Page:
     return Page(records, scanned, f"{ms}-{last_id}" if ms else "")
 
 
-def _read_cancel(reply: Reply) -> CancelAnswer:
-    return CancelAnswer(cast(str, reply))
+def _read_cancel(reply: Reply) -> CancelOutcome:
+    return CancelOutcome(cast(str, reply))
 
 
 async def _all(answers: Sequence[Awaitable[SubmitAnswer]]) -> list[SubmitAnswer]:
     """Everything is on its way already: this only collects, and waits for all whatever fails."""
     collected: list[SubmitAnswer] = []
-    trouble: GroundError | None = None
+    trouble: BackendUnavailable | None = None
     for answer in answers:
         try:
             collected.append(await answer)
-        except GroundError as error:
+        except BackendUnavailable as error:
             trouble = error
     if trouble is not None:
         raise trouble

@@ -11,12 +11,12 @@ import time
 from collections.abc import Sequence
 
 import jobwire
-from jobwire.job.engine import Lacks, lacks_nothing
-from jobwire.job.messages import TaskCard
+from jobwire.job.engine import MissingRequirements, no_missing_requirements
+from jobwire.job.messages import TaskDefinition
 from jobwire.valkey import Arg
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.codec import write_card, write_lacks
-from jobwire.wires.streams.contract import Card
+from jobwire.wires.streams.codec import write_missing_requirements, write_registration
+from jobwire.wires.streams.contract import WorkerField
 from jobwire.wires.streams.replies import wire_text
 from jobwire.wires.streams.settings import StreamsSettings
 
@@ -26,16 +26,16 @@ class Registration:
         self.heartbeat_s = settings.heartbeat_s
         self._head: tuple[Arg, ...] = (consumer, round(3000 * settings.heartbeat_s))
         self._card: tuple[Arg, ...] = ()
-        self._lacks = lacks_nothing
+        self._lacks = no_missing_requirements
         self._lacks_text = ""
         self._written_s = float("-inf")
 
-    def fill(self, tasks: Sequence[TaskCard], slots: int, lacks: Lacks) -> None:
+    def fill(self, tasks: Sequence[TaskDefinition], slots: int, lacks: MissingRequirements) -> None:
         """What others are to know of this worker."""
-        card: list[Arg] = [Card.HOST, socket.gethostname(), Card.PID, os.getpid()]
-        card += (Card.VERSION, jobwire.__version__, Card.SLOTS, slots)
+        card: list[Arg] = [WorkerField.HOST, socket.gethostname(), WorkerField.PID, os.getpid()]
+        card += (WorkerField.VERSION, jobwire.__version__, WorkerField.SLOTS, slots)
         for task in tasks:
-            text = write_card(task.schema_json, task.example_json)
+            text = write_registration(task.schema_json, task.example_json)
             card += (wire_text(f"{contract.CARD_TASK}{task.name}"), text)
         self._card, self._lacks = tuple(card), lacks
 
@@ -55,11 +55,11 @@ class Registration:
 
     def look(self) -> None:
         """Ask what the worker lacks: the user's code, so only in the event loop."""
-        self._lacks_text = write_lacks(self._lacks())
+        self._lacks_text = write_missing_requirements(self._lacks())
 
     def arguments(self) -> list[Arg]:
         """For the script `announce`."""
-        return [*self._head, *self._card, Card.LACKS, self._lacks_text]
+        return [*self._head, *self._card, WorkerField.LACKS, self._lacks_text]
 
     def written(self) -> None:
         """The server has it."""

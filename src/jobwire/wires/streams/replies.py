@@ -8,13 +8,13 @@ through which the toolkit's errors leave this room as the heart's.
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Generic, TypeVar, cast
 
-from jobwire.job.errors import GroundError
+from jobwire.job.errors import BackendUnavailable
 from jobwire.valkey import Arg, Reply, ServerError, ValkeyError
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Answer(Generic[T_co]):
+class LazyReply(Generic[T_co]):
     """An awaitable that turns a raw reply into what it means."""
 
     __slots__ = ("_read", "_reply")
@@ -27,16 +27,16 @@ class Answer(Generic[T_co]):
         try:
             reply = yield from self._reply.__await__()
         except ValkeyError as error:
-            raise ground_error(error) from error
+            raise backend_unavailable(error) from error
         return self._read(reply)
 
 
-def ground_error(error: ValkeyError) -> GroundError:
+def backend_unavailable(error: ValkeyError) -> BackendUnavailable:
     """The server did not answer, or will not write: asking the same again later is right."""
     if isinstance(error, ServerError):
         # Out of memory, read-only, loading: the server's own words say which.
-        return GroundError("the job server refuses to write", detail=str(error))
-    return GroundError("the job server does not answer", detail=str(error))
+        return BackendUnavailable("the job server refuses to write", detail=str(error))
+    return BackendUnavailable("the job server does not answer", detail=str(error))
 
 
 def wire_text(text: str) -> Arg:
@@ -60,5 +60,5 @@ async def collect(replies: Sequence[Awaitable[Reply]]) -> list[Reply]:
         except ValkeyError as error:
             trouble = trouble or error
     if trouble is not None:
-        raise ground_error(trouble) from trouble
+        raise backend_unavailable(trouble) from trouble
     return answers

@@ -10,9 +10,17 @@ from typing import Final, TypedDict, cast
 
 import msgspec
 
-from jobwire.job.messages import TaskCard
+from jobwire.job.messages import TaskDefinition
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.contract import Code, Entry, EventField, EventType, Extra, Field, Status
+from jobwire.wires.streams.contract import (
+    Code,
+    EntryField,
+    EventField,
+    EventType,
+    Extra,
+    Field,
+    Status,
+)
 
 Schema = dict[str, object]
 
@@ -30,7 +38,7 @@ WireSchema = TypedDict(
 )
 
 
-def wire_schema(tasks: Iterable[TaskCard]) -> WireSchema:
+def wire_schema(tasks: Iterable[TaskDefinition]) -> WireSchema:
     """One document; each thing on the wire is a definition in it."""
     definitions: dict[str, Schema] = {
         "queue_entry": _queue_entry(),
@@ -69,7 +77,7 @@ def _queue_entry() -> Schema:
     payload = {**_JSON, "description": f"an object, at most {contract.MAX_PAYLOAD_BYTES} bytes"}
     return _object(
         "An entry of the queue stream: exactly these fields.",
-        {Entry.JOB_ID: _TEXT, Entry.TASK: _TEXT, Entry.PAYLOAD: payload},
+        {EntryField.JOB_ID: _TEXT, EntryField.TASK: _TEXT, EntryField.PAYLOAD: payload},
         more=False,
     )
 
@@ -170,7 +178,7 @@ def _retrying() -> Schema:
     )
 
 
-def _payload(task: TaskCard) -> Schema:
+def _payload(task: TaskDefinition) -> Schema:
     found = cast(Schema, msgspec.json.decode(task.schema_json)) if task.schema_json else {}
     if task.example_json:
         found["examples"] = [msgspec.json.decode(task.example_json)]

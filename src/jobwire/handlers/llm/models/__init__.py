@@ -47,7 +47,7 @@ Form: TypeAlias = Free | Grammar | JsonForm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class ChatRequest:
     """A question to a model; empty and None mean: as the model has it."""
 
     messages: Sequence[Message]
@@ -97,7 +97,7 @@ class Chat(Protocol):
     led: bool
     """So small that it must be led: its answers are limited to what we can vouch for."""
 
-    def ask(self, ask: Ask) -> AsyncGenerator[Piece, None]:
+    def ask(self, ask: ChatRequest) -> AsyncGenerator[Piece, None]:
         """One try. Closing it early stops the model at once; trouble is raised as Trouble."""
         ...
 

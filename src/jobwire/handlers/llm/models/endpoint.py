@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from typing import Final
 
 from jobwire.handlers.llm.models import (
-    Ask,
+    ChatRequest,
     Embedded,
     End,
     Piece,
@@ -18,10 +18,10 @@ from jobwire.handlers.llm.models import (
     replies,
     requests,
 )
+from jobwire.handlers.llm.models.errors import NOT_NAMED, Again, ModelError, ModelRefused, NoModel
 from jobwire.handlers.llm.models.events import EventReader
-from jobwire.handlers.llm.models.server import Server
-from jobwire.handlers.llm.models.shapes import Chunk
-from jobwire.handlers.llm.models.trouble import NOT_NAMED, Again, NoModel, Refused, Trouble
+from jobwire.handlers.llm.models.schemas import Chunk
+from jobwire.handlers.llm.models.server import ModelServer
 from jobwire.job.messages import Json
 
 _LAST_WORDS_S: Final = 5.0
@@ -35,7 +35,7 @@ class EndpointChat:
     """A model that answers questions."""
 
     def __init__(
-        self, server: Server, model: str, *, led: bool = False, is_ours: bool = False
+        self, server: ModelServer, model: str, *, led: bool = False, is_ours: bool = False
     ) -> None:
         self._server = server
         self._model = model
@@ -43,7 +43,7 @@ class EndpointChat:
         self._tells_progress = is_ours
         self.led = led
 
-    async def ask(self, ask: Ask) -> AsyncGenerator[Piece, None]:
+    async def ask(self, ask: ChatRequest) -> AsyncGenerator[Piece, None]:
         """One try; where the server refuses the way it is written, once more in a plainer way."""
         model = ask.model or self._model
         if not model:
@@ -57,7 +57,7 @@ class EndpointChat:
                 async for piece in pieces:
                     yield piece
             return
-        except Refused as refused:
+        except ModelRefused as refused:
             body = requests.plainer(body, refused.wrong)
         async with aclosing(self._answer(body, model)) as pieces:
             async for piece in pieces:
@@ -73,12 +73,12 @@ class EndpointChat:
             while not answer.is_over:
                 try:
                     chunk = await call.chunk()
-                except Trouble:
+                except ModelError:
                     if answer.finish_reason:  # only the usage is missing
                         break
                     raise
                 if chunk is None:
-                    with suppress(Trouble):  # a line that was cut
+                    with suppress(ModelError):  # a line that was cut
                         for piece in answer.hear(reader.rest()):
                             yield piece
                     break
@@ -131,24 +131,24 @@ class _Answer:
                     yield Text(delta.content)
             self.finish_reason = choice.finish_reason or self.finish_reason
         if self._length > _LONGEST_ANSWER:
-            raise Trouble("backend_bad_response", "the model's answer has no end")
+            raise ModelError("backend_bad_response", "the model's answer has no end")
 
     def end(self) -> End:
         """The last piece."""
         if self._refusal:
             said = replies.quote(self._refusal.encode())
-            raise Trouble("content_filtered", f"the model will not answer: {said}")
+            raise ModelError("content_filtered", f"the model will not answer: {said}")
         if self.finish_reason == "content_filter":
-            raise Trouble("content_filtered", "the model's server filtered its answer")
+            raise ModelError("content_filtered", "the model's server filtered its answer")
         if self.finish_reason == "error":
-            raise Trouble("backend_stream_cut", "the model's server gave up", Again.ONCE)
+            raise ModelError("backend_stream_cut", "the model's server gave up", Again.ONCE)
         return End(self.finish_reason, self._usage, self._model)
 
 
 class EndpointEmbedder:
     """A model that turns texts into vectors."""
 
-    def __init__(self, server: Server, model: str) -> None:
+    def __init__(self, server: ModelServer, model: str) -> None:
         self._server = server
         self.name = model
 

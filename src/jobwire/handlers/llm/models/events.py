@@ -8,7 +8,7 @@ spreads a chunk of an answer over several. Bounded: a line without end is refuse
 from collections.abc import Iterator
 from typing import Final
 
-from jobwire.handlers.llm.models.trouble import Trouble
+from jobwire.handlers.llm.models.errors import ModelError
 
 _LONGEST_LINE: Final = 1 << 20
 
@@ -23,7 +23,7 @@ class EventReader:
         """The data of every line that is complete now."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > _LONGEST_LINE:
-            raise Trouble(
+            raise ModelError(
                 "backend_bad_response", "the model's server sent a line of more than a megabyte"
             )
         for line in lines:

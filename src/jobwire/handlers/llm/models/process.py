@@ -1,4 +1,4 @@
-"""The worker's side of `serving.py`: one model in a process of its own.
+"""The worker's side of `server_main.py`: one model in a process of its own.
 
 Used by `local.py`. Whatever becomes of the process is told as Trouble. It never outlives the
 worker, and what it writes reaches the worker's log alone, in one line, when it has failed.
@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
-from jobwire.handlers.llm.models import serving
-from jobwire.handlers.llm.models.server import Server
-from jobwire.handlers.llm.models.serving import Listening, Refusal, Wish
-from jobwire.handlers.llm.models.trouble import Again, NoModel, Trouble
+from jobwire.handlers.llm.models import server_main
+from jobwire.handlers.llm.models.errors import Again, ModelError, NoModel
+from jobwire.handlers.llm.models.server import ModelServer
+from jobwire.handlers.llm.models.server_main import Listening, LoadRefusal, LoadRequest
 from jobwire.spawn import spawn
 
 _log: Final = logging.getLogger("jobwire.handlers")
@@ -29,20 +29,20 @@ _ENDING_S: Final = 2.0
 """How long a process that has broken off may take to be gone."""
 _LAST_WORDS: Final = 4096
 """Bytes: all of a load that failed, the last lines of a crash."""
-_decode: Final = msgspec.json.Decoder(Listening | Refusal).decode
+_decode: Final = msgspec.json.Decoder(Listening | LoadRefusal).decode
 
 
 class ModelProcess:
     """A model that is loaded, then asked, and may die at any time. Used on the event loop."""
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(self, wish: LoadRequest) -> None:
         self._wish = wish
         self._noise = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as we do
         self._line, theirs = socket.socketpair()
         self._line.setblocking(False)
         with theirs:
             self._child = spawn(
-                [sys.executable, "-P", "-m", serving.__name__, str(theirs.fileno())],
+                [sys.executable, "-P", "-m", server_main.__name__, str(theirs.fileno())],
                 # What we can import it can; and where it crashes, it does so without a debugger.
                 env={**os.environ, "PYTHONPATH": _search_path(), "GGML_NO_BACKTRACE": "1"},
                 stdout=self._noise,
@@ -51,15 +51,15 @@ class ModelProcess:
                 last_signal=signal.SIGKILL,
             )
         with suppress(OSError):  # it is gone already, as whoever waits for it will see
-            self._line.send(msgspec.json.encode(wish) + serving.END)
+            self._line.send(msgspec.json.encode(wish) + server_main.END)
         self._heard = b""
-        self._said: Listening | Refusal | None = None
+        self._said: Listening | LoadRefusal | None = None
         self._is_silent = False
         """It ended without a word."""
         self._waiting = asyncio.Lock()
         self._is_closed = False
 
-    async def server(self) -> Server:
+    async def server(self) -> ModelServer:
         """Where to ask it, once it is loaded. All who wait are told the same, and who waits no
         longer stops nothing."""
         if self._said is None:
@@ -68,8 +68,10 @@ class ModelProcess:
         match self._said:
             case Listening(url):
                 key = self._wish.key
-                return Server(base_url=url, api_key=key, first_s=_PATIENCE_S, idle_s=_PATIENCE_S)
-            case Refusal(wrong, cure):
+                return ModelServer(
+                    base_url=url, api_key=key, first_s=_PATIENCE_S, idle_s=_PATIENCE_S
+                )
+            case LoadRefusal(wrong, cure):
                 await self._ended()
                 raise NoModel(wrong, cure)
             case None:
@@ -83,7 +85,7 @@ class ModelProcess:
             except OSError:
                 more = b""
             self._heard += more
-            if self._heard.endswith(serving.END):
+            if self._heard.endswith(server_main.END):
                 self._said = _decode(self._heard)
             self._is_silent = not more
         self._line.close()
@@ -96,11 +98,11 @@ class ModelProcess:
             self.close()
         return code is not None
 
-    async def lost(self, when: str, cure: str) -> Trouble:
+    async def lost(self, when: str, cure: str) -> ModelError:
         """What to say of a process that has broken off; it is ended, if it has not yet."""
         how = _how(await self._ended())
         wrong = f"the local model {self._wish.name} {how} {when}"
-        return Trouble("backend_unavailable", wrong, Again.ONCE, cure=cure)
+        return ModelError("backend_unavailable", wrong, Again.ONCE, cure=cure)
 
     async def _ended(self) -> int | None:
         """Its exit code; None where it did not end by itself."""

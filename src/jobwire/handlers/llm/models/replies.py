@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from jobwire.handlers.llm.models import Usage
-from jobwire.handlers.llm.models.shapes import Chunk, ErrorBody, Refusal, UsageBody, VectorsBody
-from jobwire.handlers.llm.models.trouble import Again, Refused, Trouble
+from jobwire.handlers.llm.models.errors import Again, ModelError, ModelRefused
+from jobwire.handlers.llm.models.schemas import Chunk, ErrorBody, ErrorReply, UsageBody, VectorsBody
 
 _LONGEST_QUOTE: Final = 300
 
@@ -28,7 +28,7 @@ _TOO_LONG_TO_EMBED: Final = ("too large to process", "input length exceeds", "in
 
 _read_chunk: Final = msgspec.json.Decoder(Chunk).decode
 _read_vectors: Final = msgspec.json.Decoder(VectorsBody).decode
-_read_refusal: Final = msgspec.json.Decoder(Refusal).decode
+_read_refusal: Final = msgspec.json.Decoder(ErrorReply).decode
 
 
 def chunk(data: bytes) -> Chunk:
@@ -37,7 +37,7 @@ def chunk(data: bytes) -> Chunk:
         read = _read_chunk(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         # Not to be passed over: a piece of the answer would be missing unseen.
-        raise Trouble(
+        raise ModelError(
             "backend_bad_response", f"the model's server sent no JSON: {quote(data)}"
         ) from None
     if read.error is not None:
@@ -50,14 +50,14 @@ def vectors(data: bytes, count: int) -> VectorsBody:
     try:
         read = _read_vectors(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Trouble(
+        raise ModelError(
             "backend_bad_response", f"the model's server sent no vectors: {quote(data)}"
         ) from None
     read.data.sort(key=lambda each: each.index)
     sizes = {len(each.embedding) for each in read.data}
     if len(read.data) != count or len(sizes) != 1 or 0 in sizes:
         problem = f"{len(read.data)} vectors of {sorted(sizes)} numbers for {count} texts"
-        raise Trouble("backend_bad_response", f"the model's server sent {problem}")
+        raise ModelError("backend_bad_response", f"the model's server sent {problem}")
     return read
 
 
@@ -88,7 +88,7 @@ class Who(NamedTuple):
 
 def refusal(
     status: int, headers: Mapping[str, str], body: bytes, *, server: Who, now: datetime
-) -> Trouble:
+) -> ModelError:
     """What an answer without success means."""
     error = _error_in(body)
     said = quote((error.message or "").encode() if error else b"")
@@ -97,51 +97,51 @@ def refusal(
     name = server.name
     match status:
         case 401 | 403:
-            return Trouble(
+            return ModelError(
                 "backend_auth",
                 f"{name} refused our key ({status}){says}",
                 cure=f"set {server.key_at}",
             )
         case 404 if error is None:
-            return Trouble(
+            return ModelError(
                 "model_not_found",
                 f"{name} does not know that address (404)",
                 cure=_is_it_right(server),
             )
         case 404:
-            return Trouble("model_not_found", f"{name} does not have that model{says}")
+            return ModelError("model_not_found", f"{name} does not have that model{says}")
         case 402:
-            return Trouble("backend_quota", f"{name} wants to be paid first{says}")
+            return ModelError("backend_quota", f"{name} wants to be paid first{says}")
         case 429 if not words.isdisjoint(_QUOTA):
-            return Trouble("backend_quota", f"the quota at {name} is used up{says}")
+            return ModelError("backend_quota", f"the quota at {name} is used up{says}")
         case 429:
             return _wait("backend_rate_limited", f"{name} gets too many requests", headers, now)
         case _ if status in (400, 413, 422) or not words.isdisjoint(_CONTEXT):
             return _bad_request(words, said, f"{name} refused the request ({status}){says}")
         case 500 if any(part in said for part in _TOO_LONG_TO_EMBED):
-            return Trouble("embed_text_too_long", f"a text is too long to embed: {said}")
+            return ModelError("embed_text_too_long", f"a text is too long to embed: {said}")
         case 501:
-            return Refused("backend_bad_response", f"{name} cannot do that (501){says}")
+            return ModelRefused("backend_bad_response", f"{name} cannot do that (501){says}")
         case 408 | 409 | 425 | 500 | 502 | 503 | 504 | 520 | 522 | 524 | 529:
             return _wait(
                 "backend_unavailable", f"{name} is not well ({status}){says}", headers, now
             )
         case _ if 300 <= status < 400:
             place = quote(headers.get("location", "").encode())
-            return Trouble(
+            return ModelError(
                 "backend_bad_response",
                 f"{name} points elsewhere ({status} {place})",
                 cure=f"set {server.url_at} to where it is",
             )
         case _:
-            return Trouble("backend_bad_response", f"{name} answered with {status}{says}")
+            return ModelError("backend_bad_response", f"{name} answered with {status}{says}")
 
 
-def not_a_stream(content_type: str, body: bytes, server: Who) -> Trouble:
+def not_a_stream(content_type: str, body: bytes, server: Who) -> ModelError:
     """Success, but no stream of events: an error in disguise, or not a model's server at all."""
     if (error := _error_in(body)) is not None:
         return _of_error(error)
-    return Trouble(
+    return ModelError(
         "backend_bad_response",
         f"{server.name} answered with {content_type or 'no content type'} instead of a stream of "
         f"events: {quote(body)}",
@@ -153,33 +153,33 @@ def _is_it_right(server: Who) -> str:
     return f"is {server.url_at} right? it often ends in /v1"
 
 
-def _bad_request(words: Set[str], said: str, message: str) -> Trouble:
+def _bad_request(words: Set[str], said: str, message: str) -> ModelError:
     lower = said.lower()
     if not words.isdisjoint(_CONTEXT) or ("context" in lower and "token" in lower):
-        return Trouble("context_too_long", f"the model cannot read that much: {said}")
+        return ModelError("context_too_long", f"the model cannot read that much: {said}")
     if not words.isdisjoint(_FILTER):
-        return Trouble("content_filtered", f"the model's server filtered it: {said}")
+        return ModelError("content_filtered", f"the model's server filtered it: {said}")
     if "model_not_found" in words:
-        return Trouble("model_not_found", message)
+        return ModelError("model_not_found", message)
     if any(part in lower for part in _TOO_LONG_TO_EMBED):
-        return Trouble("embed_text_too_long", f"a text is too long to embed: {said}")
-    return Refused("invalid_payload", message)
+        return ModelError("embed_text_too_long", f"a text is too long to embed: {said}")
+    return ModelRefused("invalid_payload", message)
 
 
-def _of_error(error: ErrorBody) -> Trouble:
+def _of_error(error: ErrorBody) -> ModelError:
     """An `error` object inside an answer that began well."""
     said = quote((error.message or "").encode())
     words = _words(error)
     message = f"the model's server broke off: {said or ', '.join(sorted(words))}"
     if not words.isdisjoint(_QUOTA):
-        return Trouble("backend_quota", message)
+        return ModelError("backend_quota", message)
     if "rate_limit_exceeded" in words or "429" in words:
-        return Trouble("backend_rate_limited", message, Again.SOON)
+        return ModelError("backend_rate_limited", message, Again.SOON)
     if any(word.isdigit() and 500 <= int(word) < 600 for word in words) or words & _BUSY:
-        return Trouble("backend_unavailable", message, Again.SOON)
+        return ModelError("backend_unavailable", message, Again.SOON)
     trouble = _bad_request(words, said, message)
     if trouble.code == "invalid_payload":
-        return Trouble("backend_bad_response", message)
+        return ModelError("backend_bad_response", message)
     return trouble
 
 
@@ -205,10 +205,10 @@ def _body(error: ErrorBody | str) -> ErrorBody:
     return ErrorBody(error) if isinstance(error, str) else error
 
 
-def _wait(code: str, message: str, headers: Mapping[str, str], now: datetime) -> Trouble:
+def _wait(code: str, message: str, headers: Mapping[str, str], now: datetime) -> ModelError:
     after_s = retry_after_s(headers, now)
     when = "" if after_s is None else f"; it asks to wait {after_s:g} s"
-    return Trouble(code, message + when, Again.SOON, after_s)
+    return ModelError(code, message + when, Again.SOON, after_s)
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:

@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from jobwire.handlers.llm.models import Ask, Free, Grammar, JsonForm
+from jobwire.handlers.llm.models import ChatRequest, Free, Grammar, JsonForm
 from jobwire.job.messages import Json
 
 _EXTRAS: Final = ("response_format", "stream_options")
 """What makes answers better and not every server takes."""
 
 
-def body(ask: Ask, model: str, *, is_ours: bool) -> dict[str, Json]:
+def body(ask: ChatRequest, model: str, *, is_ours: bool) -> dict[str, Json]:
     """The question in full; `is_ours`: to the small model that we serve ourselves."""
     wishes: dict[str, Json] = {
         "model": model,

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from jobwire.handlers.llm.models import replies
+from jobwire.handlers.llm.models.errors import Again, ModelError
 from jobwire.handlers.llm.models.replies import Who
-from jobwire.handlers.llm.models.trouble import Again, Trouble
 from jobwire.job.messages import Json
 
 _CONNECT_S: Final = 10.0
@@ -29,7 +29,7 @@ _LONGEST_REFUSAL: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ModelServer:
     """Where it is, what opens it, and how patient we are with it."""
 
     base_url: str
@@ -58,7 +58,7 @@ class Server:
             await (await self._send(client, request, until)).aclose()
 
     @contextlib.asynccontextmanager
-    async def post(self, path: str, body: Mapping[str, Json]) -> AsyncGenerator["Call"]:
+    async def post(self, path: str, body: Mapping[str, Json]) -> AsyncGenerator["ModelCall"]:
         """Ask. What it gives was answered with success, and its body is still to come."""
         try:
             async with self._client() as client:
@@ -67,13 +67,13 @@ class Server:
                 until = asyncio.get_running_loop().time() + self.first_s
                 response = await self._send(client, request, until)
                 try:
-                    call = Call(self, response, until)
+                    call = ModelCall(self, response, until)
                     if not response.is_success:
                         raise await call.refusal()
                     yield call
                 finally:
                     await response.aclose()
-        except Trouble as trouble:
+        except ModelError as trouble:
             if self.api_key:
                 trouble.wrong = trouble.wrong.replace(self.api_key, "••••")
             raise
@@ -96,26 +96,26 @@ class Server:
             raise self.too_slow() from None
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
-            raise Trouble(
+            raise ModelError(
                 "backend_unavailable",
                 f"{self.who.name} cannot be reached: {reason}",
                 Again.SOON,
                 cure=f"is it running? its address is {self.url_at}",
             ) from error
 
-    def too_slow(self) -> Trouble:
+    def too_slow(self) -> ModelError:
         """It kept us waiting longer than we do."""
-        return Trouble("backend_timeout", f"{self.who.name} was silent for too long", Again.ONCE)
+        return ModelError("backend_timeout", f"{self.who.name} was silent for too long", Again.ONCE)
 
-    def cut(self, reason: str) -> Trouble:
+    def cut(self, reason: str) -> ModelError:
         """The answer ended before its end."""
-        return Trouble("backend_stream_cut", f"{self.who.name} broke off: {reason}", Again.ONCE)
+        return ModelError("backend_stream_cut", f"{self.who.name} broke off: {reason}", Again.ONCE)
 
 
-class Call:
+class ModelCall:
     """An answer that has begun."""
 
-    def __init__(self, server: Server, response: httpx.Response, until: float) -> None:
+    def __init__(self, server: ModelServer, response: httpx.Response, until: float) -> None:
         self._server = server
         self._response = response
         self._chunks = response.aiter_bytes()
@@ -151,10 +151,10 @@ class Call:
             data += chunk
         return data
 
-    async def refusal(self) -> Trouble:
+    async def refusal(self) -> ModelError:
         """What an answer without success means."""
         body = b""
-        with contextlib.suppress(Trouble):  # the status says enough
+        with contextlib.suppress(ModelError):  # the status says enough
             body = await self.body(_LONGEST_REFUSAL)
         return replies.refusal(
             *(self._response.status_code, self._response.headers, body),

@@ -14,33 +14,33 @@ of the wire's room knows the gateway.
 import time
 from collections.abc import Sequence
 
+from jobwire.gateway.feature import Feature
 from jobwire.gateway.limits import RateLimit
-from jobwire.gateway.room import Room
 from jobwire.gateway.routes import HotRoute
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
-from jobwire.job.messages import TaskCard
+from jobwire.job.messages import TaskDefinition
 from jobwire.valkey import Connection
-from jobwire.wires.streams.census import Census
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import docs
-from jobwire.wires.streams.http.fleet import Fleet
-from jobwire.wires.streams.http.jobs import PATH, Jobs
-from jobwire.wires.streams.http.watching import Watching
+from jobwire.wires.streams.http.event_routes import EventRoutes
+from jobwire.wires.streams.http.fleet import FleetRoutes
+from jobwire.wires.streams.http.jobs import PATH, JobRoutes
 from jobwire.wires.streams.memory import ServerMemory
+from jobwire.wires.streams.metrics import StreamsMetrics
 from jobwire.wires.streams.queue import StreamsQueue
-from jobwire.wires.streams.readings import JobReadings
+from jobwire.wires.streams.registry import WorkerRegistry
 from jobwire.wires.streams.settings import StreamsSettings
 
 
-def room(
+def feature(
     connection: Connection,
     settings: StreamsSettings,
     follower: Follower,
     streams: Streams,
-    tasks: Sequence[TaskCard] = (),
+    tasks: Sequence[TaskDefinition] = (),
     gateway: GatewaySettings = GatewaySettings(),  # noqa: B008 - frozen
-) -> Room:
+) -> Feature:
     """The routes of jobs, over a connection that many share and a follower that is running.
 
     `tasks` are the contract's own, as far as their payloads are known here. `gateway` says how many
@@ -49,13 +49,13 @@ def room(
     if gateway.several_tenants:
         settings = settings.bounded()
     queue = StreamsQueue(connection, settings)
-    census = Census(connection, settings, tasks)
+    census = WorkerRegistry(connection, settings, tasks)
     rate = RateLimit(gateway.effective_submit_rate, time.monotonic)
-    jobs = Jobs(queue, follower, census, rate, ServerMemory(connection))
-    watching = Watching(queue, follower, streams)
-    fleet = Fleet(census, connection, queue.keys)
-    streams.at_stop(follower.send_home)
-    return Room(
+    jobs = JobRoutes(queue, follower, census, rate, ServerMemory(connection))
+    watching = EventRoutes(queue, follower, streams)
+    fleet = FleetRoutes(census, connection, queue.keys)
+    streams.at_stop(follower.release_waiters)
+    return Feature(
         name="jobs",
         hot=[
             HotRoute("POST", PATH, "submit", jobs.submit, docs.SUBMIT, max_body=docs.MAX_JOB_BODY),
@@ -79,6 +79,6 @@ def room(
             HotRoute("GET", "/v1/workers", "read", fleet.workers, docs.WORKERS),
             HotRoute("GET", "/v1/stats", "read", fleet.stats, docs.STATS),
         ],
-        told=fleet.lacking,
-        reading=JobReadings(connection, queue.keys, census, follower).read,
+        remote_health=fleet.missing_requirements,
+        scrape=StreamsMetrics(connection, queue.keys, census, follower).read,
     )

@@ -5,9 +5,9 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, to_builtins
 
 from jobwire.gateway.problems import INVALID
-from jobwire.gateway.routes import Doc, Parameter
+from jobwire.gateway.routes import Doc, RouteParameter
 from jobwire.wires.streams.contract import MAX_PAYLOAD_BYTES
-from jobwire.wires.streams.http import fleet, shapes
+from jobwire.wires.streams.http import fleet, schemas
 from jobwire.wires.streams.http.problems import (
     ALREADY_FINISHED,
     BAD_IDEMPOTENCY_KEY,
@@ -64,14 +64,14 @@ _LINE: Final = {
 }
 _REQUEST: Final = {"task": "chat", "payload": {"prompt": "Say hello in one sentence."}}
 
-_IDEMPOTENCY_KEY: Final = Parameter(
+_IDEMPOTENCY_KEY: Final = RouteParameter(
     "Idempotency-Key",
     "header",
     "Asked again with the same key and the same body, the first job is answered again.",
     Annotated[str, Meta(pattern=r"^[\x20-\x7e]*$", min_length=1, max_length=255)],
     "order-4711",
 )
-_PREFER: Final = Parameter(
+_PREFER: Final = RouteParameter(
     "Prefer",
     "header",
     "`wait=N`: answer when the job has ended, or after N seconds (at most 60).",
@@ -93,9 +93,9 @@ _SUBMITTING: Final = (
 SUBMIT: Final = Doc(
     summary="Submit a job",
     tag=_TAG,
-    body=shapes.JobRequest,
+    body=schemas.JobRequestBody,
     body_example=_REQUEST,
-    answer=shapes.Job,
+    answer=schemas.JobBody,
     example=_NEW,
     status=202,
     also={200: f"{_REPLAY}, or one that has ended while its caller waited"},
@@ -105,16 +105,16 @@ SUBMIT: Final = Doc(
 BATCH: Final = Doc(
     summary="Submit up to 1000 jobs at once",
     tag=_TAG,
-    body=shapes.Batch,
+    body=schemas.Batch,
     body_example={"jobs": [{**_REQUEST, "idempotency_key": "order-4711"}]},
-    answer=shapes.BatchAnswer,
+    answer=schemas.BatchAnswerBody,
     example={"results": [{"status": 202, "job_id": _ID}]},
     problems=(UNAVAILABLE,),
 )
 GET: Final = Doc(
     summary="A job as it stands",
     tag=_TAG,
-    answer=shapes.Job,
+    answer=schemas.JobBody,
     example=_DONE,
     parameters=(_PREFER,),
     problems=(JOB_NOT_FOUND, CONTRACT_VIOLATED, UNAVAILABLE),
@@ -123,22 +123,22 @@ LIST: Final = Doc(
     summary="Jobs, newest first",
     tag=_TAG,
     description="At most 1000 jobs are looked at for a page, however few of them fit.",
-    answer=shapes.JobList,
+    answer=schemas.JobList,
     example={"jobs": [_LINE], "scanned": 1, "cursor": None},
     parameters=(
-        Parameter("status", "query", "only those in this state", shapes.StatusName, "error"),
-        Parameter("task", "query", "only those of this task", str, "chat"),
-        Parameter(
+        RouteParameter("status", "query", "only those in this state", schemas.StatusName, "error"),
+        RouteParameter("task", "query", "only those of this task", str, "chat"),
+        RouteParameter(
             "limit", "query", "how many, 50 if not said", Annotated[int, Meta(ge=1, le=200)], 20
         ),
-        Parameter(
+        RouteParameter(
             "cursor",
             "query",
             "where the page before this one stopped",
             Annotated[str, Meta(pattern=r"^[0-9]{1,16}-[\x21-\x7e]{1,512}$")],
             f"1767225600000-{_ID}",
         ),
-        Parameter(
+        RouteParameter(
             "tenant",
             "query",
             "whose jobs, for a key of the tenant `*`; else one's own",
@@ -156,7 +156,7 @@ EVENTS: Final = Doc(
         "`Last-Event-ID`), each with its id; the stream ends after `done`, `error` or `canceled`. "
         "`gap` is said where events may be missing."
     ),
-    answer=shapes.ServerSentEvent,
+    answer=schemas.ServerSentEvent,
     media_type="text/event-stream",
     example={
         "id": "1767225600000-0",
@@ -165,21 +165,21 @@ EVENTS: Final = Doc(
     },
     also={204: "`Last-Event-ID` is the job's last event: nothing follows, do not come back"},
     parameters=(
-        Parameter(
+        RouteParameter(
             "Last-Event-ID",
             "header",
             "the id of the last event that was seen",
             _EventId,
             "1767225600000-0",
         ),
-        Parameter(
+        RouteParameter(
             "last_event_id",
             "query",
             "the same, for those who cannot send headers",
             _EventId,
             "1767225600000-0",
         ),
-        Parameter(
+        RouteParameter(
             "data",
             "query",
             "`plain`: only the event's own data in `data:`",
@@ -192,15 +192,15 @@ EVENTS: Final = Doc(
 CANCEL: Final = Doc(
     summary="Cancel a job",
     tag=_TAG,
-    answer=shapes.CancelAnswer,
-    example=to_builtins(shapes.CancelAnswer(_ID, "canceled")),
+    answer=schemas.CancelAnswerBody,
+    example=to_builtins(schemas.CancelAnswerBody(_ID, "canceled")),
     also={202: "It is running: whoever runs it was asked to stop"},
     problems=(JOB_NOT_FOUND, ALREADY_FINISHED, CONTRACT_VIOLATED, UNAVAILABLE),
 )
 RETRY: Final = Doc(
     summary="Run a job again that has failed or was canceled, as a new job",
     tag=_TAG,
-    answer=shapes.Job,
+    answer=schemas.JobBody,
     example={**_NEW, "retry_of": "5f1c1f7a-7d0e-4c55-9a0f-0b7c1d522f6d"},
     status=202,
     also={200: f"{_REPLAY}, or one that has ended while its caller waited"},
@@ -210,7 +210,7 @@ RETRY: Final = Doc(
 TASKS: Final = Doc(
     summary="The tasks that can be asked for",
     tag=_FLEET,
-    answer=fleet.Tasks,
+    answer=fleet.TasksBody,
     example={
         "tasks": [
             {"name": "chat", "live": True, "schema": {"type": "object"}, "example": {"prompt": "?"}}
@@ -229,7 +229,7 @@ _NO_TIMES: Final = {"p50": None, "p90": None, "p99": None}
 STATS: Final = Doc(
     summary="How much there is to do, and the last hour by minute",
     tag=_FLEET,
-    answer=fleet.Stats,
+    answer=fleet.StatsBody,
     example={
         "now": {"waiting": 0, "delayed": 0, "running": 0, "oldest_waiting_ms": None},
         "hour": {

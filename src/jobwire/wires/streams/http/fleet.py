@@ -11,22 +11,22 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from jobwire.gateway.call import Call, Reply
-from jobwire.gateway.health import Health
-from jobwire.job.messages import Lack
+from jobwire.gateway.health import HealthStatus
+from jobwire.gateway.request import HttpRequest, Reply
+from jobwire.job.messages import MissingRequirement
 from jobwire.valkey import Connection
-from jobwire.wires.streams.census import Census, Holding, WorkerSeen
-from jobwire.wires.streams.contract import Counter, Keys, Status
+from jobwire.wires.streams.contract import Counter, Status, StreamsKeys
 from jobwire.wires.streams.depth import depth
-from jobwire.wires.streams.http import asking
-from jobwire.wires.streams.minutes import Minute, last_hour, quantile_ms
+from jobwire.wires.streams.http import request_parser
+from jobwire.wires.streams.registry import RegisteredWorker, RunningJob, WorkerRegistry
+from jobwire.wires.streams.stats import MinuteStats, last_hour, quantile_ms
 
 _encode = msgspec.json.Encoder().encode
 _MOST_PARTS: Final = 20
 _AnyObject = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})]
 
 
-class Task(Struct, frozen=True):
+class TaskBody(Struct, frozen=True):
     """A task that can be asked for."""
 
     name: str
@@ -35,13 +35,13 @@ class Task(Struct, frozen=True):
     example: Annotated[_AnyObject, Meta(description="a payload that works, if one is known")]
 
 
-class Tasks(Struct, frozen=True):
+class TasksBody(Struct, frozen=True):
     """All of them."""
 
-    tasks: list[Task]
+    tasks: list[TaskBody]
 
 
-class Slot(Struct, frozen=True):
+class SlotBody(Struct, frozen=True):
     """What one slot runs; another tenant's job is not named."""
 
     job_id: str | None
@@ -49,7 +49,7 @@ class Slot(Struct, frozen=True):
     since_ts: int
 
 
-class Lacking(Struct, frozen=True):
+class MissingRequirementBody(Struct, frozen=True):
     """Something that a worker needs for some of its tasks and does not have."""
 
     part: str
@@ -57,7 +57,7 @@ class Lacking(Struct, frozen=True):
     what_to_do: str
 
 
-class Worker(Struct, frozen=True):
+class WorkerBody(Struct, frozen=True):
     """One worker. Of one that is not ours, only what the server knows of it."""
 
     name: str
@@ -71,17 +71,17 @@ class Worker(Struct, frozen=True):
     heartbeat_age_ms: Annotated[
         int, Meta(description="since its last heartbeat; not ours: since it last asked for a job")
     ]
-    running: list[Slot]
-    lacks: list[Lacking]
+    running: list[SlotBody]
+    lacks: list[MissingRequirementBody]
 
 
 class Workers(Struct, frozen=True):
     """Everybody who takes jobs from this queue."""
 
-    workers: list[Worker]
+    workers: list[WorkerBody]
 
 
-class Quantiles(Struct, frozen=True):
+class QuantilesBody(Struct, frozen=True):
     """In milliseconds, at most a tenth off; null where there was nothing to measure."""
 
     p50: float | None
@@ -98,11 +98,11 @@ class MinuteLine(Struct, frozen=True):
     error: int
     canceled: int
     retried: int
-    latency_ms: Annotated[Quantiles, Meta(description="in line until its first start")]
-    duration_ms: Annotated[Quantiles, Meta(description="from start to end")]
+    latency_ms: Annotated[QuantilesBody, Meta(description="in line until its first start")]
+    duration_ms: Annotated[QuantilesBody, Meta(description="from start to end")]
 
 
-class Now(Struct, frozen=True):
+class NowBody(Struct, frozen=True):
     """How much there is to do right now."""
 
     waiting: Annotated[int, Meta(description="in line")]
@@ -113,57 +113,57 @@ class Now(Struct, frozen=True):
     ]
 
 
-class Stats(Struct, frozen=True):
+class StatsBody(Struct, frozen=True):
     """Now; and the last hour: as a whole, and by minute, oldest first; the last is not over yet."""
 
-    now: Now
+    now: NowBody
     hour: MinuteLine
     minutes: list[MinuteLine]
 
 
-class Fleet:
+class FleetRoutes:
     """The endpoints."""
 
-    def __init__(self, census: Census, connection: Connection, keys: Keys) -> None:
+    def __init__(self, census: WorkerRegistry, connection: Connection, keys: StreamsKeys) -> None:
         self._census = census
         self._connection = connection
         self._keys = keys
 
-    async def tasks(self, _: Call) -> Reply:
+    async def tasks(self, _: HttpRequest) -> Reply:
         found = await self._census.tasks()
         listed = [
-            Task(card.name, live, _raw(card.schema_json), _raw(card.example_json))
+            TaskBody(card.name, live, _raw(card.schema_json), _raw(card.example_json))
             for card, live in found
         ]
-        return Reply(_encode(Tasks(listed)))
+        return Reply(_encode(TasksBody(listed)))
 
-    async def workers(self, call: Call) -> Reply:
+    async def workers(self, call: HttpRequest) -> Reply:
         found = await self._census.workers()
         return Reply(_encode(Workers([_worker(worker, call) for worker in found])))
 
-    async def lacking(self) -> Mapping[str, Health]:
+    async def missing_requirements(self) -> Mapping[str, HealthStatus]:
         """What live workers lack, for /readyz (J-51): jobs that need it fail, all others run."""
-        return lacking(await self._census.lacks())
+        return requirements_health(await self._census.missing_requirements())
 
-    async def stats(self, _: Call) -> Reply:
+    async def stats(self, _: HttpRequest) -> Reply:
         seen = await depth(self._connection, self._keys)
-        now = Now(seen.waiting, seen.delayed, seen.running, seen.oldest_waiting_ms)
+        now = NowBody(seen.waiting, seen.delayed, seen.running, seen.oldest_waiting_ms)
         minutes = await last_hour(self._connection, self._keys)
         lines = [_line([minute]) for minute in minutes]
-        return Reply(_encode(Stats(now, _line(minutes), lines)))
+        return Reply(_encode(StatsBody(now, _line(minutes), lines)))
 
 
-def lacking(workers: Sequence[Sequence[Lack]]) -> dict[str, Health]:
+def requirements_health(workers: Sequence[Sequence[MissingRequirement]]) -> dict[str, HealthStatus]:
     """Each missing part once, with how many of the workers miss it. Pure."""
-    first: dict[str, Lack] = {}
+    first: dict[str, MissingRequirement] = {}
     count: Counted[str] = Counted()
     for lacks in workers:
         count.update({lack.part for lack in lacks})
         for lack in lacks:
             first.setdefault(lack.part, lack)
     return {
-        part: Health(
-            "degraded", f"{lack.wrong} ({count[part]} of {len(workers)} workers)", lack.cure
+        part: HealthStatus(
+            "degraded", f"{lack.wrong} ({count[part]} of {len(workers)} workers)", lack.fix
         )
         for part, lack in list(first.items())[:_MOST_PARTS]
     }
@@ -173,8 +173,8 @@ def _raw(text: str) -> Raw:
     return Raw(text.encode() or b"null")
 
 
-def _worker(seen: WorkerSeen, call: Call) -> Worker:
-    return Worker(
+def _worker(seen: RegisteredWorker, call: HttpRequest) -> WorkerBody:
+    return WorkerBody(
         name=seen.name,
         ours=seen.ours,
         host=seen.host or None,
@@ -185,17 +185,17 @@ def _worker(seen: WorkerSeen, call: Call) -> Worker:
         started_ts=seen.started_ms,
         heartbeat_age_ms=seen.silent_ms,
         running=[_slot(holding, call) for holding in seen.holding],
-        lacks=[Lacking(*lack) for lack in seen.lacks],
+        lacks=[MissingRequirementBody(*lack) for lack in seen.missing_requirements],
     )
 
 
-def _slot(holding: Holding, call: Call) -> Slot:
-    if not asking.may_see(call, holding.tenant):
-        return Slot(None, None, holding.since_ms)
-    return Slot(holding.job_id, holding.task, holding.since_ms)
+def _slot(holding: RunningJob, call: HttpRequest) -> SlotBody:
+    if not request_parser.may_see(call, holding.tenant):
+        return SlotBody(None, None, holding.since_ms)
+    return SlotBody(holding.job_id, holding.task, holding.since_ms)
 
 
-def _line(minutes: Sequence[Minute]) -> MinuteLine:
+def _line(minutes: Sequence[MinuteStats]) -> MinuteLine:
     def total(name: Status | Counter) -> int:
         return sum(minute.count(name) for minute in minutes)
 
@@ -211,5 +211,5 @@ def _line(minutes: Sequence[Minute]) -> MinuteLine:
     )
 
 
-def _quantiles(steps: Sequence[Mapping[int, int]]) -> Quantiles:
-    return Quantiles(*(quantile_ms(share, steps) for share in (0.5, 0.9, 0.99)))
+def _quantiles(steps: Sequence[Mapping[int, int]]) -> QuantilesBody:
+    return QuantilesBody(*(quantile_ms(share, steps) for share in (0.5, 0.9, 0.99)))

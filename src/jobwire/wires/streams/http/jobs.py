@@ -9,27 +9,27 @@ from typing import Final, assert_never
 
 import msgspec
 
-from jobwire.gateway.call import Call, Reply
 from jobwire.gateway.limits import RateLimit
 from jobwire.gateway.problems import Headers, Problem, retry_after
-from jobwire.job.errors import GroundError, RefusedError
+from jobwire.gateway.request import HttpRequest, Reply
+from jobwire.job.errors import BackendUnavailable, RefusedError
 from jobwire.job.messages import (
     Already,
-    CancelAnswer,
+    CancelOutcome,
     Full,
     JobId,
+    JobRequest,
     Mismatch,
-    Order,
     SubmitAnswer,
     Submitted,
 )
-from jobwire.wires.streams.census import Census
 from jobwire.wires.streams.codec import Record
 from jobwire.wires.streams.contract import MAX_TTL_S, Status
 from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.http import asking, problems, shapes
+from jobwire.wires.streams.http import problems, request_parser, schemas
 from jobwire.wires.streams.memory import ServerMemory
 from jobwire.wires.streams.queue import StreamsQueue
+from jobwire.wires.streams.registry import WorkerRegistry
 
 _encode = msgspec.json.Encoder().encode
 
@@ -44,21 +44,21 @@ _FULL: Final = {
     "a job is forgotten when its time to live is over",
 }
 _REPLAYED: Final[Headers] = ((b"idempotency-replayed", b"true"),)
-_OUTCOMES: Final[Mapping[CancelAnswer, tuple[int, shapes.CancelOutcome]]] = {
-    CancelAnswer.CANCELED: (200, "canceled"),
-    CancelAnswer.ASKED: (202, "canceling"),
-    CancelAnswer.ASKED_FOREIGN: (202, "cancel_requested"),
+_OUTCOMES: Final[Mapping[CancelOutcome, tuple[int, schemas.CancelOutcome]]] = {
+    CancelOutcome.CANCELED: (200, "canceled"),
+    CancelOutcome.REQUESTED: (202, "canceling"),
+    CancelOutcome.REQUESTED_FOREIGN: (202, "cancel_requested"),
 }
 
 
-class Jobs:
+class JobRoutes:
     """The endpoints, over one queue."""
 
     def __init__(
         self,
         queue: StreamsQueue,
         follower: Follower,
-        census: Census,
+        census: WorkerRegistry,
         rate: RateLimit,
         memory: ServerMemory,
     ) -> None:
@@ -70,8 +70,8 @@ class Jobs:
 
     # Submitting
 
-    async def submit(self, call: Call) -> Reply:
-        order = asking.order(call, await call.body())
+    async def submit(self, call: HttpRequest) -> Reply:
+        order = request_parser.order(call, await call.body())
         await self._admit(call, 1)
         if not self._census.has(order.task):
             await self._check_task(order.task)
@@ -82,7 +82,7 @@ class Jobs:
             return Reply(_encode(_visible(call, self._new(order, answer))), 202, headers)
         return await self._answered(call, order, answer)
 
-    async def _admit(self, call: Call, count: int) -> None:
+    async def _admit(self, call: HttpRequest, count: int) -> None:
         """J-57: let this many jobs of one key in, or raise the Problem."""
         self._rate.spend(call.principal.key, count)
         if self._memory.is_due:
@@ -91,29 +91,29 @@ class Jobs:
             said = "the server's memory is nearly full; jobs that are there already go on"
             raise Problem(problems.UNAVAILABLE, said, headers=retry_after(_FULL_AGAIN_S))
 
-    async def retry(self, call: Call) -> Reply:
+    async def retry(self, call: HttpRequest) -> Reply:
         """The old job stays as it ended: a new one is made of what it was made of."""
         old = await self._own(call)
         if old.status not in _RETRYABLE:
             raise Problem(problems.NOT_RETRYABLE, f"the job is {old.status}")
         await self._admit(call, 1)
         await self._check_task(old.task)
-        key = asking.idempotency_key(call)
-        order = Order(
+        key = request_parser.idempotency_key(call)
+        order = JobRequest(
             old.task,
             old.payload_json,
             ttl_s=old.ttl_s if 1 <= old.ttl_s <= MAX_TTL_S else None,
             max_attempts=old.max_attempts,
             timeout_s=old.timeout_s,
             idempotency_key=key,
-            fingerprint=asking.fingerprint(f"retry {old.job_id}".encode()) if key else "",
+            fingerprint=request_parser.fingerprint(f"retry {old.job_id}".encode()) if key else "",
             tenant=old.tenant,
-            traceparent=asking.traceparent(call),
+            traceparent=request_parser.traceparent(call),
             retry_of=old.job_id,
         )
         return await self._submit(call, order)
 
-    async def _submit(self, call: Call, order: Order) -> Reply:
+    async def _submit(self, call: HttpRequest, order: JobRequest) -> Reply:
         """Whatever the order comes from: with a check of its payload."""
         try:
             answer = await self._queue.submit(order)
@@ -121,7 +121,7 @@ class Jobs:
             raise Problem(problems.INVALID_PAYLOAD, refused.message) from None
         return await self._answered(call, order, answer)
 
-    async def _answered(self, call: Call, order: Order, answer: SubmitAnswer) -> Reply:
+    async def _answered(self, call: HttpRequest, order: JobRequest, answer: SubmitAnswer) -> Reply:
         match answer:
             case Submitted():
                 made = self._new(order, answer)
@@ -131,23 +131,28 @@ class Jobs:
                 if record is None:
                     # It expired in between, and so the key is as new.
                     return await self._submit(call, order)
-                return await self._reply(call, answer.job_id, shapes.job(record), 200, _REPLAYED)
+                return await self._reply(call, answer.job_id, schemas.job(record), 200, _REPLAYED)
             case Mismatch() | Full():
                 raise _refusal(answer)
             case _:
                 assert_never(answer)
 
     async def _reply(
-        self, call: Call, job_id: JobId, job: shapes.Job, status: int, headers: Headers = ()
+        self,
+        call: HttpRequest,
+        job_id: JobId,
+        job: schemas.JobBody,
+        status: int,
+        headers: Headers = (),
     ) -> Reply:
         """The job, at its end if the caller prefers to wait for it."""
         headers = ((b"location", f"{PATH}/{job_id}".encode()), *headers)
-        wait_s = asking.wait_s(call)
+        wait_s = request_parser.wait_s(call)
         if wait_s:
             headers = (*headers, (b"preference-applied", b"wait=%d" % wait_s))
             record = await self._awaited(job_id, wait_s)
             if record is not None:
-                job = shapes.job(record)
+                job = schemas.job(record)
                 status = 200 if record.status in _ENDED else status
         return Reply(_encode(_visible(call, job)), status, headers)
 
@@ -156,25 +161,27 @@ class Jobs:
         await self._follower.until_ended(job_id, wait_s)
         try:
             return await self._queue.record(job_id)
-        except GroundError:
+        except BackendUnavailable:
             return None  # it was made: its caller must not be told otherwise
 
-    def _new(self, order: Order, made: Submitted) -> shapes.Job:
-        return shapes.new_job(order, made, order.ttl_s or self._queue.settings.job_ttl_s)
+    def _new(self, order: JobRequest, made: Submitted) -> schemas.JobBody:
+        return schemas.new_job(order, made, order.ttl_s or self._queue.settings.job_ttl_s)
 
     async def _check_task(self, task: str) -> None:
         if await self._census.unknown_among([task]):
             raise _unknown(task)
 
-    async def batch(self, call: Call) -> Reply:
+    async def batch(self, call: HttpRequest) -> Reply:
         """Everything that can be submitted is sent in one write; each has its own answer."""
-        asked = await asking.batch(call, await call.body())
+        asked = await request_parser.batch(call, await call.body())
         await self._admit(call, len(asked))
-        tasks = {order.task for order in asked if isinstance(order, Order)}
+        tasks = {order.task for order in asked if isinstance(order, JobRequest)}
         unknown = await self._census.unknown_among(tasks)
-        good = [order for order in asked if isinstance(order, Order) and order.task not in unknown]
+        good = [
+            order for order in asked if isinstance(order, JobRequest) and order.task not in unknown
+        ]
         answers = iter(self._queue.submit_many_checked(good))
-        results: list[shapes.BatchResult] = []
+        results: list[schemas.BatchResultBody] = []
         for order in asked:
             if isinstance(order, Problem):
                 results.append(_refused(order, call))
@@ -182,57 +189,57 @@ class Jobs:
                 results.append(_refused(_unknown(order.task), call))
             else:
                 results.append(await _result(next(answers), call))
-        return Reply(_encode(shapes.BatchAnswer(results)))
+        return Reply(_encode(schemas.BatchAnswerBody(results)))
 
     # Looking
 
-    async def get(self, call: Call) -> Reply:
+    async def get(self, call: HttpRequest) -> Reply:
         record = await self._own(call)
         headers: Headers = ()
-        wait_s = asking.wait_s(call)
+        wait_s = request_parser.wait_s(call)
         if wait_s and record.status not in _ENDED:
             headers = ((b"preference-applied", b"wait=%d" % wait_s),)
             await self._follower.until_ended(record.job_id, wait_s)
             record = await self._own(call)
-        return Reply(_encode(shapes.job(record)), headers=headers)
+        return Reply(_encode(schemas.job(record)), headers=headers)
 
-    async def list(self, call: Call) -> Reply:
+    async def list(self, call: HttpRequest) -> Reply:
         page = await self._queue.page(
-            asking.listed_tenant(call),
-            asking.number(call, "limit", 50, 200),
-            status=asking.choice(call, "status", tuple(Status)),
+            request_parser.listed_tenant(call),
+            request_parser.number(call, "limit", 50, 200),
+            status=request_parser.choice(call, "status", tuple(Status)),
             task=call.query("task") or "",
-            cursor=asking.cursor(call),
+            cursor=request_parser.cursor(call),
         )
-        lines = [shapes.line(record) for record in page.records]
-        return Reply(_encode(shapes.JobList(lines, page.scanned, page.cursor or None)))
+        lines = [schemas.line(record) for record in page.records]
+        return Reply(_encode(schemas.JobList(lines, page.scanned, page.cursor or None)))
 
-    async def _own(self, call: Call) -> Record:
+    async def _own(self, call: HttpRequest) -> Record:
         """The caller's job that the path names."""
-        record = await self._queue.record(asking.job_id(call))
-        if record is None or not asking.may_see(call, record.tenant):
+        record = await self._queue.record(request_parser.job_id(call))
+        if record is None or not request_parser.may_see(call, record.tenant):
             raise Problem(problems.JOB_NOT_FOUND)
         return record
 
     # Cancelling
 
-    async def cancel(self, call: Call) -> Reply:
-        job_id = asking.job_id(call)
-        standing = await self._queue.standing(job_id)
-        if standing is None or not asking.may_see(call, standing.tenant):
+    async def cancel(self, call: HttpRequest) -> Reply:
+        job_id = request_parser.job_id(call)
+        standing = await self._queue.status_and_tenant(job_id)
+        if standing is None or not request_parser.may_see(call, standing.tenant):
             raise Problem(problems.JOB_NOT_FOUND)
         answer = await self._queue.cancel(job_id)
-        if answer is CancelAnswer.GONE:
+        if answer is CancelOutcome.GONE:
             raise Problem(problems.JOB_NOT_FOUND)
-        if answer is CancelAnswer.FINISHED:
+        if answer is CancelOutcome.FINISHED:
             raise Problem(problems.ALREADY_FINISHED)
         status, outcome = _OUTCOMES[answer]
-        return Reply(_encode(shapes.CancelAnswer(job_id, outcome)), status)
+        return Reply(_encode(schemas.CancelAnswerBody(job_id, outcome)), status)
 
 
-def _visible(call: Call, job: shapes.Job) -> shapes.Job:
+def _visible(call: HttpRequest, job: schemas.JobBody) -> schemas.JobBody:
     """The job as far as the caller's scopes go."""
-    return job if asking.sees_content(call) else job.without_content()
+    return job if request_parser.sees_content(call) else job.without_content()
 
 
 def _unknown(task: str) -> Problem:
@@ -247,19 +254,19 @@ def _refusal(answer: Mismatch | Full) -> Problem:
     return Problem(problems.QUEUE_FULL, said, headers=retry_after(_FULL_AGAIN_S))
 
 
-async def _result(asked: Awaitable[SubmitAnswer], call: Call) -> shapes.BatchResult:
+async def _result(asked: Awaitable[SubmitAnswer], call: HttpRequest) -> schemas.BatchResultBody:
     """What became of one item of a batch."""
     try:
         answer = await asked
-    except GroundError as error:
+    except BackendUnavailable as error:
         return _refused(Problem(problems.UNAVAILABLE, error.message), call)
     if isinstance(answer, Submitted):
-        return shapes.BatchResult(202, answer.job_id)
+        return schemas.BatchResultBody(202, answer.job_id)
     if isinstance(answer, Already):
-        return shapes.BatchResult(200, answer.job_id, replayed=True)
+        return schemas.BatchResultBody(200, answer.job_id, replayed=True)
     return _refused(_refusal(answer), call)
 
 
-def _refused(problem: Problem, call: Call) -> shapes.BatchResult:
+def _refused(problem: Problem, call: HttpRequest) -> schemas.BatchResultBody:
     document = msgspec.Raw(problem.body(call.request_id.decode()))
-    return shapes.BatchResult(problem.kind.status, problem=document)
+    return schemas.BatchResultBody(problem.kind.status, problem=document)

@@ -5,35 +5,37 @@ from typing import Final
 
 import msgspec
 
-from jobwire.gateway.problems import INVALID, Kind, Problem
+from jobwire.gateway.problems import INVALID, Problem, ProblemKind
 
-JOB_NOT_FOUND: Final = Kind(
+JOB_NOT_FOUND: Final = ProblemKind(
     "job_not_found", 404, "there is no such job; a job is forgotten when its time to live is over"
 )
-BAD_IDEMPOTENCY_KEY: Final = Kind(
+BAD_IDEMPOTENCY_KEY: Final = ProblemKind(
     "bad_idempotency_key", 400, "Idempotency-Key must be 1 to 255 printable ASCII characters"
 )
-UNKNOWN_TASK: Final = Kind(
+UNKNOWN_TASK: Final = ProblemKind(
     "unknown_task", 422, "no worker has this task; GET /v1/tasks lists those that can be asked for"
 )
-INVALID_PAYLOAD: Final = Kind(
+INVALID_PAYLOAD: Final = ProblemKind(
     "invalid_payload", 422, "the payload must be a JSON object, strict and not too deep"
 )
-PAYLOAD_TOO_LARGE: Final = Kind(
+PAYLOAD_TOO_LARGE: Final = ProblemKind(
     "payload_too_large", 413, "the payload must not have more than 204800 bytes"
 )
-IDEMPOTENCY_MISMATCH: Final = Kind(
+IDEMPOTENCY_MISMATCH: Final = ProblemKind(
     "idempotency_mismatch", 409, "this Idempotency-Key has a job that was made from another request"
 )
-QUEUE_FULL: Final = Kind("queue_full", 429, "too many jobs are waiting; come back later")
-ALREADY_FINISHED: Final = Kind("already_finished", 409, "the job has ended; nothing can stop it")
-NOT_RETRYABLE: Final = Kind(
+QUEUE_FULL: Final = ProblemKind("queue_full", 429, "too many jobs are waiting; come back later")
+ALREADY_FINISHED: Final = ProblemKind(
+    "already_finished", 409, "the job has ended; nothing can stop it"
+)
+NOT_RETRYABLE: Final = ProblemKind(
     "not_retryable", 409, "only a job that ended in error or was canceled can be run again"
 )
-UNAVAILABLE: Final = Kind(
+UNAVAILABLE: Final = ProblemKind(
     "unavailable", 503, "the server under this gateway does not answer or cannot write; ask again"
 )
-CONTRACT_VIOLATED: Final = Kind(
+CONTRACT_VIOLATED: Final = ProblemKind(
     "contract_violated", 502, "another program has written something that is no job"
 )
 

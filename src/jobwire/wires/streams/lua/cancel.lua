@@ -19,7 +19,7 @@
 --   finished        it had ended before
 --   gone            there is no such job
 -- CLAUSES J-5 J-9 J-16 J-57
--- INCLUDE keys life fence
+-- INCLUDE keys state fence
 local job_id, ours = ARGV[3], ARGV[4]
 
 local row = redis.pcall('HMGET', job_key(job_id),

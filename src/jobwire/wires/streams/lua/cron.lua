@@ -17,7 +17,7 @@
 --   early       by the server's clock it is not due yet
 --   full        too many jobs wait; then how many
 -- CLAUSES J-9 J-52
--- INCLUDE keys make
+-- INCLUDE keys create
 local name, entry, due_ms, lifetime_s = unpack(ARGV, 1, 4)
 local job_id, task, payload, ttl_s, max_queue, idempotency = unpack(ARGV, 5, 10)
 

@@ -15,7 +15,7 @@
 --   moved   how many went into the line
 --   more    1 if there may be more of them
 -- CLAUSES J-9 J-35
--- INCLUDE keys life
+-- INCLUDE keys state
 local look = tonumber(ARGV[3])
 local moved = 0
 

@@ -23,7 +23,7 @@
 --   dropped   as take answers it
 --   moved     how many went back in line or were ended
 -- CLAUSES J-5 J-9 J-34 J-41
--- INCLUDE keys life fence entry start sweep guard outage
+-- INCLUDE keys state fence entry start requeue guard outage
 local consumer, limit, token, ours = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local lease_ms, foreign_ms, late_ms = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local max_deliveries, cursor, look = tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12])

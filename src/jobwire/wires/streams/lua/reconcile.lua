@@ -16,7 +16,7 @@
 --   cursor   where to go on; `0` after the last one
 --   moved    how many were put right
 -- CLAUSES J-9 J-41 J-42
--- INCLUDE keys life fence entry sweep guard
+-- INCLUDE keys state fence entry requeue guard
 local consumer, lease_ms, foreign_ms = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local max_deliveries, cursor, look, period_ms = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
 local moved = 0

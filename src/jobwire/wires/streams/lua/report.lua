@@ -16,7 +16,7 @@
 --   dropped   the job has as many events as it may have, or the server will not write this one
 --   lost      the job belongs to another, or has ended; nothing was written
 -- CLAUSES J-4 J-7 J-9 J-33
--- INCLUDE keys life fence
+-- INCLUDE keys state fence
 local consumer = ARGV[3]
 local answers, seen = {}, {}
 

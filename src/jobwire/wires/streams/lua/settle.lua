@@ -19,7 +19,7 @@
 --   gone      the job hash expired or is none; the entry was acked
 --   refused   the server will not write it; it is to be asked again
 -- CLAUSES J-3 J-4 J-5 J-9 J-31 J-33
--- INCLUDE keys life fence
+-- INCLUDE keys state fence
 local consumer = ARGV[3]
 local answers = {}
 

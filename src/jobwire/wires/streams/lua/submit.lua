@@ -27,7 +27,7 @@
 --   tenant_retained  too many jobs are kept of the tenant; then nothing, and how many
 --   refused     the server will not make this one; then why, and 0
 -- CLAUSES J-1 J-2 J-3 J-4 J-7 J-9 J-10 J-11 J-12 J-57
--- INCLUDE keys make tenants
+-- INCLUDE keys create tenants
 local max_queue = tonumber(ARGV[1])
 local waiting = redis.call('XLEN', queue) + redis.call('ZCARD', delayed_key)
 local answers = {}

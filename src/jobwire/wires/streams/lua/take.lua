@@ -21,7 +21,7 @@
 --   started   a list of jobs, each: entry, id, task, payload, token, attempt, deliveries, created_ts; and, where the job has extras: max_attempts, timeout_s, tenant, traceparent
 --   dropped   a flat list: why, entry, id
 -- CLAUSES J-5 J-9 J-30 J-31 J-37 J-38
--- INCLUDE keys life fence entry start
+-- INCLUDE keys state fence entry start
 local consumer, limit, token, ours = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local grace_ms, foreign_ms = tonumber(ARGV[7]), tonumber(ARGV[8])
 local after, tasks = ARGV[9], tonumber(ARGV[10])

@@ -1,0 +1,74 @@
+"""Jobs in words: states as shape, word and colour; times and ids as people read them. Pure."""
+
+from typing import Final, NamedTuple
+
+from jobwire.cli import sanitize
+from jobwire.client import Job, JobLine
+from jobwire.client.messages import Status
+
+
+class StatusStyle(NamedTuple):
+    """How a state is shown: never by colour alone."""
+
+    shape: str
+    word: str
+    colour: str
+
+
+STATUS_STYLE: Final[dict[Status, StatusStyle]] = {
+    "queued": StatusStyle("○", "waiting", "bright_black"),
+    "running": StatusStyle("◐", "running", "blue"),
+    "done": StatusStyle("●", "done", "green"),
+    "error": StatusStyle("✕", "failed", "red"),
+    "canceled": StatusStyle("–", "canceled", "bright_black"),
+}
+
+
+def short_id(job_id: str) -> str:
+    """An id shortened in the middle; the whole one is in every JSON line."""
+    safe = sanitize.line(job_id)
+    return safe if len(safe) <= 12 else f"{safe[:6]}…{safe[-4:]}"
+
+
+def duration(ms: float) -> str:
+    """A span of time, in two significant steps at most."""
+    if ms < 1000:
+        return f"{max(0, round(ms))} ms"
+    seconds = ms / 1000
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} d"
+
+
+def ending(job: Job) -> str:
+    """How a job ended, in a line: what it waited, how long it ran, what went wrong."""
+    parts: list[str] = []
+    if job.started_ts is not None:
+        parts.append(f"waited {duration(job.started_ts - job.created_ts)}")
+        parts.append(f"ran {duration(job.updated_ts - job.started_ts)}")
+    if job.attempt > 1:
+        parts.append(f"attempt {job.attempt}")
+    line = ", ".join(parts)
+    if job.status == "error":
+        failure = job.failure
+        said = sanitize.line(failure.message or "no reason was given")
+        why = f"{sanitize.line(failure.code)}: {said}" if failure.code else said
+        return f"{why}  {line}".rstrip()
+    return line
+
+
+def progress(line: JobLine) -> str:
+    """How far a job says it is."""
+    if line.status != "running" or not isinstance(line.progress, dict):
+        return ""
+    percent, message = line.progress.get("percent"), line.progress.get("message")
+    shown = f"{percent:g} %" if isinstance(percent, int | float) else ""
+    return f"{shown} {sanitize.line(message) if isinstance(message, str) else ''}".strip()

@@ -1,0 +1,46 @@
+"""Without API keys only this machine may ask: is it really this machine?
+
+Listening on loopback is not enough. A page on the web can make the browser of somebody here send
+requests (cross-site), can point its own name at 127.0.0.1 (DNS rebinding), and a proxy on this
+machine can forward the whole world. Each leaves a trace in the headers. Pure.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from jobwire.gateway.problems import CROSS_SITE, FOREIGN_HOST, PROXIED, ProblemKind
+
+_LOCAL_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_OWN_PAGES: Final = frozenset({b"same-origin", b"none"})
+
+
+def loopback_violation(method: str, headers: Mapping[bytes, bytes]) -> ProblemKind | None:
+    """Why this request does not come from this machine's own user, if it does not."""
+    host = headers.get(b"host", b"").lower()
+    if _name(host) not in _LOCAL_NAMES:
+        return FOREIGN_HOST
+    if b"forwarded" in headers or b"x-forwarded-for" in headers:
+        return PROXIED
+    origin = headers.get(b"origin")
+    if origin is not None and origin.lower() not in (b"http://" + host, b"https://" + host):
+        return CROSS_SITE
+    site = headers.get(b"sec-fetch-site")
+    if site is not None and site not in _OWN_PAGES and not _follows_link(method, headers):
+        return CROSS_SITE
+    return None
+
+
+def _follows_link(method: str, headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a user followed a link to here: the page with the link cannot read the answer."""
+    return (
+        method in _SAFE_METHODS
+        and headers.get(b"sec-fetch-mode") == b"navigate"
+        and headers.get(b"sec-fetch-dest") == b"document"
+    )
+
+
+def _name(host: bytes) -> bytes:
+    """The host without its port."""
+    name, colon, port = host.rpartition(b":")
+    return name if colon and port.isdigit() else host

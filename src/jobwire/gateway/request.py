@@ -1,0 +1,238 @@
+"""One request on its way through the shell: who asks, its body, its answer.
+
+Made by `app` for every request, handed to hot routes as their only argument, and to FastAPI
+routes by `router.this_call`. Everything that goes out passes through here, so that no answer
+lacks the headers that every answer has.
+"""
+
+import itertools
+import re
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs
+
+from jobwire.gateway.auth import NOBODY, Principal
+from jobwire.gateway.problems import (
+    BAD_EVENT_ID,
+    BAD_REQUEST,
+    MEDIA_TYPE,
+    TOO_LARGE,
+    WRONG_MEDIA_TYPE,
+    Headers,
+    Problem,
+)
+
+Message = MutableMapping[str, Any]  # as ASGI has it: each key has a type of its own
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Message, Receive, Send], Awaitable[None]]
+
+JSON: Final = b"application/json"
+SCOPE_KEY: Final = "jobwire.call"
+TRANSPORT_KEY: Final = "jobwire.transport"
+"""Where our server puts the connection's transport."""
+
+# On every answer. A page of ours brings a policy of its own; whatever a route says wins.
+SAFETY: Final[Headers] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+_SAFE: Final = frozenset(name for name, _ in SAFETY)
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+# A request's id is no secret, only unlike all others: which process, and a running number.
+_PROCESS: Final = secrets.token_hex(5).encode()
+_COUNT: Final = itertools.count(1)
+_MAX_PARAMETERS: Final = 64
+_EVENT_ID: Final = re.compile(r"[\x20-\x7e]{1,128}")
+
+
+def new_request_id() -> bytes:
+    """For a request that brings none."""
+    return b"%s%06x" % (_PROCESS, next(_COUNT))
+
+
+class ClientGone(Exception):
+    """Nobody waits for this answer any more."""
+
+
+class Reply(NamedTuple):
+    """A whole answer."""
+
+    body: bytes = b""
+    status: int = 200
+    headers: Headers = ()
+    media_type: bytes = JSON
+
+
+class HttpRequest:
+    """One request."""
+
+    __slots__ = (
+        "_received",
+        "finished",
+        "headers",
+        "max_body",
+        "params",
+        "principal",
+        "receive",
+        "request_id",
+        "route",
+        "scope",
+        "send",
+        "status",
+    )
+
+    def __init__(self, scope: Message, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        given = self.headers.get(b"x-request-id")
+        self.request_id: bytes = (
+            new_request_id() if given is None or not _REQUEST_ID.fullmatch(given) else given
+        )
+        self.params: tuple[str, ...] = ()
+        """What stands in the places of the route's path, in order."""
+        self.principal: Principal = NOBODY
+        self.max_body = 0
+        self._received = 0
+        self.route = ""
+        """The route's method and path as declared, for metrics."""
+        self.status = 0
+        """The answer's status; 0 until it has begun."""
+        self.finished = False
+
+    @property
+    def method(self) -> str:
+        return self.scope["method"]
+
+    @property
+    def path(self) -> str:
+        return self.scope["path"]
+
+    def query(self, name: str) -> str | None:
+        """The last value of a query parameter."""
+        text: bytes = self.scope["query_string"]
+        if not text:
+            return None
+        try:
+            found = parse_qs(
+                text.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_PARAMETERS
+            )
+        except ValueError:
+            detail = f"the query has more than {_MAX_PARAMETERS} parameters"
+            raise Problem(BAD_REQUEST, detail) from None
+        values = found.get(name)
+        return values[-1] if values else None
+
+    def last_event_id(self) -> str | None:
+        """Where the caller's last stream ended: the header, or `?last_event_id=` for browsers."""
+        header = self.headers.get(b"last-event-id")
+        given = self.query("last_event_id") if header is None else header.decode("latin-1")
+        if not given:
+            return None
+        if not _EVENT_ID.fullmatch(given):
+            raise Problem(BAD_EVENT_ID)
+        return given
+
+    async def body(self, media_type: bytes | None = JSON) -> bytes:
+        """The whole body, within the route's limit, if it is of this media type."""
+        if media_type is not None:
+            self.require_media_type(media_type)
+        message = await self.receive()
+        # Nearly always it is all here, in one part.
+        if message["type"] == "http.request" and not message["more_body"]:
+            body: bytes = message["body"]
+        else:
+            body = await self._all_parts(message)
+        if len(body) > self.max_body:
+            raise self.too_large()
+        return body
+
+    async def _all_parts(self, message: Message) -> bytes:
+        """What begins with this message, up to its end or to one part over the limit."""
+        parts = bytearray()
+        while message["type"] == "http.request":
+            parts += message["body"]
+            if not message["more_body"] or len(parts) > self.max_body:
+                return bytes(parts)
+            message = await self.receive()
+        raise ClientGone
+
+    def require_media_type(self, media_type: bytes) -> None:
+        """Refuse a body that says it is something else; one that says nothing is believed."""
+        given = self.headers.get(b"content-type", media_type).partition(b";")[0]
+        if given.strip().lower() != media_type:
+            raise Problem(WRONG_MEDIA_TYPE, f"send {media_type.decode()}")
+
+    async def counted_receive(self) -> Message:
+        """`receive` for those who read a body by themselves: within the route's limit."""
+        message = await self.receive()
+        if message["type"] == "http.request":
+            self._received += len(message["body"])
+            if self._received > self.max_body:
+                raise self.too_large()
+        return message
+
+    def too_large(self) -> Problem:
+        """The problem of a body over this route's limit."""
+        return Problem(TOO_LARGE, f"the body must not have more than {self.max_body} bytes")
+
+    async def reply(self, reply: Reply) -> None:
+        """Send a whole answer."""
+        await self.start(
+            reply.status,
+            (
+                (b"content-type", reply.media_type),
+                (b"content-length", b"%d" % len(reply.body)),
+                *reply.headers,
+            ),
+        )
+        self.finished = True
+        await self.send({"type": "http.response.body", "body": reply.body})
+
+    async def reply_nothing(self) -> None:
+        """Answer 204: an EventSource that hears it does not come back."""
+        await self.start(204, ())
+        await self.end()
+
+    async def end(self) -> None:
+        """End an answer that has begun, with nothing more."""
+        self.finished = True
+        await self.send({"type": "http.response.body", "body": b""})
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """Begin an answer; its body is sent by `send`."""
+        self.status = status
+        await self.send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": self.with_default_headers(headers),
+            }
+        )
+
+    def with_default_headers(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+        """A route's headers, and those that every answer has."""
+        dressed = [*headers, (b"x-request-id", self.request_id)]
+        said = {name for name, _ in headers}
+        if _SAFE.isdisjoint(said):
+            dressed += SAFETY
+        else:
+            dressed += [header for header in SAFETY if header[0] not in said]
+        return dressed
+
+    def abort(self) -> None:
+        """Break off an answer that cannot be finished, so that nobody takes it for whole."""
+        transport = self.scope.get(TRANSPORT_KEY)
+        if transport is not None:
+            transport.abort()
+
+    async def refuse(self, problem: Problem) -> None:
+        """Answer with a problem document."""
+        body = problem.body(self.request_id.decode())
+        await self.reply(Reply(body, problem.kind.status, problem.headers, MEDIA_TYPE))

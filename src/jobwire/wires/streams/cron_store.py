@@ -1,0 +1,92 @@
+"""Due times of cron entries on the Streams wire: which were seen to, by whomever (J-52).
+
+The worker's scheduler has one, over the connection that it shares with its engine. It decides
+nothing: what is due when is the heart's, and that it happens once is the script's.
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from jobwire.job.clock import new_job_id
+from jobwire.job.errors import ContractError
+from jobwire.job.messages import (
+    AlreadyRun,
+    CronState,
+    DueAnswer,
+    Full,
+    JobId,
+    JobRequest,
+    NotDue,
+    Submitted,
+)
+from jobwire.valkey import Arg, Connection, Reply
+from jobwire.wires.streams import contract
+from jobwire.wires.streams.contract import Extra, StreamsKeys
+from jobwire.wires.streams.payload import check_payload
+from jobwire.wires.streams.replies import LazyReply
+from jobwire.wires.streams.scripts import script
+from jobwire.wires.streams.settings import StreamsSettings
+
+_ENROLL: Final = script("enroll")
+_CRON: Final = script("cron")
+
+
+class StreamsCronStore:
+    """The heart's `Calendar` on this wire."""
+
+    def __init__(self, connection: Connection, settings: StreamsSettings | None = None) -> None:
+        self._settings = settings or StreamsSettings()
+        self._connection = connection
+        self._declared = (StreamsKeys(self._settings.key_prefix).queue,)
+
+    def enroll(self, name: str, entry: str) -> Awaitable[CronState]:
+        """How far the fleet is with an entry."""
+        args = (
+            *(name, entry, contract.CRON_TTL_S),
+            *(contract.CRON_GONE_MS, contract.CRON_AHEAD_MS),
+        )
+        return LazyReply(self._connection.run(_ENROLL, self._declared, args), _read_seen)
+
+    def submit_due(
+        self, name: str, entry: str, due_ms: int, order: JobRequest
+    ) -> Awaitable[DueAnswer]:
+        """Make the job of a due time, once."""
+        check_payload(order.payload_json)
+        idempotency = contract.cron_run_name(name, due_ms)
+        args: list[Arg] = [
+            name,
+            entry,
+            due_ms,
+            contract.CRON_TTL_S,
+            new_job_id(),
+            order.task,
+            order.payload_json,
+            self._settings.job_ttl_s,
+            self._settings.max_queue,
+            idempotency,
+            Extra.IDEMPOTENCY_KEY,
+            idempotency,
+        ]
+        return LazyReply(self._connection.run(_CRON, self._declared, args), _read_due)
+
+
+def _read_seen(reply: Reply) -> CronState:
+    match reply:
+        case ["seen", str(due_ms), str(now_ms)]:
+            return CronState(int(due_ms), int(now_ms))
+        case _:
+            raise ContractError("enroll answered something else", clause="J-52", detail=repr(reply))
+
+
+def _read_due(reply: Reply) -> DueAnswer:
+    match reply:
+        case ["submitted", str(job_id), int(created_ms)]:
+            return Submitted(JobId(job_id), created_ms)
+        case ["past"]:
+            return AlreadyRun()
+        case ["early"]:
+            return NotDue()
+        case ["full", int(waiting)]:
+            return Full(waiting)
+        case _:
+            raise ContractError("cron answered something else", clause="J-52", detail=repr(reply))

@@ -1,0 +1,105 @@
+"""Live events over HTTP (J-15, J-17).
+
+The endpoint checks who asks and where to go on from; then the shell keeps the stream open and the
+follower feeds it. Between the two stands a reader that writes a job's events as frames.
+"""
+
+from typing import Final
+
+from jobwire.gateway.problems import BAD_EVENT_ID, Problem
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.sse import EventStream, SseEvent
+from jobwire.gateway.streams import Streams
+from jobwire.job.messages import JobId
+from jobwire.valkey import ValkeyError
+from jobwire.wires.streams.contract import TERMINAL_EVENTS
+from jobwire.wires.streams.events import START, Position, StreamEvent, read_position
+from jobwire.wires.streams.follow import Follower
+from jobwire.wires.streams.http import problems, request_parser, schemas
+from jobwire.wires.streams.queue import StreamsQueue
+
+PLAIN: Final = "plain"
+WHOLE: Final = "whole"
+
+
+class SseReader:
+    """Writes a job's events to one open stream."""
+
+    __slots__ = ("_job_id", "_plain", "_watcher")
+
+    def __init__(self, watcher: EventStream, job_id: JobId, *, plain: bool) -> None:
+        self._watcher = watcher
+        self._job_id = job_id
+        self._plain = plain
+
+    @property
+    def closed(self) -> bool:
+        return self._watcher.closed or self._watcher.ending
+
+    def push(self, event: StreamEvent) -> bool:
+        return self._watcher.push(_frame(event, plain=self._plain))
+
+    def send_gap(self) -> bool:
+        return self._watcher.send_gap(job_id=self._job_id)
+
+    def end(self) -> None:
+        self._watcher.end()
+
+    async def wait_writable(self) -> None:
+        await self._watcher.wait_writable()
+
+
+class EventRoutes:
+    """The endpoint."""
+
+    def __init__(self, queue: StreamsQueue, follower: Follower, streams: Streams) -> None:
+        self._queue = queue
+        self._follower = follower
+        self._streams = streams
+
+    async def events(self, call: HttpRequest) -> None:
+        job_id = request_parser.job_id(call)
+        after = _place(call)
+        plain = request_parser.choice(call, "data", (PLAIN, WHOLE)) == PLAIN
+        standing = await self._queue.status_and_tenant(job_id)
+        if standing is None or not request_parser.may_see(call, standing.tenant):
+            raise Problem(problems.JOB_NOT_FOUND)
+        finished = standing.status in TERMINAL_EVENTS
+        if finished and after != START and await self._has_seen_all(job_id, after):
+            await call.reply_nothing()
+            return
+        await self._streams.serve(
+            call,
+            lambda watcher: self._follower.watch(
+                job_id, SseReader(watcher, job_id, plain=plain), after, finished=finished
+            ),
+            hello=schemas.HelloBody(job_id, standing.status.value),
+        )
+
+    async def _has_seen_all(self, job_id: JobId, after: Position) -> bool:
+        """Whether nothing can follow. A browser comes back whenever a stream ends: one whose page
+        does not close it would be here every three seconds for as long as the job is known."""
+        try:
+            return await self._follower.is_last(job_id, after)
+        except ValkeyError:
+            return False  # the stream itself waits until the server is back
+
+
+def _place(call: HttpRequest) -> Position:
+    """Where the caller's last stream ended."""
+    given = call.last_event_id()
+    # The header wins, as a browser that connects again sends both; but neither may be nonsense.
+    also = call.query("last_event_id")
+    places = [read_position(text) for text in (given, also) if text]
+    if None in places:
+        raise Problem(BAD_EVENT_ID)
+    return places[0] or START if places else START
+
+
+def _frame(event: StreamEvent, *, plain: bool) -> SseEvent:
+    """The event as it goes over the wire, made once however many watch."""
+    frame = event.rendered.get(plain)
+    if not isinstance(frame, SseEvent):
+        frame = SseEvent(event.kind, event.data if plain else event.body, event.id)
+        event.rendered[plain] = frame
+    return frame

@@ -1,0 +1,238 @@
+"""What a request asks for, read strictly from headers, query and body (J-8, J-10, J-19).
+
+The endpoints call it before anything is written. Everything that is wrong becomes the Problem that
+the caller is told; nothing is repaired. A payload is passed on byte for byte.
+"""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+
+from jobwire.gateway.auth import LOCAL
+from jobwire.gateway.problems import FORBIDDEN, INVALID_JSON, Problem
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.settings import ALL_TENANTS
+from jobwire.job.errors import RefusedError
+from jobwire.job.messages import JobId, JobRequest
+from jobwire.wires.streams.http import problems
+from jobwire.wires.streams.http.schemas import MAX_BATCH, BatchItem, JobRequestBody, RawBatch
+from jobwire.wires.streams.payload import check_payload, read_strictly
+
+MAX_WAIT_S: Final = 60
+
+_TURN_BYTES: Final = 256 << 10
+"""Checking so much of a batch takes about as long as the largest single job."""
+_JOB_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_IDEMPOTENCY_KEY: Final = re.compile(rb"[\x20-\x7e]{1,255}")
+_TRACEPARENT: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_WAIT: Final = re.compile(rb'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=[,;]|$)', re.IGNORECASE)
+_CURSOR: Final = re.compile(r"\d{1,16}-[\x21-\x7e]{1,512}", re.ASCII)
+_T = TypeVar("_T")
+
+_job_request: Final = msgspec.json.Decoder(JobRequestBody)
+_batch: Final = msgspec.json.Decoder(RawBatch)
+_items: Final = msgspec.json.Decoder(
+    Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=MAX_BATCH)]
+)
+_batch_item: Final = msgspec.json.Decoder(BatchItem)
+
+_REFUSED: Final = {
+    kind.code: kind for kind in (problems.INVALID_PAYLOAD, problems.PAYLOAD_TOO_LARGE)
+}
+
+
+def tenant(call: HttpRequest) -> str:
+    """Whose jobs the caller makes; the wire knows the default tenant by an empty name."""
+    return _wire_name(call.principal.tenant)
+
+
+def _wire_name(name: str) -> str:
+    return "" if name in (LOCAL.tenant, ALL_TENANTS) else name
+
+
+def may_see(call: HttpRequest, owner: str) -> bool:
+    """Whether the caller may see and cancel jobs of the tenant `owner` (O-6, J-57)."""
+    principal = call.principal
+    return _wire_name(principal.tenant) == owner or principal.tenant == ALL_TENANTS
+
+
+def listed_tenant(call: HttpRequest) -> str:
+    """Whose jobs are listed: `tenant` chooses, for a caller that may see them; else its own."""
+    given = call.query("tenant")
+    if given is None:
+        return tenant(call)
+    if not may_see(call, _wire_name(given)):
+        raise Problem(FORBIDDEN, "only a key of the tenant '*' may list the jobs of other tenants")
+    return _wire_name(given)
+
+
+def sees_content(call: HttpRequest) -> bool:
+    """Whether the caller may read payloads, results and errors."""
+    return "read" in call.principal.scopes
+
+
+def job_id(call: HttpRequest) -> JobId:
+    """The job that the path names. What cannot be an id is not asked for: it might be a key."""
+    (given,) = call.params
+    if not _JOB_ID.fullmatch(given):
+        raise Problem(problems.JOB_NOT_FOUND)
+    return JobId(given)
+
+
+def idempotency_key(call: HttpRequest) -> str:
+    """What the header says; empty without one."""
+    given = call.headers.get(b"idempotency-key")
+    if given is None:
+        return ""
+    if not given:
+        raise Problem(problems.BAD_IDEMPOTENCY_KEY)
+    return _checked_key(given)
+
+
+def traceparent(call: HttpRequest) -> str:
+    """The trace that this request belongs to; anything else than that is left out."""
+    given = call.headers.get(b"traceparent")
+    if given is None or not _TRACEPARENT.fullmatch(given):
+        return ""
+    return given.decode("ascii")
+
+
+def wait_s(call: HttpRequest) -> int:
+    """`Prefer: wait=N`; 0 without it, at most `MAX_WAIT_S`."""
+    prefer = call.headers.get(b"prefer")
+    found = _WAIT.search(prefer) if prefer is not None else None
+    return min(int(found[1]), MAX_WAIT_S) if found else 0
+
+
+def choice(call: HttpRequest, name: str, allowed: Sequence[str]) -> str:
+    """A query parameter that is one of a few words; empty without it."""
+    given = call.query(name)
+    if given is None:
+        return ""
+    if given not in allowed:
+        raise problems.invalid("query", f"/{name}", f"must be one of {', '.join(allowed)}")
+    return given
+
+
+def number(call: HttpRequest, name: str, default: int, most: int) -> int:
+    """A query parameter that is a number from 1 to `most`."""
+    given = call.query(name)
+    if given is None:
+        return default
+    if not (given.isascii() and given.isdigit() and len(given) < 10 and 1 <= int(given) <= most):
+        raise problems.invalid("query", f"/{name}", f"must be a number from 1 to {most}")
+    return int(given)
+
+
+def cursor(call: HttpRequest) -> str:
+    """Where the page before this one stopped; empty for the first."""
+    given = call.query("cursor")
+    if given is None:
+        return ""
+    if not _CURSOR.fullmatch(given):
+        raise problems.invalid("query", "/cursor", "is no cursor of a list")
+    return given
+
+
+def order(call: HttpRequest, body: bytes) -> JobRequest:
+    """The job that the body asks for, checked but for its task."""
+    asked = _read(_job_request, body)
+    key = idempotency_key(call)
+    mark = fingerprint(body) if key else ""
+    return _order(asked, body, key, mark, tenant(call), traceparent(call))
+
+
+async def batch(call: HttpRequest, body: bytes) -> list[JobRequest | Problem]:
+    """The same for each of many; one that is wrong spoils no other. Other requests have their turn
+    after every `_TURN_BYTES`."""
+    jobs = _read(_batch, body).jobs
+    items = _read(_items, bytes(jobs), "/jobs")
+    _check_around(body, bytes(jobs), 1)
+    owner, trace = tenant(call), traceparent(call)
+    asked: list[JobRequest | Problem] = []
+    checked_bytes = 0
+    for raw in items:
+        whole = bytes(raw)
+        checked_bytes += len(whole)
+        if checked_bytes > _TURN_BYTES:
+            checked_bytes = 0
+            await asyncio.sleep(0)
+        try:
+            item = _read(_batch_item, whole)
+            key = _checked_key((item.idempotency_key or "").encode())
+            mark = fingerprint(whole) if key else ""
+            asked.append(_order(item, whole, key, mark, owner, trace))
+        except Problem as problem:
+            asked.append(problem)
+    return asked
+
+
+def fingerprint(body: bytes) -> str:
+    """What two requests with the same body have in common."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def _checked_key(given: bytes) -> str:
+    if given and not _IDEMPOTENCY_KEY.fullmatch(given):
+        raise Problem(problems.BAD_IDEMPOTENCY_KEY)
+    return given.decode()
+
+
+def _read(decoder: msgspec.json.Decoder[_T], body: bytes, place: str = "") -> _T:
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise problems.invalid_body(error, place) from None
+    except RecursionError:
+        raise Problem(problems.INVALID_PAYLOAD, "the body is nested too deeply") from None
+    except UnicodeDecodeError:
+        raise Problem(INVALID_JSON, "the body is not valid UTF-8") from None
+    except msgspec.DecodeError as error:
+        raise Problem(INVALID_JSON, str(error)) from None
+
+
+def _order(
+    asked: JobRequestBody, whole: bytes, key: str, mark: str, owner: str, trace: str
+) -> JobRequest:
+    inner = bytes(asked.payload)
+    try:
+        payload = inner.decode()
+        check_payload(payload)
+    except UnicodeDecodeError:
+        raise Problem(INVALID_JSON, "the payload is not valid UTF-8") from None
+    except RefusedError as refused:
+        raise Problem(_REFUSED[refused.code], refused.message) from None
+    given = 2 + (asked.ttl_s is not None) + (asked.delay_s is not None)
+    given += (asked.max_attempts is not None) + (asked.timeout_s is not None)
+    if type(asked) is BatchItem:
+        given += asked.idempotency_key is not None
+    _check_around(whole, inner, given)
+    return JobRequest(
+        asked.task,
+        payload,
+        delay_s=asked.delay_s or 0.0,
+        ttl_s=None if asked.ttl_s is None else int(asked.ttl_s),
+        max_attempts=None if asked.max_attempts is None else int(asked.max_attempts),
+        timeout_s=asked.timeout_s,
+        idempotency_key=key,
+        fingerprint=mark,
+        tenant=owner,
+        traceparent=trace,
+    )
+
+
+def _check_around(body: bytes, inner: bytes, given: int) -> None:
+    """No member twice in what stands around a payload, of which `given` members were understood;
+    the payload itself has had a check of its own."""
+    # Each member has a colon: where there are no more than members that were understood, none is
+    # there twice. Any other, like one that is null or a colon in the name of a task, is read again.
+    if body.count(b":") - inner.count(b":") == given:
+        return
+    try:
+        read_strictly(body.replace(inner, b"0", 1).decode())
+    except ValueError as error:
+        raise problems.invalid("body", "", str(error)) from None

@@ -1,0 +1,161 @@
+"""What became of jobs, as arguments of the scripts that write it. Pure.
+
+The engine calls it with a batch; the answer says which script to run for which part of it, so that
+each kind of outcome is written by one script however many jobs there are.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final, assert_never, cast
+
+from jobwire.job.messages import (
+    Canceled,
+    Done,
+    Failed,
+    JobError,
+    LeasedJob,
+    Outcome,
+    Released,
+    Report,
+    ReportAnswer,
+    RetryLater,
+    SettleAnswer,
+)
+from jobwire.valkey import Arg, Connection, Reply, Script
+from jobwire.wires.streams.codec import write_canceled, write_error, write_retrying, written
+from jobwire.wires.streams.contract import (
+    CONSUMER_PREFIX,
+    EVENT_TYPE,
+    MAX_EVENT_BYTES,
+    RESERVED_TYPES,
+    Code,
+    EventStep,
+    Status,
+)
+from jobwire.wires.streams.replies import wire_text
+from jobwire.wires.streams.scripts import script
+from jobwire.wires.streams.settings import StreamsSettings
+
+_log = logging.getLogger("jobwire.streams")
+
+_SETTLE: Final = script("settle")
+_RETRY: Final = script("retry")
+_RELEASE: Final = script("release")
+_SETTLED: Final = {answer.value: answer for answer in SettleAnswer}
+_REPORTED: Final = {answer.value: answer for answer in ReportAnswer}
+
+# On the hot path, where a member of an enum costs more than a plain text.
+_DONE: Final = Status.DONE.value
+_ERROR: Final = Status.ERROR.value
+_CANCELED: Final = Status.CANCELED.value
+_STEP: Final = EventStep.REPORT.value
+
+_UNWRITABLE: Final = Failed(
+    JobError(Code.HANDLER_ERROR, "what the handler ended with cannot be written")
+)
+
+Call = tuple[Script, list[int], list[Arg]]
+
+
+def calls(
+    batch: Sequence[tuple[LeasedJob, Outcome]], settings: StreamsSettings, limit: int
+) -> Iterator[Call]:
+    """The script calls that write `batch`: each with the places of its jobs, in order."""
+    for at in range(0, len(batch), limit):
+        yield from _calls(batch[at : at + limit], at, settings.store_tracebacks)
+
+
+def _calls(
+    batch: Sequence[tuple[LeasedJob, Outcome]], offset: int, store_tracebacks: bool
+) -> Iterator[Call]:
+    ends: Call = (_SETTLE, [], [])
+    retries: Call = (_RETRY, [], [])
+    releases: Call = (_RELEASE, [], [])
+    for place, (held, outcome) in enumerate(batch, offset):
+        fence = (wire_text(held.job.id), cast(str, held.wire), held.token)
+        try:
+            verb, words = _words(outcome, held.job.attempt, store_tracebacks)
+        except Exception:  # noqa: BLE001 - whatever it is, the others must not suffer
+            # What a handler fails with need not be words; its job ends all the same (R-1).
+            _log.exception("job %s: its outcome cannot be written", held.job.id)
+            verb, words = _words(_UNWRITABLE, held.job.attempt, False)
+        call = ends if verb is _SETTLE else retries if verb is _RETRY else releases
+        call[1].append(place)
+        call[2].extend((*fence, *words))
+    yield from (call for call in (ends, retries, releases) if call[1])
+
+
+def _words(
+    outcome: Outcome, attempt: int, store_tracebacks: bool
+) -> tuple[Script, tuple[Arg, ...]]:
+    """What one outcome says, and to which script."""
+    match outcome:
+        case Done():
+            return _SETTLE, (_DONE, outcome.result_json, "")
+        case Failed():
+            error = write_error(outcome.error, attempt)
+            kept = written(outcome.error.detail) if store_tracebacks else ""
+            return _SETTLE, (_ERROR, error, kept)
+        case Canceled():
+            return _SETTLE, (_CANCELED, write_canceled(outcome.partial_json, attempt), "")
+        case RetryLater():
+            delay_ms = max(0, round(outcome.after_s * 1000))
+            return _RETRY, (delay_ms, write_retrying(outcome.error, attempt, delay_ms))
+        case Released():
+            return _RELEASE, ()
+        case _:
+            assert_never(outcome)
+
+
+def reports(
+    batch: Sequence[tuple[LeasedJob, Report]], limit: int
+) -> Iterator[tuple[list[int], list[Arg]]]:
+    """The same for reports; one that the wire cannot carry is in no call, and so is dropped."""
+    for at in range(0, len(batch), limit):
+        places: list[int] = []
+        args: list[Arg] = []
+        for place, (held, report) in enumerate(batch[at : at + limit], at):
+            if not _may_be_written(report):
+                _log.warning(
+                    "job %s: a report of kind %r cannot be written", held.job.id, report.kind
+                )
+                continue
+            places.append(place)
+            args += (wire_text(held.job.id), cast(str, held.wire), held.token, report.number)
+            args += (report.kind, report.step or _STEP, report.data_json)
+        if places:
+            yield places, args
+
+
+def read_settled(reply: Reply) -> list[SettleAnswer]:
+    return [_SETTLED[word] for word in cast("list[str]", reply)]
+
+
+def read_reported(reply: Reply) -> list[ReportAnswer]:
+    return [_REPORTED[word] for word in cast("list[str]", reply)]
+
+
+def _may_be_written(report: Report) -> bool:
+    """J-4: a type that is no end, and data that fits."""
+    text = report.data_json
+    return (
+        report.kind not in RESERVED_TYPES
+        and EVENT_TYPE.fullmatch(report.kind) is not None
+        and (len(text) * 4 <= MAX_EVENT_BYTES or len(text.encode()) <= MAX_EVENT_BYTES)
+    )
+
+
+def reclaim_terms(settings: StreamsSettings, *, late_s: float) -> tuple[Arg, ...]:
+    """When a silent worker's jobs may be taken from it; `late_s` adds to every patience."""
+    return (
+        CONSUMER_PREFIX,
+        round(settings.lease_s * 1000),
+        round(max(settings.foreign_idle_s, settings.lease_s) * 1000),
+        round(late_s * 1000),
+        settings.max_deliveries,
+    )
+
+
+def reconnected(connection: Connection, settings: StreamsSettings) -> Arg:
+    """1 within a third of the lease after a reconnect: nothing is reclaimed yet (G-27)."""
+    return 1 if connection.since_reconnect_s < settings.lease_s / 3 else 0

@@ -237,7 +237,7 @@ def test_scripts_that_must_run_on_a_full_server_say_so() -> None:
 def test_each_verb_has_its_script() -> None:
     verbs = "submit take renew_lease report settle retry release cancel reclaim promote"
     duties = "janitor prune index_foreign extend_ttl reconcile clock"
-    ours = "adopt announce join leave enroll cron list visit"
+    ours = "recover_orphans heartbeat join deregister enroll cron list worker_info"
     assert set(SCRIPTS) == {*verbs.split(), *duties.split(), *ours.split()}
     for script in SCRIPTS.values():
         assert script.keys == ("queue",), "everything else is built from its prefix"

@@ -34,7 +34,7 @@ from jobwire.wires.streams.blocking_reader import BlockingReader
 from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.entries import read_leased
 from jobwire.wires.streams.events import START, read_position
-from jobwire.wires.streams.leases import KEEP, StreamsLeaseRenewer, keep_args, read_kept
+from jobwire.wires.streams.leases import RENEW_LEASE, StreamsLeaseRenewer, read_renewed, renew_args
 from jobwire.wires.streams.maintenance import StreamsMaintenance
 from jobwire.wires.streams.registration import Registration
 from jobwire.wires.streams.replies import LazyReply, backend_unavailable, collect, wire_text
@@ -347,8 +347,8 @@ class StreamsEngine:
 
     async def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
         """Leases, renewed on the loop's own connection."""
-        calls = [self._run(KEEP, args) for args in keep_args(self.consumer, batch)]
-        return [answer for reply in await collect(calls) for answer in read_kept(reply)]
+        calls = [self._run(RENEW_LEASE, args) for args in renew_args(self.consumer, batch)]
+        return [answer for reply in await collect(calls) for answer in read_renewed(reply)]
 
     def lease_renewer(self) -> StreamsLeaseRenewer:
         """Leases, kept from a thread."""

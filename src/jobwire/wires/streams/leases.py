@@ -17,8 +17,8 @@ from jobwire.wires.streams.replies import backend_unavailable, wire_text
 from jobwire.wires.streams.scripts import script
 from jobwire.wires.streams.settings import StreamsSettings
 
-KEEP: Final = script("renew_lease")
-_ANNOUNCE: Final = script("announce")
+RENEW_LEASE: Final = script("renew_lease")
+_HEARTBEAT: Final = script("heartbeat")
 _BATCH: Final = 500
 _ANSWERS: Final = {answer.value: answer for answer in RenewAnswer}
 
@@ -44,14 +44,14 @@ class StreamsLeaseRenewer:
     def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
         """Renew them all; GroundError if the server did not answer."""
         answers: list[RenewAnswer] = []
-        for args in keep_args(self._consumer, batch):
-            answers += read_kept(self._run(KEEP, args))
+        for args in renew_args(self._consumer, batch):
+            answers += read_renewed(self._run(RENEW_LEASE, args))
         return answers
 
     def heartbeat(self) -> None:
         """Write the registration where the event loop is late with it."""
         if self._registration.is_late:
-            self._run(_ANNOUNCE, self._registration.arguments())
+            self._run(_HEARTBEAT, self._registration.arguments())
             self._registration.written()
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class StreamsLeaseRenewer:
             raise backend_unavailable(error) from error
 
 
-def keep_args(consumer: str, batch: Sequence[LeasedJob]) -> Iterator[list[Arg]]:
+def renew_args(consumer: str, batch: Sequence[LeasedJob]) -> Iterator[list[Arg]]:
     """Arguments of `keep`, one list a call."""
     for at in range(0, len(batch), _BATCH):
         args: list[Arg] = [consumer]
@@ -73,6 +73,6 @@ def keep_args(consumer: str, batch: Sequence[LeasedJob]) -> Iterator[list[Arg]]:
         yield args
 
 
-def read_kept(reply: Reply) -> list[RenewAnswer]:
+def read_renewed(reply: Reply) -> list[RenewAnswer]:
     """What `keep` answered."""
     return [_ANSWERS[word] for word in cast("list[str]", reply)]

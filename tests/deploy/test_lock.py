@@ -17,7 +17,9 @@ from tests.support import clause
 
 ROOT: Final = Path(__file__).parents[2]
 MODELS: Final = ROOT / "src/jobwire/handlers/llm/models/packages.txt"
-LOCKED: Final = [*sorted((ROOT / "locked").glob("*.txt")), MODELS]
+FACES: Final = ROOT / "src/jobwire/handlers/photo/detectors/packages.txt"
+PHOTOS: Final = ROOT / "tests/handlers/photo/packages.txt"
+LOCKED: Final = [*sorted((ROOT / "locked").glob("*.txt")), MODELS, FACES, PHOTOS]
 _HASH: Final = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
 

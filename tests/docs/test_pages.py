@@ -46,6 +46,8 @@ def test_every_command_that_is_told_exists_with_its_options(line: str) -> None:
     words = shlex.split(line.partition("|")[0], comments=True)[1:]
     assert words[0] in COMMANDS
     command: click.Command = importlib.import_module(f"jobwire.cli.{words[0]}").command
+    if isinstance(command, click.Group):
+        command = command.commands[words[1]]
     known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     given = {word.partition("=")[0] for word in words[1:] if re.match(r"-{1,2}[a-z]", word)}
     assert given <= known

@@ -26,6 +26,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "cancel": "Cancel jobs.",
     "top": "The queue, the workers and the newest jobs, live.",
     "retry": "Run jobs again that failed or were canceled.",
+    "images": "Photos made fit to publish: faces hidden, no metadata.",
     "schema": "JSON Schema of what is on the wire.",
     "key": "Make an API key.",
     "lifecycle": "The rules by which old objects leave the bucket.",

@@ -1,0 +1,49 @@
+"""Detectors: each finds one kind of thing that must not be published.
+
+A detector is an object with one method; it is chosen by name in `PhotoOptions.detect`:
+
+    faces                       a name of the table below
+    mypackage.plates:Plates     any other: a function without arguments that makes the detector
+
+It is loaded once in each worker process. An exception fails the photo (`DETECTION_FAILED`): a
+photo is never published because looking for faces went wrong.
+"""
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Final, Protocol, cast
+
+from jobwire.handlers.photo.errors import SetupError
+from jobwire.handlers.photo.picture import Pixels
+from jobwire.handlers.photo.results import Area
+
+BUILT_IN: Final[Mapping[str, str]] = {
+    "faces": "jobwire.handlers.photo.detectors.faces:Faces",
+}
+
+
+class Detector(Protocol):
+    """Finds areas in an upright sRGB picture of three bands."""
+
+    def find(self, pixels: Pixels) -> Sequence[Area]:
+        """Every area, as tight as it is known; padding is added when it is hidden."""
+        ...
+
+
+class _Factory(Protocol):
+    def __call__(self) -> Detector: ...
+
+
+def load(name: str) -> Detector:
+    """The detector of that name; SetupError where there is none or it lacks something."""
+    module, colon, attribute = BUILT_IN.get(name, name).partition(":")
+    if not colon:
+        known = ", ".join(BUILT_IN)
+        raise SetupError(
+            f"no detector {name!r}; there are: {known}, or give one as package.module:factory"
+        )
+    try:
+        make = cast(_Factory, getattr(import_module(module), attribute))
+    except (ImportError, AttributeError) as error:
+        raise SetupError(f"the detector {name!r} cannot be loaded: {error}") from error
+    return make()

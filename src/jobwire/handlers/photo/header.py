@@ -1,0 +1,150 @@
+"""Type and size of an image, read from its first bytes without decoding anything.
+
+Used by the step `validate`, and by the pool to know how much memory a photo will need. Pure
+Python over untrusted bytes: every loop is bounded, and whatever does not fit is a BadHeader.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Format = Literal["jpeg", "png", "webp"]
+CONTENT_TYPES: Final[dict[str, Format]] = {
+    "image/jpeg": "jpeg",
+    "image/png": "png",
+    "image/webp": "webp",
+}
+
+_MOST_SEGMENTS: Final = 10_000
+# A marker inside entropy-coded data: not a stuffed byte, not a restart marker, not a fill byte.
+_MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+_SOS: Final = 0xDA
+_EOI: Final = 0xD9
+_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_PROGRESSIVE: Final = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
+_WITHOUT_LENGTH: Final = frozenset({0x01, *range(0xD0, 0xD9)})
+
+
+class BadHeader(Exception):
+    """The bytes are no image of an allowed type; the text says in what way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the first bytes say."""
+
+    format: Format
+    width: int
+    height: int
+    is_animated: bool = False
+    is_buffered: bool = False
+    """Cannot be decoded line by line: a progressive JPEG, an interlaced or 16-bit PNG, a WebP."""
+
+    @property
+    def pixels(self) -> int:
+        return self.width * self.height
+
+
+def sniff(start: bytes) -> Format | None:
+    """The type by its magic bytes; None if it is not an allowed one. Twelve bytes are enough."""
+    if start.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if start.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "png"
+    if start.startswith(b"RIFF") and start[8:12] == b"WEBP":
+        return "webp"
+    return None
+
+
+def read_header(data: bytes) -> Header:
+    """Type, size and kind."""
+    match sniff(data[:12]):
+        case "jpeg":
+            header = _jpeg(data)
+        case "png":
+            header = _png(data)
+        case "webp":
+            header = _webp(data)
+        case None:
+            raise BadHeader("is not a JPEG, PNG or WebP image")
+    if header.width < 1 or header.height < 1:
+        raise BadHeader("has no pixels")
+    return header
+
+
+def count_scans(data: bytes, most: int) -> int:
+    """How many scans a JPEG has, counted up to one more than `most`."""
+    scans = 0
+    for marker, _ in _segments(data):
+        scans += marker == _SOS
+        if scans > most:
+            break
+    return scans
+
+
+def _segments(data: bytes) -> Iterator[tuple[int, int]]:
+    """The marker of each segment, and where its contents begin."""
+    at = 2
+    for _ in range(_MOST_SEGMENTS):
+        found = _MARKER.search(data, at)
+        if found is None or data[found.end() - 1] == _EOI:
+            return
+        marker, at = data[found.end() - 1], found.end()
+        if marker in _WITHOUT_LENGTH:
+            yield marker, at
+            continue
+        length = int.from_bytes(data[at : at + 2])
+        if length < 2:
+            raise BadHeader("is a damaged JPEG")
+        yield marker, at + 2
+        at += length
+    raise BadHeader(f"has more than {_MOST_SEGMENTS} segments")
+
+
+def _jpeg(data: bytes) -> Header:
+    for marker, begin in _segments(data):
+        if marker in _FRAMES:
+            height = int.from_bytes(data[begin + 1 : begin + 3])
+            width = int.from_bytes(data[begin + 3 : begin + 5])
+            return Header("jpeg", width, height, is_buffered=marker in _PROGRESSIVE)
+        if marker == _SOS:
+            break
+    raise BadHeader("is a damaged JPEG: it has no frame header")
+
+
+def _png(data: bytes) -> Header:
+    if data[12:16] != b"IHDR" or len(data) < 33:
+        raise BadHeader("is a damaged PNG: it has no header")
+    is_buffered = data[28] != 0 or data[24] == 16
+    is_animated = False
+    at = 33
+    for _ in range(_MOST_SEGMENTS):  # what announces an animation stands before the first data
+        kind = data[at + 4 : at + 8]
+        if kind in (b"IDAT", b"IEND", b""):
+            break
+        is_animated = is_animated or kind == b"acTL"
+        at += 12 + int.from_bytes(data[at : at + 4])
+    else:
+        raise BadHeader(f"has more than {_MOST_SEGMENTS} chunks")
+    width, height = int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
+    return Header("png", width, height, is_animated, is_buffered)
+
+
+def _webp(data: bytes) -> Header:
+    kind, body = data[12:16], data[20:30]
+    if len(body) < 10:
+        raise BadHeader("is a damaged WebP: it has no header")
+    if kind == b"VP8X":
+        width = int.from_bytes(body[4:7], "little") + 1
+        height = int.from_bytes(body[7:10], "little") + 1
+        return Header("webp", width, height, bool(body[0] & 0b10), is_buffered=True)
+    if kind == b"VP8L" and body[0] == 0x2F:
+        bits = int.from_bytes(body[1:5], "little")
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        return Header("webp", width, height, is_buffered=True)
+    if kind == b"VP8 " and body[3:6] == b"\x9d\x01\x2a":
+        width = int.from_bytes(body[6:8], "little") & 0x3FFF
+        height = int.from_bytes(body[8:10], "little") & 0x3FFF
+        return Header("webp", width, height, is_buffered=True)
+    raise BadHeader("is a damaged WebP: it has no header")

@@ -1,0 +1,213 @@
+"""The pool's side of one worker process: start it, give it photos, kill it.
+
+It never outlives the pool's process. A worker has read files of strangers, so what it sends is
+checked: known messages only, steps in order, a target of the size that it claims.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from jobwire.handlers.photo import messages
+from jobwire.handlers.photo.errors import FAILURES, ErrorCode, PhotoError, SetupError
+from jobwire.handlers.photo.messages import (
+    Began,
+    Failed,
+    Finished,
+    FromWorker,
+    Job,
+    NotReady,
+    Ready,
+    Start,
+)
+from jobwire.handlers.photo.options import PoolLimits
+from jobwire.handlers.photo.results import ORDER, Photo, Step
+from jobwire.spawn import ChildProcess, spawn
+
+_log: Final = logging.getLogger("jobwire.handlers.photo")
+_WORKER: Final = "jobwire.handlers.photo.worker"
+_START_TIMEOUT_S: Final = 120.0
+_EXIT_TIMEOUT_S: Final = 2.0
+"""How long a worker whose socket is closed may take to be gone."""
+_KEPT_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
+_CRASHES: Final = frozenset(
+    {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP}
+)
+_LONGEST_MESSAGE: Final = 300
+_decode: Final = msgspec.json.Decoder(FromWorker).decode
+
+
+class WorkerExited(Exception):
+    """The worker ended before it began the photo: another one can have it."""
+
+
+class WorkerProcess:
+    """One worker. Used on the event loop, by one photo at a time."""
+
+    def __init__(
+        self,
+        child: ChildProcess,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        limits: PoolLimits,
+    ) -> None:
+        self._child = child
+        self._reader = reader
+        self._writer = writer
+        self._limits = limits
+        self._photos = 0
+
+    @classmethod
+    async def start(cls, limits: PoolLimits, detect: tuple[str, ...]) -> "WorkerProcess":
+        """A worker that has loaded its libraries; SetupError where it lacks something."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            child = await asyncio.to_thread(_spawn, theirs)
+        reader, writer = await asyncio.open_connection(sock=ours, limit=messages.LONGEST)
+        worker = cls(child, reader, writer, limits)
+        try:
+            await worker._prepare(detect)
+        except BaseException:
+            await worker.kill()
+            raise
+        return worker
+
+    async def _prepare(self, detect: tuple[str, ...]) -> None:
+        limits = self._limits
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                await self._send(Start(detect, limits.worker_memory_mb, limits.cpu_limit_s))
+                match await self._receive():
+                    case Ready():
+                        return
+                    case NotReady(message):
+                        raise SetupError(message)
+                    case _:
+                        raise SetupError(
+                            "a photo worker ended while it started; is worker_memory_mb too small?"
+                        )
+        except TimeoutError:
+            raise SetupError(f"a photo worker was not ready after {_START_TIMEOUT_S:g} s") from None
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def is_usable(self) -> bool:
+        """Whether it may have another photo."""
+        return self._child.exit_code() is None and self._photos < self._limits.photos_per_worker
+
+    async def run(self, job: Job, on_step: Callable[[Step], None]) -> Photo:
+        """Process one photo. However it ends but by an answer of the worker, the worker is gone."""
+        self._photos += 1
+        began: list[Step] = []
+        is_answered = False
+        try:
+            async with asyncio.timeout(self._limits.deadline_s):
+                await self._send(job)
+                while True:
+                    match await self._receive():
+                        case Began(step) if ORDER.index(step) == len(began):
+                            began.append(step)
+                            on_step(step)
+                        case Finished(photo) if len(began) == len(ORDER) and _is_written(
+                            job, photo
+                        ):
+                            is_answered = True
+                            return photo
+                        case Failed(code, message, detail):
+                            is_answered = True
+                            raise PhotoError(code, message[:_LONGEST_MESSAGE], detail=detail)
+                        case None:
+                            raise await self._exited(began)
+                        case _:
+                            raise _internal("the worker sent what does not fit")
+        except TimeoutError:
+            raise _too_slow(f"{self._limits.deadline_s:g} s of wall time") from None
+        finally:
+            if not is_answered:  # it may still be at work on this photo
+                await self.kill()
+
+    async def kill(self) -> None:
+        """End it now."""
+        self._child.send(signal.SIGKILL)
+        self._writer.close()
+        await asyncio.to_thread(self._child.kill)
+
+    async def _send(self, message: Start | Job) -> None:
+        with suppress(OSError):  # it is gone, as the next read will see
+            self._writer.write(messages.to_line(message))
+            await self._writer.drain()
+
+    async def _receive(self) -> FromWorker | None:
+        """The next message; None when it has ended or sends no messages of ours."""
+        try:
+            line = await self._reader.readline()
+            return _decode(line) if line.endswith(messages.END) else None
+        except (OSError, ValueError):  # too long a line, too; msgspec's errors are ValueErrors
+            return None
+
+    async def _exited(self, began: list[Step]) -> Exception:
+        """What it means that the worker ended by itself."""
+        code = await asyncio.to_thread(self._child.wait, _EXIT_TIMEOUT_S)
+        how = "broke off" if code is None else f"ended with code {code}"
+        if not began:
+            return WorkerExited(how)
+        _log.warning("photo worker %s pid=%d step=%s; it is replaced", how, self.pid, began[-1])
+        if code == -signal.SIGXCPU:
+            return _too_slow(f"{self._limits.cpu_limit_s} s of CPU")
+        if code is not None and -code in _CRASHES:
+            failed, message = FAILURES[began[-1]]
+            return PhotoError(failed, message, detail=f"the worker {how}")
+        return _internal(f"the worker {how}")
+
+
+def _spawn(theirs: socket.socket) -> ChildProcess:
+    return spawn(
+        [sys.executable, "-P", "-m", _WORKER, str(theirs.fileno())],
+        env=_environment(),
+        # What libraries print about a file is written by a stranger, in part.
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        keep_fds=[theirs.fileno()],
+        last_signal=signal.SIGKILL,
+    )
+
+
+def _environment() -> Mapping[str, str]:
+    """What a worker may know: where programs are, and no secret of ours."""
+    kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "OPENBLAS_NUM_THREADS": "1",
+        "MALLOC_ARENA_MAX": "2",
+    }
+
+
+def _is_written(job: Job, photo: Photo) -> bool:
+    try:
+        return os.stat(job.target).st_size == photo.file_size  # noqa: PTH116 - bytes
+    except OSError:
+        return False
+
+
+def _too_slow(detail: str) -> PhotoError:
+    return PhotoError(
+        ErrorCode.TIMEOUT, "the photo takes too long; save it again, smaller", detail=detail
+    )
+
+
+def _internal(detail: str) -> PhotoError:
+    return PhotoError(
+        ErrorCode.INTERNAL, "processing was interrupted; upload the photo again", detail=detail
+    )

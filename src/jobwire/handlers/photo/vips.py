@@ -1,0 +1,79 @@
+"""libvips, set up for untrusted files: three loaders, one thread, no cache.
+
+Loaded by `decode` and `encode`, in worker processes only: a process that has used libvips must
+never fork.
+"""
+
+import os
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final, Protocol, cast
+
+import numpy as np
+
+from jobwire.handlers.photo.errors import SetupError
+from jobwire.handlers.photo.picture import Pixels
+
+_LOADERS: Final = ("VipsForeignLoadJpeg", "VipsForeignLoadPng", "VipsForeignLoadWebp")
+
+
+class Image(Protocol):
+    """What we use of a libvips image."""
+
+    width: int
+    height: int
+    bands: int
+    interpretation: str
+
+    def get_typeof(self, name: str) -> int: ...
+    def get(self, name: str) -> object: ...
+    def hasalpha(self) -> bool: ...
+    def colourspace(self, space: str) -> "Image": ...
+    def cast(self, format: str) -> "Image": ...  # noqa: A002 - the library's name
+    def copy(self, *, interpretation: str) -> "Image": ...
+    def numpy(self) -> Pixels: ...
+    def webpsave_buffer(self, **options: object) -> bytes: ...
+
+
+class Images(Protocol):
+    """The library's ways to make an image."""
+
+    def new_from_buffer(self, data: bytes, options: str, **more: object) -> Image: ...
+    def new_from_memory(
+        self,
+        data: Pixels,
+        width: int,
+        height: int,
+        bands: int,
+        format: str,  # noqa: A002
+    ) -> Image: ...
+    def thumbnail_buffer(self, data: bytes, width: int, **options: object) -> Image: ...
+
+
+@cache
+def images() -> Images:
+    """The library, ready for use."""
+    os.environ["VIPS_CONCURRENCY"] = "1"  # read when the library is loaded
+    os.environ["VIPS_BLOCK_UNTRUSTED"] = "1"
+    if find_spec("pyvips") is None:
+        raise SetupError("pyvips is not installed; run: pip install 'jobwire[images]'")
+    try:
+        library = import_module("pyvips")
+    except (ImportError, OSError) as error:
+        raise SetupError(
+            f"pyvips cannot be loaded: {error}; is worker_memory_mb too small?"
+        ) from error
+    library.cache_set_max(0)  # no operation is asked for twice
+    library.operation_block_set("VipsForeignLoad", True)
+    for loader in _LOADERS:
+        library.operation_block_set(loader, False)
+    return cast(Images, library.Image)
+
+
+def from_pixels(pixels: Pixels) -> Image:
+    """An image of the library with these pixels."""
+    height, width, bands = pixels.shape
+    whole = np.ascontiguousarray(pixels)
+    image = images().new_from_memory(whole, width, height, bands, "uchar")
+    return image.copy(interpretation="srgb")

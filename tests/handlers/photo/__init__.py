@@ -1,0 +1,1 @@
+"""Photos: the pipeline, the pool of workers, hostile files, the command."""

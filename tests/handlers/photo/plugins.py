@@ -1,0 +1,80 @@
+"""Detectors of others, some of them broken; loaded by name in worker processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from jobwire.handlers.photo.picture import Pixels
+from jobwire.handlers.photo.results import Area
+
+
+class LeftHalf:
+    """Finds one thing: the left half."""
+
+    def find(self, pixels: Pixels) -> Sequence[Area]:
+        height, width = pixels.shape[:2]
+        return [Area(0, 0, width // 2, height, "half")]
+
+
+class Broken:
+    """Raises."""
+
+    def find(self, pixels: Pixels) -> Sequence[Area]:
+        raise RuntimeError("no eyes today in /secret/path")
+
+
+class Crash:
+    """Ends the process as a fault in native code does."""
+
+    def find(self, pixels: Pixels) -> Sequence[Area]:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return []
+
+
+class CrashOnDark:
+    """Crashes on a dark picture and finds nothing in a bright one."""
+
+    def find(self, pixels: Pixels) -> Sequence[Area]:
+        if pixels.mean() < 10:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return []
+
+
+class SleepOnDark:
+    """Never ends on a dark picture, and finds nothing in a bright one."""
+
+    def find(self, pixels: Pixels) -> Sequence[Area]:
+        while pixels.mean() < 10:
+            time.sleep(0.01)
+        return []
+
+
+class SpinOnDark:
+    """Burns CPU for ever on a dark picture, and finds nothing in a bright one."""
+
+    def find(self, pixels: Pixels) -> Sequence[Area]:
+        while pixels.mean() < 10:
+            pass
+        return []
+
+
+class Greedy:
+    """Wants more memory than a worker may have."""
+
+    def find(self, pixels: Pixels) -> Sequence[Area]:
+        np.ones(4 << 30, np.uint8)
+        return []
+
+
+class Curious:
+    """Fails when it sees a secret of the parent's."""
+
+    def find(self, pixels: Pixels) -> Sequence[Area]:
+        if any("SECRET" in name for name in os.environ):
+            raise RuntimeError("the worker knows a secret")
+        return []

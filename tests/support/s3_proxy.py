@@ -13,7 +13,7 @@ from __future__ import annotations
 import http.client
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final, Self, cast
@@ -34,6 +34,16 @@ class Reply:
 Forward = Callable[[], Reply]
 # What becomes of one write: its answer, or None for a broken connection.
 Mishap = Callable[[Forward], Reply | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A request as it arrived; header names in lower case."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+
 
 _HOP_BY_HOP: Final = frozenset({"connection", "transfer-encoding", "content-length"})
 
@@ -90,6 +100,15 @@ class S3Proxy:
         """Say what becomes of each write by its number."""
         self._server.choose = choose
 
+    def every(self, choose: Callable[[Seen], Mishap | None]) -> None:
+        """Choose what becomes of each request, reads too, that no other plan is for."""
+        self._server.choose_any = choose
+
+    @property
+    def requests(self) -> list[Seen]:
+        """Every request that has arrived."""
+        return self._server.requests
+
     @property
     def writes(self) -> int:
         """How many writes have arrived."""
@@ -114,6 +133,8 @@ class _Server(ThreadingHTTPServer):
         self.upstream = urlsplit(upstream).netloc
         self.mishaps: deque[Mishap] = deque()
         self.choose: Callable[[int], Mishap | None] = lambda _number: None
+        self.choose_any: Callable[[Seen], Mishap | None] = lambda _seen: None
+        self.requests: list[Seen] = []
         self.writes = 0
         self._lock = threading.Lock()
 
@@ -144,7 +165,10 @@ class _Handler(BaseHTTPRequestHandler):
             finally:
                 upstream.close()
 
+        seen = Seen(self.command, self.path, {name.lower(): v for name, v in self.headers.items()})
+        server.requests.append(seen)
         mishap = server.next_mishap() if self.command == "PUT" else None
+        mishap = mishap or server.choose_any(seen)
         reply = mishap(forward) if mishap else forward()
         if reply is None:
             self.close_connection = True

@@ -1,6 +1,6 @@
 """The bucket: objects, conditional writes that cannot be fooled, rules for old ones, a probe.
 
-store.py        get, put, create, replace, delete, list, presign, range
+store.py        get, head, put, create, replace, delete, list, page, presign, range
 conditional.py  a write that decides, until it is certain who won; trail.py tells by reading
 answers.py      what a bucket may well answer; errors.py what nobody expects, faults.py reads it
 probe.py        does this store keep the promises that we stand on?
@@ -24,6 +24,7 @@ from jobwire.objects.answers import (
     Found,
     Level,
     Missing,
+    Page,
     Replaced,
 )
 from jobwire.objects.config import BucketConfig
@@ -34,6 +35,7 @@ from jobwire.objects.errors import (
     ConfigError,
     ObjectsError,
     StoreRefused,
+    TooLarge,
     Unavailable,
     Unexpected,
 )
@@ -57,8 +59,10 @@ __all__ = [
     "Level",
     "Missing",
     "ObjectsError",
+    "Page",
     "Replaced",
     "StoreRefused",
+    "TooLarge",
     "Unavailable",
     "Unexpected",
     "Version",

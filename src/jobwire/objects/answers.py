@@ -78,3 +78,11 @@ class Level:
 
     entries: tuple[Entry, ...]
     prefixes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some objects of one level, in key order; `next_after` is None on the last page."""
+
+    entries: tuple[Entry, ...]
+    next_after: str | None

@@ -27,11 +27,15 @@ class BucketConfig:
     bucket: str
     access_key: str
     secret_key: str = field(repr=False)
+    session_token: str = field(default="", repr=False)
+    """Sent beside temporary keys, such as those of a cloud function's role."""
     region: str = "us-east-1"
     public_endpoint: str = ""
     """Where others reach the same server: URLs are signed for it."""
     timeout_s: float = 30.0
     """For one request; contended conditional writes wait for seconds on some servers."""
+    max_read_bytes: int = 64 * 1024 * 1024
+    """Largest object that a read takes into memory, unless the read names its own limit."""
 
     def __post_init__(self) -> None:
         if faults := tuple(self._faults()):
@@ -59,6 +63,8 @@ class BucketConfig:
         # NaN compares false with everything, hence the form of this test.
         if not 0 < self.timeout_s < float("inf"):
             yield "timeout_s", f"must be a positive number of seconds, is {self.timeout_s}"
+        if self.max_read_bytes < 1:
+            yield "max_read_bytes", f"must be at least 1, is {self.max_read_bytes}"
 
 
 def _endpoint_faults(name: str, endpoint: str) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ ObjectsError         the bucket cannot do what was asked
   BucketMissing      the server has no such bucket
   StoreRefused       the store breaks a promise that we stand on
   AnswerLost         a write's answer was lost, and reading cannot tell any more who won
+  TooLarge           an object is larger than the reader's limit; nothing of it was read
   Unexpected         an answer that has no place in the protocol
 
 What the world may well answer (exists, changed, missing) is no error but a value: `answers.py`.
@@ -58,6 +59,17 @@ class StoreRefused(ObjectsError):
 
 class AnswerLost(ObjectsError):
     """Whether a conditional write won is unknown and cannot be found out by reading."""
+
+
+class TooLarge(ObjectsError):
+    """The object is larger than the reader's limit; `size` is what the store reports."""
+
+    def __init__(self, key: str, size: int, max_bytes: int) -> None:
+        super().__init__(
+            f"the object {key} has {size} bytes, more than the limit of {max_bytes}; "
+            "it was not read: remove it, or read it with a higher limit"
+        )
+        self.size = size
 
 
 class Unexpected(ObjectsError):

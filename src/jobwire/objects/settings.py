@@ -19,6 +19,8 @@ class ObjectsSettings:
     """Access key."""
     secret_key: str = field(default="", repr=False, metadata={"env": "MINIO_SECRET_ACCESS_KEY"})
     """Secret key."""
+    session_token: str = field(default="", repr=False)
+    """Session token that belongs to temporary keys."""
     region: str = "us-east-1"
     """Region."""
     public_endpoint: str = ""
@@ -36,6 +38,7 @@ class ObjectsSettings:
             bucket=self.bucket,
             access_key=self.access_key,
             secret_key=self.secret_key,
+            session_token=self.session_token,
             region=self.region,
             public_endpoint=_with_scheme(self.public_endpoint),
         )

@@ -89,6 +89,7 @@ class SignedCalls:
             access_key=self.config.access_key,
             secret_key=self.config.secret_key,
             region=self.config.region,
+            session_token=self.config.session_token,
             now=datetime.now(UTC),
         )
         connection = self._connect(endpoint)

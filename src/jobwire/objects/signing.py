@@ -48,7 +48,13 @@ def canonical_query(query: Mapping[str, str]) -> str:
 
 
 def signed_headers(
-    request: Request, *, access_key: str, secret_key: str, region: str, now: datetime
+    request: Request,
+    *,
+    access_key: str,
+    secret_key: str,
+    region: str,
+    now: datetime,
+    session_token: str = "",
 ) -> dict[str, str]:
     """Every header to send, the signature among them."""
     stamp = now.strftime("%Y%m%dT%H%M%SZ")
@@ -59,6 +65,8 @@ def signed_headers(
         "x-amz-content-sha256": payload,
         "x-amz-date": stamp,
     }
+    if session_token:
+        headers["x-amz-security-token"] = session_token
     names = ";".join(sorted(headers))
     canonical = "\n".join(
         [

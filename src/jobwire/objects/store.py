@@ -1,4 +1,4 @@
-"""The bucket: get, put, create-if-absent, replace-if-unchanged, delete, list, presign, range.
+"""The bucket: get, head, put, create-if-absent, replace-if-unchanged, delete, list, presign.
 
 Called by the wires that keep things in a bucket. Expected answers are values (`answers.py`), the
 rest are errors of one line (`errors.py`). Nothing here knows what the objects mean.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -35,9 +35,11 @@ from jobwire.objects.answers import (
     Found,
     Level,
     Missing,
+    Page,
     Replaced,
 )
 from jobwire.objects.config import BucketConfig
+from jobwire.objects.errors import TooLarge
 from jobwire.objects.faults import Fault
 from jobwire.objects.signed import SignedCalls
 from jobwire.objects.versions import erase_all_of
@@ -49,6 +51,7 @@ from jobwire.objects.write_history import (
     new_writer,
     to_field,
 )
+from jobwire.objects.xml import parse
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode
@@ -63,6 +66,7 @@ _LONGEST_KEY: Final = 1024
 _BAD_KEY: Final = re.compile(r"^$|^/|/$|//|(^|/)\.{1,2}(/|$)|[\x00-\x1f\x7f\\]")
 _NOT_SATISFIABLE: Final = 416
 _NOBODY: Final = ".jobwire-ping"  # no object has this key
+_LAST: Final = "\U0010ffff"  # behind every other character, as UTF-8 too
 _FAILURES: Final = (BaseError, FileNotFoundError)
 
 
@@ -78,9 +82,18 @@ class Bucket:
         self._once = _open(config, config.endpoint, retries=0)
         self._public = _open(config, config.public_endpoint or config.endpoint, retries=0)
 
-    async def get(self, key: str) -> Found | Missing:
-        """Read an object whole."""
-        return await self._get(self._plain, key)
+    async def get(self, key: str, *, max_bytes: int | None = None) -> Found | Missing:
+        """Read an object whole; `TooLarge` if it is larger than the limit (P-29)."""
+        return await self._get(self._plain, key, max_bytes)
+
+    async def head(self, key: str) -> Entry | Missing:
+        """Size and time of an object, without its bytes."""
+        _check(key)
+        try:
+            meta = await obstore.head_async(self._plain, key)
+        except _FAILURES as error:
+            return self._missing_or_raise(error, key, "HEAD")
+        return Entry(key=key, size=meta["size"], modified_at=meta["last_modified"])
 
     async def range(self, key: str, start: int, length: int) -> bytes | Missing:
         """Read some bytes: fewer, or none, where the object ends before."""
@@ -164,6 +177,30 @@ class Bucket:
             prefixes=tuple(f"{below}/" for below in result["common_prefixes"]),
         )
 
+    async def page(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
+        """Up to `limit` objects directly under a prefix, behind the key `after`, in key order.
+
+        One request. A caller can stop, keep `next_after`, and go on from there in another process.
+        """
+        _check_prefix(prefix)
+        query = {"list-type": "2", "prefix": prefix, "delimiter": "/", "max-keys": str(limit)}
+        if after:
+            query["start-after"] = after
+        root = parse((await self.calls.send("GET", query=query)).body)
+        entries = tuple(
+            Entry(
+                key=each.value("Key"),
+                size=int(each.value("Size")),
+                modified_at=datetime.fromisoformat(each.value("LastModified")),
+            )
+            for each in root.all("Contents")
+        )
+        # A prefix below counts against the page too; its last possible key leads past it.
+        ends = [entry.key for entry in entries[-1:]]
+        ends += [below.value("Prefix") + _LAST for below in root.all("CommonPrefixes")]
+        truncated = root.value("IsTruncated") == "true" and bool(ends)
+        return Page(entries, max(ends) if truncated else None)
+
     async def presign(self, key: str, life: timedelta) -> str:
         """A URL with which anybody may read the object at the public endpoint for that long."""
         _check(key)
@@ -175,10 +212,13 @@ class Bucket:
         """Return if the bucket answers us now; asked once, for whoever wants to know at once."""
         await self._get(self._once, _NOBODY)
 
-    async def _get(self, store: S3Store, key: str) -> Found | Missing:
+    async def _get(self, store: S3Store, key: str, max_bytes: int | None = None) -> Found | Missing:
         _check(key)
+        allowed = self.config.max_read_bytes if max_bytes is None else max_bytes
         try:
             result = await obstore.get_async(store, key)
+            if result.meta["size"] > allowed:
+                raise TooLarge(key, result.meta["size"], allowed)
             body = bytes(await result.bytes_async())
         except _FAILURES as error:
             return self._missing_or_raise(error, key, "GET")
@@ -245,7 +285,7 @@ def _open(config: BucketConfig, endpoint: str, *, retries: int) -> S3Store:
     credential: S3Credential = {
         "access_key_id": config.access_key,
         "secret_access_key": config.secret_key,
-        "token": None,
+        "token": config.session_token or None,
         "expires_at": None,
     }
     return S3Store(

@@ -2,16 +2,52 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionsSettings:
-    """What the bot accepts."""
+    """Which model makes the pictures, and what the bot accepts."""
 
+    provider: Literal["replicate", "cog"] = "replicate"
+    """Who runs the model: `replicate`, or a `cog` server of your own."""
+    model: str = field(default="", metadata={"env": "REPLICATE_MODEL"})
+    """The model: `owner/name` or `owner/name:version`."""
+    replicate_token: str = field(default="", repr=False, metadata={"env": "REPLICATE_API_TOKEN"})
+    """API token of Replicate."""
+    cog_url: str = "http://127.0.0.1:5000"
+    """Where the cog server is."""
+    input_field: str = "image"
+    """Name of the model's input that takes the photo."""
+    webhook_secret: str = field(
+        default="", repr=False, metadata={"env": "REPLICATE_WEBHOOK_SECRET"}
+    )
+    """Signing secret of the provider's webhooks; task ids are derived from it too."""
+    public_url: str = field(default="", metadata={"env": "PUBLIC_URL"})
+    """Where the provider reaches us; empty: no webhooks, outcomes are polled for."""
+    tenant: str = ""
+    """The tenant that the bot's tasks belong to."""
+    bucket: str = ""
+    """The bucket of the tasks; empty: `objects.bucket`."""
     max_image_mb: int = field(default=10, metadata={"env": "MAX_IMAGE_MB"})
     """Largest photo, in MB of 1,048,576 bytes."""
+    max_in_flight: int = 5
+    """Tasks of one chat at a time; 0: without limit."""
+    max_per_hour: int = 60
+    """Photos of one user in an hour; 0: without limit."""
+    deadline_s: int = 600
+    """Seconds that the provider may take for one picture."""
+    allow_loopback: bool = False
+    """Fetch outputs from this machine too, by http; for a provider that runs here."""
 
     def check(self) -> Iterator[tuple[str, str]]:
         """Yield each fault: the field, and what is wrong with it."""
         if self.max_image_mb < 1:
             yield "max_image_mb", "must be at least 1"
+        for name in ("max_in_flight", "max_per_hour"):
+            if getattr(self, name) < 0:
+                yield name, "must be 0 or more"
+        if not 10 <= self.deadline_s <= 86_400:
+            yield "deadline_s", "must be 10 to 86400"
+        if self.public_url and not self.public_url.startswith(("https://", "http://")):
+            yield "public_url", "must begin with https://"

@@ -1,0 +1,122 @@
+"""One bounded HTTP exchange over the standard library: size cap, time cap, no redirects.
+
+Called by the providers and by `fetch.py`. Blocking; callers use `asyncio.to_thread`. The standard
+library because a cloud function imports this at every cold start. No proxy of the environment is
+used, and nothing is repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+_CHUNK: Final = 64 * 1024
+_CONNECT_S: Final = 5.0
+
+
+class NoAnswer(Exception):
+    """No whole answer came in time; whether the request was carried out is unknown."""
+
+
+class AnswerTooLarge(Exception):
+    """The body grew above the limit and was cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """Header names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def exchange(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    timeout_s: float,
+    max_bytes: int,
+    address: str | None = None,
+) -> Response:
+    """Send one request and read the answer whole.
+
+    `address` is where to connect in place of the URL's host, whose name stays in the Host header
+    and in the TLS handshake.
+    """
+    parts = urlsplit(url)
+    connection = _connection(parts, address, timeout_s)
+    deadline = time.monotonic() + timeout_s
+    # A socket timeout bounds one read; a server that drips bytes would stay below it for ever.
+    watchdog = threading.Timer(timeout_s, _abort, (connection,))
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request(
+            method, target, body=body, headers={"accept-encoding": "identity", **(headers or {})}
+        )
+        response = connection.getresponse()
+        chunks: list[bytes] = []
+        size = 0
+        while chunk := response.read1(_CHUNK):
+            size += len(chunk)
+            if size > max_bytes:
+                raise AnswerTooLarge(f"the body has more than {max_bytes} bytes")
+            if time.monotonic() > deadline:
+                raise NoAnswer(f"no whole answer within {timeout_s:g} s")
+            chunks.append(chunk)
+        if response.length:
+            raise NoAnswer("the connection broke inside the body")
+        return Response(
+            status=response.status,
+            headers={name.lower(): value for name, value in response.getheaders()},
+            body=b"".join(chunks),
+        )
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        # Only the kind of error: the text of some holds the URL, which may hold a token.
+        raise NoAnswer(type(error).__name__) from None
+    finally:
+        watchdog.cancel()
+        connection.close()
+
+
+def _connection(
+    parts: SplitResult, address: str | None, timeout_s: float
+) -> http.client.HTTPConnection:
+    host = parts.hostname or ""
+    if parts.scheme == "http":
+        connection = http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+    else:
+        connection = http.client.HTTPSConnection(
+            host, parts.port, timeout=timeout_s, context=ssl.create_default_context()
+        )
+
+    def connect(
+        target: tuple[str, int], timeout: float | None, source: tuple[str, int] | None
+    ) -> socket.socket:
+        opened = socket.create_connection(
+            (address or target[0], target[1]), min(timeout_s, _CONNECT_S), source
+        )
+        opened.settimeout(timeout)
+        return opened
+
+    # http.client opens its socket by this; TLS and the Host header keep the name of the URL.
+    connection._create_connection = connect  # pyright: ignore[reportAttributeAccessIssue]  # noqa: SLF001
+    return connection
+
+
+def _abort(connection: http.client.HTTPConnection) -> None:
+    if connection.sock is not None:
+        with contextlib.suppress(OSError):  # already closed
+            connection.sock.shutdown(socket.SHUT_RDWR)

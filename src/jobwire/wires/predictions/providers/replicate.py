@@ -1,0 +1,176 @@
+"""Replicate: predictions over its documented HTTP API.
+
+Its create has no idempotency key, so it is never repeated blindly: a create whose answer was lost
+is found again in the list by the input URL, which holds the task's UUID. The token is sent to the
+API's host only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final, cast
+from urllib.parse import quote, urlsplit
+
+from jobwire.wires.predictions.contract import EVENTS_FILTER
+from jobwire.wires.predictions.http_client import AnswerTooLarge, NoAnswer, Response, exchange
+from jobwire.wires.predictions.ids import uuid_of
+from jobwire.wires.predictions.intent import News
+from jobwire.wires.predictions.providers import (
+    Busy,
+    Gone,
+    PredictionRequest,
+    Rejected,
+    Unknown,
+    WebhookCall,
+)
+from jobwire.wires.predictions.providers.outputs import loads, news_of
+from jobwire.wires.predictions.signature import refusal, secret_bytes
+
+API_URL: Final = "https://api.replicate.com"
+_TIMEOUT_S: Final = 30.0
+# A list holds a hundred predictions, with their logs and small outputs.
+_MAX_ANSWER: Final = 32 * 1024 * 1024
+_MAX_PAGES: Final = 20
+_CLOCK_MARGIN: Final = timedelta(seconds=60)
+_NOT_CREATED: Final = frozenset({400, 401, 402, 403, 404, 405, 413, 415, 422})
+_RESETS: Final = re.compile(r"resets? in ~?(\d{1,6})", re.IGNORECASE)
+
+
+class Replicate:
+    """`model` is `owner/name`, `owner/name:version` or a version's id."""
+
+    name = "replicate"
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        token: str,
+        webhook_secret: str,
+        api_url: str = API_URL,
+        input_field: str = "image",
+    ) -> None:
+        self.model, _, version = model.partition(":")
+        self.version = version or None
+        self._asked_for = model
+        self._token = token
+        self._api_url = api_url.rstrip("/")
+        self._input_field = input_field
+        self._webhook_key = secret_bytes(webhook_secret)
+
+    async def create(self, request: PredictionRequest) -> News | Busy | Rejected | Unknown:
+        given: dict[str, object] = {self._input_field: request.input_url}
+        if request.prompt:
+            given["prompt"] = request.prompt
+        body: dict[str, object] = {"version": self._asked_for, "input": given}
+        if request.webhook_url:
+            body["webhook"] = request.webhook_url
+            body["webhook_events_filter"] = list(EVENTS_FILTER)
+        answer = await self._send(
+            "POST", "/v1/predictions", body, {"cancel-after": f"{request.deadline_s}s"}
+        )
+        if isinstance(answer, Unknown):
+            return answer
+        if answer.status == 429:
+            return Busy(_retry_after_s(answer))
+        if answer.status in _NOT_CREATED:
+            return Rejected(f"replicate answered {answer.status} to create")
+        news = news_of(loads(answer.body)) if 200 <= answer.status < 300 else None
+        return news or Unknown(f"replicate answered {answer.status} to create")
+
+    async def find(self, request: PredictionRequest, since_ms: int) -> list[News] | Unknown:
+        since = datetime.fromtimestamp(since_ms / 1000, UTC) - _CLOCK_MARGIN
+        path: str | None = f"/v1/predictions?created_after={quote(since.isoformat())}"
+        uuid, found = uuid_of(request.tid), list[News]()
+        for _ in range(_MAX_PAGES):
+            answer = await self._send("GET", path)
+            page = loads(answer.body) if isinstance(answer, Response) else None
+            if page is None or (isinstance(answer, Response) and answer.status != 200):
+                return Unknown("replicate did not list its predictions")
+            results = page.get("results")
+            for each in cast("list[object]", results) if isinstance(results, list) else []:
+                news = (
+                    news_of(cast("Mapping[str, object]", each)) if isinstance(each, dict) else None
+                )
+                if news and uuid in news.input_text:
+                    found.append(news)
+            path = self._own_path(page.get("next"))
+            if path is None:
+                break
+        return found[::-1]  # the list is newest first
+
+    async def poll(
+        self,
+        prediction_id: str,
+        request: PredictionRequest,  # noqa: ARG002 - the protocol's
+    ) -> News | Gone | Unknown:
+        answer = await self._send("GET", f"/v1/predictions/{quote(prediction_id, safe='')}")
+        if isinstance(answer, Unknown):
+            return answer
+        if answer.status in (404, 410):
+            return Gone()
+        news = news_of(loads(answer.body)) if answer.status == 200 else None
+        if news is None or news.prediction_id != prediction_id:
+            return Unknown(f"replicate answered {answer.status} to get")
+        return news
+
+    async def cancel(self, prediction_id: str) -> None:
+        await self._send("POST", f"/v1/predictions/{quote(prediction_id, safe='')}/cancel")
+
+    def webhook_url(self, public_url: str, tid: str) -> str:
+        return f"{public_url.rstrip('/')}/hooks/{self.name}/{tid}"
+
+    def refusal(self, call: WebhookCall) -> str | None:
+        return refusal(self._webhook_key, call.headers, call.body, call.now_s)
+
+    def read(self, body: bytes) -> News | None:
+        return news_of(loads(body))
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response | Unknown:
+        sent = {"authorization": f"Bearer {self._token}", **(headers or {})}
+        if body is not None:
+            sent["content-type"] = "application/json"
+        try:
+            return await asyncio.to_thread(
+                exchange,
+                method,
+                self._api_url + path,
+                headers=sent,
+                body=None if body is None else json.dumps(body).encode(),
+                timeout_s=_TIMEOUT_S,
+                max_bytes=_MAX_ANSWER,
+            )
+        except (NoAnswer, AnswerTooLarge) as error:
+            return Unknown(f"replicate did not answer ({error})")
+
+    def _own_path(self, following: object) -> str | None:
+        """Path and query of the next page; another host would get our token."""
+        if not isinstance(following, str) or not following:
+            return None
+        parts, own = urlsplit(following), urlsplit(self._api_url)
+        if parts.netloc not in ("", own.netloc):
+            return None
+        return parts.path + (f"?{parts.query}" if parts.query else "")
+
+
+def _retry_after_s(answer: Response) -> float | None:
+    """How long to wait: by the header, the body's number, or its prose."""
+    header = answer.headers.get("retry-after", "")
+    if header.isascii() and header.isdigit():
+        return float(header[:6])
+    body = loads(answer.body) or {}
+    number, detail = body.get("retry_after"), body.get("detail")
+    if isinstance(number, int | float) and 0 <= number < 1e6:
+        return float(number)
+    prose = _RESETS.search(detail) if isinstance(detail, str) else None
+    return float(prose[1]) if prose else None

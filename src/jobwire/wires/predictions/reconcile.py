@@ -1,0 +1,219 @@
+"""Finish whatever was left half done (P-16). Called by a timer, every one or two minutes.
+
+A pass walks `tasks/open/` and drives each task. Every 15 minutes it also walks `tasks/` for tasks
+that another program submitted and nobody finished, and takes them over. Two passes at once do no
+harm; memory does not grow with the number of tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final, cast
+
+from jobwire.objects import Created, Entry, Missing, ObjectsError, Replaced, TooLarge, Version
+from jobwire.wires.predictions.contract import (
+    JSON_TYPE,
+    LISTING_KEY,
+    OPEN_PREFIX,
+    TASK_SUFFIX,
+    TASKS_PREFIX,
+    is_prediction_id,
+    is_task_id,
+    open_key,
+)
+from jobwire.wires.predictions.flow import Flow
+from jobwire.wires.predictions.records import BadIntent
+from jobwire.wires.predictions.task import BadTask
+
+log: Final = logging.getLogger("jobwire.predictions")
+
+_AT_ONCE: Final = 8
+_ORPHAN_AGE: Final = timedelta(hours=1)
+_LISTING_EVERY: Final = timedelta(minutes=15)
+_FOREIGN_AGE: Final = timedelta(minutes=5)
+_CLOCK_MARGIN: Final = timedelta(minutes=5)
+_PAGES_PER_PASS: Final = 20
+_MAX_LISTING_BYTES: Final = 4096
+
+
+@dataclass(slots=True)
+class PassReport:
+    """What one pass did."""
+
+    open: int = 0
+    delivered: int = 0
+    orphans: int = 0
+    taken_over: int = 0
+    failed: int = 0
+    complete: bool = True
+    """False if the time ran out before every open task was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """A walk over `tasks/`: its start, its resume key, the start of the walk before."""
+
+    begun: datetime
+    after: str
+    since: datetime
+    done: bool
+
+
+async def reconcile(flow: Flow, *, limit_s: float | None = None) -> PassReport:
+    """One pass over everything that is open; stops beginning new work after `limit_s`."""
+    report = PassReport()
+    deadline = None if limit_s is None else flow.parts.clock.monotonic_s() + limit_s
+
+    def in_time() -> bool:
+        report.complete = deadline is None or flow.parts.clock.monotonic_s() < deadline
+        return report.complete
+
+    await _at_once(
+        flow.parts.bucket.list(OPEN_PREFIX), lambda entry: _advance(flow, entry, report), in_time
+    )
+    if report.complete:
+        await _walk_tasks(flow, report, in_time)
+    return report
+
+
+async def _advance(flow: Flow, entry: Entry, report: PassReport) -> None:
+    tid = entry.key.removeprefix(OPEN_PREFIX)
+    report.open += 1
+    if not is_task_id(tid):
+        return
+    try:
+        intent = await flow.drive(tid)
+        if intent is None:
+            # The process died between marker and intent; a redelivery comes within the hour.
+            if _now(flow) - entry.modified_at > _ORPHAN_AGE:
+                await flow.parts.bucket.delete(open_key(tid))
+                report.orphans += 1
+        elif intent.state == "delivered":
+            report.delivered += 1
+    except (ObjectsError, BadIntent) as error:
+        report.failed += 1
+        log.warning("task left for the next pass: %s  task=%s", error, tid)
+    except Exception:
+        report.failed += 1
+        log.exception("task left for the next pass  task=%s", tid)
+
+
+async def _walk_tasks(flow: Flow, report: PassReport, in_time: Callable[[], bool]) -> None:
+    """Look for tasks without an intent among those written since the last walk (P-29)."""
+    bucket, now = flow.parts.bucket, _now(flow)
+    listing, seen = await _read_listing(flow)
+    if listing is None:
+        listing = _Listing(now, "", datetime.fromtimestamp(0, UTC), done=False)
+    elif listing.done:
+        if now - listing.begun < _LISTING_EVERY:
+            return
+        listing = _Listing(now, "", listing.begun, done=False)
+    # Whoever writes first walks; a walk that was broken off is continued from its resume key.
+    seen = await _write_listing(flow, listing, seen)
+    if seen is None:
+        return
+    lower = listing.since - _FOREIGN_AGE - _CLOCK_MARGIN
+    after = listing.after
+    for _ in range(_PAGES_PER_PASS):
+        page = await bucket.page(TASKS_PREFIX, after=after)
+        for entry in page.entries:
+            old_enough = listing.begun - entry.modified_at >= _FOREIGN_AGE
+            if entry.modified_at >= lower and old_enough:
+                await _take_over(flow, entry, report)
+        if page.next_after is None:
+            await _write_listing(flow, replace(listing, after="", done=True), seen)
+            return
+        after = page.next_after
+        if not in_time():
+            break
+    await _write_listing(flow, replace(listing, after=after), seen)
+
+
+async def _take_over(flow: Flow, entry: Entry, report: PassReport) -> None:
+    prediction_id = entry.key.removeprefix(TASKS_PREFIX).removesuffix(TASK_SUFFIX)
+    if not entry.key.endswith(TASK_SUFFIX) or not is_prediction_id(prediction_id):
+        return
+    try:
+        found = await flow.parts.records.load_task(prediction_id)
+        if found is None or found.task.terminal or found.task.tid:
+            return
+        tid = await flow.take_over(found.task)
+        report.taken_over += 1
+        log.info("task of another program taken over  prediction=%s", prediction_id)
+        await flow.drive(tid)
+    except BadTask as error:
+        log.warning("task object skipped: %s  key=%s", error, entry.key)
+
+
+async def _read_listing(flow: Flow) -> tuple[_Listing | None, Version | None]:
+    try:
+        found = await flow.parts.bucket.get(LISTING_KEY, max_bytes=_MAX_LISTING_BYTES)
+    except TooLarge:
+        await flow.parts.bucket.delete(LISTING_KEY)
+        return None, None
+    if isinstance(found, Missing):
+        return None, None
+    try:
+        read = cast("dict[str, str]", json.loads(found.body))
+        listing = _Listing(
+            datetime.fromisoformat(read["begun"]),
+            read["after"],
+            datetime.fromisoformat(read["since"]),
+            done=read["done"] == "yes",
+        )
+    except (ValueError, KeyError, TypeError):
+        log.warning("%s cannot be read; it is written anew", LISTING_KEY)
+        return None, found.version
+    return listing, found.version
+
+
+async def _write_listing(flow: Flow, listing: _Listing, seen: Version | None) -> Version | None:
+    def compose(writer: str) -> bytes:
+        return json.dumps(
+            {
+                "begun": listing.begun.isoformat(),
+                "after": listing.after,
+                "since": listing.since.isoformat(),
+                "done": "yes" if listing.done else "no",
+                "writer": writer,
+            }
+        ).encode()
+
+    bucket = flow.parts.bucket
+    if seen is None:
+        answer = await bucket.create(LISTING_KEY, compose, content_type=JSON_TYPE)
+    else:
+        answer = await bucket.replace(LISTING_KEY, compose, seen=seen, content_type=JSON_TYPE)
+    return answer.version if isinstance(answer, Created | Replaced) else None
+
+
+async def _at_once(
+    entries: AsyncIterator[Entry],
+    work: Callable[[Entry], Awaitable[None]],
+    in_time: Callable[[], bool],
+) -> None:
+    """Work on a few entries at a time; the list is read no faster than it is worked on."""
+    queue: asyncio.Queue[Entry | None] = asyncio.Queue(_AT_ONCE)
+
+    async def worker() -> None:
+        while (entry := await queue.get()) is not None:
+            await work(entry)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_AT_ONCE):
+            group.create_task(worker())
+        async for entry in entries:
+            if not in_time():
+                break
+            await queue.put(entry)
+        for _ in range(_AT_ONCE):
+            await queue.put(None)
+
+
+def _now(flow: Flow) -> datetime:
+    return datetime.fromtimestamp(flow.parts.clock.now_ms() / 1000, UTC)

@@ -1,0 +1,401 @@
+"""The steps of a task up to its published outcome: accept, create, find, poll, expire, settle.
+
+Called by `flow.py` alone. A step does its work, records it, and returns the intent as it is now
+and whether to go on. A crash between any two lines is recovered by doing the step again, by
+whoever drives the task next; the two calls that cannot be repeated are preceded by a record.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from msgspec.structs import replace
+
+from jobwire.wires.predictions import chat, fetch, images, task, texts
+from jobwire.wires.predictions import intent as rules
+from jobwire.wires.predictions.contract import (
+    FAILED,
+    INPUT_TYPES,
+    PROCESSING,
+    QUEUED,
+    SUCCEEDED,
+    ErrorCode,
+    input_key,
+    output_key,
+)
+from jobwire.wires.predictions.ids import uuid_of
+from jobwire.wires.predictions.intent import (
+    Disagreement,
+    Intent,
+    Merged,
+    News,
+    OtherPrediction,
+    Outcome,
+    Output,
+    Slot,
+    StoredInput,
+)
+from jobwire.wires.predictions.parts import Parts
+from jobwire.wires.predictions.providers import Busy, Rejected, Unknown
+from jobwire.wires.predictions.records import Change, Current
+
+log: Final = logging.getLogger("jobwire.predictions")
+
+# The intent as it is now (None: gone), and whether the driver goes on.
+Stepped = tuple[Current | None, bool]
+
+
+async def accept(parts: Parts, current: Current, owner: str) -> Stepped:
+    """Limits, placeholder, photo; then ask the provider."""
+    intent = current.intent
+    photo = intent.photo
+    if photo.size is not None and photo.size > parts.max_image_bytes:
+        return await _fail(parts, current, ErrorCode.TOO_LARGE)
+    if not intent.admitted:
+        refused = await parts.limits.admit(photo.chat_id, photo.user_id, intent.tid)
+        if refused is not None:
+            return await _fail(parts, current, refused)
+    if not intent.slots:
+        placed = await _send_placeholder(parts, current, owner)
+        if placed is None or placed.intent.state != "accepted" or not placed.intent.slots:
+            return placed, True
+        current = placed
+    body = await parts.chat.fetch_photo(photo.file_id or "", parts.max_image_bytes)
+    match body:
+        case chat.PhotoTooLarge():
+            return await _fail(parts, current, ErrorCode.TOO_LARGE)
+        case chat.Rejected(reason):
+            return await _fail(parts, current, ErrorCode.PHOTO_UNAVAILABLE, reason)
+        case chat.Unclear(reason):
+            log.warning("photo not downloaded, retried later: %s  task=%s", reason, intent.tid)
+            return await _put_off(parts, current, ErrorCode.PHOTO_UNAVAILABLE)
+        case bytes():
+            pass
+    mime = images.sniff(body)
+    if mime not in INPUT_TYPES:
+        return await _fail(parts, current, ErrorCode.NOT_A_PHOTO)
+    if len(body) > parts.max_image_bytes:
+        return await _fail(parts, current, ErrorCode.TOO_LARGE)
+    key = input_key(photo.date_s, uuid_of(intent.tid), mime)
+    await parts.bucket.put(key, body, content_type=mime)
+    return await _submit(parts, current, owner, StoredInput(key, mime, len(body)))
+
+
+async def create(parts: Parts, current: Current, owner: str) -> Stepped:
+    """Ask the provider again, which was busy."""
+    assert current.intent.input is not None
+    return await _submit(parts, current, owner, current.intent.input)
+
+
+async def find(parts: Parts, current: Current, owner: str) -> Stepped:
+    """Look for the prediction of a create whose answer was lost; create again if there is none."""
+    intent = current.intent
+    request = await parts.request_of(intent)
+    found = await parts.provider.find(request, intent.created_ms)
+    if isinstance(found, Unknown):
+        log.warning("provider's list not read: %s  task=%s", found.reason, intent.tid)
+        return current, False
+    if found:
+        log.info("prediction found in the provider's list  task=%s", intent.tid)
+        first, *others = found
+        for other in others:
+            if other.outcome is None:
+                await parts.provider.cancel(other.prediction_id)
+        return await adopt(parts, current, owner, first)
+    if not rules.may_create_again(intent, parts.clock.now_ms(), parts.policy):
+        return current, False
+    log.warning("no prediction in the provider's list, create repeated  task=%s", intent.tid)
+    assert intent.input is not None
+    return await _submit(parts, current, owner, intent.input)
+
+
+async def poll(parts: Parts, current: Current, owner: str) -> Stepped:
+    """Write a missing task object, see another program's end of it, ask the provider."""
+    intent = current.intent
+    assert intent.prediction_id is not None
+    found = None
+    try:
+        found = await parts.records.load_task(intent.prediction_id)
+        if found is None and intent.input is not None:
+            await _create_task(parts, intent)
+    except task.BadTask as error:
+        log.warning("task object skipped: %s  prediction=%s", error, intent.prediction_id)
+    if found and found.task.terminal and not found.task.settled_by_us:
+        return await _ended_elsewhere(parts, current)
+    news = await parts.provider.poll(intent.prediction_id, await parts.request_of(intent))
+    if not isinstance(news, News):
+        log.info("provider has no news (%s)  task=%s", type(news).__name__, intent.tid)
+        return current, False
+    if news.outcome is None:
+        updated = await parts.records.update(current, _merging(parts, news, owner))
+        if found and news.running and found.task.status == QUEUED:
+            document = task.with_status(found.task.document, PROCESSING, parts.clock.now_ms())
+            await parts.records.replace_task(found, document)
+        return updated, False
+    return await adopt(parts, current, owner, news)
+
+
+async def expire(parts: Parts, current: Current, owner: str) -> Stepped:
+    """Give up a task that is too old, unless the provider has its outcome."""
+    intent = current.intent
+    code = ErrorCode(intent.trouble) if intent.trouble else ErrorCode.TIMEOUT
+    if intent.submit_ms:
+        request = await parts.request_of(intent)
+        if intent.prediction_id:
+            asked = await parts.provider.poll(intent.prediction_id, request)
+            last = [asked] if isinstance(asked, News) else []
+        else:
+            listed = await parts.provider.find(request, intent.created_ms)
+            last = [] if isinstance(listed, Unknown) else listed
+        if last and last[0].outcome is not None:
+            return await adopt(parts, current, owner, last[0])
+        for unfinished in last:
+            await parts.provider.cancel(unfinished.prediction_id)
+    log.warning("task given up: %s  task=%s", code, intent.tid)
+    return await _fail(parts, current, code)
+
+
+async def settle(parts: Parts, current: Current, owner: str, pictures: dict[str, bytes]) -> Stepped:
+    """Store the outputs, publish the outcome in the task object, record it (P-14)."""
+    outcome = current.intent.outcome
+    assert outcome is not None
+    if outcome.status == SUCCEEDED:
+        stored = await _store_outputs(parts, current.intent, outcome, pictures)
+        if stored is None:
+            return await _put_off(parts, current, None)
+        outcome = stored
+    published = await _publish(parts, current.intent, outcome)
+    if published is None:
+        return await _ended_elsewhere(parts, current)
+
+    def settled(intent: Intent) -> Intent:
+        if intent.state != "finished":
+            return intent
+        return parts.leased(
+            replace(intent, state="settled", outcome=published, tries=0, not_before_ms=0), owner
+        )
+
+    return await parts.records.update(current, settled), True
+
+
+async def adopt(parts: Parts, current: Current, owner: str, news: News) -> Stepped:
+    """Merge news of the provider; ask it where two ends disagree; write a missing task object."""
+    known = rules.merge(current.intent, news)
+    if isinstance(known, Disagreement):
+        assert current.intent.prediction_id is not None
+        truth = await parts.provider.poll(
+            current.intent.prediction_id, await parts.request_of(current.intent)
+        )
+        if not isinstance(truth, News):
+            return current, True
+        truth = await parts.with_stored_data(current.intent, truth)
+        return await parts.records.update(current, lambda it: rules.overruled(it, truth)), True
+    if isinstance(known, Merged):
+        news = await parts.with_stored_data(current.intent, news)
+    updated = await parts.records.update(current, _merging(parts, news, owner))
+    if updated is None:
+        return None, False
+    if isinstance(rules.merge(updated.intent, news), OtherPrediction):
+        await parts.provider.cancel(news.prediction_id)
+        return updated, True
+    if updated.intent.state == "started" and updated.intent.input is not None:
+        await _create_task(parts, updated.intent)
+    return updated, True
+
+
+def _merging(parts: Parts, news: News, owner: str) -> Change:
+    def change(intent: Intent) -> Intent:
+        merged = rules.merge(intent, news)
+        if not isinstance(merged, Merged):
+            return intent
+        if merged.intent.state == "finished":
+            return parts.leased(merged.intent, owner)
+        # Nothing to do before the provider's next news.
+        ours = intent.lease is not None and intent.lease.by == owner
+        return replace(merged.intent, lease=None) if ours else merged.intent
+
+    return change
+
+
+async def _send_placeholder(parts: Parts, current: Current, owner: str) -> Current | None:
+    def claim(intent: Intent) -> Intent:
+        if intent.state != "accepted" or intent.slots:
+            return intent
+        leased = parts.leased(intent, owner)
+        return replace(leased, admitted=True, slots=(Slot("sending"),))
+
+    claimed = await parts.records.update(current, claim)
+    if claimed is None or not claimed.written:
+        return claimed
+    photo = claimed.intent.photo
+    answer = await parts.chat.send_text(
+        photo.chat_id, texts.received(photo.language), photo.message_id
+    )
+    match answer:
+        case chat.Sent(message_id):
+            sent = Slot("sent", message_id)
+
+            def record(intent: Intent) -> Intent:
+                # Another message may have taken this place since; then ours is a spare line.
+                if intent.slots[:1] != (Slot("sending"),):
+                    return intent
+                return replace(intent, slots=(sent, *intent.slots[1:]))
+
+            return await parts.records.update(claimed, record)
+        case chat.Blocked():
+            return await parts.records.update(
+                claimed, lambda intent: rules.failed(intent, ErrorCode.BLOCKED)
+            )
+        case _:
+            # No placeholder, or an unknown one: the delivery sends a text of its own.
+            return claimed
+
+
+async def _submit(parts: Parts, current: Current, owner: str, given: StoredInput) -> Stepped:
+    """Record that the provider is being asked, then ask it, once."""
+    seen = current.intent
+
+    def submitting(intent: Intent) -> Intent:
+        same = (intent.state, intent.attempts) == (seen.state, seen.attempts)
+        if not same or intent.held_by_other(owner, parts.clock.now_ms()):
+            return intent
+        return replace(
+            intent,
+            state="submitting",
+            input=given,
+            attempts=intent.attempts + 1,
+            submit_ms=parts.clock.now_ms(),
+            lease=parts.lease(owner),
+        )
+
+    asked = await parts.records.update(current, submitting)
+    if asked is None or not asked.written:
+        return asked, True
+    answer = await parts.provider.create(await parts.request_of(asked.intent))
+    match answer:
+        case News():
+            return await adopt(parts, asked, owner, answer)
+        case Busy(after_s):
+            log.info("provider is busy, asked again later  task=%s", seen.tid)
+            return await parts.records.update(asked, _not_created(parts, after_s)), True
+        case Rejected(reason):
+            log.error("provider refused: %s  task=%s", reason, seen.tid)
+            return await _fail(parts, asked, ErrorCode.PROVIDER_REJECTED)
+        case Unknown(reason):
+            log.warning("create has no answer, looked for later: %s  task=%s", reason, seen.tid)
+            return asked, True
+
+
+def _not_created(parts: Parts, after_s: float | None) -> Change:
+    def change(intent: Intent) -> Intent:
+        if intent.state != "submitting" or intent.prediction_id is not None:
+            return intent
+        # An earlier create without an answer may still have happened: then look for it first.
+        earlier = intent.attempts > 1
+        back = replace(
+            intent,
+            state="submitting" if earlier else "stored",
+            attempts=intent.attempts - 1,
+            trouble=str(ErrorCode.BUSY),
+        )
+        return rules.put_off(back, parts.clock.now_ms(), parts.policy, after_s)
+
+    return change
+
+
+async def _store_outputs(
+    parts: Parts, intent: Intent, outcome: Outcome, pictures: dict[str, bytes]
+) -> Outcome | None:
+    """The outcome with every picture stored; None where the provider's host did not answer."""
+    assert intent.prediction_id is not None
+    stored: list[Output] = []
+    problem = ErrorCode.OUTPUT_REFUSED
+    for index, output in enumerate(outcome.outputs):
+        if output.key is not None:
+            stored.append(output)
+            continue
+        answer = await parts.fetcher.fetch(output.url or "")
+        match answer:
+            case fetch.Fetched(body, mime):
+                key = output_key(intent.photo.date_s, intent.prediction_id, index, mime)
+                await parts.bucket.put(key, body, content_type=mime)
+                pictures[key] = body
+                stored.append(replace(output, key=key, mime=mime))
+            case fetch.Expired():
+                problem = ErrorCode.OUTPUT_EXPIRED
+            case fetch.Refused(reason):
+                log.warning("output refused: %s  task=%s", reason, intent.tid)
+            case fetch.Unreachable(reason):
+                life_ms = (parts.policy.deadline_s + parts.policy.output_life_s) * 1000
+                if parts.clock.now_ms() < intent.submit_ms + life_ms:
+                    log.warning("output not fetched, retried: %s  task=%s", reason, intent.tid)
+                    return None
+                problem = ErrorCode.OUTPUT_EXPIRED
+    if stored:
+        return replace(outcome, outputs=tuple(stored))
+    return Outcome(FAILED, code=str(problem))
+
+
+async def _publish(parts: Parts, intent: Intent, outcome: Outcome) -> Outcome | None:
+    """Write the end into the task object: the end that counts, or None if another program's."""
+    prediction_id = intent.prediction_id
+    while prediction_id is not None:
+        try:
+            found = await parts.records.load_task(prediction_id)
+        except task.BadTask as error:
+            log.warning("task object not written: %s  prediction=%s", error, prediction_id)
+            return outcome
+        now_ms = parts.clock.now_ms()
+        if found is None:
+            if intent.input is None:
+                return outcome
+            document = _document(parts, intent)
+            document = task.with_outcome(document, intent.tid, outcome, now_ms)
+            if await parts.records.create_task(prediction_id, document):
+                return outcome
+        elif found.task.terminal:
+            # P-5: a published end never changes, whichever of our drivers wrote it.
+            return found.task.outcome if found.task.settled_by_us else None
+        else:
+            document = task.with_outcome(found.task.document, intent.tid, outcome, now_ms)
+            if await parts.records.replace_task(found, document):
+                return outcome
+    return outcome
+
+
+async def _create_task(parts: Parts, intent: Intent) -> None:
+    assert intent.prediction_id is not None
+    await parts.records.create_task(intent.prediction_id, _document(parts, intent))
+
+
+def _document(parts: Parts, intent: Intent) -> task.Document:
+    return task.document_of(intent, model=parts.provider.model, version=parts.provider.version)
+
+
+async def _ended_elsewhere(parts: Parts, current: Current) -> Stepped:
+    """Another program ended the task and answered the user (P-15)."""
+    log.info("task ended by another program  task=%s", current.intent.tid)
+    return await parts.records.update(
+        current, lambda intent: replace(intent, state="delivered", lease=None)
+    ), True
+
+
+async def _fail(
+    parts: Parts, current: Current, code: ErrorCode, message: str | None = None
+) -> Stepped:
+    return await parts.records.update(
+        current, lambda intent: rules.failed(intent, code, message)
+    ), True
+
+
+async def _put_off(parts: Parts, current: Current, trouble: ErrorCode | None) -> Stepped:
+    state = current.intent.state
+
+    def later(intent: Intent) -> Intent:
+        if intent.state != state:
+            return intent
+        marked = replace(intent, trouble=str(trouble)) if trouble else intent
+        return rules.put_off(marked, parts.clock.now_ms(), parts.policy)
+
+    return await parts.records.update(current, later), True

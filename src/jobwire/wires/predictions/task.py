@@ -1,0 +1,228 @@
+"""`tasks/{prediction_id}.json`: the documented record of a task (P-4). Pure.
+
+We write the extended form and read the minimal one too. Others may write the object as well, so
+it is kept as the JSON it is: members that we do not know survive our rewriting.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, cast
+
+from jobwire.wires.predictions.contract import (
+    EVENTS_FILTER,
+    FAILED,
+    MODE,
+    PROCESSING,
+    QUEUED,
+    SUCCEEDED,
+    TERMINAL,
+    ErrorCode,
+    TaskStatus,
+    rfc3339,
+)
+from jobwire.wires.predictions.intent import Intent, Outcome, Output
+
+Document = dict[str, object]
+# The largest task object that is read; ours have about one kilobyte.
+MAX_TASK_BYTES: Final = 256 * 1024
+_OURS: Final = "jobwire"
+_STATUSES: Final[dict[str, TaskStatus]] = {
+    QUEUED: QUEUED,
+    PROCESSING: PROCESSING,
+    SUCCEEDED: SUCCEEDED,
+    FAILED: FAILED,
+}
+
+
+class BadTask(Exception):
+    """A task object that cannot be worked on; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What we understand of a task object, whoever wrote it."""
+
+    document: Document
+    prediction_id: str
+    chat_id: int
+    user_id: int
+    message_id: int | None
+    file_id: str | None
+    input_key: str | None
+    input_mime: str
+    input_size: int
+    status: TaskStatus
+    created_ms: int
+    tid: str | None
+    """The task id, where the task is one of ours."""
+    settled_by_us: bool
+
+    @property
+    def terminal(self) -> bool:
+        return self.status in TERMINAL
+
+    @property
+    def outcome(self) -> Outcome:
+        """The published end of a terminal task of ours."""
+        ours = _mapping(self.document.get(_OURS))
+        error = _mapping(self.document.get("error"))
+        outputs = tuple(
+            Output(url=_text(each.get("url")), key=_text(each.get("key")), mime=_text(each["mime"]))
+            for each in map(_mapping, _list(ours.get("outputs")))
+            if "mime" in each
+        )
+        return Outcome(
+            SUCCEEDED if self.status == SUCCEEDED else FAILED,
+            outputs=outputs,
+            code=_text(error.get("code")),
+            message=_text(error.get("message")),
+        )
+
+
+def parse(body: bytes, prediction_id: str) -> Task:
+    """Read a task object; `BadTask` if it is not one, or its state is unknown."""
+    try:
+        loaded: object = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadTask(f"it is not JSON ({type(error).__name__})") from None
+    if not isinstance(loaded, dict):
+        raise BadTask("it is not a JSON object")
+    document = cast("Document", loaded)
+    status = document.get("status", QUEUED)
+    if not isinstance(status, str) or status not in _STATUSES:
+        raise BadTask(f"its status {str(status)[:40]!r} is unknown")
+    chat_id, user_id = document.get("chat_id"), document.get("user_id")
+    if not _is_int(chat_id):
+        raise BadTask("it has no chat_id")
+    if document.get("prediction_id", prediction_id) != prediction_id:
+        raise BadTask("its prediction_id is not the one of its key")
+    telegram, given = _mapping(document.get("telegram")), _mapping(document.get("input"))
+    message_id, size = telegram.get("message_id"), given.get("size_bytes")
+    ours = _mapping(document.get(_OURS))
+    return Task(
+        document=document,
+        prediction_id=prediction_id,
+        chat_id=cast("int", chat_id),
+        user_id=cast("int", user_id) if _is_int(user_id) else cast("int", chat_id),
+        message_id=cast("int", message_id) if _is_int(message_id) else None,
+        file_id=_text(telegram.get("file_id")),
+        input_key=_text(given.get("s3_key")) or _text(document.get("input_s3_key")),
+        input_mime=_text(given.get("mime")) or "image/jpeg",
+        input_size=cast("int", size) if _is_int(size) else 0,
+        status=_STATUSES[status],
+        created_ms=_time_ms(document.get("created_at")),
+        tid=_text(ours.get("tid")),
+        settled_by_us="settled" in ours,
+    )
+
+
+def document_of(intent: Intent, *, model: str, version: str | None) -> Document:
+    """The extended form of a task of ours that is not finished."""
+    assert intent.prediction_id is not None
+    assert intent.input is not None
+    return {
+        "prediction_id": intent.prediction_id,
+        "chat_id": intent.photo.chat_id,
+        "user_id": intent.photo.user_id,
+        "input_s3_key": intent.input.key,
+        "mode": MODE,
+        "telegram": {"file_id": intent.photo.file_id, "message_id": intent.photo.message_id},
+        "input": {
+            "s3_key": intent.input.key,
+            "mime": intent.input.mime,
+            "size_bytes": intent.input.size,
+        },
+        "replicate": {
+            "model": model,
+            "version": version,
+            "webhook_events_filter": list(EVENTS_FILTER),
+        },
+        "status": intent.status,
+        "created_at": rfc3339(intent.created_ms),
+        "updated_at": rfc3339(intent.updated_ms),
+        "result": {"output_url": None, "output_s3_key": None},
+        "error": {"code": None, "message": None},
+        _OURS: {"tid": intent.tid, "tenant": intent.tenant},
+    }
+
+
+def with_status(document: Document, status: TaskStatus, now_ms: int) -> Document:
+    """The document with another state that is not an end."""
+    return {**document, "status": status, "updated_at": rfc3339(now_ms)}
+
+
+def with_outcome(document: Document, tid: str, outcome: Outcome, now_ms: int) -> Document:
+    """The document with its end, marked as ours."""
+    first = outcome.outputs[0] if outcome.outputs else Output()
+    code = outcome.code if outcome.status == FAILED else None
+    return {
+        **document,
+        "status": outcome.status,
+        "updated_at": rfc3339(now_ms),
+        "result": {
+            **_mapping(document.get("result")),
+            "output_url": first.url,
+            "output_s3_key": first.key,
+        },
+        "error": {
+            **_mapping(document.get("error")),
+            "code": code,
+            "message": outcome.message if code else None,
+        },
+        _OURS: {
+            **_mapping(document.get(_OURS)),
+            "tid": tid,
+            "settled": rfc3339(now_ms),
+            "outputs": [
+                {"key": each.key, "mime": each.mime, "url": each.url} for each in outcome.outputs
+            ],
+        },
+    }
+
+
+def encode(document: Document, writer: str) -> bytes:
+    """The bytes of a version; `writer` makes them unique."""
+    stamped = {**document, _OURS: {**_mapping(document.get(_OURS)), "writer": writer}}
+    return json.dumps(stamped, ensure_ascii=False, indent=2).encode()
+
+
+def known_code(code: str | None) -> ErrorCode:
+    """A code of ours; whatever else stands in an object counts as the provider's failure."""
+    return ErrorCode(code) if code in set(ErrorCode) else ErrorCode.PROVIDER_FAILED
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) < value < 2**63
+
+
+def _time_ms(value: object) -> int:
+    """A time of ours or another program's; 0 where it cannot be read."""
+    if not isinstance(value, str):
+        return 0
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return 0
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    try:
+        return math.floor(moment.timestamp() * 1000)
+    except (OverflowError, OSError):
+        return 0

@@ -1,0 +1,124 @@
+"""A real cog server with a small model: it inverts the colours of a picture.
+
+cog comes from the package index into a virtual environment of its own, because its requirements
+are not ours. The environment is kept in the user's cache and made once for its list of packages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Generator
+from pathlib import Path
+from typing import Final, cast
+
+from jobwire.local import free_port
+from tests.support.program import Program
+from tests.support.shared import Facts
+from tests.support.waiting import wait_until_sync
+
+REQUIREMENTS: Final = Path(__file__).parent / "cog-requirements.txt"
+
+MODEL: Final = """
+import tempfile
+from cog import BaseRunner, Input, Path
+from PIL import Image, ImageOps
+
+
+class Predictor(BaseRunner):
+    def run(self, image: Path = Input(), prompt: str = Input(default="")) -> list[Path]:
+        if prompt.startswith("fail"):
+            raise RuntimeError(prompt)
+        picture = ImageOps.invert(Image.open(str(image)).convert("RGB"))
+        outputs = []
+        for _ in range(2 if prompt == "two" else 1):
+            outputs.append(Path(tempfile.mkdtemp()) / "out.png")
+            picture.save(str(outputs[-1]))
+        return outputs
+"""
+
+
+def environment() -> Path:
+    """The virtual environment with cog in it; made on first use."""
+    listed = REQUIREMENTS.read_bytes() + sys.version.encode()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jobwire-tests"
+    cache.mkdir(parents=True, exist_ok=True)
+    home = cache / f"cog-{hashlib.sha256(listed).hexdigest()[:12]}"
+    with (cache / "cog.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "ready").exists():
+            shutil.rmtree(home, ignore_errors=True)
+            _run(sys.executable, "-m", "venv", home)
+            _run(
+                home / "bin" / "python",
+                *("-m", "pip", "--quiet", "--disable-pip-version-check"),
+                *("install", "--requirement", REQUIREMENTS),
+            )
+            (home / "ready").touch()
+    return home
+
+
+@contextlib.contextmanager
+def cog_server(folder: Path) -> Generator[Facts]:
+    """Start cog with the model; its worker is found by PATH."""
+    home, port = environment(), free_port()
+    model = folder / "model"
+    model.mkdir(exist_ok=True)
+    (model / "predict.py").write_text(MODEL)
+    variables = {
+        "PATH": f"{home / 'bin'}:{os.environ['PATH']}",
+        "PORT": str(port),
+        "COG_PREDICT_TYPE_STUB": "predict.py:Predictor",
+        "COG_LOG_LEVEL": "warning",
+    }
+    command = [home / "bin" / "python", "-m", "cog.server.http", "--host", "127.0.0.1"]
+    with Program(command=command, env=variables, cwd=model):
+        facts = {"url": f"http://127.0.0.1:{port}"}
+        wait_until_sync(lambda: answers(facts), "cog to be ready", timeout_s=60)
+        yield facts
+
+
+def answers(facts: Facts) -> bool:
+    """Whether cog is set up and waits for predictions."""
+    try:
+        with urllib.request.urlopen(f"{facts['url']}/health-check", timeout=5) as answer:
+            return json.load(answer)["status"] in ("READY", "BUSY")
+    except OSError:
+        return False
+
+
+def predict(url: str, given: object) -> dict[str, object]:
+    """Run one prediction and wait for its end; cog takes one at a time."""
+
+    def ask() -> dict[str, object] | None:
+        request = urllib.request.Request(
+            f"{url}/predictions",
+            json.dumps({"input": given}).encode(),
+            {"content-type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return cast("dict[str, object]", json.load(answer))
+        except urllib.error.HTTPError as refused:
+            with refused:
+                if refused.code == 409:
+                    return None  # at capacity
+                raise
+
+    answer = wait_until_sync(ask, "cog to have a free slot", timeout_s=60)
+    assert answer is not None
+    return answer
+
+
+def _run(*command: str | Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))} failed:\n{done.stderr[-2000:]}")

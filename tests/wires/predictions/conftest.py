@@ -1,0 +1,52 @@
+"""A cog server for all workers, and a site with a bucket of its own for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobwire.objects import BucketConfig
+from tests.standins.cog import answers, cog_server
+from tests.support import Fresh
+from tests.support.s3 import make_bucket
+from tests.support.shared import shared_server
+from tests.wires.predictions.site import Site
+
+MakeSite = Callable[..., Site]
+
+
+@pytest.fixture(scope="session")
+def cog_url(_servers_folder: Path) -> Iterator[str]:
+    """A real cog server with the small model of the stand-ins."""
+    with shared_server(_servers_folder, "cog", cog_server, answers) as facts:
+        yield facts["url"]
+
+
+@pytest.fixture
+def tasks_bucket(store: BucketConfig, fresh: Fresh) -> BucketConfig:
+    """A bucket for this test alone, on each of the stores; it goes with its server."""
+    config = replace(store, bucket=fresh("tasks"))
+    make_bucket(config)
+    return config
+
+
+@pytest.fixture
+def make_site(tasks_bucket: BucketConfig, cog_url: str) -> Iterator[MakeSite]:
+    """Build a site with other options than the usual ones."""
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> Site:
+            return stack.enter_context(Site(tasks_bucket, cog_url, **options))
+
+        yield make
+
+
+@pytest.fixture
+def site(make_site: MakeSite) -> Site:
+    """A site on each of the stores, in turn."""
+    return make_site()

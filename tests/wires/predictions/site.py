@@ -1,0 +1,244 @@
+"""A whole bot for tests: the flow over a real bucket, the stand-ins, and a webhook receiver.
+
+The flow is built from plain values, so that another process (`process.py`) builds the same one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Coroutine
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Self, TypeVar
+
+from jobwire.job.clock import SystemClock
+from jobwire.objects import Bucket, BucketConfig
+from jobwire.wires.predictions.contract import OPEN_PREFIX
+from jobwire.wires.predictions.fetch import Fetcher
+from jobwire.wires.predictions.flow import Flow
+from jobwire.wires.predictions.ids import TaskIds, uuid_of
+from jobwire.wires.predictions.intent import Photo, Policy
+from jobwire.wires.predictions.limits import Limits
+from jobwire.wires.predictions.parts import Parts
+from jobwire.wires.predictions.providers import Provider
+from jobwire.wires.predictions.providers.cog import Cog
+from jobwire.wires.predictions.providers.replicate import Replicate
+from jobwire.wires.predictions.reconcile import PassReport, reconcile
+from jobwire.wires.predictions.records import Records
+from jobwire.wires.predictions.webhook import handle
+from tests.standins.chat import ChatStandin
+from tests.standins.chat_client import HttpChat
+from tests.standins.replicate import SECRET, TOKEN, ReplicateStandin, Webhook
+from tests.standins.serving import Call, Request, Standin
+from tests.support.s3_proxy import Reply
+
+T = TypeVar("T")
+BOT: Final = "bot"
+IDS: Final = TaskIds(SECRET)
+
+
+def png(red: int, green: int, blue: int) -> bytes:
+    """A small PNG of one colour."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        crc = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + crc
+
+    rows = b"".join(b"\0" + bytes((red, green, blue)) * 8 for _ in range(8))
+    head = struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)
+    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+@dataclass
+class ShiftedClock(SystemClock):
+    """The machine's clock, moved ahead: hours pass at once."""
+
+    shift_s: float = 0.0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + round(self.shift_s * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Everything that another process needs to build the same flow."""
+
+    bucket: dict[str, Any]
+    replicate_url: str
+    chat_url: str
+    public_url: str
+    cog_url: str = ""
+    shift_s: float = 0.0
+    in_flight: int = 0
+    per_hour: int = 0
+    max_image_mb: int = 10
+
+
+def build_flow(addresses: Addresses, clock: SystemClock | None = None) -> Flow:
+    """The flow as a process of ours builds it."""
+    bucket = Bucket(BucketConfig(**addresses.bucket))
+    clock = clock or ShiftedClock(addresses.shift_s)
+    provider: Provider
+    if addresses.cog_url:
+        provider = Cog(url=addresses.cog_url, model="test/invert", ids=IDS)
+    else:
+        provider = Replicate(
+            model="test/invert:abc123",
+            token=TOKEN,
+            webhook_secret=SECRET,
+            api_url=addresses.replicate_url,
+        )
+    return Flow(
+        Parts(
+            bucket=bucket,
+            records=Records(bucket, clock),
+            limits=Limits(
+                bucket,
+                clock,
+                in_flight=addresses.in_flight,
+                per_hour=addresses.per_hour,
+                life_s=7200,
+            ),
+            provider=provider,
+            chat=HttpChat(addresses.chat_url),
+            fetcher=Fetcher(max_bytes=20 * 1024 * 1024, allow_loopback=True),
+            ids=IDS,
+            clock=clock,
+            policy=Policy(),
+            bot=BOT,
+            tenant="acme",
+            public_url=addresses.public_url,
+            max_image_mb=addresses.max_image_mb,
+        )
+    )
+
+
+class Receiver(Standin):
+    """Takes webhooks over HTTP and hands them to the flow; `webhook` is the name of its call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flow: Flow | None = None
+        self.statuses: list[int] = []
+        self._loop = asyncio.new_event_loop()
+        self._runner = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        """Run something in the receiver's own loop, as its process would."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(100)
+
+    def call(self, request: Request) -> Call:
+        return "webhook", lambda: self._take(request)
+
+    def _take(self, request: Request) -> Reply:
+        _, _hooks, provider, tid = request.path.split("/")
+        assert self.flow is not None
+        work = handle(self.flow, provider, tid, request.headers, request.query, request.body)
+        answer = self.run(work)
+        self.statuses.append(answer.status)
+        return Reply(answer.status, (), answer.text.encode())
+
+    def __enter__(self) -> Self:
+        self._runner.start()
+        return super().__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._runner.join(30)
+        self._loop.close()
+
+
+class Site:
+    """One bot with its bucket, its provider and its chat."""
+
+    def __init__(self, store: BucketConfig, cog_url: str, **options: Any) -> None:
+        self.clock = ShiftedClock()
+        self.replicate = ReplicateStandin(cog_url, self.clock.now_ms)
+        self.chat = ChatStandin()
+        self.receiver = Receiver()
+        self.addresses = Addresses(
+            bucket=asdict(store),
+            replicate_url=self.replicate.url,
+            chat_url=self.chat.url,
+            public_url=self.receiver.url,
+            **options,
+        )
+        self.flow = build_flow(self.addresses, self.clock)
+        self.receiver.flow = build_flow(self.addresses, self.clock)
+        self._messages = itertools.count(1)
+        self._started = int(time.time())
+
+    @property
+    def bucket(self) -> Bucket:
+        return self.flow.parts.bucket
+
+    def photo(self, *, chat_id: int | None = None, caption: str = "", **more: Any) -> Photo:
+        """A new message with a photo; by default in a chat of its own."""
+        number = next(self._messages)
+        file_id = f"file-{number}"
+        self.chat.files[file_id] = png(number % 256, 40, 90)
+        given: dict[str, Any] = {
+            "chat_id": chat_id or 7000 + number,
+            "user_id": 500 + number,
+            "message_id": number,
+            "file_id": file_id,
+            "date_s": self._started,
+            "caption": caption,
+            **more,
+        }
+        return Photo(**given)
+
+    def tid(self, photo: Photo) -> str:
+        return IDS.of_message(BOT, photo.chat_id, photo.message_id or 0)
+
+    def paid(self, photo: Photo) -> list[dict[str, object]]:
+        """The predictions that were made, and paid for, because of this photo."""
+        return self.replicate.created_for(uuid_of(self.tid(photo)))
+
+    async def state(self, photo: Photo) -> str | None:
+        current = await self.flow.parts.records.load(self.tid(photo))
+        return current.intent.state if current else None
+
+    async def receiver_status(self, tid: str, webhook: Webhook) -> int:
+        """Hand a webhook to the flow as a route would; the status of the answer."""
+        answer = await handle(self.flow, "replicate", tid, webhook.headers, {}, webhook.body)
+        return answer.status
+
+    async def open_tasks(self) -> list[str]:
+        listed = [entry.key async for entry in self.bucket.list(OPEN_PREFIX)]
+        return [key.removeprefix(OPEN_PREFIX) for key in listed]
+
+    async def recover(self, *, passes: int = 8, step_s: float = 130) -> list[PassReport]:
+        """Let time pass and reconcile until nothing is open."""
+        reports: list[PassReport] = []
+        for _ in range(passes):
+            await asyncio.to_thread(self.replicate.wait_idle)
+            self.clock.shift_s += step_s
+            reports.append(await reconcile(self.flow))
+            if not await self.open_tasks():
+                break
+        return reports
+
+    def __enter__(self) -> Self:
+        self.replicate.__enter__()
+        self.chat.__enter__()
+        self.receiver.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.replicate.__exit__()
+        self.receiver.__exit__()
+        self.chat.__exit__()
+
+
+def through(addresses: Addresses, endpoint: str) -> Addresses:
+    """The same site with its bucket behind a proxy; signed URLs still lead to the bucket itself."""
+    bucket = addresses.bucket
+    moved = {**bucket, "endpoint": endpoint, "public_endpoint": bucket["endpoint"]}
+    return replace(addresses, bucket=moved)

@@ -1,0 +1,151 @@
+"""kill -9 of the process after each of its calls, in submit and in settle: nothing lost or doubled.
+
+Every call of the child goes through servers of this test, which carry it out, kill the child and
+drop the answer. So each row of the crash table is met, whatever the code calls its steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobwire.objects import BucketConfig, Found
+from jobwire.wires.predictions.contract import task_key
+from jobwire.wires.predictions.intent import Photo
+from tests.support import clause
+from tests.support.s3_proxy import Forward, Mishap, Reply, S3Proxy, Seen
+from tests.wires.predictions.process import Gate, Processes
+from tests.wires.predictions.site import Addresses, Site, through
+
+# Repetitions of the whole table: once on SeaweedFS, more on moto, many by `make chaos`.
+ROUNDS = int(os.environ.get("PREDICTIONS_ROUNDS") or 5)
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    with Processes() as started:
+        yield started
+
+
+@pytest.fixture
+def gate(site: Site) -> Gate:
+    gate = Gate()
+    site.replicate.gate = gate.passed
+    site.chat.gate = gate.passed
+    return gate
+
+
+@pytest.fixture
+def proxy(site: Site, gate: Gate) -> Iterator[S3Proxy]:
+    with S3Proxy(site.bucket.config) as started:
+
+        def choose(seen: Seen) -> Mishap:
+            def carry_out(forward: Forward) -> Reply | None:
+                reply = forward()
+                return None if gate.passed(f"{seen.method} {_shown(seen.path)}") else reply
+
+            return carry_out
+
+        started.every(choose)
+        yield started
+
+
+@pytest.mark.timeout(600 if "PREDICTIONS_ROUNDS" in os.environ else 120)
+@clause("P-13", "P-16", "P-17")
+async def test_p13_a_kill_after_any_call_of_submit_loses_and_doubles_nothing(
+    site: Site, moto: BucketConfig, processes: Processes, gate: Gate, proxy: S3Proxy
+) -> None:
+    killed_at: list[str] = []
+    for number in range(_rounds(site, moto)):
+        # Every second round without webhooks: only reconcile finds the outcome then.
+        site.replicate.webhooks = "never" if number % 2 else "once"
+        for call in range(1, 60):
+            photo = site.photo()
+            gate.arm(call)
+            addresses = _at(site, proxy)
+            code = await asyncio.to_thread(processes.submit, addresses, photo, gate)
+            if code == 0:
+                break
+            assert code == -signal.SIGKILL
+            killed_at.append(gate.calls[-1])
+            await site.flow.submit(photo)  # the update is redelivered
+            await _assert_once(site, photo, f"killed after {gate.calls}")
+        else:
+            raise AssertionError("submit has no end")
+    # The points that the crash table names were really met.
+    for point in ("PUT open", "PUT intent", "send", "file", "PUT input", "create", "PUT task"):
+        assert point in killed_at, killed_at
+
+
+@pytest.mark.timeout(600 if "PREDICTIONS_ROUNDS" in os.environ else 120)
+@clause("P-14", "P-16", "P-17")
+async def test_p14_a_kill_after_any_call_of_settle_loses_and_doubles_nothing(
+    site: Site, moto: BucketConfig, processes: Processes, gate: Gate, proxy: S3Proxy
+) -> None:
+    killed_at: list[str] = []
+    site.replicate.webhooks = "never"
+    for number in range(_rounds(site, moto)):
+        for call in range(1, 60):
+            photo = site.photo()
+            tid = await site.flow.submit(photo)
+            await asyncio.to_thread(site.replicate.wait_idle)
+            (prediction,) = site.paid(photo)
+            webhook = site.replicate.webhook(str(prediction["id"]))
+            gate.arm(call)
+            code = await asyncio.to_thread(
+                processes.webhook, _at(site, proxy), tid, webhook.headers, webhook.body, gate
+            )
+            if code == 0:
+                break
+            assert code == -signal.SIGKILL
+            killed_at.append(gate.calls[-1])
+            if number % 2:
+                again = site.replicate.webhook(str(prediction["id"]))
+                await site.receiver_status(tid, again)
+            await _assert_once(site, photo, f"killed after {gate.calls}")
+        else:
+            raise AssertionError("settle has no end")
+    for point in ("PUT intent", "file", "PUT output", "PUT task", "edit_picture", "DELETE open"):
+        assert point in killed_at, killed_at
+
+
+def _rounds(site: Site, moto: BucketConfig) -> int:
+    return ROUNDS if site.bucket.config.endpoint == moto.endpoint else 1
+
+
+def _at(site: Site, proxy: S3Proxy) -> Addresses:
+    return replace(through(site.addresses, proxy.config.endpoint), shift_s=site.clock.shift_s)
+
+
+async def _assert_once(site: Site, photo: Photo, told: str) -> None:
+    await site.recover()
+    assert await site.open_tasks() == [], told
+    assert await site.state(photo) == "delivered", told
+    assert len(site.paid(photo)) == 1, told
+    assert len(site.chat.pictures(photo.chat_id)) == 1, told
+    assert len(site.chat.texts(photo.chat_id)) <= 1, told
+    (prediction,) = site.paid(photo)
+    found = await site.bucket.get(task_key(str(prediction["id"])))
+    assert isinstance(found, Found), told
+    assert json.loads(found.body)["status"] == "succeeded", told
+
+
+def _shown(path: str) -> str:
+    for part, name in (
+        ("tasks/open/", "open"),
+        ("tasks/intents/", "intent"),
+        ("images/input/", "input"),
+        ("images/output/", "output"),
+        ("tasks/", "task"),
+        ("users/", "user"),
+    ):
+        if part in path:
+            return name
+    return Path(path).name

@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.support.s3",
     "tests.support.browser",
     "tests.fleet.fixtures",
+    "tests.standins.cog",
 ]
 
 # A busy machine is no failure: nothing is judged by the time that an example took.

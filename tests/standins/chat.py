@@ -60,6 +60,11 @@ class ChatStandin(Standin):
                 message = Message(chat_id, next(self._ids), "text", str(given["text"]))
                 self.messages[message.message_id] = message
                 return json_reply(200, {"message_id": message.message_id})
+            if name == "send_picture":  # what other programs do; ours never does
+                picture = b64decode(str(given["picture"]))
+                message = Message(chat_id, next(self._ids), "picture", picture)
+                self.messages[message.message_id] = message
+                return json_reply(200, {"message_id": message.message_id})
             message = self.messages.get(cast("int", given["message_id"]))
             if message is None or message.chat_id != chat_id:
                 return json_reply(400, {"description": "message to edit not found"})

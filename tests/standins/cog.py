@@ -16,13 +16,15 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final, cast
 
+import pytest
+
 from jobwire.local import free_port
 from tests.support.program import Program
-from tests.support.shared import Facts
+from tests.support.shared import Facts, shared_server
 from tests.support.waiting import wait_until_sync
 
 REQUIREMENTS: Final = Path(__file__).parent / "cog-requirements.txt"
@@ -93,6 +95,13 @@ def answers(facts: Facts) -> bool:
             return json.load(answer)["status"] in ("READY", "BUSY")
     except OSError:
         return False
+
+
+@pytest.fixture(scope="session")
+def cog_url(_servers_folder: Path) -> Iterator[str]:
+    """A real cog server, shared by all workers."""
+    with shared_server(_servers_folder, "cog", cog_server, answers) as facts:
+        yield facts["url"]
 
 
 def predict(url: str, given: object) -> dict[str, object]:

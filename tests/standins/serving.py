@@ -7,6 +7,7 @@ The kinds of `tests.support.s3_proxy` serve here too.
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
@@ -54,12 +55,14 @@ def answers(status: int, body: object = None, **headers: str) -> Mishap:
 class Standin:
     """Listens on a free port of loopback; a subclass says what each call does."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._faults: dict[str, deque[Mishap]] = defaultdict(deque)
         self.gate: Callable[[str], bool] = lambda _name: False
         """Called after each call; True drops its answer."""
         self.calls: list[str] = []
         self._server = _Server(self._serve)
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(
             target=lambda: self._server.serve_forever(poll_interval=0.02), daemon=True

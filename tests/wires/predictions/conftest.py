@@ -1,30 +1,20 @@
-"""A cog server for all workers, and a site with a bucket of its own for each test."""
+"""A site with a bucket of its own for each test, on each of the stores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobwire.objects import BucketConfig
-from tests.standins.cog import answers, cog_server
 from tests.support import Fresh
 from tests.support.s3 import make_bucket
-from tests.support.shared import shared_server
 from tests.wires.predictions.site import Site
 
 MakeSite = Callable[..., Site]
-
-
-@pytest.fixture(scope="session")
-def cog_url(_servers_folder: Path) -> Iterator[str]:
-    """A real cog server with the small model of the stand-ins."""
-    with shared_server(_servers_folder, "cog", cog_server, answers) as facts:
-        yield facts["url"]
 
 
 @pytest.fixture

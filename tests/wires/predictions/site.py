@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
+import os
 import struct
 import threading
 import time
@@ -16,8 +18,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Self, TypeVar
 
 from jobwire.job.clock import SystemClock
-from jobwire.objects import Bucket, BucketConfig
-from jobwire.wires.predictions.contract import OPEN_PREFIX
+from jobwire.objects import Bucket, BucketConfig, Found
+from jobwire.wires.predictions.contract import OPEN_PREFIX, task_key
 from jobwire.wires.predictions.fetch import Fetcher
 from jobwire.wires.predictions.flow import Flow
 from jobwire.wires.predictions.ids import TaskIds, uuid_of
@@ -39,6 +41,15 @@ from tests.support.s3_proxy import Reply
 T = TypeVar("T")
 BOT: Final = "bot"
 IDS: Final = TaskIds(SECRET)
+
+
+# Repetitions of each case on moto; `make chaos` asks for fifty.
+ROUNDS: Final = int(os.environ.get("PREDICTIONS_ROUNDS") or 5)
+
+
+def rounds(site: Site, moto: BucketConfig) -> int:
+    """Once on SeaweedFS, whose contended writes wait for seconds; several times on moto."""
+    return ROUNDS if site.bucket.config.endpoint == moto.endpoint else 1
 
 
 def png(red: int, green: int, blue: int) -> bytes:
@@ -157,9 +168,9 @@ class Receiver(Standin):
 class Site:
     """One bot with its bucket, its provider and its chat."""
 
-    def __init__(self, store: BucketConfig, cog_url: str, **options: Any) -> None:
+    def __init__(self, store: BucketConfig, model_url: str, /, **options: Any) -> None:
         self.clock = ShiftedClock()
-        self.replicate = ReplicateStandin(cog_url, self.clock.now_ms)
+        self.replicate = ReplicateStandin(model_url, self.clock.now_ms)
         self.chat = ChatStandin()
         self.receiver = Receiver()
         self.addresses = Addresses(
@@ -224,6 +235,25 @@ class Site:
             if not await self.open_tasks():
                 break
         return reports
+
+    async def verify_once(
+        self, *photos: Photo, paid: int = 1, spare_texts: int = 0, told: str = ""
+    ) -> None:
+        """One outcome, one picture, one prediction paid, nothing open; for each photo."""
+        assert await self.open_tasks() == [], told
+        for photo in photos:
+            assert await self.state(photo) == "delivered", told
+            assert len(self.paid(photo)) == paid, told
+            assert len(self.chat.pictures(photo.chat_id)) == 1, told
+            assert len(self.chat.texts(photo.chat_id)) <= spare_texts, told
+            tasks = [await self.task(str(each["id"])) for each in self.paid(photo)]
+            statuses = [each["status"] for each in tasks if each is not None]
+            assert statuses == ["succeeded"], told
+
+    async def task(self, prediction_id: str) -> dict[str, Any] | None:
+        """A task object as it lies in the bucket."""
+        found = await self.bucket.get(task_key(prediction_id))
+        return json.loads(found.body) if isinstance(found, Found) else None
 
     def __enter__(self) -> Self:
         self.replicate.__enter__()

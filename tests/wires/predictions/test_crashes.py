@@ -7,7 +7,6 @@ drop the answer. So each row of the crash table is met, whatever the code calls 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -16,16 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from jobwire.objects import BucketConfig, Found
-from jobwire.wires.predictions.contract import task_key
+from jobwire.objects import BucketConfig
 from jobwire.wires.predictions.intent import Photo
 from tests.support import clause
 from tests.support.s3_proxy import Forward, Mishap, Reply, S3Proxy, Seen
 from tests.wires.predictions.process import Gate, Processes
-from tests.wires.predictions.site import Addresses, Site, through
-
-# Repetitions of the whole table: once on SeaweedFS, more on moto, many by `make chaos`.
-ROUNDS = int(os.environ.get("PREDICTIONS_ROUNDS") or 5)
+from tests.wires.predictions.site import Addresses, Site, rounds, through
 
 
 @pytest.fixture
@@ -63,7 +58,7 @@ async def test_p13_a_kill_after_any_call_of_submit_loses_and_doubles_nothing(
     site: Site, moto: BucketConfig, processes: Processes, gate: Gate, proxy: S3Proxy
 ) -> None:
     killed_at: list[str] = []
-    for number in range(_rounds(site, moto)):
+    for number in range(rounds(site, moto)):
         # Every second round without webhooks: only reconcile finds the outcome then.
         site.replicate.webhooks = "never" if number % 2 else "once"
         for call in range(1, 60):
@@ -91,7 +86,7 @@ async def test_p14_a_kill_after_any_call_of_settle_loses_and_doubles_nothing(
 ) -> None:
     killed_at: list[str] = []
     site.replicate.webhooks = "never"
-    for number in range(_rounds(site, moto)):
+    for number in range(rounds(site, moto)):
         for call in range(1, 60):
             photo = site.photo()
             tid = await site.flow.submit(photo)
@@ -116,25 +111,13 @@ async def test_p14_a_kill_after_any_call_of_settle_loses_and_doubles_nothing(
         assert point in killed_at, killed_at
 
 
-def _rounds(site: Site, moto: BucketConfig) -> int:
-    return ROUNDS if site.bucket.config.endpoint == moto.endpoint else 1
-
-
 def _at(site: Site, proxy: S3Proxy) -> Addresses:
     return replace(through(site.addresses, proxy.config.endpoint), shift_s=site.clock.shift_s)
 
 
 async def _assert_once(site: Site, photo: Photo, told: str) -> None:
     await site.recover()
-    assert await site.open_tasks() == [], told
-    assert await site.state(photo) == "delivered", told
-    assert len(site.paid(photo)) == 1, told
-    assert len(site.chat.pictures(photo.chat_id)) == 1, told
-    assert len(site.chat.texts(photo.chat_id)) <= 1, told
-    (prediction,) = site.paid(photo)
-    found = await site.bucket.get(task_key(str(prediction["id"])))
-    assert isinstance(found, Found), told
-    assert json.loads(found.body)["status"] == "succeeded", told
+    await site.verify_once(photo, spare_texts=1, told=told)
 
 
 def _shown(path: str) -> str:

@@ -37,7 +37,8 @@ _ORPHAN_AGE: Final = timedelta(hours=1)
 _LISTING_EVERY: Final = timedelta(minutes=15)
 _FOREIGN_AGE: Final = timedelta(minutes=5)
 _CLOCK_MARGIN: Final = timedelta(minutes=5)
-_PAGES_PER_PASS: Final = 20
+_PAGE_SIZE: Final = 1000
+_PAGES: Final = 20
 _MAX_LISTING_BYTES: Final = 4096
 
 
@@ -64,8 +65,17 @@ class _Listing:
     done: bool
 
 
-async def reconcile(flow: Flow, *, limit_s: float | None = None) -> PassReport:
-    """One pass over everything that is open; stops beginning new work after `limit_s`."""
+async def reconcile(
+    flow: Flow,
+    *,
+    limit_s: float | None = None,
+    page_size: int = _PAGE_SIZE,
+    pages: int = _PAGES,
+) -> PassReport:
+    """One pass over everything that is open; stops beginning new work after `limit_s`.
+
+    The walk over `tasks/` reads at most `pages` pages and is continued by the next pass.
+    """
     report = PassReport()
     deadline = None if limit_s is None else flow.parts.clock.monotonic_s() + limit_s
 
@@ -77,7 +87,7 @@ async def reconcile(flow: Flow, *, limit_s: float | None = None) -> PassReport:
         flow.parts.bucket.list(OPEN_PREFIX), lambda entry: _advance(flow, entry, report), in_time
     )
     if report.complete:
-        await _walk_tasks(flow, report, in_time)
+        await _walk_tasks(flow, report, in_time, page_size, pages)
     return report
 
 
@@ -103,7 +113,9 @@ async def _advance(flow: Flow, entry: Entry, report: PassReport) -> None:
         log.exception("task left for the next pass  task=%s", tid)
 
 
-async def _walk_tasks(flow: Flow, report: PassReport, in_time: Callable[[], bool]) -> None:
+async def _walk_tasks(
+    flow: Flow, report: PassReport, in_time: Callable[[], bool], page_size: int, pages: int
+) -> None:
     """Look for tasks without an intent among those written since the last walk (P-29)."""
     bucket, now = flow.parts.bucket, _now(flow)
     listing, seen = await _read_listing(flow)
@@ -119,8 +131,8 @@ async def _walk_tasks(flow: Flow, report: PassReport, in_time: Callable[[], bool
         return
     lower = listing.since - _FOREIGN_AGE - _CLOCK_MARGIN
     after = listing.after
-    for _ in range(_PAGES_PER_PASS):
-        page = await bucket.page(TASKS_PREFIX, after=after)
+    for _ in range(pages):
+        page = await bucket.page(TASKS_PREFIX, after=after, limit=page_size)
         for entry in page.entries:
             old_enough = listing.begun - entry.modified_at >= _FOREIGN_AGE
             if entry.modified_at >= lower and old_enough:

@@ -50,6 +50,8 @@ chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHA
 	  $(BIN)/python -m pytest tests/stories/test_watchers.py -k cut -q
 	@test -n "$(ARGS)" || CHAOS_MUTANTS=$${CHAOS_MUTANTS:-2000} \
 	  $(BIN)/python -m pytest tests/handlers/photo/test_hostile.py -k mutants -q -s --timeout 300
+	@test -n "$(ARGS)" || PREDICTIONS_ROUNDS=$${PREDICTIONS_ROUNDS:-50} \
+	  $(BIN)/python -m pytest tests/wires/predictions/test_crashes.py tests/wires/predictions/test_races.py -q -n 2
 
 mutate: $(VENV)/.dev ## break the product on purpose, one replacement at a time; each must turn its test red
 	@$(BIN)/python -m tests.mutations $(ARGS)

@@ -7,7 +7,6 @@ drop the answer. So each row of the crash table is met, whatever the code calls 
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +19,9 @@ from jobwire.wires.predictions.intent import Photo
 from tests.support import clause
 from tests.support.s3_proxy import Forward, Mishap, Reply, S3Proxy, Seen
 from tests.wires.predictions.process import Gate, Processes
-from tests.wires.predictions.site import Addresses, Site, rounds, through
+from tests.wires.predictions.site import ROUNDS, Addresses, Site, rounds, through
+
+LIMIT_S = 120 if ROUNDS <= 5 else 1800
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def proxy(site: Site, gate: Gate) -> Iterator[S3Proxy]:
         yield started
 
 
-@pytest.mark.timeout(600 if "PREDICTIONS_ROUNDS" in os.environ else 120)
+@pytest.mark.timeout(LIMIT_S)
 @clause("P-13", "P-16", "P-17")
 async def test_p13_a_kill_after_any_call_of_submit_loses_and_doubles_nothing(
     site: Site, moto: BucketConfig, processes: Processes, gate: Gate, proxy: S3Proxy
@@ -79,7 +80,7 @@ async def test_p13_a_kill_after_any_call_of_submit_loses_and_doubles_nothing(
         assert point in killed_at, killed_at
 
 
-@pytest.mark.timeout(600 if "PREDICTIONS_ROUNDS" in os.environ else 120)
+@pytest.mark.timeout(LIMIT_S)
 @clause("P-14", "P-16", "P-17")
 async def test_p14_a_kill_after_any_call_of_settle_loses_and_doubles_nothing(
     site: Site, moto: BucketConfig, processes: Processes, gate: Gate, proxy: S3Proxy

@@ -24,7 +24,9 @@ from tests.support.s3_proxy import (
     stored_but_500,
     stored_but_dropped,
 )
-from tests.wires.predictions.site import Site, build_flow, rounds, through
+from tests.wires.predictions.site import ROUNDS, Site, build_flow, rounds, through
+
+pytestmark = pytest.mark.timeout(120 if ROUNDS <= 5 else 900)
 
 
 @pytest.fixture
@@ -62,6 +64,27 @@ async def test_p14_a_webhook_before_the_answer_to_create(site: Site, photos: lis
         await site.flow.submit(photo)
     await closed(site)
     assert statuses == [200] * len(photos)
+    await site.verify_once(*photos)
+
+
+@clause("P-13", "P-14")
+async def test_p14_a_webhook_before_a_create_that_is_never_answered(
+    site: Site, photos: list[Photo]
+) -> None:
+    """The news are recorded under the lease of the one who asks: nobody else drives the task."""
+    site.replicate.webhooks = "never"
+
+    def webhook_only(forward: Forward) -> Reply | None:
+        before = set(site.replicate.predictions)
+        forward()
+        (created,) = set(site.replicate.predictions) - before
+        site.replicate.wait_idle()
+        assert send(site.replicate.webhook(created)) == 200
+        return None
+
+    for photo in photos:
+        site.replicate.plan("create", webhook_only)
+        await site.flow.submit(photo)
     await site.verify_once(*photos)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from jobwire.objects import Found
 from jobwire.wires.predictions.contract import LISTING_KEY, intent_key, open_key
 from jobwire.wires.predictions.reconcile import reconcile
@@ -66,6 +68,22 @@ async def test_p29_tasks_are_walked_every_quarter_of_an_hour_and_resumed(site: S
     found = await site.bucket.get(LISTING_KEY)
     assert isinstance(found, Found)
     assert json.loads(found.body)["since"] == listings[0]["begun"]
+
+
+@clause("P-16", "P-29")
+@pytest.mark.parametrize("page_size", [2, 1000])
+async def test_p16_every_open_task_is_met_once_from_wherever_a_pass_begins(
+    site: Site, page_size: int
+) -> None:
+    site.replicate.webhooks = "never"
+    photos = [site.photo() for _ in range(5)]
+    for photo in photos:
+        await site.flow.submit(photo)
+    for _ in range(4):
+        report = await reconcile(site.flow, page_size=page_size)
+        assert (report.open, report.complete) == (5, True)
+    await site.recover()
+    await site.verify_once(*photos)
 
 
 @clause("P-29", "P-34")

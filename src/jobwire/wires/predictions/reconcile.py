@@ -10,12 +10,22 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
-from jobwire.objects import Created, Entry, Missing, ObjectsError, Replaced, TooLarge, Version
+from jobwire.objects import (
+    Bucket,
+    Created,
+    Entry,
+    Missing,
+    ObjectsError,
+    Replaced,
+    TooLarge,
+    Version,
+)
 from jobwire.wires.predictions.contract import (
     JSON_TYPE,
     LISTING_KEY,
@@ -38,6 +48,7 @@ _LISTING_EVERY: Final = timedelta(minutes=15)
 _FOREIGN_AGE: Final = timedelta(minutes=5)
 _CLOCK_MARGIN: Final = timedelta(minutes=5)
 _PAGE_SIZE: Final = 1000
+_ID_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _PAGES: Final = 20
 _MAX_LISTING_BYTES: Final = 4096
 
@@ -83,12 +94,36 @@ async def reconcile(
         report.complete = deadline is None or flow.parts.clock.monotonic_s() < deadline
         return report.complete
 
-    await _at_once(
-        flow.parts.bucket.list(OPEN_PREFIX), lambda entry: _advance(flow, entry, report), in_time
-    )
+    entries = _open_tasks(flow.parts.bucket, page_size)
+    await _at_once(entries, lambda entry: _advance(flow, entry, report), in_time)
     if report.complete:
         await _walk_tasks(flow, report, in_time, page_size, pages)
     return report
+
+
+async def _open_tasks(bucket: Bucket, page_size: int) -> AsyncIterator[Entry]:
+    """Every open task, from a random one on: a pass that runs out of time starves none."""
+    page = await bucket.page(OPEN_PREFIX, limit=page_size)
+    if page.next_after is None:
+        turn = secrets.randbelow(len(page.entries) or 1)
+        for entry in (*page.entries[turn:], *page.entries[:turn]):
+            yield entry
+        return
+    start = OPEN_PREFIX + "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
+    after: str | None = start
+    while after is not None:
+        page = await bucket.page(OPEN_PREFIX, after=after, limit=page_size)
+        for entry in page.entries:
+            yield entry
+        after = page.next_after
+    after = ""
+    while after is not None:
+        page = await bucket.page(OPEN_PREFIX, after=after, limit=page_size)
+        for entry in page.entries:
+            if entry.key > start:
+                return
+            yield entry
+        after = page.next_after
 
 
 async def _advance(flow: Flow, entry: Entry, report: PassReport) -> None:

@@ -139,6 +139,20 @@ async def test_p15_a_webhook_for_both_is_answered_once(site: Site, other: Start)
     assert await site.open_tasks() == []
 
 
+@clause("P-14")
+async def test_p14_a_webhook_of_their_finished_task_is_known(site: Site, other: Start) -> None:
+    site.replicate.webhooks = "never"
+    theirs = other(f"{site.receiver.url}/hooks/replicate/theirs")
+    await their_photo(theirs, 44, "extended")
+    await asyncio.to_thread(site.replicate.wait_idle)
+    (prediction,) = site.replicate.predictions
+    webhook = site.replicate.webhook(prediction)
+    assert await asyncio.to_thread(send, replace(webhook, url=f"{theirs}/callback")) == 200
+    assert await asyncio.to_thread(send, webhook) == 200
+    assert len(site.chat.pictures(44)) == 1
+    assert await site.open_tasks() == []
+
+
 @clause("P-16", "P-29", "P-33")
 async def test_p16_their_unfinished_task_is_taken_over(site: Site, other: Start) -> None:
     """Their callback never came. Beside it lies what is no task at all."""

@@ -19,18 +19,13 @@ from typing import Any, Final, Self, TypeVar
 
 from jobwire.job.clock import SystemClock
 from jobwire.objects import Bucket, BucketConfig, Found
+from jobwire.wires.predictions import build
 from jobwire.wires.predictions.contract import OPEN_PREFIX, task_key
-from jobwire.wires.predictions.fetch import Fetcher
 from jobwire.wires.predictions.flow import Flow
 from jobwire.wires.predictions.ids import TaskIds, uuid_of
-from jobwire.wires.predictions.intent import Photo, Policy
-from jobwire.wires.predictions.limits import Limits
-from jobwire.wires.predictions.parts import Parts
-from jobwire.wires.predictions.providers import Provider
-from jobwire.wires.predictions.providers.cog import Cog
-from jobwire.wires.predictions.providers.replicate import Replicate
+from jobwire.wires.predictions.intent import Photo
 from jobwire.wires.predictions.reconcile import PassReport, reconcile
-from jobwire.wires.predictions.records import Records
+from jobwire.wires.predictions.settings import PredictionsSettings
 from jobwire.wires.predictions.webhook import handle
 from tests.standins.chat import ChatStandin
 from tests.standins.chat_client import HttpChat
@@ -92,40 +87,26 @@ class Addresses:
 
 def build_flow(addresses: Addresses, clock: SystemClock | None = None) -> Flow:
     """The flow as a process of ours builds it."""
-    bucket = Bucket(BucketConfig(**addresses.bucket))
-    clock = clock or ShiftedClock(addresses.shift_s)
-    provider: Provider
-    if addresses.cog_url:
-        provider = Cog(url=addresses.cog_url, model="test/invert", ids=IDS)
-    else:
-        provider = Replicate(
-            model="test/invert:abc123",
-            token=TOKEN,
-            webhook_secret=SECRET,
-            api_url=addresses.replicate_url,
-        )
-    return Flow(
-        Parts(
-            bucket=bucket,
-            records=Records(bucket, clock),
-            limits=Limits(
-                bucket,
-                clock,
-                in_flight=addresses.in_flight,
-                per_hour=addresses.per_hour,
-                life_s=7200,
-            ),
-            provider=provider,
-            chat=HttpChat(addresses.chat_url),
-            fetcher=Fetcher(max_bytes=20 * 1024 * 1024, allow_loopback=True),
-            ids=IDS,
-            clock=clock,
-            policy=Policy(),
-            bot=BOT,
-            tenant="acme",
-            public_url=addresses.public_url,
-            max_image_mb=addresses.max_image_mb,
-        )
+    settings = PredictionsSettings(
+        provider="cog" if addresses.cog_url else "replicate",
+        model="test/invert" if addresses.cog_url else "test/invert:abc123",
+        replicate_token=TOKEN,
+        cog_url=addresses.cog_url,
+        webhook_secret=SECRET,
+        public_url=addresses.public_url,
+        tenant="acme",
+        max_image_mb=addresses.max_image_mb,
+        max_in_flight=addresses.in_flight,
+        max_per_hour=addresses.per_hour,
+        allow_loopback=True,
+    )
+    return build.build_flow(
+        settings,
+        Bucket(BucketConfig(**addresses.bucket)),
+        HttpChat(addresses.chat_url),
+        bot=BOT,
+        clock=clock or ShiftedClock(addresses.shift_s),
+        api_url=addresses.replicate_url,
     )
 
 

@@ -164,6 +164,15 @@ async def test_p17_a_user_who_blocked_the_bot_ends_the_task(site: Site, when: st
     assert site.chat.pictures(photo.chat_id) == []
 
 
+@clause("P-33")
+async def test_p33_a_huge_caption_does_not_break_its_task(site: Site) -> None:
+    photo = site.photo(caption="x" * 1_000_000)
+    await site.flow.submit(photo)
+    await site.recover()
+    assert await site.open_tasks() == []
+    assert len(site.chat.pictures(photo.chat_id)) == 1
+
+
 @clause("P-21")
 async def test_p21_every_picture_is_stored_and_each_has_its_own_message(site: Site) -> None:
     photo = site.photo(caption="two")

@@ -5,12 +5,13 @@ ids.py        the task id of a message, and what is derived from it
 intent.py     the object that decides, its merge rules and its next step; pure
 task.py       `tasks/{prediction_id}.json`, ours and other programs'; pure
 records.py    both of them and the open marker in the bucket, by conditional writes
+build.py      the flow from its settings, a bucket and a chat;  parts.py  what its steps share
 flow.py       the one driver that submit, webhook and reconcile call
 steps.py      what each step does;  deliver.py  how a result gets into the chat
 chat.py       what the chat side must offer;  texts.py  what the user reads
 providers/    replicate and cog behind one small protocol
 webhook.py    a provider's webhook: headers and raw body to an answer;  signature.py  its check
 reconcile.py  finishes whatever was left half done
-fetch.py      downloads a provider's output from checked addresses only
+fetch.py      downloads an output from checked addresses only;  http_client.py  bounded HTTP
 limits.py     tasks in flight per chat, photos per hour per user
 """

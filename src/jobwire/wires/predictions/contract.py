@@ -100,6 +100,11 @@ def open_key(tid: str) -> str:
     return f"{OPEN_PREFIX}{tid}"
 
 
+def webhook_path(provider: str, tid: str) -> str:
+    """Path of the route that takes a provider's webhooks."""
+    return f"/hooks/{provider}/{tid}"
+
+
 def user_key(chat_id: int) -> str:
     return f"users/{chat_id}.json"
 

@@ -36,6 +36,7 @@ from jobwire.wires.predictions.records import Current
 log: Final = logging.getLogger("jobwire.predictions")
 
 _MAX_STEPS: Final = 80
+_LONGEST_CAPTION: Final = 4096  # it is kept in the intent
 
 
 class Receipt(Enum):
@@ -67,7 +68,7 @@ class Flow:
             created_ms=now_ms,
             updated_ms=now_ms,
             tenant=parts.tenant,
-            photo=photo,
+            photo=replace(photo, caption=photo.caption[:_LONGEST_CAPTION]),
             lease=parts.lease(owner),
         )
         current, created = await parts.records.create(intent)
@@ -79,8 +80,8 @@ class Flow:
     async def receive(self, tid: str, news: News) -> Receipt:
         """Take a provider's news, whose sender has been authenticated."""
         current = await self._find(tid, news.prediction_id)
-        if current is None:
-            return Receipt.UNKNOWN
+        if isinstance(current, Receipt):
+            return current
         intent, owner = current.intent, _new_owner()
         ours = uuid_of(intent.tid) in news.input_text or news.prediction_id == intent.tid
         if intent.prediction_id is None and not (intent.attempts and ours):
@@ -140,8 +141,8 @@ class Flow:
         )
         return tid
 
-    async def _find(self, tid: str, prediction_id: str) -> Current | None:
-        """The intent by the URL's task id, else by the task object."""
+    async def _find(self, tid: str, prediction_id: str) -> Current | Receipt:
+        """The intent by the URL's task id, else by the task object; or why there is none."""
         records = self.parts.records
         if is_task_id(tid) and (current := await records.load(tid)):
             return current
@@ -149,16 +150,15 @@ class Flow:
             found = await records.load_task(prediction_id)
         except task.BadTask as error:
             log.warning("task object skipped: %s  prediction=%s", error, prediction_id)
-            return None
+            return Receipt.UNKNOWN
         if found is None:
-            return None
+            return Receipt.UNKNOWN
         recorded = found.task.tid
         if recorded and is_task_id(recorded):
-            return await records.load(recorded)
-        taken = self.parts.ids.of_prediction(prediction_id)
-        if not found.task.terminal:
-            await self.take_over(found.task)
-        return await records.load(taken)
+            return await records.load(recorded) or Receipt.UNKNOWN
+        if found.task.terminal:
+            return Receipt.KNOWN
+        return await records.load(await self.take_over(found.task)) or Receipt.UNKNOWN
 
     async def _drive_recorded(self, current: Current, owner: str) -> None:
         """Drive after the news were recorded: a failure now is reconcile's to repair."""

@@ -320,7 +320,8 @@ async def _store_outputs(
             case fetch.Fetched(body, mime):
                 key = output_key(intent.photo.date_s, intent.prediction_id, index, mime)
                 await parts.bucket.put(key, body, content_type=mime)
-                pictures[key] = body
+                if index == 0:  # the others are read again: ten of them would fill a small machine
+                    pictures[key] = body
                 stored.append(replace(output, key=key, mime=mime))
             case fetch.Expired():
                 problem = ErrorCode.OUTPUT_EXPIRED

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from jobwire.wires.predictions.contract import EVENTS_FILTER
+from jobwire.wires.predictions.contract import EVENTS_FILTER, webhook_path
 from jobwire.wires.predictions.http_client import AnswerTooLarge, NoAnswer, Response, exchange
 from jobwire.wires.predictions.ids import TaskIds
 from jobwire.wires.predictions.intent import News
@@ -69,7 +69,7 @@ class Cog:
 
     def webhook_url(self, public_url: str, tid: str) -> str:
         token = self._ids.webhook_token(tid)
-        return f"{public_url.rstrip('/')}/hooks/{self.name}/{tid}?token={token}"
+        return f"{public_url.rstrip('/')}{webhook_path(self.name, tid)}?token={token}"
 
     def refusal(self, call: WebhookCall) -> str | None:
         token = call.query.get("token", "")

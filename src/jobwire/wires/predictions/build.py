@@ -1,0 +1,85 @@
+"""The flow from its settings, a bucket and a chat: for an HTTP process and for a function."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jobwire.job.clock import Clock, SystemClock
+from jobwire.objects import Bucket
+from jobwire.wires.predictions.chat import Chat
+from jobwire.wires.predictions.fetch import Fetcher
+from jobwire.wires.predictions.flow import Flow
+from jobwire.wires.predictions.ids import TaskIds
+from jobwire.wires.predictions.intent import Policy
+from jobwire.wires.predictions.limits import Limits
+from jobwire.wires.predictions.parts import Parts
+from jobwire.wires.predictions.providers import Provider
+from jobwire.wires.predictions.providers.cog import Cog
+from jobwire.wires.predictions.providers.replicate import API_URL, Replicate
+from jobwire.wires.predictions.records import Records
+from jobwire.wires.predictions.settings import PredictionsSettings
+
+# The largest output that is fetched; models enlarge what users send.
+MAX_OUTPUT_BYTES: Final = 20 * 1024 * 1024
+# A task that nobody releases counts against its chat's limit no longer than this.
+_COUNTED_S: Final = 7200
+
+
+def build_flow(
+    settings: PredictionsSettings,
+    bucket: Bucket,
+    chat: Chat,
+    *,
+    bot: str,
+    clock: Clock | None = None,
+    api_url: str = API_URL,
+) -> Flow:
+    """Build the flow of one bot; ValueError names the setting that is missing.
+
+    `bot` tells bots apart that share a bucket; `api_url` is where Replicate's API is.
+    """
+    clock = clock or SystemClock()
+    ids = TaskIds(settings.webhook_secret)
+    return Flow(
+        Parts(
+            bucket=bucket,
+            records=Records(bucket, clock),
+            limits=Limits(
+                bucket,
+                clock,
+                in_flight=settings.max_in_flight,
+                per_hour=settings.max_per_hour,
+                life_s=_COUNTED_S,
+            ),
+            provider=_provider(settings, ids, api_url),
+            chat=chat,
+            fetcher=Fetcher(max_bytes=MAX_OUTPUT_BYTES, allow_loopback=settings.allow_loopback),
+            ids=ids,
+            clock=clock,
+            policy=Policy(deadline_s=settings.deadline_s),
+            bot=bot,
+            tenant=settings.tenant,
+            public_url=settings.public_url,
+            max_image_mb=settings.max_image_mb,
+        )
+    )
+
+
+def _provider(settings: PredictionsSettings, ids: TaskIds, api_url: str) -> Provider:
+    if settings.provider == "cog":
+        return Cog(
+            url=settings.cog_url,
+            model=settings.model or "cog",
+            ids=ids,
+            input_field=settings.input_field,
+        )
+    for name in ("model", "replicate_token"):
+        if not getattr(settings, name):
+            raise ValueError(f"predictions.{name} is empty; Replicate needs it")
+    return Replicate(
+        model=settings.model,
+        token=settings.replicate_token,
+        webhook_secret=settings.webhook_secret,
+        api_url=api_url,
+        input_field=settings.input_field,
+    )

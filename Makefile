@@ -42,7 +42,7 @@ lock: | $(BIN)/python ## write locked/*.txt anew, after a change of dependencies
 	@$(PIP) --constraint constraints.txt packaging
 	@$(BIN)/python tools/lock.py
 
-chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHAOS_SEED repeats it); under 10 minutes
+chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHAOS_SEED repeats it); under 20 minutes
 	@$(BIN)/python -m tests.chaos $(ARGS)
 	@test -n "$(ARGS)" || CHAOS_RESTARTS=$${CHAOS_RESTARTS:-1000} CHAOS_LIMIT_S=$${CHAOS_LIMIT_S:-120} \
 	  $(BIN)/python -m pytest tests/stories/test_grounds.py -k restarted -q -s

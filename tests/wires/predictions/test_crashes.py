@@ -21,7 +21,7 @@ from tests.support.s3_proxy import Forward, Mishap, Reply, S3Proxy, Seen
 from tests.wires.predictions.process import Gate, Processes
 from tests.wires.predictions.site import ROUNDS, Addresses, Site, rounds, through
 
-LIMIT_S = 120 if ROUNDS <= 5 else 1800
+LIMIT_S = 300 if ROUNDS <= 5 else 3600
 
 
 @pytest.fixture

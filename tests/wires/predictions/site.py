@@ -141,9 +141,18 @@ class Receiver(Standin):
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
+        self.run(_finish_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._runner.join(30)
         self._loop.close()
+
+
+async def _finish_all() -> None:
+    """Let webhooks that are being taken come to their end before the loop is closed."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=30)
+    await asyncio.get_running_loop().shutdown_default_executor()
 
 
 class Site:

@@ -1,0 +1,115 @@
+"""What the wire does not take, refused before it is written (B-19).
+
+The queue and the consumer call it. Each refusal says what is wrong and what would be right.
+"""
+
+import math
+import re
+from typing import Final
+
+import msgspec
+
+from jobwire.job.errors import RefusedError
+from jobwire.wires.bullmq import contract
+from jobwire.wires.bullmq.options import JobOptions, Keep, Retention
+
+_INTEGER: Final = re.compile(r"-?[0-9]+")
+_MAX_DELAY_MS: Final = 10 * 365 * 86_400_000
+
+
+def refuse(message: str, code: str = "bad_job") -> RefusedError:
+    return RefusedError(message, code=code)
+
+
+def check_queue_name(name: str) -> str:
+    if not name or ":" in name or len(name) > contract.MAX_QUEUE_NAME or not name.isprintable():
+        raise refuse(
+            f"the queue name {name[:60]!r} must be 1 to {contract.MAX_QUEUE_NAME} printable "
+            "characters without a colon",
+            code="bad_queue_name",
+        )
+    return name
+
+
+def check_name(name: str) -> None:
+    if not name or len(name) > contract.MAX_NAME or not name.isprintable():
+        raise refuse(f"the job name must be 1 to {contract.MAX_NAME} printable characters")
+
+
+def check_job_id(job_id: str) -> None:
+    """A custom id must not collide with the counter, nor break the keys that are built from it."""
+    if len(job_id) > contract.MAX_JOB_ID or not job_id.isprintable():
+        raise refuse(f"the job id must be at most {contract.MAX_JOB_ID} printable characters")
+    if _INTEGER.fullmatch(job_id):
+        raise refuse(f"the job id {job_id[:60]!r} must not be an integer: the queue counts those")
+    if ":" in job_id:
+        raise refuse(f"the job id {job_id[:60]!r} must not contain a colon")
+
+
+def check_json(text: str, what: str) -> None:
+    """Text that every program of the wire can parse; NaN and Infinity are not JSON."""
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+        text.encode()
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        raise refuse(f"{what} is not JSON; NaN and Infinity are not either") from None
+
+
+def check_progress(value_json: str, *, any_number: bool = False) -> None:
+    check_json(value_json, "the progress")
+    value: object = msgspec.json.decode(value_json)
+    if isinstance(value, bool) or not isinstance(value, int | float) or any_number:
+        return
+    if not 0 <= value <= 100:
+        raise refuse(f"the progress {value} must lie between 0 and 100")
+
+
+def check_options(options: JobOptions) -> None:
+    if options.job_id:
+        check_job_id(options.job_id)
+    # Values come from JSON of strangers: a type checker has not seen them.
+    _check_int("delay_ms", options.delay_ms, 0, _MAX_DELAY_MS)
+    _check_int("priority", options.priority, 0, contract.MAX_PRIORITY)
+    _check_int("attempts", options.attempts, 0, 1_000_000)
+    if options.timestamp_ms is not None:
+        _check_int("timestamp_ms", options.timestamp_ms, 0, 1 << 43)
+    if options.keep_logs is not None:
+        _check_int("keep_logs", options.keep_logs, 0, 1_000_000)
+    if options.stack_trace_limit is not None:
+        _check_int("stack_trace_limit", options.stack_trace_limit, 0, 1_000)
+    for name, keep in (
+        ("remove_on_complete", options.remove_on_complete),
+        ("remove_on_fail", options.remove_on_fail),
+    ):
+        _check_retention(name, keep)
+    if options.backoff is not None:
+        _check_int("backoff.delay_ms", options.backoff.delay_ms, 0, _MAX_DELAY_MS)
+        jitter = options.backoff.jitter
+        if isinstance(jitter, bool) or not 0 <= jitter <= 1:
+            raise refuse(f"backoff.jitter is {jitter}, must lie between 0 and 1")
+    if options.deduplication is not None:
+        if not options.deduplication.id or not options.deduplication.id.isprintable():
+            raise refuse("deduplication needs an id of printable characters")
+        if options.parent is not None:
+            raise refuse("a job with a parent cannot be deduplicated: the parent would wait for it")
+        _check_int("deduplication.ttl_ms", options.deduplication.ttl_ms, 0, _MAX_DELAY_MS)
+    if options.parent is not None:
+        check_queue_name(options.parent.queue)
+
+
+def _check_retention(name: str, keep: Retention | None) -> None:
+    if keep is None or isinstance(keep, bool):
+        return
+    if not isinstance(keep, Keep):
+        _check_int(name, keep, 0, 10**9)
+        return
+    for part, value in (("count", keep.count), ("age_s", keep.age_s), ("limit", keep.limit)):
+        if value is not None:
+            _check_int(f"{name}.{part}", value, 0, 10**9)
+
+
+def _check_int(name: str, value: float, low: int, high: int) -> None:
+    # bool is a kind of int in Python, and a float may be NaN.
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        shown = "NaN" if isinstance(value, float) and math.isnan(value) else value
+        raise refuse(f"{name} is {shown!r}, must be an integer from {low} to {high}")

@@ -1,0 +1,193 @@
+"""Texts of the wire to values, and back.
+
+The queue and the consumer call it. Hashes are read with tolerance: another program may have written
+anything. What a hash lacks or spoils is said in `Job.problem`, and never raised.
+"""
+
+from typing import Final, NamedTuple, cast
+
+import msgspec
+
+from jobwire.job.messages import Json
+from jobwire.valkey import Reply
+from jobwire.wires.bullmq.contract import KEEP_LIMIT, Field, Opt
+
+_decode: Final = msgspec.json.Decoder().decode
+
+
+class Job(NamedTuple):
+    """A job hash, read."""
+
+    id: str
+    name: str
+    data_json: str
+    opts: dict[str, Json]
+    timestamp_ms: int
+    delay_ms: int
+    priority: int
+    attempts_started: int
+    attempts_made: int
+    stalled: int
+    progress_json: str
+    return_json: str
+    failed_reason: str
+    stacktrace: tuple[str, ...]
+    processed_on_ms: int | None
+    finished_on_ms: int | None
+    processed_by: str
+    parent_key: str
+    scheduler: str
+    deduplication_id: str
+    deferred_failure: str
+    problem: str
+    """Why the job cannot be run; empty where it can."""
+
+    @property
+    def attempts(self) -> int:
+        """How often it may run."""
+        return _int(self.opts.get(Opt.ATTEMPTS)) or 0
+
+
+class Took(NamedTuple):
+    """A job was started under the caller's token."""
+
+    job: Job
+
+
+class Limited(NamedTuple):
+    """The rate limit is reached."""
+
+    wait_ms: int
+
+
+class Blocked(NamedTuple):
+    """The queue is paused, or runs as many jobs as it may."""
+
+
+class Empty(NamedTuple):
+    """Nothing waits; `due_ms` is when the next delayed job is due, 0 if there is none."""
+
+    due_ms: int
+
+
+TakeAnswer = Took | Limited | Blocked | Empty
+
+
+class KeepRule(NamedTuple):
+    """Which finished jobs stay; -1 means no limit."""
+
+    count: int = -1
+    age_s: int = -1
+    limit: int = KEEP_LIMIT
+
+
+def read_take(reply: Reply) -> TakeAnswer:
+    """What `take` answered."""
+    match reply:
+        case ["job", str(job_id), list(flat)]:
+            return Took(read_job(job_id, flat))
+        case ["limited", int(wait_ms)]:
+            return Limited(wait_ms)
+        case ["empty", str(due_ms)]:
+            return Empty(int(due_ms))
+        case _:
+            return Blocked()
+
+
+def read_job(job_id: str, flat: list[Reply]) -> Job:
+    """A hash as HGETALL gives it inside a script: names and values in turn."""
+    words = cast("list[str]", flat)
+    return read_fields(job_id, dict(zip(words[::2], words[1::2], strict=True)))
+
+
+def read_fields(job_id: str, found: dict[str, str]) -> Job:
+    get = found.get
+    opts, problem = _object(get(Field.OPTS, "{}"))
+    data = get(Field.DATA, "")
+    if not _is_json(data):
+        problem = problem or "the field data is not JSON"
+    if Field.NAME not in found:
+        problem = problem or "the job has no name"
+    progress = get(Field.PROGRESS, "0")
+    returned = get(Field.RETURN_VALUE, "")
+    return Job(
+        id=job_id,
+        name=get(Field.NAME, ""),
+        data_json=data,
+        opts=opts,
+        timestamp_ms=_int(get(Field.TIMESTAMP)) or 0,
+        delay_ms=_int(get(Field.DELAY)) or 0,
+        priority=_int(get(Field.PRIORITY, opts.get(Opt.PRIORITY))) or 0,
+        attempts_started=_int(get(Field.ATTEMPTS_STARTED)) or 0,
+        attempts_made=_int(get(Field.ATTEMPTS_MADE)) or 0,
+        stalled=_int(get(Field.STALLED)) or 0,
+        progress_json=progress if _is_json(progress) else "0",
+        return_json=returned if _is_json(returned) else "",
+        failed_reason=get(Field.FAILED_REASON, ""),
+        stacktrace=_texts(get(Field.STACKTRACE, "[]")),
+        processed_on_ms=_int(get(Field.PROCESSED_ON)),
+        finished_on_ms=_int(get(Field.FINISHED_ON)),
+        processed_by=get(Field.PROCESSED_BY, ""),
+        parent_key=get(Field.PARENT_KEY, ""),
+        scheduler=get(Field.SCHEDULER, ""),
+        deduplication_id=get(Field.DEDUPLICATION_ID, ""),
+        deferred_failure=get(Field.DEFERRED_FAILURE, ""),
+        problem=problem,
+    )
+
+
+def keep_rule(value: Json, default: KeepRule | None = None) -> KeepRule:
+    """`removeOnComplete` or `removeOnFail` of a job, read; what makes no sense keeps everything."""
+    if value is None:
+        return default or KeepRule()
+    if isinstance(value, bool):
+        return KeepRule(0 if value else -1)
+    if isinstance(value, int | float):
+        return (
+            KeepRule(_int(value) if value >= 0 else -1) if _int(value) is not None else KeepRule()
+        )
+    if not isinstance(value, dict):
+        return KeepRule()
+    count, age, limit = (_int(value.get(name)) for name in ("count", "age", "limit"))
+    return KeepRule(-1 if count is None else count, -1 if age is None else age, limit or KEEP_LIMIT)
+
+
+def json_text(value: Json) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _object(text: str) -> tuple[dict[str, Json], str]:
+    try:
+        value = cast(Json, _decode(text))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        value = None
+    if isinstance(value, dict):
+        return value, ""
+    return {}, "the field opts is not a JSON object"
+
+
+def _is_json(text: str) -> bool:
+    try:
+        text.encode()
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _texts(text: str) -> tuple[str, ...]:
+    try:
+        value = cast(Json, _decode(text))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return ()
+    return tuple(str(line) for line in value) if isinstance(value, list) else ()
+
+
+def _int(value: Json) -> int | None:
+    """A number that another program wrote as text or as JSON; None where it is none."""
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        return int(float(value)) if isinstance(value, int | float | str) else None
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,253 @@
+"""A worker's end of a BullMQ queue: one method a verb, each a single script.
+
+The engine has one for each queue that it serves. It keeps no state of jobs: tokens are the
+caller's. What the server may well answer (a lost lock, a missing job) is a value, `Refusal`.
+"""
+
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple, cast
+
+from jobwire.job.clock import Clock, SystemClock
+from jobwire.valkey import Arg, Connection, Reply
+from jobwire.wires.bullmq.checks import check_json, check_progress, check_queue_name
+from jobwire.wires.bullmq.codec import (
+    Job,
+    KeepRule,
+    TakeAnswer,
+    Took,
+    json_text,
+    keep_rule,
+    read_take,
+)
+from jobwire.wires.bullmq.contract import Event, Field, Keys, Opt, Refusal
+from jobwire.wires.bullmq.schedules import next_iteration
+from jobwire.wires.bullmq.scripts import script
+from jobwire.wires.bullmq.settings import BullSettings
+
+
+class Settled(NamedTuple):
+    """The attempt is over; `next` is what came with the answer, if it was asked for."""
+
+    next: TakeAnswer | None = None
+
+
+class Failure(NamedTuple):
+    """Why an attempt failed, for `failedReason` and `stacktrace`."""
+
+    reason: str
+    stack: str = ""
+
+
+class BullConsumer:
+    def __init__(
+        self,
+        connection: Connection,
+        queue: str,
+        settings: BullSettings | None = None,
+        *,
+        name: str = "",
+        worker_id: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        """`name` is what Node shows as the worker's name; `worker_id` is the extra `workerId`."""
+        self.settings = settings or BullSettings()
+        self.keys = Keys(check_queue_name(queue), self.settings.prefix)
+        self._connection = connection
+        self._name = name
+        self._worker_id = worker_id
+        self._clock = clock or SystemClock()
+
+    # Taking and holding
+
+    async def take(self, token: str) -> TakeAnswer:
+        """Start the next job under `token`; a scheduler's next iteration is made before this
+        returns."""
+        return await self._taken(await self._run("take", *self._caller(token)))
+
+    async def renew(self, held: Sequence[tuple[str, str]]) -> list[str]:
+        """Extend the locks of (job id, token) pairs; the ids of those that are lost."""
+        pairs = (word for pair in held for word in pair)
+        return cast("list[str]", await self._run("renew", self.settings.lock_ms, *pairs))
+
+    # Ending an attempt
+
+    async def complete(
+        self,
+        job: Job,
+        token: str,
+        result_json: str = "null",
+        *,
+        next_token: str = "",
+        keep: KeepRule | None = None,
+    ) -> Settled | Refusal:
+        """End the job with its result; with `next_token` the next job is taken in the same step."""
+        check_json(result_json, "the result")
+        rule = keep_rule(job.opts.get(Opt.REMOVE_ON_COMPLETE), keep)
+        return await self._settle(job, token, Event.COMPLETED, result_json, rule, next_token, ())
+
+    async def fail(
+        self,
+        job: Job,
+        token: str,
+        failure: Failure,
+        *,
+        next_token: str = "",
+        keep: KeepRule | None = None,
+    ) -> Settled | Refusal:
+        """End the job as failed for good."""
+        rule = keep_rule(job.opts.get(Opt.REMOVE_ON_FAIL), keep)
+        fields = _failure_fields(job, failure)
+        return await self._settle(
+            job, token, Event.FAILED, failure.reason, rule, next_token, fields
+        )
+
+    async def retry(self, job: Job, token: str, failure: Failure) -> Settled | Refusal:
+        """End a failed attempt and put the job back in line."""
+        lifo = int(job.opts.get(Opt.LIFO) is True)
+        fields = _failure_fields(job, failure)
+        return await self._left(await self._run("retry", job.id, token, lifo, *fields))
+
+    async def delay(
+        self,
+        job: Job,
+        token: str,
+        delay_ms: int,
+        failure: Failure | None = None,
+        *,
+        next_token: str = "",
+    ) -> Settled | Refusal:
+        """End an attempt and run the job later. It counts as an attempt where it failed."""
+        fields = _failure_fields(job, failure) if failure else ()
+        return await self._left(
+            await self._run(
+                "delay",
+                job.id,
+                token,
+                delay_ms,
+                int(failure is not None),
+                int(bool(next_token)),
+                *self._caller(next_token),
+                *fields,
+            )
+        )
+
+    async def release(self, job_id: str, token: str) -> Settled | Refusal:
+        """Give the job back unfinished: it is the next one to be served."""
+        return await self._left(await self._run("release", job_id, token))
+
+    async def wait_for_children(
+        self, job_id: str, token: str, child_key: str = ""
+    ) -> bool | Refusal:
+        """True where the job now waits; False where no child is pending and it stays active."""
+        match await self._run("wait_for_children", job_id, token, child_key):
+            case ["ok"]:
+                return True
+            case ["no_children"]:
+                return False
+            case reply:
+                return _refusal(reply)
+
+    async def check_stalled(self) -> list[str]:
+        """Requeue jobs of workers that stopped renewing; at most one check an interval, shared
+        with every other program of the queue."""
+        settings = self.settings
+        found = await self._run("stalled", settings.stalled_interval_ms, settings.max_stalled)
+        return cast("list[str]", found)
+
+    # Reporting
+
+    async def progress(
+        self, job_id: str, value_json: str, message: str = "", *, any_number: bool = False
+    ) -> bool:
+        """Keep the bare JSON value; the message goes to the job's log and beside the event."""
+        check_progress(value_json, any_number=any_number)
+        done = await self._run("progress", job_id, value_json, message) == "ok"
+        if done and message:
+            await self.log(job_id, message)
+        return done
+
+    async def set_data(self, job_id: str, data_json: str) -> bool:
+        """Replace the payload."""
+        check_json(data_json, "the data")
+        return await self._run("data", job_id, data_json) == "ok"
+
+    async def log(self, job_id: str, line: str, *, keep: int = 0) -> int:
+        """Append a line; `keep` > 0 drops the oldest beyond it. -1 where there is no such job."""
+        return cast(int, await self._run("log", job_id, line, keep))
+
+    # How the scripts are called
+
+    def _run(self, verb: str, *args: Arg) -> Awaitable[Reply]:
+        head = (self._clock.now_ms(), int(self.settings.extras))
+        return self._connection.run(script(verb), (self.keys.meta,), (*head, *args))
+
+    def _caller(self, token: str) -> tuple[Arg, ...]:
+        settings = self.settings
+        limits = (settings.limit_max, settings.limit_ms)
+        return (token, settings.lock_ms, *limits, self._name, self._worker_id)
+
+    async def _settle(
+        self,
+        job: Job,
+        token: str,
+        target: Event,
+        value: str,
+        keep: KeepRule,
+        next_token: str,
+        fields: Sequence[str],
+    ) -> Settled | Refusal:
+        reply = await self._run(
+            "settle",
+            job.id,
+            token,
+            target,
+            value,
+            job.attempts,
+            *keep,
+            self.settings.metrics_points,
+            int(bool(next_token)),
+            *self._caller(next_token),
+            *fields,
+        )
+        return await self._left(reply)
+
+    async def _left(self, reply: Reply) -> Settled | Refusal:
+        match reply:
+            case ["ok", list(found)]:
+                return Settled(await self._taken(found))
+            case ["ok", *_]:
+                return Settled()
+            case _:
+                return _refusal(reply)
+
+    async def _taken(self, reply: Reply) -> TakeAnswer:
+        answer = read_take(reply)
+        if isinstance(answer, Took) and answer.job.scheduler:
+            await self._advance(answer.job)
+        return answer
+
+    async def _advance(self, job: Job) -> None:
+        """The scheduler's next iteration is made by whoever starts the current one. A crash before
+        this line heals: the job stalls, and its next worker comes here again."""
+        iteration = next_iteration(job, self._clock.now_ms())
+        if iteration is None:
+            return
+        opts = json_text(iteration.opts)
+        await self._run("advance", job.scheduler, job.id, iteration.due_ms, opts)
+
+
+def _failure_fields(job: Job, failure: Failure) -> tuple[str, ...]:
+    """Stacks of earlier attempts stay, the newest last, up to the job's limit."""
+    limit = job.opts.get(Opt.STACKTRACE_LIMIT)
+    stacks = [*job.stacktrace, failure.stack or failure.reason]
+    if isinstance(limit, int) and not isinstance(limit, bool):
+        stacks = stacks[-limit:] if limit > 0 else []
+    return (Field.FAILED_REASON, failure.reason, Field.STACKTRACE, json_text([*stacks]))
+
+
+def _refusal(reply: Reply) -> Refusal:
+    match reply:
+        case [str(word), *_]:
+            return Refusal(word)
+        case _:
+            raise TypeError(f"a script answered {reply!r}")

@@ -1,0 +1,267 @@
+"""The BullMQ wire as data: keys, fields, states, events, answers, limits (B-1 … B-8, B-19).
+
+Everything of this package builds on it. It imports only the standard library and talks to no
+server. It is the only Python file that spells the wire's words (a test looks).
+
+The words are those of npm BullMQ 6. What the published contract has beyond them are *extras*: they
+are appended after the real fields, every known reader ignores them, and `BullSettings.extras`
+turns them off.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+DEFAULT_PREFIX: Final = "bull"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Every key of one queue."""
+
+    queue: str
+    prefix: str = DEFAULT_PREFIX
+
+    @property
+    def base(self) -> str:
+        """What all keys of the queue begin with."""
+        return f"{self.prefix}:{self.queue}:"
+
+    @property
+    def meta(self) -> str:
+        """HASH: what the queue is set to; the key that every script declares."""
+        return f"{self.base}meta"
+
+    @property
+    def wait(self) -> str:
+        """LIST of ids; the next one is at the right end."""
+        return f"{self.base}wait"
+
+    @property
+    def active(self) -> str:
+        """LIST of ids, the newest at the left end."""
+        return f"{self.base}active"
+
+    @property
+    def prioritized(self) -> str:
+        """ZSET of ids; the score is priority · 2³² + a counter."""
+        return f"{self.base}prioritized"
+
+    @property
+    def delayed(self) -> str:
+        """ZSET of ids; the score is the due time in ms · 4096 + a counter."""
+        return f"{self.base}delayed"
+
+    @property
+    def completed(self) -> str:
+        return f"{self.base}completed"
+
+    @property
+    def failed(self) -> str:
+        return f"{self.base}failed"
+
+    @property
+    def marker(self) -> str:
+        """ZSET on which idle workers block: `0` at once, `1` when a delayed job is due."""
+        return f"{self.base}marker"
+
+    @property
+    def events(self) -> str:
+        """STREAM of everything that happens on the queue."""
+        return f"{self.base}events"
+
+    @property
+    def limiter(self) -> str:
+        """STRING: how many jobs were started in the current period of the rate limit."""
+        return f"{self.base}limiter"
+
+    @property
+    def stalled_check(self) -> str:
+        """STRING: a stalled check was made in this interval."""
+        return f"{self.base}stalled-check"
+
+    def job(self, job_id: str) -> str:
+        """HASH of one job."""
+        return f"{self.base}{job_id}"
+
+    def lock(self, job_id: str) -> str:
+        """STRING: the token of the worker that runs the job."""
+        return f"{self.base}{job_id}:lock"
+
+    def logs(self, job_id: str) -> str:
+        """LIST of lines, the oldest first."""
+        return f"{self.base}{job_id}:logs"
+
+    def scheduler(self, scheduler_id: str) -> str:
+        """HASH: the record of a job scheduler."""
+        return f"{self.base}repeat:{scheduler_id}"
+
+    def settled(self, token: str) -> str:
+        """HASH, ours: how a settle was answered, for a caller whose reply was lost."""
+        return f"{self.base}jobwire:settled:{token}"
+
+
+PERMANENT: Final = (f"{DEFAULT_PREFIX}:*",)
+"""Keys of this wire have no lifetime: retention is the jobs' own."""
+
+
+class Field(StrEnum):
+    """Fields of a job hash that we read or write."""
+
+    NAME = "name"
+    DATA = "data"
+    OPTS = "opts"
+    TIMESTAMP = "timestamp"
+    DELAY = "delay"
+    PRIORITY = "priority"
+    PARENT_KEY = "parentKey"
+    PARENT = "parent"
+    SCHEDULER = "rjk"
+    DEDUPLICATION_ID = "deid"
+    PROCESSED_ON = "processedOn"
+    PROCESSED_BY = "pb"
+    ATTEMPTS_STARTED = "ats"
+    ATTEMPTS_MADE = "atm"
+    STALLED = "stc"
+    DEFERRED_FAILURE = "defa"
+    PROGRESS = "progress"
+    RETURN_VALUE = "returnvalue"
+    FAILED_REASON = "failedReason"
+    STACKTRACE = "stacktrace"
+    FINISHED_ON = "finishedOn"
+
+
+class Extra(StrEnum):
+    """Extras: in the hash `workerId` and a first `progress`; the others in events."""
+
+    WORKER_ID = "workerId"
+    TIMESTAMP = "timestamp"
+    PROGRESS = "progress"
+    MESSAGE = "message"
+
+
+FORBIDDEN_FIELD: Final = "attemptsMade"
+"""B-16: a hash that has it is retried without end by every official package."""
+
+
+class Opt(StrEnum):
+    """Members of the `opts` JSON; four of them have short names on the wire."""
+
+    ATTEMPTS = "attempts"
+    BACKOFF = "backoff"
+    DELAY = "delay"
+    PRIORITY = "priority"
+    LIFO = "lifo"
+    JOB_ID = "jobId"
+    TIMESTAMP = "timestamp"
+    REMOVE_ON_COMPLETE = "removeOnComplete"
+    REMOVE_ON_FAIL = "removeOnFail"
+    STACKTRACE_LIMIT = "stackTraceLimit"
+    KEEP_LOGS = "kl"
+    DEDUPLICATION = "de"
+    PARENT = "parent"
+    FAIL_PARENT = "fpof"
+    CONTINUE_PARENT = "cpof"
+    IGNORE_DEPENDENCY = "idof"
+    REMOVE_DEPENDENCY = "rdof"
+    REPEAT = "repeat"
+    PREVIOUS_MS = "prevMillis"
+    SCHEDULER = "repeatJobKey"
+
+
+class State(StrEnum):
+    """Where a job is, as `getState` says it."""
+
+    WAITING = "waiting"
+    PRIORITIZED = "prioritized"
+    DELAYED = "delayed"
+    ACTIVE = "active"
+    WAITING_CHILDREN = "waiting-children"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+WAIT: Final = "wait"
+PAUSED: Final = "paused"
+COLLECTIONS: Final = {
+    State.WAITING: WAIT,
+    **{
+        state: str(state)
+        for state in (
+            State.PRIORITIZED,
+            State.DELAYED,
+            State.ACTIVE,
+            State.WAITING_CHILDREN,
+            State.COMPLETED,
+            State.FAILED,
+        )
+    },
+}
+"""State → the last part of the key of its list or sorted set."""
+
+
+class Event(StrEnum):
+    """Names of the events that we write."""
+
+    ADDED = "added"
+    WAITING = "waiting"
+    ACTIVE = "active"
+    DELAYED = "delayed"
+    WAITING_CHILDREN = "waiting-children"
+    PROGRESS = "progress"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    RETRIES_EXHAUSTED = "retries-exhausted"
+    STALLED = "stalled"
+    REMOVED = "removed"
+    DUPLICATED = "duplicated"
+    DEDUPLICATED = "deduplicated"
+    DRAINED = "drained"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    RETRY = "retry"
+    """An extra: the published contract has it beside `waiting` or `delayed`."""
+
+
+class Refusal(StrEnum):
+    """Why a verb did not do what it was asked for."""
+
+    MISSING = "missing"
+    NO_LOCK = "no_lock"
+    NOT_ACTIVE = "not_active"
+    PENDING_CHILDREN = "pending_children"
+    NO_PARENT = "no_parent"
+    FOREIGN_LOCK = "foreign_lock"
+    HAS_PARENT = "has_parent"
+    FAILED_CHILDREN = "failed_children"
+
+
+CODES: Final = {
+    Refusal.MISSING: -1,
+    Refusal.NO_LOCK: -2,
+    Refusal.NOT_ACTIVE: -3,
+    Refusal.PENDING_CHILDREN: -4,
+    Refusal.NO_PARENT: -5,
+    Refusal.FOREIGN_LOCK: -6,
+    Refusal.HAS_PARENT: -7,
+    Refusal.FAILED_CHILDREN: -9,
+}
+"""The official packages' numbers for the same."""
+
+MAX_PRIORITY: Final = 2_097_151
+"""The largest that every official package takes (2²¹ - 1)."""
+MAX_BULK_JOBS: Final = 1_000
+MAX_BULK_BYTES: Final = 10 * 1024 * 1024
+MAX_QUEUE_NAME: Final = 200
+MAX_JOB_ID: Final = 256
+MAX_NAME: Final = 256
+
+LOCK_MS: Final = 30_000
+STALLED_INTERVAL_MS: Final = 30_000
+MAX_STALLED: Final = 1
+SETTLED_TTL_MS: Final = 60_000
+KEEP_LIMIT: Final = 1_000
+"""How many finished jobs one settle removes by age, unless the job says otherwise."""
+
+TOO_MANY_STARTS: Final = "job started more than allowable limit"

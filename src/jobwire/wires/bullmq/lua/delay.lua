@@ -1,0 +1,32 @@
+#!lua flags=allow-oom
+-- delay: end an attempt and let the job wait for a while, for a backoff or on its handler's wish.
+--
+-- KEYS
+--   meta     hash    <prefix>:<queue>:meta
+-- ARGV
+--   now_ms, extras, job_id, token, delay_ms, counts, fetch_next
+--   next_token, lock_ms, limit_max, limit_ms, name, worker_id
+--   ...   fields of the hash to set, name and value
+-- RETURNS
+--   ok            the job is delayed; what `take` answers may follow
+--   missing       there is no such job
+--   no_lock       the lock has expired; nothing was written
+--   foreign_lock  another worker has the lock; nothing was written
+--   not_active    the job is not active
+-- CLAUSES B-5 B-10 B-16
+-- INCLUDE queue events enqueue lock fetch
+local id, delay_ms, counts = ARGV[3], tonumber(ARGV[5]), ARGV[6] == '1'
+local left = leave_active(queue, id, ARGV[4], { unpack(ARGV, 14) })
+if left ~= 'ok' then return { left } end
+if counts then redis.call('HINCRBY', queue .. id, 'atm', 1) end
+redis.call('HSET', queue .. id, 'delay', text(delay_ms))
+delay(queue, id, delay_ms)
+if extras and counts then emit_trimmed(queue, 'retry', 'jobId', id, 'delay', text(delay_ms)) end
+if ARGV[7] == '1' then
+  local found = fetch(queue, caller(8))
+  if found[1] == 'job' or found[1] == 'limited' then return { 'ok', found } end
+  mark_delayed(queue)
+  return { 'ok', found }
+end
+mark_delayed(queue)
+return { 'ok' }

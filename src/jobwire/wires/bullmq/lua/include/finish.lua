@@ -1,0 +1,43 @@
+-- What a finished job leaves behind: its place among the finished, and counts by minute.
+
+-- `keep`: count (-1: all), age_s (-1: any), limit of removals by age
+local function retain(q, id, target, property, value, keep)
+  redis.call('ZADD', q .. target, text(now), id)
+  redis.call('HSET', q .. id, property, value, 'finishedOn', text(now))
+  if target == 'failed' then redis.call('HDEL', q .. id, 'defa') end
+  if keep.age_s >= 0 then
+    local oldest = text(now - keep.age_s * 1000)
+    local old = redis.call('ZREVRANGEBYSCORE', q .. target, oldest, '-inf', 'LIMIT', 0, keep.limit)
+    for _, each in ipairs(old) do remove_job(q, each) end
+    if #old > 0 then
+      for at = 1, #old, 1000 do
+        redis.call('ZREM', q .. target, unpack(old, at, math.min(at + 999, #old)))
+      end
+    end
+  end
+  if keep.count > 0 then
+    local beyond = redis.call('ZREVRANGE', q .. target, keep.count, -1)
+    for _, each in ipairs(beyond) do remove_job(q, each) end
+    if #beyond > 0 then
+      redis.call('ZREMRANGEBYRANK', q .. target, 0, -(keep.count + 1))
+    end
+  end
+end
+
+-- One number a minute, newest first; the current minute is not in the list yet.
+local function count_minute(q, target, points)
+  local key = q .. 'metrics:' .. target
+  local count = redis.call('HINCRBY', key, 'count', 1)
+  local row = redis.call('HMGET', key, 'prevTS', 'prevCount')
+  if not row[1] then
+    redis.call('HSET', key, 'prevTS', text(now), 'prevCount', 0)
+    return
+  end
+  local minutes = math.floor(now / 60000) - math.floor(tonumber(row[1]) / 60000)
+  minutes = math.min(minutes, points)
+  if minutes <= 0 then return end
+  redis.call('LPUSH', key .. ':data', text(count - 1 - tonumber(row[2])))
+  for _ = 2, minutes do redis.call('LPUSH', key .. ':data', 0) end
+  redis.call('LTRIM', key .. ':data', 0, points - 1)
+  redis.call('HSET', key, 'prevCount', text(count - 1), 'prevTS', text(now))
+end

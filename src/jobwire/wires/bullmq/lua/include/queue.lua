@@ -1,0 +1,17 @@
+-- The queue that the script was called for. Its keys share the prefix of the one declared key;
+-- `q` always stands for such a prefix, because a parent may belong to another queue.
+local queue = string.sub(KEYS[1], 1, -(#'meta' + 1))
+local now, extras = tonumber(ARGV[1]), ARGV[2] == '1'
+
+-- Below this a score of `delayed` is plain milliseconds, written by a producer that does not know
+-- the factor 4096. The smallest shifted score of this century is 70 times larger.
+local RAW_BELOW = 1e14
+local SHIFT = 4096
+
+local function text(number) return string.format('%.0f', number) end
+
+local function decoded(json)
+  if not json then return nil end
+  local fine, value = pcall(cjson.decode, json)
+  return fine and type(value) == 'table' and value or nil
+end

@@ -1,0 +1,21 @@
+-- progress: keep how far a job is, and tell the watchers.
+--
+-- KEYS
+--   meta     hash    <prefix>:<queue>:meta
+-- ARGV
+--   now_ms, extras, job_id, value, message
+-- RETURNS
+--   ok       the hash has the value
+--   missing  there is no such job; nothing was written
+-- CLAUSES B-7 B-10 B-16
+-- INCLUDE queue events
+local id, value, message = ARGV[3], ARGV[4], ARGV[5]
+if redis.call('EXISTS', queue .. id) == 0 then return 'missing' end
+redis.call('HSET', queue .. id, 'progress', value)
+local event = { 'progress', 'jobId', id, 'data', value }
+if extras then
+  local more = { 'progress', value, 'timestamp', text(now), 'message', message }
+  for at = 1, message ~= '' and 6 or 4 do event[5 + at] = more[at] end
+end
+emit_trimmed(queue, unpack(event))
+return 'ok'

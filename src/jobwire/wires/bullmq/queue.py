@@ -1,0 +1,233 @@
+"""A producer's end of a BullMQ queue: submit, bulk, get, counts, list, pause, resume, logs.
+
+Programs that hand work to a queue have one for each queue, over a connection that many share. It
+checks what the wire does not take (B-19) and never whether a handler exists.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, cast
+
+from jobwire.job.clock import Clock, SystemClock
+from jobwire.job.errors import RefusedError
+from jobwire.valkey import Arg, Connection, Reply
+from jobwire.wires.bullmq import contract
+from jobwire.wires.bullmq.checks import (
+    check_json,
+    check_name,
+    check_options,
+    check_queue_name,
+    refuse,
+)
+from jobwire.wires.bullmq.codec import Job, read_fields, read_job
+from jobwire.wires.bullmq.contract import COLLECTIONS, Keys, Refusal, State
+from jobwire.wires.bullmq.options import JobOptions, write_options, write_parent
+from jobwire.wires.bullmq.scripts import script
+from jobwire.wires.bullmq.settings import BullSettings
+
+DataCheck = Callable[[str, str], None]
+"""Called with a job's name and data; raises RefusedError."""
+
+
+class NewJob(NamedTuple):
+    """A job that somebody wants done."""
+
+    name: str
+    data_json: str = "{}"
+    options: JobOptions = JobOptions()
+
+
+class Added(NamedTuple):
+    """The job was made."""
+
+    job_id: str
+
+
+class Duplicate(NamedTuple):
+    """A job of this custom id exists; nothing was made."""
+
+    job_id: str
+
+
+class Deduplicated(NamedTuple):
+    """Another job owns the deduplication id; nothing was made."""
+
+    job_id: str
+
+
+AddAnswer = Added | Duplicate | Deduplicated | Refusal
+
+
+class Logs(NamedTuple):
+    lines: list[str]
+    total: int
+
+
+class BullQueue:
+    def __init__(
+        self,
+        connection: Connection,
+        queue: str,
+        settings: BullSettings | None = None,
+        *,
+        check_data: DataCheck | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`check_data` is the queue's schema, where it has one."""
+        self.settings = settings or BullSettings()
+        self.keys = Keys(check_queue_name(queue), self.settings.prefix)
+        self._connection = connection
+        self._check_data = check_data
+        self._clock = clock or SystemClock()
+
+    # Submitting
+
+    async def submit(
+        self, name: str, data_json: str = "{}", options: JobOptions | None = None
+    ) -> AddAnswer:
+        """Make a job; RefusedError where the wire does not take it."""
+        job = NewJob(name, data_json, options or JobOptions())
+        self._check(job)
+        return _added(await self._add(job))
+
+    async def submit_many(self, jobs: Sequence[NewJob]) -> list[AddAnswer]:
+        """Make all of them in one round trip; all are refused if one must be."""
+        if len(jobs) > contract.MAX_BULK_JOBS:
+            raise refuse(
+                f"{len(jobs)} jobs in one bulk; at most {contract.MAX_BULK_JOBS} are taken",
+                code="bulk_too_large",
+            )
+        size = sum(len(job.data_json) for job in jobs)
+        if size > contract.MAX_BULK_BYTES:
+            raise refuse(
+                f"{size} bytes of data in one bulk; at most {contract.MAX_BULK_BYTES} are taken",
+                code="bulk_too_large",
+            )
+        for number, job in enumerate(jobs):
+            try:
+                self._check(job)
+            except RefusedError as error:
+                raise refuse(f"job {number}: {error.message}", code=error.code) from None
+        replies = await asyncio.gather(*[self._add(job) for job in jobs])
+        return [_added(reply) for reply in replies]
+
+    async def submit_parent(self, name: str, data_json: str, options: JobOptions) -> AddAnswer:
+        """Make a job that waits until children are added and have ended."""
+        job = NewJob(name, data_json, options)
+        self._check(job)
+        if options.deduplication is not None:
+            raise refuse("a job that waits for children cannot be deduplicated")
+        return _added(await self._add(job, waits_for_children=True))
+
+    # Looking
+
+    async def get(self, job_id: str) -> Job | None:
+        """A job with its fields; None where there is none."""
+        found = cast(
+            "dict[str, str]", await self._connection.call("HGETALL", self.keys.job(job_id))
+        )
+        return read_fields(job_id, found) if found else None
+
+    async def state(self, job_id: str) -> State:
+        """`unknown` where the job is in no list of the queue."""
+        return State(cast(str, await self._run("state", job_id)))
+
+    async def counts(self) -> dict[State, int]:
+        """Jobs by state. Jobs that an older program moved aside while paused are waiting ones."""
+        numbers = cast("list[int]", await self._run("counts"))
+        waiting, aside, active, delayed, prioritized, waiting_children, completed, failed = numbers
+        return {
+            State.WAITING: waiting + aside,
+            State.PRIORITIZED: prioritized,
+            State.DELAYED: delayed,
+            State.ACTIVE: active,
+            State.WAITING_CHILDREN: waiting_children,
+            State.COMPLETED: completed,
+            State.FAILED: failed,
+        }
+
+    async def list(
+        self, state: State | str, *, first: int = 0, count: int = 50, oldest_first: bool = True
+    ) -> list[Job]:
+        """A page of the jobs in a state."""
+        collection = COLLECTIONS.get(cast(State, state))
+        if collection is None:
+            known = ", ".join(COLLECTIONS)
+            raise refuse(f"no such state: {state!r}; there are {known}", code="unknown_state")
+        if not 0 <= first < 1 << 31 or not 1 <= count <= contract.MAX_BULK_JOBS:
+            raise refuse(f"a page begins at 0 or later and has 1 to {contract.MAX_BULK_JOBS} jobs")
+        found = await self._run("range", collection, first, count, int(oldest_first))
+        rows = cast("list[tuple[str, list[Reply]]]", found)
+        return [read_job(job_id, flat) for job_id, flat in rows if flat]
+
+    async def logs(self, job_id: str, *, first: int = 0, last: int = -1) -> Logs:
+        """The lines of a job's log, the oldest first, and how many there are."""
+        key = self.keys.logs(job_id)
+        lines, total = await asyncio.gather(
+            self._connection.call("LRANGE", key, first, last), self._connection.call("LLEN", key)
+        )
+        return Logs(cast("list[str]", lines), cast(int, total))
+
+    # Pausing
+
+    async def pause(self) -> None:
+        """No worker of any program starts another job; running ones go on."""
+        await self._run("pause")
+
+    async def resume(self) -> None:
+        """Start again; jobs that an older program moved aside are the next ones."""
+        first = 1
+        while cast(int, await self._run("resume", first)) > 0:
+            first = 0
+
+    async def is_paused(self) -> bool:
+        return bool(await self._connection.call("HEXISTS", self.keys.meta, contract.PAUSED))
+
+    # How the scripts are called
+
+    def _run(self, verb: str, *args: Arg) -> Awaitable[Reply]:
+        head = (self._clock.now_ms(), int(self.settings.extras))
+        return self._connection.run(script(verb), (self.keys.meta,), (*head, *args))
+
+    def _add(self, job: NewJob, *, waits_for_children: bool = False) -> Awaitable[Reply]:
+        options, prefix = job.options, self.settings.prefix
+        parent, rule = options.parent, options.deduplication
+        now_ms = self._clock.now_ms()
+        return self._run(
+            "add",
+            options.job_id,
+            job.name,
+            job.data_json,
+            write_options(options, prefix),
+            now_ms if options.timestamp_ms is None else options.timestamp_ms,
+            options.delay_ms,
+            options.priority,
+            int(options.lifo),
+            Keys(parent.queue, prefix).job(parent.id) if parent else "",
+            write_parent(parent, prefix) if parent else "",
+            rule.id if rule else "",
+            rule.ttl_ms if rule else 0,
+            rule.flags if rule else "",
+            int(waits_for_children),
+        )
+
+    def _check(self, job: NewJob) -> None:
+        check_name(job.name)
+        check_options(job.options)
+        check_json(job.data_json, "the data")
+        if self._check_data is not None:
+            self._check_data(job.name, job.data_json)
+
+
+def _added(reply: Reply) -> AddAnswer:
+    match reply:
+        case ["added", str(job_id)]:
+            return Added(job_id)
+        case ["duplicate", str(job_id)]:
+            return Duplicate(job_id)
+        case ["deduplicated", str(job_id)]:
+            return Deduplicated(job_id)
+        case [str(word), *_]:
+            return Refusal(word)
+        case _:
+            raise TypeError(f"the script answered {reply!r}")

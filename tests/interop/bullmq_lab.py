@@ -1,0 +1,188 @@
+"""The differential lab: the official package and ours do the same, each in its own database.
+
+`lab.step(op, …)` does one verb on both sides at the same pinned time, and fails where the answers
+or any key differ. Schedulers are set and jobs removed by the official package on both sides: those
+verbs are a producer's, and what our worker makes of them is what is compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Self, cast
+
+from jobwire.local import LocalValkey
+from jobwire.valkey import Connection
+from tests.interop.bullmq_ours import Ours, Refused
+from tests.interop.bullmq_state import State, differences, dump
+from tests.support import Plain
+from tests.support.servers import plain_from_url
+from tests.support.thirdparty import NODE, node_packages
+
+OURS: Final = 1
+THEIRS: Final = 2
+START_MS: Final = 1_800_000_000_000
+LOCK_MS: Final = 3_000_000
+"""Longer than any run: locks end when a test says so."""
+
+_PEER: Final = Path(__file__).parent / "node" / "bullmq_peer.js"
+_THEIRS_ON_BOTH: Final = frozenset(
+    {"globalConcurrency", "globalRateLimit", "schedule", "unschedule", "remove"}
+)
+_QUEUE: Final = "q"
+
+
+class NodeFailed(Exception):
+    """The official package refused."""
+
+    def __init__(self, message: str, code: int | None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class NodePeer:
+    """The Node program; one call at a time."""
+
+    def __init__(self, url: str) -> None:
+        self._process = subprocess.Popen(
+            [NODE, _PEER, node_packages(), url.replace("valkey:", "redis:")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._line() == "ready"
+
+    def do(self, call: dict[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(call) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._line())
+        if "error" in answer:
+            raise NodeFailed(answer["error"], answer["code"])
+        return answer["value"]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the Node program ended"
+        return line.strip()
+
+
+class Lab:
+    """Both sides, for one test worker; `reset` before each example."""
+
+    def __init__(self, server: LocalValkey) -> None:
+        self._runner = asyncio.Runner()
+        self._url = server.admin_url
+        self.node = NodePeer(server.admin_url)
+        self._connection = self._runner.run(self._connected())
+        self.ours = plain_from_url(self._at(OURS))
+        self.theirs = plain_from_url(self._at(THEIRS))
+        self.version = 6
+        self.reset()
+
+    def reset(self, *, extras: bool = True, version: int = 6) -> Self:
+        """Two empty databases."""
+        self.extras = extras
+        self.version = version
+        self.now = START_MS
+        self._side = Ours(self._connection, extras=extras)
+        self.ours.flushdb()
+        self.theirs.flushdb()
+        return self
+
+    def step(self, op: str, *, queue: str = _QUEUE, advance_ms: int = 0, **more: Any) -> Any:
+        """Do it on both sides; the answer of both. A refusal is answered as {"code": …}."""
+        self.now += advance_ms
+        call = {"op": op, "queue": queue, "now": self.now, "version": self.version, **more}
+        theirs = self._node(call, THEIRS)
+        if op in _THEIRS_ON_BOTH or op == "flow" and _is_deep(more["tree"]):
+            ours = self._node(call, OURS)
+        else:
+            ours = self.do_ours(call)
+        self.check(f"{op} {json.dumps(more, default=str)}")
+        assert ours == theirs, f"{op} {more}: ours answered {ours}, theirs {theirs}"
+        return ours
+
+    def do_ours(self, call: dict[str, Any]) -> Any:
+        """On our side only."""
+        try:
+            return self._runner.run(self._do(call))
+        except Refused as refused:
+            return {"code": refused.code}
+
+    def do_theirs(self, op: str, *, queue: str = _QUEUE, **more: Any) -> Any:
+        """On their side only."""
+        call = {"op": op, "queue": queue, "now": self.now, "version": self.version, **more}
+        return self._node(call, THEIRS)
+
+    def both(self, *words: str | int) -> None:
+        """A raw command in both databases: time that passes, or a stranger's write."""
+        for side in (self.ours, self.theirs):
+            side.ask(*words)
+
+    def check(self, what: str) -> None:
+        found = differences(*self.states())
+        assert not found, f"after {what}:\n" + "\n".join(found)
+
+    def states(self) -> tuple[State, State]:
+        return (
+            dump(self.ours, without_extras=self.extras),
+            dump(self.theirs, without_extras=self.extras),
+        )
+
+    def close(self) -> None:
+        self.node.close()
+        self._runner.run(self._connection.close())
+        self._runner.close()
+        self.ours.close()
+        self.theirs.close()
+
+    def _node(self, call: dict[str, Any], db: int) -> Any:
+        try:
+            return self.node.do({**call, "db": db})
+        except NodeFailed as refused:
+            if refused.code is None:
+                raise
+            return {"code": refused.code}
+
+    async def _do(self, call: dict[str, Any]) -> Any:
+        return await self._side.do(call)
+
+    async def _connected(self) -> Connection:
+        return await Connection.open(self._at(OURS), name="lab")
+
+    def _at(self, db: int) -> str:
+        return self._url.rpartition("/")[0] + f"/{db}"
+
+
+def _is_deep(tree: dict[str, Any]) -> bool:
+    """The official package adds grandchildren in an order of its own."""
+    return any(child.get("children") for child in tree.get("children", []))
+
+
+@contextmanager
+def laboratory(folder: Path) -> Generator[Lab]:
+    """A server of its own: the keys of this wire stay, and the Node program keeps its sockets."""
+    with LocalValkey(folder, admin=True) as server:
+        lab = Lab(server)
+        try:
+            yield lab
+        finally:
+            lab.close()
+
+
+def raw(plain: Plain, *words: str | int) -> Any:
+    return cast(Any, plain.ask(*words))

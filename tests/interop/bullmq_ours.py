@@ -1,0 +1,303 @@
+"""Our queue and consumer behind the same verbs as the official package's (see bullmq_peer.js).
+
+A call is what the Node program gets as a line; the answer is the same value, or the same code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from jobwire.job.clock import Clock
+from jobwire.valkey import Connection
+from jobwire.wires.bullmq.codec import Empty, Job, KeepRule, Limited, TakeAnswer, Took, read_fields
+from jobwire.wires.bullmq.consumer import BullConsumer, Failure, Settled
+from jobwire.wires.bullmq.contract import CODES, Refusal, State
+from jobwire.wires.bullmq.options import (
+    Backoff,
+    Deduplication,
+    JobOptions,
+    Keep,
+    Parent,
+    Retention,
+)
+from jobwire.wires.bullmq.queue import AddAnswer, BullQueue, NewJob
+from jobwire.wires.bullmq.retries import GiveUp, decide
+from jobwire.wires.bullmq.settings import BullSettings
+
+Call = Mapping[str, Any]
+
+
+class Refused(Exception):
+    """The wire's own code, as the official package raises it."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(str(code))
+        self.code = code
+
+
+class Set(Clock):
+    """A clock that stands where the last call put it."""
+
+    at_ms: int = 0
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+    def monotonic_s(self) -> float:
+        return self.at_ms / 1000
+
+
+class Ours:
+    def __init__(self, connection: Connection, *, extras: bool) -> None:
+        self._connection = connection
+        self._extras = extras
+        self._clock = Set()
+
+    async def do(self, call: Call) -> object:
+        self._clock.at_ms = call["now"]
+        return await getattr(self, f"_{call['op']}")(call)
+
+    def _queue(self, call: Call) -> BullQueue:
+        settings = BullSettings(extras=self._extras)
+        return BullQueue(self._connection, call["queue"], settings, clock=self._clock)
+
+    def _consumer(self, call: Call) -> BullConsumer:
+        chosen = call.get("worker", {})
+        limiter = chosen.get("limiter", {})
+        settings = BullSettings(
+            extras=self._extras,
+            lock_ms=chosen.get("lockDuration", 30_000),
+            stalled_interval_ms=chosen.get("stalledInterval", 30_000),
+            max_stalled=chosen.get("maxStalledCount", 1),
+            limit_max=limiter.get("max", 0),
+            limit_ms=limiter.get("duration", 0),
+            metrics_points=chosen.get("metrics", {}).get("maxDataPoints", 0),
+        )
+        return BullConsumer(
+            self._connection,
+            call["queue"],
+            settings,
+            name=chosen.get("name", ""),
+            worker_id="ours",
+            clock=self._clock,
+        )
+
+    async def _held(self, call: Call) -> Job:
+        return await self._queue(call).get(call["id"]) or read_fields(call["id"], {})
+
+    # Producing
+
+    async def _add(self, call: Call) -> object:
+        job = new_job(call)
+        return _id(await self._queue(call).submit(*job))
+
+    async def _addBulk(self, call: Call) -> object:
+        jobs = [new_job(job) for job in call["jobs"]]
+        return [_id(answer) for answer in await self._queue(call).submit_many(jobs)]
+
+    async def _flow(self, call: Call) -> object:
+        return await self._node(call, call["tree"], None)
+
+    async def _node(self, call: Call, node: Call, parent: Parent | None) -> list[object]:
+        """A flow is made parent first, as the official package does it."""
+        queue = self._queue({"queue": node["queueName"]})
+        job = new_job(node, parent)
+        children = node.get("children", [])
+        if not children:
+            return [_id(await queue.submit(*job))]
+        ids = [_id(await queue.submit_parent(*job))]
+        for child in children:
+            policy = policy_of(child.get("opts", {}))
+            above = Parent(node["queueName"], cast(str, ids[0]), policy)
+            ids += await self._node(call, child, above)
+        return ids
+
+    # Working
+
+    async def _take(self, call: Call) -> object:
+        return _found(await self._consumer(call).take(call["token"]))
+
+    async def _renew(self, call: Call) -> object:
+        held = list(zip(call["ids"], call["tokens"], strict=True))
+        return await self._consumer(call).renew(held)
+
+    async def _complete(self, call: Call) -> object:
+        job, token = await self._held(call), call["token"]
+        return _left(
+            await self._consumer(call).complete(
+                job,
+                token,
+                json.dumps(call["value"]),
+                next_token=token if call.get("fetch") else "",
+                keep=_worker_rule(call, "removeOnComplete"),
+            )
+        )
+
+    async def _fail(self, call: Call) -> object:
+        job, token, consumer = await self._held(call), call["token"], self._consumer(call)
+        failure = Failure(call["reason"], call["stack"])
+        verdict = decide(job, retryable=not call.get("final"), random_fraction=0.5)
+        next_token = token if call.get("fetch") else ""
+        if isinstance(verdict, GiveUp):
+            keep = _worker_rule(call, "removeOnFail")
+            return _left(
+                await consumer.fail(job, token, failure, next_token=next_token, keep=keep)
+            )
+        if not verdict.delay_ms:
+            return _left(await consumer.retry(job, token, failure))
+        return _left(
+            await consumer.delay(job, token, verdict.delay_ms, failure, next_token=next_token)
+        )
+
+    async def _delay(self, call: Call) -> object:
+        job = await self._held(call)
+        delay_ms = max(0, call["until"] - call["now"])
+        return _left(await self._consumer(call).delay(job, call["token"], delay_ms))
+
+    async def _release(self, call: Call) -> object:
+        return _left(await self._consumer(call).release(call["id"], call["token"]))
+
+    async def _waitChildren(self, call: Call) -> object:
+        child = call.get("child")
+        key = f"bull:{child['queue']}:{child['id']}" if child else ""
+        answer = await self._consumer(call).wait_for_children(call["id"], call["token"], key)
+        if isinstance(answer, Refusal):
+            raise Refused(CODES[answer])
+        return answer
+
+    async def _stalled(self, call: Call) -> object:
+        return await self._consumer(call).check_stalled()
+
+    async def _progress(self, call: Call) -> object:
+        text = json.dumps(call["value"])
+        if not await self._consumer(call).progress(call["id"], text, any_number=True):
+            raise Refused(CODES[Refusal.MISSING])
+        return None
+
+    async def _data(self, call: Call) -> object:
+        if not await self._consumer(call).set_data(call["id"], json.dumps(call["value"])):
+            raise Refused(CODES[Refusal.MISSING])
+        return None
+
+    async def _log(self, call: Call) -> object:
+        keep = call.get("keep") or 0
+        length = await self._consumer(call).log(call["id"], call["line"], keep=keep)
+        if length < 0:
+            raise Refused(length)
+        return length
+
+    async def _logs(self, call: Call) -> object:
+        found = await self._queue(call).logs(call["id"])
+        return {"logs": found.lines, "count": found.total}
+
+    # Looking and steering
+
+    async def _pause(self, call: Call) -> object:
+        return await self._queue(call).pause()
+
+    async def _resume(self, call: Call) -> object:
+        return await self._queue(call).resume()
+
+    async def _counts(self, call: Call) -> object:
+        return {str(state): count for state, count in (await self._queue(call).counts()).items()}
+
+    async def _state(self, call: Call) -> object:
+        return str(await self._queue(call).state(call["id"]))
+
+    async def _range(self, call: Call) -> object:
+        state = State.WAITING if call["state"] == "wait" else State(call["state"])
+        first, count = call["first"], call["last"] - call["first"] + 1
+        jobs = await self._queue(call).list(
+            state, first=first, count=count, oldest_first=call["ascending"]
+        )
+        return [job.id for job in jobs]
+
+
+def new_job(call: Call, parent: Parent | None = None) -> NewJob:
+    return NewJob(call["name"], json.dumps(call.get("data", {})), options(call.get("opts", {}), parent))
+
+
+def options(opts: Call, parent: Parent | None = None) -> JobOptions:
+    """Node's job options as ours."""
+    backoff, rule = opts.get("backoff"), opts.get("deduplication")
+    above = opts.get("parent")
+    if above and parent is None:
+        parent = Parent(above["queue"].partition(":")[2], above["id"], policy_of(opts))
+    return JobOptions(
+        job_id=opts.get("jobId", ""),
+        delay_ms=opts.get("delay", 0),
+        priority=opts.get("priority", 0),
+        lifo=opts.get("lifo", False),
+        attempts=opts.get("attempts", 0),
+        backoff=Backoff(backoff["type"], backoff.get("delay", 0), backoff.get("jitter", 0))
+        if isinstance(backoff, dict)
+        else Backoff("fixed", backoff)
+        if backoff
+        else None,
+        timestamp_ms=opts.get("timestamp"),
+        remove_on_complete=_retention(opts.get("removeOnComplete")),
+        remove_on_fail=_retention(opts.get("removeOnFail")),
+        keep_logs=opts.get("keepLogs"),
+        stack_trace_limit=opts.get("stackTraceLimit"),
+        deduplication=Deduplication(
+            id=rule["id"],
+            ttl_ms=rule.get("ttl", 0),
+            extend=rule.get("extend", False),
+            replace=rule.get("replace", False),
+            keep_last_if_active=rule.get("keepLastIfActive", False),
+            reschedule=rule.get("reschedule", False),
+        )
+        if rule
+        else None,
+        parent=parent,
+    )
+
+
+def policy_of(opts: Call) -> Any:
+    names = {
+        "failParentOnFailure": "fail",
+        "continueParentOnFailure": "continue",
+        "ignoreDependencyOnFailure": "ignore",
+        "removeDependencyOnFailure": "remove",
+    }
+    return next((ours for theirs, ours in names.items() if opts.get(theirs)), "")
+
+
+def _retention(value: Any) -> Retention | None:
+    if isinstance(value, dict):
+        found = cast("dict[str, int]", value)
+        return Keep(found.get("count"), found.get("age"), found.get("limit"))
+    return value
+
+
+def _worker_rule(call: Call, name: str) -> KeepRule | None:
+    rule = call.get("worker", {}).get(name)
+    return KeepRule(rule.get("count", -1), rule.get("age", -1)) if rule else None
+
+
+def _id(answer: AddAnswer) -> str:
+    if isinstance(answer, Refusal):
+        raise Refused(CODES[answer])
+    return answer.job_id
+
+
+def _found(answer: TakeAnswer | None) -> object:
+    match answer:
+        case None:
+            return None
+        case Took(job):
+            return {"job": job.id}
+        case Limited():
+            return {"limited": True}
+        case Empty(due_ms):
+            return {"due": due_ms}
+        case _:
+            return {"due": 0}
+
+
+def _left(answer: Settled | Refusal) -> object:
+    if isinstance(answer, Refusal):
+        raise Refused(CODES[answer])
+    return _found(answer.next)

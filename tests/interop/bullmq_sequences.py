@@ -1,0 +1,287 @@
+"""Random sequences of verbs, generated as plain data and played on both sides of the lab.
+
+A sequence names jobs by position, so that it can be shortened; `play` looks up what stands there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from tests.interop.bullmq_lab import LOCK_MS, Lab
+
+Step = tuple[str, dict[str, Any]]
+
+HOUR_MS: Final = 3_600_000
+QUEUES: Final = ("q", "r")
+POLICIES: Final = (
+    "failParentOnFailure",
+    "continueParentOnFailure",
+    "ignoreDependencyOnFailure",
+    "removeDependencyOnFailure",
+)
+
+keeps = st.one_of(
+    st.booleans(),
+    st.integers(0, 3),
+    st.fixed_dictionaries(
+        {}, optional={"count": st.integers(0, 3), "age": st.sampled_from([0, 10, 1000])}
+    ).filter(bool),
+)
+backoffs = st.one_of(
+    st.sampled_from([500, 60_000]),
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["fixed", "exponential"]), "delay": st.sampled_from([500, 60_000])}
+    ),
+)
+dedup_rules = st.fixed_dictionaries(
+    {"id": st.sampled_from(["x", "y"])},
+    optional={
+        "ttl": st.just(HOUR_MS),
+        **{
+            name: st.just(True) for name in ("extend", "replace", "keepLastIfActive", "reschedule")
+        },
+    },
+)
+plain_options = {
+    "delay": st.sampled_from([1, 1000, 60_000]),
+    "priority": st.sampled_from([1, 7, 2_097_151]),
+    "lifo": st.just(True),
+    "attempts": st.integers(0, 3),
+    "backoff": backoffs,
+    "removeOnComplete": keeps,
+    "removeOnFail": keeps,
+    "keepLogs": st.integers(0, 2),
+    "stackTraceLimit": st.integers(0, 2),
+}
+job_options = st.fixed_dictionaries(
+    {},
+    optional={
+        **plain_options,
+        "jobId": st.sampled_from(["a", "b", "c"]),
+        "deduplication": dedup_rules,
+        "timestamp": st.just(1_700_000_000_000),
+    },
+)
+values = st.sampled_from([None, 0, 50, "text é/", [1, 2], {"a": {"b": []}}, {}])
+names = st.sampled_from(["render", "mail"])
+queues = st.sampled_from(QUEUES)
+positions = st.integers(0, 5)
+workers = st.sampled_from(
+    [
+        {"lockDuration": LOCK_MS, "stalledInterval": HOUR_MS},
+        {"lockDuration": LOCK_MS, "stalledInterval": HOUR_MS, "name": "w1", "maxStalledCount": 0},
+        {
+            "lockDuration": LOCK_MS,
+            "stalledInterval": HOUR_MS,
+            "limiter": {"max": 3, "duration": HOUR_MS},
+            "metrics": {"maxDataPoints": 3},
+        },
+        {
+            "lockDuration": LOCK_MS,
+            "stalledInterval": HOUR_MS,
+            "removeOnComplete": {"count": 2},
+            "removeOnFail": {"age": 1000},
+        },
+    ]
+)
+times = st.sampled_from([0, 0, 1, 1000, 61_000])
+
+
+@st.composite
+def trees(draw: st.DrawFn, depth: int = 2, *, child: bool = False) -> dict[str, Any]:
+    opts = draw(st.fixed_dictionaries({}, optional=plain_options))
+    if child and draw(st.booleans()):
+        opts = {**opts, draw(st.sampled_from(POLICIES)): True}
+    node: dict[str, Any] = {"name": "node", "queueName": draw(queues), "opts": opts, "data": {}}
+    if depth:
+        node["children"] = draw(st.lists(trees(depth - 1, child=True), max_size=2))
+    return node
+
+
+repeats = st.one_of(
+    st.fixed_dictionaries(
+        {"every": st.sampled_from([1000, 60_000])}, optional={"limit": st.integers(1, 3)}
+    ),
+    st.fixed_dictionaries(
+        {"pattern": st.sampled_from(["*/5 * * * *", "0 3 * * *", "*/10 * * * * *"])},
+        optional={"tz": st.sampled_from(["Europe/Berlin", "America/New_York"])},
+    ),
+)
+templates = st.fixed_dictionaries(
+    {"name": names},
+    optional={
+        "data": values,
+        "opts": st.fixed_dictionaries(
+            {},
+            optional={
+                "priority": st.sampled_from([0, 3]),
+                "attempts": st.integers(1, 2),
+                "removeOnComplete": keeps,
+            },
+        ),
+    },
+)
+
+
+def _step(kind: str, **members: st.SearchStrategy[Any]) -> st.SearchStrategy[Step]:
+    return st.tuples(st.just(kind), st.fixed_dictionaries(members))
+
+
+adds = _step("add", queue=queues, name=names, data=values, opts=job_options, advance_ms=times)
+takes = _step("take", queue=queues, worker=workers, advance_ms=times)
+settles = st.one_of(
+    _step("complete", at=positions, value=values, fetch=st.booleans(), worker=workers),
+    _step("fail", at=positions, final=st.booleans(), fetch=st.booleans(), worker=workers),
+)
+steps = st.one_of(
+    adds,
+    adds,
+    takes,
+    takes,
+    takes,
+    settles,
+    settles,
+    _step("flow", tree=trees(), advance_ms=times),
+    _step("delay", at=positions, delay=st.sampled_from([0, 1000])),
+    _step("release", at=positions),
+    _step("waitChildren", at=positions),
+    _step("renew", queue=queues),
+    _step("stranger", at=positions, verb=st.sampled_from(["complete", "delay", "release"])),
+    _step("expire", at=positions),
+    _step("stalled", queue=queues, worker=workers),
+    _step("progress", at=positions, value=values),
+    _step("data", at=positions, value=values),
+    _step("log", at=positions, keep=st.integers(0, 2)),
+    _step("pause", queue=queues),
+    _step("resume", queue=queues),
+    _step("globalConcurrency", queue=queues, value=st.integers(1, 2)),
+    _step("globalRateLimit", queue=queues, max=st.integers(1, 3)),
+    _step("schedule", queue=queues, scheduler=st.sampled_from(["s", "u"]), repeat=repeats,
+          template=templates, advance_ms=times),
+    _step("unschedule", queue=queues, scheduler=st.sampled_from(["s", "u"])),
+    _step("remove", at=positions),
+    _step("look", queue=queues, at=positions),
+)
+sequences = st.lists(steps, min_size=1, max_size=25)
+
+
+class Player:
+    """What the sequence has reached so far, as both sides see it."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.known: list[tuple[str, str]] = []
+        self.active: list[tuple[str, str, str]] = []
+        self.count = 0
+
+    def play(self, sequence: list[Step]) -> None:
+        special: dict[str, Callable[..., None]] = {
+            "add": self._add, "flow": self._flow, "take": self._take, "renew": self._renew,
+            "stranger": self._stranger, "expire": self._expire, "stalled": self._stalled,
+            "schedule": self._schedule, "look": self._look,
+        }
+        for kind, given in sequence:
+            if kind in special:
+                special[kind](**given)
+            elif kind in ("complete", "fail", "delay", "release", "waitChildren"):
+                self._leave(kind, **given)
+            elif kind in ("progress", "data", "log", "remove"):
+                self._touch(kind, **given)
+            elif kind == "globalRateLimit":
+                self.lab.step(kind, duration=HOUR_MS, **given)
+            else:
+                self.lab.step(kind, **given)
+
+    def _add(self, *, queue: str, opts: dict[str, Any], **more: Any) -> None:
+        job_id = self.lab.step("add", queue=queue, opts=opts, **more)
+        self.known.append((queue, job_id))
+
+    def _flow(self, *, tree: dict[str, Any], advance_ms: int) -> None:
+        def name(node: dict[str, Any]) -> dict[str, Any]:
+            self.count += 1
+            job_id = f"flow{self.count}"
+            self.known.append((node["queueName"], job_id))
+            children = [name(child) for child in node.get("children", [])]
+            return {**node, "opts": {**node["opts"], "jobId": job_id}, "children": children}
+
+        self.lab.step("flow", tree=name(tree), advance_ms=advance_ms)
+
+    def _schedule(self, *, queue: str, **more: Any) -> None:
+        job_id = self.lab.step("schedule", queue=queue, **more)
+        if isinstance(job_id, str):
+            self.known.append((queue, job_id))
+
+    def _take(self, *, queue: str, worker: dict[str, Any], advance_ms: int) -> None:
+        self.count += 1
+        token = f"t{self.count}"
+        found = self.lab.step(
+            "take", queue=queue, worker=worker, token=token, advance_ms=advance_ms
+        )
+        self._hold(queue, found, token)
+
+    def _hold(self, queue: str, found: Any, token: str) -> None:
+        if isinstance(found, dict) and "job" in found:
+            self.active.append((queue, found["job"], token))
+
+    def _leave(self, kind: str, *, at: int, **more: Any) -> None:
+        if not self.active:
+            return
+        queue, job_id, token = self.active[at % len(self.active)]
+        if kind == "fail":
+            more |= {"reason": f"because {at}", "stack": f"stack {at}"}
+        if kind == "delay":
+            more = {"until": self.lab.now + more["delay"]}
+        found = self.lab.step(kind, queue=queue, id=job_id, token=token, **more)
+        if not (isinstance(found, dict) and "code" in found) and found is not False:
+            self.active.remove((queue, job_id, token))
+        self._hold(queue, found, token)
+
+    def _stranger(self, *, at: int, verb: str) -> None:
+        """Somebody without the lock."""
+        if not self.active:
+            return
+        queue, job_id, _ = self.active[at % len(self.active)]
+        more = {"value": 1} if verb == "complete" else {}
+        if verb == "delay":
+            more = {"until": self.lab.now + 1000}
+        self.lab.step(verb, queue=queue, id=job_id, token="stranger", **more)
+
+    def _renew(self, *, queue: str) -> None:
+        held = [(job_id, token) for where, job_id, token in self.active if where == queue]
+        ids = [job_id for job_id, _ in held]
+        tokens = [token for _, token in held]
+        if ids:
+            worker = {"lockDuration": LOCK_MS}
+            self.lab.step("renew", queue=queue, ids=ids, tokens=tokens, worker=worker)
+
+    def _expire(self, *, at: int) -> None:
+        """The lock's time is over."""
+        if self.active:
+            queue, job_id, _ = self.active[at % len(self.active)]
+            self.lab.both("DEL", f"bull:{queue}:{job_id}:lock")
+
+    def _stalled(self, *, queue: str, worker: dict[str, Any]) -> None:
+        """The last check's interval is over."""
+        self.lab.both("DEL", f"bull:{queue}:stalled-check")
+        self.lab.step("stalled", queue=queue, worker=worker)
+
+    def _touch(self, kind: str, *, at: int, **more: Any) -> None:
+        if self.known:
+            queue, job_id = self.known[at % len(self.known)]
+            if kind == "log":
+                more["line"] = f"line {self.count}"
+            self.lab.step(kind, queue=queue, id=job_id, **more)
+
+    def _look(self, *, queue: str, at: int) -> None:
+        self.lab.step("counts", queue=queue)
+        if self.known:
+            where, job_id = self.known[at % len(self.known)]
+            self.lab.step("state", queue=where, id=job_id)
+        for state in ("wait", "active", "delayed", "prioritized", "completed", "failed"):
+            for ascending in (True, False):
+                self.lab.step(
+                    "range", queue=queue, state=state, first=0, last=2, ascending=ascending
+                )

@@ -1,0 +1,26 @@
+"""Fixtures of the differential lab."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.bullmq_lab import Lab, laboratory
+from tests.support.thirdparty import NotInstalled, node_packages
+
+
+@pytest.fixture(scope="session")
+def _lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    try:
+        node_packages()
+    except NotInstalled as error:
+        pytest.skip(f"npm cannot install bullmq here: {error}")
+    with laboratory(tmp_path_factory.mktemp("bullmq")) as lab:
+        yield lab
+
+
+@pytest.fixture
+def lab(_lab: Lab) -> Lab:
+    """Both sides, empty."""
+    return _lab.reset()

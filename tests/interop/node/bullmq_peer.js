@@ -1,0 +1,172 @@
+// The official package as a program that does one verb a line: node bullmq_peer.js PACKAGES URL
+//
+// Reads {"op", "version", "db", "queue", "now", "worker", ...} as JSON lines from stdin and answers
+// each with {"value"} or {"error", "code"}. The clock stands at "now". Ends with its stdin.
+const { createRequire } = require("node:module");
+const { createInterface } = require("node:readline");
+
+const [folder, url] = process.argv.slice(2);
+const load = createRequire(`${folder}/`);
+const packages = { 6: load("bullmq"), 5: load("bullmq5") };
+
+const systemNow = Date.now;
+let now = null;
+Date.now = () => (now === null ? systemNow() : now);
+
+const cached = new Map();
+function cache(key, make) {
+  if (!cached.has(key)) cached.set(key, make());
+  return cached.get(key);
+}
+
+function connection(db) {
+  const at = new URL(url);
+  return {
+    host: at.hostname, port: Number(at.port), username: at.username, password: at.password, db,
+    maxRetriesPerRequest: null,
+  };
+}
+
+// Nothing but the verb may write: neither metadata of the queue nor a worker's own loop.
+const queueOf = ({ version, db, queue }) => cache(`queue ${version} ${db} ${queue}`, () =>
+  new packages[version].Queue(queue, { connection: connection(db), skipMetasUpdate: true }));
+
+const flowsOf = ({ version, db }) => cache(`flows ${version} ${db}`, () =>
+  new packages[version].FlowProducer({ connection: connection(db) }));
+
+function workerOf(call) {
+  const { version, db, queue, worker = {} } = call;
+  return cache(`worker ${version} ${db} ${queue} ${JSON.stringify(worker)}`, () => {
+    const made = new packages[version].Worker(queue, null, {
+      connection: connection(db), autorun: false, ...worker,
+    });
+    made.on("error", () => {});
+    return made;
+  });
+}
+
+const scriptsOf = (worker) => worker.backend ?? worker.scripts;
+
+function summary(raw) {
+  if (!Array.isArray(raw)) return null;
+  const [fields, id, limited, due] = raw;
+  if (fields) return { job: String(id) };
+  if (limited > 0) return { limited: true };
+  return { due: Math.floor(due || 0) };
+}
+
+async function fetched(worker, raw, { token, fetch }) {
+  if (Array.isArray(raw) && raw[0]) await worker.nextJobFromJobData(raw[0], raw[1], token);
+  return fetch === false ? null : summary(raw);
+}
+
+// A job as its worker holds it; one that is gone is made up, so that the script says so itself.
+async function held(call) {
+  const worker = workerOf(call);
+  const { Job } = packages[call.version];
+  const job = (await Job.fromId(worker, call.id)) ?? new Job(worker, "gone", {}, {}, call.id);
+  return { worker, job };
+}
+
+const verbs = {
+  add: async (call) => (await queueOf(call).add(call.name, call.data, call.opts)).id,
+  addBulk: async (call) => (await queueOf(call).addBulk(call.jobs)).map((job) => job.id),
+  flow: async (call) => {
+    const ids = (node) => [node.job.id, ...(node.children ?? []).flatMap(ids)];
+    return ids(await flowsOf(call).add(call.tree));
+  },
+  take: async (call) => {
+    const worker = workerOf(call);
+    const scripts = scriptsOf(worker);
+    const raw = call.version === 6
+      ? await scripts.moveToActive(call.token, worker.opts.name)
+      : await scripts.moveToActive(await worker.client, call.token, worker.opts.name);
+    return fetched(worker, raw, call);
+  },
+  renew: async (call) => {
+    const worker = workerOf(call);
+    const lost = await worker.extendJobLocks(call.ids, call.tokens, worker.opts.lockDuration);
+    return lost.map(String);
+  },
+  complete: async (call) => {
+    const { worker, job } = await held(call);
+    const raw = await job.moveToCompleted(call.value, call.token, Boolean(call.fetch));
+    return fetched(worker, raw, call);
+  },
+  fail: async (call) => {
+    const { worker, job } = await held(call);
+    const { UnrecoverableError } = packages[call.version];
+    const error = call.final ? new UnrecoverableError(call.reason) : new Error(call.reason);
+    error.stack = call.stack;
+    const raw = await job.moveToFailed(error, call.token, Boolean(call.fetch));
+    return fetched(worker, raw, call);
+  },
+  delay: async (call) => {
+    const { job } = await held(call);
+    await job.moveToDelayed(call.until, call.token);
+    return null;
+  },
+  release: async (call) => {
+    const { job } = await held(call);
+    await job.moveToWait(call.token);
+    return null;
+  },
+  waitChildren: async (call) => {
+    const { job } = await held(call);
+    return job.moveToWaitingChildren(call.token, call.child ? { child: call.child } : {});
+  },
+  stalled: async (call) => (await scriptsOf(workerOf(call)).moveStalledJobsToWait()).map(String),
+  progress: async (call) => {
+    const { job } = await held(call);
+    await job.updateProgress(call.value);
+    return null;
+  },
+  data: async (call) => {
+    const { job } = await held(call);
+    await job.updateData(call.value);
+    return null;
+  },
+  log: async (call) => queueOf(call).addJobLog(call.id, call.line, call.keep || undefined),
+  logs: async (call) => queueOf(call).getJobLogs(call.id),
+  pause: async (call) => { await queueOf(call).pause(); return null; },
+  resume: async (call) => { await queueOf(call).resume(); return null; },
+  counts: async (call) => queueOf(call).getJobCounts(),
+  state: async (call) => queueOf(call).getJobState(call.id),
+  range: async (call) => {
+    const jobs = await queueOf(call).getJobs([call.state], call.first, call.last, call.ascending);
+    return jobs.map((job) => job?.id ?? null);
+  },
+  globalConcurrency: async (call) => {
+    await queueOf(call).setGlobalConcurrency(call.value);
+    return null;
+  },
+  globalRateLimit: async (call) => {
+    await queueOf(call).setGlobalRateLimit(call.max, call.duration);
+    return null;
+  },
+  schedule: async (call) => {
+    const job = await queueOf(call).upsertJobScheduler(call.scheduler, call.repeat, call.template);
+    return job?.id ?? null;
+  },
+  unschedule: async (call) => queueOf(call).removeJobScheduler(call.scheduler),
+  remove: async (call) => queueOf(call).remove(call.id),
+};
+
+async function answer(call) {
+  now = call.now ?? null;
+  try {
+    return { value: (await verbs[call.op](call)) ?? null };
+  } catch (error) {
+    return { error: error.message, code: error.code ?? null };
+  }
+}
+
+async function main() {
+  process.stdout.write("ready\n");
+  for await (const line of createInterface({ input: process.stdin })) {
+    process.stdout.write(`${JSON.stringify(await answer(JSON.parse(line)))}\n`);
+  }
+  process.exit(0);
+}
+
+main();

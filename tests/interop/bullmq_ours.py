@@ -142,14 +142,13 @@ class Ours:
         next_token = token if call.get("fetch") else ""
         if isinstance(verdict, GiveUp):
             keep = _worker_rule(call, "removeOnFail")
-            return _left(
-                await consumer.fail(job, token, failure, next_token=next_token, keep=keep)
-            )
+            return _left(await consumer.fail(job, token, failure, next_token=next_token, keep=keep))
         if not verdict.delay_ms:
             return _left(await consumer.retry(job, token, failure))
-        return _left(
+        left = _left(
             await consumer.delay(job, token, verdict.delay_ms, failure, next_token=next_token)
         )
+        return left or ({"due": 0} if next_token else None)
 
     async def _delay(self, call: Call) -> object:
         job = await self._held(call)
@@ -216,7 +215,9 @@ class Ours:
 
 
 def new_job(call: Call, parent: Parent | None = None) -> NewJob:
-    return NewJob(call["name"], json.dumps(call.get("data", {})), options(call.get("opts", {}), parent))
+    return NewJob(
+        call["name"], json.dumps(call.get("data", {})), options(call.get("opts", {}), parent)
+    )
 
 
 def options(opts: Call, parent: Parent | None = None) -> JobOptions:

@@ -40,9 +40,7 @@ dedup_rules = st.fixed_dictionaries(
     {"id": st.sampled_from(["x", "y"])},
     optional={
         "ttl": st.just(HOUR_MS),
-        **{
-            name: st.just(True) for name in ("extend", "replace", "keepLastIfActive", "reschedule")
-        },
+        **{name: st.just(True) for name in ("extend", "replace", "keepLastIfActive", "reschedule")},
     },
 )
 plain_options = {
@@ -67,7 +65,8 @@ job_options = st.fixed_dictionaries(
 )
 values = st.sampled_from([None, 0, 50, "text é/", [1, 2], {"a": {"b": []}}, {}])
 names = st.sampled_from(["render", "mail"])
-queues = st.sampled_from(QUEUES)
+# Most of it happens in one queue; parents and children may be in two.
+queues = st.sampled_from(("q", "q", "q", "r"))
 positions = st.integers(0, 5)
 workers = st.sampled_from(
     [
@@ -130,42 +129,111 @@ def _step(kind: str, **members: st.SearchStrategy[Any]) -> st.SearchStrategy[Ste
     return st.tuples(st.just(kind), st.fixed_dictionaries(members))
 
 
-adds = _step("add", queue=queues, name=names, data=values, opts=job_options, advance_ms=times)
-takes = _step("take", queue=queues, worker=workers, advance_ms=times)
-settles = st.one_of(
-    _step("complete", at=positions, value=values, fetch=st.booleans(), worker=workers),
-    _step("fail", at=positions, final=st.booleans(), fetch=st.booleans(), worker=workers),
+_add = _step("add", queue=queues, name=names, data=values, opts=job_options, advance_ms=times)
+_take = _step("take", queue=queues, worker=workers, advance_ms=times)
+_complete = _step("complete", at=positions, value=values, fetch=st.booleans(), worker=workers)
+_fail = _step("fail", at=positions, final=st.booleans(), fetch=st.booleans(), worker=workers)
+_flow = _step("flow", tree=trees(), advance_ms=times)
+_child = _step(
+    "child",
+    at=positions,
+    queue=queues,
+    opts=st.fixed_dictionaries(
+        {}, optional={"jobId": st.sampled_from(["a", "b", "c"]), "delay": st.just(1000)}
+    ),
+    policy=st.sampled_from((*POLICIES, "")),
 )
-steps = st.one_of(
-    adds,
-    adds,
-    takes,
-    takes,
-    takes,
-    settles,
-    settles,
-    _step("flow", tree=trees(), advance_ms=times),
-    _step("delay", at=positions, delay=st.sampled_from([0, 1000])),
-    _step("release", at=positions),
-    _step("waitChildren", at=positions),
-    _step("renew", queue=queues),
-    _step("stranger", at=positions, verb=st.sampled_from(["complete", "delay", "release"])),
-    _step("expire", at=positions),
-    _step("stalled", queue=queues, worker=workers),
-    _step("progress", at=positions, value=values),
-    _step("data", at=positions, value=values),
-    _step("log", at=positions, keep=st.integers(0, 2)),
-    _step("pause", queue=queues),
-    _step("resume", queue=queues),
-    _step("globalConcurrency", queue=queues, value=st.integers(1, 2)),
-    _step("globalRateLimit", queue=queues, max=st.integers(1, 3)),
-    _step("schedule", queue=queues, scheduler=st.sampled_from(["s", "u"]), repeat=repeats,
-          template=templates, advance_ms=times),
-    _step("unschedule", queue=queues, scheduler=st.sampled_from(["s", "u"])),
-    _step("remove", at=positions),
-    _step("look", queue=queues, at=positions),
+_schedule = _step(
+    "schedule",
+    queue=queues,
+    scheduler=st.sampled_from(["s", "u"]),
+    repeat=repeats,
+    template=templates,
+    advance_ms=times,
 )
-sequences = st.lists(steps, min_size=1, max_size=25)
+_remove = _step("remove", at=positions)
+_expire = _step("expire", at=positions)
+_stalled = _step("stalled", queue=queues, worker=workers)
+_limit = _step("globalRateLimit", queue=queues, max=st.integers(1, 3))
+_concurrency = _step("globalConcurrency", queue=queues, value=st.integers(1, 2))
+
+# A theme is a list of kinds; a kind that stands there more often is drawn more often.
+_work = [_take, _take, _take, _complete, _fail]
+_deduplicated = _step(
+    "add",
+    queue=st.just("q"),
+    name=names,
+    data=values,
+    opts=st.fixed_dictionaries(
+        {"deduplication": dedup_rules},
+        optional={name: plain_options[name] for name in ("delay", "priority", "lifo", "attempts")},
+    ),
+    advance_ms=times,
+)
+THEMES: Final[dict[str, list[st.SearchStrategy[Step]]]] = {
+    "deduplication": [*[_deduplicated] * 4, *_work, _remove],
+    "flows": [
+        *[_flow] * 2,
+        *[_child] * 2,
+        *_work,
+        *_work,
+        _remove,
+        _step("waitChildren", at=positions),
+        _step("add", queue=queues, name=names, data=values, opts=job_options, advance_ms=times),
+    ],
+    "schedulers": [
+        *[_schedule] * 2,
+        *_work,
+        _step("unschedule", queue=queues, scheduler=st.sampled_from(["s", "u"])),
+        _expire,
+        _stalled,
+        _remove,
+    ],
+    "stalling": [
+        *[_add] * 2,
+        *_work,
+        *[_expire] * 2,
+        *[_stalled] * 3,
+        _step("renew", queue=queues),
+    ],
+    "limits": [
+        *[_add] * 3,
+        *_work,
+        _limit,
+        _concurrency,
+        _step("release", at=positions),
+        _step("pause", queue=queues),
+        _step("resume", queue=queues),
+    ],
+    "everything": [
+        *[_add] * 6,
+        *_work,
+        *_work,
+        _flow,
+        _schedule,
+        _expire,
+        _stalled,
+        _remove,
+        _limit,
+        _concurrency,
+        _step("delay", at=positions, delay=st.sampled_from([0, 1000])),
+        _step("release", at=positions),
+        _step("waitChildren", at=positions),
+        _step("renew", queue=queues),
+        _step("stranger", at=positions, verb=st.sampled_from(["complete", "delay", "release"])),
+        _step("progress", at=positions, value=values),
+        _step("data", at=positions, value=values),
+        _step("log", at=positions, keep=st.integers(0, 2)),
+        _step("pause", queue=queues),
+        *[_step("resume", queue=queues)] * 2,
+        _step("look", queue=queues, at=positions),
+    ],
+}
+
+
+def sequences(theme: str) -> st.SearchStrategy[list[Step]]:
+    step = st.sampled_from(THEMES[theme]).flatmap(lambda kind: kind)
+    return st.lists(step, min_size=20, max_size=40)
 
 
 class Player:
@@ -179,9 +247,16 @@ class Player:
 
     def play(self, sequence: list[Step]) -> None:
         special: dict[str, Callable[..., None]] = {
-            "add": self._add, "flow": self._flow, "take": self._take, "renew": self._renew,
-            "stranger": self._stranger, "expire": self._expire, "stalled": self._stalled,
-            "schedule": self._schedule, "look": self._look,
+            "add": self._add,
+            "flow": self._flow,
+            "child": self._child,
+            "take": self._take,
+            "renew": self._renew,
+            "stranger": self._stranger,
+            "expire": self._expire,
+            "stalled": self._stalled,
+            "schedule": self._schedule,
+            "look": self._look,
         }
         for kind, given in sequence:
             if kind in special:
@@ -208,6 +283,18 @@ class Player:
             return {**node, "opts": {**node["opts"], "jobId": job_id}, "children": children}
 
         self.lab.step("flow", tree=name(tree), advance_ms=advance_ms)
+
+    def _child(self, *, at: int, queue: str, opts: dict[str, Any], policy: str) -> None:
+        """A job for a parent that is there already, maybe one that exists."""
+        if not self.known:
+            return
+        above, parent_id = self.known[at % len(self.known)]
+        opts = {**opts, "parent": {"id": parent_id, "queue": f"bull:{above}"}}
+        if policy:
+            opts[policy] = True
+        job_id = self.lab.step("add", queue=queue, name="child", data={}, opts=opts)
+        if isinstance(job_id, str):
+            self.known.append((queue, job_id))
 
     def _schedule(self, *, queue: str, **more: Any) -> None:
         job_id = self.lab.step("schedule", queue=queue, **more)

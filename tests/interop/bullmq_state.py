@@ -49,7 +49,7 @@ def dump(plain: Plain, *, without_extras: bool = False) -> State:
             # Keys of our own, with or without extras; no other program has or needs them.
             assert 0 < ttl_ms <= 60_000, f"{key} must go by itself"
             continue
-        value = _value(kind, raw, without_extras=without_extras)
+        value = _value(key, kind, raw, without_extras=without_extras)
         state[key] = value if ttl_ms == -1 else {"expires": _rounded(ttl_ms), "value": value}
     return state
 
@@ -67,7 +67,9 @@ def _rounded(ttl_ms: int) -> int:
     return -(-ttl_ms // _TTL_STEP_MS)
 
 
-def _value(kind: str, raw: Any, *, without_extras: bool) -> object:
+def _value(key: str, kind: str, raw: Any, *, without_extras: bool) -> object:
+    if kind == "hash" and key.endswith(":processed"):
+        return {child: _parsed(text) for child, text in _pairs(raw)}
     if kind == "hash":
         return _hash(dict(_pairs(raw)), without_extras=without_extras)
     if kind == "set":

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.interop.bullmq_lab import Lab
-from tests.interop.bullmq_sequences import Player, Step, sequences
+from tests.interop.bullmq_sequences import THEMES, Player, sequences
 from tests.support import clause
 
 EXAMPLES = int(os.environ.get("JOBWIRE_BULLMQ_EXAMPLES", "60"))
 
 
+@pytest.mark.parametrize("theme", THEMES)
 @clause("B-10")
 @settings(
     max_examples=EXAMPLES,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(sequence=sequences, extras=st.booleans())
+@given(data=st.data())
 def test_b10_random_sequences_stay_equal_step_by_step(
-    lab: Lab, sequence: list[Step], extras: bool
+    lab: Lab, theme: str, data: st.DataObject
 ) -> None:
-    lab.reset(extras=extras)
-    Player(lab).play(sequence)
+    lab.reset(extras=data.draw(st.booleans()))
+    Player(lab).play(data.draw(sequences(theme)))

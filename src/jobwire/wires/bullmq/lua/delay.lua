@@ -8,7 +8,7 @@
 --   next_token, lock_ms, limit_max, limit_ms, name, worker_id
 --   ...   fields of the hash to set, name and value
 -- RETURNS
---   ok            the job is delayed; what `take` answers may follow
+--   ok            the job is delayed; the next job may follow, as `take` answers it
 --   missing       there is no such job
 --   no_lock       the lock has expired; nothing was written
 --   foreign_lock  another worker has the lock; nothing was written
@@ -24,9 +24,7 @@ delay(queue, id, delay_ms)
 if extras and counts then emit_trimmed(queue, 'retry', 'jobId', id, 'delay', text(delay_ms)) end
 if ARGV[7] == '1' then
   local found = fetch(queue, caller(8))
-  if found[1] == 'job' or found[1] == 'limited' then return { 'ok', found } end
-  mark_delayed(queue)
-  return { 'ok', found }
+  if found[1] == 'job' then return { 'ok', found } end
 end
 mark_delayed(queue)
 return { 'ok' }

@@ -4,12 +4,12 @@
 -- The key of a rule with a lifetime expires by itself; one without stays until its owner ends.
 local function own(q, rule, id, keep_ttl)
   local key = q .. 'de:' .. rule.id
-  if keep_ttl then
-    redis.call('SET', key, id, 'KEEPTTL')
-  elseif rule.ttl > 0 and not rule.keep_last then
-    redis.call('SET', key, id, 'PX', text(rule.ttl))
-  else
+  if rule.keep_last or rule.ttl == 0 then
     redis.call('SET', key, id)
+  elseif keep_ttl then
+    redis.call('SET', key, id, 'KEEPTTL')
+  else
+    redis.call('SET', key, id, 'PX', text(rule.ttl))
   end
 end
 
@@ -25,7 +25,7 @@ local function replace_delayed(q, rule, owner, id)
   remove_job(q, owner)
   emit(q, 'removed', 'jobId', owner, 'prev', 'delayed')
   emit_deduplicated(q, id, rule, owner)
-  own(q, rule, id, rule.ttl > 0 and not rule.extend)
+  own(q, rule, id, not rule.extend)
   return true
 end
 
@@ -43,7 +43,7 @@ local function hold_back(q, rule, job)
 end
 
 local function reschedule(q, owner, delay_ms)
-  if delay_ms <= 0 or redis.call('ZREM', q .. 'delayed', owner) == 0 then return end
+  if not redis.call('ZSCORE', q .. 'delayed', owner) then return end
   redis.call('HSET', q .. owner, 'delay', text(delay_ms))
   delay(q, owner, delay_ms)
   mark_delayed(q)

@@ -7,14 +7,18 @@ local function delete_job(q, id)
   return redis.call('DEL', unpack(keys))
 end
 
--- A job that is deleted before its parent heard of its end must not be waited for.
+-- A job that is deleted before its parent heard of its end must not be waited for. The parent goes
+-- to the head of `wait` whatever its priority and delay, as with the official packages.
 local function forget_child(q, id)
   local parent = decoded(redis.call('HGET', q .. id, 'parent'))
   if not parent or not parent.queueKey then return end
   local parent_q, parent_id = parent_of(parent)
-  if redis.call('SREM', parent_q .. parent_id .. ':dependencies', q .. id) == 1 then
-    release_if_last(parent_q, parent_id)
-  end
+  local dependencies = parent_q .. parent_id .. ':dependencies'
+  if redis.call('SREM', dependencies, q .. id) == 0 then return end
+  if redis.call('SCARD', dependencies) > 0 then return end
+  if redis.call('ZREM', parent_q .. 'waiting-children', parent_id) == 0 then return end
+  push(parent_q, parent_id, 0, true)
+  emit_waiting(parent_q, false, parent_id, 'waiting-children')
 end
 
 local function remove_job(q, id)

@@ -108,7 +108,7 @@ class Lab:
         self.now += advance_ms
         call = {"op": op, "queue": queue, "now": self.now, "version": self.version, **more}
         theirs = self._node(call, THEIRS)
-        if op in _THEIRS_ON_BOTH or op == "flow" and _is_deep(more["tree"]):
+        if op in _THEIRS_ON_BOTH or (op == "flow" and _is_deep(more["tree"])):
             ours = self._node(call, OURS)
         else:
             ours = self.do_ours(call)

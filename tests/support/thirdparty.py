@@ -44,8 +44,8 @@ def node_packages() -> Path:
     def install(folder: Path) -> None:
         for file in files:
             shutil.copy(file, folder)
-        # Not `npm ci`: it asks for the optional packages of every platform, which a registry that
-        # serves this platform only does not have. The lock file rules versions and digests here too.
+        # Not `npm ci`: it asks for the optional packages of every platform, which some registries
+        # do not serve. The lock file rules versions and digests here too.
         npm = [str(NODE), str(_NPM), "install", "--ignore-scripts", "--omit=optional"]
         _run([*npm, "--no-audit", "--no-fund", "--prefix", str(folder)], cwd=folder)
 

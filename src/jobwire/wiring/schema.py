@@ -1,5 +1,6 @@
 """JSON Schema of what is on the wire, for `jobwire schema`."""
 
+from jobwire.wires.bullmq.payloads import payload_schema
 from jobwire.wires.streams import schema as streams
 from jobwire.wires.streams.schema import WireSchema
 from jobwire.wiring.tasks import task_definitions
@@ -11,5 +12,5 @@ def schema() -> WireSchema:
 
 
 def definition(name: str) -> streams.Schema | None:
-    """One of them by itself."""
-    return streams.definition(name, schema())
+    """One of them by itself, or the payload of a BullMQ queue."""
+    return streams.definition(name, schema()) or payload_schema(name.removeprefix("payload."))

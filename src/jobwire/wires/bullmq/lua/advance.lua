@@ -21,9 +21,10 @@ if not current or producer ~= 'repeat:' .. scheduler .. ':' .. text(tonumber(cur
   return { 'late' }
 end
 local row = redis.call('HMGET', record, 'name', 'data', 'every', 'offset')
-local every = tonumber(row[3])
+if not row[1] then return { 'late' } end
+local every = number(row[3])
 if every then
-  local offset = tonumber(row[4]) or 0
+  local offset = number(row[4]) or 0
   next_ms = tonumber(current) + every
   if next_ms < now then
     next_ms = math.floor(now / every) * every + offset
@@ -36,14 +37,14 @@ if redis.call('EXISTS', queue .. id) == 1 then
   return { 'duplicate', id }
 end
 redis.call('ZADD', queue .. 'repeat', text(next_ms), scheduler)
-redis.call('HINCRBY', record, 'ic', 1)
+count(record, 'ic')
 redis.call('INCR', queue .. 'id')
 local delay_ms = math.max(0, next_ms - now)
 local opts = cjson.decode(ARGV[6])
 opts.jobId, opts.delay, opts.timestamp, opts.repeatJobKey = id, delay_ms, now, scheduler
 local job = {
   id = id, name = row[1], data = row[2] or '{}', opts = cjson.encode(opts), timestamp = text(now),
-  delay = delay_ms, priority = tonumber(opts.priority) or 0, scheduler = scheduler,
+  delay = delay_ms, priority = number(opts.priority) or 0, scheduler = scheduler,
 }
 store(queue, job)
 enqueue(queue, job)

@@ -18,7 +18,7 @@
 local id, delay_ms, counts = ARGV[3], tonumber(ARGV[5]), ARGV[6] == '1'
 local left = leave_active(queue, id, ARGV[4], { unpack(ARGV, 14) })
 if left ~= 'ok' then return { left } end
-if counts then redis.call('HINCRBY', queue .. id, 'atm', 1) end
+if counts then count(queue .. id, 'atm') end
 redis.call('HSET', queue .. id, 'delay', text(delay_ms))
 delay(queue, id, delay_ms)
 if extras and counts then emit_trimmed(queue, 'retry', 'jobId', id, 'delay', text(delay_ms)) end

@@ -19,7 +19,7 @@ promote_due(queue)
 local left = leave_active(queue, id, ARGV[4], fields)
 if left ~= 'ok' then return { left } end
 push(queue, id, priority_of(queue, id), lifo)
-redis.call('HINCRBY', queue .. id, 'atm', 1)
+count(queue .. id, 'atm')
 emit_waiting(queue, true, id, 'active')
 if extras then emit_trimmed(queue, 'retry', 'jobId', id, 'delay', '0') end
 return { 'ok' }

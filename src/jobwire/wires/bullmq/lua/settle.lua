@@ -60,7 +60,7 @@ local row = redis.call('HMGET', job_key, 'deid', 'parentKey', 'parent')
 if row[1] then release_dedup(queue, row[1], id) end
 local parent = row[2] and decoded(row[3])
 if parent then child_ended(job_key, parent, target, value) end
-local made = redis.call('HINCRBY', job_key, 'atm', 1)
+local made = count(job_key, 'atm')
 if keep.count == 0 then
   remove_job(queue, id)
 else

@@ -30,7 +30,7 @@ redis.call('DEL', noted)
 for _, id in ipairs(suspects) do
   if redis.call('EXISTS', queue .. id .. ':lock') == 0
     and redis.call('LREM', queue .. 'active', 1, id) > 0 then
-    local times = redis.call('HINCRBY', queue .. id, 'stc', 1)
+    local times = count(queue .. id, 'stc')
     if times > tonumber(ARGV[4]) and not is_scheduled(id) then
       redis.call('HSET', queue .. id, 'defa', 'job stalled more than allowable limit')
     end

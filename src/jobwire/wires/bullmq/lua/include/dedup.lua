@@ -83,14 +83,14 @@ local function release_dedup(q, dedup_id, id)
   local ttl = redis.call('PTTL', key)
   if ttl == 0 or ttl == -1 and redis.call('GET', key) == id then redis.call('DEL', key) end
   local row = redis.call('HMGET', held, 'jid', 'name', 'data', 'opts', 'pk', 'pd')
-  if not row[1] then return end
+  if not (row[1] and row[2] and row[3] and row[4]) then return end
   redis.call('DEL', held)
   local opts = decoded(row[4]) or {}
   redis.call('INCR', q .. 'id')
   redis.call('SET', key, row[1])
   local job = {
     id = row[1], name = row[2], data = row[3], opts = row[4], timestamp = text(now),
-    delay = tonumber(opts.delay) or 0, priority = tonumber(opts.priority) or 0, lifo = opts.lifo,
+    delay = number(opts.delay) or 0, priority = number(opts.priority) or 0, lifo = opts.lifo,
     parent_key = row[5], parent = row[6], dedup = dedup_id,
   }
   store(q, job)

@@ -4,7 +4,8 @@
 local function is_blocked(q)
   local row = redis.call('HMGET', q .. 'meta', 'paused', 'concurrency')
   if row[1] then return true end
-  return row[2] and redis.call('LLEN', q .. 'active') >= tonumber(row[2]) or false
+  local most = number(row[2])
+  return most and redis.call('LLEN', q .. 'active') >= most or false
 end
 
 local function mark_work(q)
@@ -39,7 +40,7 @@ local function priority_of(q, id)
     local opts = decoded(redis.call('HGET', q .. id, 'opts'))
     found = opts and opts.priority
   end
-  return tonumber(found) or 0
+  return number(found) or 0
 end
 
 -- Workers take from the right end of `wait`: `first` jobs go there, others to the left.

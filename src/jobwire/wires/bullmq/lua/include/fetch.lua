@@ -28,7 +28,7 @@ end
 
 -- How long a rate-limited queue has to wait, in ms; 0 where it may go on.
 local function limited_for(q, max)
-  if not max or max > tonumber(redis.call('GET', q .. 'limiter') or 0) then return 0 end
+  if not max or max > (number(redis.call('GET', q .. 'limiter')) or 0) then return 0 end
   local left = redis.call('PTTL', q .. 'limiter')
   if left == 0 then redis.call('DEL', q .. 'limiter') end
   return left > 0 and left or 0
@@ -53,7 +53,7 @@ end
 
 local function start(q, id, by, max, duration)
   if max and redis.call('HEXISTS', q .. id, 'defa') == 0 then
-    if redis.call('INCR', q .. 'limiter') == 1 then
+    if redis.pcall('INCR', q .. 'limiter') == 1 then
       redis.call('PEXPIRE', q .. 'limiter', math.floor(math.abs(duration)))
     end
   end
@@ -69,7 +69,7 @@ local function start(q, id, by, max, duration)
   end
   emit(q, unpack(event))
   redis.call('HSET', q .. id, unpack(fields))
-  redis.call('HINCRBY', q .. id, 'ats', 1)
+  count(q .. id, 'ats')
   -- Whether or not there is more: the next worker looks for itself.
   redis.call('ZADD', q .. 'marker', 0, '0')
   return { 'job', id, redis.call('HGETALL', q .. id) }
@@ -78,16 +78,16 @@ end
 -- `by`: token, lock_ms, limit_max and limit_ms (0: no limiter), name, worker_id
 local function fetch(q, by)
   local row = redis.call('HMGET', q .. 'meta', 'paused', 'concurrency', 'max', 'duration')
-  local blocked = row[1]
-    or row[2] and redis.call('LLEN', q .. 'active') >= tonumber(row[2])
+  local most = number(row[2])
+  local blocked = row[1] or most and redis.call('LLEN', q .. 'active') >= most
   promote_due(q)
-  local max = tonumber(row[3]) or by.limit_max > 0 and by.limit_max or nil
+  local max = number(row[3]) or by.limit_max > 0 and by.limit_max or nil
   local wait_ms = limited_for(q, max)
   if wait_ms > 0 then return { 'limited', wait_ms } end
   if blocked then return { 'blocked' } end
   local id = pop(q)
   if id then
-    return start(q, id, by, max, by.limit_max > 0 and by.limit_ms or tonumber(row[4]) or 0)
+    return start(q, id, by, max, by.limit_max > 0 and by.limit_ms or number(row[4]) or 0)
   end
   local due = next_due(q)
   return { 'empty', due and text(math.floor(due)) or '0' }

@@ -1,5 +1,7 @@
 -- What a finished job leaves behind: its place among the finished, and counts by minute.
 
+local MOST_REMOVED = 10000
+
 -- `keep`: count (-1: all), age_s (-1: any), limit of removals by age
 local function retain(q, id, target, property, value, keep)
   redis.call('ZADD', q .. target, text(now), id)
@@ -16,28 +18,29 @@ local function retain(q, id, target, property, value, keep)
     end
   end
   if keep.count > 0 then
-    local beyond = redis.call('ZREVRANGE', q .. target, keep.count, -1)
+    -- A new rule on a long list is carried out over several settles: the server does nothing else
+    -- meanwhile.
+    local first = math.max(keep.count, redis.call('ZCARD', q .. target) - MOST_REMOVED)
+    local beyond = redis.call('ZREVRANGE', q .. target, first, -1)
     for _, each in ipairs(beyond) do remove_job(q, each) end
-    if #beyond > 0 then
-      redis.call('ZREMRANGEBYRANK', q .. target, 0, -(keep.count + 1))
-    end
+    if #beyond > 0 then redis.call('ZREMRANGEBYRANK', q .. target, 0, #beyond - 1) end
   end
 end
 
 -- One number a minute, newest first; the current minute is not in the list yet.
 local function count_minute(q, target, points)
   local key = q .. 'metrics:' .. target
-  local count = redis.call('HINCRBY', key, 'count', 1)
+  local total = count(key, 'count')
   local row = redis.call('HMGET', key, 'prevTS', 'prevCount')
   if not row[1] then
     redis.call('HSET', key, 'prevTS', text(now), 'prevCount', 0)
     return
   end
-  local minutes = math.floor(now / 60000) - math.floor(tonumber(row[1]) / 60000)
+  local minutes = math.floor(now / 60000) - math.floor((number(row[1]) or now) / 60000)
   minutes = math.min(minutes, points)
   if minutes <= 0 then return end
-  redis.call('LPUSH', key .. ':data', text(count - 1 - tonumber(row[2])))
+  redis.call('LPUSH', key .. ':data', text(total - 1 - (number(row[2]) or 0)))
   for _ = 2, minutes do redis.call('LPUSH', key .. ':data', 0) end
   redis.call('LTRIM', key .. ':data', 0, points - 1)
-  redis.call('HSET', key, 'prevCount', text(count - 1), 'prevTS', text(now))
+  redis.call('HSET', key, 'prevCount', text(total - 1), 'prevTS', text(now))
 end

@@ -1,9 +1,9 @@
 -- Flows: what a job's end does to its parent, which may be in another queue.
 
-local function id_of(key) return string.match(key, '[^:]+$') end
-
--- The parent's queue prefix and id, as its child knows them.
+-- The parent's queue prefix and id, as its child knows them; nil where the child's note is spoilt.
 local function parent_of(parent)
+  if type(parent) ~= 'table' or type(parent.queueKey) ~= 'string' then return nil end
+  if type(parent.id) ~= 'string' and type(parent.id) ~= 'number' then return nil end
   return parent.queueKey .. ':', tostring(parent.id)
 end
 
@@ -11,7 +11,7 @@ local function is_in(q, state, id) return redis.call('ZSCORE', q .. state, id) e
 
 -- The parent has nothing to wait for any more: it goes to the head of the line.
 local function release(q, id)
-  local delay_ms = tonumber(redis.call('HGET', q .. id, 'delay')) or 0
+  local delay_ms = number(redis.call('HGET', q .. id, 'delay')) or 0
   if delay_ms > 0 then
     local due = now + delay_ms
     redis.call('ZADD', q .. 'delayed', text(due * SHIFT), id)
@@ -48,6 +48,7 @@ end
 
 local function child_ended(child, parent, target, value)
   local q, id = parent_of(parent)
+  if not q then return end
   local dependencies = q .. id .. ':dependencies'
   if target == 'completed' then
     if redis.call('SREM', dependencies, child) == 1 then

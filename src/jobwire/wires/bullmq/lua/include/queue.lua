@@ -10,6 +10,20 @@ local SHIFT = 4096
 
 local function text(number) return string.format('%.0f', number) end
 
+-- What another program wrote where a number belongs; nil where it is none, or none to count with.
+local function number(value)
+  local found = tonumber(value)
+  return found and found > -1e15 and found < 1e15 and found or nil
+end
+
+-- A counter that another program spoilt begins anew: an error here would end a verb half done.
+local function count(key, field)
+  local made = redis.pcall('HINCRBY', key, field, 1)
+  if type(made) == 'number' then return made end
+  redis.call('HSET', key, field, 1)
+  return 1
+end
+
 local function decoded(json)
   if not json then return nil end
   local fine, value = pcall(cjson.decode, json)

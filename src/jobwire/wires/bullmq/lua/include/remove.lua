@@ -11,8 +11,8 @@ end
 -- to the head of `wait` whatever its priority and delay, as with the official packages.
 local function forget_child(q, id)
   local parent = decoded(redis.call('HGET', q .. id, 'parent'))
-  if not parent or not parent.queueKey then return end
   local parent_q, parent_id = parent_of(parent)
+  if not parent_q then return end
   local dependencies = parent_q .. parent_id .. ':dependencies'
   if redis.call('SREM', dependencies, q .. id) == 0 then return end
   if redis.call('SCARD', dependencies) > 0 then return end

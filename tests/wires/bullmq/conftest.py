@@ -1,0 +1,86 @@
+"""A queue and a consumer of ours on the worker's server, at a time that tests choose."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from jobwire.job.clock import ManualClock
+from jobwire.valkey import Connection
+from jobwire.wires.bullmq.codec import Job, Took
+from jobwire.wires.bullmq.consumer import BullConsumer, Settled
+from jobwire.wires.bullmq.options import JobOptions
+from jobwire.wires.bullmq.queue import Added, BullQueue
+from jobwire.wires.bullmq.settings import BullSettings
+from tests.raw import Fields, Raw
+from tests.support import Plain
+
+QUEUE = "video-generation"
+START_MS = 1_800_000_000_000
+KEY = f"bull:{QUEUE}:"
+
+
+class Site:
+    """Both ends of one queue, and a plain look at its keys."""
+
+    def __init__(self, connection: Connection, plain: Plain, **settings: Any) -> None:
+        self.clock = ManualClock(START_MS)
+        self.settings = BullSettings(**settings)
+        self.queue = BullQueue(connection, QUEUE, self.settings, clock=self.clock)
+        self.consumer = BullConsumer(
+            connection, QUEUE, self.settings, name="w1", worker_id="worker-1", clock=self.clock
+        )
+        self.raw = Raw(plain)
+        self._tokens = 0
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def later(self, ms: int) -> None:
+        self.clock.advance(ms / 1000)
+
+    async def add(self, name: str = "video-generation", data: object = None, **options: Any) -> str:
+        answer = await self.queue.submit(name, json.dumps(data or {}), JobOptions(**options))
+        assert isinstance(answer, Added), answer
+        return answer.job_id
+
+    async def take(self) -> tuple[Job, str]:
+        self._tokens += 1
+        token = f"token-{self._tokens}"
+        answer = await self.consumer.take(token)
+        assert isinstance(answer, Took), answer
+        return answer.job, token
+
+    async def complete(self, result: object = None) -> str:
+        job, token = await self.take()
+        assert await self.consumer.complete(job, token, json.dumps(result)) == Settled()
+        return job.id
+
+    def hash(self, job_id: str) -> Fields:
+        return self.raw.fields(f"{KEY}{job_id}")
+
+    def events(self) -> list[Fields]:
+        return [fields for _, fields in self.raw.entries(f"{KEY}events")]
+
+    def last(self, name: str) -> Fields:
+        return next(event for event in reversed(self.events()) if event["event"] == name)
+
+    def ids(self, name: str) -> Any:
+        key = f"{KEY}{name}"
+        if self.raw.kind(key) == "zset":
+            return self.raw.members(key)
+        return self.raw.ask("LRANGE", key, 0, -1)
+
+
+@pytest.fixture
+def site(connection: Connection, plain: Plain) -> Site:
+    return Site(connection, plain)
+
+
+@pytest.fixture
+def sparse(connection: Connection, plain: Plain) -> Site:
+    """Without the extras: exactly what the official package writes."""
+    return Site(connection, plain, extras=False)

@@ -1,0 +1,92 @@
+"""Producers that know only the published document are served.
+
+They write no marker and no `priority`, raw scores, and the wrong end of `wait`.
+"""
+
+from __future__ import annotations
+
+import json
+
+from jobwire.wires.bullmq.codec import Empty
+from jobwire.wires.bullmq.consumer import Failure
+from jobwire.wires.bullmq.retries import GiveUp, RetryAfter, decide
+from tests.support import clause
+from tests.wires.bullmq.conftest import KEY, START_MS, Site
+
+
+def submit(site: Site, **options: object) -> str:
+    """Contract 1 of the document, command by command."""
+    job_id = str(site.raw.ask("INCR", f"{KEY}id"))
+    site.raw.plain.hset(
+        f"{KEY}{job_id}",
+        mapping={
+            "name": "video-generation",
+            "data": "{}",
+            "opts": json.dumps(options),
+            "progress": "0",
+            "delay": "0",
+            "timestamp": str(START_MS),
+            "attemptsMade": "0",
+        },
+    )
+    priority = options.get("priority", 0)
+    if priority:
+        site.raw.ask("ZADD", f"{KEY}prioritized", str(priority), job_id)
+    else:
+        site.raw.ask("RPUSH", f"{KEY}wait", job_id)
+    site.raw.add(f"{KEY}events", {"event": "waiting", "jobId": job_id, "timestamp": str(START_MS)})
+    return job_id
+
+
+@clause("B-1", "B-2")
+async def test_b02_their_jobs_run(site: Site) -> None:
+    plain, urgent = submit(site), submit(site, priority=1)
+    assert [(await site.take())[0].id for _ in range(2)] == [plain, urgent]
+
+
+@clause("B-5")
+async def test_b05_their_attempts_are_counted_by_us_alone(site: Site) -> None:
+    """`attemptsMade` in the hash is not read and not raised: official packages would retry for
+    ever by it."""
+    job_id = submit(site, attempts=2)
+    job, token = await site.take()
+    assert decide(job, retryable=True, random_fraction=0) == RetryAfter(0)
+    await site.consumer.retry(job, token, Failure("no"))
+    job, token = await site.take()
+    assert decide(job, retryable=True, random_fraction=0) == GiveUp()
+    await site.consumer.fail(job, token, Failure("no"))
+    found = site.hash(job_id)
+    assert (found["attemptsMade"], found["atm"], found["ats"]) == ("0", "2", "2")
+
+
+@clause("B-2", "B-5")
+async def test_b02_a_missing_priority_is_the_options(site: Site) -> None:
+    job_id = submit(site, priority=3, attempts=2)
+    job, token = await site.take()
+    assert job.priority == 3
+    await site.consumer.retry(job, token, Failure("no"))
+    assert site.raw.ask("ZSCORE", f"{KEY}prioritized", job_id) == 3 * 2**32 + 1
+
+
+@clause("B-2")
+async def test_b02_a_raw_time_in_delayed_waits_until_it_is_due(site: Site) -> None:
+    job_id = submit(site)
+    site.raw.ask("LREM", f"{KEY}wait", 0, job_id)
+    due_ms = START_MS + 60_000
+    site.raw.ask("ZADD", f"{KEY}delayed", due_ms, job_id)
+    await site.add(delay_ms=90_000)
+    assert await site.consumer.take("t") == Empty(due_ms)
+    site.later(59_999)
+    assert await site.consumer.take("t") == Empty(due_ms)
+    site.later(1)
+    assert (await site.take())[0].id == job_id
+    assert await site.consumer.take("t") == Empty(START_MS + 90_000)
+
+
+@clause("B-2")
+async def test_b02_the_marker_of_a_raw_time_is_that_time(site: Site) -> None:
+    job_id = submit(site)
+    site.raw.ask("LREM", f"{KEY}wait", 0, job_id)
+    site.raw.ask("ZADD", f"{KEY}delayed", START_MS + 60_000, job_id)
+    await site.add(delay_ms=90_000)
+    assert site.raw.ask("ZSCORE", f"{KEY}marker", "1") == START_MS + 60_000

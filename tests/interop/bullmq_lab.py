@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Literal, Self
 
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
 from tests.interop.bullmq_ours import Ours, Refused
 from tests.interop.bullmq_state import State, differences, dump
-from tests.support import Plain
 from tests.support.servers import plain_from_url
-from tests.support.thirdparty import NODE, node_packages
+from tests.support.thirdparty import NODE, node_packages, python_packages
 
 OURS: Final = 1
 THEIRS: Final = 2
@@ -29,14 +30,17 @@ START_MS: Final = 1_800_000_000_000
 LOCK_MS: Final = 3_000_000
 """Longer than any run: locks end when a test says so."""
 
-_PEER: Final = Path(__file__).parent / "node" / "bullmq_peer.js"
+Version = Literal[6, 5, "py"]
+"""Which official package: npm 6, npm 5 or PyPI."""
+
+_HERE: Final = Path(__file__).parent
 _THEIRS_ON_BOTH: Final = frozenset(
     {"globalConcurrency", "globalRateLimit", "schedule", "unschedule", "remove"}
 )
 _QUEUE: Final = "q"
 
 
-class NodeFailed(Exception):
+class PeerFailed(Exception):
     """The official package refused."""
 
     def __init__(self, message: str, code: int | None) -> None:
@@ -44,15 +48,16 @@ class NodeFailed(Exception):
         self.code = code
 
 
-class NodePeer:
-    """The Node program; one call at a time."""
+class Peer:
+    """A program with an official package in it; one call at a time."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, command: list[str | Path], **env: str) -> None:
         self._process = subprocess.Popen(
-            [NODE, _PEER, node_packages(), url.replace("valkey:", "redis:")],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env={**os.environ, **env},
         )
         assert self._line() == "ready"
 
@@ -62,7 +67,7 @@ class NodePeer:
         self._process.stdin.flush()
         answer = json.loads(self._line())
         if "error" in answer:
-            raise NodeFailed(answer["error"], answer["code"])
+            raise PeerFailed(answer["error"], answer["code"])
         return answer["value"]
 
     def close(self) -> None:
@@ -76,8 +81,21 @@ class NodePeer:
     def _line(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, "the Node program ended"
+        assert line, "the peer's program ended"
         return line.strip()
+
+
+def node_peer(url: str) -> Peer:
+    return Peer([NODE, _HERE / "node" / "bullmq_peer.js", node_packages(), _plain(url)])
+
+
+def python_peer(url: str) -> Peer:
+    program = _HERE / "python" / "bullmq_peer.py"
+    return Peer([sys.executable, program, _plain(url)], PYTHONPATH=str(python_packages()))
+
+
+def _plain(url: str) -> str:
+    return url.replace("valkey:", "redis:")
 
 
 class Lab:
@@ -86,14 +104,13 @@ class Lab:
     def __init__(self, server: LocalValkey) -> None:
         self._runner = asyncio.Runner()
         self._url = server.admin_url
-        self.node = NodePeer(server.admin_url)
+        self._peers: dict[Version, Peer] = {}
         self._connection = self._runner.run(self._connected())
         self.ours = plain_from_url(self._at(OURS))
         self.theirs = plain_from_url(self._at(THEIRS))
-        self.version = 6
         self.reset()
 
-    def reset(self, *, extras: bool = True, version: int = 6) -> Self:
+    def reset(self, *, extras: bool = True, version: Version = 6) -> Self:
         """Two empty databases."""
         self.extras = extras
         self.version = version
@@ -107,9 +124,9 @@ class Lab:
         """Do it on both sides; the answer of both. A refusal is answered as {"code": …}."""
         self.now += advance_ms
         call = {"op": op, "queue": queue, "now": self.now, "version": self.version, **more}
-        theirs = self._node(call, THEIRS)
+        theirs = self._official(call, THEIRS)
         if op in _THEIRS_ON_BOTH or (op == "flow" and _is_deep(more["tree"])):
-            ours = self._node(call, OURS)
+            ours = self._official(call, OURS)
         else:
             ours = self.do_ours(call)
         self.check(f"{op} {json.dumps(more, default=str)}")
@@ -123,10 +140,10 @@ class Lab:
         except Refused as refused:
             return {"code": refused.code}
 
-    def do_theirs(self, op: str, *, queue: str = _QUEUE, **more: Any) -> Any:
-        """On their side only."""
+    def on_ours(self, op: str, *, queue: str = _QUEUE, **more: Any) -> Any:
+        """The official package in our database: a fleet of both."""
         call = {"op": op, "queue": queue, "now": self.now, "version": self.version, **more}
-        return self._node(call, THEIRS)
+        return self._official(call, OURS)
 
     def both(self, *words: str | int) -> None:
         """A raw command in both databases: time that passes, or a stranger's write."""
@@ -144,16 +161,23 @@ class Lab:
         )
 
     def close(self) -> None:
-        self.node.close()
+        for peer in self._peers.values():
+            peer.close()
         self._runner.run(self._connection.close())
         self._runner.close()
         self.ours.close()
         self.theirs.close()
 
-    def _node(self, call: dict[str, Any], db: int) -> Any:
+    def _peer(self) -> Peer:
+        kind: Version = "py" if self.version == "py" else 6
+        if kind not in self._peers:
+            self._peers[kind] = (python_peer if kind == "py" else node_peer)(self._url)
+        return self._peers[kind]
+
+    def _official(self, call: dict[str, Any], db: int) -> Any:
         try:
-            return self.node.do({**call, "db": db})
-        except NodeFailed as refused:
+            return self._peer().do({**call, "db": db})
+        except PeerFailed as refused:
             if refused.code is None:
                 raise
             return {"code": refused.code}
@@ -182,7 +206,3 @@ def laboratory(folder: Path) -> Generator[Lab]:
             yield lab
         finally:
             lab.close()
-
-
-def raw(plain: Plain, *words: str | int) -> Any:
-    return cast(Any, plain.ask(*words))

@@ -55,9 +55,9 @@ function summary(raw) {
   return { due: Math.floor(due || 0) };
 }
 
-async function fetched(worker, raw, { token, fetch }) {
+async function fetched(worker, raw, token, wanted) {
   if (Array.isArray(raw) && raw[0]) await worker.nextJobFromJobData(raw[0], raw[1], token);
-  return fetch === false ? null : summary(raw);
+  return wanted ? summary(raw) : null;
 }
 
 // A job as its worker holds it; one that is gone is made up, so that the script says so itself.
@@ -81,7 +81,7 @@ const verbs = {
     const raw = call.version === 6
       ? await scripts.moveToActive(call.token, worker.opts.name)
       : await scripts.moveToActive(await worker.client, call.token, worker.opts.name);
-    return fetched(worker, raw, call);
+    return fetched(worker, raw, call.token, true);
   },
   renew: async (call) => {
     const worker = workerOf(call);
@@ -91,7 +91,7 @@ const verbs = {
   complete: async (call) => {
     const { worker, job } = await held(call);
     const raw = await job.moveToCompleted(call.value, call.token, Boolean(call.fetch));
-    return fetched(worker, raw, call);
+    return fetched(worker, raw, call.token, call.fetch);
   },
   fail: async (call) => {
     const { worker, job } = await held(call);
@@ -99,7 +99,7 @@ const verbs = {
     const error = call.final ? new UnrecoverableError(call.reason) : new Error(call.reason);
     error.stack = call.stack;
     const raw = await job.moveToFailed(error, call.token, Boolean(call.fetch));
-    return fetched(worker, raw, call);
+    return fetched(worker, raw, call.token, call.fetch);
   },
   delay: async (call) => {
     const { job } = await held(call);
@@ -149,6 +149,32 @@ const verbs = {
     return job?.id ?? null;
   },
   unschedule: async (call) => queueOf(call).removeJobScheduler(call.scheduler),
+  // A watcher from the beginning of the events; `seen` says what it got so far.
+  watch: async (call) => {
+    const { version, db, queue } = call;
+    const seen = [];
+    const watcher = new packages[version].QueueEvents(queue, {
+      connection: connection(db), lastEventId: "0-0",
+    });
+    for (const name of ["added", "waiting", "active", "delayed", "progress", "completed", "failed",
+      "retries-exhausted", "stalled", "drained", "retry"]) {
+      watcher.on(name, (event) => seen.push({ event: name, ...event }));
+    }
+    watcher.on("error", (error) => seen.push({ event: "ERROR", message: error.message }));
+    cached.set(`watch ${version} ${db} ${queue}`, { watcher, seen });
+    await watcher.waitUntilReady();
+    return null;
+  },
+  seen: async ({ version, db, queue }) => cached.get(`watch ${version} ${db} ${queue}`).seen,
+  unwatch: async ({ version, db, queue }) => {
+    await cached.get(`watch ${version} ${db} ${queue}`).watcher.close();
+    return null;
+  },
+  job: async (call) => {
+    const { job } = await held(call);
+    const { id, name, data, progress, attemptsMade, attemptsStarted, failedReason, returnvalue } = job;
+    return { id, name, data, progress, attemptsMade, attemptsStarted, failedReason, returnvalue };
+  },
   remove: async (call) => queueOf(call).remove(call.id),
 };
 

@@ -1,0 +1,120 @@
+"""B-17, B-8: repeated settles, late renewals, releases; parents and deduplication let go."""
+
+from __future__ import annotations
+
+import json
+
+from jobwire.wires.bullmq.codec import Took
+from jobwire.wires.bullmq.consumer import Failure, Settled
+from jobwire.wires.bullmq.contract import SETTLED_TTL_MS, Refusal
+from jobwire.wires.bullmq.options import Deduplication, JobOptions, Parent
+from jobwire.wires.bullmq.queue import Deduplicated
+from tests.support import clause
+from tests.wires.bullmq.conftest import KEY, QUEUE, Site
+
+
+@clause("B-17")
+async def test_b17_a_settle_asked_twice_is_answered_twice_and_done_once(site: Site) -> None:
+    await site.add(remove_on_complete=True)
+    job, token = await site.take()
+    assert await site.consumer.complete(job, token, "1") == Settled()
+    before = site.events()
+    assert await site.consumer.complete(job, token, "1") == Settled()
+    assert site.events() == before
+    kept = f"{KEY}jobwire:settled:{token}"
+    assert 0 < site.raw.ttl_s(kept) <= SETTLED_TTL_MS // 1000
+
+
+@clause("B-17")
+async def test_b17_a_failure_asked_twice_likewise(site: Site) -> None:
+    await site.add()
+    job, token = await site.take()
+    for _ in range(2):
+        assert await site.consumer.fail(job, token, Failure("no")) == Settled()
+    assert [event["event"] for event in site.events()].count("failed") == 1
+    assert site.hash("1")["atm"] == "1"
+
+
+@clause("B-17")
+async def test_b17_the_next_job_comes_again_with_the_repeated_answer(site: Site) -> None:
+    await site.add()
+    await site.add()
+    job, token = await site.take()
+    for _ in range(2):
+        answer = await site.consumer.complete(job, token, "1", next_token="next")
+        assert isinstance(answer, Settled)
+        assert isinstance(answer.next, Took)
+        assert (answer.next.job.id, answer.next.job.attempts_started) == ("2", 1)
+    assert site.raw.ask("GET", f"{KEY}2:lock") == "next"
+
+
+@clause("B-17")
+async def test_b17_what_another_ended_is_not_ours(site: Site) -> None:
+    """A worker whose lock expired asks to settle a job that a second worker has completed."""
+    await site.add()
+    job, token = await site.take()
+    site.raw.ask("DEL", f"{KEY}1:lock")
+    assert await site.consumer.complete(job, token) is Refusal.NO_LOCK
+    await site.consumer.release(job.id, "0")
+    again, other = await site.take()
+    await site.consumer.complete(again, other, '"second"')
+    assert await site.consumer.complete(job, token, '"first"') is Refusal.NO_LOCK
+    assert json.loads(site.hash("1")["returnvalue"]) == "second"
+
+
+@clause("B-17")
+async def test_b17_the_same_job_under_the_same_token_can_be_settled_anew(site: Site) -> None:
+    """A job that runs a second time under one token is no repeated question."""
+    for number in range(2):
+        await site.add(job_id="mine", remove_on_complete=True)
+        answer = await site.consumer.take("token")
+        assert isinstance(answer, Took)
+        assert await site.consumer.complete(answer.job, "token") == Settled()
+        assert [event["event"] for event in site.events()].count("completed") == number + 1
+
+
+@clause("B-17", "B-3")
+async def test_b17_a_lock_that_expired_is_not_renewed(site: Site) -> None:
+    await site.add()
+    job, token = await site.take()
+    site.raw.ask("DEL", f"{KEY}1:lock")
+    assert await site.consumer.renew([(job.id, token)]) == [job.id]
+    assert site.raw.exists(f"{KEY}1:lock") == 0
+
+
+@clause("B-17")
+async def test_b17_a_released_job_is_the_next_one_and_stays_started(site: Site) -> None:
+    for priority in (0, 4):
+        first = await site.add(priority=priority)
+        await site.add(priority=priority)
+        job, token = await site.take()
+        assert job.id == first
+        assert await site.consumer.release(job.id, token) == Settled()
+        assert (site.hash(first)["ats"], site.hash(first).get("atm")) == ("1", None)
+        assert await site.complete() == first
+        await site.complete()
+
+
+@clause("B-8")
+async def test_b08_a_child_that_ends_releases_its_parent(site: Site) -> None:
+    await site.queue.submit_parent("film", "{}", JobOptions(job_id="film"))
+    for number in range(2):
+        await site.add(f"scene-{number}", parent=Parent(QUEUE, "film"))
+    await site.complete("first")
+    assert site.ids("waiting-children") == ["film"]
+    await site.complete("second")
+    job, token = await site.take()
+    assert job.id == "film"
+    assert await site.consumer.wait_for_children("film", token) is False
+    values = site.raw.fields(f"{KEY}film:processed")
+    assert values == {f"{KEY}2": '"first"', f"{KEY}3": '"second"'}
+
+
+@clause("B-8")
+async def test_b08_deduplication_ends_with_its_owner(site: Site) -> None:
+    options = JobOptions(deduplication=Deduplication(id="film"))
+    await site.add(deduplication=options.deduplication)
+    assert await site.queue.submit("x", "{}", options) == Deduplicated("1")
+    await site.complete()
+    assert site.raw.exists(f"{KEY}de:film") == 0
+    assert await site.add(deduplication=options.deduplication) == "3"

@@ -27,6 +27,7 @@ up: $(VENV)/.up ## run everything on this machine; pass options with ARGS="--por
 
 test: $(VENV)/.dev ## run the tests; choose some with ARGS="tests/valkey -k cancel"
 	@$(BIN)/python -m tests.system
+	@$(BIN)/python -m tests.support.thirdparty
 	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n $${JOBWIRE_TEST_WORKERS:-4} --dist=worksteal --cov --cov-report=term --durations=15)
 
 check: $(VENV)/.dev ## format, lint and types; warnings are errors
@@ -52,6 +53,8 @@ chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHA
 	  $(BIN)/python -m pytest tests/handlers/photo/test_hostile.py -k mutants -q -s --timeout 300
 	@test -n "$(ARGS)" || PREDICTIONS_ROUNDS=$${PREDICTIONS_ROUNDS:-50} \
 	  $(BIN)/python -m pytest tests/wires/predictions/test_crashes.py tests/wires/predictions/test_races.py -q -n 2
+	@test -n "$(ARGS)" || JOBWIRE_BULLMQ_EXAMPLES=$${JOBWIRE_BULLMQ_EXAMPLES:-150} \
+	  $(BIN)/python -m pytest tests/interop/test_bullmq_sequences.py -q -n 2 --timeout=600
 
 mutate: $(VENV)/.dev ## break the product on purpose, one replacement at a time; each must turn its test red
 	@$(BIN)/python -m tests.mutations $(ARGS)

@@ -115,6 +115,7 @@ class Lab:
         self.extras = extras
         self.version = version
         self.now = START_MS
+        self._steps: list[str] = []
         self._side = Ours(self._connection, extras=extras)
         self.ours.flushdb()
         self.theirs.flushdb()
@@ -129,8 +130,9 @@ class Lab:
             ours = self._official(call, OURS)
         else:
             ours = self.do_ours(call)
-        self.check(f"{op} {json.dumps(more, default=str)}")
-        assert ours == theirs, f"{op} {more}: ours answered {ours}, theirs {theirs}"
+        self._steps.append(f"{op} {queue} {json.dumps(more)} at +{self.now - START_MS} ms")
+        self.check()
+        assert ours == theirs, f"ours answered {ours}, theirs {theirs}:\n{self._story()}"
         return ours
 
     def do_ours(self, call: dict[str, Any]) -> Any:
@@ -150,9 +152,12 @@ class Lab:
         for side in (self.ours, self.theirs):
             side.ask(*words)
 
-    def check(self, what: str) -> None:
+    def check(self) -> None:
         found = differences(*self.states())
-        assert not found, f"after {what}:\n" + "\n".join(found)
+        assert not found, "\n".join([*found, self._story()])
+
+    def _story(self) -> str:
+        return "\n".join(["steps, the last one first:", *reversed(self._steps)])
 
     def states(self) -> tuple[State, State]:
         return (

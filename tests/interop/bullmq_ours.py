@@ -107,7 +107,7 @@ class Ours:
         children = node.get("children", [])
         if not children:
             return [_id(await queue.submit(*job))]
-        ids = [_id(await queue.submit_parent(*job))]
+        ids: list[object] = [_id(await queue.submit_parent(*job))]
         for child in children:
             policy = policy_of(child.get("opts", {}))
             above = Parent(node["queueName"], cast(str, ids[0]), policy)
@@ -222,7 +222,7 @@ def new_job(call: Call, parent: Parent | None = None) -> NewJob:
 
 def options(opts: Call, parent: Parent | None = None) -> JobOptions:
     """Node's job options as ours."""
-    backoff, rule = opts.get("backoff"), opts.get("deduplication")
+    rule = opts.get("deduplication")
     above = opts.get("parent")
     if above and parent is None:
         parent = Parent(above["queue"].partition(":")[2], above["id"], policy_of(opts))
@@ -232,11 +232,7 @@ def options(opts: Call, parent: Parent | None = None) -> JobOptions:
         priority=opts.get("priority", 0),
         lifo=opts.get("lifo", False),
         attempts=opts.get("attempts", 0),
-        backoff=Backoff(backoff["type"], backoff.get("delay", 0), backoff.get("jitter", 0))
-        if isinstance(backoff, dict)
-        else Backoff("fixed", backoff)
-        if backoff
-        else None,
+        backoff=_backoff(opts.get("backoff")),
         timestamp_ms=opts.get("timestamp"),
         remove_on_complete=_retention(opts.get("removeOnComplete")),
         remove_on_fail=_retention(opts.get("removeOnFail")),
@@ -264,6 +260,12 @@ def policy_of(opts: Call) -> Any:
         "removeDependencyOnFailure": "remove",
     }
     return next((ours for theirs, ours in names.items() if opts.get(theirs)), "")
+
+
+def _backoff(value: Any) -> Backoff | None:
+    if isinstance(value, int):
+        return Backoff("fixed", value)
+    return Backoff(value["type"], value.get("delay", 0), value.get("jitter", 0)) if value else None
 
 
 def _retention(value: Any) -> Retention | None:

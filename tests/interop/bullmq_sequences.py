@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.interop.bullmq_lab import LOCK_MS, Lab
 
 Step = tuple[str, dict[str, Any]]
+Strategy = st.SearchStrategy[Any]
 
 HOUR_MS: Final = 3_600_000
 QUEUES: Final = ("q", "r")
@@ -23,27 +24,27 @@ POLICIES: Final = (
     "removeDependencyOnFailure",
 )
 
-keeps = st.one_of(
+keeps: Strategy = st.one_of(
     st.booleans(),
     st.integers(0, 3),
     st.fixed_dictionaries(
         {}, optional={"count": st.integers(0, 3), "age": st.sampled_from([0, 10, 1000])}
     ).filter(bool),
 )
-backoffs = st.one_of(
+backoffs: Strategy = st.one_of(
     st.sampled_from([500, 60_000]),
     st.fixed_dictionaries(
         {"type": st.sampled_from(["fixed", "exponential"]), "delay": st.sampled_from([500, 60_000])}
     ),
 )
-dedup_rules = st.fixed_dictionaries(
+dedup_rules: Strategy = st.fixed_dictionaries(
     {"id": st.sampled_from(["x", "y"])},
     optional={
         "ttl": st.just(HOUR_MS),
         **{name: st.just(True) for name in ("extend", "replace", "keepLastIfActive", "reschedule")},
     },
 )
-plain_options = {
+plain_options: Final[dict[str, Strategy]] = {
     "delay": st.sampled_from([1, 1000, 60_000]),
     "priority": st.sampled_from([1, 7, 2_097_151]),
     "lifo": st.just(True),
@@ -54,7 +55,7 @@ plain_options = {
     "keepLogs": st.integers(0, 2),
     "stackTraceLimit": st.integers(0, 2),
 }
-job_options = st.fixed_dictionaries(
+job_options: Strategy = st.fixed_dictionaries(
     {},
     optional={
         **plain_options,
@@ -63,12 +64,12 @@ job_options = st.fixed_dictionaries(
         "timestamp": st.just(1_700_000_000_000),
     },
 )
-values = st.sampled_from([None, 0, 50, "text é/", [1, 2], {"a": {"b": []}}, {}])
+values: Strategy = st.sampled_from([None, 0, 50, "text é/", [1, 2], {"a": {"b": []}}, {}])
 names = st.sampled_from(["render", "mail"])
 # Most of it happens in one queue; parents and children may be in two.
 queues = st.sampled_from(("q", "q", "q", "r"))
 positions = st.integers(0, 5)
-workers = st.sampled_from(
+workers: Strategy = st.sampled_from(
     [
         {"lockDuration": LOCK_MS, "stalledInterval": HOUR_MS},
         {"lockDuration": LOCK_MS, "stalledInterval": HOUR_MS, "name": "w1", "maxStalledCount": 0},
@@ -100,7 +101,7 @@ def trees(draw: st.DrawFn, depth: int = 2, *, child: bool = False) -> dict[str, 
     return node
 
 
-repeats = st.one_of(
+repeats: Strategy = st.one_of(
     st.fixed_dictionaries(
         {"every": st.sampled_from([1000, 60_000])}, optional={"limit": st.integers(1, 3)}
     ),
@@ -109,7 +110,7 @@ repeats = st.one_of(
         optional={"tz": st.sampled_from(["Europe/Berlin", "America/New_York"])},
     ),
 )
-templates = st.fixed_dictionaries(
+templates: Strategy = st.fixed_dictionaries(
     {"name": names},
     optional={
         "data": values,
@@ -310,8 +311,11 @@ class Player:
         self._hold(queue, found, token)
 
     def _hold(self, queue: str, found: Any, token: str) -> None:
-        if isinstance(found, dict) and "job" in found:
-            self.active.append((queue, found["job"], token))
+        match found:
+            case {"job": str(job_id)}:
+                self.active.append((queue, job_id, token))
+            case _:
+                pass
 
     def _leave(self, kind: str, *, at: int, **more: Any) -> None:
         if not self.active:

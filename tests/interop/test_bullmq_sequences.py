@@ -5,22 +5,27 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.interop.bullmq_lab import Lab
 from tests.interop.bullmq_sequences import THEMES, Player, sequences
 from tests.support import clause
 
-EXAMPLES = int(os.environ.get("JOBWIRE_BULLMQ_EXAMPLES", "60"))
+# A deep run draws new sequences each time and shortens the one that fails, which takes minutes.
+DEEP = os.environ.get("JOBWIRE_BULLMQ_EXAMPLES", "")
+SETTINGS = settings(
+    max_examples=int(DEEP or "25"),
+    derandomize=not DEEP,
+    phases=[Phase.generate, Phase.shrink] if DEEP else [Phase.generate],
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 @pytest.mark.parametrize("theme", THEMES)
 @clause("B-10")
-@settings(
-    max_examples=EXAMPLES,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@SETTINGS
 @given(data=st.data())
 def test_b10_random_sequences_stay_equal_step_by_step(
     lab: Lab, theme: str, data: st.DataObject

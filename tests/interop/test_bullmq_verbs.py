@@ -13,12 +13,15 @@ from tests.interop.bullmq_lab import LOCK_MS, Lab, Version
 from tests.interop.bullmq_sequences import HOUR_MS, job_options, plain_options, values, workers
 from tests.support import clause
 
-EXAMPLES = int(os.environ.get("JOBWIRE_BULLMQ_EXAMPLES", "12"))
-WORKER = {"lockDuration": LOCK_MS, "stalledInterval": HOUR_MS}
-FAILURE = {"reason": "because", "stack": "Error: because\n    at handler"}
+DEEP = os.environ.get("JOBWIRE_BULLMQ_EXAMPLES", "")
+EXAMPLES = int(DEEP or "12")
+WORKER: dict[str, Any] = {"lockDuration": LOCK_MS, "stalledInterval": HOUR_MS}
+FAILURE: dict[str, Any] = {"reason": "because", "stack": "Error: because\n    at handler"}
 
 generated = settings(
     max_examples=EXAMPLES,
+    derandomize=not DEEP,
+    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 # Deduplication is another one in version 5: it has events and modes of its own.
@@ -102,7 +105,7 @@ def test_b10_what_a_worker_does(
         given["until"] = lab.now + 5000
     if op in ("complete", "progress", "data"):
         given["value"] = value
-    call = {"id": job_id, "token": "t0", "worker": worker, **given}
+    call: dict[str, Any] = {"id": job_id, "token": "t0", "worker": worker, **given}
     if lab.step("state", id=job_id) == "active":
         lab.step(op, advance_ms=later_ms, **call)
         lab.step("take", token="t1", worker=worker, advance_ms=later_ms)
@@ -122,7 +125,8 @@ def test_b10_refusals_have_the_same_code_and_leave_the_same(
         lab.both("DEL", "bull:q:1:lock")
     if trouble == "not active":
         lab.both("LREM", "bull:q:active", 0, "1")
-    call = {"id": "1", "token": "t", "worker": WORKER, "value": 1, "fetch": False, **VERBS[verb]}
+    call: dict[str, Any] = {"id": "1", "token": "t", "worker": WORKER, "value": 1}
+    call |= {"fetch": False, **VERBS[verb]}
     if "until" in call:
         call["until"] = lab.now + 1000
     if trouble == "missing":
@@ -201,13 +205,9 @@ def test_b10_counts_states_and_ranges(lab: Lab, opts: list[dict[str, Any]]) -> N
 
 
 @clause("B-1", "B-2", "B-4", "B-5", "B-7", "B-10")
-@settings(
-    max_examples=max(4, EXAMPLES // 2),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@generated
 @given(opts=st.fixed_dictionaries({}, optional=plain_options), value=values, fail=st.booleans())
 def test_b10_the_python_package(lab: Lab, opts: dict[str, Any], value: Any, fail: bool) -> None:
-    """A value of the payload is always an object there: the package adds nothing to null."""
     lab.reset(version="py")
     worker = {"lockDuration": LOCK_MS}
     opts = {"delay": 0, **opts}

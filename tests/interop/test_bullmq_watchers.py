@@ -9,8 +9,8 @@ import pytest
 from tests.interop.bullmq_lab import LOCK_MS, Lab, Version
 from tests.support import clause, wait_until_sync
 
-WORKER = {"lockDuration": LOCK_MS, "name": "w1"}
-FAILURE = {"reason": "no disk", "stack": "S"}
+WORKER: dict[str, Any] = {"lockDuration": LOCK_MS, "name": "w1"}
+FAILURE: dict[str, Any] = {"reason": "no disk", "stack": "S"}
 
 
 def ours(lab: Lab, op: str, **more: Any) -> Any:

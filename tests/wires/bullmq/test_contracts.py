@@ -29,8 +29,8 @@ FAILED = Failure("no disk", "Error: no disk\n  at render")
 
 @clause("B-1")
 async def test_b01_a_job_has_its_hash_and_its_place(site: Site) -> None:
-    options = {"attempts": 3, "backoff": Backoff("exponential", 1000)}
-    assert await site.add(data={"videoId": "v"}, **options) == "1"
+    backoff = Backoff("exponential", 1000)
+    assert await site.add(data={"videoId": "v"}, attempts=3, backoff=backoff) == "1"
     found = site.hash("1")
     assert json.loads(found.pop("opts")) == {
         "attempts": 3,

@@ -19,10 +19,13 @@ LUA = PACKAGE / "lua"
 
 WORDS = {str(word) for enum in (Field, State, Event, Extra) for word in enum}
 # Words that are everybody's English, or a member of a JSON object that is spelled where it is read.
-COMMON = {"name", "data", "delay", "progress", "delayed", "active", "parent", "priority", "message"}
-COMMON |= {"timestamp", "failed", "completed", "waiting", "retry", "paused", "added", "unknown"}
-COMMON |= {str(opt) for opt in Opt} | set(SCRIPTS)
-COMMON |= {word for script in SCRIPTS.values() for word in script.returns}
+COMMON = {
+    *{"name", "data", "delay", "progress", "delayed", "active", "parent", "priority", "message"},
+    *{"timestamp", "failed", "completed", "waiting", "retry", "paused", "added", "unknown"},
+    *(str(opt) for opt in Opt),
+    *SCRIPTS,
+    *(word for script in SCRIPTS.values() for word in script.returns),
+}
 
 
 def faults(file: Path) -> list[str]:

@@ -76,7 +76,7 @@ TakeAnswer = Took | Limited | Blocked | Empty
 class KeepRule(NamedTuple):
     """Which finished jobs stay; -1 means no limit."""
 
-    count: int = -1
+    most: int = -1
     age_s: int = -1
     limit: int = KEEP_LIMIT
 
@@ -143,9 +143,8 @@ def keep_rule(value: Json, default: KeepRule | None = None) -> KeepRule:
     if isinstance(value, bool):
         return KeepRule(0 if value else -1)
     if isinstance(value, int | float):
-        return (
-            KeepRule(_int(value) if value >= 0 else -1) if _int(value) is not None else KeepRule()
-        )
+        most = _int(value)
+        return KeepRule() if most is None or most < 0 else KeepRule(most)
     if not isinstance(value, dict):
         return KeepRule()
     count, age, limit = (_int(value.get(name)) for name in ("count", "age", "limit"))

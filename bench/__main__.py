@@ -13,6 +13,7 @@ BENCHES: Final = {
     "attacks": "how long /livez of one client takes while another attacks the gateway (O-6)",
     "aof": "what appendfsync costs, and what it loses when the server or the power fails",
     "photo": "CPU and memory of a photo beside a bare pyvips loop and Pillow (Q-6, I-36)",
+    "bullmq": "server time of each BullMQ verb: our scripts beside those of npm BullMQ",
     "jobs": "CPU, rate and latency of a whole job beside the bare loop and seven peers (Q-1, Q-2)",
     "predictions": "S3 operations of a task, of an idle minute and of a long reconcile pass (P-34)",
 }

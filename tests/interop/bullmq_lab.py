@@ -125,9 +125,9 @@ class Lab:
         """Do it on both sides; the answer of both. A refusal is answered as {"code": …}."""
         self.now += advance_ms
         call = {"op": op, "queue": queue, "now": self.now, "version": self.version, **more}
-        theirs = self._official(call, THEIRS)
+        theirs = self.official(call, THEIRS)
         if op in _THEIRS_ON_BOTH or (op == "flow" and _is_deep(more["tree"])):
-            ours = self._official(call, OURS)
+            ours = self.official(call, OURS)
         else:
             ours = self.do_ours(call)
         self._steps.append(f"{op} {queue} {json.dumps(more)} at +{self.now - START_MS} ms")
@@ -145,7 +145,7 @@ class Lab:
     def on_ours(self, op: str, *, queue: str = _QUEUE, **more: Any) -> Any:
         """The official package in our database: a fleet of both."""
         call = {"op": op, "queue": queue, "now": self.now, "version": self.version, **more}
-        return self._official(call, OURS)
+        return self.official(call, OURS)
 
     def both(self, *words: str | int) -> None:
         """A raw command in both databases: time that passes, or a stranger's write."""
@@ -179,7 +179,8 @@ class Lab:
             self._peers[kind] = (python_peer if kind == "py" else node_peer)(self._url)
         return self._peers[kind]
 
-    def _official(self, call: dict[str, Any], db: int) -> Any:
+    def official(self, call: dict[str, Any], db: int) -> Any:
+        """The official package in one of the databases."""
         try:
             return self._peer().do({**call, "db": db})
         except PeerFailed as refused:

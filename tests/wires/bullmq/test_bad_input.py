@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from jobwire.job.errors import RefusedError
 from jobwire.valkey import Connection
 from jobwire.wires.bullmq.codec import Empty, Took
 from jobwire.wires.bullmq.consumer import BullConsumer, Failure
-from jobwire.wires.bullmq.contract import MAX_PRIORITY, Refusal, State
+from jobwire.wires.bullmq.contract import MAX_PRIORITY, RESERVED_IDS, Keys, Refusal, State
 from jobwire.wires.bullmq.options import Backoff, Deduplication, JobOptions, Keep, Parent
 from jobwire.wires.bullmq.queue import BullQueue, NewJob
 from tests.support import clause
@@ -22,6 +23,9 @@ BAD_OPTIONS: list[dict[str, Any]] = [
     {"job_id": "0"},
     {"job_id": "0:1"},
     {"job_id": "a:b"},
+    {"job_id": "delayed"},
+    {"job_id": "meta"},
+    {"job_id": "id"},
     {"job_id": "a:b:c"},
     {"job_id": "line\nbreak"},
     {"job_id": "x" * 300},
@@ -48,6 +52,9 @@ BAD_OPTIONS: list[dict[str, Any]] = [
     {"deduplication": Deduplication(id="x", ttl_ms=-1)},
     {"deduplication": Deduplication(id="x"), "parent": Parent("q", "1")},
     {"parent": Parent("a:b", "1")},
+    {"parent": Parent("q", "meta")},
+    {"parent": Parent("q", "")},
+    {"deduplication": Deduplication(id="x" * 300)},
 ]
 
 
@@ -102,6 +109,8 @@ async def test_b19_a_bulk_has_limits_and_is_refused_whole(site: Site) -> None:
     large = '"' + "x" * 1_100_000 + '"'
     with pytest.raises(RefusedError, match="bytes"):
         await site.queue.submit_many([NewJob("job", large)] * 10)
+    with pytest.raises(RefusedError, match="bytes"):
+        await site.queue.submit("job", '"' + "é" * 6_000_000 + '"')
     with pytest.raises(RefusedError, match="job 1: "):
         await site.queue.submit_many([NewJob("job"), NewJob("job", "{}", JobOptions(delay_ms=-1))])
     assert site.raw.find("*") == []
@@ -126,6 +135,55 @@ async def test_b19_what_is_not_there(site: Site) -> None:
     assert await site.consumer.release("nope", token) is Refusal.MISSING
     assert await site.consumer.wait_for_children("nope", token) is Refusal.MISSING
     assert site.raw.exists(f"{KEY}nope", f"{KEY}nope:logs") == 0
+
+
+@clause("B-19")
+@pytest.mark.parametrize("name", sorted(RESERVED_IDS))
+async def test_b19_a_key_of_the_queue_is_not_a_job(site: Site, name: str) -> None:
+    await site.add(delay_ms=5)
+    before = site.raw.find("*"), site.raw.fields(f"{KEY}meta")
+    assert await site.queue.get(name) is None
+    assert await site.queue.state(name) is State.UNKNOWN
+    assert await site.queue.logs(name) == ([], 0)
+    assert not await site.consumer.progress(name, "5", "message")
+    assert not await site.consumer.set_data(name, "{}")
+    assert await site.consumer.log(name, "line") == -1
+    assert (site.raw.find("*"), site.raw.fields(f"{KEY}meta")) == before
+
+
+@clause("B-19")
+def test_b19_every_key_of_a_queue_is_reserved() -> None:
+    keys = Keys("q")
+    names = {
+        value.removeprefix(keys.base)
+        for name in dir(Keys)
+        if isinstance(getattr(Keys, name), property)
+        for value in [getattr(keys, name)]
+    }
+    assert {name for name in names if name} - RESERVED_IDS == set()
+
+
+@clause("B-19")
+async def test_b19_what_a_handler_says_is_written_whatever_it_is(site: Site) -> None:
+    await site.add(attempts=2)
+    job, token = await site.take()
+    assert await site.consumer.progress("1", "5", "half \ud800 " + "x" * 5000)
+    assert await site.consumer.log("1", "half \udcff") == 2
+    odd = Failure("half \ud800", "half \udfff\n" + "x" * 100_000)
+    await site.consumer.retry(job, token, odd)
+    job, token = await site.take()
+    await site.consumer.fail(job, token, odd)
+    assert site.hash("1")["failedReason"] == "half ?"
+    assert [len(stack) for stack in json.loads(site.hash("1")["stacktrace"])] == [50_000, 50_000]
+    assert len((await site.queue.logs("1")).lines[0]) == 2000
+
+
+@clause("B-19")
+async def test_b19_a_log_of_messages_has_an_end(site: Site) -> None:
+    await site.add()
+    for number in range(5):
+        await site.consumer.progress("1", "5", f"message {number}", keep_logs=2)
+    assert (await site.queue.logs("1")).lines == ["message 3", "message 4"]
 
 
 @clause("B-19")

@@ -373,6 +373,18 @@ async def test_b06_a_renewed_job_is_left_alone(site: Site) -> None:
 
 
 @clause("B-6")
+async def test_b06_a_job_whose_lock_lives_is_left_alone(site: Site) -> None:
+    await site.add()
+    await site.take()
+    site.consumer.settings = BullSettings(stalled_interval_ms=5)
+    for _ in range(2):
+        assert await site.consumer.check_stalled() == []
+        await wait_until(lambda: not site.raw.exists(f"{KEY}stalled-check"), "the interval")
+    assert site.raw.ask("SMEMBERS", f"{KEY}stalled") == ["1"]
+    assert site.ids("active") == ["1"]
+
+
+@clause("B-6")
 async def test_b06_one_check_an_interval_for_all_programs(site: Site) -> None:
     await site.add()
     await site.take()

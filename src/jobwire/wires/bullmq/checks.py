@@ -44,6 +44,14 @@ def check_job_id(job_id: str) -> None:
         raise refuse(f"the job id {job_id[:60]!r} must not be an integer: the queue counts those")
     if ":" in job_id:
         raise refuse(f"the job id {job_id[:60]!r} must not contain a colon")
+    if job_id in contract.RESERVED_IDS:
+        raise refuse(f"the job id {job_id!r} is the name of a key of the queue; choose another")
+
+
+def is_job_id(job_id: str) -> bool:
+    """Whether it can be the id of a job; a counter's and a scheduler's are too."""
+    fits = 0 < len(job_id) <= contract.MAX_JOB_ID and job_id.isprintable()
+    return fits and job_id not in contract.RESERVED_IDS
 
 
 def check_json(text: str, what: str) -> None:
@@ -88,13 +96,17 @@ def check_options(options: JobOptions) -> None:
         if isinstance(jitter, bool) or not 0 <= jitter <= 1:
             raise refuse(f"backoff.jitter is {jitter}, must lie between 0 and 1")
     if options.deduplication is not None:
-        if not options.deduplication.id or not options.deduplication.id.isprintable():
-            raise refuse("deduplication needs an id of printable characters")
+        if not 0 < len(options.deduplication.id) <= contract.MAX_JOB_ID:
+            raise refuse(f"deduplication needs an id of 1 to {contract.MAX_JOB_ID} characters")
+        if not options.deduplication.id.isprintable():
+            raise refuse("the deduplication id must be printable characters")
         if options.parent is not None:
             raise refuse("a job with a parent cannot be deduplicated: the parent would wait for it")
         _check_int("deduplication.ttl_ms", options.deduplication.ttl_ms, 0, _MAX_DELAY_MS)
     if options.parent is not None:
         check_queue_name(options.parent.queue)
+        if not is_job_id(options.parent.id):
+            raise refuse(f"the parent's id {options.parent.id[:60]!r} is not a job's")
 
 
 def _check_retention(name: str, keep: Retention | None) -> None:

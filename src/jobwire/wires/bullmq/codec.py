@@ -151,6 +151,12 @@ def keep_rule(value: Json, default: KeepRule | None = None) -> KeepRule:
     return KeepRule(-1 if count is None else count, -1 if age is None else age, limit or KEEP_LIMIT)
 
 
+def clean(text: str, most: int) -> str:
+    """Text of a handler as every server takes it: half characters replaced, the end cut off."""
+    short = text if len(text) <= most else text[: most - 1] + "…"
+    return short if short.isascii() else short.encode("utf-8", "replace").decode()
+
+
 def json_text(value: Json) -> str:
     return msgspec.json.encode(value).decode()
 

@@ -9,17 +9,33 @@ from typing import NamedTuple, cast
 
 from jobwire.job.clock import Clock, SystemClock
 from jobwire.valkey import Arg, Connection, Reply
-from jobwire.wires.bullmq.checks import check_json, check_progress, check_queue_name
+from jobwire.wires.bullmq.checks import (
+    check_json,
+    check_progress,
+    check_queue_name,
+    is_job_id,
+)
 from jobwire.wires.bullmq.codec import (
     Job,
     KeepRule,
     TakeAnswer,
     Took,
+    clean,
     json_text,
     keep_rule,
     read_take,
 )
-from jobwire.wires.bullmq.contract import Event, Field, Keys, Opt, Refusal
+from jobwire.wires.bullmq.contract import (
+    KEEP_MESSAGES,
+    MAX_MESSAGE,
+    MAX_REASON,
+    MAX_STACK,
+    Event,
+    Field,
+    Keys,
+    Opt,
+    Refusal,
+)
 from jobwire.wires.bullmq.schedules import next_iteration
 from jobwire.wires.bullmq.scripts import script
 from jobwire.wires.bullmq.settings import BullSettings
@@ -96,10 +112,8 @@ class BullConsumer:
     ) -> Settled | Refusal:
         """End the job as failed for good."""
         rule = keep_rule(job.opts.get(Opt.REMOVE_ON_FAIL), keep)
-        fields = _failure_fields(job, failure)
-        return await self._settle(
-            job, token, Event.FAILED, failure.reason, rule, next_token, fields
-        )
+        reason, fields = clean(failure.reason, MAX_REASON), _failure_fields(job, failure)
+        return await self._settle(job, token, Event.FAILED, reason, rule, next_token, fields)
 
     async def retry(self, job: Job, token: str, failure: Failure) -> Settled | Refusal:
         """End a failed attempt and put the job back in line."""
@@ -157,22 +171,32 @@ class BullConsumer:
     # Reporting
 
     async def progress(
-        self, job_id: str, value_json: str, message: str = "", *, any_number: bool = False
+        self,
+        job_id: str,
+        value_json: str,
+        message: str = "",
+        *,
+        any_number: bool = False,
+        keep_logs: int = KEEP_MESSAGES,
     ) -> bool:
-        """Keep the bare JSON value; the message goes to the job's log and beside the event."""
+        """Keep the bare JSON value; the message goes to the job's log, of which the newest
+        `keep_logs` lines stay, and beside the event. False where there is no such job."""
         check_progress(value_json, any_number=any_number)
-        done = await self._run("progress", job_id, value_json, message) == "ok"
-        if done and message:
-            await self.log(job_id, message)
-        return done
+        if not is_job_id(job_id):
+            return False
+        message = clean(message, MAX_MESSAGE)
+        return await self._run("progress", job_id, value_json, message, keep_logs) == "ok"
 
     async def set_data(self, job_id: str, data_json: str) -> bool:
         """Replace the payload."""
         check_json(data_json, "the data")
-        return await self._run("data", job_id, data_json) == "ok"
+        return is_job_id(job_id) and await self._run("data", job_id, data_json) == "ok"
 
     async def log(self, job_id: str, line: str, *, keep: int = 0) -> int:
         """Append a line; `keep` > 0 drops the oldest beyond it. -1 where there is no such job."""
+        if not is_job_id(job_id):
+            return -1
+        line = clean(line, MAX_STACK)
         return cast(int, await self._run("log", job_id, line, keep))
 
     # How the scripts are called
@@ -239,10 +263,11 @@ class BullConsumer:
 def _failure_fields(job: Job, failure: Failure) -> tuple[str, ...]:
     """Stacks of earlier attempts stay, the newest last, up to the job's limit."""
     limit = job.opts.get(Opt.STACKTRACE_LIMIT)
-    stacks = [*job.stacktrace, failure.stack or failure.reason]
+    reason = clean(failure.reason, MAX_REASON)
+    stacks = [*(clean(each, MAX_STACK) for each in (*job.stacktrace, failure.stack or reason))]
     if isinstance(limit, int) and not isinstance(limit, bool):
         stacks = stacks[-limit:] if limit > 0 else []
-    return (Field.FAILED_REASON, failure.reason, Field.STACKTRACE, json_text([*stacks]))
+    return (Field.FAILED_REASON, reason, Field.STACKTRACE, json_text([*stacks]))
 
 
 def _refusal(reply: Reply) -> Refusal:

@@ -249,10 +249,25 @@ CODES: Final = {
 }
 """The official packages' numbers for the same."""
 
+RESERVED_IDS: Final = frozenset(
+    {
+        *{"id", "meta", "wait", "paused", "active", "prioritized", "pc", "priority", "delayed"},
+        *{"marker", "waiting-children", "completed", "failed", "stalled", "stalled-check"},
+        *{"limiter", "events", "repeat", "metrics", "groups", "de", "dn", "jobwire"},
+    }
+)
+"""Names of the queue's own keys: a job of such an id would take their place."""
+
 MAX_PRIORITY: Final = 2_097_151
 """The largest that every official package takes (2²¹ - 1)."""
 MAX_BULK_JOBS: Final = 1_000
 MAX_BULK_BYTES: Final = 10 * 1024 * 1024
+MAX_DATA_BYTES: Final = MAX_BULK_BYTES
+MAX_REASON: Final = 10_000
+MAX_STACK: Final = 50_000
+MAX_MESSAGE: Final = 2_000
+KEEP_MESSAGES: Final = 10_000
+"""How many lines of a job's log stay where the job does not say."""
 MAX_QUEUE_NAME: Final = 200
 MAX_JOB_ID: Final = 256
 MAX_NAME: Final = 256

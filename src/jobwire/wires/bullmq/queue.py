@@ -17,6 +17,7 @@ from jobwire.wires.bullmq.checks import (
     check_name,
     check_options,
     check_queue_name,
+    is_job_id,
     refuse,
 )
 from jobwire.wires.bullmq.codec import Job, read_fields, read_job
@@ -97,7 +98,7 @@ class BullQueue:
                 f"{len(jobs)} jobs in one bulk; at most {contract.MAX_BULK_JOBS} are taken",
                 code="bulk_too_large",
             )
-        size = sum(len(job.data_json) for job in jobs)
+        size = sum(_bytes(job.data_json) for job in jobs)
         if size > contract.MAX_BULK_BYTES:
             raise refuse(
                 f"{size} bytes of data in one bulk; at most {contract.MAX_BULK_BYTES} are taken",
@@ -123,6 +124,8 @@ class BullQueue:
 
     async def get(self, job_id: str) -> Job | None:
         """A job with its fields; None where there is none."""
+        if not is_job_id(job_id):
+            return None
         found = cast(
             "dict[str, str]", await self._connection.call("HGETALL", self.keys.job(job_id))
         )
@@ -130,6 +133,8 @@ class BullQueue:
 
     async def state(self, job_id: str) -> State:
         """`unknown` where the job is in no list of the queue."""
+        if not is_job_id(job_id):
+            return State.UNKNOWN
         return State(cast(str, await self._run("state", job_id)))
 
     async def counts(self) -> dict[State, int]:
@@ -162,6 +167,8 @@ class BullQueue:
 
     async def logs(self, job_id: str, *, first: int = 0, last: int = -1) -> Logs:
         """The lines of a job's log, the oldest first, and how many there are."""
+        if not is_job_id(job_id):
+            return Logs([], 0)
         key = self.keys.logs(job_id)
         lines, total = await asyncio.gather(
             self._connection.call("LRANGE", key, first, last), self._connection.call("LLEN", key)
@@ -214,9 +221,15 @@ class BullQueue:
     def _check(self, job: NewJob) -> None:
         check_name(job.name)
         check_options(job.options)
+        if _bytes(job.data_json) > contract.MAX_DATA_BYTES:
+            raise refuse(f"the data of a job may have {contract.MAX_DATA_BYTES} bytes")
         check_json(job.data_json, "the data")
         if self._check_data is not None:
             self._check_data(job.name, job.data_json)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def _added(reply: Reply) -> AddAnswer:

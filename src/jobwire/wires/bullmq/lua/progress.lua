@@ -1,15 +1,17 @@
 -- progress: keep how far a job is, and tell the watchers.
 --
+-- The message is a line of the job's log, of which the newest `keep` stay; 0 keeps all.
+--
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now_ms, extras, job_id, value, message
+--   now_ms, extras, job_id, value, message, keep
 -- RETURNS
 --   ok       the hash has the value
 --   missing  there is no such job; nothing was written
 -- CLAUSES B-7 B-10 B-16
 -- INCLUDE queue events
-local id, value, message = ARGV[3], ARGV[4], ARGV[5]
+local id, value, message, keep = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 if redis.call('EXISTS', queue .. id) == 0 then return 'missing' end
 redis.call('HSET', queue .. id, 'progress', value)
 local event = { 'progress', 'jobId', id, 'data', value }
@@ -18,4 +20,8 @@ if extras then
   for at = 1, message ~= '' and 6 or 4 do event[5 + at] = more[at] end
 end
 emit_trimmed(queue, unpack(event))
+if message ~= '' then
+  redis.call('RPUSH', queue .. id .. ':logs', message)
+  if keep > 0 then redis.call('LTRIM', queue .. id .. ':logs', -keep, -1) end
+end
 return 'ok'

@@ -4,7 +4,7 @@ The server's own count of EVALSHA is read before and after the same number of ca
 side's client counts. There is no bar: what is compared is what a shared queue costs its server.
 """
 
-import statistics
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from tests.interop.bullmq_lab import LOCK_MS, OURS, THEIRS, Lab, laboratory
 
-_ROUNDS: Final = 3
+_ROUNDS: Final = 5
 _CALLS: Final = 300
 _SIDES: Final = ("ours", "ours, no extras", "npm 6")
 _WORKER: Final[dict[str, Any]] = {"lockDuration": LOCK_MS}
 _FAILURE: Final = {"reason": "because", "stack": "Error: because"}
 
-Do = Callable[..., Any]
+_EVALSHA: Final = re.compile(r"cmdstat_evalsha:calls=(\d+),usec=(\d+)")
 
 
 def run() -> bool:
@@ -30,8 +30,8 @@ def run() -> bool:
                     rows.setdefault(verb, {}).setdefault(side, []).append(cost_us)
     print(f"{'server µs a call':<22}" + "".join(f"{side:>18}" for side in _SIDES))
     for verb, sides in rows.items():
-        medians = [statistics.median(sides[side]) for side in _SIDES]
-        print(f"{verb:<22}" + "".join(f"{value:>18.1f}" for value in medians))
+        # The best round: the server's clock counts what other programs take from it too.
+        print(f"{verb:<22}" + "".join(f"{min(sides[side]):>18.1f}" for side in _SIDES))
     return True
 
 
@@ -46,11 +46,11 @@ def _measured(lab: Lab, side: str) -> dict[str, float]:
         return lab.official(call, db) if db == THEIRS else lab.do_ours(call)
 
     def cost_us(verb: Callable[[int], Any]) -> float:
-        plain.config_resetstat()
+        plain.ask("CONFIG", "RESETSTAT")
         for at in range(_CALLS):
             verb(at)
-        found = plain.info("commandstats")["cmdstat_evalsha"]
-        return float(found["usec"]) / float(found["calls"])
+        calls, spent_us = _EVALSHA.findall(str(plain.ask("INFO", "commandstats")))[0]
+        return int(spent_us) / int(calls)
 
     data = {"videoId": "v", "scenes": [{"n": at} for at in range(10)]}
     opts = {"attempts": 2, "backoff": 1000}

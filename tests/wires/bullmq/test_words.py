@@ -93,7 +93,7 @@ def test_keys_of_the_scripts_are_the_contracts() -> None:
     for part in (keys.limiter, keys.stalled_check, keys.meta):
         assert f"'{part.removeprefix(keys.base)}'" in spelled
     assert "'jobwire:settled:'" in spelled
-    assert f"memory, {contract.SETTLED_TTL_MS})" in spelled
+    assert f"'PX', {contract.SETTLED_TTL_MS})" in spelled
 
 
 def test_verbs_that_end_work_run_on_a_full_server() -> None:

@@ -97,7 +97,7 @@ class Keys:
         return f"{self.base}repeat:{scheduler_id}"
 
     def settled(self, token: str) -> str:
-        """HASH, ours: how a settle was answered, for a caller whose reply was lost."""
+        """STRING, ours: how a settle was answered, for a caller whose reply was lost."""
         return f"{self.base}jobwire:settled:{token}"
 
 

@@ -32,9 +32,9 @@ local memory = queue .. 'jobwire:settled:' .. token
 -- Asked again: the job is no longer the caller's because the caller has settled it. The next job
 -- that came with the first answer is given again while it is still the caller's.
 local function refused(word)
-  local said = redis.call('HMGET', memory, 'jobId', 'next')
-  if said[1] ~= id then return { word } end
-  local next_id = said[2]
+  local said = redis.call('GET', memory)
+  if not said or string.sub(said, -#id - 1) ~= '\n' .. id then return { word } end
+  local next_id = string.sub(said, 1, -#id - 2)
   if by and next_id ~= '' and redis.call('GET', queue .. next_id .. ':lock') == by.token then
     return { 'ok', { 'job', next_id, redis.call('HGETALL', queue .. next_id) } }
   end
@@ -43,8 +43,8 @@ end
 
 local function remember(found)
   if token == '0' then return end
-  redis.call('HSET', memory, 'jobId', id, 'next', found and found[1] == 'job' and found[2] or '')
-  redis.call('PEXPIRE', memory, 60000)
+  local next_id = found and found[1] == 'job' and found[2] or ''
+  redis.call('SET', memory, next_id .. '\n' .. id, 'PX', 60000)
 end
 
 if redis.call('EXISTS', job_key) == 0 then return refused('missing') end

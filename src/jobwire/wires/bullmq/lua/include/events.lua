@@ -1,9 +1,14 @@
 -- The queue's event stream. `event` is the first field of every entry; declared extras come last.
+local most = {}
 local function max_events(q)
+  if most[q] then return most[q] end
   local found = redis.call('HGET', q .. 'meta', 'opts.maxLenEvents')
-  if found then return found end
-  redis.call('HSET', q .. 'meta', 'opts.maxLenEvents', 10000)
-  return 10000
+  if not found then
+    found = 10000
+    redis.call('HSET', q .. 'meta', 'opts.maxLenEvents', found)
+  end
+  most[q] = found
+  return found
 end
 
 local function emit(q, ...) redis.call('XADD', q .. 'events', '*', 'event', ...) end

@@ -17,9 +17,12 @@ end
 -- At most 1,000 in a call: the server does nothing else meanwhile.
 local function promote_due(q)
   local delayed = q .. 'delayed'
+  local head = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2]
+  local last = (now + 1) * SHIFT - 1
+  if not head or tonumber(head) > last then return end
   local raw = redis.call('ZRANGEBYSCORE', delayed, '-inf', text(now), 'LIMIT', 0, 1000)
   local due = redis.call(
-    'ZRANGEBYSCORE', delayed, text(RAW_BELOW), text((now + 1) * SHIFT - 1), 'LIMIT', 0, 1000 - #raw
+    'ZRANGEBYSCORE', delayed, text(RAW_BELOW), text(last), 'LIMIT', 0, 1000 - #raw
   )
   promote(q, raw)
   promote(q, due)

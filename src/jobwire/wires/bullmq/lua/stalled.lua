@@ -18,7 +18,8 @@ if redis.call('EXISTS', guard) == 1 then return {} end
 redis.call('SET', guard, text(now), 'PX', ARGV[3])
 trim_events(queue)
 
--- A job of a scheduler that still exists is started again without limit: its next run depends on it.
+-- A job of a scheduler that still exists is started again without limit: its next run depends on
+-- it.
 local function is_scheduled(id)
   local scheduler = redis.call('HGET', queue .. id, 'rjk')
   return scheduler and redis.call('ZSCORE', queue .. 'repeat', scheduler)

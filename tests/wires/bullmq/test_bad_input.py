@@ -258,6 +258,36 @@ async def test_b19_spoilt_settings_of_a_queue_do_not_stop_it(site: Site, value: 
     assert site.ids("completed") == ["1"]
 
 
+@clause("B-19", "B-8")
+@pytest.mark.parametrize(
+    "repeat",
+    [
+        {"pattern": "every full moon"},
+        {"pattern": "0 0 31 2 *"},
+        {"pattern": "9" * 5000 + " * * * *"},
+        {"pattern": "* * * * *", "tz": "Nowhere/Town"},
+        {"pattern": "* * * * *", "startDate": 1e300},
+        {"pattern": "* * * * * *", "startDate": 9e15},
+        {"every": "often"},
+        {"every": 1000, "count": "many"},
+        {},
+    ],
+    ids=lambda repeat: str(repeat)[:40],
+)
+async def test_b19_a_spoilt_scheduler_does_not_hold_up_its_job(
+    site: Site, repeat: dict[str, object]
+) -> None:
+    job_id = f"repeat:s:{START_MS}"
+    opts = json.dumps({"repeat": repeat, "repeatJobKey": "s"})
+    site.raw.plain.hset(
+        f"{KEY}{job_id}",
+        mapping={"name": "job", "data": "{}", "opts": opts, "rjk": "s", "timestamp": START_MS},
+    )
+    site.raw.ask("ZADD", f"{KEY}repeat", START_MS, "s")
+    site.raw.ask("LPUSH", f"{KEY}wait", job_id)
+    assert await site.complete() == job_id
+
+
 @clause("B-19")
 async def test_b19_a_job_without_a_name_says_so(site: Site) -> None:
     site.raw.ask("HSET", f"{KEY}x", "data", "{}", "opts", "{}", "timestamp", START_MS)

@@ -4,11 +4,12 @@ The engine has one for each queue that it serves. It keeps no state of jobs: tok
 caller's. What the server may well answer (a lost lock, a missing job) is a value, `Refusal`.
 """
 
+import logging
 from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, cast
 
 from jobwire.job.clock import Clock, SystemClock
-from jobwire.valkey import Arg, Connection, Reply
+from jobwire.valkey import Arg, Connection, Reply, ServerError
 from jobwire.wires.bullmq.checks import (
     check_json,
     check_progress,
@@ -36,9 +37,11 @@ from jobwire.wires.bullmq.contract import (
     Opt,
     Refusal,
 )
-from jobwire.wires.bullmq.schedules import next_iteration
+from jobwire.wires.bullmq.schedules import Unreadable, next_iteration
 from jobwire.wires.bullmq.scripts import script
 from jobwire.wires.bullmq.settings import BullSettings
+
+_log = logging.getLogger("jobwire.bullmq")
 
 
 class Settled(NamedTuple):
@@ -253,11 +256,21 @@ class BullConsumer:
     async def _advance(self, job: Job) -> None:
         """The scheduler's next iteration is made by whoever starts the current one. A crash before
         this line heals: the job stalls, and its next worker comes here again."""
-        iteration = next_iteration(job, self._clock.now_ms())
-        if iteration is None:
-            return
-        opts = json_text(iteration.opts)
-        await self._run("advance", job.scheduler, job.id, iteration.due_ms, opts)
+        try:
+            iteration = next_iteration(job, self._clock.now_ms())
+            if iteration is None:
+                return
+            opts = json_text(iteration.opts)
+            await self._run("advance", job.scheduler, job.id, iteration.due_ms, opts)
+        except (Unreadable, ServerError) as error:
+            # The job that was taken is not to blame: it runs.
+            _log.warning(
+                "scheduler not advanced queue=%s scheduler=%s job=%s error=%s; it has no next run",
+                self.keys.queue,
+                job.scheduler,
+                job.id,
+                error,
+            )
 
 
 def _failure_fields(job: Job, failure: Failure) -> tuple[str, ...]:

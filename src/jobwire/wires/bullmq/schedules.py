@@ -21,8 +21,12 @@ class Iteration(NamedTuple):
     opts: dict[str, Json]
 
 
+class Unreadable(Exception):
+    """A scheduler's pattern or dates make no sense here; says why."""
+
+
 def next_iteration(job: Job, now_ms: int) -> Iteration | None:
-    """None where the scheduler has come to its end, or where its pattern cannot be read."""
+    """None where the scheduler has come to its end; Unreadable where it cannot be understood."""
     found = job.opts.get(Opt.REPEAT)
     if not isinstance(found, dict):
         return None
@@ -38,12 +42,11 @@ def next_iteration(job: Job, now_ms: int) -> Iteration | None:
     due_ms = 0
     if not repeat.get("every"):
         after_ms = max(now_ms, previous_ms, _number(repeat.get("startDate")))
+        pattern, tz = str(repeat.get("pattern", "")), str(repeat.get("tz") or "UTC")
         try:
-            due_ms = cron_ms(
-                str(repeat.get("pattern", "")), str(repeat.get("tz") or "UTC"), after_ms
-            )
-        except cron.BadCron:
-            return None
+            due_ms = cron_ms(pattern, tz, after_ms)
+        except (ValueError, OverflowError, OSError) as error:
+            raise Unreadable(str(error)) from error
         opts[Opt.PREVIOUS_MS] = due_ms
     repeat["count"] = count
     opts[Opt.REPEAT] = repeat

@@ -9,19 +9,27 @@ from typing import Self, cast
 
 from jobwire.job.engine import Engine
 from jobwire.job.messages import JobId, JobRequest, LeasedJob, Submitted, TaskDefinition
+from jobwire.job.states import State
 from jobwire.valkey import Connection, GroupNotFound
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.contract import EventType, StreamsKeys
+from jobwire.wires.streams.contract import EventType, Status, StreamsKeys
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.queue import StreamsQueue
 from jobwire.wires.streams.scripts import SCRIPTS
 from jobwire.wires.streams.settings import StreamsSettings
-from tests.conformance.lab import TASK
+from tests.conformance.lab import TASK, Snapshot
 from tests.support.resp import Command
 
 LEASE_S = 20.0
 """No busy machine reaches it: a test that wants one to run out calls its worker silent."""
 
+STATES = {
+    Status.QUEUED: State.WAITING,
+    Status.RUNNING: State.RUNNING,
+    Status.DONE: State.DONE,
+    Status.ERROR: State.FAILED,
+    Status.CANCELED: State.CANCELED,
+}
 LIFE = frozenset(EventType) - {EventType.PROGRESS, EventType.TOKEN, EventType.LOG}
 
 
@@ -67,6 +75,12 @@ class StreamsLab:
                 reply = await self.connection.call("SCAN", 0, "MATCH", pattern, "COUNT", 10_000)
                 _, found = cast("tuple[str, list[str]]", reply)
                 await self.connection.delete(*found)
+
+    async def snapshot(self, job_id: str) -> Snapshot:
+        record = await self.queue.record(JobId(job_id))
+        assert record is not None, f"there is no job {job_id}"
+        state = STATES[record.status]
+        return Snapshot(state, record.result_json, record.error_json, record.attempt)
 
     async def submit(self, payload_json: str = '{"a":1}', **order: object) -> JobId:
         """A new job of the suite's task."""

@@ -51,7 +51,7 @@ def test_a_planted_import_against_the_plan_is_found(tmp_path: Path, module: str,
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("job/states.py", "from jobwire.job.clock import now"),
+        ("job/states.py", "from jobwire.job.ids import now"),
         ("wires/streams/queue.py", "from jobwire.valkey import Connection"),
         ("wires/streams/queue.py", "from .contract import KEYS"),
         ("wires/streams/http.py", "from jobwire.gateway.sse import write"),

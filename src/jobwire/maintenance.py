@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from jobwire.job.clock import random_fraction
 from jobwire.job.engine import MaintenanceTask
 from jobwire.job.errors import BackendUnavailable
+from jobwire.job.ids import random_fraction
 
 _log = logging.getLogger("jobwire.maintenance")
 

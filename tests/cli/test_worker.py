@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from jobwire.job.messages import JobId, JobRequest, Submitted
-from jobwire.job.states import State
 from jobwire.local import LocalValkey, free_port
 from jobwire.valkey import Connection
+from jobwire.wires.streams.contract import Status
 from jobwire.wires.streams.queue import StreamsQueue
 from tests.cli.running import clean_env, jobwire
 from tests.support import Program, clause, wait_until, wait_until_sync
@@ -101,14 +101,14 @@ async def test_it_runs_an_app_of_the_working_directory(
             job = await submit(queue, task, name="you")
 
             async def done(job: JobId = job) -> bool:
-                snapshot = await queue.get(job)
-                assert snapshot is not None
-                return snapshot.state is State.DONE
+                record = await queue.record(job)
+                assert record is not None
+                return record.status is Status.DONE
 
             await wait_until(done)
-            snapshot = await queue.get(job)
-            assert snapshot is not None
-            assert snapshot.result_json == '"hello, you"'
+            record = await queue.record(job)
+            assert record is not None
+            assert record.result_json == '"hello, you"'
             # Whatever a handler logs carries the job's id, wherever it runs.
             word = "from another process" if task == "elsewhere" else '"greeting"'
             line = json.loads(await asyncio.to_thread(program.wait_for_line, word))
@@ -134,8 +134,8 @@ async def test_j57_a_job_asks_for_no_more_than_the_worker_allows(
             assert isinstance(answer, Submitted)
 
             async def is_over(job: JobId = answer.job_id) -> bool:
-                snapshot = await queue.get(job)
-                return snapshot is not None and snapshot.state is State.FAILED
+                record = await queue.record(job)
+                return record is not None and record.status is Status.ERROR
 
             await wait_until(is_over)
             record = await queue.record(answer.job_id)
@@ -224,9 +224,9 @@ async def test_a_handler_that_never_ends_does_not_keep_it_alive(
         await asyncio.to_thread(program.wait_for_line, "begun")
         program.terminate()
         assert await asyncio.to_thread(program.wait) == 0
-        snapshot = await queue.get(job)
-        assert snapshot is not None
-        assert snapshot.state is State.WAITING
+        record = await queue.record(job)
+        assert record is not None
+        assert record.status is Status.QUEUED
         assert "would not end" in program.output
 
 

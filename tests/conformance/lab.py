@@ -7,12 +7,24 @@ language; whatever is particular to a wire stays in its lab.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from jobwire.job.engine import Engine, Queue
+from jobwire.job.states import State
 
 TASK = "echo"
 """The task that every worker of the suite has."""
+
+
+class Snapshot(NamedTuple):
+    """The stored state of a job."""
+
+    state: State
+    result_json: str
+    """Empty if there is none."""
+    error_json: str
+    """Empty if there is none."""
+    attempt: int
 
 
 class Lab(Protocol):
@@ -21,6 +33,10 @@ class Lab(Protocol):
     @property
     def queue(self) -> Queue:
         """The producer's end."""
+        ...
+
+    async def snapshot(self, job_id: str) -> Snapshot:
+        """The stored state of a job that exists."""
         ...
 
     async def worker(self) -> Engine:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-from jobwire.job.clock import new_job_id
 from jobwire.job.engine import Engine
+from jobwire.job.ids import new_job_id
 from jobwire.job.messages import (
     Canceled,
     CancelOutcome,
@@ -59,8 +59,7 @@ async def take_one(engine: Engine) -> LeasedJob:
 
 
 async def state(lab: Lab, job_id: str) -> State:
-    snapshot = await lab.queue.get(JobId(job_id))
-    assert snapshot is not None
+    snapshot = await lab.snapshot(job_id)
     return snapshot.state
 
 
@@ -85,8 +84,7 @@ class LifeOfAJob:
 
         settled = await worker.settle([(held, Done('{"ok":true}'))], 0)
         assert settled == ([SettleAnswer.SETTLED], [])
-        snapshot = await lab.queue.get(job_id)
-        assert snapshot is not None
+        snapshot = await lab.snapshot(job_id)
         assert (snapshot.state, snapshot.result_json) == (State.DONE, '{"ok":true}')
         assert await lab.at_rest()
 
@@ -149,8 +147,7 @@ class LifeOfAJob:
         (job_id,) = await submit(lab)
         held = await take_one(worker)
         assert (await worker.settle([(held, Failed(FINAL))], 0)).answers == [SettleAnswer.SETTLED]
-        snapshot = await lab.queue.get(job_id)
-        assert snapshot is not None
+        snapshot = await lab.snapshot(job_id)
         assert snapshot.state is State.FAILED
         assert FINAL.message in snapshot.error_json
 
@@ -287,8 +284,7 @@ class LifeOfAJob:
         assert (await silent.settle([(held, Done('"zombie"'))], 0)).answers == [
             SettleAnswer.ALREADY
         ]
-        snapshot = await lab.queue.get(job_id)
-        assert snapshot is not None
+        snapshot = await lab.snapshot(job_id)
         assert snapshot.result_json == '"living"'
         assert await lab.reports(job_id) == []
 
@@ -331,8 +327,7 @@ class LifeOfAJob:
         first = await worker.settle(batch, 0)
         assert await worker.settle(batch, 0) == first
         assert await worker.settle(batch, 0) == first
-        snapshot = await lab.queue.get(job_ids[2])
-        assert snapshot is not None
+        snapshot = await lab.snapshot(job_ids[2])
         assert snapshot.attempt == 2, "one failure, however often it was told"
 
     async def test_a_report_asked_twice_is_written_once(self, lab: Lab) -> None:

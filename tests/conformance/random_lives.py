@@ -108,8 +108,7 @@ class Model:
 
     async def check(self) -> None:
         for life in self.lives:
-            snapshot = await self.lab.queue.get(life.id)
-            assert snapshot is not None
+            snapshot = await self.lab.snapshot(life.id)
             assert (snapshot.state, snapshot.attempt) == (life.state, life.attempt)
             assert await self.lab.ends(life.id) == (life.state in TERMINAL)
 

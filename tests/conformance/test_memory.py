@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest_asyncio
 
-from jobwire.job.messages import JobId, TaskDefinition
+from jobwire.job.messages import Done, Failed, JobId, TaskDefinition
 from jobwire.job.states import TERMINAL
-from tests.conformance.lab import TASK
+from tests.conformance.lab import TASK, Snapshot
 from tests.conformance.life import LifeOfAJob
 from tests.worker.memory import MemoryEngine, MemoryServer
 
@@ -16,6 +16,13 @@ from tests.worker.memory import MemoryEngine, MemoryServer
 class MemoryLab:
     def __init__(self) -> None:
         self.queue = MemoryServer()
+
+    async def snapshot(self, job_id: str) -> Snapshot:
+        record = self.queue.jobs[JobId(job_id)]
+        outcome = record.outcome
+        result = outcome.result_json if isinstance(outcome, Done) else ""
+        error = outcome.error.message if isinstance(outcome, Failed) else ""
+        return Snapshot(record.state, result, error, record.attempt)
 
     async def worker(self) -> MemoryEngine:
         engine = MemoryEngine(self.queue)

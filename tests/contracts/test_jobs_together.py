@@ -122,9 +122,8 @@ async def test_j09_what_follows_a_submission_does_not_overtake_it(lab: StreamsLa
     await lab.connection.load_scripts(SCRIPTS.values())
     job_id = JobId("given")
     submitted = lab.queue.submit(JobRequest("echo", "{}", job_id=job_id))
-    found, canceled = lab.queue.get(job_id), lab.queue.cancel(job_id)
-    snapshot = await found
-    assert snapshot is not None
+    found, canceled = lab.queue.record(job_id), lab.queue.cancel(job_id)
+    assert await found is not None
     assert await canceled is CancelOutcome.CANCELED
     assert made(await submitted) == job_id
 

@@ -89,9 +89,9 @@ async def test_our_gateway_their_worker(valkey: LocalValkey, lab: StreamsLab, ra
         await ended(raw, good, bad)
         # Their steps are no one script: the acks are the last of them.
         await wait_until(lambda: raw.pending(QUEUE) == {}, "the acks")
-        snapshot = await lab.queue.get(good)
-        assert snapshot is not None
-        assert json.loads(snapshot.result_json) == {"by": "node-1", "echo": {"n": 1}}
+        record = await lab.queue.record(good)
+        assert record is not None
+        assert json.loads(record.result_json) == {"by": "node-1", "echo": {"n": 1}}
         assert kinds(raw, good) == ["queued", "running", "done"]
         assert kinds(raw, bad) == ["queued", "running", "error"]
         assert raw.length(QUEUE) == 2, "the published contract deletes no entry"

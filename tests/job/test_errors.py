@@ -31,10 +31,6 @@ def test_the_private_detail_is_not_in_the_public_message() -> None:
     assert error.detail == "password=hunter2"
 
 
-def test_the_docs_anchor_follows_the_code() -> None:
-    assert RefusedError("no", code="unknown_task").anchor == "errors#unknown-task"
-
-
 def test_one_error_does_not_change_the_next_one_of_its_kind() -> None:
     RefusedError("no", code="too_large", status=413)
     assert RefusedError("no").code == "refused"

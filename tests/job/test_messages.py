@@ -19,7 +19,7 @@ def test_a_name_that_no_wire_could_carry_is_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(RESERVED_KINDS))
 def test_no_handler_can_say_that_a_job_has_ended(kind: str) -> None:
-    with pytest.raises(ValueError, match="said by jobwire itself"):
+    with pytest.raises(ValueError, match="reserved for jobwire"):
         check_kind(kind)
 
 

@@ -57,7 +57,7 @@ class Story:
         async with Connection.open(url) as connection:
             engine = StreamsEngine(connection, SETTINGS)
             beside = [Maintenance(engine.maintenance()).run]
-            worker = Worker(self.app, [engine], drain_s=1.0, grace_s=0.1, beside=beside)
+            worker = Worker(self.app, [engine], drain_s=1.0, grace_s=0.1, background=beside)
             running = await started(worker)
             try:
                 yield

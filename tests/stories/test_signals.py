@@ -42,7 +42,7 @@ async def test_j40_what_does_not_end_in_time_goes_to_others_at_once(
         jobs = [await site.submit(task) for task in ("gate", "thread", "gate")]
         await wait_until(lambda: all(site.begun(job) == 1 for job in jobs))
         victim.terminate()
-        victim.wait_for_line("giving back 3 job(s)")
+        victim.wait_for_line("releasing 3 job(s)")
         await site.until_all(jobs, "queued")
         async with site.survivor():
             site.gate.touch()

@@ -55,7 +55,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "wires": _GROUND,
     "wires.http": _GROUND | {"gateway"},
     "wiring": EVERYTHING,
-    "worker": frozenset({"job", "log"}),
+    "worker": frozenset({"job", "log", "spawn"}),
 }
 
 

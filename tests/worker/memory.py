@@ -16,9 +16,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
 
-from jobwire.job.clock import new_job_id
 from jobwire.job.engine import MaintenanceTask, MissingRequirements, no_missing_requirements
 from jobwire.job.errors import BackendUnavailable
+from jobwire.job.ids import new_job_id
 from jobwire.job.messages import (
     Already,
     Canceled,
@@ -41,7 +41,6 @@ from jobwire.job.messages import (
     RetryLater,
     SettleAnswer,
     Settled,
-    Snapshot,
     SubmitAnswer,
     Submitted,
     TaskDefinition,
@@ -141,24 +140,6 @@ class MemoryServer:
         answer = self.submit_now(order)
         assert isinstance(answer, Submitted)
         return answer.job_id
-
-    def get(self, job_id: JobId) -> Awaitable[Snapshot | None]:
-        return _answered(lambda: self._snapshot(job_id))
-
-    def _snapshot(self, job_id: JobId) -> Snapshot | None:
-        record = self.jobs.get(job_id)
-        if record is None:
-            return None
-        result = record.outcome.result_json if isinstance(record.outcome, Done) else ""
-        error = ""
-        if isinstance(record.outcome, Failed):
-            failed = record.outcome.error
-            error = json.dumps({"code": failed.code, "message": failed.message})
-        order = record.order
-        return Snapshot(
-            record.id, order.task, record.state, order.payload_json, result, error, 0, 0,
-            record.attempt,
-        )  # fmt: skip
 
     def cancel(self, job_id: JobId) -> Awaitable[CancelOutcome]:
         return _answered(lambda: self.cancel_now(job_id))

@@ -44,11 +44,11 @@ async def test_jobs_are_counted_by_task_and_outcome(
         await ended(server.add(task, payload))
     held = server.add("long")
     await began.wait()
-    assert worker.tally.held == 1
+    assert worker.metrics.held == 1
     server.seize(held)
     may_end.set()
-    await wait_until(lambda: worker.tally.held == 0)
-    accounts = worker.tally.tasks
+    await wait_until(lambda: worker.metrics.held == 0)
+    accounts = worker.metrics.tasks
     assert accounts[Series("memory", "fine")].outcomes == {"done": 2}
     assert accounts[Series("memory", "bad")].outcomes == {"failed": 1, "retried": 1}
     lost = accounts[Series("memory", "long")]
@@ -56,7 +56,7 @@ async def test_jobs_are_counted_by_task_and_outcome(
     assert sum(accounts[Series("memory", "fine")].ran.counts) == 2
     assert sum(accounts[Series("memory", "fine")].waited.counts) == 2
 
-    with serving(WorkerCollector(worker.tally, 10, {}), "127.0.0.1", 0) as port:
+    with serving(WorkerCollector(worker.metrics, 10, {}), "127.0.0.1", 0) as port:
         answer = await asyncio.to_thread(
             httpx.get, f"http://127.0.0.1:{port}/metrics", trust_env=False
         )

@@ -29,7 +29,7 @@ from jobwire.client.messages import (
 )
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.target import find
-from jobwire.job.clock import random_fraction
+from jobwire.job.ids import random_fraction
 from jobwire.job.messages import Json
 
 T = TypeVar("T")

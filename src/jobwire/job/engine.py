@@ -1,17 +1,17 @@
-"""The seam between the worker and the wires: an Engine holds jobs of one queue for one worker.
+"""The protocols between the worker and the wires: an Engine is one worker's end of one queue.
 
-The worker, the duties' runner and the conformance suite call it; each wire with a queue implements
-it. It says nothing of keys, scripts or locks.
+Called by the worker, the maintenance runner and the conformance suite; implemented by each wire
+with a queue. It knows no keys, scripts or locks.
 
 Three rules hold for every implementation:
 
-- **Sent when called.** `take`, `report` and `settle` are plain functions: what they ask for is on
-  its way, in the order of the calls, when they return; awaiting brings the answer. So reports and
-  the settle that follows them leave in one write, and no task is needed for either.
-- **Safe to repeat.** Where the server did not answer, `GroundError` is raised and the outcome is
-  unknown. The same `report` or `settle` may be asked again; `adopt` finds what a lost answer
-  started. An engine never repeats by itself.
-- **One write, one fence.** Whatever a token no longer covers is refused (`LOST`), never written.
+- **Sent when called.** `take`, `report` and `settle` are plain functions: the request is sent, in
+  the order of the calls, when they return; awaiting brings the answer. So reports and the settle
+  that follows them leave in one write, and neither needs a task.
+- **Safe to repeat.** If the server does not answer, `BackendUnavailable` is raised and the outcome
+  is unknown. The same `report` or `settle` may be repeated; `recover_orphans` finds jobs started by
+  a lost answer. An engine never repeats by itself.
+- **One write, one fence.** A write whose token is no longer valid is refused (`LOST`).
 
 Cancelling an await never takes back what was sent.
 """
@@ -33,7 +33,6 @@ from jobwire.job.messages import (
     Report,
     ReportAnswer,
     Settled,
-    Snapshot,
     SubmitAnswer,
     TaskDefinition,
     Token,
@@ -43,47 +42,43 @@ from jobwire.job.messages import (
 class Queue(Protocol):
     """What a producer needs of a queue. Sent when called, as with an Engine."""
 
-    def submit(self, order: JobRequest) -> Awaitable[SubmitAnswer]:
-        """Make a job of `order`. Asking again makes another one, unless the order has a job id or
-        an idempotency key."""
+    def submit(self, request: JobRequest, /) -> Awaitable[SubmitAnswer]:
+        """Make a job. Repeating it makes another one, unless the request has a job id or an
+        idempotency key."""
         ...
 
-    def submit_many(self, orders: Sequence[JobRequest]) -> Awaitable[list[SubmitAnswer]]:
-        """Make jobs of all of them in one round trip, each with its own answer."""
-        ...
-
-    def get(self, job_id: JobId) -> Awaitable[Snapshot | None]:
-        """The job as it stands, or None where there is none."""
+    def submit_many(self, requests: Sequence[JobRequest], /) -> Awaitable[list[SubmitAnswer]]:
+        """Make all jobs in one round trip; one answer each."""
         ...
 
     def cancel(self, job_id: JobId) -> Awaitable[CancelOutcome]:
-        """End the job if it is waiting; tell its worker to stop if it is running."""
+        """End the job if it is waiting; ask its worker to stop it if it is running."""
         ...
 
 
 class CronStore(Protocol):
-    """What a scheduler needs of a queue: its clock, and which due times were seen to."""
+    """What a scheduler needs of a queue: its clock, and which due times were handled."""
 
     def enroll(self, name: str, entry: str) -> Awaitable[CronState]:
-        """How far the fleet is with a cron entry. One that is new, or was changed, begins now."""
+        """The fleet's position in a cron entry. A new or changed entry starts now."""
         ...
 
     def submit_due(
-        self, name: str, entry: str, due_ms: int, order: JobRequest
+        self, name: str, entry: str, due_ms: int, request: JobRequest, /
     ) -> Awaitable[DueAnswer]:
-        """Make the job of a due time, once for the whole fleet, whoever asks how often."""
+        """Make the job of a due time, once for the whole fleet."""
         ...
 
 
 class MaintenanceResult(NamedTuple):
-    """One run of a duty: how many things it put right, and whether there is more to do at once."""
+    """One run of a maintenance task: how many items it handled, and whether more are left."""
 
     done: int
     more: bool = False
 
 
 class MaintenanceTask(NamedTuple):
-    """Housekeeping that any process may do for the whole fleet."""
+    """Periodic work that any process may do for the whole fleet."""
 
     name: str
     period_s: float
@@ -92,40 +87,40 @@ class MaintenanceTask(NamedTuple):
 
 
 class LeaseRenewer(Protocol):
-    """Renews leases. Synchronous, with a socket of its own: it lives in a thread, where a handler
-    that blocks the event loop cannot stop it. It is made on the loop and used in that thread only.
+    """Renews leases. Synchronous, with its own socket: it runs in a thread, where a handler that
+    blocks the event loop cannot stop it. Made on the loop, used in that thread only.
     """
 
     lease_s: float
-    """How long a lease holds without being kept."""
+    """How long a lease holds without renewal."""
 
     period_s: float
-    """How often `keep` is to be called."""
+    """How often to call `renew`."""
 
     heartbeat_s: float
-    """How often `heartbeat` is to be called."""
+    """How often to call `heartbeat`."""
 
     def renew(self, batch: Sequence[LeasedJob]) -> Sequence[RenewAnswer]:
-        """Renew them all in one round trip; answers in order. Dials anew by itself after trouble,
-        which is raised as GroundError once."""
+        """Renew all leases in one round trip; answers in order. After a BackendUnavailable the next
+        call reconnects."""
         ...
 
     def heartbeat(self) -> None:
         """Renew the worker's registration if the event loop is late with it, so that a worker whose
-        loop is blocked is not taken for gone. GroundError as with `keep`."""
+        loop is blocked stays registered. BackendUnavailable as with `renew`."""
         ...
 
     def close(self) -> None:
-        """Give the socket back. May be called twice."""
+        """Close the socket. May be called twice."""
         ...
 
 
 MissingRequirements = Callable[[], Sequence[MissingRequirement]]
-"""What a worker lacks at this moment; asked again at each heartbeat."""
+"""What a worker lacks now; called at each heartbeat."""
 
 
 def no_missing_requirements() -> Sequence[MissingRequirement]:
-    """The usual."""
+    """The default."""
     return ()
 
 
@@ -133,22 +128,23 @@ class Engine(Protocol):
     """One worker's end of one queue."""
 
     name: str
-    """The queue's name, for logs and for `Job.source`."""
+    """The queue's name, for logs and for `JobInfo.source`."""
 
     async def register(
         self,
         tasks: Sequence[TaskDefinition],
         slots: int,
-        lacks: MissingRequirements = no_missing_requirements,
+        missing_requirements: MissingRequirements = no_missing_requirements,
+        /,
     ) -> None:
-        """Join the queue as a worker that has `tasks`, and be seen by others, with what it lacks.
-        Before `wait`."""
+        """Join the queue as a worker with these `tasks`, and publish what it lacks. Before
+        `wait`."""
         ...
 
-    async def wait(self, timeout_s: float, room: int = 1) -> bool:
-        """Sleep until there may be work; False where the time ran out. One caller at a time, on a
-        socket of its own. It may start up to `room` jobs as they come, which the next `take` hands
-        out: the caller keeps so many slots free."""
+    async def wait(self, timeout_s: float, capacity: int = 1, /) -> bool:
+        """Wait until there may be work; False after the timeout. One caller at a time, on its own
+        socket. It may start up to `capacity` jobs as they arrive, which the next `take` returns:
+        the caller reserves as many slots."""
         ...
 
     async def wake(self) -> None:
@@ -156,24 +152,24 @@ class Engine(Protocol):
         ...
 
     def take(self, limit: int) -> Awaitable[list[LeasedJob]]:
-        """Start up to `limit` (≥ 1) jobs, without waiting for any. What it returns is started,
-        owned and leased from that moment: keep it, or settle it."""
+        """Start up to `limit` (≥ 1) jobs, without waiting for any. The returned jobs are started
+        and leased from that moment: renew or settle them."""
         ...
 
     def report(self, batch: Sequence[tuple[LeasedJob, Report]]) -> Awaitable[list[ReportAnswer]]:
-        """Tell the watchers; reports of one job keep their order."""
+        """Publish events; reports of one job keep their order."""
         ...
 
     def settle(self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int) -> Awaitable[Settled]:
-        """End, retry or give back each; and start up to `want` (≥ 0) next ones on the way. An
-        outcome that cannot be written (`REFUSED`) harms no other of the batch."""
+        """End, retry or release each job, and start up to `want` (≥ 0) next ones in the same call.
+        An outcome that cannot be written (`REFUSED`) does not affect the others of the batch."""
         ...
 
     async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
-        """What is held in this worker's name though its token is not in `known`: jobs whose start
-        was answered into a broken connection. To be asked after a GroundError of `wait`, `take` or
-        `settle`, once the server answers again. Calls still in flight are left alone. With
-        `idle_s`, only what nobody has kept for so long: a net for what was let go of elsewhere."""
+        """Jobs leased to this worker whose token is not in `known`: their start was answered into a
+        broken connection. To be called after a BackendUnavailable of `wait`, `take` or `settle`,
+        once the server answers again. Calls in flight are left alone. With `idle_s`, only jobs that
+        were not renewed for so long: a safety net for jobs lost elsewhere."""
         ...
 
     async def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
@@ -182,18 +178,18 @@ class Engine(Protocol):
         ...
 
     def lease_renewer(self) -> LeaseRenewer:
-        """A new keeper of this worker's leases."""
+        """A new renewer of this worker's leases."""
         ...
 
     def cancels(self) -> AsyncIterator[CancelRequest]:
-        """Wishes to cancel, as they come, until closed. One may be missed while the connection is
-        down: `Keeper.keep` tells it again."""
+        """Cancel requests as they come, until closed. One may be missed while the connection is
+        down: `LeaseRenewer.renew` reports it again."""
         ...
 
     def maintenance(self) -> Sequence[MaintenanceTask]:
-        """The housekeeping of this queue; also for processes that never `enter`."""
+        """The maintenance of this queue; also for processes that never `register`."""
         ...
 
     async def deregister(self) -> None:
-        """Give back what was fetched and not taken, and be seen no more. After the last settle."""
+        """Release fetched jobs that were not taken, and leave the queue. After the last settle."""
         ...

@@ -1,24 +1,24 @@
-"""Every error of ours, as one tree; the gateway, the CLI and the pages all print from it.
+"""Every error of jobwire, as one tree; the gateway, the CLI and the pages print from it.
 
-    JobwireError               code, public message, http status, retryable, docs anchor
+    JobwireError               code, public message, http status, retryable
     ├─ ContractError           bytes on the wire do not fit the contract (names the clause)
-    ├─ GroundError             Valkey or the bucket did not answer (retryable)
-    └─ RefusedError            we will not: too large, unauthorised, unknown task
+    ├─ BackendUnavailable      Valkey or the bucket did not answer (retryable)
+    └─ RefusedError            the request is refused: too large, unauthorised, unknown task
 
-    HandlerSignal              raised by handlers, never by us
+    HandlerSignal              raised by handlers only
     ├─ Retry(after=…)          transient: retry then, or by the job's own backoff
     └─ Fail(code, message)     permanent: settle as failed, no retry
 
-What the world may well answer (a lost lease, a full queue) is no error but a value: `messages.py`.
+Expected answers (a lost lease, a full queue) are values, not errors: `messages.py`.
 """
 
 from datetime import timedelta
 
 
 class JobwireError(Exception):
-    """Something went wrong that a caller is told about.
+    """An error that the caller is shown.
 
-    `message` is for everybody's eyes; `detail` goes to our log and never over the wire.
+    `message` is public; `detail` goes to the log and never over the wire.
     """
 
     code: str = "internal"
@@ -41,14 +41,9 @@ class JobwireError(Exception):
         self.retryable = self.retryable if retryable is None else retryable
         self.detail = detail
 
-    @property
-    def anchor(self) -> str:
-        """Where in the documentation this error is explained."""
-        return f"errors#{self.code.replace('_', '-')}"
-
 
 class ContractError(JobwireError):
-    """What we read does not fit the contract; `clause` says which part of it."""
+    """Data on the wire violates the contract; `clause` names the part of it."""
 
     code = "contract_violated"
     status = 502
@@ -59,7 +54,7 @@ class ContractError(JobwireError):
 
 
 class BackendUnavailable(JobwireError):
-    """The server under us did not answer; whether it acted is unknown. Ask the same again."""
+    """The server did not answer; whether it acted is unknown. Retry the same call."""
 
     code = "unavailable"
     status = 503
@@ -67,18 +62,18 @@ class BackendUnavailable(JobwireError):
 
 
 class RefusedError(JobwireError):
-    """We will not do it, and asking again the same way will not help."""
+    """The request is refused, and repeating it unchanged does not help."""
 
     code = "refused"
     status = 422
 
 
 class HandlerSignal(Exception):
-    """How a handler says what it wants to become of its job."""
+    """Raised by a handler to decide the outcome of its job."""
 
 
 class Retry(HandlerSignal):
-    """This attempt came to nothing, but a later one may: try again.
+    """This attempt failed; retry the job.
 
     `after` is a delay in seconds (or a timedelta); without it the job's own backoff decides.
     """
@@ -86,7 +81,7 @@ class Retry(HandlerSignal):
     def __init__(
         self,
         after: float | timedelta | None = None,
-        message: str = "the handler asked to be tried again",
+        message: str = "the handler asked for a retry",
         code: str = "handler_error",
     ) -> None:
         super().__init__(message)
@@ -99,13 +94,13 @@ class Retry(HandlerSignal):
 
 
 class Fail(HandlerSignal):
-    """There is no point in another attempt: end the job as failed.
+    """A permanent failure: end the job as failed, without a retry.
 
-    `code` is stable and for programs, `message` is for people; both are shown to the caller.
+    `code` is stable and for programs, `message` is for people; the caller is shown both.
     """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
-        # Often it is another exception that is handed on.
+        # Callers often pass another exception.
         self.code = str(code)
         self.message = str(message)

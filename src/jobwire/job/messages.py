@@ -1,9 +1,7 @@
-"""What travels over the seam: orders, held jobs, reports, outcomes and the answers to them.
+"""The values of the Engine protocol: requests, leased jobs, reports, outcomes, answers.
 
-Producers, engines and the worker all speak in these. They are plain values: nothing here acts.
-
-What is made once a job on the hot path is a NamedTuple and not a frozen dataclass: as unchangeable,
-and four times cheaper to make.
+Used by producers, engines and the worker. Values made once per job on the hot path are NamedTuples
+and not frozen dataclasses: also immutable, and four times cheaper to make.
 """
 
 import re
@@ -13,32 +11,32 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NewType, TypeAlias
 
 if TYPE_CHECKING:  # retry.py needs the outcomes of this file
     from jobwire.job.retry import Backoff
-    from jobwire.job.states import State
 
 JobId = NewType("JobId", str)
 Token = NewType("Token", str)
-"""Names one delivery of one job to one worker. Whoever shows it may write; nobody else."""
+"""The fencing token: names one delivery of one job to one worker. Only writes with it are
+accepted."""
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
-# ── asking for work ──────────────────────────────────────────────────────────────────────────────
+# ── submitting ───────────────────────────────────────────────────────────────────────────────────
 
 
 class JobRequest(NamedTuple):
-    """A job that somebody wants done. None means: as the wire or the handler has it by default."""
+    """A job to be made. None means: the default of the wire or the handler."""
 
     task: str
     payload_json: str
     job_id: JobId | None = None
-    """One's own choice, random: the same order asked again with it makes no second job."""
+    """Chosen by the caller, random: repeating the request with it makes no second job."""
     delay_s: float = 0.0
     ttl_s: int | None = None
     max_attempts: int | None = None
     timeout_s: float | None = None
     idempotency_key: str = ""
     fingerprint: str = ""
-    """What identical orders have in common; an idempotency key with another one is a mistake."""
+    """Equal for identical requests; an idempotency key with another fingerprint is an error."""
     tenant: str = ""
     traceparent: str = ""
     retry_of: JobId | None = None
@@ -49,44 +47,44 @@ class Submitted(NamedTuple):
 
     job_id: JobId
     created_ms: int = 0
-    """When, by the queue's clock; 0 where it does not say."""
+    """When, by the queue's clock; 0 if unknown."""
 
 
 class Already(NamedTuple):
-    """The idempotency key has its job already; nothing was made."""
+    """The idempotency key has a job already; nothing was made."""
 
     job_id: JobId
 
 
 class Mismatch(NamedTuple):
-    """The idempotency key has a job, made from another order; nothing was made."""
+    """The idempotency key has a job, made from another request; nothing was made."""
 
     job_id: JobId
 
 
 class Full(NamedTuple):
-    """The queue, or the order's tenant, has as many jobs as it may; nothing was made."""
+    """The queue, or the request's tenant, is at its limit; nothing was made."""
 
     waiting: int
     """How many there are."""
     bound: 'Literal["queue", "tenant_open", "tenant_retained"]' = "queue"
-    """What is full: the queue, the tenant's open jobs, or what is kept of the tenant's jobs."""
+    """Which limit: the queue, the tenant's open jobs, or the tenant's retained jobs."""
 
 
 SubmitAnswer: TypeAlias = Submitted | Already | Mismatch | Full
 
 
 class CronState(NamedTuple):
-    """How far the fleet is with a cron entry."""
+    """The fleet's position in a cron entry."""
 
     due_ms: int
-    """The due time that was seen to last; nothing up to it is missing."""
+    """The last due time that was handled; nothing up to it is missing."""
     now_ms: int
     """The server's time."""
 
 
 class AlreadyRun(NamedTuple):
-    """The due time was seen to before; nothing was made."""
+    """The due time was handled before; nothing was made."""
 
 
 class NotDue(NamedTuple):
@@ -97,37 +95,21 @@ DueAnswer: TypeAlias = Submitted | AlreadyRun | NotDue | Full
 
 
 class CancelOutcome(StrEnum):
-    """What became of a wish to cancel."""
+    """The result of a cancel request."""
 
     CANCELED = "canceled"
-    """It was waiting, and is canceled now."""
+    """The job was waiting and is canceled now."""
     REQUESTED = "asked"
-    """It is running: its worker was told."""
+    """The job is running: its worker is asked to stop it."""
     REQUESTED_FOREIGN = "asked_foreign"
-    """It is running with a worker that is not ours and may not listen."""
+    """The job is running with a foreign worker, which may ignore the request."""
     FINISHED = "finished"
-    """It had ended before."""
+    """The job had ended before."""
     GONE = "gone"
     """There is no such job."""
 
 
-class Snapshot(NamedTuple):
-    """A job as it stands, for whoever asks after it."""
-
-    job_id: JobId
-    task: str
-    state: "State"
-    payload_json: str
-    result_json: str
-    """Empty where there is none."""
-    error_json: str
-    """Empty where there is none."""
-    created_ms: int
-    updated_ms: int
-    attempt: int
-
-
-# ── holding it ───────────────────────────────────────────────────────────────────────────────────
+# ── running ──────────────────────────────────────────────────────────────────────────────────────
 
 
 class JobInfo(NamedTuple):
@@ -139,16 +121,16 @@ class JobInfo(NamedTuple):
     task: str
     payload: Json
     attempt: int
-    """1 at first; moved only by a failed attempt."""
+    """1 at first; one more after each failed attempt."""
     deliveries: int
-    """How often it was started, this time included; a crashed worker's start counts too."""
+    """How often it was started, this start included; starts of crashed workers count."""
     created_ms: int
     tenant: str
     traceparent: str
 
 
 class Policy(NamedTuple):
-    """What the job itself asks for; None where it leaves that to its handler."""
+    """The job's own limits; None where the handler's apply."""
 
     max_attempts: "int | None" = None
     timeout_s: "float | None" = None
@@ -162,13 +144,13 @@ class LeasedJob(NamedTuple):
     token: Token
     policy: Policy
     preset_outcome: "Outcome | None"
-    """Set where it must not run: settle it with this at once."""
+    """Set if the job must not run: settle it with this at once."""
     wire: object
-    """The engine's own note, opaque to everybody else."""
+    """Private data of the engine."""
 
 
 class TaskDefinition(NamedTuple):
-    """What a worker tells others about a task it has."""
+    """The public description of a worker's task."""
 
     name: str
     schema_json: str = ""
@@ -179,30 +161,30 @@ class MissingRequirement(NamedTuple):
     """Something that a worker needs for some of its tasks and does not have."""
 
     part: str
-    """What is missing, in a word."""
+    """The missing part, in a word."""
     wrong: str
     fix: str
     """What to do about it."""
 
 
 class CancelRequest(NamedTuple):
-    """Somebody wants the delivery that this token names to stop."""
+    """The delivery that this token names is to stop."""
 
     token: Token
 
 
-# ── reporting while it runs ──────────────────────────────────────────────────────────────────────
+# ── reporting ────────────────────────────────────────────────────────────────────────────────────
 
 
 class Report(NamedTuple):
-    """News of a running job, encoded when the handler said it."""
+    """An event of a running job, encoded when the handler emitted it."""
 
     kind: str
-    """`progress`, `log`, `token`, or a name of the handler's own."""
+    """`progress`, `log`, `token`, or the handler's own kind."""
     data_json: str
     step: str = ""
     number: int = 0
-    """Counts the reports of one delivery from 1, so that one asked twice is written once."""
+    """Counts the reports of one delivery from 1, so that a repeated one is written once."""
 
 
 REPORT_KIND: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
@@ -214,7 +196,7 @@ RESERVED_KINDS: Final = frozenset(
 def check_kind(kind: str) -> str:
     """A report's kind as a handler may name it; ValueError with one clear line otherwise."""
     if kind in RESERVED_KINDS:
-        raise ValueError(f"{kind!r} is said by jobwire itself; name the report otherwise")
+        raise ValueError(f"{kind!r} is reserved for jobwire; choose another kind")
     if not REPORT_KIND.fullmatch(kind):
         raise ValueError(
             f"{kind!r} cannot name a report: use 1-64 of a-z 0-9 _ . - and begin with a letter"
@@ -223,28 +205,28 @@ def check_kind(kind: str) -> str:
 
 
 class ReportAnswer(StrEnum):
-    """What became of a report."""
+    """The result of a report."""
 
     WRITTEN = "written"
     DROPPED = "dropped"
-    """Not written: the server is full, or the job has said all it may. The job goes on."""
+    """Not written: the server or the job's event stream is full. The job goes on."""
     LOST = "lost"
-    """The job is no longer ours: stop its handler."""
+    """Another worker has the job: stop its handler."""
 
 
 class RenewAnswer(StrEnum):
-    """What became of a lease."""
+    """The result of a lease renewal."""
 
     RENEWED = "kept"
     CANCEL = "cancel"
-    """Kept, and somebody asked for the job to stop."""
+    """Renewed, and the job is to be canceled."""
     LOST = "lost"
-    """It belongs to another now: stop the handler."""
+    """Another worker has the job: stop the handler."""
     ENDED = "ended"
     """The job has ended, or is gone: stop the handler."""
 
 
-# ── settling it ──────────────────────────────────────────────────────────────────────────────────
+# ── settling ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,24 +235,24 @@ class JobError:
 
     code: str
     message: str
-    """For everybody's eyes."""
+    """Public."""
     retryable: bool = False
     partial_json: str = ""
-    """What there was of a result; empty for none."""
+    """The partial result; empty for none."""
     detail: str = ""
-    """For our eyes: the traceback."""
+    """Private: the traceback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The handler returned; `result_json` is what, encoded."""
+    """The handler returned; `result_json` is its encoded result."""
 
     result_json: str
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Over and out: nobody will try again."""
+    """The job failed and is not retried."""
 
     error: JobError
 
@@ -285,36 +267,36 @@ class RetryLater:
 
 @dataclass(frozen=True, slots=True)
 class Canceled:
-    """Somebody asked for it, and the handler stopped."""
+    """A cancel was requested and the handler stopped."""
 
     partial_json: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Nothing happened to it; others may have it at once. Counts as nothing."""
+    """Available to other workers at once; counts neither as an attempt nor as a delivery."""
 
 
 Outcome: TypeAlias = Done | Failed | RetryLater | Canceled | Released
 
 
 class SettleAnswer(StrEnum):
-    """What became of an outcome. The same call asked again is answered as at first."""
+    """The result of a settle. The same call repeated gets the same answer."""
 
     SETTLED = "settled"
-    """It is written, and it is ours."""
+    """The outcome is written."""
     ALREADY = "already"
-    """The job had ended before, by another hand; nothing of ours was written."""
+    """The job had ended before, by another worker; nothing was written."""
     LOST = "lost"
-    """The job belongs to another; nothing was written."""
+    """Another worker has the job; nothing was written."""
     GONE = "gone"
-    """The job's record is gone or unreadable; its place in the queue was cleared."""
+    """The job's record is gone or unreadable; its queue entry was acknowledged."""
     REFUSED = "refused"
-    """The server will not write it, and the job is still ours: ask again."""
+    """The server refuses the write, and the lease is still ours: retry."""
 
 
 class Settled(NamedTuple):
-    """The answers to a batch, in its order, and the next jobs, started and held."""
+    """The answers to a batch, in its order, and the next jobs, started and leased."""
 
     answers: "list[SettleAnswer]"
     leased: "list[LeasedJob]"

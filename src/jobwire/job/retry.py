@@ -1,6 +1,6 @@
-"""Whether and when a failed attempt is tried again. Pure: chance comes in as an argument.
+"""Whether and when a failed attempt is retried. Pure: randomness comes in as an argument.
 
-The worker's runner calls it with what became of an attempt; the answer is an outcome to settle.
+`Backoff` and `delay_s` also serve every other retry of the worker.
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from jobwire.job.messages import Failed, JobError, RetryLater
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How the waits between attempts grow.
+    """How the delays between attempts grow.
 
-    `jitter` is the part of each wait that is left to chance: 0 none of it, 1 all of it (full
-    jitter), so that jobs which failed together do not come back together.
+    `jitter` is the random part of each delay: 0 none of it, 1 all of it (full jitter), so that jobs
+    which failed together are not retried together.
     """
 
     kind: Literal["fixed", "exponential"] = "exponential"
@@ -32,25 +32,25 @@ class Backoff:
 
 
 def fixed(delay_s: float, *, jitter: float = 0.0) -> Backoff:
-    """The same wait every time."""
+    """The same delay every time."""
     return Backoff("fixed", delay_s, delay_s, jitter)
 
 
 def exponential(base_s: float = 1.0, cap_s: float = 300.0, *, jitter: float = 1.0) -> Backoff:
-    """Waits that double, up to `cap_s`."""
+    """Delays that double, up to `cap_s`."""
     return Backoff("exponential", base_s, cap_s, jitter)
 
 
 DEFAULT: Final = exponential()
 
 
-def delay_s(backoff: Backoff, attempt: int, chance: float) -> float:
-    """Seconds to wait after attempt number `attempt` (the first is 1); 0 ≤ `chance` < 1."""
+def delay_s(backoff: Backoff, attempt: int, random_fraction: float) -> float:
+    """Seconds to wait after attempt `attempt` (the first is 1); 0 ≤ `random_fraction` < 1."""
     whole = backoff.base_s
     if backoff.kind == "exponential":
-        # 2**63 seconds is past any cap, and a bigger exponent only costs time.
+        # 2**63 seconds exceeds any cap, and a bigger exponent only costs time.
         whole = min(backoff.cap_s, backoff.base_s * 2.0 ** min(attempt - 1, 63))
-    return whole * (1.0 - backoff.jitter) + whole * backoff.jitter * chance
+    return whole * (1.0 - backoff.jitter) + whole * backoff.jitter * random_fraction
 
 
 def outcome(
@@ -59,14 +59,16 @@ def outcome(
     attempt: int,
     max_attempts: int,
     backoff: Backoff,
-    chance: float,
+    random_fraction: float,
     after_s: float | None = None,
 ) -> RetryLater | Failed:
-    """What becomes of a job whose attempt ended with `error`.
+    """The outcome of a job whose attempt ended with `error`.
 
-    An error that is not retryable ends it; so does the last attempt. `after_s` is the handler's own
-    wish and goes before the backoff.
+    A permanent error and the last attempt end the job. `after_s`, the delay that the handler
+    requested, takes precedence over the backoff.
     """
     if not error.retryable or attempt >= max_attempts:
         return Failed(error)
-    return RetryLater(delay_s(backoff, attempt, chance) if after_s is None else after_s, error)
+    if after_s is None:
+        after_s = delay_s(backoff, attempt, random_fraction)
+    return RetryLater(after_s, error)

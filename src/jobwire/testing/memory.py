@@ -11,8 +11,8 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from jobwire.job.clock import new_job_id, new_tokens
 from jobwire.job.engine import MaintenanceTask, MissingRequirements, no_missing_requirements
+from jobwire.job.ids import new_job_id, new_tokens
 from jobwire.job.messages import (
     CancelRequest,
     Done,

@@ -108,7 +108,7 @@ async def serve_worker(
             slots=settings.worker.slots,
             drain_s=settings.worker.drain.total_seconds(),
             max_block_s=settings.worker.max_block_s,
-            beside=[
+            background=[
                 *beside,
                 # Asked for when it has entered: only then is a worker's card among them.
                 lambda: Maintenance(engine.maintenance(), done=done).run(),
@@ -137,7 +137,7 @@ def _metrics(
 ) -> contextlib.AbstractContextManager[int]:
     from jobwire.worker.collector import WorkerCollector, serving  # late: an extra
 
-    collector = WorkerCollector(worker.tally, settings.slots, done)
+    collector = WorkerCollector(worker.metrics, settings.slots, done)
     try:
         return serving(collector, settings.metrics_host, settings.metrics_port)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Whether the server under a queue answers, and the way back when it did not.
+"""Whether the server of a queue answers, and the recovery after it did not.
 
-A Source asks it before it sends. After trouble it waits, tries, and adopts what the server started
-for us while its answers were lost; only then may anything be sent again.
+A QueueLoop asks it before it sends. After a failure it waits with backoff, tries, and recovers jobs
+that the server started while its answers were lost; only then may anything be sent again.
 """
 
 import asyncio
@@ -10,26 +10,28 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from jobwire.job.clock import random_fraction
+from jobwire.job import retry
 from jobwire.job.errors import BackendUnavailable
+from jobwire.job.ids import random_fraction
 from jobwire.worker.task_pool import TaskPool
 
 _log: Final = logging.getLogger("jobwire.worker")
-_FIRST_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 1.0
+_BACKOFF: Final = retry.exponential(0.05, 1.0)
+"""With full jitter: the whole fleet lost the server in the same moment."""
 
 
 class BackendState:
-    """The state of one queue's server, as far as its answers tell."""
+    """The state of one queue's server, as its answers show it."""
 
     def __init__(self, name: str, tasks: TaskPool, recover: Callable[[], Awaitable[None]]) -> None:
+        """`recover` calls `mark_available` once the server answers."""
         self._name = name
         self._tasks = tasks
         self._recover = recover
         self._available = asyncio.Event()
         self._available.set()
         self.losses = 0
-        """How often it was said not to answer; who recovers sees by it what came meanwhile."""
+        """How often `mark_unavailable` was called; a recovery sees by it what failed meanwhile."""
 
     @property
     def available(self) -> bool:
@@ -37,36 +39,33 @@ class BackendState:
         return self._available.is_set()
 
     async def wait(self) -> None:
-        """Wait until it is firm."""
+        """Wait until anything may be sent."""
         await self._available.wait()
 
     def mark_unavailable(self, error: Exception) -> None:
-        """It did not answer, or not as it should."""
-        self._note(error)
+        """The server did not answer, or not as it should."""
+        self._log_error(error)
         self.losses += 1
         if self.available:
             self._available.clear()
             self._tasks.start(self._recover_with_backoff(), f"{self._name}: recovery")
 
     async def _recover_with_backoff(self) -> None:
-        for tries in itertools.count():
-            # With chance: a whole fleet lost it in the same moment.
-            await asyncio.sleep(
-                random_fraction() * min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(tries, 9))
-            )
+        for attempt in itertools.count(1):
+            await asyncio.sleep(retry.delay_s(_BACKOFF, attempt, random_fraction()))
             try:
                 await self._recover()
             except Exception as error:  # noqa: BLE001 - a queue is never given up
-                self._note(error)
+                self._log_error(error)
             else:
                 break
 
     def mark_available(self) -> None:
-        """It answers again; called by `recover` in the right moment."""
+        """The server answers again."""
         self._available.set()
 
-    def _note(self, error: Exception) -> None:
+    def _log_error(self, error: Exception) -> None:
         if not isinstance(error, BackendUnavailable):
-            _log.error("%s: unexpected trouble", self._name, exc_info=error)
+            _log.error("%s: unexpected error; retried", self._name, exc_info=error)
         elif self.available:
-            _log.warning("%s: %s (%s)", self._name, error, error.detail)
+            _log.warning("%s: %s (%s); retried", self._name, error, error.detail)

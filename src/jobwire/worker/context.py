@@ -1,22 +1,23 @@
-"""What a handler knows of its job, and how it speaks while it works.
+"""What a handler knows of its job, and how it reports while it runs.
 
-One kind of context for handlers of every kind. Its reports may be awaited and, in an `async def`,
-should be: that is where a handler waits when it speaks faster than the server listens. In a `def`
-the same call waits by itself and returns when there is room.
+One Context for handlers of every kind. Its reports may be awaited and, in an `async def`, should
+be: that is where a handler waits when it reports faster than the server accepts. In a `def` the
+same call blocks until the report is accepted.
 
-It never touches a wire: what is said goes to an outlet (`outlets.py`, or the pipe of a child).
+It knows no wire: reports go to a sink (`reports.py`).
 """
 
-from collections.abc import Awaitable, Generator
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from jobwire.job.messages import JobInfo, Report, check_kind
 from jobwire.worker.codec import MAX_REPORT_BYTES, to_json
+from jobwire.worker.reports import ReportSink
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    # A bare `Context` is one whose payload is any JSON object.
+    # A bare `Context` has a payload of any JSON object.
     P = TypeVar("P", default=dict[str, Any])
 else:
     from typing import TypeVar
@@ -26,36 +27,19 @@ else:
 _LEVELS: Final = frozenset({"debug", "info", "warning", "error"})
 
 
-class ReportSink(Protocol):
-    """Where the words of one running job go."""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the handler has been told to stop."""
-        ...
-
-    def add(self, report: Report) -> Awaitable[None]:
-        """Pass it on, in order; CancelledError where the job is no longer the handler's."""
-        ...
-
-    def restart_timeout(self) -> None:
-        """Count the job's `timeout_s` from now on."""
-        ...
-
-
 class Context(Generic[P]):
     """Given to a handler: `async def chat(ctx: Context[Chat]) -> str`."""
 
-    __slots__ = ("_outlet", "job", "partial", "payload")
+    __slots__ = ("_sink", "job", "partial", "payload")
 
-    def __init__(self, job: JobInfo, payload: P, outlet: ReportSink) -> None:
+    def __init__(self, job: JobInfo, payload: P, sink: ReportSink) -> None:
         self.job = job
         self.payload = payload
-        """What was asked for; of the annotated type, if there is one."""
+        """The job's payload; of the annotated type, if there is one."""
         self.partial: object = None
-        """What there is of a result so far. Set it as you go: should the job fail, time out or be
-        canceled, it is kept with the error."""
-        self._outlet = outlet
+        """The result so far. Set it as you go: if the job fails, times out or is canceled, it is
+        stored with the error."""
+        self._sink = sink
 
     @property
     def attempt(self) -> int:
@@ -64,41 +48,28 @@ class Context(Generic[P]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether to stop. An `async def` is interrupted anyway; a `def` has to look."""
-        return self._outlet.stopped
+        """Whether to stop. An `async def` is cancelled anyway; a `def` has to check this."""
+        return self._sink.stopped
 
     def restart_timeout(self) -> None:
-        """Count the job's `timeout_s` anew from now: for work that had to wait for its turn, for
-        example for a model that others use."""
-        self._outlet.restart_timeout()
+        """Count the job's `timeout_s` from now: for work that had to wait for a resource first,
+        for example for a model that other jobs use."""
+        self._sink.restart_timeout()
 
     def progress(self, percent: float, message: str = "") -> Awaitable[None]:
-        """How far it is, 0 to 100, and in words what it is at."""
+        """Report progress, 0 to 100, and the current step as text."""
         if not 0 <= percent <= 100:
             raise ValueError(f"progress({percent!r}): percent must lie between 0 and 100")
         return self.emit("progress", {"percent": percent, "message": message})
 
     def log(self, message: str, level: str = "info", **fields: object) -> Awaitable[None]:
-        """A line for those who watch the job."""
+        """Report a log line to the job's event streams."""
         if level not in _LEVELS:
             raise ValueError(f"log(level={level!r}): known are {', '.join(sorted(_LEVELS))}")
         return self.emit("log", {"level": level, "message": message, **fields})
 
     def emit(self, kind: str, data: object = None, *, step: str = "") -> Awaitable[None]:
-        """Anything else: an event of your own name, with data that has a JSON form."""
+        """Report an event of your own kind, with data that has a JSON form."""
         check_kind(kind)
         data_json = "{}" if data is None else to_json(data, MAX_REPORT_BYTES)
-        return self._outlet.add(Report(kind, data_json, step))
-
-
-class ReportAdded:
-    """The answer to a report that needed no waiting; awaiting it takes no time."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[object, None, None]:
-        return
-        yield  # what makes this a generator
-
-
-REPORT_ADDED: Final = ReportAdded()
+        return self._sink.add(Report(kind, data_json, step))

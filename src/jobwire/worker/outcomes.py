@@ -1,8 +1,8 @@
-"""From what the user's code did to what becomes of the job. Pure.
+"""From the end of the handler's code to the outcome of its job. Pure.
 
-The runner makes an Ending where the code ran, at once and without knowing the job; `outcome` turns
-it into the one thing to settle. A child process sends its endings over the pipe, so they are plain
-data, and a crash arrives as text.
+The runner makes an Ending where the code ran, without knowing the job; `outcome` turns it into the
+outcome to settle. A child process sends its endings over the pipe, so they are plain data, and a
+crash arrives as text.
 """
 
 import asyncio
@@ -21,26 +21,26 @@ from jobwire.job.retry import Backoff
 from jobwire.worker.codec import MAX_REPORT_BYTES, NotJson, TooLarge, to_json
 from jobwire.worker.signature import InvalidPayload
 
-_HOME: Final = str(Path(__file__).parent)
+_OWN_FOLDER: Final = str(Path(__file__).parent)
 _LONGEST_TRACE: Final = 16_384
 _NULL: Final = Done("null")
 
 
 class Returned(msgspec.Struct, frozen=True, tag=True):
-    """It returned; `result_json` is what, encoded."""
+    """The handler returned; `result_json` is its encoded result."""
 
     result_json: str
 
 
 class PermanentFailure(msgspec.Struct, frozen=True, tag=True):
-    """There is no point in another attempt: `Fail`, a wrong payload, a result that is no JSON."""
+    """Not to be retried: `Fail`, an invalid payload, a result without a JSON form."""
 
     code: str
     message: str
 
 
 class RetryRequested(msgspec.Struct, frozen=True, tag=True):
-    """It asked to be tried again: `Retry`."""
+    """The handler raised `Retry`."""
 
     code: str
     message: str
@@ -48,7 +48,7 @@ class RetryRequested(msgspec.Struct, frozen=True, tag=True):
 
 
 class Crashed(msgspec.Struct, frozen=True, tag=True):
-    """Something else came out of it."""
+    """The handler raised any other exception, or its process died."""
 
     message: str
     detail: str
@@ -58,26 +58,26 @@ Ending: TypeAlias = Returned | PermanentFailure | RetryRequested | Crashed
 
 
 class ProcessResult(NamedTuple):
-    """How a run in another process went."""
+    """How a run in a child process ended."""
 
     ending: Ending
     partial_json: str
-    """What there was of a result."""
+    """The partial result."""
     stopped: bool
-    """It was told to stop before it ended."""
+    """The handler was asked to stop before it ended."""
 
 
 class StopReason(Enum):
-    """Why a handler was told to stop before it ended by itself."""
+    """Why a handler was asked to stop."""
 
-    TIMEOUT = "it took too long"
-    CANCEL = "somebody asked for it"
-    RELEASE = "the worker is ending"
-    LOST = "the job belongs to another now"
+    TIMEOUT = "timeout"
+    CANCEL = "cancel request"
+    RELEASE = "worker shutdown"
+    LOST = "lease lost"
 
 
 class AttemptPolicy(msgspec.Struct, frozen=True):
-    """What job and handler agreed on before the attempt."""
+    """The limits of one attempt, from the job and its handler."""
 
     attempt: int
     max_attempts: int
@@ -92,16 +92,16 @@ def returned(value: object) -> Ending:
     except TooLarge as error:
         return PermanentFailure("result_too_large", f"the result is too large: {error}")
     except NotJson as error:
-        return PermanentFailure("result_not_json", f"the result is no JSON: {error}")
+        return PermanentFailure("result_not_json", f"the result has no JSON form: {error}")
 
 
 def done(ending: Returned) -> Done:
-    """The outcome of a handler that returned and was not told to stop before."""
+    """The outcome of a handler that returned and was not asked to stop."""
     return _NULL if ending.result_json == "null" else Done(ending.result_json)
 
 
 def raised(error: BaseException) -> Ending:
-    """The ending of a handler that let `error` out."""
+    """The ending of a handler that raised `error`."""
     match error:
         case Fail():
             return PermanentFailure(error.code, error.message)
@@ -116,7 +116,7 @@ def raised(error: BaseException) -> Ending:
 
 
 def partial_json(value: object) -> str:
-    """What there was of a result; empty for none, and for what cannot be kept."""
+    """The partial result; empty if there is none, or if it is too large or has no JSON form."""
     if value is None:
         return ""
     try:
@@ -126,9 +126,13 @@ def partial_json(value: object) -> str:
 
 
 def outcome(
-    ending: Ending, stop: StopReason | None, terms: AttemptPolicy, partial: str, chance: float
+    ending: Ending,
+    stop: StopReason | None,
+    policy: AttemptPolicy,
+    partial: str,
+    random_fraction: float,
 ) -> Outcome | None:
-    """What to settle; None where the job is no longer ours to settle."""
+    """The outcome to settle; None if another worker has the job."""
     if stop is None:
         match ending:
             case Returned():
@@ -140,11 +144,11 @@ def outcome(
             case Crashed(message, detail):
                 after_s = None
                 error = JobError("handler_error", message, True, partial, detail)
-        return _again(error, terms, chance, after_s)
-    # A handler that was told to stop and then returned something: that is what there is.
+        return _retry_or_fail(error, policy, random_fraction, after_s)
+    # What a handler returns after it was asked to stop is its partial result.
     if isinstance(ending, Returned) and ending.result_json != "null" and not partial:
         partial = ending.result_json if len(ending.result_json) <= MAX_REPORT_BYTES else ""
-    # Told to stop, it says that another attempt would do harm, as after work that was half done.
+    # A `Fail` from a handler that was asked to stop means: half done, a retry would do harm.
     if isinstance(ending, PermanentFailure) and stop in (StopReason.TIMEOUT, StopReason.RELEASE):
         return Failed(JobError(ending.code, ending.message, partial_json=partial))
     match stop:
@@ -155,25 +159,28 @@ def outcome(
         case StopReason.CANCEL:
             return Canceled(partial)
         case StopReason.TIMEOUT:
-            message = f"the handler took longer than {terms.timeout_s or 0:g} s"
-            return _again(JobError("timeout", message, True, partial), terms, chance, None)
+            message = f"the handler took longer than {policy.timeout_s or 0:g} s"
+            error = JobError("timeout", message, True, partial)
+            return _retry_or_fail(error, policy, random_fraction, None)
 
 
-def _again(error: JobError, terms: AttemptPolicy, chance: float, after_s: float | None) -> Outcome:
+def _retry_or_fail(
+    error: JobError, policy: AttemptPolicy, random_fraction: float, after_s: float | None
+) -> Outcome:
     return retry.outcome(
         error,
-        attempt=terms.attempt,
-        max_attempts=terms.max_attempts,
-        backoff=terms.backoff,
-        chance=chance,
+        attempt=policy.attempt,
+        max_attempts=policy.max_attempts,
+        backoff=policy.backoff,
+        random_fraction=random_fraction,
         after_s=after_s,
     )
 
 
 def _trace(error: BaseException) -> str:
-    """The traceback, without our own frames on top of the user's, and not longer than useful."""
+    """The traceback without the worker's own frames, limited in length."""
     trace: TracebackType | None = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HOME):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):
         trace = trace.tb_next
     text = "".join(traceback.format_exception(type(error), error, trace))
     return text if len(text) <= _LONGEST_TRACE else "…" + text[-_LONGEST_TRACE:]

@@ -1,27 +1,26 @@
-"""Serves one queue: waits for work, takes it, sends what the jobs say and how they end.
+"""Serves one queue: waits for jobs, takes them, sends their reports and outcomes.
 
-One Source an engine. All it sends goes out once a turn of the event loop: reports, then outcomes,
-and in the same call the wish for as many next jobs as there are slots. So a busy queue costs one
-call a batch, and a quiet one is waited for on a socket of its own.
+One QueueLoop per engine. Everything is sent once per turn of the event loop: reports, then
+outcomes, and in the same call the request for as many next jobs as there are free slots. So a busy
+queue costs one call per batch, and a quiet one is waited for on a socket of its own.
 
-Where the server does not answer, nothing is decided: what was asked is asked again, and what was
-started into the void is adopted. It never gives up on a queue.
+If the server does not answer, nothing is decided: the same calls are made again, and jobs that the
+server started without our knowledge are recovered. The loop never gives up on a queue.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, ParamSpec, TypeVar
+from collections.abc import Awaitable, Sequence
+from typing import Final
 
+from jobwire.job import retry
 from jobwire.job.engine import Engine
-from jobwire.job.errors import BackendUnavailable
 from jobwire.job.messages import (
     LeasedJob,
     Outcome,
     Released,
     RenewAnswer,
-    ReportAnswer,
     SettleAnswer,
     Settled,
     Token,
@@ -31,29 +30,26 @@ from jobwire.worker.backend import BackendState
 from jobwire.worker.late_starts import LateStarts
 from jobwire.worker.metrics import WorkerMetrics
 from jobwire.worker.outcomes import StopReason
+from jobwire.worker.reports import OutcomeBatch, SendQueue
 from jobwire.worker.run import Run
 from jobwire.worker.runner import Runner
-from jobwire.worker.send_queue import OutcomeBatch, ReportBatch, SendQueue
 from jobwire.worker.slots import Slots
 from jobwire.worker.task_pool import TaskPool
-from jobwire.worker.watchdog import Watchdog
+from jobwire.worker.watchdog import Watchdog, call
 
 _log: Final = logging.getLogger("jobwire.worker")
 
 WAIT_S: Final = 2.0
-"""How long one wait for work lasts; a lost connection that nobody noticed costs no more."""
+"""How long one wait for work lasts; the most that an undetected lost connection costs."""
 
 _MAX_BATCH: Final = 200
-"""Jobs in one call: past that, calls only get longer."""
+"""Jobs in one call; more only make the call longer."""
 
 _MAX_CALLS: Final = 2
-"""Calls in flight: one is on its way while the other's answer is worked on."""
+"""Calls in flight: one is sent while the other's answer is handled."""
 
-_LONGEST_PAUSE_S: Final = 1.0
+_REFUSED_BACKOFF: Final = retry.exponential(0.1, 1.0, jitter=0)
 """Between two tries to write an outcome that the server refuses."""
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
 
 class QueueLoop:
@@ -68,82 +64,83 @@ class QueueLoop:
         tasks: TaskPool,
         watchdog: Watchdog,
         grace_s: float,
-        tally: WorkerMetrics,
+        metrics: WorkerMetrics,
     ) -> None:
         self.engine = engine
         self.loop = asyncio.get_running_loop()
         self.grace_s = grace_s
         self.lease_s = float("inf")
-        """How long a lease holds; set by the renewal thread's owner before the first job."""
+        """How long a lease holds; set by the lease renewal thread before the first job."""
         self.runs: dict[Token, Run] = {}
-        """Everything held, from its start to the answer of its settle; the keeper reads it."""
+        """All leased jobs, from their start to the answer of their settle; the lease renewal
+        thread reads it."""
         self.idle = asyncio.Event()
-        """Nothing is held, and no call is on its way that could bring something."""
+        """Nothing is leased, and no call is in flight that could bring a job."""
         self.idle.set()
+        self.send_queue = SendQueue(engine, watchdog, self._turn_soon, self._mark_unavailable)
         self._handlers = app.handlers
         self._runner = runner
         self._tasks = tasks
         self._watchdog = watchdog
-        # Only tasks that we have are counted by name: nobody can fill the tally with invented ones.
-        self._accounts = {task: tally.task(engine.name, task) for task in app.handlers}
-        self._unknown = tally.task(engine.name, "")
+        # Only registered tasks get a series: callers cannot fill the metrics with invented names.
+        self._metrics = {task: metrics.task(engine.name, task) for task in app.handlers}
+        self._unknown = metrics.task(engine.name, "")
         self._backend = BackendState(engine.name, tasks, self._recover)
         self._share = slots.share(self._turn_soon)
-        self._at_once = min(_MAX_BATCH, slots.total)
-        self._send_queue = SendQueue()
+        self._batch_limit = min(_MAX_BATCH, slots.total)
         self._turn_due = False
         self._calls = 0
         self._reserved = self._share.try_acquire(1)
-        """Slots that are kept for what a wait may bring."""
+        """Slots reserved for the jobs that a wait may start."""
         self._waited_from_s = 0.0
-        """When the last wait was sent: what it has started may be as old as that."""
+        """When the last wait was sent: jobs that it started may be as old as that."""
         self._late = LateStarts(self._renew, self._backend, tasks, runner)
         self._in_doubt = 0
         """Slots of calls whose answer was lost: jobs may have been started for them."""
         self._caught_up = asyncio.Event()
-        """There was less work than slots for it: time to wait again."""
+        """The last take brought fewer jobs than slots: wait again."""
         self._stopping = False
 
     # ── taking ───────────────────────────────────────────────────────────────────────────────────
 
     async def serve(self) -> None:
-        """Wait for work and take it, until told to stop."""
+        """Wait for jobs and take them, until stopped."""
         while not self._stopping:
             await self._backend.wait()
             if not self._reserved:
                 await self._share.acquire()
                 self._reserved = 1
-                continue  # the server may have been lost meanwhile
-            # One more than may come, where nobody else wants it: if it stays empty, nothing else is
-            # in line, and nobody has to ask.
+                continue  # the server may have become unavailable meanwhile
+            # Reserve one slot more than the wait needs, if no other queue wants it: if it stays
+            # empty, the queue is empty and no take has to ask.
             if self._reserved == 1 and not self._share.contested:
                 self._reserved += self._share.try_acquire(1)
-            if not self._stopping and await self._work_comes():
+            if not self._stopping and await self._wait_for_work():
                 self._share.wants_more = True
                 self._caught_up.clear()
                 self._turn()
                 await self._caught_up.wait()
 
-    async def _work_comes(self) -> bool:
+    async def _wait_for_work(self) -> bool:
         self._waited_from_s = time.monotonic()
         wait = self.engine.wait(WAIT_S, self._reserved)
         try:
             woken = await self._watchdog.watched(f"{self.engine.name}: wait", wait, WAIT_S)
         except Exception as error:  # noqa: BLE001 - a queue is never given up
             self._in_doubt, self._reserved = self._in_doubt + self._reserved, 0
-            self._lost(error)
+            self._mark_unavailable(error)
             return False
         return woken and not self._stopping
 
     async def stop_taking(self) -> None:
-        """Take no more; what is on its way to us is given back when it comes."""
+        """Take no more; jobs that arrive from now on are released."""
         self._stopping = True
         self._share.wants_more = False
         self._caught_up.set()
         try:
             await self._watchdog.watched(f"{self.engine.name}: wake", self.engine.wake())
         except Exception as error:  # noqa: BLE001 - the wait ends by itself soon
-            _log.warning("%s: cannot be woken: %s", self.engine.name, error)
+            _log.warning("%s: wake failed: %s; its wait ends by itself", self.engine.name, error)
 
     def _turn_soon(self) -> None:
         if not self._turn_due:
@@ -151,106 +148,99 @@ class QueueLoop:
             self.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Send everything that has come together."""
+        """Send everything that is queued."""
         self._turn_due = False
         if not self._backend.available:
             return
-        if said := self._send_queue.reports():
-            batch = [(run.leased, report) for run, reports in said for report in reports]
-            self._tasks.start(self._reported(_sent(self.engine.report, batch), said))
+        if (sending := self.send_queue.send_reports()) is not None:
+            self._tasks.start(sending)
         if self._calls >= _MAX_CALLS:
             return
         asked_s = time.monotonic()
-        ends = self._send_queue.outcomes(_MAX_BATCH)
-        want = (
-            self._share.try_acquire(self._at_once - self._reserved) if self._share.wants_more else 0
-        )
-        if self._share.wants_more and (self._reserved or (want and not ends)):
-            # What a wait has fetched is handed out by a take, not by a settle.
+        ends = self.send_queue.take_outcomes(_MAX_BATCH)
+        share = self._share
+        want = share.try_acquire(self._batch_limit - self._reserved) if share.wants_more else 0
+        if share.wants_more and (self._reserved or (want and not ends)):
+            # Jobs that a wait has started are handed out by a take, not by a settle.
             taken_from_s = self._waited_from_s if self._reserved else asked_s
             want, self._reserved = want + self._reserved, 0
-            self._called()
-            self._tasks.start(self._taken(_sent(self.engine.take, want), want, taken_from_s))
+            self._call_sent()
+            self._tasks.start(self._taken(call(self.engine.take, want), want, taken_from_s))
             want = 0
         if ends:
             batch = [(run.leased, outcome) for run, outcome in ends]
-            self._called()
-            settling = _sent(self.engine.settle, batch, want)
+            self._call_sent()
+            settling = call(self.engine.settle, batch, want)
             self._tasks.start(self._settled(settling, ends, want, asked_s))
 
     async def _taken(self, answer: Awaitable[list[LeasedJob]], want: int, asked_s: float) -> None:
         try:
-            held = await self._watchdog.watched(f"{self.engine.name}: take", answer)
+            leased = await self._watchdog.watched(f"{self.engine.name}: take", answer)
         except Exception as error:  # noqa: BLE001 - a queue is never given up
             self._in_doubt += want
-            self._lost(error)
-            self._answered()
+            self._mark_unavailable(error)
+            self._call_answered()
             return
-        await self._begin(held, want, asked_s)
+        await self._begin(leased, want, asked_s)
 
-    def _called(self) -> None:
+    def _call_sent(self) -> None:
         self._calls += 1
         self.idle.clear()
 
-    def _answered(self) -> None:
+    def _call_answered(self) -> None:
         self._calls -= 1
         if not (self._calls or self.runs or self._in_doubt):
             self.idle.set()
 
-    async def _begin(self, held: Sequence[LeasedJob], want: int, asked_s: float) -> None:
-        """Start what came for `want` slots, asked for at `asked_s`. Uses up the task that calls
-        it."""
-        if len(held) < want:
-            self._share.release(want - len(held))
+    async def _begin(self, leased: Sequence[LeasedJob], want: int, asked_s: float) -> None:
+        """Start the jobs that came for `want` slots, requested at `asked_s`. The calling task may
+        become a handler's own: nothing may follow this call."""
+        if len(leased) < want:
+            self._share.release(want - len(leased))
             self._share.wants_more = False
             self._caught_up.set()
         runs: list[Run] = []
-        if held:
+        if leased:
             now_s, now_ms = time.monotonic(), time.time() * 1000
-            for one in held:
-                run = self._leased(one)
+            for each in leased:
+                run = self._add_run(each)
                 if not run.is_over:
                     run.began_s = now_s
                     run.leased_s = asked_s
-                    run.account.started(_waited_s(one, now_ms))
+                    run.metrics.started(_waited_s(each, now_ms))
                     runs.append(run)
-        self._answered()
+        self._call_answered()
         ready = self._runner.begin(runs)
-        if self._send_queue or self._share.wants_more:
+        if self.send_queue or self._share.wants_more:
             self._turn_soon()
         await self._runner.drive(ready)
 
-    def _leased(self, held: LeasedJob) -> Run:
-        """A run for it, whose lease is kept from here on; over already where it is not to run."""
-        task = held.job.task
+    def _add_run(self, leased: LeasedJob) -> Run:
+        """A run for the job, whose lease is renewed from here on; over already if it must not
+        run."""
+        task = leased.job.task
         handler = self._handlers.get(task, NO_HANDLER)
-        run = Run(held, handler, self, self._accounts.get(task, self._unknown))
-        self.runs[held.token] = run
-        if held.preset_outcome is not None:
-            run.skip(held.preset_outcome)
+        run = Run(leased, handler, self, self._metrics.get(task, self._unknown))
+        self.runs[leased.token] = run
+        if leased.preset_outcome is not None:
+            run.skip(leased.preset_outcome)
         elif handler is NO_HANDLER or self._stopping:
             run.skip(Released())
         return run
 
-    # ── sending ──────────────────────────────────────────────────────────────────────────────────
-
-    def has_reports(self, run: Run) -> None:
-        """A run has something to say."""
-        self._send_queue.has_reports(run)
-        self._turn_soon()
+    # ── settling ─────────────────────────────────────────────────────────────────────────────────
 
     def decided(self, run: Run, outcome: Outcome | None) -> None:
-        """A run's outcome is decided."""
+        """Settle the run so; None: forget it, another worker has the job."""
         began_s = run.began_s
-        run.account.ended(outcome, None if began_s is None else time.monotonic() - began_s)
+        run.metrics.ended(outcome, None if began_s is None else time.monotonic() - began_s)
         if outcome is None:
             self._forget(run)
         else:
-            self._send_queue.decided(run, outcome)
-            self._turn_soon()
+            self.send_queue.add_outcome(run, outcome)
 
     def code_ended(self, run: Run) -> None:
-        """A run's code has ended: its slot is free."""
+        """The run's code has ended: its slot is free."""
         self._share.release()
         self._runner.ended(run)
         if self._share.wants_more:
@@ -263,33 +253,36 @@ class QueueLoop:
             settled = await self._watchdog.watched(f"{self.engine.name}: settle", answer)
         except Exception as error:  # noqa: BLE001 - a queue is never given up
             self._in_doubt += want
-            self._send_queue.requeue(ends)
-            self._lost(error)
-            self._answered()
+            self.send_queue.requeue(ends)
+            self._mark_unavailable(error)
+            self._call_answered()
             return
-        for (run, outcome), said in zip(ends, settled.answers, strict=True):
-            if said is SettleAnswer.REFUSED:
+        for (run, outcome), result in zip(ends, settled.answers, strict=True):
+            if result is SettleAnswer.REFUSED:
                 self._retry_write_later(run, outcome)
                 continue
-            if said is not SettleAnswer.SETTLED:
+            if result is not SettleAnswer.SETTLED:
                 name = type(outcome).__name__
-                _log.warning("job %s: %s was not written: %s", run.leased.job.id, name, said)
-            if said is SettleAnswer.LOST:
-                run.account.lost()
+                _log.warning("job %s: %s was not written: %s", run.leased.job.id, name, result)
+            if result is SettleAnswer.LOST:
+                run.metrics.lost()
             self._forget(run)
         await self._begin(settled.leased, want, asked_s)
 
     def _retry_write_later(self, run: Run, outcome: Outcome) -> None:
-        """The server is there and will not write it: the job stays ours, and is asked again until
-        somebody has mended what stands in the way."""
+        """The server answers but refuses the write: keep the job and retry until the cause is
+        repaired."""
         if not run.refusals:
-            _log.error("job %s: the server refuses to write its outcome", run.leased.job.id)
+            _log.error(
+                "job %s: the server refuses to write its outcome; the write is retried",
+                run.leased.job.id,
+            )
         run.refusals += 1
-        pause_s = min(_LONGEST_PAUSE_S, 0.05 * 2 ** min(run.refusals, 9))
+        pause_s = retry.delay_s(_REFUSED_BACKOFF, run.refusals, 0.0)
         self.loop.call_later(pause_s, self._retry_write, run, outcome)
 
     def _retry_write(self, run: Run, outcome: Outcome) -> None:
-        self._send_queue.requeue([(run, outcome)])
+        self.send_queue.requeue([(run, outcome)])
         self._turn_soon()
 
     def _forget(self, run: Run) -> None:
@@ -297,117 +290,100 @@ class QueueLoop:
         if not (self.runs or self._calls or self._in_doubt):
             self.idle.set()
 
-    async def _reported(self, answer: Awaitable[list[ReportAnswer]], said: ReportBatch) -> None:
-        try:
-            answers = await self._watchdog.watched(f"{self.engine.name}: report", answer)
-        except BackendUnavailable as error:
-            for run, reports in said:
-                self._send_queue.acknowledged(run, reports)
-            self._lost(error)
-            return
-        except Exception as error:  # noqa: BLE001 - a report never fails a job
-            _log.error("%s: reports were dropped", self.engine.name, exc_info=error)
-            answers = [ReportAnswer.DROPPED for _, reports in said for _ in reports]
-        first = 0
-        for run, reports in said:
-            self._heard(run, answers[first : first + len(reports)])
-            first += len(reports)
-        self._turn_soon()
-
-    def _heard(self, run: Run, answers: Sequence[ReportAnswer]) -> None:
-        run.acknowledged(len(answers))
-        self._send_queue.acknowledged(run)
-        if ReportAnswer.LOST in answers:
-            run.halt(StopReason.LOST)
-        elif ReportAnswer.DROPPED in answers and not run.warned:
-            run.warned = True  # one line a job is enough
-            _log.warning("job %s: a report was dropped", run.leased.job.id)
-
-    # ── what the world says about a held job ─────────────────────────────────────────────────────
+    # ── cancels, lost leases, release ────────────────────────────────────────────────────────────
 
     def lease_answers(self, answers: Sequence[tuple[Token, RenewAnswer]]) -> None:
-        """What the keeper learned, where it was not just "kept"."""
+        """Stop the runs whose lease was not simply renewed."""
         for token, answer in answers:
             if (run := self.runs.get(token)) is not None:
                 run.halt(StopReason.CANCEL if answer is RenewAnswer.CANCEL else StopReason.LOST)
 
     async def listen(self) -> None:
-        """Cancel what somebody wants canceled, for ever."""
+        """Stop canceled jobs, forever."""
         while True:
             try:
-                async for asked in self.engine.cancels():
-                    self.lease_answers([(asked.token, RenewAnswer.CANCEL)])
-            except Exception as error:  # noqa: BLE001 - the keeper tells it too
-                _log.warning("%s: cancel wishes come late: %s", self.engine.name, error)
+                async for request in self.engine.cancels():
+                    self.lease_answers([(request.token, RenewAnswer.CANCEL)])
+            except Exception as error:  # noqa: BLE001 - lease renewal reports cancels, too
+                _log.warning(
+                    "%s: cancel requests are delayed until the next renewal: %s",
+                    *(self.engine.name, error),
+                )
             await asyncio.sleep(1)
 
     def release_all(self) -> None:
-        """Give back everything that still runs."""
+        """Release every job that still runs."""
         for run in list(self.runs.values()):
             run.halt(StopReason.RELEASE)
 
     # ── when the server does not answer ──────────────────────────────────────────────────────────
 
-    def _lost(self, error: Exception) -> None:
+    def _mark_unavailable(self, error: Exception) -> None:
         """Send nothing until the server answers again."""
         self._share.wants_more = False
         self._caught_up.set()
         self._backend.mark_unavailable(error)
 
     async def _recover(self) -> None:
-        """Adopt what the server started for us while its answers were lost, and go on."""
-        mine: list[LeasedJob] = []
+        """Recover jobs that the server started while its answers were lost, and go on."""
+        orphans: list[LeasedJob] = []
         losses, asked_s = -1, 0.0
         while losses != self._backend.losses:
-            # J-30: a wait that breaks while we look may have started a job that was not looked for,
-            # since its answer was still awaited. Nobody would look again before its lease is over.
+            # J-30: a wait that fails during this search may have started a job that the search
+            # left out, since its answer was still awaited. Without a second search that job would
+            # wait for the end of its lease.
             losses, asked_s = self._backend.losses, time.monotonic()
-            mine = await self._adopted(0.0)
-        _log.info("%s: answers again; %d job(s) adopted", self.engine.name, len(mine))
-        room, self._in_doubt = self._in_doubt, 0
+            orphans = await self._find_orphans(0.0)
+        _log.info("%s: answers again; orphans=%d recovered", self.engine.name, len(orphans))
+        reserved, self._in_doubt = self._in_doubt, 0
         self._backend.mark_available()
-        await self._hold(mine, room, asked_s)
+        await self._run_orphans(orphans, reserved, asked_s)
 
     async def recover_own_orphans(self, lease_s: float) -> None:
-        """Take up what is pending under our name, though nobody here has kept it for a lease, for
-        ever. Others would have taken it over, had they been there: it must not need them (R-1)."""
+        """Take up jobs that are pending under this worker's name and were not renewed for a lease,
+        forever. Other workers would reclaim them, but need not exist (R-1)."""
         while True:
             await asyncio.sleep(lease_s)
             if not self._backend.available or self._stopping:
                 continue
             asked_s = time.monotonic()
             try:
-                mine = await self._adopted(lease_s)
-            except Exception as error:  # noqa: BLE001 - the next look comes
-                _log.warning("%s: cannot look for forgotten jobs: %s", self.engine.name, error)
+                orphans = await self._find_orphans(lease_s)
+            except Exception as error:  # noqa: BLE001 - the next search follows
+                _log.warning(
+                    "%s: search for orphans failed: %s; retried in %g s",
+                    *(self.engine.name, error, lease_s),
+                )
                 continue
-            if mine:
-                _log.warning("%s: %d forgotten job(s) taken up", self.engine.name, len(mine))
-                self._tasks.start(self._hold(mine, 0, asked_s))
+            if orphans:
+                _log.warning("%s: orphans=%d recovered", self.engine.name, len(orphans))
+                self._tasks.start(self._run_orphans(orphans, 0, asked_s))
 
-    async def _adopted(self, idle_s: float) -> list[LeasedJob]:
-        adopting = self.engine.recover_orphans(frozenset(self.runs), idle_s)
-        return await self._watchdog.watched(f"{self.engine.name}: adopt", adopting)
+    async def _find_orphans(self, idle_s: float) -> list[LeasedJob]:
+        search = self.engine.recover_orphans(frozenset(self.runs), idle_s)
+        return await self._watchdog.watched(f"{self.engine.name}: recover", search)
 
-    async def _hold(self, mine: Sequence[LeasedJob], room: int, asked_s: float) -> None:
-        """Run what was adopted, in `room` slots that are kept for it and as many as are free."""
-        room += self._share.try_acquire(len(mine) - room)
-        self._called()
-        for held in mine[room:]:
-            # More than we have room for; the slot is drawn only to be given back.
+    async def _run_orphans(
+        self, orphans: Sequence[LeasedJob], reserved: int, asked_s: float
+    ) -> None:
+        """Run orphans in `reserved` slots and as many more as are free; release the rest."""
+        reserved += self._share.try_acquire(len(orphans) - reserved)
+        self._call_sent()
+        for leased in orphans[reserved:]:
+            # No slot is free; the run needs one only to release it again.
             self._share.force_acquire()
-            self._leased(held).halt(StopReason.RELEASE)
+            self._add_run(leased).halt(StopReason.RELEASE)
         self._turn_soon()
-        await self._begin(mine[:room], room, asked_s)
+        await self._begin(orphans[:reserved], reserved, asked_s)
 
     async def _renew(self, runs: Sequence[Run]) -> list[Run]:
-        """Renew the leases of runs; those that are still ours."""
+        """Renew the leases of runs; returns those that are still ours."""
         asked_s = time.monotonic()
         try:
             renewing = self.engine.renew([run.leased for run in runs])
             answers = await self._watchdog.watched(f"{self.engine.name}: renew", renewing)
         except Exception as error:
-            self._lost(error)
+            self._mark_unavailable(error)
             raise
         for run, answer in zip(runs, answers, strict=True):
             if answer is RenewAnswer.RENEWED:
@@ -417,23 +393,11 @@ class QueueLoop:
         return [run for run in runs if not run.is_over]
 
     def renew_first(self, run: Run) -> None:
-        """A run's lease may have run out before its code has begun."""
+        """The run's lease may have run out before its code has begun: renew it first."""
         self._late.add(run)
 
 
-def _waited_s(held: LeasedJob, now_ms: float) -> float | None:
-    """How long it lay in line before its first start."""
-    first = held.job.deliveries <= 1 and held.job.attempt <= 1
-    return (now_ms - held.job.created_ms) / 1000 if first else None
-
-
-def _sent(verb: Callable[_P, Awaitable[_T]], *args: _P.args, **options: _P.kwargs) -> Awaitable[_T]:
-    """Call an engine. It is sent when called, so it may fail before there is anything to await."""
-    try:
-        return verb(*args, **options)
-    except Exception as error:  # noqa: BLE001 - raised where the answer is awaited
-        return _failed(error)
-
-
-async def _failed(error: Exception) -> Any:
-    raise error
+def _waited_s(leased: LeasedJob, now_ms: float) -> float | None:
+    """How long the job waited for its first start; None if this is a later one."""
+    first = leased.job.deliveries <= 1 and leased.job.attempt <= 1
+    return (now_ms - leased.job.created_ms) / 1000 if first else None

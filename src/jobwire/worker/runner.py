@@ -1,13 +1,13 @@
 """Runs handlers of every kind, and reports how each ended.
 
-A loop hands over runs (`begin`, then `drive` for the coroutines among them). What the user's code
-did, a value or any exception, becomes an Ending; nothing of it ever gets past here.
+A queue loop hands over runs (`begin`, then `drive` for the coroutines among them). The value or
+exception of the user's code becomes an Ending; no exception of it leaves this module.
 
-**Coroutines** are begun in the task that is at hand. Most that finish without waiting never get a
-task of their own; the first that waits keeps that task as its own, and the others go on in a new
-one. So `asyncio.current_task()` is the same task for all of a handler's life, and is cancelled for
-that handler only. A handler that leaves the task marked (cancelled it, or set a context variable)
-is the last one in it.
+**Coroutines** begin in the calling task. Those that finish without waiting never get a task of
+their own; the first that waits keeps that task, and the others go on in a new one. So
+`asyncio.current_task()` is the same task for all of a handler's life, and is cancelled for that
+handler only. A handler that changes the task (cancels it, or sets a context variable) is the last
+one in it.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ from typing import Any, cast
 
 from jobwire.log import bind_only
 from jobwire.worker import outcomes
-from jobwire.worker.context import Context, ReportSink
+from jobwire.worker.context import Context
 from jobwire.worker.outcomes import ProcessResult
 from jobwire.worker.process_pool import HandlerProcess, ProcessPool
-from jobwire.worker.report_buffer import ThreadReportBuffer
+from jobwire.worker.reports import ReportSink, ThreadSink
 from jobwire.worker.run import Phase, Run
 from jobwire.worker.signature import HandlerKind
 from jobwire.worker.task_pool import TaskPool
@@ -33,12 +33,12 @@ from jobwire.worker.threads import Threads
 
 
 class Limit:
-    """How often one handler may run at a time, and who waits for its turn."""
+    """The concurrency limit of one handler, and the runs that wait for it."""
 
-    __slots__ = ("parked", "room")
+    __slots__ = ("free", "parked")
 
-    def __init__(self, room: int) -> None:
-        self.room = room
+    def __init__(self, free: int) -> None:
+        self.free = free
         self.parked: deque[Run] = deque()
 
 
@@ -49,13 +49,13 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._tasks = tasks
         self._threads = Threads()
-        self._children = ProcessPool()
+        self._processes = ProcessPool()
         self._limits: dict[str, Limit] = {}
         self.running = 0
         """Handlers whose code has not ended."""
 
     def begin(self, runs: Iterable[Run]) -> "deque[Run]":
-        """Start those that run elsewhere; the rest is to be given to `drive` at once."""
+        """Start threads and processes; returns the coroutines, which `drive` must get at once."""
         ready: deque[Run] = deque()
         now_s = time.monotonic()
         for run in runs:
@@ -72,7 +72,7 @@ class Runner:
         return ready
 
     def resume(self, runs: Iterable[Run]) -> "deque[Run]":
-        """The same for runs that had begun and waited for the renewal of their leases."""
+        """`begin` for runs that waited for the renewal of their leases."""
         ready: deque[Run] = deque()
         now_s = time.monotonic()
         for run in runs:
@@ -84,34 +84,34 @@ class Runner:
         return ready
 
     def ended(self, run: Run) -> None:
-        """Its code has ended: the next that waited for it may begin."""
+        """The run's code has ended: the next parked run of its handler may begin."""
         if run.begun:
             self.running -= 1
         if run.handler.concurrency is None:
             return
         limit = self._limits.get(run.handler.task)
         if limit is None or not run.begun:
-            if limit is not None and run in limit.parked:  # stopped before its turn came
+            if limit is not None and run in limit.parked:  # stopped while parked
                 limit.parked.remove(run)
             return
-        limit.room += 1
-        while limit.parked and limit.room:
+        limit.free += 1
+        while limit.parked and limit.free:
             if ready := self.begin([limit.parked.popleft()]):
                 self._tasks.start(self.drive(ready))
 
     def close(self) -> None:
-        """End what idles; what still runs ends with the process."""
+        """End idle threads and processes; busy ones end with this process."""
         self._threads.close()
-        self._children.close()
+        self._processes.close()
 
     def _admit(self, run: Run, concurrency: int) -> bool:
         limit = self._limits.get(run.handler.task)
         if limit is None:
             limit = self._limits[run.handler.task] = Limit(concurrency)
-        if not limit.room:
+        if not limit.free:
             limit.parked.append(run)
             return False
-        limit.room -= 1
+        limit.free -= 1
         return True
 
     # ── coroutines ───────────────────────────────────────────────────────────────────────────────
@@ -122,7 +122,7 @@ class Runner:
         while runs:
             run = runs.popleft()
             if run.phase is Phase.ENDED:
-                continue  # stopped before its turn came
+                continue  # stopped before it began
             if run.lease_ran_out:
                 run.owner.renew_first(run)
                 continue
@@ -131,46 +131,46 @@ class Runner:
             clean = copy_context()
             try:
                 work = _call(run, run)
-                waits_for = work.send(None)
+                waiting_for = work.send(None)
             except StopIteration as end:
                 run.code_ended(outcomes.returned(end.value))
-            except BaseException as error:  # noqa: BLE001 - all of the user's exceptions are ours
+            except BaseException as error:  # noqa: BLE001 - it becomes an Ending
                 run.code_ended(outcomes.raised(error))
             else:
                 if runs:
                     self._tasks.start(self.drive(runs))
-                await self._finish(run, task, work, waits_for)
+                await self._finish(run, task, work, waiting_for)
                 return
             if runs and (task.cancelling() or copy_context() != clean):
                 self._tasks.start(self.drive(runs))
                 return
 
     async def _finish(
-        self, run: Run, task: "asyncio.Task[None]", work: "_Work", waits_for: object
+        self, run: Run, task: "asyncio.Task[None]", work: "_Work", waiting_for: object
     ) -> None:
-        """The handler waits for something: from here on this task is its own."""
+        """The handler waits: from here on this task is its own."""
         run.interrupt = task.cancel
         run.limit(run.handler.timeout_of(run.leased))
         try:
-            value = await _resumed(work, waits_for)
-        except BaseException as error:  # noqa: BLE001 - all of the user's exceptions are ours
+            value = await _resumed(work, waiting_for)
+        except BaseException as error:  # noqa: BLE001 - it becomes an Ending
             run.code_ended(outcomes.raised(error))
         else:
             run.code_ended(outcomes.returned(value))
 
-    # ── threads, and processes, which a thread waits for ─────────────────────────────────────────
+    # ── threads, and processes, each served by a thread ──────────────────────────────────────────
 
     def _begin_thread(self, run: Run) -> None:
         if run.lease_ran_out:
             run.owner.renew_first(run)
             return
         run.phase = Phase.RUNNING
-        run.sink = ThreadReportBuffer(self._loop, run.add_from_thread, run.restart_timeout)
+        run.sink = ThreadSink(self._loop, run.add_from_thread, run.restart_timeout)
         run.limit(run.handler.timeout_of(run.leased))
         if run.handler.kind is HandlerKind.PROCESS:
-            child = self._children.acquire()
-            run.interrupt, run.kill = child.interrupt, child.kill
-            self._threads.start(lambda: self._in_process(run, child))
+            process = self._processes.acquire()
+            run.interrupt, run.kill = process.interrupt, process.kill
+            self._threads.start(lambda: self._in_process(run, process))
         else:
             self._threads.start(lambda: self._in_thread(run))
 
@@ -180,58 +180,59 @@ class Runner:
         try:
             if run.sink.stopped:
                 raise asyncio.CancelledError
-            ending = outcomes.returned(_checked(_call_plainly(run, run.sink)))
-        except BaseException as error:  # noqa: BLE001 - all of the user's exceptions are ours
+            ending = outcomes.returned(_checked(_call_handler(run, run.sink)))
+        except BaseException as error:  # noqa: BLE001 - it becomes an Ending
             ending = outcomes.raised(error)
-        self._tell_loop(lambda: run.code_ended(ending))
+        self._call_on_loop(lambda: run.code_ended(ending))
 
-    def _in_process(self, run: Run, child: HandlerProcess) -> None:
-        mouth, handler, job = run.sink, run.handler, run.leased.job
-        assert mouth is not None
+    def _in_process(self, run: Run, process: HandlerProcess) -> None:
+        sink, handler, job = run.sink, run.handler, run.leased.job
+        assert sink is not None
 
-        def elsewhere(trace: str = "") -> ProcessResult:
-            return child.run(handler.function, job, mouth, trace)
+        def run_in_process(trace: str = "") -> ProcessResult:
+            return process.run(handler.function, job, sink, trace)
 
-        ran = elsewhere() if handler.around is None else handler.around(job, elsewhere)
+        around = handler.around
+        result = run_in_process() if around is None else around(job, run_in_process)
 
         def ended() -> None:
-            run.code_ended(ran.ending, ran.partial_json)
-            self._children.give_back(child)
+            run.code_ended(result.ending, result.partial_json)
+            self._processes.release(process)
 
-        self._tell_loop(ended)
+        self._call_on_loop(ended)
 
-    def _tell_loop(self, news: Callable[[], None]) -> None:
-        # A closed loop: the worker has ended without this thread.
+    def _call_on_loop(self, callback: Callable[[], None]) -> None:
+        # The loop is closed if the worker has ended without this thread.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(news)
+            self._loop.call_soon_threadsafe(callback)
 
 
 _Work = Coroutine[object, None, object]
 
 
-def _call_plainly(run: Run, outlet: ReportSink) -> object:
+def _call_handler(run: Run, sink: ReportSink) -> object:
     """Check the payload and call the handler."""
     handler, job = run.handler, run.leased.job
-    asks = handler.signature
-    payload = job.payload if asks.payload_type is None else asks.check(job.payload)
-    context = run.context = Context(job, payload, outlet)
-    if asks.payload_at is None:
+    signature = handler.signature
+    payload = job.payload if signature.payload_type is None else signature.check(job.payload)
+    context = run.context = Context(job, payload, sink)
+    if signature.payload_at is None:
         return handler.function(context)
-    return handler.function(*asks.arguments(context))
+    return handler.function(*signature.arguments(context))
 
 
-def _call(run: Run, outlet: ReportSink) -> _Work:
-    work = _call_plainly(run, outlet)
+def _call(run: Run, sink: ReportSink) -> _Work:
+    work = _call_handler(run, sink)
     return cast(_Work, work) if type(work) is CoroutineType else _wrapped(work)
 
 
 async def _wrapped(work: object) -> object:
-    """For an awaitable of another make, which cannot be driven by hand."""
+    """For an awaitable that is not a coroutine of Python, which `send` cannot drive."""
     return await cast("Any", work)
 
 
 def _checked(value: object) -> object:
-    """A `def` that hands back a coroutine is an `async def` behind a decorator."""
+    """A `def` that returns a coroutine is an `async def` behind a decorator."""
     if not inspect.isawaitable(value):
         return value
     if inspect.iscoroutine(value):
@@ -240,14 +241,14 @@ def _checked(value: object) -> object:
 
 
 @coroutine
-def _resumed(work: _Work, waits_for: object) -> Generator[object, None, object]:
-    """Await a coroutine that has begun already and waits for `waits_for`."""
+def _resumed(work: _Work, waiting_for: object) -> Generator[object, None, object]:
+    """Await a coroutine that has begun and waits for `waiting_for`."""
     while True:
         try:
-            yield waits_for
-        except BaseException as error:  # noqa: BLE001 - passed on to where it belongs
+            yield waiting_for
+        except BaseException as error:  # noqa: BLE001 - thrown into the coroutine
             try:
-                waits_for = work.throw(error)
+                waiting_for = work.throw(error)
             except StopIteration as end:
                 return end.value
         else:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from jobwire.job.clock import random_fraction
 from jobwire.job.engine import CronStore
 from jobwire.job.errors import BackendUnavailable
+from jobwire.job.ids import random_fraction
 from jobwire.job.messages import AlreadyRun, CronState, Full, JobRequest, NotDue, Submitted
 
 _log: Final = logging.getLogger("jobwire.worker.cron")

@@ -1,7 +1,7 @@
-"""How a worker ends: it takes no more, lets its jobs end, then gives the rest back.
+"""How a worker stops: it takes no more jobs, lets running ones finish, then releases the rest.
 
-`Shutdown` is the wish, `drain` the doing. The leases are kept all the while: the worker ends its
-keepers after this, not before.
+`Shutdown` holds the request, `drain` carries it out. Leases are renewed meanwhile: the worker ends
+lease renewal after the drain.
 """
 
 import asyncio
@@ -12,53 +12,53 @@ from typing import Final
 from jobwire.worker.queue_loop import QueueLoop
 
 _log: Final = logging.getLogger("jobwire.worker")
-_LAST_WORDS_S: Final = 5.0
+_FLUSH_TIMEOUT_S: Final = 5.0
 
 
 class Shutdown:
-    """Asked once: drain. Asked again: give everything back now."""
+    """Requested once: drain. Requested again: release everything now."""
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self.now = asyncio.Event()
 
-    def ask(self) -> None:
-        """What a signal calls."""
-        if self.asked.is_set():
+    def request(self) -> None:
+        """Called by a signal handler."""
+        if self.requested.is_set():
             self.now.set()
-        self.asked.set()
+        self.requested.set()
 
 
 async def drain(
-    sources: Sequence[QueueLoop], shutdown: Shutdown, *, drain_s: float, grace_s: float
+    queue_loops: Sequence[QueueLoop], shutdown: Shutdown, *, drain_s: float, grace_s: float
 ) -> int:
-    """Let jobs end for up to `drain_s`, then release them; how many could not be handed over."""
-    held = sum(len(source.runs) for source in sources)
-    _log.info("stopping: no more jobs; %d may go on for %g s", held, drain_s)
-    await _together(source.stop_taking() for source in sources)
-    if not await _idle(sources, drain_s, shutdown.now):
-        left = sum(len(source.runs) for source in sources)
-        _log.info("stopping: giving back %d job(s)", left)
-        for source in sources:
-            source.release_all()
-        # Handlers that listen get their grace; then their outcomes have to be written.
-        await _idle(sources, grace_s + _LAST_WORDS_S)
-    return sum(len(source.runs) for source in sources)
+    """Let jobs finish for up to `drain_s`, then release them; returns how many are still leased."""
+    leased = sum(len(each.runs) for each in queue_loops)
+    _log.info("stopping: no more jobs; %d may go on for %g s", leased, drain_s)
+    await _gather(each.stop_taking() for each in queue_loops)
+    if not await _wait_idle(queue_loops, drain_s, shutdown.now):
+        left = sum(len(each.runs) for each in queue_loops)
+        _log.info("stopping: releasing %d job(s)", left)
+        for each in queue_loops:
+            each.release_all()
+        # Handlers get their grace time; then their outcomes must be written.
+        await _wait_idle(queue_loops, grace_s + _FLUSH_TIMEOUT_S)
+    return sum(len(each.runs) for each in queue_loops)
 
 
-async def _idle(
-    sources: Sequence[QueueLoop], patience_s: float, sooner: asyncio.Event | None = None
+async def _wait_idle(
+    queue_loops: Sequence[QueueLoop], timeout_s: float, interrupt: asyncio.Event | None = None
 ) -> bool:
-    """Wait until nothing is held; False where the patience, or somebody's, ends before."""
-    idle = asyncio.ensure_future(_together(source.idle.wait() for source in sources))
-    ends = [idle] if sooner is None else [idle, asyncio.ensure_future(sooner.wait())]
+    """Wait until nothing is leased; False after the timeout or at the interrupt."""
+    idle = asyncio.ensure_future(_gather(each.idle.wait() for each in queue_loops))
+    ends = [idle] if interrupt is None else [idle, asyncio.ensure_future(interrupt.wait())]
     try:
-        await asyncio.wait(ends, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         return idle.done()
     finally:
         for end in ends:
             end.cancel()
 
 
-async def _together(waits: Iterable[Awaitable[object]]) -> None:
+async def _gather(waits: Iterable[Awaitable[object]]) -> None:
     await asyncio.gather(*waits)

@@ -1,11 +1,10 @@
-"""A span of OpenTelemetry around each run of a handler, child of whoever submitted the job (O-5).
+"""An OpenTelemetry span around each run of a handler, child of the submitter's span (O-5).
 
-Applied by wiring where traces are wanted. The span is current while the handler runs, so whatever
-the handler calls (instrumented HTTP clients, our own client) carries the trace on.
+Applied by wiring if tracing is configured. The span is current while the handler runs, so the
+handler's calls (instrumented HTTP clients, our own client) belong to the trace.
 
-Of a handler in a process of its own the span is made here, around the run, and the process goes on
-with it: what the handler calls there is part of the trace too. Spans that it makes itself are sent
-by whatever the handler's own module has set up.
+For a handler with `process=True` the worker makes the span around the run and the child process
+continues it. Spans of the handler itself are exported by what its own module sets up.
 """
 
 import asyncio
@@ -37,14 +36,14 @@ _HEADER: Final = "traceparent"
 
 
 def traced(app: App) -> App:
-    """The same app, each run of whose handlers is a span."""
+    """The same app with a span around each run of a handler."""
     tracer = trace.get_tracer("jobwire.worker")
     return app.wrapped(lambda handler: _traced(handler, tracer))
 
 
 def _traced(handler: Handler, tracer: Tracer) -> Handler:
     if handler.kind is HandlerKind.PROCESS:
-        return replace(handler, around=partial(_elsewhere, tracer))
+        return replace(handler, around=partial(_run_in_process, tracer))
     arguments, function = handler.signature.arguments, handler.function
     # The wrapper takes the context alone; the payload is in it.
     signature = replace(handler.signature, context_at=0, payload_at=None)
@@ -61,19 +60,21 @@ def _traced(handler: Handler, tracer: Tracer) -> Handler:
     return replace(handler, function=wrapper, signature=signature)
 
 
-def _elsewhere(tracer: Tracer, job: JobInfo, run: Callable[[str], ProcessResult]) -> ProcessResult:
+def _run_in_process(
+    tracer: Tracer, job: JobInfo, run: Callable[[str], ProcessResult]
+) -> ProcessResult:
     with _span(tracer, job) as span:
-        goes: dict[str, str] = {}
-        inject(goes)
-        ran = run(goes.get(_HEADER, ""))
-        if ran.stopped:
+        headers: dict[str, str] = {}
+        inject(headers)
+        result = run(headers.get(_HEADER, ""))
+        if result.stopped:
             span.set_attribute("jobwire.stopped", True)
         else:
-            _tell(span, ran.ending)
-        return ran
+            _record_ending(span, result.ending)
+        return result
 
 
-def _tell(span: Span, ending: Ending) -> None:
+def _record_ending(span: Span, ending: Ending) -> None:
     match ending:
         case Returned():
             pass
@@ -86,8 +87,8 @@ def _tell(span: Span, ending: Ending) -> None:
 
 
 @contextlib.contextmanager
-def going_on_with(trace: str) -> Generator[None]:
-    """In the other process: whatever is called inside belongs to that span."""
+def current_span(trace: str) -> Generator[None]:
+    """In the child process: calls inside belong to the worker's span."""
     token = context.attach(extract({_HEADER: trace}))
     try:
         yield

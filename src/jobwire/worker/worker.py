@@ -1,7 +1,7 @@
-"""A worker: holds jobs of one or more queues and runs an App's handlers.
+"""A worker: leases jobs of one or more queues and runs an App's handlers.
 
-Built by `wiring` (or by a test) with engines that are ready to be entered. It installs no signal
-handlers, builds no connection and knows no wire: whoever runs it does.
+Built by `wiring` (or by a test) with engines that are ready to register. It installs no signal
+handlers, opens no connection and knows no wire: its caller does.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from jobwire.worker.task_pool import TaskPool
 from jobwire.worker.watchdog import Watchdog
 
 _log: Final = logging.getLogger("jobwire.worker")
-_LAST_WORDS_S: Final = 2.0
+_FLUSH_TIMEOUT_S: Final = 2.0
 
 
 class Worker:
@@ -37,13 +37,13 @@ class Worker:
         grace_s: float = 5.0,
         stall_s: float = 20.0,
         max_block_s: float = float("inf"),
-        beside: Sequence[Callable[[], Coroutine[object, None, None]]] = (),
+        background: Sequence[Callable[[], Coroutine[object, None, None]]] = (),
         on_ready: Callable[[], None] | None = None,
     ) -> None:
-        """`grace_s` is how long a handler may take to end once it was told to; `stall_s` is after
-        how long a silent engine is taken for dead; an event loop that is blocked for `max_block_s`
-        ends the process. What runs `beside` the jobs, like an engine's
-        duties, is begun when the queues are entered, and ended after the last job."""
+        """`grace_s` is how long a handler may take to stop when asked; an engine call that takes
+        `stall_s` too long is cancelled; an event loop that is blocked for `max_block_s` ends the
+        process. `background` coroutines, like an engine's maintenance, start after registration and
+        end after the last job."""
         if not app.handlers:
             raise ValueError("the app has no handlers: register one with @app.handler('name')")
         self._app = app
@@ -52,86 +52,87 @@ class Worker:
         self._drain_s = drain_s
         self._grace_s = grace_s
         self._max_block_s = max_block_s
-        self._beside = beside
+        self._background = background
         self._on_ready = on_ready
         self._tasks = TaskPool()
         self._runner = Runner(self._tasks)
         self._watchdog = Watchdog(stall_s)
         self._shutdown = Shutdown()
         self.ready = asyncio.Event()
-        """It has entered its queues and takes jobs."""
+        """It is registered and takes jobs."""
         self.left_behind = 0
-        """Handlers that would not end. Only the end of the process ends them."""
-        self.tally = WorkerMetrics()
-        """What its jobs did; for metrics."""
+        """Handlers that did not stop. Only the end of the process ends them."""
+        self.metrics = WorkerMetrics()
         all_slots = Slots(slots)
-        around = (self._runner, self._tasks, self._watchdog, self._grace_s, self.tally)
-        self._sources = [QueueLoop(engine, app, all_slots, *around) for engine in engines]
+        shared = (self._runner, self._tasks, self._watchdog, self._grace_s, self.metrics)
+        self._queue_loops = [QueueLoop(engine, app, all_slots, *shared) for engine in engines]
 
     def stop(self) -> None:
-        """Drain; the second time: give everything back now. Safe to call from a signal handler."""
-        self._shutdown.ask()
+        """Drain; the second call releases everything now. Safe to call from a signal handler."""
+        self._shutdown.request()
 
     async def run(self) -> None:
-        """Serve until stopped. Cancelled, it gives everything back before it goes."""
-        entered: list[Engine] = []
-        keepers: list[LeaseRenewalThread] = []
+        """Serve until stopped. If cancelled, it releases everything before it returns."""
+        registered: list[Engine] = []
+        renewals: list[LeaseRenewalThread] = []
         try:
             for engine in self._engines:
                 await engine.register(
                     self._app.task_definitions, self._total, self._app.missing_requirements
                 )
-                entered.append(engine)
-            keepers += [
-                LeaseRenewalThread(source, self._watchdog, self._max_block_s)
-                for source in self._sources
+                registered.append(engine)
+            renewals += [
+                LeaseRenewalThread(queue_loop, self._watchdog, self._max_block_s)
+                for queue_loop in self._queue_loops
             ]
-            await self._serve(keepers)
+            await self._serve(renewals)
         finally:
-            await self._leave(entered, keepers)
+            await self._close(registered, renewals)
 
-    async def _serve(self, keepers: Sequence[LeaseRenewalThread]) -> None:
+    async def _serve(self, renewals: Sequence[LeaseRenewalThread]) -> None:
         self._tasks.start(self._watchdog.watch(), "watchdog")
-        for source, keeper in zip(self._sources, keepers, strict=True):
-            looking = source.recover_own_orphans(keeper.lease_s)
-            self._tasks.start(looking, f"{source.engine.name}: look")
-            self._tasks.start(source.serve(), f"{source.engine.name}: serve")
-            self._tasks.start(source.listen(), f"{source.engine.name}: cancels")
-        for work in self._beside:
-            self._tasks.start(work(), "beside the jobs")
+        for queue_loop, renewal in zip(self._queue_loops, renewals, strict=True):
+            name = queue_loop.engine.name
+            self._tasks.start(queue_loop.recover_own_orphans(renewal.lease_s), f"{name}: orphans")
+            self._tasks.start(queue_loop.serve(), f"{name}: serve")
+            self._tasks.start(queue_loop.listen(), f"{name}: cancels")
+        for work in self._background:
+            self._tasks.start(work(), "background")
         self.ready.set()
         if self._on_ready is not None:
             self._on_ready()
         try:
-            await self._shutdown.asked.wait()
+            await self._shutdown.requested.wait()
         except asyncio.CancelledError:
-            self._shutdown.ask()
-            self._shutdown.ask()
+            self._shutdown.request()
+            self._shutdown.request()
             await self._drain()
             raise
         await self._drain()
 
     async def _drain(self) -> None:
-        held = await drain(
-            self._sources, self._shutdown, drain_s=self._drain_s, grace_s=self._grace_s
+        leased = await drain(
+            self._queue_loops, self._shutdown, drain_s=self._drain_s, grace_s=self._grace_s
         )
-        if held:
-            _log.error("%d job(s) could not be handed over; their leases will run out", held)
+        if leased:
+            _log.error("%d job(s) could not be settled or released; their leases expire", leased)
 
-    async def _leave(
-        self, entered: Sequence[Engine], keepers: Sequence[LeaseRenewalThread]
+    async def _close(
+        self, registered: Sequence[Engine], renewals: Sequence[LeaseRenewalThread]
     ) -> None:
-        await self._tasks.end(_LAST_WORDS_S)
+        await self._tasks.end(_FLUSH_TIMEOUT_S)
         self.left_behind = self._runner.running
-        # First, so that no heartbeat registers the worker again once it has left.
-        for keeper in keepers:
-            await keeper.close()
-        for engine in entered:
+        # First, so that no heartbeat registers the worker again after `deregister`.
+        for renewal in renewals:
+            await renewal.close()
+        for engine in registered:
             try:
-                async with asyncio.timeout(_LAST_WORDS_S):
+                async with asyncio.timeout(_FLUSH_TIMEOUT_S):
                     await engine.deregister()
-            except Exception as error:  # noqa: BLE001 - others will see that we are gone
-                _log.warning("%s: left without a word: %s", engine.name, error)
+            except Exception as error:  # noqa: BLE001 - the registration expires
+                _log.warning(
+                    "%s: deregistration failed: %s; it expires by itself", engine.name, error
+                )
         self._runner.close()
         if self.left_behind:
             _log.error("%d handler(s) would not end", self.left_behind)

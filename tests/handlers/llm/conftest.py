@@ -112,7 +112,9 @@ async def start(connection: Connection, plain: Plain) -> AsyncIterator[StartFlee
             app = App() if app is None else app
             register(app, settings, models)
             engine = StreamsEngine(connection, StreamsSettings())
-            worker = Worker(app, [engine], beside=[lambda: Maintenance(engine.maintenance()).run()])
+            worker = Worker(
+                app, [engine], background=[lambda: Maintenance(engine.maintenance()).run()]
+            )
             stack.push_async_callback(stopped, worker, await started(worker))
             return Fleet(connection, plain)
 

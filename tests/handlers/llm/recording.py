@@ -11,7 +11,7 @@ from jobwire.handlers.llm import LlmSettings, register
 from jobwire.handlers.llm.models.factory import Models
 from jobwire.job.messages import JobId, JobInfo, Json, Report
 from jobwire.worker import App, Context
-from jobwire.worker.context import REPORT_ADDED
+from jobwire.worker.reports import REPORT_ADDED
 
 
 class Event(NamedTuple):

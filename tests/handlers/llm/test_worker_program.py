@@ -39,9 +39,9 @@ async def _end_of(connection: Connection, job_id: JobId) -> object:
     """The job's result, or its error."""
 
     async def ended() -> str:
-        snapshot = await StreamsQueue(connection).get(job_id)
-        assert snapshot is not None
-        return snapshot.result_json or snapshot.error_json
+        record = await StreamsQueue(connection).record(job_id)
+        assert record is not None
+        return record.result_json or record.error_json
 
     return json.loads(await wait_until(ended, "the end of the job"))
 

@@ -16,7 +16,7 @@ from jobwire.handlers.llm.coalescing import Coalescer
 from jobwire.handlers.llm.models import Chat, ChatRequest, End, Piece, Reading, Text, Usage
 from jobwire.handlers.llm.models.errors import Again, ModelError, wait_s
 from jobwire.handlers.llm.streaming import Emitter
-from jobwire.job.clock import random_fraction
+from jobwire.job.ids import random_fraction
 
 _UNTOLD: Final = 256
 """Pieces that may wait for slow watchers; then the model waits."""

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from jobwire.job.errors import ContractError
-from jobwire.job.messages import JobError, JobId, Json, MissingRequirement, Snapshot
+from jobwire.job.messages import JobError, JobId, Json, MissingRequirement
 from jobwire.valkey import Reply
-from jobwire.wires.streams.contract import MAX_EVENT_BYTES, RAW, STATES, Code, Extra, Field, Status
+from jobwire.wires.streams.contract import MAX_EVENT_BYTES, RAW, Code, Extra, Field, Status
 
 _MAX_MESSAGE: Final = 2_000
 _MOST_LACKS: Final = 16
@@ -90,20 +90,6 @@ class Record(NamedTuple):
     retry_of: str
     traceback: str
     fingerprint: str
-
-    def snapshot(self) -> Snapshot:
-        """The same in the heart's words."""
-        return Snapshot(
-            self.job_id,
-            self.task,
-            STATES[self.status],
-            self.payload_json,
-            self.result_json,
-            self.error_json,
-            self.created_ms,
-            self.updated_ms,
-            self.attempt,
-        )
 
 
 def read_record(reply: Reply) -> Record | None:

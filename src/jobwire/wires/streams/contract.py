@@ -12,10 +12,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
-
-from jobwire.job.states import State
 
 # ── J-1 keys ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -214,16 +211,6 @@ class Status(StrEnum):
     ERROR = "error"
     CANCELED = "canceled"
 
-
-STATES: Final = MappingProxyType(
-    {
-        Status.QUEUED: State.WAITING,
-        Status.RUNNING: State.RUNNING,
-        Status.DONE: State.DONE,
-        Status.ERROR: State.FAILED,
-        Status.CANCELED: State.CANCELED,
-    }
-)
 
 # ── J-4 events ───────────────────────────────────────────────────────────────────────────────────
 

@@ -7,8 +7,8 @@ nothing: what is due when is the heart's, and that it happens once is the script
 from collections.abc import Awaitable
 from typing import Final
 
-from jobwire.job.clock import new_job_id
 from jobwire.job.errors import ContractError
+from jobwire.job.ids import new_job_id
 from jobwire.job.messages import (
     AlreadyRun,
     CronState,

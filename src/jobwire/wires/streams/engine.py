@@ -12,9 +12,9 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence, Set
 from typing import Final, cast
 
-from jobwire.job.clock import random_fraction
 from jobwire.job.engine import MaintenanceTask, MissingRequirements, no_missing_requirements
 from jobwire.job.errors import BackendUnavailable
+from jobwire.job.ids import random_fraction
 from jobwire.job.messages import (
     CancelRequest,
     LeasedJob,

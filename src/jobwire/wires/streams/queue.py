@@ -9,13 +9,12 @@ import contextlib
 from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple, cast
 
-from jobwire.job.clock import new_job_id, new_job_ids
 from jobwire.job.errors import BackendUnavailable, ContractError, RefusedError
+from jobwire.job.ids import new_job_id, new_job_ids
 from jobwire.job.messages import (
     CancelOutcome,
     JobId,
     JobRequest,
-    Snapshot,
     SubmitAnswer,
 )
 from jobwire.valkey import Arg, Connection, Reply
@@ -110,10 +109,6 @@ class StreamsQueue:
         self._submissions.send()
         return self._connection
 
-    def get(self, job_id: JobId) -> Awaitable[Snapshot | None]:
-        """The job as it stands, or None."""
-        return LazyReply(self._sent().call("HGETALL", self.keys.job(job_id)), _read_snapshot)
-
     def record(self, job_id: JobId) -> Awaitable[Record | None]:
         """The job with everything this wire knows of it, or None."""
         return LazyReply(self._sent().call("HGETALL", self.keys.job(job_id)), read_record)
@@ -174,11 +169,6 @@ def _job_args(order: JobRequest, job_id: JobId, settings: StreamsSettings) -> li
     if order.retry_of:
         args += (Extra.RETRY_OF, order.retry_of)
     return args
-
-
-def _read_snapshot(reply: Reply) -> Snapshot | None:
-    record = read_record(reply)
-    return record.snapshot() if record else None
 
 
 def _read_standing(reply: Reply) -> StatusAndTenant | None:

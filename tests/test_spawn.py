@@ -76,7 +76,7 @@ def test_a_child_dies_when_its_parent_just_ends(guard: Guard) -> None:
 
 
 @both_guards
-def test_a_child_outlives_the_thread_that_asked_for_it(tmp_path: Path, guard: Guard) -> None:
+def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path, guard: Guard) -> None:
     """The kernel ties a child to a thread, so a child of a short-lived thread used to die early."""
     children: list[ChildProcess] = []
     thread = threading.Thread(target=lambda: children.append(started(tmp_path, SLEEP[2], guard)))
@@ -88,7 +88,7 @@ def test_a_child_outlives_the_thread_that_asked_for_it(tmp_path: Path, guard: Gu
 
 
 @both_guards
-def test_stop_asks_and_tells_how_it_ended(tmp_path: Path, guard: Guard) -> None:
+def test_stop_returns_the_exit_code(tmp_path: Path, guard: Guard) -> None:
     child = started(tmp_path, SLEEP[2], guard)
     assert child.exit_code() is None
     assert child.stop() == -signal.SIGTERM
@@ -97,12 +97,12 @@ def test_stop_asks_and_tells_how_it_ended(tmp_path: Path, guard: Guard) -> None:
 
 
 @both_guards
-def test_stop_insists_on_a_child_that_does_not_listen(tmp_path: Path, guard: Guard) -> None:
+def test_stop_kills_a_child_that_ignores_sigterm(tmp_path: Path, guard: Guard) -> None:
     child = started(tmp_path, STUBBORN, guard)
     assert child.stop(grace_s=0.1) == -signal.SIGKILL
 
 
-def test_stop_reaches_a_frozen_child(tmp_path: Path) -> None:
+def test_stop_reaches_a_suspended_child(tmp_path: Path) -> None:
     child = started(tmp_path, SLEEP[2], "pipe")
     child.send(signal.SIGSTOP)
     wait_until_sync(
@@ -120,14 +120,14 @@ def test_nothing_is_left_when_a_child_ends_by_itself(guard: Guard) -> None:
 
 
 @both_guards
-def test_ctrl_c_reaches_us_and_not_the_child(tmp_path: Path, guard: Guard) -> None:
+def test_ctrl_c_reaches_the_parent_and_not_the_child(tmp_path: Path, guard: Guard) -> None:
     child = started(tmp_path, SLEEP[2], guard)
     assert os.getsid(child.pid) != os.getsid(0)
     child.kill()
 
 
 @both_guards
-def test_only_the_files_that_were_named_are_handed_on(tmp_path: Path, guard: Guard) -> None:
+def test_only_the_named_files_are_inherited(tmp_path: Path, guard: Guard) -> None:
     read, write = os.pipe()
     source = f"import os; os.write({write}, b'x'); os.close({write})"
     child = spawn([sys.executable, "-c", source], keep_fds=[write], guard=guard)
@@ -138,7 +138,7 @@ def test_only_the_files_that_were_named_are_handed_on(tmp_path: Path, guard: Gua
     os.close(read)
 
 
-def test_a_missing_program_is_said_before_anything_starts() -> None:
+def test_a_missing_program_is_an_error_before_anything_starts() -> None:
     with pytest.raises(FileNotFoundError, match="no-such-program is not installed"):
         spawn(["no-such-program"])
 

@@ -1,18 +1,18 @@
 """Background jobs with live progress.
 
-A job is submitted once, held by one worker at a time, reports while it runs, and is settled
-once. A wire is a way of saying that to someone else's program.
+A job is submitted once, leased to one worker at a time, reports while it runs, and is settled once.
+A wire is a documented protocol that other programs use, too.
 
-    job/       the heart: states, outcomes, the seam. Pure
-    wires/     one folder a contract
-    handlers/  the work itself
-    worker/    holds jobs and runs handlers
-    gateway/   the HTTP shell
+    job/       the domain model: states, outcomes, the Engine protocol. Pure
+    wires/     one folder per contract
+    handlers/  the built-in handlers
+    worker/    leases jobs and runs handlers
+    gateway/   the HTTP server
     valkey/    the toolkit: connection, producer, consumer; usable alone
     objects/   the bucket
-    local/     the real servers that `jobwire up` brings along
-    cli/       a file a command
-    client/    for programs that submit jobs and watch them
+    local/     the servers that `jobwire up` starts
+    cli/       one file per command
+    client/    for programs that submit and follow jobs
 """
 
 import importlib
@@ -38,8 +38,8 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-# Loaded when asked for: `jobwire --help` and the toolkit need none of it.
-_HOMES: Final = {
+# Loaded on first use: `jobwire --help` and the toolkit need none of it.
+_MODULES: Final = {
     "App": "jobwire.worker.app",
     "AsyncClient": "jobwire.client.aio",
     "Client": "jobwire.client.sync",
@@ -51,6 +51,6 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)

@@ -1,8 +1,7 @@
-"""Runs the engines' duties: each in its own rhythm, in every process of ours (J-41).
+"""Runs the maintenance tasks of engines, each with its own period, in workers and gateways (J-41).
 
-Workers and gateways have one, started after their engines. There is no leader: what the fleet must
-do once a period is guarded by the duties themselves. A duty that fails is tried again in its next
-period; nothing it does may end the process that runs it.
+There is no leader: a task that the fleet must run once per period guards that itself. A task that
+fails is retried in its next period and never ends the process that runs it.
 """
 
 import asyncio
@@ -11,55 +10,60 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from jobwire.job import retry
 from jobwire.job.engine import MaintenanceTask
 from jobwire.job.errors import BackendUnavailable
 from jobwire.job.ids import random_fraction
 
 _log = logging.getLogger("jobwire.maintenance")
 
-_BREATH_S: Final = 0.01
-"""Between the turns of a round that is not over: others want the server, too."""
+_CONTINUE_S: Final = 0.01
+"""Between two runs of a task that has more to do: other clients need the server, too."""
 
 
 class Maintenance:
-    """`async with asyncio.TaskGroup() as group: group.create_task(Duties(…).run())`."""
+    """`async with asyncio.TaskGroup() as group: group.create_task(Maintenance(…).run())`."""
 
     def __init__(
         self,
-        duties: Sequence[MaintenanceTask],
+        tasks: Sequence[MaintenanceTask],
         *,
-        chance: Callable[[], float] = random_fraction,
+        random_fraction: Callable[[], float] = random_fraction,
         done: Counter[str] | None = None,
     ) -> None:
-        """`done` counts how many things each duty has put right; for metrics."""
-        self._duties = tuple(duties)
-        self._chance = chance
+        """`done` counts the items that each task has handled; for metrics."""
+        self._tasks = tuple(tasks)
+        self._random_fraction = random_fraction
         self.done: Counter[str] = Counter() if done is None else done
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for duty in self._duties:
-                group.create_task(self._keep_doing(duty), name=f"duty: {duty.name}")
+            for task in self._tasks:
+                group.create_task(self._run_periodically(task), name=f"maintenance: {task.name}")
 
-    async def _keep_doing(self, duty: MaintenanceTask) -> None:
-        # Processes that start together must not come to the server together.
-        await asyncio.sleep(duty.period_s * self._chance())
+    async def _run_periodically(self, task: MaintenanceTask) -> None:
+        # Processes that start together must not load the server together.
+        await asyncio.sleep(task.period_s * self._random_fraction())
+        period = retry.fixed(1.25 * task.period_s, jitter=0.4)  # 0.75 to 1.25 of it
         failing = False
         while True:
             more = False
             try:
-                turn = await duty.run()
-                if turn is not None:
-                    self.done[duty.name] += turn.done
-                    more = turn.more
+                result = await task.run()
+                if result is not None:
+                    self.done[task.name] += result.done
+                    more = result.more
                 failing = False
             except BackendUnavailable as error:
                 if not failing:
-                    _log.warning("duty %s waits for the server: %s", duty.name, error.detail)
+                    _log.warning(
+                        "maintenance task %s: server unavailable: %s; retried",
+                        *(task.name, error.detail),
+                    )
                 failing = True
-            except Exception:  # noqa: BLE001 - a duty may not end the process that runs it
-                _log.exception("duty %s failed; it is tried again", duty.name)
+            except Exception:  # noqa: BLE001 - a task may not end the process that runs it
+                _log.exception("maintenance task %s failed; retried", task.name)
             await asyncio.sleep(
-                _BREATH_S if more else duty.period_s * (0.75 + 0.5 * self._chance())
+                _CONTINUE_S if more else retry.delay_s(period, 1, self._random_fraction())
             )

@@ -1,9 +1,8 @@
-"""Children that die with us, also when we are killed and cannot say goodbye.
+"""Child processes that die with this process, also when it is killed.
 
-Used by every room that starts a program, and knows none of them. On Linux the kernel tells the
-child of our death; elsewhere a small watchdog holds a pipe whose other end closes when we are gone.
-
-A child never outlives us, and never runs unguarded: the guard stands before the program starts.
+Used by every package that starts a program. On Linux the kernel signals the child when its parent
+dies; elsewhere a small watchdog process reads a pipe that closes when the parent dies. The guard is
+active before the program starts.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import IO, Final, Literal
 Guard = Literal["kernel", "pipe"]
 Stream = int | IO[bytes] | None
 
-# The kernel's way. The parent may die before the signal is asked for, hence the second look.
+# Guard by the kernel. The parent may die before prctl, hence the check of getppid.
 _KERNEL_LAUNCHER: Final = """
 import ctypes, os, sys
 parent, signum = int(sys.argv[1]), int(sys.argv[2])
@@ -34,7 +33,7 @@ if os.getppid() != parent:
 os.execvp(sys.argv[3], sys.argv[3:])
 """
 
-# The pipe's way. The program waits for a byte from its watchdog; without one it never starts.
+# Guard by a pipe. The program waits for a byte from its watchdog and does not start without it.
 _PIPE_LAUNCHER: Final = """
 import os, sys
 fd = int(sys.argv[1])
@@ -68,13 +67,14 @@ def spawn(
     last_signal: signal.Signals = signal.SIGTERM,
     guard: Guard = "kernel" if sys.platform == "linux" else "pipe",
 ) -> ChildProcess:
-    """Start a program in a session of its own that gets `last_signal` when we die.
+    """Start a program that gets `last_signal` when this process dies.
 
-    A session of its own, so that Ctrl-C reaches us alone and we stop our children in order.
+    It has its own session, so that Ctrl-C reaches only this process, which stops its children in
+    order.
     """
-    words = [str(word) for word in command]
-    if shutil.which(words[0]) is None:
-        raise FileNotFoundError(f"the program {words[0]} is not installed or may not be run")
+    argv = [str(argument) for argument in command]
+    if shutil.which(argv[0]) is None:
+        raise FileNotFoundError(f"the program {argv[0]} is not installed or not executable")
 
     def launch(launcher: str, arguments: Sequence[object], fds: Sequence[int]) -> _Process:
         return subprocess.Popen(
@@ -89,12 +89,12 @@ def spawn(
         )
 
     if guard == "kernel":
-        arguments = [os.getpid(), int(last_signal), *words]
+        arguments = [os.getpid(), int(last_signal), *argv]
         return ChildProcess(_forker.run(lambda: launch(_KERNEL_LAUNCHER, arguments, keep_fds)))
 
     go_read, go_write = os.pipe()
     try:
-        process = launch(_PIPE_LAUNCHER, [go_read, *words], [go_read, *keep_fds])
+        process = launch(_PIPE_LAUNCHER, [go_read, *argv], [go_read, *keep_fds])
         return ChildProcess(process, _Watchdog(process.pid, go_write, last_signal))
     finally:
         os.close(go_read)
@@ -102,7 +102,7 @@ def spawn(
 
 
 class ChildProcess:
-    """A running program of ours."""
+    """A program started by `spawn`."""
 
     def __init__(self, process: _Process, watchdog: _Watchdog | None = None) -> None:
         self._process = process
@@ -113,14 +113,14 @@ class ChildProcess:
         return self._process.pid
 
     def exit_code(self) -> int | None:
-        """The code it ended with, or None while it runs; minus the signal that killed it."""
+        """The exit code, None while it runs, minus the signal if one killed it."""
         code = self._process.poll()
         if code is not None:
-            self._ended()
+            self._dismiss_watchdog()
         return code
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Wait for its end; None if it still runs after that time."""
+        """Wait for its end; None if it still runs after the timeout."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
         return self.exit_code()
@@ -130,27 +130,27 @@ class ChildProcess:
         self._process.send_signal(signum)
 
     def stop(self, grace_s: float = 10.0) -> int:
-        """Ask it to end, insist after `grace_s`, and return its exit code."""
+        """Send SIGTERM, then SIGKILL after `grace_s`; returns the exit code."""
         self.send(signal.SIGTERM)
-        self.send(signal.SIGCONT)  # a stopped process cannot hear the first one
+        self.send(signal.SIGCONT)  # a suspended process handles SIGTERM only after it
         code = self.wait(grace_s)
         return self.kill() if code is None else code
 
     def kill(self) -> int:
-        """End it at once (SIGKILL)."""
+        """Send SIGKILL and wait; returns the exit code."""
         self.send(signal.SIGKILL)
         code = self._process.wait()
-        self._ended()
+        self._dismiss_watchdog()
         return code
 
-    def _ended(self) -> None:
+    def _dismiss_watchdog(self) -> None:
         if self._watchdog is not None:
             self._watchdog.dismiss()
             self._watchdog = None
 
 
 class _Watchdog:
-    """A process that outlives us just long enough to end one child."""
+    """A process that outlives this one just long enough to end one child."""
 
     def __init__(self, pid: int, go: int, last_signal: signal.Signals) -> None:
         life_read, self._life = os.pipe()
@@ -166,7 +166,7 @@ class _Watchdog:
             os.close(life_read)
 
     def dismiss(self) -> None:
-        """The child has ended and its pid may soon belong to a stranger: leave it alone."""
+        """The child has ended and its pid may be reused: send no signal to it."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._life, b"e")
         os.close(self._life)
@@ -176,42 +176,42 @@ class _Watchdog:
 class _Forker:
     """One thread that starts all children and lives as long as the process.
 
-    The kernel ties a child to the *thread* that started it, not to the process: a child started
-    from a short-lived thread would be told to end while we are well.
+    The kernel ties a child to the *thread* that started it, not to the process: a child of a
+    short-lived thread would be killed while the process lives.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._forget()
-        os.register_at_fork(after_in_child=self._forget)
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
 
     def run(self, launch: Callable[[], _Process]) -> _Process:
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._serve, args=(self._orders,), name="jobwire-forker", daemon=True
+                    target=self._serve, args=(self._requests,), name="jobwire-forker", daemon=True
                 )
                 self._thread.start()
         done: Future[_Process] = Future()
-        self._orders.put((launch, done))
+        self._requests.put((launch, done))
         return done.result()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         # After a fork the thread exists in the parent only.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
 
     @staticmethod
-    def _serve(orders: queue.SimpleQueue[_Order]) -> None:
+    def _serve(requests: queue.SimpleQueue[_Request]) -> None:
         while True:
-            launch, done = orders.get()
+            launch, done = requests.get()
             try:
                 done.set_result(launch())
-            except BaseException as error:  # noqa: BLE001 - it is raised where the order came from
+            except BaseException as error:  # noqa: BLE001 - raised in the calling thread
                 done.set_exception(error)
 
 
 _Process = subprocess.Popen[bytes]
-_Order = tuple[Callable[[], _Process], Future[_Process]]
+_Request = tuple[Callable[[], _Process], Future[_Process]]
 _forker: Final = _Forker()

@@ -95,7 +95,7 @@ class LifeOfAJob:
         assert [one.job.id for one in held] == job_ids
         await worker.settle([(one, Done("null")) for one in held], 0)
 
-    async def test_take_never_waits_and_never_takes_more_than_asked(self, lab: Lab) -> None:
+    async def test_take_never_waits_and_never_exceeds_its_limit(self, lab: Lab) -> None:
         worker = await lab.worker()
         assert await worker.take(5) == []
         await submit(lab, 7)
@@ -105,7 +105,7 @@ class LifeOfAJob:
         assert len(settled.leased) == 2
         await worker.settle([(one, Done("null")) for one in settled.leased], 0)
 
-    async def test_each_job_is_held_by_one_worker(self, lab: Lab) -> None:
+    async def test_each_job_is_leased_to_one_worker(self, lab: Lab) -> None:
         workers = [await lab.worker() for _ in range(3)]
         job_ids = await submit(lab, 60)
 
@@ -120,7 +120,7 @@ class LifeOfAJob:
         done = await asyncio.gather(*(work(worker) for worker in workers))
         assert sorted(one for part in done for one in part) == sorted(job_ids)
 
-    async def test_what_is_sent_is_sent_when_called(self, lab: Lab) -> None:
+    async def test_requests_are_sent_when_called(self, lab: Lab) -> None:
         """A report and the settle that follows it need no await in between."""
         worker = await lab.worker()
         (job_id,) = await submit(lab)
@@ -131,7 +131,7 @@ class LifeOfAJob:
         assert await reported == [ReportAnswer.WRITTEN]
         assert await lab.reports(job_id) == ["log"]
 
-    async def test_the_same_order_with_its_own_id_makes_one_job(self, lab: Lab) -> None:
+    async def test_the_same_request_with_a_job_id_makes_one_job(self, lab: Lab) -> None:
         worker = await lab.worker()
         order = JobRequest(TASK, "{}", job_id=new_job_id())
         await lab.queue.submit(order)
@@ -167,7 +167,7 @@ class LifeOfAJob:
         assert again.token != held.token
         await worker.settle([(again, Done("null"))], 0)
 
-    async def test_what_is_given_back_is_others_at_once_and_counts_nothing(self, lab: Lab) -> None:
+    async def test_a_released_job_is_available_at_once_and_counts_nothing(self, lab: Lab) -> None:
         first, second = await lab.worker(), await lab.worker()
         (job_id,) = await submit(lab)
         held = await take_one(first)
@@ -218,7 +218,7 @@ class LifeOfAJob:
         assert await worker.take(5) == []
         assert await lab.at_rest()
 
-    async def test_the_worker_of_a_running_job_is_told(self, lab: Lab) -> None:
+    async def test_the_worker_of_a_running_job_gets_the_cancel(self, lab: Lab) -> None:
         worker = await lab.worker()
         (job_id,) = await submit(lab)
         held = await take_one(worker)
@@ -241,7 +241,7 @@ class LifeOfAJob:
         await worker.settle([(held, Canceled())], 0)
         assert await lab.queue.cancel(job_id) is CancelOutcome.FINISHED
 
-    async def test_a_job_to_be_canceled_is_not_tried_again(self, lab: Lab) -> None:
+    async def test_a_job_to_be_canceled_is_not_retried(self, lab: Lab) -> None:
         worker = await lab.worker()
         job_ids = await submit(lab, 2)
         first, second = await worker.take(2)
@@ -251,12 +251,12 @@ class LifeOfAJob:
         assert [await state(lab, job_id) for job_id in job_ids] == [State.CANCELED] * 2
         assert await worker.take(5) == []
 
-    async def test_what_never_was_cannot_be_canceled(self, lab: Lab) -> None:
+    async def test_an_unknown_job_cannot_be_canceled(self, lab: Lab) -> None:
         assert await lab.queue.cancel(new_job_id()) is CancelOutcome.GONE
 
     # ── losing it ────────────────────────────────────────────────────────────────────────────
 
-    async def test_a_silent_workers_job_is_taken_over_and_its_zombie_changes_nothing(
+    async def test_a_dead_workers_job_is_reclaimed_and_its_zombie_changes_nothing(
         self, lab: Lab
     ) -> None:
         silent, living = await lab.worker(), await lab.worker()
@@ -288,7 +288,7 @@ class LifeOfAJob:
         assert snapshot.result_json == '"living"'
         assert await lab.reports(job_id) == []
 
-    async def test_a_kept_lease_is_not_taken_over(self, lab: Lab) -> None:
+    async def test_a_renewed_lease_is_not_reclaimed(self, lab: Lab) -> None:
         worker, other = await lab.worker(), await lab.worker()
         await submit(lab)
         held = await take_one(worker)
@@ -301,7 +301,7 @@ class LifeOfAJob:
         keeper.close()
         assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
-    async def test_a_lost_one_harms_no_other_of_its_batch(self, lab: Lab) -> None:
+    async def test_a_lost_job_affects_no_other_of_its_batch(self, lab: Lab) -> None:
         worker = await lab.worker()
         job_ids = await submit(lab, 3)
         held = await worker.take(3)
@@ -318,7 +318,7 @@ class LifeOfAJob:
 
     # ── lost answers ─────────────────────────────────────────────────────────────────────────
 
-    async def test_a_settle_asked_twice_is_answered_as_at_first(self, lab: Lab) -> None:
+    async def test_a_repeated_settle_gets_the_same_answer(self, lab: Lab) -> None:
         worker = await lab.worker()
         job_ids = await submit(lab, 4)
         held = await worker.take(4)
@@ -330,7 +330,7 @@ class LifeOfAJob:
         snapshot = await lab.snapshot(job_ids[2])
         assert snapshot.attempt == 2, "one failure, however often it was told"
 
-    async def test_a_report_asked_twice_is_written_once(self, lab: Lab) -> None:
+    async def test_a_repeated_report_is_written_once(self, lab: Lab) -> None:
         worker = await lab.worker()
         (job_id,) = await submit(lab)
         held = await take_one(worker)
@@ -340,7 +340,7 @@ class LifeOfAJob:
         assert await lab.reports(job_id) == ["log", "log", "log"]
         await worker.settle([(held, Done("1"))], 0)
 
-    async def test_a_job_whose_start_was_answered_to_nobody_is_adopted(self, lab: Lab) -> None:
+    async def test_a_job_whose_start_answer_was_lost_is_recovered(self, lab: Lab) -> None:
         worker = await lab.worker()
         job_ids = await submit(lab, 3)
         known = await worker.take(1)
@@ -352,7 +352,7 @@ class LifeOfAJob:
         assert (await worker.settle(batch, 0)).answers == [SettleAnswer.SETTLED] * 3
         assert await worker.recover_orphans(frozenset()) == []
 
-    async def test_answers_still_on_their_way_are_not_adopted(self, lab: Lab) -> None:
+    async def test_starts_in_flight_are_not_recovered(self, lab: Lab) -> None:
         worker = await lab.worker()
         await submit(lab, 2)
         under_way = worker.take(2)
@@ -372,7 +372,7 @@ class LifeOfAJob:
         assert [one.job.id for one in held] == [job_id]
         await worker.settle([(held[0], Done("1"))], 0)
 
-    async def test_a_wait_without_work_ends_in_its_time(self, lab: Lab) -> None:
+    async def test_a_wait_without_work_ends_at_its_timeout(self, lab: Lab) -> None:
         worker = await lab.worker()
         assert not await worker.wait(0.02)
 
@@ -385,7 +385,7 @@ class LifeOfAJob:
         await worker.wake()
         assert not await worker.wait(30), "one that was about to begin ends, too"
 
-    async def test_a_worker_that_leaves_leaves_nothing_behind(self, lab: Lab) -> None:
+    async def test_a_deregistered_worker_leaves_nothing_behind(self, lab: Lab) -> None:
         leaving, other = await lab.worker(), await lab.worker()
         job_ids = await submit(lab, 4)
         assert await leaving.wait(30)  # fetched, perhaps, and never taken
@@ -396,9 +396,7 @@ class LifeOfAJob:
         await other.settle([(one, Done("1")) for one in held], 0)
         assert await lab.at_rest()
 
-    async def test_a_worker_that_leaves_gives_back_what_it_was_never_told_of(
-        self, lab: Lab
-    ) -> None:
+    async def test_deregister_releases_jobs_whose_start_answer_was_lost(self, lab: Lab) -> None:
         leaving, other = await lab.worker(), await lab.worker()
         (job_id,) = await submit(lab)
         await leaving.take(1)  # the answer is lost on the way

@@ -58,7 +58,7 @@ def scrape(fleet: Fleet) -> Scrape:
 
 
 @clause("O-5")
-def test_o5_metrics_tell_what_happened(own_fleet: Fleet, tmp_path: Path) -> None:
+def test_o5_metrics_count_what_happened(own_fleet: Fleet, tmp_path: Path) -> None:
     own_fleet.start_gateway()
     port = free_port()
     with own_fleet.client() as jobs:
@@ -182,7 +182,7 @@ def test_o5_a_lost_lease_is_counted(own_fleet: Fleet) -> None:
     assert _last_minute(own_fleet)["taken_over"] == 1
 
 
-def test_a_server_that_is_away_is_said_and_hides_nothing_else(own_fleet: Fleet) -> None:
+def test_an_unavailable_server_is_shown_and_hides_no_other_metric(own_fleet: Fleet) -> None:
     own_fleet.start_gateway()
     own_fleet.valkey.stop()
     wait_until_sync(lambda: Scrape(own_fleet.url).value("jobwire_readings_ok", room="jobs") == 0)
@@ -193,7 +193,7 @@ def test_a_server_that_is_away_is_said_and_hides_nothing_else(own_fleet: Fleet) 
     wait_until_sync(lambda: Scrape(own_fleet.url).value("jobwire_readings_ok", room="jobs") == 1)
 
 
-def test_a_metrics_port_that_is_taken_is_told(own_fleet: Fleet) -> None:
+def test_a_metrics_port_in_use_gets_an_error(own_fleet: Fleet) -> None:
     taken = own_fleet.valkey.port
     worker = own_fleet.start(
         "worker", "tests.fleet.app:app", env={"JOBWIRE_WORKER_METRICS_PORT": str(taken)}
@@ -204,7 +204,7 @@ def test_a_metrics_port_that_is_taken_is_told(own_fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("port", ["-1", "70000", "http"])
-def test_a_metrics_port_that_is_none_is_told(own_fleet: Fleet, port: str) -> None:
+def test_an_invalid_metrics_port_gets_an_error(own_fleet: Fleet, port: str) -> None:
     worker = own_fleet.start(
         "worker", "tests.fleet.app:app", env={"JOBWIRE_WORKER_METRICS_PORT": port}
     )

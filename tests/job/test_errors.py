@@ -15,7 +15,7 @@ from jobwire.job.errors import (
 )
 
 
-def test_each_kind_knows_its_code_status_and_whether_asking_again_helps() -> None:
+def test_each_kind_has_its_code_status_and_retryability() -> None:
     ground = BackendUnavailable("Valkey did not answer")
     refused = RefusedError("payload is too large", code="too_large", status=413)
     broken = ContractError("status is not one of ours", clause="J-5")
@@ -36,7 +36,7 @@ def test_one_error_does_not_change_the_next_one_of_its_kind() -> None:
     assert RefusedError("no").code == "refused"
 
 
-def test_signals_are_not_errors_of_ours() -> None:
+def test_signals_are_not_jobwire_errors() -> None:
     assert not issubclass(HandlerSignal, JobwireError)
     assert issubclass(Retry, HandlerSignal)
     assert issubclass(Fail, HandlerSignal)
@@ -49,11 +49,11 @@ def test_retry_takes_seconds_or_a_timedelta_or_nothing() -> None:
 
 
 @pytest.mark.parametrize("after", [-1, float("nan"), float("inf")])
-def test_retry_refuses_a_wait_that_is_none(after: float) -> None:
+def test_retry_refuses_an_invalid_delay(after: float) -> None:
     with pytest.raises(ValueError, match="Retry"):
         Retry(after=after)
 
 
-def test_fail_carries_what_the_caller_will_see() -> None:
+def test_fail_carries_the_public_code_and_message() -> None:
     signal = Fail("no_such_city", "there is no city of that name")
     assert (signal.code, signal.message) == ("no_such_city", "there is no city of that name")

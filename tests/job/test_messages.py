@@ -18,7 +18,7 @@ def test_a_name_that_no_wire_could_carry_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(RESERVED_KINDS))
-def test_no_handler_can_say_that_a_job_has_ended(kind: str) -> None:
+def test_no_handler_can_emit_a_reserved_kind(kind: str) -> None:
     with pytest.raises(ValueError, match="reserved for jobwire"):
         check_kind(kind)
 

@@ -20,7 +20,7 @@ def imported(source: str) -> set[str]:
     return found
 
 
-def test_the_heart_imports_only_itself_and_the_pure_part_of_the_standard_library() -> None:
+def test_the_domain_model_imports_only_itself_and_pure_standard_modules() -> None:
     for file in ROOM.glob("*.py"):
         for name in imported(file.read_text()):
             top = name.partition(".")[0]
@@ -28,7 +28,7 @@ def test_the_heart_imports_only_itself_and_the_pure_part_of_the_standard_library
             assert name.startswith("jobwire.job") or pure, f"{file.name} imports {name}"
 
 
-def test_the_heart_knows_no_wires_word() -> None:
+def test_the_domain_model_uses_no_word_of_a_wire() -> None:
     words = ("valkey", "redis", "xadd", "stream", "bullmq", "hset", "lua")
     for file in ROOM.glob("*.py"):
         code = file.read_text().lower()

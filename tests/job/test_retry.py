@@ -43,7 +43,7 @@ def test_half_jitter_makes_half_of_the_delay_random() -> None:
         {"jitter": 1.5},
     ],
 )
-def test_a_backoff_that_makes_no_sense_is_refused_by_name(bad: dict[str, float]) -> None:
+def test_an_invalid_backoff_is_refused_by_name(bad: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="backoff: "):
         Backoff(**bad)  # pyright: ignore[reportArgumentType] - the point is what it does with them
 

@@ -46,7 +46,7 @@ async def slow(ctx: Context) -> None:
     await asyncio.sleep(3600)
 
 
-async def test_a_result_and_what_was_said_on_the_way() -> None:
+async def test_a_result_and_its_events() -> None:
     ran = await run(app, "chat", Question("you"))
     assert ran == Ran(
         result={"text": "Hello, you"},
@@ -59,7 +59,7 @@ async def test_a_result_and_what_was_said_on_the_way() -> None:
     assert ran.of("token") == [{"text": "Hel"}]
 
 
-async def test_a_payload_is_checked_as_in_earnest() -> None:
+async def test_a_payload_is_checked_as_by_a_worker() -> None:
     ran = await run(app, "chat", {"promt": "you"})
     assert ran.error is not None
     assert ran.error.code == "invalid_payload"
@@ -67,7 +67,7 @@ async def test_a_payload_is_checked_as_in_earnest() -> None:
 
 
 @pytest.mark.timeout(30)
-def test_retries_come_at_once_and_their_waits_are_noted() -> None:
+def test_retries_come_at_once_and_their_delays_are_recorded() -> None:
     ran = run_sync(app, "shaky")
     assert ran.result == 3
     assert ran.waits_s == [7.0, 30.0]
@@ -77,7 +77,7 @@ def test_retries_come_at_once_and_their_waits_are_noted() -> None:
     assert run_sync(app, "shaky", max_attempts=1).error is not None
 
 
-async def test_failures_and_timeouts_are_told() -> None:
+async def test_failures_and_timeouts_are_errors() -> None:
     failed = (await run(app, "broken")).error
     assert failed is not None
     assert (failed.code, failed.message) == ("no_luck", "it was not to be")
@@ -86,7 +86,7 @@ async def test_failures_and_timeouts_are_told() -> None:
     assert (late.code, late.partial_json) == ("timeout", '{"so":"far"}')
 
 
-async def test_a_task_that_is_not_there_is_a_mistake_of_the_test() -> None:
+async def test_an_unknown_task_is_a_value_error() -> None:
     with pytest.raises(
         ValueError, match="no handler for 'caht'; it has: broken, chat, shaky, slow"
     ):

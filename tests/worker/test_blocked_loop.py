@@ -59,7 +59,7 @@ async def test_j56_renewal_ends_some_time_after_a_job_s_timeout(
 
 @clause("J-33", "R-5")
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
-async def test_j33_a_start_whose_lease_ran_out_before_its_turn_does_not_begin(
+async def test_j33_a_start_whose_lease_ran_out_does_not_begin(
     work: StartWorker, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two jobs come with one answer; the second has to wait for the first, because that one blocks
@@ -100,7 +100,7 @@ async def test_j33_a_start_whose_lease_ran_out_before_its_turn_does_not_begin(
 
 @clause("J-56")
 @pytest.mark.parametrize("kind", ["coroutine", "thread", "process"])
-async def test_j56_a_handler_may_count_its_timeout_anew(work: StartWorker, kind: str) -> None:
+async def test_j56_a_handler_can_restart_its_timeout(work: StartWorker, kind: str) -> None:
     server = MemoryServer()
     app = App()
 

@@ -81,7 +81,7 @@ async def test_asyncio_timeout_and_task_groups_work_from_the_first_line(
     assert outcomes == [Done('"timed out"'), Done("3"), Done("[1,2]")] * 5
 
 
-async def test_a_handler_that_cancels_its_own_task_harms_no_other(
+async def test_a_handler_that_cancels_its_own_task_affects_no_other(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     app = App()
@@ -120,7 +120,7 @@ async def test_context_variables_do_not_leak_from_one_job_to_the_next(
     assert {(await ended(job)).outcome for job in jobs} == {Done('"clean"')}
 
 
-async def test_a_handler_that_cancels_itself_without_being_asked_has_crashed(
+async def test_a_handler_that_cancels_itself_has_crashed(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     app = App()
@@ -135,7 +135,7 @@ async def test_a_handler_that_cancels_itself_without_being_asked_has_crashed(
     assert record.outcome.error.message == "the handler was cancelled from inside"
 
 
-async def test_an_awaitable_of_another_make_is_awaited(
+async def test_an_awaitable_that_is_no_coroutine_is_awaited(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     app = App()
@@ -151,7 +151,7 @@ async def test_an_awaitable_of_another_make_is_awaited(
 
 
 @pytest.mark.parametrize("waits", [0, 1, 3])
-async def test_what_a_handler_catches_after_its_first_wait_stays_its_own(
+async def test_exceptions_after_the_first_await_reach_the_handler(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended, waits: int
 ) -> None:
     """An exception that arrives at the very first wait is thrown into a coroutine that our own

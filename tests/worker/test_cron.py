@@ -1,279 +1,159 @@
-"""Cron entries on a real server: each due time once, whoever looks, however often (J-52)."""
+"""When cron entries are due: fields, zones, clocks put forward and back."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import time
-from collections.abc import AsyncGenerator
-from typing import cast
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from jobwire.job.cron import BadCron, parse
-from jobwire.job.messages import AlreadyRun, JobRequest, NotDue, Submitted
-from jobwire.local import LocalValkey
-from jobwire.valkey import Connection
-from jobwire.wires.streams import contract
-from jobwire.wires.streams.contract import StreamsKeys
-from jobwire.wires.streams.cron_store import StreamsCronStore
-from jobwire.wires.streams.settings import StreamsSettings
-from jobwire.worker.app import App
-from jobwire.worker.context import Context
-from jobwire.worker.scheduler import CronEntry, Scheduler, due_ms
-from tests.support import Plain, clause, wait_until
-from tests.support.servers import plain_client
+from jobwire.worker.cron import BadCron, Cron, parse
+from tests.support import clause
 
-KEYS = StreamsKeys()
-HOUR_MS = 3_600_000
+BERLIN = "Europe/Berlin"
 
 
-def _daily() -> CronEntry:
-    """Due once a day, hours from now: nothing new comes due while a test runs."""
-    text = f"0 {(time.gmtime().tm_hour + 12) % 24} * * *"
-    return CronEntry("cleanup", parse(text), f"UTC {text}", "tidy", '{"deep":true}')
+def _ms(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp() * 1000)
 
 
-CLEANUP = _daily()
-OLD = "UTC 59 4 * * *"
-"""Times that the entry once had."""
+def _following(cron: Cron, after: str, count: int) -> list[str]:
+    zone = UTC if cron.tz == "UTC" else ZoneInfo(cron.tz)
+    moment, found = _ms(after), list[str]()
+    for _ in range(count):
+        moment = cron.next_ms(moment)
+        found.append(datetime.fromtimestamp(moment / 1000, zone).isoformat(timespec="minutes"))
+    return found
 
 
-@contextlib.asynccontextmanager
-async def scheduling(calendar: StreamsCronStore, *entries: CronEntry) -> AsyncGenerator[None]:
-    """A scheduler runs inside."""
-    task = asyncio.create_task(Scheduler(entries, calendar).run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-
-
-def _now_ms(plain: Plain) -> int:
-    seconds, micros = plain.time()
-    return seconds * 1000 + micros // 1000
-
-
-def _missed_since(plain: Plain, entry: CronEntry, ago_ms: int) -> int:
-    """As if the fleet had been dead for that long; answers the last due time it missed."""
-    now_ms = _now_ms(plain)
-    _remember(plain, entry.text, now_ms - ago_ms)
-    return entry.times.last_ms(now_ms)
-
-
-def _remember(plain: Plain, text: str, seen_ms: int, asked_ago_ms: int = 0) -> None:
-    """What the fleet knows of the entry with these times."""
-    said = f"{seen_ms} {_now_ms(plain) - asked_ago_ms}"
-    plain.hset(KEYS.cron(CLEANUP.name), text, said)
-    plain.expire(KEYS.cron(CLEANUP.name), 3600)
-
-
-def _queued(plain: Plain) -> list[dict[str, str]]:
-    entries = cast("list[tuple[str, dict[str, str]]]", plain.xrange(KEYS.queue))
-    return [fields for _, fields in entries]
-
-
-def _seen(plain: Plain, name: str) -> int:
-    said = cast("str | None", plain.hget(KEYS.cron(name), CLEANUP.text))
-    return int((said or "0").split()[0])
-
-
-@clause("J-52")
-async def test_j52_of_all_missed_runs_the_last_is_made_up_for(
-    connection: Connection, plain: Plain
-) -> None:
-    missed_ms = _missed_since(plain, CLEANUP, 100 * HOUR_MS)
-    async with scheduling(StreamsCronStore(connection), CLEANUP):
-        await wait_until(lambda: _queued(plain))
-        await wait_until(lambda: _seen(plain, "cleanup") >= missed_ms)
-    (entry,) = _queued(plain)
-    assert (entry["task"], entry["payload"]) == ("tidy", '{"deep":true}')
-    run = f"jobs:cron-run:cleanup:{missed_ms}"
-    assert plain.hget(KEYS.job(entry["job_id"]), "idempotency_key") == run
-    assert plain.get(KEYS.idempotency(run)) == entry["job_id"]
-
-
-@clause("J-52")
 @pytest.mark.parametrize(
-    ("seen_before_ms", "runs"),
-    [(0, 0), (1, 1), (23 * HOUR_MS, 1), (24 * HOUR_MS, 1), (1000 * HOUR_MS, 1)],
-    ids=["nothing due", "one due", "almost a period", "a period", "many periods"],
+    ("entry", "after", "due"),
+    [
+        ("*/5 * * * *", "2026-11-15T10:02+00:00", ["2026-11-15T10:05+00:00"]),
+        ("*/5 * * * *", "2026-11-15T10:05+00:00", ["2026-11-15T10:10+00:00"]),
+        ("0 0 1 jan *", "2026-11-15T10:02+00:00", ["2027-01-01T00:00+00:00"]),
+        ("30 8-10/2 * * mon-fri", "2026-11-13T08:30+00:00", ["2026-11-13T10:30+00:00"]),
+        ("0 12 * * 7", "2026-11-14T00:00+00:00", ["2026-11-15T12:00+00:00"]),
+        ("0 12 * * */2", "2026-11-15T12:00+00:00", ["2026-11-17T12:00+00:00"]),
+        ("5/20 * * * *", "2026-11-15T10:06+00:00", ["2026-11-15T10:25+00:00"]),
+        ("@hourly", "2026-11-15T10:02+00:00", ["2026-11-15T11:00+00:00"]),
+        ("0 0 29 2 *", "2096-03-01T00:00+00:00", ["2104-02-29T00:00+00:00"]),
+    ],
 )
-async def test_j52_however_long_all_were_gone_a_restart_runs_what_was_due_once(
-    connection: Connection, plain: Plain, seen_before_ms: int, runs: int
-) -> None:
-    """All workers were gone since so long before the last due time; then they come, twice."""
-    last_ms = CLEANUP.times.last_ms(_now_ms(plain))
-    calendar = StreamsCronStore(connection)
-    for _ in range(2):
-        seen_ms = max(_seen(plain, "cleanup"), last_ms - seen_before_ms)
-        _remember(plain, CLEANUP.text, seen_ms)
-        async with scheduling(calendar, CLEANUP):
-            await wait_until(lambda: plain.ttl(KEYS.cron("cleanup")) > 3600)  # it has looked
-            for each in ("heard", "submitted"):  # answers come in order: after the scheduler's
-                await calendar.enroll(each, "")
-        assert len(_queued(plain)) == runs
+def test_the_next_due_time(entry: str, after: str, due: list[str]) -> None:
+    assert _following(parse(entry), after, len(due)) == due
+
+
+def test_a_sixth_field_in_front_is_the_second() -> None:
+    cron = parse("*/20 30 2 * * *", BERLIN)
+    due_ms = cron.next_ms(_ms("2026-11-15T02:30:05+01:00"))
+    assert due_ms == _ms("2026-11-15T02:30:20+01:00")
+    assert cron.last_ms(due_ms + 999) == due_ms
+
+
+def test_day_and_weekday_together_mean_either() -> None:
+    due = _following(parse("0 9 15 * mon"), "2026-11-14T00:00+00:00", 3)
+    assert due == ["2026-11-15T09:00+00:00", "2026-11-16T09:00+00:00", "2026-11-23T09:00+00:00"]
 
 
 @clause("J-52")
-async def test_j52_ten_schedulers_make_one_job(connection: Connection, plain: Plain) -> None:
-    missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
-    calendar = StreamsCronStore(connection)
-    async with contextlib.AsyncExitStack() as stack:
-        for _ in range(10):
-            await stack.enter_async_context(scheduling(calendar, CLEANUP))
-        await wait_until(lambda: _seen(plain, "cleanup") >= missed_ms)
-        await calendar.enroll("another", "so that all ten have been served")
-    runs = [plain.hget(KEYS.job(each["job_id"]), "idempotency_key") for each in _queued(plain)]
-    assert runs == [f"jobs:cron-run:cleanup:{missed_ms}"]
+def test_a_time_that_does_not_exist_is_due_at_the_clock_change() -> None:
+    due = _following(parse("30 2 * * *", BERLIN), "2026-03-28T03:00+01:00", 2)
+    assert due == ["2026-03-29T03:00+02:00", "2026-03-30T02:30+02:00"]
 
 
 @clause("J-52")
-async def test_j52_a_new_entry_begins_now_and_so_does_a_changed_one(
-    connection: Connection, plain: Plain
-) -> None:
-    """Deployed at noon, a job of every night must not run at noon."""
-    calendar = StreamsCronStore(connection)
-    seen = await calendar.enroll(CLEANUP.name, CLEANUP.text)
-    assert seen.due_ms == seen.now_ms
-    assert due_ms(CLEANUP.times, seen) is None
-    plain.delete(KEYS.cron("cleanup"))
-    _remember(plain, OLD, seen.now_ms - 100 * HOUR_MS)
-    changed = await calendar.enroll(CLEANUP.name, CLEANUP.text)
-    assert changed.due_ms == changed.now_ms >= seen.now_ms
-    again = await calendar.enroll(CLEANUP.name, CLEANUP.text)
-    assert again.due_ms == changed.due_ms
-    assert plain.ttl(KEYS.cron("cleanup")) > contract.CRON_TTL_S - 60
+def test_a_time_that_occurs_twice_is_due_once() -> None:
+    due = _following(parse("30 2 * * *", BERLIN), "2026-10-25T00:00+02:00", 2)
+    assert due == ["2026-10-25T02:30+02:00", "2026-10-26T02:30+01:00"]
 
 
 @clause("J-52")
-async def test_j52_old_and_new_times_side_by_side_lose_nothing(
-    connection: Connection, plain: Plain
-) -> None:
-    """While an installation is renewed, workers with the old times of an entry and workers with the
-    new ones are there together: neither may take the other's look for a change of its own."""
-    calendar = StreamsCronStore(connection)
-    missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
-    seen_ms = _seen(plain, "cleanup")
-    await calendar.enroll("cleanup", OLD)
-    seen = await calendar.enroll("cleanup", CLEANUP.text)
-    assert seen.due_ms == seen_ms, "what is due is due still"
-    order = JobRequest("tidy", "{}")
-    made = await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, order)
-    assert isinstance(made, Submitted)
-    _remember(plain, OLD, missed_ms - 1)
-    assert await calendar.submit_due("cleanup", OLD, missed_ms, order) == AlreadyRun(), (
-        "the same time"
-    )
-    assert len(_queued(plain)) == 1
+def test_every_half_hour_follows_the_elapsed_time() -> None:
+    back = _following(parse("*/30 * * * *", BERLIN), "2026-10-25T02:15+02:00", 4)
+    assert back == [
+        f"2026-10-25T0{time}:00" for time in ("2:30+02", "2:00+01", "2:30+01", "3:00+01")
+    ]
+    forward = _following(parse("*/30 * * * *", BERLIN), "2026-03-29T01:15+01:00", 3)
+    assert forward == [f"2026-03-29T0{time}:00" for time in ("1:30+01", "3:00+02", "3:30+02")]
 
 
-@clause("J-52")
-async def test_j52_times_that_nobody_has_any_more_begin_anew_when_they_come_back(
-    connection: Connection, plain: Plain
-) -> None:
-    calendar = StreamsCronStore(connection)
-    long_ago_ms = _now_ms(plain) - 100 * HOUR_MS
-    _remember(plain, OLD, long_ago_ms, asked_ago_ms=contract.CRON_GONE_MS + 1000)
-    await calendar.enroll("cleanup", CLEANUP.text)
-    assert list(cast("dict[str, str]", plain.hgetall(KEYS.cron("cleanup")))) == [CLEANUP.text]
-    # A worker that slept meanwhile asks for what it knew.
-    answer = await calendar.submit_due("cleanup", OLD, long_ago_ms + 1, JobRequest("tidy", "{}"))
-    assert answer == AlreadyRun()
-    back = await calendar.enroll("cleanup", OLD)
-    assert back.due_ms == back.now_ms
+def test_a_clock_change_of_half_an_hour() -> None:
+    """Lord Howe Island puts its clocks back by thirty minutes."""
+    due = _following(parse("*/15 * * * *", "Australia/Lord_Howe"), "2026-04-05T01:45+11:00", 3)
+    assert due == ["2026-04-05T01:30+10:30", "2026-04-05T01:45+10:30", "2026-04-05T02:00+10:30"]
 
 
-@clause("J-52")
-async def test_j52_a_due_time_is_past_even_when_its_job_is_long_forgotten(
-    connection: Connection, plain: Plain
-) -> None:
-    """A worker that slept for days between looking and asking makes no second run of it."""
-    calendar = StreamsCronStore(connection)
-    missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
-    order = JobRequest("tidy", "{}")
-    made = await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, order)
-    assert isinstance(made, Submitted)
-    plain.delete(KEYS.job(made.job_id), KEYS.idempotency(f"jobs:cron-run:cleanup:{missed_ms}"))
-    assert await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, order) == AlreadyRun()
-    older = missed_ms - 24 * HOUR_MS
-    assert await calendar.submit_due("cleanup", CLEANUP.text, older, order) == AlreadyRun()
-    assert len(_queued(plain)) == 1
+MOMENTS = st.integers(_ms("2025-01-01T00:00+00:00") // 1000, _ms("2028-01-01T00:00+00:00") // 1000)
+_FIELDS = st.tuples(
+    st.sampled_from(["*", "0", "*/7", "5,35", "59"]),
+    st.sampled_from(["*", "2", "*/6", "1-3", "23"]),
+    st.sampled_from(["*", "1", "31", "*/10", "28-31"]),
+    st.sampled_from(["*", "3", "10", "mar,oct"]),
+    st.sampled_from(["*", "0", "sun", "1-5"]),
+)
 
 
-@clause("J-52")
-async def test_j52_the_servers_clock_says_what_is_due(connection: Connection, plain: Plain) -> None:
-    """A worker whose clock is ahead comes too early, and makes nothing."""
-    calendar = StreamsCronStore(connection)
-    future_ms = _now_ms(plain) + HOUR_MS
-    answer = await calendar.submit_due("cleanup", CLEANUP.text, future_ms, JobRequest("tidy", "{}"))
-    assert answer == NotDue()
-    assert plain.keys("*") == []
+@given(
+    fields=_FIELDS,
+    # Two of them put their clocks on at midnight, one by half an hour.
+    zone=st.sampled_from(
+        ["UTC", BERLIN, "America/Santiago", "Asia/Beirut", "Australia/Lord_Howe", "Asia/Kathmandu"]
+    ),
+    start=MOMENTS,
+)
+@settings(max_examples=150, deadline=None)
+def test_last_ms_agrees_with_next_ms(fields: tuple[str, ...], zone: str, start: int) -> None:
+    cron = parse(" ".join(fields), zone)
+    start_ms = start * 1000
+    due_ms = cron.next_ms(start_ms)
+    following_ms = cron.next_ms(due_ms)
+    assert start_ms < due_ms < following_ms
+    assert cron.last_ms(due_ms) == due_ms
+    assert cron.last_ms(following_ms - 1) == due_ms
+    assert cron.last_ms(due_ms - 1) <= start_ms
 
 
-@clause("J-52")
-async def test_j52_a_full_queue_is_waited_for(connection: Connection, plain: Plain) -> None:
-    missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
-    plain.xadd(KEYS.queue, {"job_id": "x", "task": "x", "payload": "{}"})
-    async with scheduling(StreamsCronStore(connection, StreamsSettings(max_queue=1)), CLEANUP):
-        await wait_until(lambda: plain.ttl(KEYS.cron("cleanup")) > 3600)  # it has looked
-        assert _seen(plain, "cleanup") < missed_ms
-        plain.xtrim(KEYS.queue, maxlen=0)
-        await wait_until(lambda: _queued(plain))
-    assert [each["task"] for each in _queued(plain)] == ["tidy"]
+@given(
+    minute=st.sampled_from(["*", "*/7", "3,50"]),
+    start=MOMENTS,
+)
+@settings(max_examples=30, deadline=None)
+def test_no_due_time_of_an_hourly_entry_is_skipped(minute: str, start: int) -> None:
+    """Against the plain way: look at every minute."""
+    cron = parse(f"{minute} * * * *", BERLIN)
+    wanted = {"*": range(60), "*/7": range(0, 60, 7), "3,50": (3, 50)}[minute]
+    moment = datetime.fromtimestamp(start - start % 60 + 60, UTC)
+    while moment.astimezone(ZoneInfo(BERLIN)).minute not in wanted:
+        moment += timedelta(minutes=1)
+    assert cron.next_ms(start * 1000) == int(moment.timestamp() * 1000)
 
 
-@clause("J-52")
-async def test_j52_a_server_that_was_away_is_waited_for(own_valkey: LocalValkey) -> None:
-    async with Connection.open(own_valkey.url) as connection:
-        with plain_client(own_valkey, "before") as plain:
-            missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
-        own_valkey.stop()
-        async with scheduling(StreamsCronStore(connection), CLEANUP):
-            own_valkey.start()
-            with plain_client(own_valkey, "after") as plain:
-                await wait_until(lambda: _queued(plain))
-                assert _seen(plain, "cleanup") >= missed_ms
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ("* * * *", "has 4 fields, must have five"),
+        ("60 * * * *", "minute '60' must lie between 0 and 59"),
+        ("* 24 * * *", "hour '24'"),
+        ("* * 0 * *", "day '0'"),
+        ("* * * 13 *", "month '13'"),
+        ("* * * * 8", "weekday '8'"),
+        ("*/0 * * * *", "step '0'"),
+        ("5-1 * * * *", "goes backwards"),
+        ("1,, * * * *", "minute ''"),
+        ("٣ * * * *", "minute '٣'"),
+        ("0 0 30 2 *", "there is no such day"),
+    ],
+)
+def test_an_invalid_entry_gets_a_one_line_error(entry: str, says: str) -> None:
+    with pytest.raises(BadCron, match=f"^cron .*{says}") as told:
+        parse(entry)
+    assert "\n" not in str(told.value)
 
 
-# ── what a user writes ───────────────────────────────────────────────────────────────────────────
-
-
-async def _tidy(ctx: Context) -> None:
-    """A handler."""
-
-
-async def _count(ctx: Context[dict[str, int]]) -> None:
-    """A handler that is particular about its payload."""
-
-
-@clause("J-52")
-def test_j52_a_handler_gets_times() -> None:
-    app = App()
-    app.cron("@daily", name="nightly")(
-        app.cron("*/5 * * * *", tz="Europe/Berlin")(app.handler("tidy")(_tidy))
-    )
-    first, second = app.crons
-    assert (first.name, first.task, first.text) == ("tidy", "tidy", "Europe/Berlin */5 * * * *")
-    assert (second.name, second.task, second.text) == ("nightly", "tidy", "UTC 0 0 * * *")
-    assert list(app.handlers) == ["tidy"]
-
-
-def test_a_plain_function_becomes_a_handler() -> None:
-    app = App()
-    assert app.cron("@hourly", payload={"deep": True})(_tidy) is _tidy
-    (entry,) = app.crons
-    assert (entry.task, entry.payload_json) == ("_tidy", '{"deep":true}')
-    assert list(app.handlers) == ["_tidy"]
-
-
-def test_mistakes_are_told_when_they_are_made() -> None:
-    app = App()
-    with pytest.raises(BadCron, match="minute '61'"):
-        app.cron("61 * * * *")
-    app.cron("@hourly")(_tidy)
-    with pytest.raises(ValueError, match="already; give this one a name="):
-        app.cron("@daily")(_tidy)
-    with pytest.raises(ValueError, match="the payload does not work: payload"):
-        app.cron("@daily", payload={"n": "many"})(_count)
+@pytest.mark.parametrize("tz", ["Europe/Berlim", "", "../etc/passwd", "/etc/passwd"])
+def test_an_unknown_time_zone_gets_an_error(tz: str) -> None:
+    with pytest.raises(BadCron, match="time zone"):
+        parse("* * * * *", tz)

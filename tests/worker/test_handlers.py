@@ -15,7 +15,17 @@ import pydantic
 import pytest
 
 from jobwire.job.errors import Fail, Retry
-from jobwire.job.messages import Canceled, Done, Failed, JobId, Json, LeasedJob, Outcome, RetryLater
+from jobwire.job.messages import (
+    Canceled,
+    Done,
+    Failed,
+    JobId,
+    Json,
+    LeasedJob,
+    MissingRequirement,
+    Outcome,
+    RetryLater,
+)
 from jobwire.job.retry import fixed
 from jobwire.worker import App, Context
 from tests.support import clause, wait_until
@@ -96,7 +106,7 @@ async def test_many_jobs_of_both_kinds_all_end_once(
 
 @clause("J-35")
 @pytest.mark.parametrize("kind", ["coroutine", "waiting coroutine", "thread"])
-async def test_j35_what_a_handler_lets_out_is_tried_again(
+async def test_j35_an_exception_of_a_handler_is_retried(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, kind: str
 ) -> None:
     app = App()
@@ -139,7 +149,7 @@ async def test_j35_the_last_attempt_fails_with_a_generic_message(
 
 
 @clause("J-35")
-async def test_j35_retry_says_when_and_fail_ends_at_once(
+async def test_j35_retry_sets_the_delay_and_fail_ends_the_job(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     app = App()
@@ -165,7 +175,7 @@ async def test_j35_retry_says_when_and_fail_ends_at_once(
 
 
 @clause("J-35")
-async def test_j35_the_job_s_own_wishes_go_before_the_handler_s(
+async def test_j35_the_jobs_own_limits_precede_the_handlers(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker
 ) -> None:
     app = App()
@@ -193,7 +203,7 @@ async def test_j35_the_job_s_own_wishes_go_before_the_handler_s(
     ],
 )
 @clause("J-6")
-async def test_j06_a_result_that_cannot_be_kept_fails_for_good(
+async def test_j06_a_result_that_cannot_be_stored_is_a_permanent_failure(
     server: MemoryServer,
     engine: MemoryEngine,
     work: StartWorker,
@@ -214,7 +224,7 @@ async def test_j06_a_result_that_cannot_be_kept_fails_for_good(
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, BaseException])
-async def test_no_exception_of_a_handler_gets_past_the_runner(
+async def test_no_exception_of_a_handler_leaves_the_runner(
     server: MemoryServer,
     engine: MemoryEngine,
     work: StartWorker,
@@ -245,7 +255,7 @@ async def test_no_exception_of_a_handler_gets_past_the_runner(
         )
 
 
-async def test_a_foregone_job_is_settled_without_a_run(
+async def test_a_job_with_a_preset_outcome_is_settled_without_a_run(
     server: MemoryServer,
     engine: MemoryEngine,
     work: StartWorker,
@@ -332,7 +342,7 @@ async def test_a_payload_arrives_as_the_annotated_type(
 @pytest.mark.parametrize("model", [Struct, Data, Typed, Model])
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
 @clause("J-6")
-async def test_j06_a_wrong_payload_fails_for_good_and_names_the_place(
+async def test_j06_an_invalid_payload_is_a_permanent_failure_with_its_place(
     server: MemoryServer,
     engine: MemoryEngine,
     work: StartWorker,
@@ -374,7 +384,7 @@ def test_a_payload_of_any_kind_is_not_checked() -> None:
     assert {handler.signature.payload_type for handler in app.handlers.values()} == {None}
 
 
-async def test_others_are_told_schema_and_example(
+async def test_schema_and_example_are_published(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker
 ) -> None:
     app = App()
@@ -406,10 +416,10 @@ async def test_others_are_told_schema_and_example(
         ({"timeout_s": float("inf")}, "timeout_s=inf"),
         ({"retries": -1}, "retries=-1 must not be negative"),
         ({"concurrency": 0}, "concurrency=0 must be at least 1"),
-        ({"example": {"n": "no"}}, "the example does not work: payload.n: expected `int`"),
+        ({"example": {"n": "no"}}, "the example is not valid: payload.n: expected `int`"),
     ],
 )
-def test_a_bad_option_is_one_clear_line(options: dict[str, object], words: str) -> None:
+def test_a_bad_option_gets_a_one_line_error(options: dict[str, object], words: str) -> None:
     async def handler(payload: Struct) -> None: ...
 
     with pytest.raises(ValueError, match="handler 'task': ") as raised:
@@ -438,7 +448,7 @@ def test_a_function_that_cannot_be_a_handler_is_refused() -> None:
         with pytest.raises(TypeError) as raised:
             App().handler("task")(function)
         assert words in str(raised.value)
-    with pytest.raises(TypeError, match="nobody will give it 'depth'"):
+    with pytest.raises(TypeError, match="the keyword parameter 'depth' needs a default"):
         App().handler("task")(keyword)
 
 
@@ -449,7 +459,7 @@ def test_a_process_handler_must_be_importable() -> None:
         App().handler("task", process=True)(local)
 
 
-async def test_a_def_that_returns_a_coroutine_is_told_what_it_is(
+async def test_a_def_that_returns_a_coroutine_gets_an_error(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     app = App()
@@ -469,3 +479,26 @@ async def test_a_def_that_returns_a_coroutine_is_told_what_it_is(
 async def test_an_app_without_handlers_is_refused(engine: MemoryEngine, work: StartWorker) -> None:
     with pytest.raises(ValueError, match="the app has no handlers"):
         await work(App(), engine)
+
+
+def test_a_wrapped_app_keeps_tools_crons_and_checks() -> None:
+    """Tracing wraps the app of a worker: its task `tool` must still find every tool."""
+    app = App()
+
+    @app.tool
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    @app.check
+    def complete() -> list[MissingRequirement]:
+        return [MissingRequirement("model", "not there", "download it")]
+
+    @app.cron("@daily")
+    def nightly(ctx: Context) -> None: ...
+
+    wrapped = app.wrapped(lambda handler: handler)
+    assert wrapped.tools == {"add": add}
+    assert wrapped.crons == app.crons
+    assert wrapped.missing_requirements() == complete()
+    assert wrapped.handlers == app.handlers

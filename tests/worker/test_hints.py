@@ -49,5 +49,5 @@ def refused(payload: object) -> str:
         ([], "payload: expected `object`, got `array`"),
     ],
 )
-def test_j36_a_wrong_payload_is_told_what_would_fit(payload: object, words: str) -> None:
+def test_j36_an_invalid_payload_gets_a_hint(payload: object, words: str) -> None:
     assert words in refused(payload)

@@ -21,7 +21,7 @@ Ended = Callable[[JobId], Awaitable[Record]]
 
 
 @clause("J-36")
-async def test_j36_handlers_run_in_children_that_are_used_again(
+async def test_j36_handlers_run_in_processes_that_are_reused(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     await work(app, engine, slots=1)
@@ -37,7 +37,7 @@ async def test_j36_handlers_run_in_children_that_are_used_again(
 
 
 @clause("J-36")
-async def test_j36_a_child_has_the_whole_context(
+async def test_j36_a_process_handler_has_the_whole_context(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     await work(app, engine)
@@ -63,7 +63,7 @@ async def test_j36_a_child_has_the_whole_context(
         ("segfault", "handler_error", "the handler's process was ended by SIGSEGV"),
     ],
 )
-async def test_j36_however_a_child_ends_its_job_does_too(
+async def test_j36_a_job_ends_however_its_process_ends(
     server: MemoryServer,
     engine: MemoryEngine,
     work: StartWorker,
@@ -84,7 +84,7 @@ async def test_j36_however_a_child_ends_its_job_does_too(
 
 
 @clause("J-36")
-async def test_j36_a_child_checks_its_payload(
+async def test_j36_a_process_handler_checks_its_payload(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     await work(app, engine)
@@ -95,7 +95,7 @@ async def test_j36_a_child_checks_its_payload(
 
 @clause("J-36")
 @pytest.mark.parametrize("task", ["polite", "polite-async"])
-async def test_j36_a_child_is_told_to_stop(
+async def test_j36_a_process_handler_is_asked_to_stop(
     server: MemoryServer,
     engine: MemoryEngine,
     work: StartWorker,
@@ -111,7 +111,7 @@ async def test_j36_a_child_is_told_to_stop(
 
 
 @clause("J-36")
-async def test_j36_a_child_that_does_not_listen_is_killed_with_all_it_started(
+async def test_j36_a_process_that_does_not_stop_is_killed_with_its_children(
     server: MemoryServer,
     engine: MemoryEngine,
     work: StartWorker,
@@ -128,7 +128,7 @@ async def test_j36_a_child_that_does_not_listen_is_killed_with_all_it_started(
 
 
 @clause("J-36")
-async def test_j36_a_child_that_speaks_on_is_refused(
+async def test_j36_late_reports_of_a_process_are_refused(
     server: MemoryServer,
     engine: MemoryEngine,
     work: StartWorker,
@@ -148,7 +148,7 @@ async def test_j36_a_child_that_speaks_on_is_refused(
 
 
 @clause("J-40")
-async def test_j40_a_child_s_job_is_given_back(
+async def test_j40_the_job_of_a_process_is_released(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, tmp_path: Path
 ) -> None:
     worker = await work(app, engine, grace_s=0.05)
@@ -161,7 +161,7 @@ async def test_j40_a_child_s_job_is_given_back(
 
 
 @clause("J-36")
-def test_j36_children_die_with_their_worker_also_after_kill_9(tmp_path: Path) -> None:
+def test_j36_processes_die_with_their_worker_also_after_kill_9(tmp_path: Path) -> None:
     source = """
 import asyncio, sys
 from jobwire.worker import Worker
@@ -187,7 +187,7 @@ asyncio.run(main())
 
 
 @clause("J-36")
-def test_j36_a_handler_of_the_main_program_runs_in_a_child(tmp_path: Path) -> None:
+def test_j36_a_handler_of_the_main_program_runs_in_a_process(tmp_path: Path) -> None:
     """A script that is run as it stands has no module that a child could import."""
     script = tmp_path / "program.py"
     script.write_text("""

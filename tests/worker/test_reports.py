@@ -43,7 +43,7 @@ class SlowEngine(MemoryEngine):
 
 @clause("J-36")
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
-async def test_j36_reports_arrive_in_order_before_the_end(
+async def test_j36_reports_arrive_in_order_before_the_outcome(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended, kind: str
 ) -> None:
     app = App()
@@ -79,7 +79,7 @@ async def test_j36_reports_arrive_in_order_before_the_end(
 
 
 @clause("J-36")
-async def test_j36_reports_that_come_together_leave_together_and_the_settle_with_them(
+async def test_j36_reports_of_one_turn_are_one_batch_and_leave_with_the_settle(
     server: MemoryServer, work: StartWorker, ended: Ended
 ) -> None:
     engine = SlowEngine(server)
@@ -99,7 +99,7 @@ async def test_j36_reports_that_come_together_leave_together_and_the_settle_with
 
 @clause("J-36")
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
-async def test_j36_a_handler_that_says_more_than_it_may_waits(
+async def test_j36_a_handler_waits_when_its_report_window_is_full(
     server: MemoryServer, work: StartWorker, ended: Ended, kind: str
 ) -> None:
     engine = SlowEngine(server)
@@ -131,7 +131,7 @@ async def test_j36_a_handler_that_says_more_than_it_may_waits(
 
 
 @clause("J-36")
-async def test_j36_an_outcome_does_not_overtake_a_report_on_its_way(
+async def test_j36_an_outcome_does_not_overtake_a_report_in_flight(
     server: MemoryServer, work: StartWorker, ended: Ended
 ) -> None:
     """Should the report be lost with the connection, nobody could say it any more."""
@@ -159,7 +159,7 @@ async def test_j36_an_outcome_does_not_overtake_a_report_on_its_way(
 
 
 @pytest.mark.parametrize("fault", ["lost answer", "server away"])
-async def test_a_report_whose_answer_was_lost_is_said_once(
+async def test_a_report_whose_answer_was_lost_is_written_once(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended, fault: str
 ) -> None:
     app = App()
@@ -187,7 +187,7 @@ async def test_a_report_whose_answer_was_lost_is_said_once(
     assert record.outcome == Done('"end"')
 
 
-async def test_a_report_that_nobody_awaits_beyond_the_bound_is_told(
+async def test_a_report_beyond_the_window_that_is_not_awaited_warns(
     server: MemoryServer, work: StartWorker, ended: Ended
 ) -> None:
     engine = SlowEngine(server)
@@ -208,7 +208,7 @@ async def test_a_report_that_nobody_awaits_beyond_the_bound_is_told(
     assert len(record.events) == 64
 
 
-async def test_a_waiting_reporter_that_is_cancelled_gives_its_place_to_the_next(
+async def test_a_cancelled_waiting_report_frees_its_place(
     server: MemoryServer, work: StartWorker, ended: Ended
 ) -> None:
     engine = SlowEngine(server)
@@ -239,7 +239,7 @@ async def test_a_waiting_reporter_that_is_cancelled_gives_its_place_to_the_next(
     assert numbers == [*range(64), 65]
 
 
-async def test_bad_reports_are_one_clear_line(
+async def test_bad_reports_get_a_one_line_error(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     app = App()
@@ -267,7 +267,7 @@ async def test_bad_reports_are_one_clear_line(
     assert len(words) == 6
 
 
-async def test_a_thread_that_waits_to_speak_is_let_out_when_its_job_is_over(
+async def test_a_thread_that_waits_to_report_is_released_when_its_job_is_over(
     server: MemoryServer, work: StartWorker, ended: Ended
 ) -> None:
     engine = SlowEngine(server)

@@ -73,7 +73,7 @@ async def test_j40_running_jobs_end_and_no_more_are_taken(house: House) -> None:
 
 
 @clause("J-40")
-async def test_j40_what_does_not_end_in_time_is_given_back(house: House) -> None:
+async def test_j40_jobs_that_do_not_finish_in_time_are_released(house: House) -> None:
     cleaned = asyncio.Event()
 
     @house.app.handler("forever")
@@ -107,7 +107,7 @@ async def test_j40_a_second_signal_gives_back_now(house: House) -> None:
 
 
 @clause("J-40")
-async def test_j40_a_thread_is_given_back_though_it_goes_on(house: House) -> None:
+async def test_j40_the_job_of_a_thread_is_released_though_the_thread_goes_on(house: House) -> None:
     began, may_end = threading.Event(), threading.Event()
 
     @house.app.handler("thread")
@@ -126,7 +126,7 @@ async def test_j40_a_thread_is_given_back_though_it_goes_on(house: House) -> Non
 
 
 @clause("J-40")
-async def test_j40_what_waits_for_its_handler_is_given_back(house: House) -> None:
+async def test_j40_parked_jobs_are_released(house: House) -> None:
     @house.app.handler("narrow", concurrency=1)
     async def narrow(ctx: Context) -> None:
         house.began.set()
@@ -141,7 +141,7 @@ async def test_j40_what_waits_for_its_handler_is_given_back(house: House) -> Non
 
 
 @clause("J-40")
-async def test_j40_what_the_last_calls_bring_is_given_back(house: House) -> None:
+async def test_j40_jobs_of_the_last_calls_are_released(house: House) -> None:
     """A take is on its way when the wish to stop comes: its jobs must not be forgotten."""
     worker = await house.open(slots=2)
     house.server.lose_answer("take")
@@ -156,7 +156,7 @@ async def test_j40_what_the_last_calls_bring_is_given_back(house: House) -> None
 
 
 @clause("J-40")
-async def test_j40_a_worker_that_is_cancelled_gives_everything_back(house: House) -> None:
+async def test_j40_a_cancelled_worker_releases_everything(house: House) -> None:
     await house.open(drain_s=3600)
     job = house.server.add("long")
     await house.began.wait()
@@ -169,7 +169,7 @@ async def test_j40_a_worker_that_is_cancelled_gives_everything_back(house: House
 
 
 @clause("J-40")
-async def test_j40_leases_are_kept_while_draining(house: House) -> None:
+async def test_j40_leases_are_renewed_while_draining(house: House) -> None:
     house.server.lease_s = 0.3
     worker = await house.open(drain_s=30)
     job = house.server.add("long")
@@ -184,10 +184,10 @@ async def test_j40_leases_are_kept_while_draining(house: House) -> None:
 
 
 @clause("J-40")
-async def test_j40_a_server_that_is_away_does_not_hold_up_the_end_for_ever(
+async def test_j40_an_unavailable_server_does_not_block_shutdown_forever(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobwire.worker.shutdown._LAST_WORDS_S", 0.1)
+    monkeypatch.setattr("jobwire.worker.shutdown._FLUSH_TIMEOUT_S", 0.1)
     worker = await house.open(drain_s=0.02, grace_s=0.02)
     house.server.add("long")
     await house.began.wait()
@@ -197,7 +197,7 @@ async def test_j40_a_server_that_is_away_does_not_hold_up_the_end_for_ever(
     house.server.down = False
 
 
-async def test_a_worker_that_cannot_enter_says_so() -> None:
+async def test_a_worker_that_cannot_register_raises() -> None:
     house = House()
     house.server.down = True
     worker = Worker(house.app, [house.engine])

@@ -132,7 +132,7 @@ async def test_each_queue_needs_a_slot(work: StartWorker) -> None:
         Worker(app, engines, slots=1)
 
 
-async def test_who_waits_in_line_and_gives_up_loses_no_slot() -> None:
+async def test_a_cancelled_acquire_loses_no_slot() -> None:
     slots = Slots(1)
     share = slots.share(lambda: None)
     await share.acquire()
@@ -145,7 +145,7 @@ async def test_who_waits_in_line_and_gives_up_loses_no_slot() -> None:
     assert (slots.free, share.held) == (1, 0)
 
 
-async def test_an_overdrawn_slot_is_repaid_first() -> None:
+async def test_a_forced_slot_is_repaid_first() -> None:
     slots = Slots(2)
     share = slots.share(lambda: None)
     assert share.try_acquire(5) == 2

@@ -27,7 +27,7 @@ Ended = Callable[[JobId], Awaitable[Record]]
 
 
 @clause("J-36")
-async def test_j36_a_coroutine_that_takes_too_long_is_cancelled_and_tried_again(
+async def test_j36_a_coroutine_past_its_timeout_is_cancelled_and_retried(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     app = App()
@@ -51,7 +51,7 @@ async def test_j36_a_coroutine_that_takes_too_long_is_cancelled_and_tried_again(
 
 
 @clause("J-36")
-async def test_j36_the_job_s_own_timeout_goes_before_the_handler_s(
+async def test_j36_the_jobs_own_timeout_precedes_the_handlers(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     app = App()
@@ -136,7 +136,7 @@ async def test_j36_a_thread_settles_at_once_and_keeps_its_slot_until_it_ends(
 
 
 @clause("J-36")
-async def test_j36_a_thread_that_takes_too_long_has_timed_out(
+async def test_j36_a_thread_past_its_timeout_has_timed_out(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     app = App()
@@ -153,7 +153,7 @@ async def test_j36_a_thread_that_takes_too_long_has_timed_out(
     assert record.outcome.error.code == "timeout"
 
 
-async def test_a_coroutine_that_does_not_listen_is_settled_after_its_grace(
+async def test_a_coroutine_that_does_not_stop_is_settled_after_its_grace(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     app = App()
@@ -192,7 +192,7 @@ async def test_a_request_to_cancel_that_comes_after_the_end_changes_nothing(
 
 @clause("J-33")
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
-async def test_j33_a_job_that_went_to_another_is_cancelled_and_not_settled(
+async def test_j33_a_reclaimed_job_is_cancelled_and_not_settled(
     work: StartWorker, kind: str
 ) -> None:
     server = MemoryServer(lease_s=0.3)

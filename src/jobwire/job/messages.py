@@ -209,7 +209,7 @@ class ReportAnswer(StrEnum):
 
     WRITTEN = "written"
     DROPPED = "dropped"
-    """Not written: the server or the job's event stream is full. The job goes on."""
+    """Not written: the server or the job's event history is full. The job goes on."""
     LOST = "lost"
     """Another worker has the job: stop its handler."""
 

@@ -1,4 +1,4 @@
-"""For the tests of programs that use jobwire.
+"""Helpers for tests of programs that use jobwire.
 
     from jobwire.testing import run
 
@@ -6,12 +6,12 @@
         ran = await run(app, "chat", {"prompt": "hello"})
         assert ran.result == "Hello!"
 
-`run` (and `run_sync`) runs a handler in memory, by the same worker that runs it in earnest: checked
-payload, events, retries, timeouts. For tests with a real Valkey there is a pytest fixture:
+`run` (and `run_sync`) runs a handler in memory, with the real worker: checked payload, events,
+retries, timeouts. For tests with a real Valkey there is a pytest fixture:
 
     pytest_plugins = ["jobwire.testing.pytest_plugin"]     # gives `jobwire_valkey`, a URL
 
-It never connects to anything by itself.
+`run` connects to nothing.
 """
 
 from jobwire.testing.memory import Ran, Said, run, run_sync

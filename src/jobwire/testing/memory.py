@@ -1,7 +1,6 @@
-"""One job in memory, run by a real worker: what users' tests call.
+"""One job in memory, run by a real worker; called by users' tests.
 
-`OneJob` is a queue with a single job in it. Retries come at once, however long they should wait:
-how long that is, is noted.
+`SingleJobEngine` is a queue with a single job. Retries come at once; their delays are recorded.
 """
 
 import asyncio
@@ -50,21 +49,21 @@ class Said:
 
 @dataclass(slots=True)
 class Ran:
-    """How a job went."""
+    """The result of a job."""
 
     result: Json = None
-    """What the handler returned, as its caller would read it."""
+    """What the handler returned, as a caller reads it."""
     error: JobError | None = None
-    """Why it failed in the end; None where it did not."""
+    """Why the job failed; None if it did not."""
     events: list[Said] = field(default_factory=list[Said])
-    """What the handler said, over all attempts, in order."""
+    """The handler's events of all attempts, in order."""
     attempts: int = 0
     waits_s: list[float] = field(default_factory=list[float])
-    """How long each retry would have waited."""
+    """The delay of each retry."""
 
     def of(self, kind: str) -> list[Json]:
         """The data of all events of one kind."""
-        return [said.data for said in self.events if said.kind == kind]
+        return [event.data for event in self.events if event.kind == kind]
 
 
 async def run(
@@ -75,7 +74,7 @@ async def run(
     max_attempts: int | None = None,
     timeout_s: float | None = None,
 ) -> Ran:
-    """Run one job of `task` to its end; `max_attempts` and `timeout_s` as a client would ask."""
+    """Run one job of `task` to its end; `max_attempts` and `timeout_s` as in a client's request."""
     if task not in app.handlers:
         known = ", ".join(sorted(app.handlers)) or "none"
         raise ValueError(f"the app has no handler for {task!r}; it has: {known}")
@@ -102,20 +101,20 @@ def run_sync(
     max_attempts: int | None = None,
     timeout_s: float | None = None,
 ) -> Ran:
-    """The same, for tests without an event loop."""
+    """`run` for tests without an event loop."""
     return asyncio.run(run(app, task, payload, max_attempts=max_attempts, timeout_s=timeout_s))
 
 
 class SingleJobEngine:
-    """The seam's Engine over a single job."""
+    """An Engine with a single job."""
 
     name = "memory"
 
     def __init__(self, task: str, payload: Json, policy: Policy) -> None:
         self.ran = Ran()
         self.over = asyncio.Event()
-        self._there = asyncio.Event()
-        self._there.set()
+        self._available = asyncio.Event()
+        self._available.set()
         self._policy = policy
         (token,) = new_tokens(1)
         self._job = JobInfo(new_job_id(), self.name, task, payload, 1, 0, 0, "", "")
@@ -125,25 +124,25 @@ class SingleJobEngine:
         self,
         tasks: Sequence[TaskDefinition],
         slots: int,
-        lacks: MissingRequirements = no_missing_requirements,
+        missing_requirements: MissingRequirements = no_missing_requirements,
     ) -> None:
-        """Nobody else is there."""
+        """Nothing to do: no other process sees this queue."""
 
-    async def wait(self, timeout_s: float, room: int = 1) -> bool:  # noqa: ARG002 - the seam's
+    async def wait(self, timeout_s: float, capacity: int = 1) -> bool:  # noqa: ARG002 - of the protocol
         try:
             async with asyncio.timeout(timeout_s):
-                await self._there.wait()
+                await self._available.wait()
         except TimeoutError:
             return False
         return True
 
     async def wake(self) -> None:
-        self._there.set()
+        self._available.set()
 
-    def take(self, limit: int) -> Awaitable[list[LeasedJob]]:  # noqa: ARG002 - the seam's
-        if not self._there.is_set() or self.over.is_set():
+    def take(self, limit: int) -> Awaitable[list[LeasedJob]]:  # noqa: ARG002 - of the protocol
+        if not self._available.is_set() or self.over.is_set():
             return _answer(list[LeasedJob]())
-        self._there.clear()
+        self._available.clear()
         self.ran.attempts += 1
         self._job = self._job._replace(attempt=self.ran.attempts, deliveries=self.ran.attempts)
         (self._token,) = new_tokens(1)
@@ -155,10 +154,10 @@ class SingleJobEngine:
             self.ran.events.append(Said(report.kind, data, report.step))
         return _answer([ReportAnswer.WRITTEN for _ in batch])
 
-    def settle(  # the next one comes by `take`
+    def settle(  # `take` returns the next attempt
         self,
         batch: Sequence[tuple[LeasedJob, Outcome]],
-        want: int,  # noqa: ARG002 - the seam's
+        want: int,  # noqa: ARG002 - of the protocol
     ) -> Awaitable[Settled]:
         for _, outcome in batch:
             self._settle(outcome)
@@ -172,16 +171,16 @@ class SingleJobEngine:
                 self.ran.error = error
             case RetryLater(after_s, _):
                 self.ran.waits_s.append(after_s)
-                self._there.set()
+                self._available.set()
                 return
-            case _:  # canceled or given back: the test itself was stopped
+            case _:  # canceled or released: the test itself was stopped
                 pass
         self.over.set()
 
     async def recover_orphans(
         self,
-        known: Set[Token],  # noqa: ARG002 - the seam's
-        idle_s: float = 0.0,  # noqa: ARG002 - the seam's
+        known: Set[Token],  # noqa: ARG002 - of the protocol
+        idle_s: float = 0.0,  # noqa: ARG002 - of the protocol
     ) -> list[LeasedJob]:
         return []
 
@@ -199,11 +198,11 @@ class SingleJobEngine:
         return ()
 
     async def deregister(self) -> None:
-        """Nobody else is there."""
+        """Nothing to do: no other process sees this queue."""
 
 
 class _LeaseRenewer:
-    """Of a lease that nobody else wants."""
+    """Renews a lease that no other worker can take."""
 
     lease_s = _LONG_S
     period_s = _LONG_S
@@ -213,10 +212,10 @@ class _LeaseRenewer:
         return [RenewAnswer.RENEWED for _ in batch]
 
     def heartbeat(self) -> None:
-        """Nobody else is there."""
+        """Nothing to do: no other process sees this queue."""
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Nothing to close."""
 
 
 async def _answer(value: T) -> T:

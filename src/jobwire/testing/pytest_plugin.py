@@ -1,7 +1,7 @@
 """A pytest fixture with a real Valkey: `pytest_plugins = ["jobwire.testing.pytest_plugin"]`.
 
-The server is started once a test session, on loopback, in a folder that pytest removes. It needs
-the extra `embedded`.
+The server starts once per test session, on loopback, in a folder that pytest removes. It needs the
+extra `embedded`.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,6 @@ from jobwire.local import LocalValkey
 
 @pytest.fixture(scope="session")
 def jobwire_valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a real server that ends with the tests."""
+    """The URL of a real server that stops after the tests."""
     with LocalValkey(tmp_path_factory.mktemp("jobwire-valkey")) as server:
         yield server.url

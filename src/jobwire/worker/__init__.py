@@ -1,15 +1,16 @@
-"""The worker: holds jobs and runs their handlers.
+"""The worker: leases jobs and runs their handlers. It knows no wire.
 
-A job walks through it so:
+The way of a job:
 
-    loop       takes it from an engine, for a slot that is free (slots)
-    runner     runs its handler: a coroutine, a thread (threads) or a process (children, pipe)
-    context    is what the handler sees; what it says goes through its voice
-    endings    turns what the handler did into an outcome, by pure code
-    outgoing   collects what is to be sent; the loop sends it once a turn
+    queue_loop  takes it from an engine, for a free slot (slots)
+    runner      runs its handler: a coroutine, a thread (threads) or a process (process_pool, pipe)
+    context     is what the handler sees
+    reports     carry its events to the engine
+    outcomes    turn the end of the handler's code into an outcome; pure
+    run         the state of the job from lease to end
 
-Around it: keeper (leases, from a thread), ground (the way back after an outage), watchdog (a loop
-that silently stopped), shutdown (drain, then give back). It does not know which wire it serves.
+Besides: lease_renewal (from a thread), backend (recovery after an outage), watchdog (a loop that
+hangs), shutdown (drain, then release), scheduler and cron, metrics and collector, tracing.
 """
 
 import importlib
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["App", "Context", "Handler", "Worker"]
 
-# Loaded when asked for: whoever reads our settings needs no worker.
-_HOMES: Final = {"App": "app", "Handler": "app", "Context": "context", "Worker": "worker"}
+# Loaded on first use: reading the settings needs no worker.
+_MODULES: Final = {"App": "app", "Handler": "app", "Context": "context", "Worker": "worker"}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

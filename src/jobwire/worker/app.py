@@ -1,7 +1,6 @@
-"""What a worker can do: an App holds the handlers, one a task.
+"""An App holds the handlers of a worker, one per task.
 
-Written by users (`app = App()`), read by the worker and the CLI. It opens nothing and runs
-nothing; importing a module with an App in it costs no more than that.
+Made by users (`app = App()`), read by the worker and the CLI. It opens nothing and runs nothing.
 
     @app.handler("chat", timeout_s=60, retries=3)
     async def chat(ctx: Context, payload: Chat) -> Answer: ...
@@ -13,19 +12,19 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from jobwire.job import retry
-from jobwire.job.cron import parse as parse_cron
 from jobwire.job.messages import JobInfo, LeasedJob, MissingRequirement, TaskDefinition
 from jobwire.job.retry import Backoff
 from jobwire.worker import signature
 from jobwire.worker.codec import NotJson, to_json
+from jobwire.worker.cron import parse as parse_cron
 from jobwire.worker.outcomes import AttemptPolicy, ProcessResult
 from jobwire.worker.scheduler import CronEntry
 from jobwire.worker.signature import HandlerKind, InvalidPayload, Signature
 
 F = TypeVar("F", bound=Callable[..., Any])
-Look = Callable[[], Iterable[MissingRequirement]]
+RequirementCheck = Callable[[], Iterable[MissingRequirement]]
 Around = Callable[[JobInfo, Callable[[str], ProcessResult]], ProcessResult]
-"""Gets the job, and what runs it; that is given the trace that the process goes on with."""
+"""Gets the job and a function that runs it in a process, given the traceparent to continue."""
 _log: Final = logging.getLogger("jobwire.worker")
 
 
@@ -37,35 +36,35 @@ class Handler:
     kind: HandlerKind
     function: Callable[..., Any]
     signature: Signature
-    card: TaskDefinition
+    definition: TaskDefinition
     timeout_s: float | None
     max_attempts: int
     backoff: Backoff
     concurrency: int | None
     around: Around | None = None
-    """With `process=True` its function is called elsewhere: this is what is done around that."""
+    """With `process=True` the function is called in another process: this wraps that call."""
     timeout_limit_s: float = float("inf")
-    """The longest timeout that a job may ask for, where the handler's own is shorter."""
+    """The longest timeout that a job may request, if the handler's own is shorter."""
     attempt_limit: int = 1_000_000
-    """The same for attempts."""
+    """The most attempts that a job may request, if the handler has fewer."""
 
-    def timeout_of(self, held: LeasedJob) -> float | None:
-        """How long this job may take; None: as long as it likes."""
-        asked_s, own_s = held.policy.timeout_s, self.timeout_s
-        if not asked_s or own_s is None:
-            return asked_s or own_s
-        return min(asked_s, max(own_s, self.timeout_limit_s))
+    def timeout_of(self, leased: LeasedJob) -> float | None:
+        """The job's timeout; None: unlimited."""
+        requested_s, own_s = leased.policy.timeout_s, self.timeout_s
+        if not requested_s or own_s is None:
+            return requested_s or own_s
+        return min(requested_s, max(own_s, self.timeout_limit_s))
 
-    def attempt_policy(self, held: LeasedJob) -> AttemptPolicy:
-        """What holds for this job: its own wishes, up to the limits, go before the handler's."""
-        policy = held.policy
+    def attempt_policy(self, leased: LeasedJob) -> AttemptPolicy:
+        """The limits of this attempt: the job's own, up to the limits, or else the handler's."""
+        policy = leased.policy
         attempts = self.max_attempts
         if policy.max_attempts:
             attempts = min(policy.max_attempts, max(attempts, self.attempt_limit))
         return AttemptPolicy(
-            attempt=held.job.attempt,
+            attempt=leased.job.attempt,
             max_attempts=attempts,
-            timeout_s=self.timeout_of(held),
+            timeout_s=self.timeout_of(leased),
             backoff=policy.backoff or self.backoff,
         )
 
@@ -75,13 +74,13 @@ NO_HANDLER: Final = Handler(
     kind=HandlerKind.THREAD,
     function=lambda: None,
     signature=Signature(False, None, None, None),
-    card=TaskDefinition(""),
+    definition=TaskDefinition(""),
     timeout_s=None,
     max_attempts=1,
     backoff=retry.DEFAULT,
     concurrency=None,
 )
-"""Stands for the handler of a job that is not to be run."""
+"""The handler of a job that is not to run."""
 
 
 class App:
@@ -91,11 +90,11 @@ class App:
         self._handlers: dict[str, Handler] = {}
         self._crons: dict[str, CronEntry] = {}
         self._tools: dict[str, Callable[..., object]] = {}
-        self._looks: list[Look] = []
+        self._checks: list[RequirementCheck] = []
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        """All of them, by task."""
+        """All handlers, by task."""
         return self._handlers
 
     @property
@@ -105,31 +104,32 @@ class App:
 
     @property
     def task_definitions(self) -> list[TaskDefinition]:
-        """What others may know about them."""
-        return [handler.card for handler in self._handlers.values()]
+        """The public descriptions of the tasks."""
+        return [handler.definition for handler in self._handlers.values()]
 
     @property
     def crons(self) -> Sequence[CronEntry]:
-        """What is to be submitted at which times."""
+        """The cron entries: what is submitted when."""
         return tuple(self._crons.values())
 
     def missing_requirements(self) -> list[MissingRequirement]:
-        """What its handlers need and do not have at this moment."""
-        return [lack for look in self._looks for lack in _found(look)]
+        """What the handlers need and do not have now."""
+        return [missing for check in self._checks for missing in _run_check(check)]
 
-    def check(self, look: Look) -> Look:
-        """Let others see what the handlers lack: `look` is asked at each heartbeat, must be quick,
-        and names what is missing, or nothing. /readyz and the list of workers show it."""
-        self._looks.append(look)
-        return look
+    def check(self, check: RequirementCheck) -> RequirementCheck:
+        """Register a check that returns the missing requirements, or nothing. It is called at each
+        heartbeat and must be quick. /readyz and the list of workers show the result."""
+        self._checks.append(check)
+        return check
 
     def wrapped(self, wrap: Callable[[Handler], Handler]) -> "App":
-        """The same app with each handler as `wrap` makes it; this one stays as it is."""
-        other = App()
-        other._handlers = {task: wrap(handler) for task, handler in self._handlers.items()}
-        other._crons = dict(self._crons)
-        other._looks = list(self._looks)
-        return other
+        """A copy of the app with each handler replaced by `wrap(handler)`."""
+        wrapped = App()
+        wrapped._handlers = {task: wrap(handler) for task, handler in self._handlers.items()}
+        wrapped._crons = dict(self._crons)
+        wrapped._tools = dict(self._tools)
+        wrapped._checks = list(self._checks)
+        return wrapped
 
     def handler(
         self,
@@ -143,32 +143,34 @@ class App:
         example: object = None,
     ) -> Callable[[F], F]:
         """Register a function for `task`: an `async def`, a `def` (runs in a thread), or, with
-        `process=True`, either of them in a process of its own.
+        `process=True`, either of them in its own process.
 
-        `timeout_s` and `retries` hold for jobs that do not say otherwise. `concurrency` is how
-        many of them run at the same time in one worker. `example` is a payload that works.
+        `timeout_s` and `retries` apply to jobs that request no other. `concurrency` is how many of
+        them run at a time in one worker. `example` is a valid payload.
         """
         _check(task, timeout_s, retries, concurrency)
 
         def register(function: F) -> F:
             if task in self._handlers:
                 raise ValueError(f"task {task!r} has a handler already")
-            asks = signature.read(function)
+            parameters = signature.read(function)
             if process:
                 _check_importable(task, function)
             kind = (
                 HandlerKind.PROCESS
                 if process
                 else HandlerKind.ASYNC
-                if asks.is_async
+                if parameters.is_async
                 else HandlerKind.THREAD
             )
             self._handlers[task] = Handler(
                 task=task,
                 kind=kind,
                 function=function,
-                signature=asks,
-                card=TaskDefinition(task, asks.schema_json(), _example_json(task, asks, example)),
+                signature=parameters,
+                definition=TaskDefinition(
+                    task, parameters.schema_json(), _example_json(task, parameters, example)
+                ),
                 timeout_s=timeout_s,
                 max_attempts=retries + 1,
                 backoff=backoff,
@@ -188,7 +190,7 @@ class App:
             async def cleanup(ctx: Context) -> None: ...
 
         A function that is no handler yet becomes one, for a task of its own name. Two entries for
-        the same task need a `name` each: by it the fleet remembers what has been seen to.
+        the same task need a `name` each: the fleet stores their due times under it.
         """
         cron = parse_cron(entry, tz)
 
@@ -199,13 +201,15 @@ class App:
             if not task:
                 task = getattr(function, "__name__", "")
                 self.handler(task)(function)
-            known = name or task
-            if known in self._crons:
-                raise ValueError(f"there is a cron entry {known!r} already; give this one a name=")
-            asks = self._handlers[task].signature
-            payload_json = _payload_json(task, asks, {} if payload is None else payload)
-            self._crons[known] = CronEntry(
-                known, cron, f"{cron.tz} {cron.text}", task, payload_json
+            entry_name = name or task
+            if entry_name in self._crons:
+                raise ValueError(
+                    f"there is a cron entry {entry_name!r} already; give this one a name="
+                )
+            parameters = self._handlers[task].signature
+            payload_json = _payload_json(task, parameters, {} if payload is None else payload)
+            self._crons[entry_name] = CronEntry(
+                entry_name, cron, f"{cron.tz} {cron.text}", task, payload_json
             )
             return function
 
@@ -213,7 +217,7 @@ class App:
 
     def tool(self, function: F) -> F:
         """Let the task `tool` call this function: a plain `def` with typed parameters and a
-        docstring that says what it is for."""
+        docstring that describes its purpose."""
         name = function.__name__
         if name in self._tools:
             raise ValueError(f"there is a tool {name!r} already")
@@ -221,13 +225,13 @@ class App:
         return function
 
 
-def _found(look: Look) -> list[MissingRequirement]:
+def _run_check(check: RequirementCheck) -> list[MissingRequirement]:
     try:
-        return list(look())
-    except Exception:  # noqa: BLE001 - somebody else's code: the worker goes on
-        name = getattr(look, "__name__", "check")
-        _log.exception("the check %s broke", name)
-        return [MissingRequirement(name, "its check broke", "see the log of the worker")]
+        return list(check())
+    except Exception:  # noqa: BLE001 - user code: the worker goes on
+        name = getattr(check, "__name__", "check")
+        _log.exception("requirement check %s failed; it is reported as missing", name)
+        return [MissingRequirement(name, "its check failed", "see the log of the worker")]
 
 
 def _check(task: str, timeout_s: float | None, retries: int, concurrency: int | None) -> None:
@@ -245,19 +249,19 @@ def _check_importable(task: str, function: Callable[..., Any]) -> None:
     name = getattr(function, "__qualname__", "<locals>")
     if "<" in name or not getattr(function, "__module__", ""):
         raise TypeError(
-            f"handler {task!r}: with process=True it is imported by another process; define it "
+            f"handler {task!r}: with process=True another process imports it; define it "
             "with `def` at the top level of a module"
         )
 
 
-def _example_json(task: str, asks: Signature, example: object) -> str:
-    return "" if example is None else _payload_json(task, asks, example, "example")
+def _example_json(task: str, parameters: Signature, example: object) -> str:
+    return "" if example is None else _payload_json(task, parameters, example, "example")
 
 
-def _payload_json(task: str, asks: Signature, payload: object, what: str = "payload") -> str:
+def _payload_json(task: str, parameters: Signature, payload: object, what: str = "payload") -> str:
     try:
         text = to_json(payload)
-        asks.check(signature.plain(payload))
+        parameters.check(signature.plain(payload))
     except (NotJson, InvalidPayload) as error:
-        raise ValueError(f"handler {task!r}: the {what} does not work: {error}") from None
+        raise ValueError(f"handler {task!r}: the {what} is not valid: {error}") from None
     return text

@@ -1,8 +1,8 @@
-"""What handlers hand us, as JSON text: results, reports, partial results.
+"""Encodes what handlers return and report as JSON text.
 
-Called where the handler ran (loop, thread or child process), so that a large result costs the
-event loop nothing when it was made elsewhere. It never lets out what is not JSON: NaN, cycles,
-half a surrogate.
+Called where the handler ran (loop, thread or child process), so that a large result of a thread or
+process costs the event loop nothing. Values without a JSON form are refused: NaN, cycles, lone
+surrogates.
 """
 
 import math
@@ -15,7 +15,7 @@ MAX_REPORT_BYTES: Final = 65_536
 
 
 class NotJson(ValueError):
-    """The value has no JSON form; says why."""
+    """The value has no JSON form; the message has the reason."""
 
 
 class TooLarge(ValueError):
@@ -24,7 +24,7 @@ class TooLarge(ValueError):
 
 @runtime_checkable
 class _Model(Protocol):
-    """A pydantic model, or whatever dumps itself the same way."""
+    """A pydantic model, or any class with the same method."""
 
     def model_dump(self, *, mode: str) -> object: ...
 
@@ -47,22 +47,22 @@ def to_json(value: object, limit_bytes: int = MAX_RESULT_BYTES) -> str:
     except NotJson:
         raise
     except RecursionError:
-        raise NotJson("it is nested too deeply, or holds itself") from None
+        raise NotJson("it is nested too deeply or contains itself") from None
     except (TypeError, ValueError, OverflowError) as error:
         raise NotJson(str(error)) from None
     if len(raw) > limit_bytes:
         raise TooLarge(f"{len(raw):,} bytes of JSON are more than the {limit_bytes:,} allowed")
-    # The encoder writes NaN and Infinity as null; a reader would take that for "nothing".
-    if b"null" in raw and _holds_no_number(msgspec.to_builtins(value, enc_hook=_unknown)):
-        raise NotJson("it holds NaN or Infinity")
+    # The encoder writes NaN and Infinity as null, which a reader would take for "no value".
+    if b"null" in raw and _contains_nan(msgspec.to_builtins(value, enc_hook=_unknown)):
+        raise NotJson("it contains NaN or Infinity")
     return raw.decode()
 
 
-def _holds_no_number(value: object) -> bool:
+def _contains_nan(value: object) -> bool:
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, dict):
-        return any(map(_holds_no_number, cast("dict[object, object]", value).values()))
+        return any(map(_contains_nan, cast("dict[object, object]", value).values()))
     if isinstance(value, list | tuple):
-        return any(map(_holds_no_number, cast("list[object]", value)))
+        return any(map(_contains_nan, cast("list[object]", value)))
     return False

@@ -1,7 +1,7 @@
-"""A worker's own /metrics: a small port of its own, off unless it is set (`worker.metrics_port`).
+"""A worker's own /metrics, on the port `worker.metrics_port`; off if that is 0.
 
-Started by wiring, beside the worker. It answers from a thread, so that a handler that blocks the
-event loop does not hide that it does; it only reads what the tally has counted.
+Started by wiring. It answers from a thread, so that a blocked event loop stays visible; it only
+reads WorkerMetrics.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ try:
         Metric,
     )
     from prometheus_client.registry import Collector
-except ImportError as error:  # pragma: no cover - the extra is there in tests
+except ImportError as error:  # pragma: no cover - tests have the extra
     raise ImportError(
         "worker.metrics_port needs prometheus-client: pip install 'jobwire[metrics]'"
     ) from error
@@ -28,44 +28,46 @@ _LABELS: Final = ["queue", "task"]
 
 
 class WorkerCollector(Collector):
-    """Everything that a worker counts."""
+    """All metrics of a worker."""
 
-    def __init__(self, tally: WorkerMetrics, slots: int, duties: Mapping[str, int]) -> None:
-        self._tally = tally
+    def __init__(self, metrics: WorkerMetrics, slots: int, maintenance: Mapping[str, int]) -> None:
+        self._metrics = metrics
         self._slots = slots
-        self._duties = duties
+        self._maintenance = maintenance
 
     def collect(self) -> Iterator[Metric]:
-        tally = self._tally
+        metrics = self._metrics
         ended = CounterMetricFamily(
-            "jobwire_worker_jobs", "Jobs by how they ended here", labels=[*_LABELS, "outcome"]
+            "jobwire_worker_jobs", "Jobs by outcome", labels=[*_LABELS, "outcome"]
         )
-        for series, account in tally.tasks.items():
-            for outcome, count in account.outcomes.items():
+        for series, task in metrics.tasks.items():
+            for outcome, count in task.outcomes.items():
                 ended.add_metric([*series, outcome], count)
         yield ended
-        ran = {series: account.ran for series, account in tally.tasks.items()}
-        waited = {series: account.waited for series, account in tally.tasks.items()}
+        ran = {series: task.ran for series, task in metrics.tasks.items()}
+        waited = {series: task.waited for series, task in metrics.tasks.items()}
         yield _histogram("jobwire_worker_job_seconds", "From start to outcome", ran)
-        yield _histogram("jobwire_worker_wait_seconds", "From making to first start", waited)
-        yield GaugeMetricFamily("jobwire_worker_slots", "Jobs it can hold", value=self._slots)
-        yield GaugeMetricFamily("jobwire_worker_held", "Jobs it holds", value=tally.held)
-        duties = CounterMetricFamily(
-            "jobwire_duties_done", "What housekeeping put right", labels=["duty"]
+        yield _histogram("jobwire_worker_wait_seconds", "From submission to first start", waited)
+        yield GaugeMetricFamily(
+            "jobwire_worker_slots", "Jobs the worker can hold", value=self._slots
         )
-        for duty, count in tuple(self._duties.items()):
-            duties.add_metric([duty], count)
-        yield duties
+        yield GaugeMetricFamily("jobwire_worker_held", "Jobs the worker holds", value=metrics.held)
+        maintenance = CounterMetricFamily(
+            "jobwire_duties_done", "Items handled by maintenance tasks", labels=["task"]
+        )
+        for name, count in tuple(self._maintenance.items()):
+            maintenance.add_metric([name], count)
+        yield maintenance
 
 
-def _histogram(name: str, help_text: str, found: Mapping[Series, Histogram]) -> Metric:
+def _histogram(name: str, help_text: str, histograms: Mapping[Series, Histogram]) -> Metric:
     family = HistogramMetricFamily(name, help_text, labels=_LABELS)
-    for series, times in found.items():
-        family.add_metric(series, list(_cumulated(times)), times.seconds)
+    for series, times in histograms.items():
+        family.add_metric(series, list(_cumulative(times)), times.seconds)
     return family
 
 
-def _cumulated(times: Histogram) -> Iterator[tuple[str, float]]:
+def _cumulative(times: Histogram) -> Iterator[tuple[str, float]]:
     total = 0
     for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), tuple(times.counts), strict=True):
         total += count
@@ -73,7 +75,7 @@ def _cumulated(times: Histogram) -> Iterator[tuple[str, float]]:
 
 
 def serving(collector: Collector, host: str, port: int) -> contextlib.AbstractContextManager[int]:
-    """Answer scrapes from now on, until left; OSError where the port cannot be had."""
+    """Answer scrapes until the context ends; OSError if the port is not available."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     registry.register(collector)

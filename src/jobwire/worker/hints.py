@@ -1,6 +1,6 @@
-"""What to do about a payload that does not fit: the nearest member, or the values there are.
+"""Hints for an invalid payload: the nearest member name, or the allowed values.
 
-Called by `signature.py` with the payload's JSON Schema, once something is wrong. Pure.
+Called by `signature.py` with the payload's JSON Schema after a failed check. Pure.
 """
 
 import re
@@ -12,11 +12,11 @@ Schema = Mapping[str, object]
 
 _STEPS: Final = re.compile(r"\.(?P<member>\w+)|\[(?P<item>[^\]]*)\]")
 _UNKNOWN: Final = re.compile(r"unknown field `(?P<name>.*)`")
-_MOST: Final = 12
+_MAX_LISTED: Final = 12
 
 
 def hint(schema: Schema, place: str, problem: str) -> str:
-    """A few words to follow `problem`, which was found at `place` (`.messages[0].role`)."""
+    """Text to append to `problem`, which was found at `place` (`.messages[0].role`)."""
     nodes = list(_at(schema, place))
     if found := _UNKNOWN.search(problem):
         known = [name for node in nodes for name in _object(node, "properties")]
@@ -28,12 +28,12 @@ def hint(schema: Schema, place: str, problem: str) -> str:
     return ""
 
 
-def _listed(words: str, names: list[str]) -> str:
-    return f"; {words}: {', '.join(names)}" if 0 < len(names) <= _MOST else ""
+def _listed(prefix: str, names: list[str]) -> str:
+    return f"; {prefix}: {', '.join(names)}" if 0 < len(names) <= _MAX_LISTED else ""
 
 
 def _at(schema: Schema, place: str) -> Iterator[Schema]:
-    """Every form that the value at `place` may have."""
+    """Every schema that the value at `place` may match."""
     nodes = list(_forms(schema, schema))
     for step in _STEPS.finditer(place):
         key = step["member"]
@@ -46,7 +46,7 @@ def _at(schema: Schema, place: str) -> Iterator[Schema]:
 
 
 def _forms(whole: Schema, node: Schema) -> Iterator[Schema]:
-    """A schema with its reference followed, or each of its alternatives."""
+    """The schema with its reference resolved, or each of its alternatives."""
     if isinstance(reference := node.get("$ref"), str):
         node = _object(_object(whole, "$defs"), reference.rpartition("/")[2])
     alternatives = cast("list[Schema]", node.get("anyOf", []))

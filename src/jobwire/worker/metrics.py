@@ -1,7 +1,7 @@
-"""What a worker's jobs do, counted as it happens; read by whoever shows it (`metrics.py`).
+"""Counts of a worker's jobs; exported by `collector.py`.
 
-The loop asks for an Account a task when it begins, and writes a line into it when a job is held and
-when its outcome is decided: no look-up a job, so it is always on. It knows no metrics library.
+A queue loop gets one TaskMetrics per task when it starts, and counts in it when a job is leased and
+when its outcome is decided: no look-up per job, so it is always on. It knows no metrics library.
 """
 
 from bisect import bisect_left
@@ -15,25 +15,25 @@ BOUNDS_S: Final = (
     *(10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0),
 )
 LOST: Final = "lost"
-_WORDS: Final[dict[type[Outcome] | None, str]] = {
+_LABELS: Final[dict[type[Outcome] | None, str]] = {
     Done: "done",
     Failed: "failed",
     Canceled: "canceled",
     RetryLater: "retried",
-    Released: "given_back",
+    Released: "released",
     None: LOST,
 }
 
 
 class Series(NamedTuple):
-    """Which jobs are counted together."""
+    """The labels of one task's counts."""
 
     queue: str
     task: str
 
 
 class Histogram:
-    """How long things took."""
+    """Durations in buckets."""
 
     __slots__ = ("counts", "seconds")
 
@@ -52,54 +52,54 @@ class TaskMetrics:
     __slots__ = ("_ended", "_held", "ran", "waited")
 
     def __init__(self) -> None:
-        self._ended: dict[type[Outcome] | None, int] = dict.fromkeys(_WORDS, 0)
+        self._ended: dict[type[Outcome] | None, int] = dict.fromkeys(_LABELS, 0)
         self._held = 0
         self.ran = Histogram()
-        """From its start here to its outcome."""
+        """From start to outcome."""
         self.waited = Histogram()
-        """From its making to its first start."""
+        """From submission to first start."""
 
     def started(self, waited_s: float | None) -> None:
-        """A job is held and will run; None: it had begun before, here or elsewhere."""
+        """A job is leased and will run; None: this is not its first start."""
         self._held += 1
         if waited_s is not None:
-            # The job's time is its server's, ours may differ: never less than nothing.
+            # The server's clock and ours may differ: never negative.
             self.waited.add(waited_s if waited_s > 0 else 0.0)
 
     def ended(self, outcome: Outcome | None, ran_s: float | None) -> None:
-        """An outcome is decided; None: it belongs to another worker now. None of `ran_s`: it did
-        not run at all."""
+        """An outcome is decided; None: another worker has the job. `ran_s` None: the job did not
+        run."""
         self._ended[None if outcome is None else type(outcome)] += 1
         if ran_s is not None:
             self._held -= 1
             self.ran.add(ran_s)
 
     def lost(self) -> None:
-        """The outcome was decided, but another worker had the job by then."""
+        """The outcome was decided and not written: another worker has the job."""
         self._ended[None] += 1
 
     @property
     def held(self) -> int:
-        """Jobs in work now."""
+        """Jobs that run now."""
         return self._held
 
     @property
     def outcomes(self) -> Mapping[str, int]:
-        """How many ended how; `lost` are those that another worker has now."""
-        return {_WORDS[kind]: count for kind, count in self._ended.items() if count}
+        """Jobs by outcome; `lost`: another worker has the job."""
+        return {_LABELS[kind]: count for kind, count in self._ended.items() if count}
 
 
 class WorkerMetrics:
-    """One for all queues of a worker."""
+    """The counts of all queues of a worker."""
 
     def __init__(self) -> None:
         self.tasks: dict[Series, TaskMetrics] = {}
 
     def task(self, queue: str, task: str) -> TaskMetrics:
-        """The account of a task; all queues and tasks are known before the first job comes."""
+        """The counts of a task; all queues and tasks are known before the first job."""
         return self.tasks.setdefault(Series(queue, task), TaskMetrics())
 
     @property
     def held(self) -> int:
-        """Jobs in work now."""
-        return sum(account.held for account in self.tasks.values())
+        """Jobs that run now."""
+        return sum(task.held for task in self.tasks.values())

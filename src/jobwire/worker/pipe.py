@@ -1,7 +1,6 @@
-"""What a worker and its child processes say to each other, and how it goes over the socket.
+"""The messages between a worker (`process_pool.py`) and its child processes (`process_main.py`).
 
-`children.py` is the one end, `child.py` the other. Plain data in JSON, each message after its
-length: nothing that comes over the pipe is ever executed, on either side.
+Plain data in JSON, each message after its length: neither side executes what it receives.
 """
 
 import json
@@ -22,7 +21,7 @@ _HEAD: Final = struct.Struct("!I")
 
 
 class LogConfig(msgspec.Struct, tag=True):
-    """Log the way we do."""
+    """The worker's logging settings."""
 
     service: str
     level: Literal["debug", "info", "warning", "error", "critical"]
@@ -42,21 +41,20 @@ class Start(msgspec.Struct, tag=True):
 
     module: str
     path: str
-    """The file of the main program, where the function lives in that; else empty."""
+    """The file of the main program, if the function is defined there; else empty."""
     function: str
     job_id: str
     source: str
     task: str
     payload_json: str
-    """Escaped to ASCII, since what strangers enqueue need not be UTF-8."""
+    """Escaped to ASCII, since payloads of foreign producers may contain lone surrogates."""
     attempt: int
     deliveries: int
     created_ms: int
     tenant: str
     traceparent: str
     trace: str = ""
-    """The span that the worker has made of this run, where it makes spans: what the handler calls
-    belongs to it."""
+    """The traceparent of the worker's span of this run; empty without tracing."""
 
     @staticmethod
     def of(job: JobInfo, module: str, path: str, function: str, trace: str) -> "Start":
@@ -72,13 +70,13 @@ class Start(msgspec.Struct, tag=True):
 
 
 class ReportAck(msgspec.Struct, tag=True):
-    """The answer to `Say`: it was taken, or the job is over."""
+    """The answer to a ReportMessage: accepted, or the job is over."""
 
     ok: bool
 
 
 class Interrupt(msgspec.Struct, tag=True):
-    """Stop what you do."""
+    """Stop the handler."""
 
 
 ToChild = LogConfig | Start | ReportAck | Interrupt
@@ -87,7 +85,7 @@ ToChild = LogConfig | Start | ReportAck | Interrupt
 
 
 class ReportMessage(msgspec.Struct, tag=True):
-    """A report; the next one only after `Taken`."""
+    """A report; the next one only after its ReportAck."""
 
     kind: str
     data_json: str
@@ -102,11 +100,11 @@ class ReportMessage(msgspec.Struct, tag=True):
 
 
 class RestartTimeout(msgspec.Struct, tag=True):
-    """Count the job's timeout from now on; it has no answer."""
+    """Count the job's timeout from now; has no answer."""
 
 
 class Ended(msgspec.Struct, tag=True):
-    """How the handler ended; the child is free for the next."""
+    """How the handler ended; the process is ready for the next job."""
 
     ending: Returned | PermanentFailure | RetryRequested | Crashed
     partial_json: str
@@ -118,22 +116,24 @@ T = TypeVar("T")
 
 
 class Pipe(Generic[T]):
-    """One end; reads messages of one union. Any thread may send, one may receive."""
+    """One end of the pipe. Any thread may send, one thread may receive."""
 
-    def __init__(self, sock: socket.socket, reads: object) -> None:
+    def __init__(self, sock: socket.socket, message_types: object) -> None:
         self._sock = sock
-        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(cast("type[T]", reads))
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(
+            cast("type[T]", message_types)
+        )
         self._encoder = msgspec.json.Encoder()
         self._sending = threading.Lock()
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send it whole; OSError where nobody is there any more."""
+        """Send the whole message; OSError if the other end is closed."""
         raw = self._encoder.encode(message)
         with self._sending:
             self._sock.sendall(_HEAD.pack(len(raw)) + raw)
 
     def receive(self) -> T | None:
-        """The next message; None where the other end is gone."""
+        """The next message; None if the other end is closed."""
         head = self._exactly(_HEAD.size)
         raw = head and self._exactly(_HEAD.unpack(head)[0])
         return self._decoder.decode(raw) if raw else None

@@ -7,32 +7,32 @@ from datetime import timedelta
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """How a worker holds its jobs."""
+    """How a worker runs its jobs."""
 
     slots: int = 10
     """How many jobs a worker holds at a time."""
     lease: timedelta = timedelta(seconds=30)
-    """How long a job stays with a worker that no longer says it is alive."""
+    """How long a job stays with a worker that no longer renews its lease."""
     drain: timedelta = timedelta(seconds=25)
-    """How long held jobs may go on after SIGTERM (under `up`: `up.drain`)."""
+    """How long running jobs may go on after SIGTERM (under `up`: `up.drain`)."""
     max_block: timedelta = timedelta(0)
     """How long a handler may block the event loop before the process ends; 0 means ten leases."""
     max_timeout: timedelta = timedelta(hours=1)
-    """The longest `timeout_s` that a job may ask for, where its handler's own is shorter."""
+    """The longest `timeout_s` that a job may request, if its handler's own is shorter."""
     max_attempts: int = 25
-    """The most `max_attempts` that a job may ask for, where its handler has fewer."""
+    """The most `max_attempts` that a job may request, if its handler has fewer."""
     metrics_port: int = 0
     """Port of the worker's own /metrics; 0 means none."""
     metrics_host: str = "127.0.0.1"
-    """Address of it; whoever reaches it may read it."""
+    """Address of the worker's /metrics, which needs no key."""
 
     @property
     def max_block_s(self) -> float:
-        """The same in seconds, whatever is set."""
+        """`max_block` in seconds, with its default applied."""
         return (self.max_block or 10 * self.lease).total_seconds()
 
     def check(self) -> Iterator[tuple[str, str]]:
-        """Yield each fault: the field, and what is wrong with it."""
+        """Yield each fault: the field and what is wrong with it."""
         if not 1 <= self.slots <= 100_000:
             yield "slots", f"must lie between 1 and 100000, is {self.slots}"
         if self.lease < timedelta(seconds=1):
@@ -42,4 +42,4 @@ class WorkerSettings:
         if self.max_attempts < 1:
             yield "max_attempts", "must be at least 1"
         if not 0 <= self.metrics_port <= 65535:
-            yield "metrics_port", f"{self.metrics_port} is no port; it must be 0-65535"
+            yield "metrics_port", f"{self.metrics_port} is not a port; it must be 0-65535"

@@ -1,10 +1,8 @@
-"""What a handler asks for, read from its signature once, when it is registered.
+"""The parameters of a handler, read once when it is registered, and the check of payloads.
 
-Called by `app.py`, and by a child process for the handler it is to run. A handler has one or two
-parameters: the context (annotated `Context`, or named `ctx` or `context`) and the payload (any
-other name). Where either is annotated with a type, payloads are checked against it.
-
-Nothing here runs the handler.
+Called by `app.py`, and by a child process for its handler. A handler has one or two parameters: the
+context (annotated `Context`, or named `ctx` or `context`) and the payload (any other name). If
+either is annotated with a type, payloads are checked against it.
 """
 
 import inspect
@@ -27,7 +25,7 @@ _MSGSPEC_PLACE: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<place>.*)`
 
 
 class InvalidPayload(Exception):
-    """The payload does not fit the handler's type; says what and where."""
+    """The payload does not fit the handler's type; the message has the problem and the place."""
 
 
 class HandlerKind(Enum):
@@ -46,14 +44,14 @@ class Signature:
     context_at: int | None
     payload_at: int | None
     payload_type: object
-    """None where any payload will do."""
+    """None if any payload is valid."""
 
     def check(self, payload: Json) -> object:
-        """The payload as the type that the handler wants, or InvalidPayload."""
+        """The payload converted to the handler's type, or InvalidPayload."""
         return payload if self.payload_type is None else _converted(payload, self.payload_type)
 
     def arguments(self, context: Context[Any]) -> tuple[object, ...]:
-        """What to call the handler with."""
+        """The arguments of the handler."""
         if self.payload_at is None:
             return (context,)
         if self.context_at is None:
@@ -62,7 +60,7 @@ class Signature:
         return pair if self.context_at == 0 else pair[::-1]
 
     def schema_json(self) -> str:
-        """JSON Schema of the payload; empty where any will do."""
+        """JSON Schema of the payload; empty if any payload is valid."""
         if self.payload_type is None:
             return ""
         if isinstance(self.payload_type, _PydanticModel):
@@ -71,7 +69,7 @@ class Signature:
 
 
 def read(function: Callable[..., object]) -> Signature:
-    """The signature of a handler; TypeError where it cannot be one."""
+    """The signature of a handler; TypeError if the function cannot be one."""
     name = getattr(function, "__qualname__", repr(function))
     parameters = _positional(function, name)
     hints = _hints(function, name)
@@ -81,7 +79,7 @@ def read(function: Callable[..., object]) -> Signature:
         hint = hints.get(parameter)
         if _is_context(hint) or (hint is None and parameter in _CONTEXT_NAMES):
             context_at = at
-            payload_type = _only(typing.get_args(hint), payload_type)
+            payload_type = _first(typing.get_args(hint), payload_type)
         else:
             payload_at = at
             payload_type = hint if hint is not None else payload_type
@@ -107,7 +105,9 @@ def _positional(function: Callable[..., object], name: str) -> list[str]:
             if parameter.default is parameter.empty:
                 found.append(parameter.name)
         elif parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
-            raise TypeError(f"handler {name}: nobody will give it {parameter.name!r}")
+            raise TypeError(
+                f"handler {name}: the keyword parameter {parameter.name!r} needs a default"
+            )
     return found
 
 
@@ -127,12 +127,12 @@ def _is_context(hint: object) -> bool:
 
 
 def _is_anything(hint: object) -> bool:
-    """Also `Json`, which names itself: however far it was resolved, its own text is still in it."""
+    """Also the recursive alias `Json`: its own text stays in it, however far it was resolved."""
     return hint in (Any, object, Json) or cast(str, Json) in repr(hint)
 
 
-def _only(args: tuple[object, ...], otherwise: object) -> object:
-    return args[0] if args else otherwise
+def _first(args: tuple[object, ...], default: object) -> object:
+    return args[0] if args else default
 
 
 def _is_async(function: Callable[..., object]) -> bool:
@@ -141,7 +141,7 @@ def _is_async(function: Callable[..., object]) -> bool:
 
 
 def plain(value: object) -> Json:
-    """A value as its JSON text would be read back."""
+    """The value after encoding to JSON and decoding."""
     return cast(Json, msgspec.json.decode(to_json(value)))
 
 
@@ -150,7 +150,7 @@ def plain(value: object) -> Json:
 
 @runtime_checkable
 class _PydanticModel(Protocol):
-    """A pydantic model class, known by what it can do: pydantic itself is no need of ours."""
+    """A pydantic model class, recognised by its methods: pydantic is no dependency."""
 
     def model_validate(self, obj: object) -> object: ...
     def model_json_schema(self) -> dict[str, object]: ...
@@ -160,26 +160,26 @@ class _PydanticError(Protocol):
     def errors(self) -> list[dict[str, object]]: ...
 
 
-def _converted(payload: Json, wanted: object) -> object:
-    if isinstance(wanted, _PydanticModel):
+def _converted(payload: Json, payload_type: object) -> object:
+    if isinstance(payload_type, _PydanticModel):
         try:
-            return wanted.model_validate(payload)
+            return payload_type.model_validate(payload)
         except ValueError as error:
-            raise InvalidPayload(_pydantic_words(error)) from None
+            raise InvalidPayload(_pydantic_message(error)) from None
     try:
-        return msgspec.convert(payload, cast("type[object]", wanted))
+        return msgspec.convert(payload, cast("type[object]", payload_type))
     except msgspec.ValidationError as error:
-        raise InvalidPayload(_msgspec_words(str(error), wanted)) from None
+        raise InvalidPayload(_msgspec_message(str(error), payload_type)) from None
 
 
-def _msgspec_words(text: str, wanted: object) -> str:
+def _msgspec_message(text: str, payload_type: object) -> str:
     found = _MSGSPEC_PLACE.match(text)
     problem, place = (found["problem"], found["place"] or "") if found else (text, "")
-    more = hint(msgspec.json.schema(wanted), place, problem)
+    more = hint(msgspec.json.schema(payload_type), place, problem)
     return f"payload{place}: {problem[:1].lower()}{problem[1:]}{more}"
 
 
-def _pydantic_words(error: ValueError) -> str:
+def _pydantic_message(error: ValueError) -> str:
     first = cast(_PydanticError, error).errors()[0]
     place = "".join(
         f"[{part}]" if isinstance(part, int) else f".{part}"

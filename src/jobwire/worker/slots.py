@@ -1,8 +1,8 @@
-"""How many jobs a worker holds at a time, shared fairly by the queues it serves.
+"""The slots of a worker, shared fairly by its queues: how many jobs it runs at a time.
 
-Each queue's loop has a Share. It reserves one slot while it waits for work, so that work which
-comes always finds one; woken, it takes more without waiting. Where several want more than there
-is, none gets past its even part. A slot is free again when the handler's code has ended.
+Each queue loop has a Share. It reserves one slot while it waits for work, so that arriving work has
+one; then it acquires more without waiting. If several queues want more slots than there are, each
+gets at most an equal part. A slot is free again when the handler's code has ended.
 """
 
 import asyncio
@@ -20,43 +20,43 @@ class Slots:
         self._waiting: deque[tuple[Share, asyncio.Future[None]]] = deque()
 
     def share(self, nudge: Callable[[], None]) -> "Share":
-        """A part for one queue; `nudge` is called when a hungry one may look again."""
+        """A share for one queue; `nudge` is called when slots are free and it wants more."""
         if len(self._shares) == self.total:
             raise ValueError(
                 f"{self.total} slot(s) for {self.total + 1} queues: "
-                "each queue needs one at least; give more slots or serve fewer queues"
+                "each queue needs at least one; set more slots or serve fewer queues"
             )
         self._shares.append(Share(self, nudge))
         return self._shares[-1]
 
     @property
     def contested(self) -> bool:
-        """Whether a slot that is given back may be somebody else's."""
+        """Whether another queue may need a released slot."""
         return bool(self._waiting) or self.free < 0 or len(self._shares) > 1
 
     def fair_part(self, share: "Share") -> int:
-        """How many slots this one may hold, given who else wants some."""
+        """How many slots the share may hold, given how many others want some."""
         others = sum(1 for other in self._shares if other is not share and other.wants_more)
         return self.total if not others else max(1, self.total // (others + 1))
 
     def wait_for_slot(self, share: "Share") -> asyncio.Future[None]:
-        """A place in the line for the next free slot."""
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((share, place))
-        return place
+        """A future for the next free slot."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((share, waiter))
+        return waiter
 
-    def give_back(self, count: int, by: "Share") -> None:
-        """`count` slots are free: first for who waits in line, then for who is hungry."""
-        if self.free < 0:  # overdrawn
+    def release(self, count: int, by: "Share") -> None:
+        """`count` slots are free: first for waiting shares, then for those that want more."""
+        if self.free < 0:  # after force_acquire
             repaid = min(count, -self.free)
             self.free += repaid
             count -= repaid
         while count and self._waiting:
-            share, place = self._waiting.popleft()
-            if not place.done():
+            share, waiter = self._waiting.popleft()
+            if not waiter.done():
                 count -= 1
                 share.held += 1
-                place.set_result(None)
+                waiter.set_result(None)
         self.free += count
         if count and len(self._shares) > 1:
             for share in self._shares:
@@ -65,37 +65,37 @@ class Slots:
 
 
 class Share:
-    """One queue's part of the slots."""
+    """One queue's share of the slots."""
 
     def __init__(self, slots: Slots, nudge: Callable[[], None]) -> None:
         self._slots = slots
         self.nudge = nudge
         self.held = 0
         self.wants_more = False
-        """It has more work than it has slots, as far as it knows."""
+        """Its queue may have more jobs than it has slots."""
 
     @property
     def contested(self) -> bool:
-        """Whether somebody else may want what this one does not use."""
+        """Whether another queue may need the slots that this one does not use."""
         return self._slots.contested
 
     async def acquire(self) -> None:
-        """Reserve one slot, waiting for it if need be."""
+        """Acquire one slot; waits if none is free."""
         slots = self._slots
         if slots.free > 0:
             slots.free -= 1
             self.held += 1
             return
-        place = slots.wait_for_slot(self)
+        waiter = slots.wait_for_slot(self)
         try:
-            await place
+            await waiter
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
+            if waiter.done() and not waiter.cancelled():
                 self.release()
             raise
 
     def try_acquire(self, limit: int) -> int:
-        """Reserve up to `limit` more without waiting; says how many it got."""
+        """Acquire up to `limit` slots without waiting; returns how many."""
         slots = self._slots
         count = min(limit, slots.free, slots.fair_part(self) - self.held)
         if count <= 0:
@@ -105,15 +105,15 @@ class Share:
         return count
 
     def force_acquire(self) -> None:
-        """Take one that is not there, for a job that is held whether there is room or not."""
+        """Acquire a slot even if none is free, for a job that is leased already."""
         self._slots.free -= 1
         self.held += 1
 
     def release(self, count: int = 1) -> None:
-        """Give `count` slots back."""
+        """Free `count` slots."""
         self.held -= count
         slots = self._slots
         if slots.contested:
-            slots.give_back(count, self)
+            slots.release(count, self)
         else:
             slots.free += count

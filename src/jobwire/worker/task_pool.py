@@ -1,9 +1,7 @@
-"""A group of tasks that may leave some behind.
+"""A group of tasks with a bounded end.
 
-A task group waits for its last task, however long that takes. A handler that swallows its
-cancellation would so keep a stopping worker alive for ever; here it is left behind and counted.
-
-The worker puts every task of its own in one of these; no task is ever without an owner.
+asyncio's TaskGroup waits for its last task. A handler that swallows its cancellation would keep a
+stopping worker alive forever; here it is abandoned and counted. Every task of the worker is in one.
 """
 
 import asyncio
@@ -12,7 +10,7 @@ from contextvars import copy_context
 
 
 class TaskPool:
-    """Tasks that belong together."""
+    """The tasks of one worker."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -25,25 +23,25 @@ class TaskPool:
     def start(
         self, work: Coroutine[object, None, None], name: str = "jobwire worker"
     ) -> "asyncio.Task[None]":
-        """Run `work` beside everything else, in our own context: what a handler that happens to
-        run now has set in its context is nobody else's."""
+        """Run `work` as a task, in the pool's context: context variables of the current handler do
+        not leak into it."""
         task = self._loop.create_task(work, name=name, context=self._context.copy())
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
 
-    async def end(self, patience_s: float) -> int:
-        """Cancel all; how many have not ended within `patience_s`."""
+    async def end(self, timeout_s: float) -> int:
+        """Cancel all tasks; returns how many have not ended within `timeout_s`."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=patience_s)
+            await asyncio.wait(set(self._tasks), timeout=timeout_s)
         return len(self._tasks)
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # Ours to repair: every coroutine given to us catches what the world does to it.
+            # A bug of ours: every coroutine in the pool handles outside errors itself.
             self._loop.call_exception_handler(
-                {"message": f"{task.get_name()} broke", "exception": error, "task": task}
+                {"message": f"{task.get_name()} failed", "exception": error, "task": task}
             )

@@ -1,8 +1,8 @@
 """Threads for handlers that block.
 
-Not the standard library's pool: that one is waited for when the interpreter ends, so a handler
-which never returns would keep a stopping worker alive. These threads die with the process. They
-are kept and used again, so there are about as many as ever ran at the same time.
+Not the standard library's pool: the interpreter waits for its threads at exit, so a handler that
+never returns would keep a stopping worker alive. These threads die with the process. They are
+reused, so there are about as many as ever ran at the same time.
 """
 
 import queue
@@ -13,7 +13,7 @@ Work = Callable[[], None]
 
 
 class Threads:
-    """A pool without a bound of its own: who asks holds a slot."""
+    """A pool without a limit of its own: each caller holds a slot."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
@@ -22,7 +22,7 @@ class Threads:
         self._lock = threading.Lock()
 
     def start(self, work: Work) -> None:
-        """Run `work` in a thread of its own, at once. It must not raise."""
+        """Run `work` in its own thread at once. It must not raise."""
         with self._lock:
             if self._idle:
                 self._idle -= 1
@@ -34,7 +34,7 @@ class Threads:
         self._work.put(work)
 
     def close(self) -> None:
-        """End those that are idle now, and the others when they have done their work."""
+        """End idle threads now, and busy ones after their work."""
         with self._lock:
             for _ in range(self._count):
                 self._work.put(None)

@@ -210,6 +210,6 @@ def test_a_check_that_breaks_is_a_lack_and_not_the_end_of_the_worker() -> None:
 
     assert app.missing_requirements() == [
         *answers,
-        MissingRequirement("thermometer", "its check broke", "see the log of the worker"),
+        MissingRequirement("thermometer", "its check failed", "see the log of the worker"),
     ]
     assert app.wrapped(lambda handler: handler).missing_requirements() == app.missing_requirements()

@@ -355,7 +355,7 @@ def test_an_app_keeps_its_own_handlers_and_its_own_tools() -> None:
     register(app, LlmSettings())
     assert app.handlers["chat"].function is chat
     assert set(app.handlers) == {"chat", "plan", "code", "tool", "rag", "embed"}
-    assert json.loads(app.handlers["tool"].card.example_json) == {
+    assert json.loads(app.handlers["tool"].definition.example_json) == {
         "prompt": "Set a timer that rings after some minutes.",
         "tools": ["set_timer"],
     }

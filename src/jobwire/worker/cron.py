@@ -1,0 +1,135 @@
+"""When a cron entry is due: five fields (six with seconds) in a time zone, computed by `cronsim`.
+
+The scheduler calls `next_ms` and `last_ms` with the server's time.
+
+    ┌ minute 0-59   ┌ hour 0-23   ┌ day 1-31   ┌ month 1-12, jan-dec   ┌ weekday 0-7, sun-sat
+    *               *             *            *                       *
+
+Each field is `*`, a number, a name, a range `a-b`, a step `*/n` or `a-b/n`, or a list of those. If
+day and weekday are both restricted, either is enough. A sixth field in front is the second.
+
+When clocks go forward, a time that does not exist is due at the moment of the change; when they go
+back, a time that occurs twice is due the first time. Entries for every hour (`*` or `*/n`) and
+entries with seconds follow the elapsed time.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+_MACROS: Final = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_FIELDS: Final = (
+    ("second", 0, 59),
+    ("minute", 0, 59),
+    ("hour", 0, 23),
+    ("day", 1, 31),
+    ("month", 1, 12),
+    ("weekday", 0, 7),
+)
+_CRONSIM_NAMES: Final = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")
+_CLOCK_CHANGE: Final = timedelta(hours=3)
+"""More than clocks ever go forward or back."""
+_SECOND: Final = timedelta(seconds=1)
+
+
+class BadCron(ValueError):
+    """The entry is invalid; names the field and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """A valid entry; made by `parse`."""
+
+    text: str
+    tz: str
+    _zone: tzinfo
+    _expression: str
+    _by_wall_clock: bool
+    """Due at fixed local times: cronsim adjusts them when the clocks change."""
+
+    def next_ms(self, after_ms: int) -> int:
+        """The first due time after that moment."""
+        after = _datetime(after_ms)
+        # cronsim counts such entries in local time without its offset: begin before any change.
+        start = after - _CLOCK_CHANGE if self._by_wall_clock else after
+        return self._first(CronSim(self._expression, start.astimezone(self._zone)), after_ms, 1)
+
+    def last_ms(self, until_ms: int) -> int:
+        """The last due time up to that moment, itself included."""
+        until = _datetime(until_ms) + _SECOND
+        start = until + _CLOCK_CHANGE if self._by_wall_clock else until
+        local = start.astimezone(self._zone)
+        return self._first(CronSim(self._expression, local, reverse=True), until_ms, -1)
+
+    def _first(self, due_times: Iterator[datetime], limit_ms: int, direction: int) -> int:
+        for due in due_times:
+            due_ms = int(due.timestamp()) * 1000
+            if (due_ms > limit_ms) if direction > 0 else (due_ms <= limit_ms):
+                return due_ms
+        raise BadCron(f"cron {self.text!r}: there is no such day")
+
+
+def parse(text: str, tz: str = "UTC") -> Cron:
+    """Check an entry; BadCron with one line if it is invalid."""
+    parts = _MACROS.get(text.strip().lower(), text).split()
+    if len(parts) not in (5, 6):
+        names = "minute hour day month weekday"
+        raise BadCron(f"cron {text!r}: has {len(parts)} fields, must have five: {names}")
+    zone = _zone(text, tz)
+    by_wall_clock = len(parts) == 5 and zone is not UTC and not parts[1].startswith("*")
+    expression = list(parts)
+    if by_wall_clock and parts[0].startswith("*"):
+        # cronsim would take a `*` minute for an entry of every hour.
+        expression[0] = f"0-59{parts[0][1:]}"
+    cron = Cron(" ".join(parts), tz, zone, " ".join(expression), by_wall_clock)
+    try:
+        cron.next_ms(0)  # 30 February is an error now, not a job that never runs
+    except CronSimError as error:
+        raise BadCron(f"cron {text!r}: {_problem(parts, str(error))}") from None
+    return cron
+
+
+def _zone(text: str, tz: str) -> tzinfo:
+    if tz == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(tz)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise BadCron(
+            f"cron {text!r}: the time zone {tz!r} is not known here; it looks like Europe/Berlin "
+            "(if the machine has no time zones at all: pip install tzdata)"
+        ) from None
+
+
+def _problem(parts: list[str], error: str) -> str:
+    """What is wrong with the field that `error` of cronsim ("Bad minute") names."""
+    at = next(at for at, name in enumerate(_CRONSIM_NAMES) if error == f"Bad {name}")
+    name, low, high = _FIELDS[at]
+    for item in parts[at - len(_FIELDS)].split(","):
+        span, slash, step = item.partition("/")
+        if slash and not (step.isdecimal() and int(step)):
+            return f"the step {step!r} of {name} must be 1 or more"
+        ends = [int(end) if end.isdecimal() else -1 for end in span.split("-")]
+        if len(ends) == 2 and low <= ends[1] < ends[0] <= high:
+            return f"{name} {item!r} goes backwards"
+        for end, number in zip(span.split("-"), ends, strict=True):
+            is_name = name in ("month", "weekday") and end.isascii() and end.isalpha()
+            if span != "*" and not is_name and not (end.isascii() and low <= number <= high):
+                return f"{name} {end!r} must lie between {low} and {high}"
+    return "there is no such day" if name == "day" else f"{name} is not valid"
+
+
+def _datetime(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,0 +1,93 @@
+"""The maintenance runner: each task keeps its period, and a failure affects no other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from jobwire.job.engine import MaintenanceResult, MaintenanceTask
+from jobwire.job.errors import BackendUnavailable
+from jobwire.maintenance import Maintenance
+from tests.support import wait_until
+
+
+class ScriptedTask:
+    """A task with scripted results, then with nothing to do."""
+
+    def __init__(self, name: str, *answers: MaintenanceResult | Exception | None) -> None:
+        self.answers = list(answers)
+        self.runs = 0
+        self.task = MaintenanceTask(name, 0.001, self.run)
+
+    async def run(self) -> MaintenanceResult | None:
+        self.runs += 1
+        answer = self.answers.pop(0) if self.answers else MaintenanceResult(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def run_until(maintenance: Maintenance, *scripted: ScriptedTask, runs: int = 5) -> None:
+    task = asyncio.ensure_future(maintenance.run())
+    await wait_until(lambda: all(each.runs >= runs for each in scripted), "the tasks to run")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_handled_items_are_counted() -> None:
+    sweep = ScriptedTask("sweep", MaintenanceResult(3), None, MaintenanceResult(4))
+    other = ScriptedTask("other", MaintenanceResult(1, more=True), MaintenanceResult(2))
+    maintenance = Maintenance([sweep.task, other.task])
+    await run_until(maintenance, sweep, other)
+    assert maintenance.done == {"sweep": 7, "other": 3}
+
+
+async def test_an_unavailable_server_costs_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    unavailable = BackendUnavailable("the job server does not answer", detail="connection refused")
+    sweep = ScriptedTask(
+        "sweep", unavailable, unavailable, unavailable, MaintenanceResult(1), unavailable
+    )
+    maintenance = Maintenance([sweep.task])
+    with caplog.at_level(logging.WARNING, "jobwire.maintenance"):
+        await run_until(maintenance, sweep)
+    assert (
+        caplog.messages
+        == ["maintenance task sweep: server unavailable: connection refused; retried"] * 2
+    )
+    assert maintenance.done["sweep"] == 1
+
+
+async def test_a_failing_task_is_retried_and_affects_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broken, sound = (
+        ScriptedTask("broken", ValueError("a bug"), MaintenanceResult(1)),
+        ScriptedTask("sound"),
+    )
+    maintenance = Maintenance([broken.task, sound.task])
+    with caplog.at_level(logging.ERROR, "jobwire.maintenance"):
+        await run_until(maintenance, broken, sound)
+    assert maintenance.done["broken"] == 1
+    assert "a bug" in caplog.text, "with its traceback"
+
+
+async def test_processes_that_start_together_spread_their_load() -> None:
+    """The first run comes after a random part of the period, later ones after about one."""
+    waits: list[float] = []
+
+    async def asleep(delay_s: float) -> None:
+        waits.append(delay_s)
+        if len(waits) == 3:
+            raise asyncio.CancelledError
+
+    fractions = iter((0.3, 0.0, 1.0))
+    scripted = ScriptedTask("sweep")
+    maintenance = Maintenance(
+        [MaintenanceTask("sweep", 8.0, scripted.run)], random_fraction=lambda: next(fractions)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio, "sleep", asleep)
+        await asyncio.gather(maintenance.run(), return_exceptions=True)
+    assert waits == [8.0 * 0.3, 6.0, 10.0]

@@ -1,4 +1,4 @@
-"""The clients against a real gateway and a real worker; nothing is mocked."""
+"""Both clients against a real gateway and a real worker."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def jobs(fleet: Fleet) -> Client:
 
 
 @clause("J-10", "J-13")
-async def test_run_gives_the_result_async_and_sync(fleet: Fleet) -> None:
+async def test_run_returns_the_result_async_and_sync(fleet: Fleet) -> None:
     async with fleet.async_client() as jobs:
         assert await jobs.run("count", {"to": 4}) == {"counted": 4}
     with fleet.client() as plain:
         assert await asyncio.to_thread(plain.run, "count", {"to": 5}) == {"counted": 5}
 
 
-def test_what_goes_wrong_with_a_job_is_told(fleet: Fleet) -> None:
+def test_a_job_that_fails_or_is_late_raises(fleet: Fleet) -> None:
     with fleet.client() as jobs:
         with pytest.raises(JobFailed, match="it was not to be") as failed:
             jobs.run("fail")
@@ -67,7 +67,7 @@ def test_what_goes_wrong_with_a_job_is_told(fleet: Fleet) -> None:
         assert jobs.run("shaky") == 3
 
 
-def test_refusals_have_types(fleet: Fleet) -> None:
+def test_refusals_have_error_types(fleet: Fleet) -> None:
     with fleet.client() as jobs:
         with pytest.raises(UnknownTask):
             jobs.submit("no-such-task")
@@ -81,7 +81,7 @@ def test_refusals_have_types(fleet: Fleet) -> None:
             jobs.submit("count", {"to": 9}, idempotency_key="test_refusals")
 
 
-def test_a_job_is_run_again_as_a_new_one(fleet: Fleet) -> None:
+def test_retry_creates_a_new_job(fleet: Fleet) -> None:
     with fleet.client() as jobs:
         old = jobs.submit("fail")
         assert jobs.wait(old.job_id).status == "error"
@@ -95,9 +95,9 @@ def test_a_job_is_run_again_as_a_new_one(fleet: Fleet) -> None:
         assert refused.value.code == "not_retryable"
 
 
-def test_a_batch_answers_each_for_itself(fleet: Fleet) -> None:
+def test_a_batch_has_a_result_for_each_job(fleet: Fleet) -> None:
     with fleet.client() as jobs:
-        made = jobs.batch([NewJob("count", {"to": 1}), NewJob("nobody"), NewJob("count")])
+        made = jobs.batch([NewJob("count", {"to": 1}), NewJob("unknown"), NewJob("count")])
         assert isinstance(made[1], UnknownTask)
         for job_id in (made[0], made[2]):
             assert isinstance(job_id, str)
@@ -114,11 +114,11 @@ def test_lists_and_tasks(fleet: Fleet) -> None:
         task = jobs.task("count")
         assert task is not None
         assert (task.live, task.example) == (True, {"to": 3})
-        assert jobs.task("nobody") is None
+        assert jobs.task("unknown") is None
 
 
 @clause("J-15")
-async def test_events_come_from_the_first_to_the_last_async_and_sync(fleet: Fleet) -> None:
+async def test_events_are_complete_and_in_order_async_and_sync(fleet: Fleet) -> None:
     async with fleet.async_client() as jobs:
         job = await jobs.submit("count")
         seen = [event async for event in jobs.events(job.job_id)]
@@ -127,13 +127,13 @@ async def test_events_come_from_the_first_to_the_last_async_and_sync(fleet: Flee
     assert all(event.id and event.ts for event in seen)
     with fleet.client() as plain:
         rest = list(plain.events(job.job_id, after=seen[2].id))
-        assert list(plain.events(job.job_id, after=seen[-1].id)) == [], "nothing can follow"
+        assert list(plain.events(job.job_id, after=seen[-1].id)) == [], "the job has ended"
     async with fleet.async_client() as jobs:
         assert [event async for event in jobs.events(job.job_id, after=seen[-1].id)] == []
     assert rest == seen[3:]
 
 
-async def test_whoever_stops_watching_leaves_no_stream_open(fleet: Fleet) -> None:
+async def test_leaving_the_iteration_closes_the_stream(fleet: Fleet) -> None:
     async with fleet.async_client() as jobs:
         job = await jobs.submit("forever")
         async with contextlib.aclosing(jobs.events(job.job_id)) as events:
@@ -163,11 +163,11 @@ def test_a_client_is_safe_to_share_between_threads(fleet: Fleet) -> None:
     assert results == [{"counted": 1}] * 8
 
 
-# ── finding the program ──────────────────────────────────────────────────────────────────────────
+# ── find the gateway ─────────────────────────────────────────────────────────────────────────────
 
 
 @clause("O-12")
-def test_o12_the_program_is_found_by_variable_else_by_its_card(
+def test_o12_the_gateway_is_found_by_variable_else_by_the_endpoints_file(
     fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -198,20 +198,20 @@ def test_o12_the_program_is_found_by_variable_else_by_its_card(
         "http://h?x",
     ],
 )
-def test_a_bad_address_is_told(url: str) -> None:
+def test_a_bad_address_is_refused(url: str) -> None:
     with pytest.raises(BadAddress):
         Client(url)
     with pytest.raises(BadAddress):
         AsyncClient(url)
 
 
-def test_a_bad_key_is_told_without_repeating_it() -> None:
-    with pytest.raises(BadAddress) as told:
+def test_a_bad_key_is_refused_and_not_shown() -> None:
+    with pytest.raises(BadAddress) as refused:
         Client("http://localhost", api_key="jw_secret\n")
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(refused.value)
 
 
-def test_nobody_there_is_told_after_a_while() -> None:
+def test_unreachable_is_raised_after_the_retry_budget() -> None:
     with Client(f"http://127.0.0.1:{free_port()}", patience_s=0.2) as jobs:
         with pytest.raises(Unreachable, match="no answer from http://127"):
             jobs.get("x")
@@ -219,7 +219,7 @@ def test_nobody_there_is_told_after_a_while() -> None:
             next(jobs.events("x"))
 
 
-async def test_another_program_there_is_told(tmp_path: Path) -> None:
+async def test_another_program_at_the_address_is_reported(tmp_path: Path) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 6\r\n\r\n<html>")
@@ -233,14 +233,14 @@ async def test_another_program_there_is_told(tmp_path: Path) -> None:
             await jobs.get("x")
 
 
-def test_an_api_key_opens_the_door(own_fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_api_key_is_sent(own_fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     key, hashed = new_key()
     keys = [{"name": "k", "hash": hashed, "scopes": ["submit", "read"]}]
     own_fleet.start_gateway(JOBWIRE_GATEWAY_KEYS=json.dumps(keys))
-    with own_fleet.client() as nobody, pytest.raises(Unauthorized):
-        nobody.submit("chat", {"prompt": "x"})
-    with Client(own_fleet.url, api_key="jw_wrong") as stranger, pytest.raises(Unauthorized):
-        stranger.list()
+    with own_fleet.client() as anonymous, pytest.raises(Unauthorized):
+        anonymous.submit("chat", {"prompt": "x"})
+    with Client(own_fleet.url, api_key="jw_wrong") as unknown, pytest.raises(Unauthorized):
+        unknown.list()
     monkeypatch.setenv("JOBWIRE_API_KEY", key)
     with own_fleet.client() as known:
         job = known.submit("chat", {"prompt": "x"})
@@ -248,19 +248,17 @@ def test_an_api_key_opens_the_door(own_fleet: Fleet, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_a_stream_that_falls_silent_is_opened_again(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No heartbeat comes any more, and no word that the connection is gone."""
+async def test_an_idle_stream_is_reopened(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No heartbeat arrives, and the connection is not closed either."""
     monkeypatch.setattr(http, "STREAM_TIMEOUT", httpx.Timeout(5, read=0.2))
-    asked: list[bytes] = []
+    requests: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
         writer.write(b'event: hello\ndata: {"job_id":"j","status":"running"}\n\n')
-        name, place = ("running", "7-0") if len(asked) == 1 else ("done", "8-0")
-        body = f'id: {place}\nevent: {name}\ndata: {{"type":"{name}","ts":1,"data":{{}}}}\n\n'
+        name, event_id = ("running", "7-0") if len(requests) == 1 else ("done", "8-0")
+        body = f'id: {event_id}\nevent: {name}\ndata: {{"type":"{name}","ts":1,"data":{{}}}}\n\n'
         writer.write(body.encode())
         await writer.drain()
         with contextlib.suppress(ConnectionError):
@@ -281,14 +279,14 @@ async def test_a_stream_that_falls_silent_is_opened_again(
         else:
             seen = await asyncio.to_thread(watch)
     assert [event.type for event in seen] == ["running", "done"]
-    assert b"last-event-id: 7-0" in asked[1].lower()
+    assert b"last-event-id: 7-0" in requests[1].lower()
 
 
 # ── over restarts ────────────────────────────────────────────────────────────────────────────────
 
 
 class Gate:
-    """Lets the handler `gated` say one number more."""
+    """Lets the handler `gated` report one number more."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -299,17 +297,17 @@ class Gate:
 
 
 def _numbers(events: list[Event]) -> list[int]:
-    said = [event.data for event in events if event.type == "number"]
-    return [cast("dict[str, int]", data)["n"] for data in said]
+    numbers = [event.data for event in events if event.type == "number"]
+    return [cast("dict[str, int]", data)["n"] for data in numbers]
 
 
 @clause("R-8", "J-15")
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_r8_a_watcher_survives_gateways_that_stop_and_die(
+async def test_r8_events_continue_over_gateways_that_stop_and_die(
     own_fleet: Fleet, tmp_path: Path, kind: str
 ) -> None:
-    """A gateway is asked to stop, the next one is killed, both while the job goes on speaking: the
-    watcher sees every event once and in order, and is never told of it."""
+    """A gateway is stopped, the next one is killed, both while the job reports: the client receives
+    every event once and in order, and no error."""
     gateway = own_fleet.start_gateway()
     own_fleet.start_worker()
     gate, seen = Gate(tmp_path / "gate"), list[Event]()
@@ -332,7 +330,7 @@ async def test_r8_a_watcher_survives_gateways_that_stop_and_die(
         gate.open(5)
         await wait_until(lambda: len(_numbers(seen)) >= 5)
         gateway.terminate()
-        gate.open(5)  # spoken while nobody listens
+        gate.open(5)  # while no gateway serves the stream
         await asyncio.to_thread(gateway.wait)
         gateway = await asyncio.to_thread(own_fleet.start_gateway)
         gate.open(5)
@@ -344,24 +342,24 @@ async def test_r8_a_watcher_survives_gateways_that_stop_and_die(
         await asyncio.wait_for(watching, 60)
         whole = [event async for event in jobs.events(job.job_id)]
     assert _numbers(seen) == list(range(1, 31))
-    assert seen == whole, "what was seen live is what there is"
+    assert seen == whole, "the live events are the stored events"
     assert len({event.id for event in seen}) == len(seen)
     assert seen[-1].type == "done"
 
 
 def _posts(proxy: Proxy) -> list[str]:
-    """The requests that reached the gateway."""
+    """The POST requests that reached the gateway."""
     return re.findall(r"POST (\S+)", proxy.sent.decode())
 
 
-async def _made(kind: str, proxy: Proxy, call: str, *given: Any) -> Any:
-    """A method of either client, through a proxy."""
+async def _call(kind: str, proxy: Proxy, method: str, *arguments: Any) -> Any:
+    """Call a method of either client through a proxy."""
     url = f"http://{proxy.address}"
     if kind == "async":
         async with AsyncClient(url) as jobs:
-            return await getattr(jobs, call)(*given)
+            return await getattr(jobs, method)(*arguments)
     with Client(url) as jobs:
-        return await asyncio.to_thread(getattr(jobs, call), *given)
+        return await asyncio.to_thread(getattr(jobs, method), *arguments)
 
 
 def _is_post(command: Command) -> bool:
@@ -370,12 +368,12 @@ def _is_post(command: Command) -> bool:
 
 @clause("R-6", "J-11")
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_r6_a_lost_answer_makes_no_second_job(fleet: Fleet, kind: str) -> None:
-    """The connection breaks when the gateway has done what it was asked, before its answer arrives.
-    The client asks again by itself, and is answered with what was done."""
+async def test_r6_a_lost_response_creates_no_second_job(fleet: Fleet, kind: str) -> None:
+    """The connection breaks after the gateway has created the job, before its response arrives. The
+    client repeats the request and receives the same job."""
     with Proxy(fleet.port) as proxy:
         proxy.cut_reply(_is_post)
-        job = await _made(kind, proxy, "submit", "count", {"to": 1})
+        job = await _call(kind, proxy, "submit", "count", {"to": 1})
         first, second = re.findall(r'"job_id":"([^"]+)"', proxy.received.decode())
         assert first == second == job.job_id
         assert b"idempotency-replayed: true" in proxy.received
@@ -383,41 +381,41 @@ async def test_r6_a_lost_answer_makes_no_second_job(fleet: Fleet, kind: str) -> 
 
         proxy.forget_seen()
         proxy.cut_reply(_is_post)
-        made = await _made(kind, proxy, "batch", [NewJob("count"), NewJob("fail")])
-        told = re.findall(r'"job_id":"([^"]+)"', proxy.received.decode())
-        assert told == [*made, *made]
+        made = await _call(kind, proxy, "batch", [NewJob("count"), NewJob("fail")])
+        ids = re.findall(r'"job_id":"([^"]+)"', proxy.received.decode())
+        assert ids == [*made, *made]
 
         with fleet.client() as plain:
             assert (await asyncio.to_thread(plain.wait, made[1])).status == "error"
         proxy.forget_seen()
         proxy.cut_reply(_is_post)
-        again = await _made(kind, proxy, "retry", made[1])
+        again = await _call(kind, proxy, "retry", made[1])
         assert set(re.findall(r'"job_id":"([^"]+)"', proxy.received.decode())) == {again.job_id}
         assert again.retry_of == made[1]
 
 
 @clause("R-6")
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_r6_a_cancel_whose_answer_was_lost_is_no_failure(fleet: Fleet, kind: str) -> None:
+async def test_r6_a_cancel_whose_response_was_lost_succeeds(fleet: Fleet, kind: str) -> None:
     with Proxy(fleet.port) as proxy, fleet.client() as plain:
         job = await asyncio.to_thread(plain.submit, "count", {}, delay_s=3600)
         proxy.cut_reply(_is_post)
-        answer = await _made(kind, proxy, "cancel", job.job_id)
+        answer = await _call(kind, proxy, "cancel", job.job_id)
         assert answer.outcome == "canceled"
         assert len(_posts(proxy)) == 2
 
 
 @clause("R-6")
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_r6_half_a_request_is_sent_again_whole(fleet: Fleet, kind: str) -> None:
+async def test_r6_a_request_cut_in_half_is_sent_again(fleet: Fleet, kind: str) -> None:
     with Proxy(fleet.port) as proxy:
         proxy.cut_after(60)
-        job = await _made(kind, proxy, "submit", "count", {"to": 1})
+        job = await _call(kind, proxy, "submit", "count", {"to": 1})
         assert set(re.findall(r'"job_id":"([^"]+)"', proxy.received.decode())) == {job.job_id}
         assert b"idempotency-replayed" not in proxy.received
 
 
-def test_a_gateway_that_is_not_there_yet_is_waited_for(own_fleet: Fleet) -> None:
+def test_a_gateway_that_starts_late_is_waited_for(own_fleet: Fleet) -> None:
     found: list[str] = []
 
     def submit() -> None:

@@ -1,4 +1,4 @@
-"""For programs that submit jobs and watch them: a client of the gateway's HTTP API.
+"""The client of the gateway's HTTP API, for programs that submit jobs and follow them.
 
     from jobwire import Client, AsyncClient
 
@@ -10,18 +10,18 @@
         async for event in jobs.events(job.job_id):
             print(event.type, event.data)
 
-Both sides share everything but the socket:
+Both clients share everything but the socket:
 
-    messages   what goes out and comes in
-    errors     what can go wrong, by the problem's code
-    calls      one method of the API each, as a plan of requests and pauses; pure
-    patience   what is asked again, and when; pure
-    following  one job's events over any number of connections; pure
-    sse        bytes to events; pure
-    aio, sync  carry the plans out
-    place      finds the program to talk to
+    messages      request and response bodies
+    errors        the errors, by the problem's code
+    calls         each API method as a plan of requests and pauses; pure
+    retry_budget  what is retried, and when; pure
+    event_cursor  one job's events over any number of connections; pure
+    sse           parses Server-Sent Events; pure
+    aio, sync     execute the plans
+    target        finds the gateway
 
-It speaks HTTP only, and knows nothing of keys, streams or Valkey.
+It uses HTTP only; it never connects to Valkey.
 """
 
 import importlib
@@ -81,11 +81,11 @@ __all__ = [
     "Unreachable",
 ]
 
-# Loaded when asked for: whoever only catches our errors needs no HTTP library.
-_HOMES: Final = {"AsyncClient": "aio", "Client": "sync"}
+# Imported on first use: a program that only catches the errors does not load httpx.
+_MODULES: Final = {"AsyncClient": "aio", "Client": "sync"}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

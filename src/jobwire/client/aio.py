@@ -1,4 +1,4 @@
-"""The client for programs with an event loop."""
+"""`AsyncClient`: the client for programs with an event loop."""
 
 import asyncio
 import builtins
@@ -12,7 +12,7 @@ import httpx
 
 from jobwire.client import calls, http
 from jobwire.client.calls import ApiRequest, Plan, Reply
-from jobwire.client.errors import ApiError, ClientError, Unreachable, from_answer
+from jobwire.client.errors import ApiError, ClientError, Unreachable, from_response
 from jobwire.client.event_cursor import EventCursor
 from jobwire.client.messages import (
     CancelAnswer,
@@ -38,9 +38,9 @@ T = TypeVar("T")
 class AsyncClient:
     """Submits jobs and watches them: `async with AsyncClient() as jobs: …`.
 
-    Without an address it finds the program by itself: JOBWIRE_URL and JOBWIRE_API_KEY, else what
-    `jobwire up` wrote into its data dir. Trouble that may pass (a gateway that restarts, a lost
-    connection) is borne for `patience_s`; nothing is done twice because of it.
+    Without an address it uses JOBWIRE_URL and JOBWIRE_API_KEY, else the endpoints file that
+    `jobwire up` wrote into its data dir. Temporary errors (a gateway that restarts, a lost
+    connection) are retried for `patience_s`; retries never create a second job.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class AsyncClient:
         data_dir: Path | str | None = None,
         patience_s: float = 30.0,
     ) -> None:
-        self._place = find(url, api_key, data_dir)
+        self._target = find(url, api_key, data_dir)
         self.patience_s = patience_s
-        """How long trouble that may pass is borne."""
-        self._http = httpx.AsyncClient(**http.options(self._place))
+        """How long temporary errors are retried."""
+        self._http = httpx.AsyncClient(**http.options(self._target))
 
     @property
     def url(self) -> str:
-        """The program it talks to."""
-        return self._place.url
+        """The address of the gateway."""
+        return self._target.url
 
     async def __aenter__(self) -> Self:
         return self
@@ -68,14 +68,16 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self._http.aclose()
 
-    # ── making jobs ──────────────────────────────────────────────────────────────────────────────
+    # ── create jobs ──────────────────────────────────────────────────────────────────────────────
 
-    async def submit(self, task: str, payload: object = None, **wishes: Unpack[JobOptions]) -> Job:
-        """Make a job, once: safe against lost answers even without a key of your own."""
-        return await self.execute(calls.submit(NewJob(task, payload, **wishes), self._patience()))
+    async def submit(self, task: str, payload: object = None, **options: Unpack[JobOptions]) -> Job:
+        """Create one job; a lost response creates no second one, even without your own key."""
+        return await self.execute(
+            calls.submit(NewJob(task, payload, **options), self._retry_budget())
+        )
 
     async def run(
         self,
@@ -83,29 +85,29 @@ class AsyncClient:
         payload: object = None,
         *,
         wait_s: float | None = None,
-        **wishes: Unpack[JobOptions],
+        **options: Unpack[JobOptions],
     ) -> Json:
-        """Submit and wait: the job's result. JobFailed, JobCanceled or TimedOut otherwise."""
-        new = NewJob(task, payload, **wishes)
-        return await self.execute(calls.run(new, self._patience(), wait_s))
+        """Submit, wait and return the result; raises JobFailed, JobCanceled or TimedOut."""
+        new = NewJob(task, payload, **options)
+        return await self.execute(calls.run(new, self._retry_budget(), wait_s))
 
     async def batch(self, jobs: Sequence[NewJob]) -> builtins.list[str | ApiError]:
-        """Make many jobs in few round trips; for each its id, or why there is none."""
-        return await self.execute(calls.batch(jobs, self._patience()))
+        """Create many jobs in few round trips; returns for each its id or its error."""
+        return await self.execute(calls.batch(jobs, self._retry_budget()))
 
     async def retry(self, job_id: str) -> Job:
-        """Make a new job like one that failed or was canceled."""
-        return await self.execute(calls.retry(job_id, self._patience()))
+        """Create a new job like one that failed or was canceled."""
+        return await self.execute(calls.retry(job_id, self._retry_budget()))
 
-    # ── watching them ────────────────────────────────────────────────────────────────────────────
+    # ── follow jobs ──────────────────────────────────────────────────────────────────────────────
 
     async def get(self, job_id: str) -> Job:
-        """The job as it stands."""
-        return await self.execute(calls.get(job_id, self._patience()))
+        """Return the job as it is now."""
+        return await self.execute(calls.get(job_id, self._retry_budget()))
 
     async def wait(self, job_id: str, timeout_s: float | None = None) -> Job:
-        """The job when it has ended, however it did; TimedOut where it does not in time."""
-        return await self.execute(calls.wait(job_id, self._patience(), timeout_s))
+        """Wait until the job has ended in any way; raises TimedOut."""
+        return await self.execute(calls.wait(job_id, self._retry_budget(), timeout_s))
 
     async def list(
         self,
@@ -115,87 +117,87 @@ class AsyncClient:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> JobPage:
-        """A page of jobs, newest first; its `cursor` leads to the next."""
-        wanted = calls.ListFilter(status, task, limit, cursor)
-        return await self.execute(calls.listing(wanted, self._patience()))
+        """Return a page of jobs, newest first; its `cursor` is for the next page."""
+        filters = calls.ListFilter(status, task, limit, cursor)
+        return await self.execute(calls.list_jobs(filters, self._retry_budget()))
 
     async def tasks(self) -> builtins.list[TaskInfo]:
-        """Everything that can be asked for."""
-        plan = calls.asked("/v1/tasks", TaskList, self._patience())
+        """Return all known tasks."""
+        plan = calls.fetch("/v1/tasks", TaskList, self._retry_budget())
         return (await self.execute(plan)).tasks
 
     async def task(self, name: str) -> TaskInfo | None:
-        """One of them, or None where nobody has it."""
+        """Return one task, or None if it is unknown."""
         return next((task for task in await self.tasks() if task.name == name), None)
 
     async def workers(self) -> builtins.list[WorkerInfo]:
-        """Everybody who takes jobs, and what each runs."""
-        plan = calls.asked("/v1/workers", WorkerList, self._patience())
+        """Return the live workers and their running jobs."""
+        plan = calls.fetch("/v1/workers", WorkerList, self._retry_budget())
         return (await self.execute(plan)).workers
 
     async def stats(self) -> Stats:
-        """How much there is to do, and how the last hour went."""
-        return await self.execute(calls.asked("/v1/stats", Stats, self._patience()))
+        """Return queue counts, and the last hour by minute."""
+        return await self.execute(calls.fetch("/v1/stats", Stats, self._retry_budget()))
 
     async def cancel(self, job_id: str) -> CancelAnswer:
-        """Ask for the end of a job; AlreadyFinished where it has ended by itself."""
-        return await self.execute(calls.cancel(job_id, self._patience()))
+        """Cancel a job; raises AlreadyFinished if it has ended."""
+        return await self.execute(calls.cancel(job_id, self._retry_budget()))
 
     async def events(self, job_id: str, after: str | None = None) -> AsyncGenerator[Event]:
-        """Everything that happens to a job, from its beginning (or after the event of that id) to
-        its end; each event once and in order, over any number of lost connections."""
-        following = EventCursor(after)
-        patience = RetryBudget(self.patience_s)
-        while not following.over:
-            heard, began_s = following.heard, time.monotonic()
+        """Yield the events of a job, from the first (or after the event with this id) to the last;
+        each once and in order, over any number of lost connections."""
+        cursor = EventCursor(after)
+        budget = self._retry_budget()
+        while not cursor.finished:
+            received, began_s = cursor.received, time.monotonic()
             try:
-                async with contextlib.aclosing(self._connection(job_id, following)) as events:
+                async with contextlib.aclosing(self._connection(job_id, cursor)) as events:
                     async for event in events:
                         yield event
-                trouble = Unreachable(f"{self.url} ended the stream of events")
+                failure = Unreachable(f"{self.url} ended the stream of events")
             except ClientError as error:
-                trouble = error
-            if following.over:
+                failure = error
+            if cursor.finished:
                 return
-            if following.greeted:
+            if cursor.greeted:
                 lasted_s = time.monotonic() - began_s
-                patience.answered(well=following.heard > heard or lasted_s > http.LASTING_S)
-            pause_s = patience.pause_s(trouble, time.monotonic(), random_fraction())
+                budget.responded(healthy=cursor.received > received or lasted_s > http.HEALTHY_S)
+            pause_s = budget.pause_s(failure, time.monotonic(), random_fraction())
             if pause_s is None:
-                raise trouble
+                raise failure
             await asyncio.sleep(pause_s)
 
-    async def _connection(self, job_id: str, following: EventCursor) -> AsyncGenerator[Event]:
-        """The events of one connection, until it ends."""
-        headers = http.stream_headers(following.last_id)
+    async def _connection(self, job_id: str, cursor: EventCursor) -> AsyncGenerator[Event]:
+        """Yield the events of one connection."""
+        headers = http.stream_headers(cursor.last_id)
         path = f"{calls.job_path(job_id)}/events"
         try:
             async with self._http.stream(
                 "GET", path, headers=headers, timeout=http.STREAM_TIMEOUT
             ) as response:
                 if response.status_code == 204:
-                    following.seen_all()
+                    cursor.no_more_events()
                     return
                 if response.status_code != 200:
                     body, after_s = await response.aread(), http.retry_after_s(response)
-                    raise from_answer(response.status_code, body, after_s)
-                following.connected()
+                    raise from_response(response.status_code, body, after_s)
+                cursor.connected()
                 async for chunk in response.aiter_bytes():
-                    for event in following.feed(chunk):
+                    for event in cursor.feed(chunk):
                         yield event
-                    if following.over:
+                    if cursor.finished:
                         return
-                following.closed()
+                cursor.closed()
         except httpx.HTTPError as error:
-            raise http.as_trouble(error, self.url) from None
+            raise http.as_unreachable(error, self.url) from None
 
-    # ── the way there ────────────────────────────────────────────────────────────────────────────
+    # ── requests ─────────────────────────────────────────────────────────────────────────────────
 
-    def _patience(self) -> RetryBudget:
+    def _retry_budget(self) -> RetryBudget:
         return RetryBudget(self.patience_s)
 
     async def execute(self, plan: Plan[T]) -> T:
-        """Do what a plan says."""
+        """Run a plan: send its requests, sleep its pauses, return its result."""
         reply: Reply = None
         while True:
             try:
@@ -203,19 +205,19 @@ class AsyncClient:
             except StopIteration as done:
                 return done.value
             if isinstance(step, ApiRequest):
-                reply = await self._ask(step)
+                reply = await self._send(step)
             else:
                 reply = await asyncio.sleep(step.seconds)
 
-    async def _ask(self, ask: ApiRequest) -> Reply:
+    async def _send(self, request: ApiRequest) -> Reply:
         try:
             response = await self._http.request(
-                ask.method,
-                ask.path,
-                content=ask.body,
-                headers={**http.trace_headers(), **ask.headers},
-                timeout=http.answer_timeout(ask),
+                request.method,
+                request.path,
+                content=request.body,
+                headers={**http.trace_headers(), **request.headers},
+                timeout=http.request_timeout(request),
             )
         except httpx.HTTPError as error:
-            return http.as_trouble(error, self.url)
-        return http.as_answer(response)
+            return http.as_unreachable(error, self.url)
+        return http.as_response(response)

@@ -1,7 +1,7 @@
-"""The API's methods as plans: which requests, which pauses, what comes of the answers. Pure.
+"""The API's methods as plans of requests and pauses. Pure.
 
-A plan is a generator. It yields an `Ask` and is sent the `Answer` (or the trouble there was), or
-yields a `Pause`; what it returns is the method's result. `aio` and `sync` carry plans out.
+A plan is a generator. It yields an `ApiRequest` and is sent the `ApiResponse` (or the error), or
+yields a `Pause`; its return value is the method's result. `aio` and `sync` execute plans.
 """
 
 import json
@@ -24,8 +24,8 @@ from jobwire.client.errors import (
     JobFailed,
     TimedOut,
     Unreachable,
-    from_answer,
     from_problem,
+    from_response,
 )
 from jobwire.client.messages import BatchAnswer, CancelAnswer, Job, JobPage, NewJob
 from jobwire.client.retry_budget import RetryBudget
@@ -35,8 +35,8 @@ from jobwire.job.messages import Json
 T = TypeVar("T")
 JOBS: Final = "/v1/jobs"
 MAX_BATCH: Final = 1_000
-LONGEST_WAIT_S: Final = 55.0
-"""A little under what the gateway allows (60), so that its answer is not cut off by a proxy."""
+MAX_WAIT_S: Final = 55.0
+"""Below the gateway's limit (60), so that a proxy does not cut the response off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class ApiRequest:
     body: bytes | None = None
     headers: dict[str, str] = field(default_factory=dict[str, str])
     wait_s: float = 0.0
-    """How long the gateway may think about it, beyond the usual."""
+    """How long the gateway may hold the request (`Prefer: wait`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """What came back."""
+    """One HTTP response."""
 
     status: int
     body: bytes
@@ -62,7 +62,7 @@ class ApiResponse:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait a moment."""
+    """Sleep before the next step."""
 
     seconds: float
 
@@ -72,92 +72,92 @@ Plan: TypeAlias = Generator[ApiRequest | Pause, Reply, T]
 
 
 def new_key() -> str:
-    """An idempotency key that nobody else has."""
+    """Return a random idempotency key."""
     return f"auto-{secrets.token_hex(16)}"
 
 
-# ── one request, asked until it is answered ──────────────────────────────────────────────────────
+# ── one request with its retries ─────────────────────────────────────────────────────────────────
 
 
-def answered(ask: ApiRequest, patience: RetryBudget) -> Plan[ApiResponse]:
-    """The answer, if it says success; ClientError for anything else.
+def send(request: ApiRequest, budget: RetryBudget) -> Plan[ApiResponse]:
+    """Return the successful response; raises ClientError otherwise.
 
-    Every request of ours may be asked again: those that make something carry a key that makes it
-    once, and the others change nothing a second time.
+    Every request may be repeated: those that create something carry an idempotency key, and the
+    others are idempotent.
     """
     while True:
-        reply = yield ask
+        reply = yield request
         if isinstance(reply, ApiResponse):
             if reply.status < 300:
-                patience.answered()
+                budget.responded()
                 return reply
-            trouble = from_answer(reply.status, reply.body, reply.retry_after_s)
+            error = from_response(reply.status, reply.body, reply.retry_after_s)
         else:
             assert reply is not None
-            trouble = reply
-        pause_s = patience.pause_s(trouble, time.monotonic(), random_fraction())
+            error = reply
+        pause_s = budget.pause_s(error, time.monotonic(), random_fraction())
         if pause_s is None:
-            raise trouble
+            raise error
         yield Pause(pause_s)
 
 
-def read(answer: ApiResponse, kind: type[T]) -> T:
-    """The answer's body, as a type."""
+def read(response: ApiResponse, kind: type[T]) -> T:
+    """Decode the body."""
     try:
-        return msgspec.json.decode(answer.body, type=kind)
+        return msgspec.json.decode(response.body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadAnswer(f"an answer that cannot be read ({error}): is this jobwire?") from None
+        raise BadAnswer(f"a response that cannot be read ({error}): is this jobwire?") from None
 
 
-def asked(path: str, kind: type[T], patience: RetryBudget) -> Plan[T]:
-    """What lies at a path, for reading."""
-    return read((yield from answered(ApiRequest("GET", path), patience)), kind)
+def fetch(path: str, kind: type[T], budget: RetryBudget) -> Plan[T]:
+    """GET a path and decode the body."""
+    return read((yield from send(ApiRequest("GET", path), budget)), kind)
 
 
 # ── the methods ──────────────────────────────────────────────────────────────────────────────────
 
 
-def submit(new: NewJob, patience: RetryBudget, wait_s: float | None = None) -> Plan[Job]:
-    """Make one job. The body is made once, so that every try is the same request to the letter."""
+def submit(new: NewJob, budget: RetryBudget, wait_s: float | None = None) -> Plan[Job]:
+    """Create one job. The body is encoded once, so that every try sends the same bytes."""
     headers = {"Idempotency-Key": new.idempotency_key or new_key()}
     if wait_s:
         headers["Prefer"] = _prefer(wait_s)
     body = msgspec.json.encode(_members(new, key=None))
-    ask = ApiRequest("POST", JOBS, body, headers, wait_s=min(wait_s or 0.0, LONGEST_WAIT_S))
-    return read((yield from answered(ask, patience)), Job)
+    request = ApiRequest("POST", JOBS, body, headers, wait_s=min(wait_s or 0.0, MAX_WAIT_S))
+    return read((yield from send(request, budget)), Job)
 
 
-def get(job_id: str, patience: RetryBudget, wait_s: float | None = None) -> Plan[Job]:
-    """The job as it stands, or as it stands when it has ended or `wait_s` have passed."""
+def get(job_id: str, budget: RetryBudget, wait_s: float | None = None) -> Plan[Job]:
+    """Return the job now, or when it has ended or `wait_s` have passed."""
     headers = {"Prefer": _prefer(wait_s)} if wait_s else {}
-    ask = ApiRequest(
-        "GET", job_path(job_id), None, headers, wait_s=min(wait_s or 0.0, LONGEST_WAIT_S)
+    request = ApiRequest(
+        "GET", job_path(job_id), None, headers, wait_s=min(wait_s or 0.0, MAX_WAIT_S)
     )
-    return read((yield from answered(ask, patience)), Job)
+    return read((yield from send(request, budget)), Job)
 
 
-def wait(job_id: str, patience: RetryBudget, timeout_s: float | None) -> Plan[Job]:
-    """The job when it has ended; TimedOut where it does not in time."""
+def wait(job_id: str, budget: RetryBudget, timeout_s: float | None) -> Plan[Job]:
+    """Wait until the job has ended; raises TimedOut."""
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
-        left_s = LONGEST_WAIT_S if deadline_s is None else deadline_s - time.monotonic()
-        # A last look is taken even where no time is left: the job may have ended long ago.
-        job = yield from get(job_id, patience, max(0.0, min(left_s, LONGEST_WAIT_S)))
+        left_s = MAX_WAIT_S if deadline_s is None else deadline_s - time.monotonic()
+        # The job is fetched even if no time is left: it may have ended already.
+        job = yield from get(job_id, budget, max(0.0, min(left_s, MAX_WAIT_S)))
         if job.ended:
             return job
         if deadline_s is not None and timeout_s is not None and time.monotonic() >= deadline_s:
             raise TimedOut(job_id, timeout_s)
 
 
-def run(new: NewJob, patience: RetryBudget, timeout_s: float | None) -> Plan[Json]:
-    """Submit and wait: the result, or what went wrong."""
+def run(new: NewJob, budget: RetryBudget, timeout_s: float | None) -> Plan[Json]:
+    """Submit, wait and return the result."""
     began_s = time.monotonic()
-    job = yield from submit(new, patience, LONGEST_WAIT_S if timeout_s is None else timeout_s)
+    job = yield from submit(new, budget, MAX_WAIT_S if timeout_s is None else timeout_s)
     if not job.ended:
         spent_s = time.monotonic() - began_s
         try:
             left_s = None if timeout_s is None else max(0.0, timeout_s - spent_s)
-            job = yield from wait(job.job_id, patience, left_s)
+            job = yield from wait(job.job_id, budget, left_s)
         except TimedOut:
             assert timeout_s is not None
             raise TimedOut(job.job_id, timeout_s) from None
@@ -165,7 +165,7 @@ def run(new: NewJob, patience: RetryBudget, timeout_s: float | None) -> Plan[Jso
 
 
 def outcome(job: Job) -> Json:
-    """The result of a job that has ended, or what became of it as an error."""
+    """Return the result of an ended job; raises JobFailed or JobCanceled."""
     match job.status:
         case "done":
             return job.result
@@ -177,7 +177,7 @@ def outcome(job: Job) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class ListFilter:
-    """Which jobs a list shall show."""
+    """The query of a list."""
 
     status: str | None = None
     task: str | None = None
@@ -185,80 +185,80 @@ class ListFilter:
     cursor: str | None = None
 
 
-def listing(wanted: ListFilter, patience: RetryBudget) -> Plan[JobPage]:
-    """A page of jobs, newest first."""
-    given = {name: value for name, value in asdict(wanted).items() if value is not None}
-    path = f"{JOBS}?{urlencode(given)}" if given else JOBS
-    return (yield from asked(path, JobPage, patience))
+def list_jobs(filters: ListFilter, budget: RetryBudget) -> Plan[JobPage]:
+    """Return a page of jobs, newest first."""
+    query = {name: value for name, value in asdict(filters).items() if value is not None}
+    path = f"{JOBS}?{urlencode(query)}" if query else JOBS
+    return (yield from fetch(path, JobPage, budget))
 
 
-def cancel(job_id: str, patience: RetryBudget) -> Plan[CancelAnswer]:
-    """Ask for the end of a job."""
-    ask = ApiRequest("POST", f"{job_path(job_id)}/cancel")
+def cancel(job_id: str, budget: RetryBudget) -> Plan[CancelAnswer]:
+    """Cancel a job."""
+    request = ApiRequest("POST", f"{job_path(job_id)}/cancel")
     try:
-        return read((yield from answered(ask, patience)), CancelAnswer)
+        return read((yield from send(request, budget)), CancelAnswer)
     except AlreadyFinished:
-        # Asked again after an answer was lost: the first try may be what ended it.
-        if patience.tries:
-            job = yield from get(job_id, patience)
+        # A response was lost: the first try may have canceled the job.
+        if budget.tries:
+            job = yield from get(job_id, budget)
             if job.status == "canceled":
                 return CancelAnswer(job_id, "canceled")
         raise
 
 
-def retry(job_id: str, patience: RetryBudget) -> Plan[Job]:
-    """Submit a new job like one that failed or was canceled."""
+def retry(job_id: str, budget: RetryBudget) -> Plan[Job]:
+    """Create a new job like one that failed or was canceled."""
     headers = {"Idempotency-Key": new_key()}
-    ask = ApiRequest("POST", f"{job_path(job_id)}/retry", None, headers)
-    return read((yield from answered(ask, patience)), Job)
+    request = ApiRequest("POST", f"{job_path(job_id)}/retry", None, headers)
+    return read((yield from send(request, budget)), Job)
 
 
-def batch(jobs: Sequence[NewJob], patience: RetryBudget) -> Plan[list[str | ApiError]]:
-    """Make many jobs; for each its id, or why there is none. Any number: sent in portions."""
-    made: list[str | ApiError] = []
+def batch(jobs: Sequence[NewJob], budget: RetryBudget) -> Plan[list[str | ApiError]]:
+    """Create any number of jobs, in requests of MAX_BATCH; returns for each its id or its error."""
+    created: list[str | ApiError] = []
     for first in range(0, len(jobs), MAX_BATCH):
         portion = [
             _members(job, job.idempotency_key or new_key())
             for job in jobs[first : first + MAX_BATCH]
         ]
-        ask = ApiRequest("POST", f"{JOBS}/batch", msgspec.json.encode({"jobs": portion}))
-        results = read((yield from answered(ask, patience)), BatchAnswer).results
+        request = ApiRequest("POST", f"{JOBS}/batch", msgspec.json.encode({"jobs": portion}))
+        results = read((yield from send(request, budget)), BatchAnswer).results
         if len(results) != len(portion):
             raise BadAnswer(f"{len(results)} results for {len(portion)} jobs: is this jobwire?")
-        made += [
+        created += [
             from_problem({"status": result.status, **(result.problem or {})})
             if result.job_id is None
             else result.job_id
             for result in results
         ]
-    return made
+    return created
 
 
 def job_path(job_id: str) -> str:
-    """Where a job lies; whatever the id holds, it stays in its place."""
+    """Return the path of a job; the id is quoted, so it cannot change the path."""
     return f"{JOBS}/{quote(job_id, safe='')}"
 
 
 def _payload(value: object) -> msgspec.Raw:
-    """A payload as JSON: a Raw goes out as it is, byte for byte. What has no JSON form (NaN, half a
-    surrogate, a cycle) is refused here, in words."""
+    """Encode a payload; a Raw is sent byte for byte. A value without a JSON form (NaN, a lone
+    surrogate, a cycle) raises Invalid."""
     if isinstance(value, msgspec.Raw):
         return value
     try:
-        plain = msgspec.to_builtins({} if value is None else value)
-        text = json.dumps(plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        builtins = msgspec.to_builtins({} if value is None else value)
+        text = json.dumps(builtins, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         return msgspec.Raw(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
-        said = f"the payload has no JSON form: {error}"
-        raise Invalid(said, code="invalid_payload", status=422) from None
+        message = f"the payload has no JSON form: {error}"
+        raise Invalid(message, code="invalid_payload", status=422) from None
 
 
 def _members(new: NewJob, key: str | None) -> dict[str, object]:
-    """What a request says of a job to be made: everything that is given."""
+    """Return the JSON members of a new job, without those that are None."""
     whole = replace(new, payload=_payload(new.payload), idempotency_key=key)
-    said = {field.name: getattr(whole, field.name) for field in fields(whole)}
-    return {name: value for name, value in said.items() if value is not None}
+    members = {field.name: getattr(whole, field.name) for field in fields(whole)}
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def _prefer(wait_s: float) -> str:
-    return f"wait={math.ceil(min(wait_s, LONGEST_WAIT_S))}"
+    return f"wait={math.ceil(min(wait_s, MAX_WAIT_S))}"

@@ -1,9 +1,9 @@
-"""What can go wrong between a program and the gateway.
+"""The errors that the client raises.
 
     ClientError
-    ├─ Unreachable             nobody answers, or no program is known (code `unreachable`)
-    ├─ BadAnswer               whoever answers is no jobwire
-    ├─ TimedOut                the job has not ended in the time that was given; it goes on
+    ├─ Unreachable             no response, or no gateway is known (code `unreachable`)
+    ├─ BadAnswer               the response is not from jobwire
+    ├─ TimedOut                the job has not ended in the given time; it continues
     ├─ JobFailed               the job ended in error; `code` is the job's own
     ├─ JobCanceled             the job was canceled
     └─ ApiError                the gateway refused; `code` is the problem's
@@ -11,13 +11,13 @@
        │  └─ UnknownTask
        ├─ Unauthorized         401        Forbidden     403
        ├─ NotFound             404
-       │  └─ NoSuchJob         never was, or is forgotten
+       │  └─ NoSuchJob         unknown, or expired
        ├─ AlreadyFinished      409        IdempotencyMismatch     409
-       ├─ QueueFull            429: too many jobs wait; `retry_after_s` says when to come back
-       ├─ RateLimited          429: this key asks too often
-       └─ Unavailable          5xx: the gateway, or the server under it, cannot answer now
+       ├─ QueueFull            429: too many waiting jobs; try after `retry_after_s`
+       ├─ RateLimited          429: too many requests with this key
+       └─ Unavailable          5xx: the gateway or its backend cannot respond now
 
-An ApiError of a kind that is not drawn here is a plain ApiError with its `code` and `status`.
+Any other code is a plain ApiError with its `code` and `status`.
 """
 
 from collections.abc import Mapping
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class ClientError(JobwireError):
-    """Everything that a client raises."""
+    """Base of all errors of the client."""
 
 
 class Unreachable(ClientError):
-    """Nobody answers."""
+    """No response from the gateway."""
 
     code = "unreachable"
     status = 503
@@ -45,25 +45,25 @@ class Unreachable(ClientError):
     def __init__(self, message: str, *, sent: bool = False) -> None:
         super().__init__(message)
         self.sent = sent
-        """Whether the request may have arrived, and only its answer was lost."""
+        """Whether the request may have arrived, and only its response was lost."""
 
 
 class BadAnswer(ClientError):
-    """Something answers there, but it is no jobwire."""
+    """The response is not from jobwire."""
 
     code = "bad_answer"
     status = 502
 
 
 class TimedOut(ClientError):
-    """The job has not ended in time. It goes on: ask for it again, or cancel it."""
+    """The job has not ended in time. It continues: wait again, or cancel it."""
 
     code = "timed_out"
     status = 504
     retryable = True
 
     def __init__(self, job_id: str, timeout_s: float) -> None:
-        super().__init__(f"job {job_id} has not ended within {timeout_s:g} s; it goes on")
+        super().__init__(f"job {job_id} has not ended within {timeout_s:g} s; it continues")
         self.job_id = job_id
 
 
@@ -75,7 +75,7 @@ class JobFailed(ClientError):
         super().__init__(failure.message or "the job failed", code=failure.code or "error")
         self.job = job
         self.partial = failure.partial
-        """What there was of a result."""
+        """The partial result, if the handler reported one."""
 
 
 class JobCanceled(ClientError):
@@ -90,7 +90,7 @@ class JobCanceled(ClientError):
 
 
 class ApiError(ClientError):
-    """The gateway refused."""
+    """The gateway refused the request."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class ApiError(ClientError):
 
 
 class Invalid(ApiError):
-    """The request itself is wrong; asking again will not help."""
+    """The request is invalid; a retry does not help."""
 
 
 class UnknownTask(Invalid):
@@ -116,43 +116,43 @@ class UnknownTask(Invalid):
 
 
 class Unauthorized(ApiError):
-    """No API key, or one that is not known there."""
+    """No API key, or an unknown one."""
 
 
 class Forbidden(ApiError):
-    """The API key may not do this."""
+    """The API key does not have the scope."""
 
 
 class NotFound(ApiError):
-    """There is nothing there."""
+    """The resource does not exist."""
 
 
 class NoSuchJob(NotFound):
-    """There is no such job: it never was, or its time to live is over."""
+    """The job does not exist, or its time to live is over."""
 
 
 class AlreadyFinished(ApiError):
-    """The job has ended; nothing can be done about it any more."""
+    """The job has ended already."""
 
 
 class IdempotencyMismatch(ApiError):
-    """The idempotency key has a job that was made from another request."""
+    """The idempotency key belongs to a job with another request body."""
 
 
 class QueueFull(ApiError):
-    """Too many jobs wait; come back later."""
+    """Too many waiting jobs; try later."""
 
     retryable = True
 
 
 class RateLimited(ApiError):
-    """This key asks too often."""
+    """Too many requests with this key."""
 
     retryable = True
 
 
 class Unavailable(ApiError):
-    """Trouble on the other side; asking again may help."""
+    """The gateway or its backend cannot respond now; a retry may help."""
 
     retryable = True
 
@@ -177,7 +177,7 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
 
 
 def from_problem(problem: Mapping[str, object], retry_after_s: float | None = None) -> ApiError:
-    """The error that a problem document stands for."""
+    """Convert a problem document."""
     code, status = str(problem.get("code", "")), problem.get("status")
     number = status if isinstance(status, int) else 500
     kind = _BY_CODE.get(code) or _BY_STATUS.get(number) or (Unavailable if number >= 500 else None)
@@ -191,15 +191,15 @@ def from_problem(problem: Mapping[str, object], retry_after_s: float | None = No
     )
 
 
-def from_answer(status: int, body: bytes, retry_after_s: float | None = None) -> ClientError:
-    """The error that an HTTP answer stands for; one without a problem document is not ours."""
+def from_response(status: int, body: bytes, retry_after_s: float | None = None) -> ClientError:
+    """Convert an error response; one without a problem document is not from jobwire."""
     try:
         problem = msgspec.json.decode(body, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError):
         problem = None
     if problem is not None and "code" in problem:
         return from_problem({**problem, "status": status}, retry_after_s)
-    if status in (502, 503, 504):  # a proxy before the gateway
-        text = f"HTTP {status} from something before the gateway"
+    if status in (502, 503, 504):  # from a proxy in front of the gateway
+        text = f"HTTP {status} from a proxy in front of the gateway"
         return Unavailable(text, code=f"http_{status}", status=status, retry_after_s=retry_after_s)
     return BadAnswer(f"HTTP {status} without a problem document: is this address jobwire's?")

@@ -1,7 +1,7 @@
-"""One job's events over any number of connections: what is new, where to go on, when it is over.
+"""The position in one job's events, over any number of connections. Pure.
 
-Pure: `aio` and `sync` open the connections and feed it. Every event comes out once and in order;
-where the gateway can no longer promise that, it says so by a `gap`, and so do we.
+`aio` and `sync` open the connections and feed the received bytes. Every event is returned once and
+in order. Where the gateway can no longer guarantee that, it sends a `gap`, which is passed on.
 """
 
 from typing import Final
@@ -15,51 +15,51 @@ from jobwire.client.sse import Frame, Parser
 
 _event = msgspec.json.Decoder(Event)
 _hello = msgspec.json.Decoder(Hello)
-_NOWHERE: Final = (-1, 0)
+_START: Final = (-1, 0)
 
 
 class EventCursor:
-    """`last_id` goes out as Last-Event-ID; what arrives goes into `feed`."""
+    """`last_id` is sent as Last-Event-ID; received bytes go into `feed`."""
 
     def __init__(self, after: str | None = None) -> None:
         self.last_id = after
-        self._place = _NOWHERE
-        self.over = False
-        """Nothing more will come."""
-        self.heard = 0
-        """How many events there were."""
+        self._position = _START
+        self.finished = False
+        """The last event was received: do not connect again."""
+        self.received = 0
+        """Number of events received."""
         self.greeted = False
-        """This connection has begun well."""
+        """The current connection has sent its `hello`."""
         self._parser = Parser()
         self._job_ended = False
         self._gap = False
 
     def connected(self) -> None:
-        """A new connection begins; half an event of the last one is forgotten."""
+        """Start a new connection; a partial event of the last one is dropped."""
         self._parser = Parser()
         self.greeted = self._job_ended = self._gap = False
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """The events that are new."""
+        """Return the events that are new."""
         events: list[Event] = []
         for frame in self._parser.feed(chunk):
             event = self._read(frame)
-            if event is not None and not self.over:
+            if event is not None and not self.finished:
                 events.append(event)
-                self.over = event.ends_job
+                self.finished = event.ends_job
         return events
 
-    def seen_all(self) -> None:
-        """The gateway says that the last event of the job was seen before."""
-        self.over = True
+    def no_more_events(self) -> None:
+        """The gateway answered 204: `last_id` is the job's last event."""
+        self.finished = True
 
     def closed(self) -> None:
-        """The gateway ended the connection in good order.
+        """The gateway closed the connection cleanly.
 
-        Usually because it stops, and another one goes on. But a job that has ended and whose last
-        event was lost would be asked for again for ever: that it was lost has been told.
+        Usually it stops, and the next gateway continues. But if the job has ended and its last
+        event was trimmed, which the `gap` has reported, connecting again would never end.
         """
-        self.over = self.over or (self._job_ended and self._gap)
+        self.finished = self.finished or (self._job_ended and self._gap)
 
     def _read(self, frame: Frame) -> Event | None:
         try:
@@ -69,26 +69,26 @@ class EventCursor:
                 return None
             if frame.event == "gap":
                 self._gap = True
-                # What follows may lie before the place that was lost.
-                self.last_id, self._place = None, _NOWHERE
+                # The events that follow a gap may have ids before the lost position.
+                self.last_id, self._position = None, _START
                 return Event(type="gap", data=msgspec.json.decode(frame.data))
             event = _event.decode(frame.data)
         except msgspec.MsgspecError as error:
             raise BadAnswer(f"an event that cannot be read ({error}): is this jobwire?") from None
         if frame.id is not None:
-            place = _place(frame.id)
-            if self._place is _NOWHERE and self.last_id is not None:
-                self._place = _place(self.last_id)
-            if place <= self._place:
+            position = _parse_id(frame.id)
+            if self._position is _START and self.last_id is not None:
+                self._position = _parse_id(self.last_id)
+            if position <= self._position:
                 return None
-            self.last_id, self._place = frame.id, place
-            force_setattr(event, "id", frame.id)  # nobody else has seen it yet
-        self.heard += 1
+            self.last_id, self._position = frame.id, position
+            force_setattr(event, "id", frame.id)  # the event is not shared yet
+        self.received += 1
         return event
 
 
-def _place(event_id: str) -> tuple[int, int]:
-    """Where an id stands; ids are `<ms>-<number>`."""
+def _parse_id(event_id: str) -> tuple[int, int]:
+    """Parse an id `<ms>-<number>` for comparison."""
     time_ms, _, number = event_id.partition("-")
     try:
         return int(time_ms), int(number or 0)

@@ -1,4 +1,4 @@
-"""What both sides of the client share of HTTP: settings, time limits, and what trouble means."""
+"""HTTP options, timeouts and conversions that both clients share."""
 
 import sys
 from typing import Final, TypedDict
@@ -10,17 +10,17 @@ from jobwire.client.errors import Unreachable
 from jobwire.client.target import Target
 
 _CONNECT_S: Final = 5.0
-_ANSWER_S: Final = 15.0
-_SILENCE_S: Final = 45.0
-"""Of an event stream: three heartbeats that did not come."""
-LASTING_S: Final = 10.0
-"""A stream that held so long was a good one, even if nothing happened on it."""
+_RESPONSE_S: Final = 15.0
+_IDLE_S: Final = 45.0
+"""Read timeout of an event stream: three missed heartbeats."""
+HEALTHY_S: Final = 10.0
+"""A stream that stayed open this long was healthy, even without events."""
 _CONNECTIONS: Final = httpx.Limits(max_connections=100, max_keepalive_connections=20)
 _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 class Options(TypedDict):
-    """What an httpx client is made with."""
+    """Keyword arguments of an httpx client."""
 
     base_url: str
     headers: dict[str, str]
@@ -30,32 +30,32 @@ class Options(TypedDict):
     timeout: httpx.Timeout
 
 
-def options(place: Target) -> Options:
-    """For either kind of httpx client."""
+def options(target: Target) -> Options:
+    """Return the options for either httpx client."""
     return {
-        "base_url": place.url,
-        "headers": place.headers,
+        "base_url": target.url,
+        "headers": target.headers,
         "limits": _CONNECTIONS,
-        # The way to this machine leads through no proxy, whatever HTTP_PROXY says.
-        "trust_env": not place.is_here,
-        # Reading the machine's certificates takes longer than most requests; only TLS needs them.
-        "verify": not place.url.startswith("http:"),
-        "timeout": httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
+        # Requests to this machine use no proxy, whatever HTTP_PROXY is.
+        "trust_env": not target.is_local,
+        # Loading the CA certificates takes longer than most requests; only TLS needs them.
+        "verify": not target.url.startswith("http:"),
+        "timeout": httpx.Timeout(_RESPONSE_S, connect=_CONNECT_S),
     }
 
 
-def answer_timeout(ask: ApiRequest) -> httpx.Timeout:
-    """For a request that the gateway may think about."""
-    return httpx.Timeout(_ANSWER_S + ask.wait_s, connect=_CONNECT_S)
+def request_timeout(request: ApiRequest) -> httpx.Timeout:
+    """Return the timeout, with the time that the gateway may hold the request."""
+    return httpx.Timeout(_RESPONSE_S + request.wait_s, connect=_CONNECT_S)
 
 
-STREAM_TIMEOUT: Final = httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_SILENCE_S)
+STREAM_TIMEOUT: Final = httpx.Timeout(_RESPONSE_S, connect=_CONNECT_S, read=_IDLE_S)
 
 
 def trace_headers() -> dict[str, str]:
-    """The trace that this call belongs to, where the program has OpenTelemetry."""
+    """Return the headers of the current trace, if the program uses OpenTelemetry."""
     headers: dict[str, str] = {}
-    if "opentelemetry.trace" in sys.modules:  # nobody else can have begun one
+    if "opentelemetry.trace" in sys.modules:  # not imported: no trace can be active
         from opentelemetry.propagate import inject
 
         inject(headers)
@@ -63,24 +63,24 @@ def trace_headers() -> dict[str, str]:
 
 
 def stream_headers(last_id: str | None) -> dict[str, str]:
-    """For a request for events."""
+    """Return the headers of an event stream request."""
     accept = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
     return {**accept, "Last-Event-ID": last_id} if last_id else accept
 
 
-def as_answer(response: httpx.Response) -> ApiResponse:
-    """An answer that was read to its end."""
+def as_response(response: httpx.Response) -> ApiResponse:
+    """Convert a response whose body was read."""
     return ApiResponse(response.status_code, response.content, retry_after_s(response))
 
 
 def retry_after_s(response: httpx.Response) -> float | None:
-    """When to come back, if it says so in seconds."""
+    """Parse Retry-After, if it is in seconds."""
     text = response.headers.get("retry-after", "")
     return float(text) if text.isdecimal() and len(text) < 10 else None
 
 
-def as_trouble(error: httpx.HTTPError, url: str) -> Unreachable:
-    """Nobody answered; says why, and whether the request may have arrived all the same."""
+def as_unreachable(error: httpx.HTTPError, url: str) -> Unreachable:
+    """Convert a transport error; `sent` is whether the request may have arrived."""
     why = " ".join(str(error).split()) or type(error).__name__
     sent = not isinstance(error, _NEVER_SENT)
     return Unreachable(f"no answer from {url} ({why})", sent=sent)

@@ -1,6 +1,6 @@
-"""What travels between a program and the gateway, as types.
+"""Request and response bodies of the gateway's API.
 
-Tolerant: members that a newer gateway adds are ignored, those that it leaves out have defaults.
+Tolerant: unknown members of a newer gateway are ignored, missing ones have defaults.
 """
 
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from jobwire.job.messages import Json
 else:
-    Json = Any  # msgspec reads types at run time, and knows no type that holds itself
+    Json = Any  # msgspec reads types at run time, and does not support recursive aliases
 
 Status = Literal["queued", "running", "done", "error", "canceled"]
 ENDED: Final = frozenset({"done", "error", "canceled"})
 
 
 class Failure(Struct, frozen=True):
-    """Why a job failed, as far as it says."""
+    """Why a job failed, as far as it is known."""
 
     code: str = ""
     message: str = ""
     retryable: bool = False
     attempt: int = 1
     partial: Json = None
-    """What there was of a result."""
+    """The partial result, if the handler reported one."""
 
 
 class JobLine(Struct, frozen=True, kw_only=True):
@@ -47,12 +47,12 @@ class JobLine(Struct, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> bool:
-        """Whether it is over: done, in error or canceled."""
+        """Whether the job is done, failed or canceled."""
         return self.status in ENDED
 
     @property
     def failure(self) -> Failure:
-        """The error as an object; a foreign worker may have written anything there."""
+        """The error as an object; a foreign worker may have written any JSON."""
         if self.error is None:
             return Failure()
         try:
@@ -63,7 +63,7 @@ class JobLine(Struct, frozen=True, kw_only=True):
 
 
 class Job(JobLine, frozen=True, kw_only=True):
-    """A job as it stands."""
+    """A job with its payload and result."""
 
     payload: Json = None
     result: Json = None
@@ -78,26 +78,26 @@ class JobPage(Struct, frozen=True):
     jobs: list[JobLine]
     scanned: int
     cursor: str | None
-    """Where the next page begins; None where this was the last."""
+    """The cursor of the next page; None: this is the last page."""
 
 
 class JobOptions(TypedDict, total=False):
-    """What else may be said of a job to be made."""
+    """Options of a new job."""
 
     ttl_s: int
-    """How long it is remembered after its last change."""
+    """How long the job is kept after its last change."""
     delay_s: float
-    """It begins so much later."""
+    """Start it after this delay."""
     max_attempts: int
     timeout_s: float
     """How long one attempt may take."""
     idempotency_key: str
-    """One key makes one job, however often it is sent. By default a random one."""
+    """One key creates one job, however often it is sent. Default: a random one."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job to be made. What is not given is as the gateway or the handler has it."""
+    """A job to create. Options that are None have the default of the gateway or the handler."""
 
     task: str
     payload: object = None
@@ -111,11 +111,11 @@ class NewJob:
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """Something that happened to a job."""
+    """One event of a job."""
 
     type: str
     """`queued`, `running`, `progress`, `token`, `log`, `retrying`, `done`, `error`, `canceled`, a
-    name of the handler's own; or `gap`: events before the next one may be lost."""
+    type of the handler's own; or `gap`: events before the next one may be lost."""
     ts: int = 0
     step: str = ""
     data: Json = None
@@ -123,19 +123,19 @@ class Event(Struct, frozen=True, kw_only=True):
 
     @property
     def ends_job(self) -> bool:
-        """Whether this is the last one."""
+        """Whether this is the job's last event."""
         return self.type in ENDED
 
 
 class CancelAnswer(Struct, frozen=True):
-    """What became of a wish to cancel."""
+    """The result of a cancel request."""
 
     job_id: str
     outcome: Literal["canceled", "canceling", "cancel_requested"]
 
 
 class BatchResult(Struct, frozen=True):
-    """What became of one item of a batch."""
+    """The result of one item of a batch."""
 
     status: int
     job_id: str | None = None
@@ -144,7 +144,7 @@ class BatchResult(Struct, frozen=True):
 
 
 class BatchAnswer(Struct, frozen=True):
-    """What became of each item, in their order."""
+    """The results of a batch, in the order of its items."""
 
     results: list[BatchResult]
 
@@ -156,25 +156,25 @@ class Hello(Struct, frozen=True):
 
 
 class TaskInfo(Struct, frozen=True):
-    """A task that can be asked for."""
+    """A task that can be submitted."""
 
     name: str
     live: bool = False
-    """Whether a worker that has it is there now."""
+    """Whether a live worker has it."""
     schema: dict[str, Any] | None = None
-    """JSON Schema of its payload, if it is known."""
+    """JSON Schema of its payload, if known."""
     example: Json = None
-    """A payload that works, if one is known."""
+    """An example payload, if known."""
 
 
 class TaskList(Struct, frozen=True):
-    """All of them."""
+    """The response of `/v1/tasks`."""
 
     tasks: list[TaskInfo]
 
 
 class Now(Struct, frozen=True):
-    """How much there is to do right now."""
+    """The queue now."""
 
     waiting: int = 0
     delayed: int = 0
@@ -183,7 +183,7 @@ class Now(Struct, frozen=True):
 
 
 class Quantiles(Struct, frozen=True):
-    """In milliseconds; None where there was nothing to measure."""
+    """In milliseconds; None without samples."""
 
     p50: float | None = None
     p90: float | None = None
@@ -191,7 +191,7 @@ class Quantiles(Struct, frozen=True):
 
 
 class Minute(Struct, frozen=True, kw_only=True):
-    """What happened in a minute, or in an hour."""
+    """Counts of one minute, or of one hour."""
 
     start_ts: int = 0
     submitted: int = 0
@@ -204,7 +204,7 @@ class Minute(Struct, frozen=True, kw_only=True):
 
 
 class Stats(Struct, frozen=True):
-    """Now, and the last hour; by minute, oldest first."""
+    """The queue now, the last hour, and its minutes, oldest first."""
 
     now: Now
     hour: Minute
@@ -212,7 +212,7 @@ class Stats(Struct, frozen=True):
 
 
 class Slot(Struct, frozen=True):
-    """What a slot of a worker runs; another tenant's job is not named."""
+    """A job that a worker runs; id and task of another tenant's job are None."""
 
     job_id: str | None
     task: str | None
@@ -220,7 +220,7 @@ class Slot(Struct, frozen=True):
 
 
 class MissingRequirementInfo(Struct, frozen=True):
-    """Something that a worker needs for some of its tasks and does not have."""
+    """A requirement of some of its tasks that a worker does not meet."""
 
     part: str
     wrong: str
@@ -244,6 +244,6 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
 
 
 class WorkerList(Struct, frozen=True):
-    """All of them."""
+    """The response of `/v1/workers`."""
 
     workers: list[WorkerInfo]

@@ -1,4 +1,4 @@
-"""Which program to talk to, and how: its address, the API key, the headers of every request."""
+"""The gateway that the client uses: address, API key, request headers."""
 
 import ipaddress
 import os
@@ -15,7 +15,7 @@ _DATA_DIR: Final = ".jobwire"
 
 
 class BadAddress(ClientError, ValueError):
-    """The address of the program, or the API key, cannot be one."""
+    """The address or the API key is malformed."""
 
     code = "bad_address"
     status = 400
@@ -23,23 +23,23 @@ class BadAddress(ClientError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A program to talk to."""
+    """One gateway."""
 
     url: str
     api_key: str
-    is_here: bool
-    """Whether it runs on this machine: then no proxy lies between."""
+    is_local: bool
+    """It runs on this machine: no proxy is used."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every request says."""
-        said = {"User-Agent": f"jobwire/{__version__}", "Content-Type": "application/json"}
-        return {**said, "Authorization": f"Bearer {self.api_key}"} if self.api_key else said
+        """Return the headers of every request."""
+        headers = {"User-Agent": f"jobwire/{__version__}", "Content-Type": "application/json"}
+        return {**headers, "Authorization": f"Bearer {self.api_key}"} if self.api_key else headers
 
 
 def find(url: str | None, api_key: str | None, data_dir: Path | str | None = None) -> Target:
-    """As given; else JOBWIRE_URL and JOBWIRE_API_KEY; else what `jobwire up` wrote (O-12)."""
-    key = _known_key(url) if api_key is None else api_key
+    """Use the arguments, else JOBWIRE_URL and JOBWIRE_API_KEY, else the endpoints file (O-12)."""
+    key = _default_key(url) if api_key is None else api_key
     if url is None:
         folder = Path(data_dir or os.environ.get("JOBWIRE_DATA_DIR") or _DATA_DIR)
         try:
@@ -56,12 +56,12 @@ def find(url: str | None, api_key: str | None, data_dir: Path | str | None = Non
             )
         url = found.url
     if not key.isascii() or not key.isprintable():
-        raise BadAddress("the API key holds characters that no key has; copy it again")
+        raise BadAddress("the API key contains invalid characters; copy it again")
     return Target(_checked(url), key, _is_here(url))
 
 
-def _known_key(url: str | None) -> str:
-    """JOBWIRE_API_KEY, unless it belongs to another address than the one that was given."""
+def _default_key(url: str | None) -> str:
+    """JOBWIRE_API_KEY, unless JOBWIRE_URL is another address than the given one."""
     named = os.environ.get("JOBWIRE_URL")
     if url is not None and named and url.rstrip("/") != named.rstrip("/"):
         return ""
@@ -73,11 +73,11 @@ def _checked(url: str) -> str:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise BadAddress(f"{url!r} is no address: {error}") from None
+        raise BadAddress(f"{url!r} is not an address: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadAddress(f"{url!r} is no address; it looks like http://localhost:8080")
+        raise BadAddress(f"{url!r} is not an address; write it as http://localhost:8080")
     if parts.username or parts.query or parts.fragment:
-        raise BadAddress("the address holds more than scheme, host, port and path")
+        raise BadAddress("the address may only have a scheme, host, port and path")
     return url.rstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""Bytes to events, and one job's events over several connections; no network."""
+"""The SSE parser and the event cursor; no network."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FRAMES = [
 
 
 @given(st.lists(st.integers(0, len(WIRE)), max_size=30))
-def test_it_does_not_matter_where_the_bytes_are_cut(places: list[int]) -> None:
+def test_chunks_may_be_cut_anywhere(places: list[int]) -> None:
     parser, found = Parser(), list[Frame]()
     edges = [0, *sorted(places), len(WIRE)]
     for start, end in itertools.pairwise(edges):
@@ -49,7 +49,7 @@ def test_it_does_not_matter_where_the_bytes_are_cut(places: list[int]) -> None:
     assert found == FRAMES
 
 
-def test_a_stream_that_never_ends_an_event_is_given_up() -> None:
+def test_an_event_without_an_end_is_refused() -> None:
     parser = Parser()
     line = b"data: " + b"x" * 65_536 + b"\n"
     parser.feed(line * 60)
@@ -58,57 +58,57 @@ def test_a_stream_that_never_ends_an_event_is_given_up() -> None:
 
 
 @clause("R-8")
-def test_r8_each_event_comes_once_over_two_connections() -> None:
-    following = EventCursor()
-    following.connected()
-    first = following.feed(HELLO + _event("5-0", "queued") + _event("6-1", "progress")[:-1])
-    assert _names(first) == [("5-0", "queued")], "half an event is none"
-    assert following.last_id == "5-0"
-    following.connected()
-    # A gateway that begins too early is no reason to hear anything twice.
-    second = following.feed(HELLO + _event("5-0", "queued") + _event("6-1", "progress"))
+def test_r8_each_event_is_returned_once_over_two_connections() -> None:
+    cursor = EventCursor()
+    cursor.connected()
+    first = cursor.feed(HELLO + _event("5-0", "queued") + _event("6-1", "progress")[:-1])
+    assert _names(first) == [("5-0", "queued")], "a partial event is not returned"
+    assert cursor.last_id == "5-0"
+    cursor.connected()
+    # A gateway that repeats an earlier event.
+    second = cursor.feed(HELLO + _event("5-0", "queued") + _event("6-1", "progress"))
     assert _names(second) == [("6-1", "progress")]
-    assert not following.over
-    third = following.feed(_event("10-0", "done") + _event("11-0", "log"))
-    assert _names(third) == [("10-0", "done")], "nothing follows the end"
-    assert following.over
+    assert not cursor.finished
+    third = cursor.feed(_event("10-0", "done") + _event("11-0", "log"))
+    assert _names(third) == [("10-0", "done")], "nothing follows the terminal event"
+    assert cursor.finished
 
 
 @clause("R-8")
-def test_r8_a_gap_is_told_and_what_follows_may_lie_before_it() -> None:
-    following = EventCursor("90-0")
-    following.connected()
+def test_r8_a_gap_is_returned_and_earlier_ids_may_follow() -> None:
+    cursor = EventCursor("90-0")
+    cursor.connected()
     gap = b'event: gap\ndata: {"job_id":"j","after":"90-0"}\n\n'
-    found = following.feed(HELLO + gap + _event("7-0", "queued"))
+    found = cursor.feed(HELLO + gap + _event("7-0", "queued"))
     assert _names(found) == [(None, "gap"), ("7-0", "queued")]
-    assert following.last_id == "7-0"
+    assert cursor.last_id == "7-0"
 
 
-def test_an_ended_job_whose_last_event_is_lost_is_not_asked_for_for_ever() -> None:
+def test_an_ended_job_whose_last_event_is_trimmed_is_not_followed_forever() -> None:
     ended = b'event: hello\ndata: {"job_id":"j","status":"done"}\n\n'
-    following = EventCursor()
-    following.connected()
-    following.feed(ended + _event("7-0", "queued"))
-    following.closed()
-    assert not following.over, "this gateway only stops; the next one goes on"
-    following.connected()
-    following.feed(ended + b'event: gap\ndata: {"job_id":"j","after":"7-0"}\n\n')
-    following.closed()
-    assert following.over
+    cursor = EventCursor()
+    cursor.connected()
+    cursor.feed(ended + _event("7-0", "queued"))
+    cursor.closed()
+    assert not cursor.finished, "this gateway stops; the next one continues"
+    cursor.connected()
+    cursor.feed(ended + b'event: gap\ndata: {"job_id":"j","after":"7-0"}\n\n')
+    cursor.closed()
+    assert cursor.finished
 
 
 @pytest.mark.parametrize("data", [b"<html>", b"{}", b'{"type":7}', b'"queued"'])
-def test_what_is_no_event_of_ours_is_told(data: bytes) -> None:
-    following = EventCursor()
+def test_a_foreign_event_is_refused(data: bytes) -> None:
+    cursor = EventCursor()
     with pytest.raises(BadAnswer, match="is this jobwire"):
-        following.feed(b"event: queued\ndata: " + data + b"\n\n")
+        cursor.feed(b"event: queued\ndata: " + data + b"\n\n")
 
 
 def test_ids_are_compared_as_numbers() -> None:
-    following = EventCursor("9-9")
-    assert _names(following.feed(_event("9-10", "log") + _event("10-0", "log"))) == [
+    cursor = EventCursor("9-9")
+    assert _names(cursor.feed(_event("9-10", "log") + _event("10-0", "log"))) == [
         ("9-10", "log"),
         ("10-0", "log"),
     ]
     with pytest.raises(BadAnswer, match="the id 'x'"):
-        following.feed(_event("x", "log"))
+        cursor.feed(_event("x", "log"))

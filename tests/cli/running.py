@@ -1,4 +1,4 @@
-"""`jobwire` as a command of the shell, and `jobwire up` as a program to watch and kill."""
+"""Runs `jobwire` commands, and `jobwire up` as a process that tests observe and kill."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support import Program, wait_until_sync
 
 
 def clean_env(**variables: str) -> dict[str, str]:
-    """The environment without settings of whoever runs the tests."""
+    """The environment without jobwire settings of the test run."""
     ours = ("JOBWIRE_", "VALKEY_", "STREAMS_", "MINIO_", "OPENAI_")
     kept = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
     return {**kept, **variables}
@@ -40,7 +40,7 @@ def jobwire(
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; one that nobody has buried yet has ended too."""
+    """Whether a process has ended; a zombie has ended too."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -53,10 +53,10 @@ class Up:
     def __init__(self, cwd: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
         self.cwd = cwd
         self.data_dir = cwd / ".jobwire"
-        words = [sys.executable, "-m", "jobwire", "up", "--port", "0", *arguments]
-        # What the tests' own run is told does not reach the program.
+        command = [sys.executable, "-m", "jobwire", "up", "--port", "0", *arguments]
+        # Settings of the test run do not reach the program.
         hidden = {name: "" for name in os.environ if name not in clean_env()}
-        self.program = Program(command=words, cwd=cwd, env={**hidden, **(env or {})})
+        self.program = Program(command=command, cwd=cwd, env={**hidden, **(env or {})})
 
     def wait_until_up(self) -> Self:
         line = self.program.wait_for_line('"http":', timeout_s=60)
@@ -64,16 +64,16 @@ class Up:
         self.url = facts["http"].replace("localhost", "127.0.0.1")
         return self
 
-    def card(self) -> dict[str, Any]:
+    def endpoints(self) -> dict[str, Any]:
         return json.loads((self.data_dir / "endpoints.json").read_bytes())
 
     def ready(self) -> tuple[int, dict[str, dict[str, Any]]]:
-        """/readyz: the status, and the parts by name."""
-        answer = httpx.get(f"{self.url}/readyz", timeout=30, trust_env=False, verify=False)
-        return answer.status_code, {part["name"]: part for part in answer.json()["parts"]}
+        """Return the status of /readyz, and the parts by name."""
+        response = httpx.get(f"{self.url}/readyz", timeout=30, trust_env=False, verify=False)
+        return response.status_code, {part["name"]: part for part in response.json()["parts"]}
 
     def processes(self) -> list[int]:
-        """The program's own process and all under it."""
+        """The process and all its descendants."""
         own = psutil.Process(self.program.pid)
         return [own.pid, *(child.pid for child in own.children(recursive=True))]
 
@@ -87,7 +87,7 @@ class Up:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it in order, so that nothing of it is left behind either."""
+        """Stop it cleanly, so that no process is left."""
         if self.program.exit_code is None:
             self.program.terminate()
             self.program.wait(timeout_s=30)

@@ -1,4 +1,4 @@
-"""A command on a terminal of its own: what a person would see, byte for byte."""
+"""A command on its own pseudo terminal."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ from tests.cli.running import clean_env
 
 
 def _without_size(env: dict[str, str]) -> dict[str, str]:
-    """The size is the terminal's own, not that of whoever runs the tests."""
+    """The size is that of the pseudo terminal, not of the test run."""
     return {name: text for name, text in env.items() if name not in ("COLUMNS", "LINES")}
 
 
 class Terminal:
     """`with Terminal("watch", job_id, cwd=…, env=…) as terminal: terminal.until("done")`."""
 
-    def __init__(self, *words: str, cwd: Path, env: Mapping[str, str], columns: int = 80) -> None:
+    def __init__(
+        self, *arguments: str, cwd: Path, env: Mapping[str, str], columns: int = 80
+    ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "jobwire", *words],
+            [sys.executable, "-m", "jobwire", *arguments],
             cwd=cwd,
             env={**_without_size(clean_env()), "TERM": "xterm-256color", **env},
             stdin=theirs,
@@ -60,15 +62,15 @@ class Terminal:
                 raise AssertionError(f"{text!r} was not shown, but:\n{self.screen}")
 
     def wait(self, timeout_s: float = 30) -> int:
-        """Read to the end; the exit code."""
+        """Read to the end; return the exit code."""
         deadline = time.monotonic() + timeout_s
         while self._read():
             if time.monotonic() > deadline:
-                raise AssertionError(f"it does not end, and shows:\n{self.screen}")
+                raise AssertionError(f"it did not end; it shows:\n{self.screen}")
         return self._process.wait(timeout=timeout_s)
 
     def interrupt(self) -> None:
-        """What Ctrl-C does."""
+        """Send what Ctrl-C sends."""
         self._process.send_signal(signal.SIGINT)
 
     def _read(self) -> bool:

@@ -13,7 +13,7 @@ from tests.support import clause
 
 
 @clause("O-3")
-def test_config_prints_every_value_with_its_origin_and_secrets_as_dots(tmp_path: Path) -> None:
+def test_config_prints_every_value_with_its_origin_and_masks_secrets(tmp_path: Path) -> None:
     (tmp_path / "jobwire.yaml").write_text(
         "gateway:\n  port: 9000\nvalkey:\n  url: valkey://me:hush@h:1/0\n"
     )
@@ -39,7 +39,20 @@ def test_config_prints_every_value_with_its_origin_and_secrets_as_dots(tmp_path:
 
 
 @clause("O-3")
-def test_every_fault_of_the_settings_is_a_line_and_the_exit_is_2(tmp_path: Path) -> None:
+def test_settings_of_systems_that_do_not_exist_are_listed_only_if_set(tmp_path: Path) -> None:
+    def listed(**env: str) -> set[str]:
+        lines = jobwire("config", cwd=tmp_path, env=env).stdout.splitlines()
+        return {json.loads(line)["name"] for line in lines}
+
+    default = listed()
+    assert "jobs.job_ttl_s" in default
+    hidden = ("images.", "streams.", "predictions.")
+    assert [name for name in default if name.startswith(hidden)] == []
+    assert listed(MAX_IMAGE_MB="12") - default == {"predictions.max_image_mb"}
+
+
+@clause("O-3")
+def test_every_settings_fault_is_one_line_and_exit_2(tmp_path: Path) -> None:
     (tmp_path / "jobwire.yaml").write_text("valkey:\n  adress: h:1\n")
     done = jobwire("config", cwd=tmp_path, env={"JOBWIRE_GATEWAY_PORT": "x", "JOBWIRE_NOPE": "1"})
     assert done.returncode == 2
@@ -47,21 +60,23 @@ def test_every_fault_of_the_settings_is_a_line_and_the_exit_is_2(tmp_path: Path)
     assert done.stderr.splitlines() == [
         "jobwire: jobwire.yaml:2 valkey.adress: unknown setting; did you mean 'address'?",
         "jobwire: environment JOBWIRE_NOPE: unknown setting",
-        "jobwire: JOBWIRE_GATEWAY_PORT gateway.port: 'x' is no whole number",
+        "jobwire: JOBWIRE_GATEWAY_PORT gateway.port: 'x' is not a whole number",
     ]
 
 
 @clause("O-3")
-def test_a_void_setting_is_one_warning_beside_the_answer(tmp_path: Path) -> None:
+def test_an_ignored_setting_is_one_warning(tmp_path: Path) -> None:
     (tmp_path / "jobwire.yaml").write_text("streams: {consumer_group: gateway-workers}")
     done = jobwire("config", cwd=tmp_path)
     assert done.returncode == 0
-    assert done.stderr.startswith("jobwire: warning: streams.consumer_group (jobwire.yaml:1): void")
+    assert done.stderr.startswith(
+        "jobwire: warning: streams.consumer_group (jobwire.yaml:1): ignored"
+    )
     assert len(done.stderr.splitlines()) == 1
 
 
 @clause("O-6")
-def test_a_key_is_shown_once_and_only_its_hash_is_kept(tmp_path: Path) -> None:
+def test_a_key_is_printed_once_and_the_settings_have_its_hash(tmp_path: Path) -> None:
     made = json.loads(
         jobwire("key", "ci", "--tenant", "acme", "--scope", "submit", cwd=tmp_path).stdout
     )

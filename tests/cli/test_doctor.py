@@ -1,4 +1,4 @@
-"""`jobwire doctor`: what it finds, why it matters, the cure, and its exit code."""
+"""`jobwire doctor`: findings, fixes and exit codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def doctor(tmp_path: Path, *arguments: str, **env: str) -> tuple[int, Findings]:
 
 
 @clause("O-7")
-def test_a_well_installation(tmp_path: Path, valkey: LocalValkey) -> None:
+def test_a_healthy_installation(tmp_path: Path, valkey: LocalValkey) -> None:
     code, found = doctor(tmp_path, "--valkey", valkey.url)
     assert code == 0
     faults = [name for name, finding in found.items() if finding["verdict"] == "fault"]
@@ -37,7 +37,7 @@ def test_a_well_installation(tmp_path: Path, valkey: LocalValkey) -> None:
 
 @clause("O-7")
 @pytest.mark.parametrize(
-    ("name", "value", "check", "cure"),
+    ("name", "value", "check", "fix"),
     [
         ("maxmemory-policy", "allkeys-lru", "valkey eviction", "noeviction"),
         ("appendonly", "no", "valkey persistence", "appendonly yes"),
@@ -45,34 +45,34 @@ def test_a_well_installation(tmp_path: Path, valkey: LocalValkey) -> None:
         ("stream-node-max-bytes", "4096", "valkey streams", "stream-node-max-bytes 512"),
     ],
 )
-def test_each_fault_of_the_server_has_its_cure(
+def test_each_fault_of_the_server_has_its_fix(
     tmp_path: Path,
     valkey: LocalValkey,
     server_setting: Callable[[str, str], None],
     name: str,
     value: str,
     check: str,
-    cure: str,
+    fix: str,
 ) -> None:
     server_setting(name, value)
     code, found = doctor(tmp_path, "--valkey", valkey.url)
     finding = found[check]
     assert finding["verdict"] == ("note" if check == "valkey streams" else "fault")
     assert finding["why"]
-    assert cure in finding["cure"]
+    assert fix in finding["fix"]
     assert code == (0 if finding["verdict"] == "note" else 1)
 
 
 @clause("O-7", "O-2")
-def test_a_server_that_does_not_answer_is_exit_3(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_exit_3(tmp_path: Path) -> None:
     code, found = doctor(tmp_path, "--valkey", f"valkey://127.0.0.1:{free_port()}")
     assert code == 3
     assert found["valkey"]["verdict"] == "unreachable"
-    assert found["valkey"]["cure"]
+    assert found["valkey"]["fix"]
 
 
 @clause("O-7")
-def test_a_program_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_an_unreachable_program_is_reported(tmp_path: Path) -> None:
     code, found = doctor(tmp_path, JOBWIRE_URL=f"http://127.0.0.1:{free_port()}")
     assert code == 3
     assert found["program"]["verdict"] == "unreachable"
@@ -80,11 +80,11 @@ def test_a_program_that_is_gone_is_told(tmp_path: Path) -> None:
 
 
 @clause("O-7")
-def test_a_data_dir_that_others_can_read_is_a_fault(tmp_path: Path) -> None:
+def test_a_data_dir_that_other_users_can_read_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     code, found = doctor(tmp_path, "--data-dir", "open")
     assert code == 1
-    assert found["data dir rights"]["cure"] == "chmod 700 open"
+    assert found["data dir rights"]["fix"] == "chmod 700 open"
     (tmp_path / "file").touch()
     code, found = doctor(tmp_path, "--data-dir", "file")
     assert code == 1
@@ -92,7 +92,7 @@ def test_a_data_dir_that_others_can_read_is_a_fault(tmp_path: Path) -> None:
 
 
 @clause("O-7")
-def test_o7_a_server_whose_clock_is_wrong_or_was_set_back(tmp_path: Path) -> None:
+def test_o7_a_server_clock_that_is_wrong_or_was_set_back(tmp_path: Path) -> None:
     clock = server_clock(tmp_path)
     if clock is None:
         pytest.skip("libfaketime is not installed (Debian: apt-get install faketime)")

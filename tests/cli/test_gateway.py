@@ -1,4 +1,4 @@
-"""`jobwire gateway`: the HTTP side by itself."""
+"""`jobwire gateway`: only the HTTP gateway."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.s3 import rclone
 
 
 @clause("O-2")
-def test_it_serves_and_stops(valkey: LocalValkey, tmp_path: Path) -> None:
+def test_the_gateway_serves_and_stops(valkey: LocalValkey, tmp_path: Path) -> None:
     port = str(free_port())
     env = clean_env(JOBWIRE_VALKEY_URL=valkey.url)
     with Program("-m", "jobwire", "gateway", "--port", port, env=env, cwd=tmp_path) as program:
@@ -30,7 +30,7 @@ def test_it_serves_and_stops(valkey: LocalValkey, tmp_path: Path) -> None:
 
 
 @clause("O-2", "O-7")
-def test_once_started_it_survives_an_outage(own_valkey: LocalValkey, tmp_path: Path) -> None:
+def test_the_gateway_survives_an_outage_of_valkey(own_valkey: LocalValkey, tmp_path: Path) -> None:
     port = str(free_port())
     env = clean_env(JOBWIRE_VALKEY_URL=own_valkey.url)
     url = f"http://127.0.0.1:{port}/readyz"
@@ -39,24 +39,24 @@ def test_once_started_it_survives_an_outage(own_valkey: LocalValkey, tmp_path: P
         own_valkey.kill()
 
         def down() -> bool:
-            answer = httpx.get(url, timeout=30, trust_env=False, verify=False)
-            return answer.status_code == 503 and "valkey is down" in answer.json()["detail"]
+            response = httpx.get(url, timeout=30, trust_env=False, verify=False)
+            return response.status_code == 503 and "valkey is down" in response.json()["detail"]
 
-        wait_until_sync(down, "/readyz to say that valkey is down")
+        wait_until_sync(down, "/readyz to report valkey as down")
         own_valkey.start()
         wait_until_sync(
             lambda: httpx.get(url, timeout=30, trust_env=False, verify=False).status_code == 200,
-            "it to be back",
+            "/readyz to be 200 again",
         )
         program.terminate()
         assert program.wait() == 0
 
 
 @clause("O-2")
-def test_a_server_that_is_not_there_is_waited_for_then_one_line_and_exit_3(tmp_path: Path) -> None:
+def test_a_missing_server_is_waited_for_then_one_line_and_exit_3(tmp_path: Path) -> None:
     source = (
         "import sys; from jobwire.wiring import backends; from jobwire.cli.main import main\n"
-        "backends.PATIENCE_S = 0.5\n"
+        "backends.START_TIMEOUT_S = 0.5\n"
         "sys.exit(main(['gateway', '--port', '0', '--valkey', sys.argv[1]]))"
     )
     address = f"127.0.0.1:{free_port()}"
@@ -78,14 +78,14 @@ def test_a_wrong_url_is_one_line_and_exit_2(tmp_path: Path, wrong: str) -> None:
 
 
 @clause("O-6")
-def test_it_does_not_open_itself_to_others_without_keys(tmp_path: Path) -> None:
+def test_a_public_address_without_keys_is_refused(tmp_path: Path) -> None:
     done = jobwire("gateway", "--host", "0.0.0.0", "--valkey", "valkey://h:1", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("jobwire: --host gateway.host: 0.0.0.0 can be reached by others")
 
 
 @clause("P-11")
-def test_p11_a_store_that_breaks_its_promises_is_one_line_and_exit_2(
+def test_p11_a_store_without_conditional_writes_is_one_line_and_exit_2(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
     with rclone(tmp_path) as store:
@@ -98,7 +98,7 @@ def test_p11_a_store_that_breaks_its_promises_is_one_line_and_exit_2(
 
 
 @clause("O-2")
-def test_wrong_keys_of_the_bucket_are_one_line_and_exit_3(
+def test_wrong_bucket_keys_are_one_line_and_exit_3(
     valkey: LocalValkey, seaweedfs: BucketConfig, tmp_path: Path
 ) -> None:
     env = {"JOBWIRE_VALKEY_URL": valkey.url, **_objects(replace(seaweedfs, secret_key="wrong"))}
@@ -109,9 +109,7 @@ def test_wrong_keys_of_the_bucket_are_one_line_and_exit_3(
 
 
 @clause("O-2", "O-7")
-def test_a_bucket_that_goes_away_is_told_and_comes_back(
-    valkey: LocalValkey, tmp_path: Path
-) -> None:
+def test_readyz_reports_a_bucket_outage_and_recovery(valkey: LocalValkey, tmp_path: Path) -> None:
     port = str(free_port())
     server = LocalS3(tmp_path / "s3").start()
     try:
@@ -123,16 +121,16 @@ def test_a_bucket_that_goes_away_is_told_and_comes_back(
             server.kill()
 
             def down() -> bool:
-                answer = httpx.get(url, timeout=30, trust_env=False, verify=False)
-                return answer.status_code == 503 and "s3 is down" in answer.json()["detail"]
+                response = httpx.get(url, timeout=30, trust_env=False, verify=False)
+                return response.status_code == 503 and "s3 is down" in response.json()["detail"]
 
-            wait_until_sync(down, "/readyz to say that s3 is down")
+            wait_until_sync(down, "/readyz to report s3 as down")
             server.start()
             wait_until_sync(
                 lambda: (
                     httpx.get(url, timeout=30, trust_env=False, verify=False).status_code == 200
                 ),
-                "it to be back",
+                "/readyz to be 200 again",
             )
             program.terminate()
             assert program.wait() == 0

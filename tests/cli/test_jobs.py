@@ -1,4 +1,4 @@
-"""The commands about jobs, against a real gateway and worker: in a pipe and on a terminal."""
+"""The job commands with a real gateway and worker, in a pipe and on a terminal."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def run(
 
 
 class Run:
-    """`run("submit", "count")`: the command to its end, in a pipe.
+    """`run("submit", "count")`: run a command to its end, in a pipe.
 
-    In this process, since a start of Python is most of what a command costs; those on a terminal,
-    and the shell's own pipe, are processes.
+    It runs in this process, since starting Python takes most of the time of a command. Commands on
+    a terminal are processes.
     """
 
     def __init__(self, fleet: Fleet, cwd: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -48,14 +48,14 @@ class Run:
         self.cwd = cwd
         self._capfd = capfd
 
-    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         self._capfd.readouterr()
-        code = main(words)
-        said = self._capfd.readouterr()
-        return subprocess.CompletedProcess(words, code, said.out, said.err)
+        code = main(arguments)
+        captured = self._capfd.readouterr()
+        return subprocess.CompletedProcess(arguments, code, captured.out, captured.err)
 
-    def terminal(self, *words: str, columns: int = 80, **env: str) -> Terminal:
-        return Terminal(*words, cwd=self.cwd, env={**self.fleet.env, **env}, columns=columns)
+    def terminal(self, *arguments: str, columns: int = 80, **env: str) -> Terminal:
+        return Terminal(*arguments, cwd=self.cwd, env={**self.fleet.env, **env}, columns=columns)
 
 
 def _lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
@@ -66,7 +66,7 @@ def _lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
 
 
 @clause("O-2")
-def test_o2_submit_follow_in_a_pipe_is_json_lines_and_the_job_last(run: Run) -> None:
+def test_o2_submit_follow_in_a_pipe_prints_events_then_the_job(run: Run) -> None:
     done = run("submit", "count", '{"to": 2}', "--follow")
     assert (done.returncode, done.stderr) == (Exit.OK, "")
     *events, job = _lines(done)
@@ -93,22 +93,22 @@ def test_o2_each_command_in_a_pipe(run: Run) -> None:
         "retryable": False,
         "attempt": 1,
     }
-    (again,) = _lines(run("retry", job_id))
-    assert again["retry_of"] == job_id
+    (retried,) = _lines(run("retry", job_id))
+    assert retried["retry_of"] == job_id
     listed = run("list", "--task", "fail", "--limit", "2")
     assert job_id in {line["job_id"] for line in _lines(listed)}
-    (look,) = _lines(run("top"))
-    assert {"now", "hour", "minutes", "workers"} <= set(look)
+    (snapshot,) = _lines(run("top"))
+    assert {"now", "hour", "minutes", "workers"} <= set(snapshot)
 
 
-def test_a_payload_is_json_text_a_file_or_a_pipe(run: Run, tmp_path: Path) -> None:
+def test_a_payload_is_json_text_a_file_or_stdin(run: Run, tmp_path: Path) -> None:
     (tmp_path / "body.json").write_text('{"big": 123456789012345678901234567890, "f": 1.10}')
     (job,) = _lines(run("submit", "echo", "@body.json"))
     assert job["payload"] == {"big": 123456789012345678901234567890, "f": 1.1}
     raw = run("job", str(job["job_id"])).stdout
     assert "123456789012345678901234567890" in raw
-    (said,) = _lines(run("submit", "say", "hello you"))
-    assert said["payload"] == {"text": "hello you"}, "by the task's own schema"
+    (text,) = _lines(run("submit", "say", "hello you"))
+    assert text["payload"] == {"text": "hello you"}, "by the task's schema"
     (chat,) = _lines(run("submit", "chat", "hello"))
     assert chat["payload"] == {"prompt": "hello"}
     piped = subprocess.run(
@@ -123,33 +123,33 @@ def test_a_payload_is_json_text_a_file_or_a_pipe(run: Run, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "line"),
     [
-        (["submit", "count", "{"], "the payload is no valid JSON"),
+        (["submit", "count", "{"], "the payload is not valid JSON"),
         (["submit", "count", "[1]"], "a payload is a JSON object"),
-        (["submit", "count", "three"], "where text goes in a payload of 'count' is unknown; give"),
+        (["submit", "count", "three"], "the task 'count' takes no plain text; give JSON: "),
         (["submit", "count", "@missing.json"], "missing.json: No such file or directory"),
         (["submit", "count", "--timeout", "0"], "0.0 is not in the range"),
-        (["cancel", "a", "b"], "2 jobs and nobody to ask; say --yes"),
+        (["cancel", "a", "b"], "2 jobs, and no terminal to confirm on; add --yes"),
         (["list", "--status", "lost"], "is not one of"),
     ],
 )
 @clause("O-2")
-def test_o2_usage_is_told_in_one_line(run: Run, words: list[str], says: str) -> None:
-    done = run(*words)
+def test_o2_a_usage_error_is_one_line(run: Run, arguments: list[str], line: str) -> None:
+    done = run(*arguments)
     assert done.returncode == Exit.USAGE
-    assert says in done.stderr
+    assert line in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
 @clause("O-2")
-def test_o2_exit_codes_by_kind(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_o2_exit_codes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("job", "no-such-job").returncode == Exit.NO_SUCH_JOB
     assert run("watch", "no-such-job").returncode == Exit.NO_SUCH_JOB
     refused = run("submit", "no-such-task", "{}")
     assert refused.returncode == Exit.REFUSED
     assert refused.stderr.strip().endswith("(unknown_task)")
-    assert "there are: chat, code, count, echo" in refused.stderr
+    assert "known tasks: chat, code, count, echo" in refused.stderr
     near = run("submit", "cuont", "three")
     assert (near.returncode, "did you mean 'count'?" in near.stderr) == (Exit.REFUSED, True)
     first = run("submit", "count", '{"to": 1}', "--idempotency-key", "once")
@@ -159,7 +159,7 @@ def test_o2_exit_codes_by_kind(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     assert other.returncode == Exit.REFUSED
     late = run("submit", "forever", "{}", "--follow", "--timeout", "0.5")
     assert late.returncode == Exit.TIMED_OUT
-    assert "it goes on" in late.stderr
+    assert "it continues" in late.stderr
     job_id = str(_lines(run("list", "--task", "forever", "--limit", "1"))[0]["job_id"])
     assert run("cancel", job_id).returncode == Exit.OK
     monkeypatch.setenv("JOBWIRE_URL", f"http://127.0.0.1:{free_port()}")
@@ -175,7 +175,7 @@ def test_o2_exit_codes_by_kind(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @clause("O-2")
-def test_o2_a_full_queue_ends_with_75(
+def test_o2_a_full_queue_is_exit_75(
     run: Run, own_fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_fleet.start_gateway(JOBWIRE_JOBS_MAX_QUEUE="1")
@@ -190,24 +190,24 @@ def test_o2_a_full_queue_ends_with_75(
 
 
 @clause("O-2")
-def test_o2_a_terminal_shows_text_as_it_comes_and_how_it_ended(run: Run) -> None:
+def test_o2_a_terminal_shows_tokens_and_the_outcome(run: Run) -> None:
     with run.terminal("submit", "say", "hello you out there", "--follow") as terminal:
         assert terminal.wait() == Exit.OK
     assert "hello you out there" in terminal.screen
     assert "done" in terminal.screen
     assert "waited" in terminal.screen
-    assert '{"' not in terminal.screen, "the text was told; the result is not told again"
+    assert '{"' not in terminal.screen, "the tokens were printed; the result is not printed again"
 
 
 @clause("O-2")
-def test_o2_a_live_bar_and_ctrl_c_leaves_the_job_alone(run: Run) -> None:
+def test_o2_ctrl_c_ends_the_display_and_not_the_job(run: Run) -> None:
     with run.terminal("submit", "forever", "--follow") as terminal:
         terminal.until("begun")
         assert "running" in terminal.screen
         assert "1 %" in terminal.screen
         terminal.interrupt()
         assert terminal.wait() == Exit.INTERRUPTED
-    assert "The job goes on. Watch it again: jobwire watch" in terminal.screen
+    assert "The job continues. Follow it again: jobwire watch" in terminal.screen
     job_id = terminal.screen.rpartition("jobwire watch ")[2].split()[0]
     (job,) = _lines(run("job", job_id))
     assert job["status"] == "running"
@@ -219,34 +219,34 @@ def test_o2_a_live_bar_and_ctrl_c_leaves_the_job_alone(run: Run) -> None:
 
 
 @clause("O-2")
-def test_o2_a_narrow_terminal_shows_ids_that_can_be_copied(run: Run) -> None:
+def test_o2_a_narrow_terminal_shows_whole_ids(run: Run) -> None:
     (job,) = _lines(run("submit", "count", '{"to": 1}'))
     with run.terminal("list", "--task", "count", "--limit", "1", columns=40) as terminal:
         assert terminal.wait() == Exit.OK
     assert f"\r\n  {job['job_id']}\r\n" in terminal.screen
-    assert max(map(len, terminal.screen.partition("Looked")[0].splitlines())) <= 40
+    assert max(map(len, terminal.screen.partition("Scanned")[0].splitlines())) <= 40
 
 
 @clause("O-2")
-def test_o2_quiet_and_without_progress(run: Run) -> None:
+def test_o2_quiet_and_no_progress(run: Run) -> None:
     with run.terminal("submit", "shaky", "--follow", "--quiet", NO_COLOR="1") as quiet:
         assert quiet.wait() == Exit.OK
     assert "failed" not in quiet.screen
     assert "done" not in quiet.screen
     with run.terminal("submit", "shaky", "--follow", "--no-progress", NO_COLOR="1") as plain:
         assert plain.wait() == Exit.OK
-    assert "\x1b" not in plain.screen, "nothing is drawn over"
+    assert "\x1b" not in plain.screen, "nothing is redrawn"
     assert "attempt 2 failed: not yet" in plain.screen
     made = run("submit", "count", "{}", "-q")
     assert (made.returncode, made.stderr) == (Exit.OK, "")
 
 
 @clause("O-2")
-def test_o2_a_refusal_of_one_job_does_not_spare_the_others(run: Run) -> None:
+def test_o2_a_refused_job_does_not_stop_the_next_ones(run: Run) -> None:
     ended = str(_lines(run("submit", "count", "{}", "--follow"))[-1]["job_id"])
     waits = str(_lines(run("submit", "forever", "{}"))[0]["job_id"])
     done = run("cancel", "--yes", "no-such-job", ended, waits)
-    assert done.returncode == Exit.NO_SUCH_JOB, "the first refusal's"
+    assert done.returncode == Exit.NO_SUCH_JOB, "that of the first refusal"
     first, second = done.stderr.splitlines()
     assert first.startswith("jobwire: no-such-job: there is no such job")
     assert second.startswith(f"jobwire: {ended}: ")
@@ -257,7 +257,7 @@ def test_o2_a_refusal_of_one_job_does_not_spare_the_others(run: Run) -> None:
     assert (again.returncode, len(_lines(again))) == (Exit.REFUSED, 1)
 
 
-def test_a_job_that_nobody_takes_is_told_so(run: Run) -> None:
+def test_a_waiting_job_without_a_worker_prints_a_hint(run: Run) -> None:
     with run.terminal("submit", "chat", "hello", "--follow", "--timeout", "20") as terminal:
         terminal.until("no worker has this task; start one")
         terminal.interrupt()
@@ -267,7 +267,7 @@ def test_a_job_that_nobody_takes_is_told_so(run: Run) -> None:
 
 
 @clause("O-2")
-def test_o2_no_color_is_kept_and_a_dumb_terminal_gets_lines(run: Run) -> None:
+def test_o2_no_color_and_a_dumb_terminal(run: Run) -> None:
     with run.terminal("submit", "fail", "--follow", NO_COLOR="1", TERM="dumb") as terminal:
         assert terminal.wait() == Exit.JOB_FAILED
     assert "\x1b" not in terminal.screen
@@ -276,24 +276,24 @@ def test_o2_no_color_is_kept_and_a_dumb_terminal_gets_lines(run: Run) -> None:
 
 @clause("O-2")
 @pytest.mark.parametrize("task", ["echo", "fail"])
-def test_o2_nothing_that_others_wrote_reaches_the_terminal(run: Run, task: str) -> None:
+def test_o2_escape_codes_of_a_job_do_not_reach_the_terminal(run: Run, task: str) -> None:
     payload = json.dumps({"text": EVIL})
     with run.terminal("submit", task, payload, "--follow", NO_COLOR="1") as terminal:
         terminal.wait()
     (newest,) = _lines(run("list", "--task", task, "--limit", "1"))
     job_id = str(newest["job_id"])
     screens = [terminal.screen]
-    for words in (
+    for arguments in (
         ("job", job_id),
         ("job", job_id, "--json"),
         ("list",),
         ("watch", job_id, "--json"),
     ):
-        with run.terminal(*words, NO_COLOR="1") as other:
+        with run.terminal(*arguments, NO_COLOR="1") as other:
             other.wait()
         screens.append(other.screen)
     for screen in screens:
         assert [unsafe for unsafe in UNSAFE if unsafe in screen] == []
-    assert any("[bold]x[/bold]" in screen for screen in screens), "shown as it is, not obeyed"
+    assert any("[bold]x[/bold]" in screen for screen in screens), "printed as text, not as markup"
     exact = json.loads(run("job", job_id).stdout)
-    assert exact["payload"] == {"text": EVIL}, "a pipe gets what was written"
+    assert exact["payload"] == {"text": EVIL}, "JSON output is complete"

@@ -1,4 +1,4 @@
-"""`jobwire lifecycle`, and what `jobwire doctor` says about old objects (O-7, P-6)."""
+"""`jobwire lifecycle`, and the lifecycle checks of `jobwire doctor` (O-7, P-6)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def env(config: BucketConfig) -> dict[str, str]:
     }
 
 
-def said(folder: Path, config: BucketConfig, *words: str) -> list[dict[str, Any]]:
-    """What a command says that must succeed."""
+def output_of(folder: Path, config: BucketConfig, *words: str) -> list[dict[str, Any]]:
+    """The JSON lines of a command that must succeed."""
     done = jobwire(*words, cwd=folder, env=env(config))
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -40,19 +40,19 @@ def found(folder: Path, config: BucketConfig) -> dict[str, dict[str, str]]:
 
 
 @clause("O-7", "O-2", "P-6")
-def test_o7_the_doctor_misses_the_rules_and_its_cure_helps(
+def test_o7_the_doctor_reports_missing_rules_and_its_fix_works(
     tmp_path: Path, own_bucket: Bucket
 ) -> None:
     config = own_bucket.config
-    assert said(tmp_path, config, "lifecycle", "show") == []
-    missed = found(tmp_path, config)["bucket lifecycle"]
-    assert missed["verdict"] == "note"
-    assert "ExpireTasks, ExpireInputImages, ExpireOutputImages" in missed["found"]
-    assert missed["cure"] == "jobwire lifecycle apply"
-    assert said(tmp_path, config, *missed["cure"].split()[1:]) == [{"applied": 3, "kept": 0}]
-    assert said(tmp_path, config, "lifecycle", "apply") == [{"applied": 0}]
+    assert output_of(tmp_path, config, "lifecycle", "show") == []
+    missing = found(tmp_path, config)["bucket lifecycle"]
+    assert missing["verdict"] == "note"
+    assert "ExpireTasks, ExpireInputImages, ExpireOutputImages" in missing["found"]
+    assert missing["fix"] == "jobwire lifecycle apply"
+    assert output_of(tmp_path, config, *missing["fix"].split()[1:]) == [{"applied": 3, "kept": 0}]
+    assert output_of(tmp_path, config, "lifecycle", "apply") == [{"applied": 0}]
     assert found(tmp_path, config)["bucket lifecycle"]["verdict"] == "ok"
-    shown = {rule["id"]: rule for rule in said(tmp_path, config, "lifecycle", "show")}
+    shown = {rule["id"]: rule for rule in output_of(tmp_path, config, "lifecycle", "show")}
     assert (shown["ExpireTasks"]["prefix"], shown["ExpireTasks"]["days"]) == ("tasks/", 2)
     boto_client(config).put_bucket_lifecycle_configuration(
         Bucket=config.bucket,
@@ -67,28 +67,29 @@ def test_o7_the_doctor_misses_the_rules_and_its_cure_helps(
             ]
         },
     )
-    harm = found(tmp_path, config)["bucket strangers"]
-    assert harm["verdict"] == "fault"
-    assert "the rule all-of-it removes images/input/, images/output/ after 7 days" in harm["found"]
-    assert harm["cure"]
+    other = found(tmp_path, config)["bucket other rules"]
+    assert other["verdict"] == "fault"
+    assert "the rule all-of-it removes images/input/, images/output/ after 7 days" in other["found"]
+    assert other["fix"]
 
 
 @clause("O-2", "P-6")
-def test_p6_a_sweep_removes_what_is_old_and_nothing_else(
-    tmp_path: Path, own_bucket: Bucket
-) -> None:
+def test_p6_a_sweep_removes_only_expired_objects(tmp_path: Path, own_bucket: Bucket) -> None:
     raw = boto_client(own_bucket.config)
     raw.put_object(Bucket=own_bucket.config.bucket, Key="tasks/new.json", Body=b"{}")
-    swept = said(tmp_path, own_bucket.config, "lifecycle", "sweep")
+    swept = output_of(tmp_path, own_bucket.config, "lifecycle", "sweep")
     assert swept == [{"objects": 0, "uploads": 0}]
     assert raw.head_object(Bucket=own_bucket.config.bucket, Key="tasks/new.json")
 
 
 @clause("O-2")
-def test_o2_lifecycle_without_a_bucket_says_what_to_do(tmp_path: Path) -> None:
+def test_o2_lifecycle_without_a_bucket_is_one_line(tmp_path: Path) -> None:
     done = jobwire("lifecycle", "show", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "jobwire: no bucket is named; set objects.endpoint, or run: jobwire up\n"
+    assert (
+        done.stderr
+        == "jobwire: no bucket is configured; set objects.endpoint, or run: jobwire up\n"
+    )
 
 
 def stored(name: str, prefix: str, days: int | None, *, enabled: bool = True) -> StoredRule:
@@ -116,7 +117,7 @@ OURS = [stored("ExpireTasks", "tasks/", 2), stored("ExpireInputImages", "images/
         ([*OURS, stored("theirs", "", None)], ["ok"]),
     ],
 )
-def test_o7_rules_are_judged(
+def test_o7_verdicts_about_lifecycle_rules(
     rules: list[StoredRule] | LifecycleUnsupported, verdicts: list[str]
 ) -> None:
     judged = list(judge(rules, RULES))

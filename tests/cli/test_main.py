@@ -1,4 +1,4 @@
-"""The command line: what it says, how it ends, and what it does not load."""
+"""The command line: help, usage errors, exit codes, imports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobwire import __version__
-from jobwire.cli.exits import WORDS, Exit
+from jobwire.cli.exits import MEANINGS, Exit
 from jobwire.cli.main import COMMANDS, main
 from tests.cli.running import clean_env, jobwire
 from tests.cli.terminal import Terminal
@@ -18,18 +18,18 @@ from tests.support import clause
 
 
 @clause("O-2")
-def test_help_names_every_command_and_every_exit_status(tmp_path: Path) -> None:
+def test_help_lists_every_command_and_exit_status(tmp_path: Path) -> None:
     done = jobwire("--help", cwd=tmp_path)
     assert done.returncode == 0
     for name in COMMANDS:
         assert f"\n  {name} " in done.stdout
-    for code, words in WORDS.items():
+    for code, meaning in MEANINGS.items():
         assert str(int(code)) in done.stdout
-        assert words in done.stdout
+        assert meaning in done.stdout
 
 
 @clause("O-2")
-def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
+def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     source = (
         "import sys; from jobwire.cli.main import main; main(['--help'])\n"
         "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
@@ -65,7 +65,7 @@ def test_every_command_has_help_with_examples(name: str, tmp_path: Path) -> None
         (["zzz"], "jobwire: no such command 'zzz'; see jobwire --help"),
         (["up", "--prot", "1"], "jobwire: No such option"),
         (["key"], "jobwire: Missing argument 'NAME'; see jobwire key --help"),
-        (["up", "--port", "http"], "jobwire: --port gateway.port: 'http' is no whole number"),
+        (["up", "--port", "http"], "jobwire: --port gateway.port: 'http' is not a whole number"),
         (["--config", "nowhere.yaml", "config"], "jobwire: nowhere.yaml: cannot be read"),
     ],
 )
@@ -80,16 +80,16 @@ def test_a_wrong_command_is_one_line_and_exit_2(
 
 
 @clause("O-2")
-def test_jobwire_alone_says_what_this_is_and_what_to_try(tmp_path: Path) -> None:
+def test_jobwire_alone_prints_an_overview(tmp_path: Path) -> None:
     done = jobwire(cwd=tmp_path)
     assert done.returncode == 0
     assert "background jobs with live progress" in done.stdout
     assert "none is running here" in done.stdout
     assert done.stdout.count("\n  jobwire ") == 3
-    told = jobwire(cwd=tmp_path, env={"JOBWIRE_URL": "http://jobs.example"})
-    assert "http://jobs.example, says JOBWIRE_URL" in told.stdout
-    assert told.stdout.count("\n  jobwire ") == 3
-    assert "jobwire submit chat hello --follow" in told.stdout
+    running = jobwire(cwd=tmp_path, env={"JOBWIRE_URL": "http://jobs.example"})
+    assert "http://jobs.example (by JOBWIRE_URL)" in running.stdout
+    assert running.stdout.count("\n  jobwire ") == 3
+    assert "jobwire submit chat hello --follow" in running.stdout
 
 
 @clause("O-2")
@@ -108,7 +108,7 @@ def test_the_shell_can_complete_commands(tmp_path: Path) -> None:
     ):
         env = {
             "_JOBWIRE_COMPLETE": "bash_complete",
-            "COMP_WORDS": typed,
+            "COMP_MEANINGS": typed,
             "COMP_CWORD": str(typed.count(" ")),
         }
         done = subprocess.run(
@@ -124,14 +124,14 @@ def test_the_shell_can_complete_commands(tmp_path: Path) -> None:
 
 
 def on_a_terminal(*arguments: str, cwd: Path, **env: str) -> str:
-    """What a person sees."""
+    """What a terminal shows."""
     with Terminal(*arguments, cwd=cwd, env=env) as terminal:
         terminal.wait(timeout_s=60)
         return terminal.screen
 
 
 @clause("O-2")
-def test_people_get_words_and_colour_and_pipes_get_json(tmp_path: Path) -> None:
+def test_a_terminal_gets_text_and_colour_and_a_pipe_gets_json(tmp_path: Path) -> None:
     seen = on_a_terminal("doctor", cwd=tmp_path)
     assert "\x1b[32mok" in seen
     assert "{" not in seen
@@ -143,7 +143,7 @@ def test_people_get_words_and_colour_and_pipes_get_json(tmp_path: Path) -> None:
 
 
 @clause("O-2")
-def test_a_fault_of_ours_is_one_line_and_a_traceback_only_if_asked(
+def test_an_internal_error_is_one_line_and_a_traceback_with_debug(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -153,8 +153,8 @@ def test_a_fault_of_ours_is_one_line_and_a_traceback_only_if_asked(
 
     monkeypatch.setattr("jobwire.settings.load", breaks)
     assert main(["config"]) == Exit.BROKEN
-    said = capsys.readouterr().err
-    assert said.startswith("jobwire: a fault of jobwire itself: ZeroDivisionError: oh no")
-    assert len(said.splitlines()) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("jobwire: an internal error of jobwire: ZeroDivisionError: oh no")
+    assert len(error.splitlines()) == 1
     assert main(["--debug", "config"]) == Exit.BROKEN
     assert "Traceback" in capsys.readouterr().err

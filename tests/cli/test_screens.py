@@ -1,4 +1,4 @@
-"""What is drawn on a terminal, at every width; no server."""
+"""The content of the terminal at several widths; no server."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def _drawn(thing: object, width: int) -> list[str]:
 @pytest.mark.parametrize("width", [25, 30, 40, 60, 80, 120])
 @pytest.mark.parametrize("message", ["", "writing", "a long word about what is going on " * 4])
 @pytest.mark.parametrize("percent", [None, 46])
-def test_o2_the_line_of_state_fits_every_width(
+def test_o2_the_status_line_fits_every_width(
     width: int, message: str, percent: float | None
 ) -> None:
-    """State, percent and time are always there, whatever else has to go."""
-    story = EventView()
-    story.take(Event(type="running", data={}))
-    story.take(Event(type="progress", data={"percent": percent, "message": message}))
-    line = live.state_line(story, "a-task-with-a-name", JOB_ID, 1.4, width)
+    """State, percent and time are always shown."""
+    view = EventView()
+    view.take(Event(type="running", data={}))
+    view.take(Event(type="progress", data={"percent": percent, "message": message}))
+    line = live.status_line(view, "a-task-with-a-name", JOB_ID, 1.4, width)
     (shown,) = _drawn(line, width)
     assert len(shown) <= width
     assert shown.startswith("◐ running")
@@ -47,7 +47,7 @@ def test_o2_the_line_of_state_fits_every_width(
 
 @clause("O-2")
 @pytest.mark.parametrize("width", [40, 80])
-def test_o2_top_is_a_line_a_job_at_every_width(width: int) -> None:
+def test_o2_top_has_one_line_per_job_at_every_width(width: int) -> None:
     stats = Stats(Now(running=1), Minute(done=2), [Minute(done=2)])
     worker = WorkerInfo(name="jobwire-host-12345-abcdef01", slots=10, heartbeat_age_ms=1500)
     job = JobLine(job_id=JOB_ID, task="count", status="running", created_ts=0)
@@ -58,11 +58,11 @@ def test_o2_top_is_a_line_a_job_at_every_width(width: int) -> None:
     assert max(map(len, lines)) <= width
 
 
-def test_text_is_broken_at_words_and_ends_with_its_line() -> None:
+def test_text_is_wrapped_at_words() -> None:
     console = Console(file=io.StringIO(), width=20, force_terminal=False)
-    story = EventView()
+    view = EventView()
     with Screen(console, "say", JOB_ID) as screen:
         for word in ("hello", " you", " out", " there", " in", " the", " wide", " world"):
-            screen.show(story, story.take(Event(type="token", data={"text": word})))
+            screen.show(view, view.take(Event(type="token", data={"text": word})))
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().splitlines() == ["hello you out there", "in the wide world"]

@@ -1,4 +1,4 @@
-"""`jobwire up`: one supervised program that starts, heals and stops as a whole."""
+"""`jobwire up`: one supervised program that starts, restarts its parts and stops."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ PARTS = {"gateway", "valkey", "s3", "worker"}
 
 
 def plain(up: Up) -> Redis:
-    """A plain client on the program's own server."""
-    url = up.card()["valkey"].replace("valkey://", "redis://")
+    """A plain client of the embedded server."""
+    url = up.endpoints()["valkey"].replace("valkey://", "redis://")
     return Redis.from_url(url, decode_responses=True)
 
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A program that many tests look at, and none harms."""
+    """A program that several tests share and do not change."""
     with Up(tmp_path_factory.mktemp("up")) as program:
         yield program.wait_until_up()
 
 
 @clause("O-1", "O-7", "O-12")
-def test_it_is_ready_and_names_each_part(up: Up) -> None:
+def test_readyz_lists_each_part(up: Up) -> None:
     status, parts = up.ready()
     assert status == 200
     assert parts.keys() == PARTS
@@ -48,31 +48,31 @@ def test_it_is_ready_and_names_each_part(up: Up) -> None:
 
 
 @clause("O-1")
-def test_its_card_says_where_everything_is_and_only_to_its_owner(up: Up) -> None:
+def test_the_endpoints_file_is_complete_and_private(up: Up) -> None:
     file = up.data_dir / "endpoints.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    card = up.card()
-    assert card.keys() == {"http", "valkey", "s3", "pids", "version"}
-    assert card["http"].replace("localhost", "127.0.0.1") == up.url
-    assert card["version"] == __version__
-    assert card["pids"].keys() == PARTS
-    assert card["s3"].keys() == {"endpoint", "bucket", "access_key", "secret_key", "region"}
+    published = up.endpoints()
+    assert published.keys() == {"http", "valkey", "s3", "pids", "version"}
+    assert published["http"].replace("localhost", "127.0.0.1") == up.url
+    assert published["version"] == __version__
+    assert published["pids"].keys() == PARTS
+    assert published["s3"].keys() == {"endpoint", "bucket", "access_key", "secret_key", "region"}
     with plain(up) as client:
         assert client.ping()
-    for pid in card["pids"].values():
+    for pid in published["pids"].values():
         assert not is_gone(pid)
 
 
 @clause("O-12")
-def test_clients_find_it_by_its_card_or_by_a_variable(up: Up) -> None:
+def test_clients_find_it_by_the_endpoints_file_or_a_variable(up: Up) -> None:
     found = endpoints.find(up.data_dir, {})
     assert found is not None
-    assert found.url == up.card()["http"]
+    assert found.url == up.endpoints()["http"]
     named = endpoints.find(up.data_dir, {"JOBWIRE_URL": "http://x/", "JOBWIRE_API_KEY": "jw_k"})
     assert named is not None
     assert (named.url, named.api_key) == ("http://x", "jw_k")
     assert endpoints.find(up.cwd / "elsewhere", {}) is None
-    assert up.card()["http"] in jobwire(cwd=up.cwd).stdout
+    assert up.endpoints()["http"] in jobwire(cwd=up.cwd).stdout
 
 
 @clause("O-1")
@@ -88,16 +88,16 @@ def test_everything_listens_on_loopback_only(up: Up) -> None:
 
 
 @clause("O-1")
-def test_a_second_start_on_the_same_data_says_who_holds_it(up: Up) -> None:
+def test_a_second_start_on_the_same_data_is_refused(up: Up) -> None:
     done = jobwire("up", "--port", "0", cwd=up.cwd)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert f"held by process {up.program.pid} ({up.card()['http']})" in line
+    assert f"held by process {up.program.pid} ({up.endpoints()['http']})" in line
     assert up.ready()[0] == 200
 
 
 @clause("O-1")
-def test_a_port_in_use_is_one_line_with_its_holder_and_a_free_one(tmp_path: Path) -> None:
+def test_a_port_in_use_is_one_line_with_its_process(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = jobwire("up", "--port", str(port), cwd=tmp_path)
@@ -131,7 +131,7 @@ def test_a_data_dir_that_cannot_be_written_is_one_line(tmp_path: Path, place: st
         ("", {"JOBWIRE_GATEWAY_POTR": "1"}, "environment JOBWIRE_GATEWAY_POTR: unknown setting"),
         ("", {"JOBWIRE_UP_DRAIN": "1m"}, "JOBWIRE_UP_DRAIN up.drain: must not be longer than 8s"),
         ("", {"JOBWIRE_GATEWAY_HOST": "0.0.0.0"}, "JOBWIRE_GATEWAY_HOST gateway.host: 0.0.0.0 can"),
-        ("", {"JOBWIRE_UP_EMBEDDED": "no"}, "valkey.url: is needed when nothing is embedded"),
+        ("", {"JOBWIRE_UP_EMBEDDED": "no"}, "valkey.url: is required without embedded servers"),
         ("", {"JOBWIRE_GATEWAY_HOST": "nowhere.invalid"}, "JOBWIRE_GATEWAY_HOST gateway.host: no"),
     ],
 )
@@ -155,14 +155,14 @@ def test_a_signal_stops_everything_in_order(tmp_path: Path, signum: signal.Signa
         up.send(signum)
         assert up.program.wait() == 0
         up.wait_until_gone(pids)
-        said = [line for line in up.program.lines if " INFO " not in line]
-        assert said[-2:] == ["Stopping.", "Stopped."]
+        lines = [line for line in up.program.lines if " INFO " not in line]
+        assert lines[-2:] == ["Stopping.", "Stopped."]
     assert not (up.data_dir / "endpoints.json").exists()
     assert not (up.data_dir / "parts.json").exists()
 
 
 @clause("O-1")
-def test_kill_9_leaves_no_process_behind_and_the_next_start_finds_the_data(tmp_path: Path) -> None:
+def test_kill_9_leaves_no_process_and_the_next_start_has_the_data(tmp_path: Path) -> None:
     with Up(tmp_path) as up:
         pids = up.wait_until_up().processes()
         with plain(up) as client:
@@ -170,7 +170,7 @@ def test_kill_9_leaves_no_process_behind_and_the_next_start_finds_the_data(tmp_p
         port = up.url.rpartition(":")[2]
         up.send(signal.SIGKILL)
         assert up.program.wait() == -signal.SIGKILL
-        # At once, on the same port and data: it waits for the old parts to be gone.
+        # At once, on the same port and data: it waits until the old parts have ended.
         with Up(tmp_path, "--port", port) as again:
             again.wait_until_up()
             up.wait_until_gone(pids)
@@ -180,36 +180,36 @@ def test_kill_9_leaves_no_process_behind_and_the_next_start_finds_the_data(tmp_p
 
 
 @clause("O-1", "O-7")
-def test_a_part_that_dies_comes_back_and_readyz_says_so(tmp_path: Path) -> None:
+def test_a_killed_part_is_restarted_and_readyz_reports_it(tmp_path: Path) -> None:
     with Up(tmp_path) as up:
         up.wait_until_up()
         for name in PARTS:
-            before = up.card()["pids"][name]
+            before = up.endpoints()["pids"][name]
             os.kill(before, signal.SIGKILL)
 
             def back(name: str = name, before: int = before) -> bool:
-                # The listening socket outlives the gateway: a request waits, it is not refused. But
-                # one that the dying gateway has just accepted dies with it.
+                # The listening socket outlives the gateway: a request waits and is not refused. But
+                # a request that the killed gateway had accepted fails.
                 with contextlib.suppress(httpx.TransportError):
-                    return up.ready()[0] == 200 and up.card()["pids"][name] != before
+                    return up.ready()[0] == 200 and up.endpoints()["pids"][name] != before
                 return False
 
-            # The S3 server's own parts may need some rounds to find each other again.
+            # The processes of the S3 server may need several tries to find each other.
             wait_until_sync(back, f"{name} to be back", timeout_s=120)
-            # Told after it is so.
+            # Logged after the state has changed.
             up.program.wait_for_line(f"{name} is back")
             assert f"{name} ended; it starts again" in up.program.output
-        _a_part_that_cannot_come_back(up)
+        _check_a_part_that_cannot_restart(up)
 
 
-def _a_part_that_cannot_come_back(up: Up) -> None:
-    """Somebody takes the server's port while it is down."""
-    port = int(up.card()["valkey"].rpartition(":")[2].partition("/")[0])
+def _check_a_part_that_cannot_restart(up: Up) -> None:
+    """Another program takes the server's port while it is down."""
+    port = int(up.endpoints()["valkey"].rpartition(":")[2].partition("/")[0])
     with contextlib.ExitStack() as held:
 
         def taken() -> bool:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(up.card()["pids"]["valkey"], signal.SIGKILL)
+                os.kill(up.endpoints()["pids"]["valkey"], signal.SIGKILL)
             with contextlib.suppress(OSError):
                 held.enter_context(socket.create_server(("127.0.0.1", port)))
                 return True
@@ -217,13 +217,13 @@ def _a_part_that_cannot_come_back(up: Up) -> None:
 
         wait_until_sync(taken, "the port")
 
-        def told() -> bool:
+        def reported() -> bool:
             status, parts = up.ready()
             part = parts["valkey"]
             return status == 503 and part["state"] == "restarting" and "port" in part["note"]
 
-        wait_until_sync(told, "/readyz to say so")
-        assert "started again by itself" in up.ready()[1]["valkey"]["what_to_do"]
+        wait_until_sync(reported, "/readyz to report it")
+        assert "it restarts automatically" in up.ready()[1]["valkey"]["what_to_do"]
         assert httpx.get(f"{up.url}/livez", trust_env=False).status_code == 200
     wait_until_sync(lambda: up.ready()[0] == 200, "valkey to be back", timeout_s=60)
 
@@ -239,31 +239,31 @@ def test_a_job_runs_through_all_parts(tmp_path: Path) -> None:
     )
     with Up(tmp_path, "--app", "shop:app") as up:
         up.wait_until_up()
-        answer = httpx.post(
+        response = httpx.post(
             f"{up.url}/v1/jobs",
             json={"task": "double", "payload": {"n": 21}},
             headers={"Prefer": "wait=30"},
             timeout=60,
             trust_env=False,
         )
-        assert answer.json()["status"] == "done"
-        assert answer.json()["result"] == 42
-        told = httpx.get(f"{up.url}/v1/tasks", trust_env=False).json()["tasks"]
-        live = {task["name"] for task in told if task["live"]}
+        assert response.json()["status"] == "done"
+        assert response.json()["result"] == 42
+        tasks = httpx.get(f"{up.url}/v1/tasks", trust_env=False).json()["tasks"]
+        live = {task["name"] for task in tasks if task["live"]}
         assert live == {"double", "chat", "plan", "code", "tool", "rag", "embed"}
 
 
 @clause("O-1")
-def test_servers_of_ones_own_are_used_and_left_alone(tmp_path: Path, valkey: LocalValkey) -> None:
+def test_external_servers_are_used_and_not_stopped(tmp_path: Path, valkey: LocalValkey) -> None:
     with Up(tmp_path, "--no-embedded", "--valkey", valkey.url) as up:
         up.wait_until_up()
         assert up.ready()[1].keys() == {"gateway", "valkey", "worker"}
-        card = up.card()
-        assert (card["valkey"], card["s3"]) == (valkey.url, None)
-        assert card["pids"].keys() == {"gateway", "worker"}
-        # A gateway that cannot end by itself: the second signal does not wait for it.
+        published = up.endpoints()
+        assert (published["valkey"], published["s3"]) == (valkey.url, None)
+        assert published["pids"].keys() == {"gateway", "worker"}
+        # A frozen gateway: the second signal does not wait for it.
         pids = up.processes()
-        os.kill(card["pids"]["gateway"], signal.SIGSTOP)
+        os.kill(published["pids"]["gateway"], signal.SIGSTOP)
         up.send(signal.SIGTERM)
         up.program.wait_for_line("Stopping.")
         up.send(signal.SIGTERM)
@@ -273,9 +273,7 @@ def test_servers_of_ones_own_are_used_and_left_alone(tmp_path: Path, valkey: Loc
 
 
 @clause("O-1")
-def test_a_server_that_refuses_us_is_one_line_and_nothing_is_left(
-    tmp_path: Path, valkey: LocalValkey
-) -> None:
+def test_a_wrong_password_is_one_line_and_no_files(tmp_path: Path, valkey: LocalValkey) -> None:
     url = f"valkey://jobwire:wrong@{valkey.address}/0"
     env = {"JOBWIRE_VALKEY_URL": url}
     done = jobwire("up", "--no-embedded", "--port", "0", cwd=tmp_path, env=env)
@@ -288,7 +286,7 @@ def test_a_server_that_refuses_us_is_one_line_and_nothing_is_left(
 
 
 @clause("O-7")
-def test_the_doctor_finds_the_running_program_well(up: Up) -> None:
+def test_the_doctor_finds_no_fault_in_the_running_program(up: Up) -> None:
     done = jobwire("doctor", cwd=up.cwd)
     findings = {finding["check"]: finding for finding in map(json.loads, done.stdout.splitlines())}
     assert {finding["verdict"] for finding in findings.values()} <= {"ok", "note"}, findings

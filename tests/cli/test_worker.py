@@ -75,9 +75,9 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(valkey: LocalValkey, folder: Path, *words: str, **variables: str) -> Program:
+def start(valkey: LocalValkey, folder: Path, *arguments: str, **variables: str) -> Program:
     env = clean_env(JOBWIRE_VALKEY_URL=valkey.url, JOBWIRE_LOGGING_FORMAT="json", **variables)
-    return Program("-m", "jobwire", "worker", *words, env=env, cwd=folder)
+    return Program("-m", "jobwire", "worker", *arguments, env=env, cwd=folder)
 
 
 async def submit(queue: StreamsQueue, task: str, **payload: object) -> JobId:
@@ -87,16 +87,14 @@ async def submit(queue: StreamsQueue, task: str, **payload: object) -> JobId:
 
 
 @clause("O-2")
-async def test_it_runs_an_app_of_the_working_directory(
+async def test_the_worker_runs_an_app_of_the_working_directory(
     valkey: LocalValkey, connection: Connection, shop: Path
 ) -> None:
     queue = StreamsQueue(connection)
     with start(valkey, shop, "shop:app", "--slots", "3") as program:
-        said = await asyncio.to_thread(
-            program.wait_for_line,
-            f"worker with 3 slots for {', '.join(TASKS)}",
+        await asyncio.to_thread(
+            program.wait_for_line, f"worker with 3 slots for {', '.join(TASKS)}"
         )
-        assert said
         for task in ("greet", "elsewhere"):
             job = await submit(queue, task, name="you")
 
@@ -109,7 +107,7 @@ async def test_it_runs_an_app_of_the_working_directory(
             record = await queue.record(job)
             assert record is not None
             assert record.result_json == '"hello, you"'
-            # Whatever a handler logs carries the job's id, wherever it runs.
+            # The log lines of a handler carry the job's id, in a process too.
             word = "from another process" if task == "elsewhere" else '"greeting"'
             line = json.loads(await asyncio.to_thread(program.wait_for_line, word))
             assert (line["job_id"], line["service"], line["logger"]) == (job, "worker", "shop")
@@ -118,10 +116,10 @@ async def test_it_runs_an_app_of_the_working_directory(
 
 
 @clause("J-35", "J-57")
-async def test_j57_a_job_asks_for_no_more_than_the_worker_allows(
+async def test_j57_attempts_and_timeout_of_a_job_are_limited_by_the_worker(
     valkey: LocalValkey, connection: Connection, shop: Path
 ) -> None:
-    """A caller that asked for 1,000 attempts of 30 days held a slot for as long."""
+    """A job with 1,000 attempts of 30 days would otherwise hold a slot as long."""
     queue = StreamsQueue(connection)
     limits = {"JOBWIRE_WORKER_MAX_ATTEMPTS": "3", "JOBWIRE_WORKER_MAX_TIMEOUT": "0.3s"}
     with start(valkey, shop, "shop", **limits) as program:
@@ -129,8 +127,8 @@ async def test_j57_a_job_asks_for_no_more_than_the_worker_allows(
         ended: dict[str, tuple[str, int]] = {}
         for task in ("failing", "slow"):
             attempts = 1000 if task == "failing" else 1
-            order = JobRequest(task, "{}", max_attempts=attempts, timeout_s=2_592_000)
-            answer = await queue.submit(order)
+            request = JobRequest(task, "{}", max_attempts=attempts, timeout_s=2_592_000)
+            answer = await queue.submit(request)
             assert isinstance(answer, Submitted)
 
             async def is_over(job: JobId = answer.job_id) -> bool:
@@ -147,7 +145,7 @@ async def test_j57_a_job_asks_for_no_more_than_the_worker_allows(
 
 
 @clause("O-3")
-async def test_o03_the_password_is_not_seen_among_the_processes(
+async def test_o03_the_password_is_not_on_the_command_line(
     valkey: LocalValkey, connection: Connection, shop: Path
 ) -> None:
     secret = shop / "secret.txt"
@@ -181,7 +179,7 @@ async def test_o03_the_password_is_not_seen_among_the_processes(
 
 
 @clause("O-5")
-async def test_its_runs_are_spans_where_traces_are_asked_for(
+async def test_runs_are_exported_as_spans(
     valkey: LocalValkey, connection: Connection, shop: Path
 ) -> None:
     queue = StreamsQueue(connection)
@@ -214,7 +212,7 @@ async def test_its_runs_are_spans_where_traces_are_asked_for(
 
 @clause("O-2", "J-40")
 @pytest.mark.parametrize("task", ["forever", "deaf"])
-async def test_a_handler_that_never_ends_does_not_keep_it_alive(
+async def test_a_handler_that_never_ends_does_not_keep_the_worker_alive(
     valkey: LocalValkey, connection: Connection, shop: Path, task: str
 ) -> None:
     queue = StreamsQueue(connection)
@@ -235,14 +233,14 @@ async def test_a_handler_that_never_ends_does_not_keep_it_alive(
     ("app", "line"),
     [
         ("nowhere:app", "there is no module 'nowhere' here"),
-        ("shop:wrong", "shop:wrong is no App; did you mean shop:app?"),
+        ("shop:wrong", "shop:wrong is not an App; did you mean shop:app?"),
         ("broken", "broken cannot be loaded: ZeroDivisionError: division by zero"),
         ("needs", "absent_library is not installed"),
         ("shop:empty", "shop:empty has no handlers"),
         ("silent", "silent: tool wave: needs a docstring that says what it is for"),
     ],
 )
-def test_what_cannot_be_run_is_one_line(shop: Path, app: str, line: str) -> None:
+def test_an_app_that_cannot_be_loaded_is_one_line(shop: Path, app: str, line: str) -> None:
     (shop / "broken.py").write_text("1 / 0\n")
     (shop / "needs.py").write_text("import absent_library\n")
     (shop / "silent.py").write_text(
@@ -250,15 +248,15 @@ def test_what_cannot_be_run_is_one_line(shop: Path, app: str, line: str) -> None
     )
     done = jobwire("worker", app, cwd=shop)
     assert done.returncode == 2
-    (said,) = done.stderr.splitlines()
-    assert line in said
+    (error,) = done.stderr.splitlines()
+    assert line in error
 
 
 @clause("O-2")
-def test_a_server_that_is_not_there_is_waited_for_then_one_line_and_exit_3(shop: Path) -> None:
+def test_a_missing_server_is_waited_for_then_one_line_and_exit_3(shop: Path) -> None:
     source = (
         "import sys; from jobwire.wiring import backends; from jobwire.cli.main import main\n"
-        "backends.PATIENCE_S = 0.3\n"
+        "backends.START_TIMEOUT_S = 0.3\n"
         "sys.exit(main(['worker', 'shop', '--valkey', sys.argv[1]]))"
     )
     address = f"127.0.0.1:{free_port()}"
@@ -269,27 +267,25 @@ def test_a_server_that_is_not_there_is_waited_for_then_one_line_and_exit_3(shop:
 
 
 @clause("O-2", "O-12")
-def test_o12_the_server_of_a_program_that_runs_here_is_found(
-    valkey: LocalValkey, shop: Path
-) -> None:
+def test_o12_the_server_of_the_endpoints_file_is_used(valkey: LocalValkey, shop: Path) -> None:
     (shop / ".jobwire").mkdir()
     (shop / ".jobwire" / "endpoints.json").write_text(
         json.dumps({"http": "", "valkey": valkey.url, "s3": None, "pids": {}, "version": "0"})
     )
-    words = ("-m", "jobwire", "worker", "shop:app")
-    with Program(*words, env=clean_env(), cwd=shop) as program:
+    command = ("-m", "jobwire", "worker", "shop:app")
+    with Program(*command, env=clean_env(), cwd=shop) as program:
         program.wait_for_line("worker with")
-        assert program.lines[0] == "valkey: the one of the program in .jobwire"
+        assert program.lines[0] == "valkey: from .jobwire/endpoints.json"
         program.terminate()
         assert program.wait() == 0
-    named = clean_env(JOBWIRE_VALKEY_ADDRESS=f"127.0.0.1:{free_port()}")
-    with Program(*words, env=named, cwd=shop) as program:
+    configured = clean_env(JOBWIRE_VALKEY_ADDRESS=f"127.0.0.1:{free_port()}")
+    with Program(*command, env=configured, cwd=shop) as program:
         program.wait_for_line("cannot connect")
-        assert ".jobwire" not in program.output, "who names a server means it"
+        assert ".jobwire" not in program.output, "a configured address has precedence"
 
 
 @clause("O-2")
-def test_reload_starts_again_when_a_file_changes(valkey: LocalValkey, shop: Path) -> None:
+def test_reload_restarts_when_a_file_changes(valkey: LocalValkey, shop: Path) -> None:
     with start(valkey, shop, "shop:app", "--reload") as program:
         first = f"worker with 10 slots for {', '.join(TASKS)}\n"
         program.wait_for_line(first.strip())

@@ -1,4 +1,4 @@
-"""Settings: which source wins, whose names are understood, and what a fault looks like."""
+"""Settings: precedence, accepted names and faults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from jobwire.settings import Loaded, SettingsError, load
 from tests.support import clause
 
-# The messaging plan's own file, to the letter.
+# The settings file of the messaging plan, unchanged.
 PLAN: Final = """\
 valkey:
   address: "localhost:6379"
@@ -52,7 +52,7 @@ def faults(text: str = "", /, **env: str) -> list[str]:
 
 
 @clause("O-3")
-def test_the_plans_own_yaml_is_understood_word_for_word() -> None:
+def test_the_yaml_of_the_plan_is_accepted() -> None:
     loaded = read(PLAN)
     config = loaded.settings.valkey.config()
     assert (config.endpoint, config.password, config.db) == (("localhost", 6379), None, 0)
@@ -66,25 +66,25 @@ def test_the_plans_own_yaml_is_understood_word_for_word() -> None:
 
 
 @clause("O-3")
-def test_what_the_plan_made_void_is_ignored_with_one_warning() -> None:
+def test_dropped_keys_of_the_plan_are_ignored_with_one_warning() -> None:
     loaded = read(PLAN.replace("streams:", "streams:\n  process_stream: image:process"))
     assert loaded.settings.streams.consumer_group == "api-workers"
     (warning,) = loaded.warnings
     assert warning == (
         "streams.process_stream (jobwire.yaml:11), streams.consumer_group (jobwire.yaml:13): "
-        "void, understood and ignored; it can be taken out"
+        "ignored, it has no effect; remove it"
     )
 
 
 @clause("O-3")
-def test_another_consumer_group_is_not_void() -> None:
+def test_another_consumer_group_is_not_ignored() -> None:
     loaded = read("streams: {consumer_group: mine}")
     assert loaded.settings.streams.consumer_group == "mine"
     assert loaded.warnings == ()
 
 
 @clause("O-3")
-def test_the_command_line_wins_over_all_and_defaults_lose() -> None:
+def test_precedence_of_the_sources() -> None:
     text = "gateway: {port: 1, host: localhost, max_headers: 5}"
     loaded = read(
         text,
@@ -101,7 +101,7 @@ def test_the_command_line_wins_over_all_and_defaults_lose() -> None:
 
 
 @clause("O-3")
-def test_the_names_of_the_sources_are_understood() -> None:
+def test_variables_of_the_source_documents_are_accepted() -> None:
     settings = read(
         VALKEY_ADDRESS="valkey:6379",
         VALKEY_POOL_SIZE="7",
@@ -127,13 +127,13 @@ def test_the_names_of_the_sources_are_understood() -> None:
 
 
 @clause("O-3")
-def test_our_own_name_wins_over_that_of_a_source() -> None:
+def test_a_jobwire_variable_has_precedence_over_other_names() -> None:
     settings = read(JOB_TTL_S="600", JOBWIRE_JOBS_JOB_TTL_S="1h").settings
     assert settings.jobs.job_ttl_s == 3600
 
 
 @clause("O-3")
-def test_other_programs_variables_are_none_of_our_business() -> None:
+def test_variables_of_other_programs_are_skipped() -> None:
     read(VALKEY_PORT="tcp://10.0.0.1:6379", STREAMS_WHATEVER="1", JOBWIRE_TEST_ALL="1")
     read(JOBWIRE_URL="http://x", JOBWIRE_API_KEY="jw_x")
 
@@ -147,7 +147,7 @@ def test_other_programs_variables_are_none_of_our_business() -> None:
         ("", {"JOBWIRE_VALKEY_URL": "valkey://u:2", "VALKEY_ADDRESS": "a:1"}, True),
     ],
 )
-def test_of_url_and_address_the_stronger_source_counts(
+def test_url_or_address_of_higher_precedence_is_used(
     text: str, env: dict[str, str], url_wins: bool
 ) -> None:
     endpoint = read(text, **env).settings.valkey.config().endpoint
@@ -155,15 +155,15 @@ def test_of_url_and_address_the_stronger_source_counts(
 
 
 @clause("O-3")
-def test_url_and_address_side_by_side_are_a_fault() -> None:
+def test_url_and_address_in_one_source_are_a_fault() -> None:
     (fault,) = faults("valkey:\n  url: valkey://u:2\n  address: a:1")
     assert fault == (
-        "jobwire.yaml:3 valkey.address: valkey.url is given too (jobwire.yaml:2); give one of them"
+        "jobwire.yaml:3 valkey.address: valkey.url is set too (jobwire.yaml:2); set one of them"
     )
 
 
 @clause("O-3")
-def test_a_password_may_be_given_apart_from_its_url() -> None:
+def test_a_password_may_be_set_apart_from_its_url() -> None:
     config = read(
         "valkey: {url: 'valkey://me@h:1/3'}", VALKEY_PASSWORD="s"
     ).settings.valkey.config()
@@ -189,7 +189,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 @clause("O-3")
 @pytest.mark.parametrize("text", ["5x", "-5s", "s", "1h 30m x", "nan", "inf", "[5s]", "1e400"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     (fault,) = faults(f"streams: {{block_timeout: {text}}}")
     assert fault.startswith("jobwire.yaml:1 streams.block_timeout: ")
 
@@ -218,44 +218,46 @@ def test_what_is_no_duration(text: str) -> None:
         (
             "",
             {"JOBWIRE_GATEWAY_PORT": "eighty"},
-            "JOBWIRE_GATEWAY_PORT gateway.port: 'eighty' is no whole number",
+            "JOBWIRE_GATEWAY_PORT gateway.port: 'eighty' is not a whole number",
         ),
         ("gateway: {port: 70000}", {}, "jobwire.yaml:1 gateway.port: 70000 is no port; "),
         ("valkey: {db: -1}", {}, "jobwire.yaml:1 valkey.db: must not be negative, is -1"),
         ("", {"VALKEY_ADDRESS": "h:x"}, "VALKEY_ADDRESS valkey.address: has a bad port"),
         ("valkey: 3", {}, "jobwire.yaml:1 valkey: must be a mapping of names to values"),
         ("- 1", {}, "jobwire.yaml: must be a mapping of sections"),
-        ("valkey: {", {}, "jobwire.yaml:1: is no YAML"),
+        ("valkey: {", {}, "jobwire.yaml:1: is not YAML"),
         ("valkey: &a {address: *a}", {}, "jobwire.yaml: an alias in it contains itself"),
         ("up: {embedded: maybe}", {}, "jobwire.yaml:1 up.embedded: 'maybe' is neither true nor"),
-        ("gateway: {port: 1, port: 2}", {}, "jobwire.yaml:1 port: is given twice"),
+        ("gateway: {port: 1, port: 2}", {}, "jobwire.yaml:1 port: is set twice"),
         (
             "objects: {endpoint: 'ftp://x', access_key: a, secret_key: b}",
             {},
             "jobwire.yaml:1 objects.endpoint: must be a URL",
         ),
         ("jobs: {job_ttl_s: 0}", {}, "jobwire.yaml:1 jobs.job_ttl_s: must lie between 1 and"),
-        ("jobs: {job_ttl_s: 1.5}", {}, "jobwire.yaml:1 jobs.job_ttl_s: '1.5' is no whole number"),
+        (
+            "jobs: {job_ttl_s: 1.5}",
+            {},
+            "jobwire.yaml:1 jobs.job_ttl_s: '1.5' is not a whole number",
+        ),
         ("gateway: {keys: 3}", {}, "jobwire.yaml:1 gateway.keys[0]: must be a mapping"),
     ],
 )
-def test_a_fault_is_one_line_with_its_place_and_what_to_do(
-    text: str, env: dict[str, str], fault: str
-) -> None:
-    (said,) = faults(text, **env)
-    assert said.startswith(fault)
-    assert "\n" not in said
+def test_a_fault_is_one_line_with_its_origin(text: str, env: dict[str, str], fault: str) -> None:
+    (found,) = faults(text, **env)
+    assert found.startswith(fault)
+    assert "\n" not in found
 
 
 @clause("O-3")
-def test_all_faults_are_told_at_once() -> None:
-    said = faults(
+def test_all_faults_are_reported_at_once() -> None:
+    found = faults(
         "valkey: {db: x, adress: y}\ngateway:\n  port: 70000\n  max_headers: 0\n"
         "  keys: [{name: a, hash: z, scopes: [reed]}, {nam: b}]",
         JOBWIRE_NOPE="1",
         JOBWIRE_WORKER_LEASE="soon",
     )
-    places = [line.split(": ")[0].split(" ")[-1] for line in said]
+    places = [line.split(": ")[0].split(" ")[-1] for line in found]
     assert sorted(places) == sorted(
         [
             "valkey.adress",
@@ -275,14 +277,14 @@ def test_all_faults_are_told_at_once() -> None:
 
 @clause("O-3")
 def test_a_fault_never_shows_a_secret() -> None:
-    said = faults(VALKEY_URL="valkey://me:hush@h:99999/0", DATABASE_URL="x")
-    assert "hush" not in "".join(said)
+    found = faults(VALKEY_URL="valkey://me:hush@h:99999/0", DATABASE_URL="x")
+    assert "hush" not in "".join(found)
     loaded = read(VALKEY_URL="valkey://me:hush@h:1/0", JOBWIRE_GATEWAY_TOKEN_SECRET="hush" * 8)
     assert "hush" not in repr(loaded.settings)
 
 
 @clause("O-3")
-def test_a_file_that_was_named_must_be_there() -> None:
+def test_a_configured_file_must_exist() -> None:
     assert faults(JOBWIRE_CONFIG="nowhere.yaml") == [
         "nowhere.yaml: cannot be read (No such file or directory)"
     ]
@@ -299,7 +301,7 @@ def test_another_address_than_loopback_needs_keys() -> None:
 
 
 @clause("O-3")
-def test_an_empty_variable_counts_as_not_given() -> None:
+def test_an_empty_variable_counts_as_not_set() -> None:
     loaded = read(JOBWIRE_GATEWAY_PORT="", VALKEY_ADDRESS="", JOBWIRE_CONFIG="")
     assert loaded.origins["gateway.port"] == "default"
-    assert not loaded.is_given("valkey.address")
+    assert not loaded.is_set("valkey.address")

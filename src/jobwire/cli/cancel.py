@@ -1,4 +1,4 @@
-"""`jobwire cancel`: ask for the end of jobs."""
+"""`jobwire cancel`: cancel jobs."""
 
 import sys
 
@@ -6,16 +6,16 @@ import click
 
 from jobwire.cli import options, output
 
-_SAID = {
+_OUTCOMES = {
     "canceled": "canceled",
-    "canceling": "its worker was told to stop",
-    "cancel_requested": "asked; its worker is not ours and may not listen",
+    "canceling": "its worker was asked to stop",
+    "cancel_requested": "requested; its worker is foreign and may ignore it",
 }
 
 
 @click.command()
 @click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask, however many.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.quiet
 @options.as_json
 @options.data_dir
@@ -27,7 +27,7 @@ def command(
     as_json: bool,
     data_dir: str | None,
 ) -> int:
-    """Cancel jobs. More than one: the number is said, and you are asked.
+    """Cancel jobs; asks for confirmation if there are several.
 
     \b
     Examples:
@@ -42,17 +42,19 @@ def command(
 
     if len(job_ids) > 1 and not yes:
         if not sys.stdin.isatty():
-            raise CliExit(f"{len(job_ids)} jobs and nobody to ask; say --yes", Exit.USAGE)
+            raise CliExit(
+                f"{len(job_ids)} jobs, and no terminal to confirm on; add --yes", Exit.USAGE
+            )
         click.confirm(f"Cancel {len(job_ids)} jobs?", abort=True, err=True)
 
-    async def say(client: AsyncClient) -> Exit:
+    async def cancel_all(client: AsyncClient) -> Exit:
         async def cancel(job_id: str) -> None:
             answer = await client.cancel(job_id)
             if output.wants_json(as_json):
                 json_line(answer)
             else:
-                click.echo(f"{sanitize.line(job_id)}  {_SAID[answer.outcome]}")
+                click.echo(f"{sanitize.line(job_id)}  {_OUTCOMES[answer.outcome]}")
 
         return await each(job_ids, cancel)
 
-    return with_client(context, data_dir, say)
+    return with_client(context, data_dir, cancel_all)

@@ -1,4 +1,4 @@
-"""`jobwire config`: every setting, its value and where it came from; secrets as dots."""
+"""`jobwire config`: every setting, its value and its source; secrets are masked."""
 
 import click
 
@@ -7,10 +7,10 @@ from jobwire.cli import options, output
 
 @click.command()
 @options.as_json
-@click.option("--given", is_flag=True, help="Only what somebody set.")
+@click.option("--given", is_flag=True, help="Only settings that are set.")
 @click.pass_context
 def command(context: click.Context, as_json: bool, given: bool) -> None:
-    """Every setting, its value and where it came from; secrets are shown as dots.
+    """Show every setting, its value and its source; secrets are masked.
 
     \b
     Examples:
@@ -28,7 +28,7 @@ def command(context: click.Context, as_json: bool, given: bool) -> None:
         if section.path:
             holder = getattr(holder, section.path)
         for leaf in section.leaves:
-            if not given or loaded.is_given(leaf.path):
+            if loaded.is_set(leaf.path) or not (given or section.hidden):
                 value: object = getattr(holder, leaf.path.rpartition(".")[2])
                 shown = show(value, secret=leaf.secret)
                 rows.append((leaf.path, shown, loaded.origins[leaf.path]))

@@ -1,4 +1,4 @@
-"""`jobwire doctor`: is this installation well? Each fault with why it matters and the cure."""
+"""`jobwire doctor`: check the installation; each fault with its reason and its fix."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Final
@@ -11,7 +11,7 @@ from jobwire.cli.exits import Exit
 if TYPE_CHECKING:
     from jobwire.doctor import Finding
     from jobwire.settings import Loaded
-    from jobwire.wiring.bucket import KnownBucket
+    from jobwire.wiring.backends import KnownBucket
 
 _START: Final = "start everything here: jobwire up"
 _COLOURS: Final = {"ok": "green", "note": "yellow", "fault": "red", "unreachable": "red"}
@@ -25,7 +25,7 @@ _COLOURS: Final = {"ok": "green", "note": "yellow", "fault": "red", "unreachable
 def command(
     context: click.Context, data_dir: str | None, valkey: str | None, as_json: bool
 ) -> None:
-    """Check this installation: what was found, why it matters, the cure.
+    """Check this installation: each finding with its reason and its fix.
 
     \b
     Examples:
@@ -46,34 +46,33 @@ def command(
 
 
 def _findings(loaded: "Loaded") -> Iterator["Finding"]:
-    """Every check: a line a module of `doctor`."""
+    """Run the checks of each module of `doctor`."""
     import asyncio
 
     from jobwire import endpoints
     from jobwire.doctor import Finding, machine, model, program, valkey
     from jobwire.private_files import Untrusted
     from jobwire.valkey import Config
-    from jobwire.wiring.backends import queue_key
-    from jobwire.wiring.bucket import known_bucket
+    from jobwire.wiring.backends import known_bucket, queue_key
 
     settings = loaded.settings
     yield from machine.examine(settings.data_dir)
     try:
-        found, card = endpoints.find(settings.data_dir), endpoints.read(settings.data_dir)
+        found, running = endpoints.find(settings.data_dir), endpoints.read(settings.data_dir)
     except Untrusted as error:
         what = f"{error.filename} is not used: {error.strerror}"
         yield Finding("data directory", "fault", what, fix="remove it, or correct its owner")
         return
     yield from program.examine(found)
-    # The servers that the settings name, else those of the program that runs here.
+    # The servers of the settings, else those of the endpoints file.
     queue = queue_key(settings)
-    if loaded.is_given("valkey.url") or loaded.is_given("valkey.address"):
-        cure = "start it, or correct valkey.url"
+    if loaded.is_set("valkey.url") or loaded.is_set("valkey.address"):
+        fix = "start it, or correct valkey.url"
         config = settings.valkey.config()
-        yield from asyncio.run(_all(valkey.examine(config, queue=queue, cure=cure)))
-    elif card:
-        config = Config.from_url(card.valkey)
-        yield from asyncio.run(_all(valkey.examine(config, queue=queue, cure=_START)))
+        yield from asyncio.run(_all(valkey.examine(config, queue=queue, fix=fix)))
+    elif running:
+        config = Config.from_url(running.valkey)
+        yield from asyncio.run(_all(valkey.examine(config, queue=queue, fix=_START)))
     if (known := known_bucket(loaded)) is not None:
         yield from _bucket(known)
     yield from asyncio.run(_all(model.examine(settings.llm)))
@@ -83,15 +82,15 @@ def _bucket(known: "KnownBucket") -> Iterator["Finding"]:
     import asyncio
 
     from jobwire.doctor import Finding
-    from jobwire.wiring.bucket import RULES
+    from jobwire.wiring.backends import LIFECYCLE_RULES
 
     try:
-        from jobwire.doctor import bucket  # needs an extra that this machine may lack
+        from jobwire.doctor import bucket  # needs an extra that may be missing
     except ModuleNotFoundError as error:
-        found = f"{known.config.where} was not looked at: {error.name} is not installed"
+        found = f"{known.config.where} was not checked: {error.name} is not installed"
         yield Finding("bucket", "note", found, fix="pip install 'jobwire[objects]'")
         return
-    yield from asyncio.run(_all(bucket.examine(known.config, RULES, cure=known.fix)))
+    yield from asyncio.run(_all(bucket.examine(known.config, LIFECYCLE_RULES, fix=known.fix)))
 
 
 async def _all(findings: AsyncIterator["Finding"]) -> list["Finding"]:
@@ -107,4 +106,4 @@ def _show(finding: "Finding", *, as_json: bool) -> None:
     if finding.why:
         click.echo(f"{'':<12} {'':<20} why: {sanitize.line(finding.why)}")
     if finding.fix:
-        click.echo(f"{'':<12} {'':<20} do:  {sanitize.line(finding.fix)}")
+        click.echo(f"{'':<12} {'':<20} fix: {sanitize.line(finding.fix)}")

@@ -1,4 +1,4 @@
-"""Exit codes by kind, and how a command ends with one."""
+"""Exit codes, and the exception that ends a command with one."""
 
 from enum import IntEnum
 from typing import Final
@@ -19,22 +19,22 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-WORDS: Final = {
-    Exit.OK: "fine",
+MEANINGS: Final = {
+    Exit.OK: "success",
     Exit.JOB_FAILED: "the job failed, or doctor found a fault",
     Exit.USAGE: "the command or a setting is wrong",
     Exit.UNREACHABLE: "Valkey, the bucket or the gateway is not reachable",
     Exit.NO_SUCH_JOB: "no such job",
     Exit.REFUSED: "refused: too large, or a duplicate with another body",
     Exit.TIMED_OUT: "timed out waiting",
-    Exit.BROKEN: "a fault of jobwire itself",
-    Exit.FULL: "full, try later",
+    Exit.BROKEN: "an internal error of jobwire",
+    Exit.FULL: "queue full or rate limited, try later",
     Exit.INTERRUPTED: "interrupted",
 }
 
 
 class CliExit(Exception):
-    """End the command with this code, after one line that says why and what to do."""
+    """End the command with this code, after one line with the error and what to do."""
 
     def __init__(self, line: str, code: Exit) -> None:
         super().__init__(line)

@@ -1,4 +1,4 @@
-"""What each kind of failure means to the one who typed the command."""
+"""Error messages and exit codes of the exceptions that end a command."""
 
 import traceback
 
@@ -15,7 +15,7 @@ from jobwire.valkey import ConfigError, ValkeyError
 
 
 def explain(error: Exception, *, debug: bool) -> int:
-    """Say what went wrong, a line a fault, and return the exit code."""
+    """Print one line per fault and return the exit code."""
     if debug:
         traceback.print_exception(error)
     lines, code = lines_and_code(error)
@@ -25,7 +25,7 @@ def explain(error: Exception, *, debug: bool) -> int:
 
 
 def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
-    """One line a fault, and the exit code."""
+    """Return one line per fault, and the exit code."""
     match error:
         case SettingsError():
             return list(error.faults), Exit.USAGE
@@ -52,6 +52,6 @@ def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
             line = f"{error.name} is not installed; run: pip install 'jobwire[all]'"
             return [line], Exit.USAGE
         case _:
-            said = " ".join(f"{type(error).__name__}: {error}".split())
-            line = f"a fault of jobwire itself: {said} (for the traceback: jobwire --debug …)"
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            line = f"an internal error of jobwire: {text} (for the traceback: jobwire --debug …)"
             return [line], Exit.BROKEN

@@ -1,7 +1,7 @@
-"""Watching one job to its end: live on a terminal, as JSON lines otherwise.
+"""Follow one job to its end: live on a terminal, as JSON lines otherwise.
 
-Shared by `submit --follow` and `watch`. The exit code says how the job ended; whoever stops
-watching stops nothing else.
+Shared by `submit --follow` and `watch`. The exit code is that of the job's outcome. Stopping the
+command does not stop the job.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from jobwire.cli.live import Screen
 
 _TICK_S: Final = 0.2
-_LONG_S: Final = 2.0
+_HINT_AFTER_S: Final = 2.0
 
 
 async def follow(client: AsyncClient, job: Job, *, as_json: bool, timeout_s: float | None) -> Exit:
-    """Watch a job from its first event to its last, then say how it ended."""
+    """Print the job's events from the first to the last, then its outcome."""
     try:
         async with asyncio.timeout(timeout_s):
-            told = await (_json_lines(client, job) if as_json else _live(client, job))
+            text_printed = await (_json_lines(client, job) if as_json else _live(client, job))
             ended = await client.get(job.job_id)
     except TimeoutError:
         assert timeout_s is not None
@@ -36,7 +36,7 @@ async def follow(client: AsyncClient, job: Job, *, as_json: bool, timeout_s: flo
     if as_json:
         json_line(ended)
     else:
-        show_end(ended, told_text=told)
+        show_end(ended, text_printed=text_printed)
     return Exit.OK if ended.status == "done" else Exit.JOB_FAILED
 
 
@@ -47,22 +47,22 @@ async def _json_lines(client: AsyncClient, job: Job) -> bool:
 
 
 async def _live(client: AsyncClient, job: Job) -> bool:
-    """Answers whether the job's text was printed as it came."""
+    """Return whether the job's tokens were printed."""
     from rich.console import Console
 
     from jobwire.cli.live import Screen
 
-    story = EventView()
+    view = EventView()
     with Screen(Console(highlight=False), sanitize.line(job.task), job.job_id) as screen:
         async with asyncio.TaskGroup() as group:
             ticking = group.create_task(_tick(screen.tick))
-            wondering = group.create_task(_wonder(client, job.task, story, screen))
+            hinting = group.create_task(_hint(client, job.task, view, screen))
             async with contextlib.aclosing(client.events(job.job_id)) as events:
                 async for event in events:
-                    screen.show(story, story.take(event))
+                    screen.show(view, view.take(event))
             ticking.cancel()
-            wondering.cancel()
-    return story.told_text
+            hinting.cancel()
+    return view.text_printed
 
 
 async def _tick(tick: Callable[[], None]) -> None:
@@ -71,28 +71,28 @@ async def _tick(tick: Callable[[], None]) -> None:
         await asyncio.sleep(_TICK_S)
 
 
-async def _wonder(client: AsyncClient, task: str, story: EventView, screen: "Screen") -> None:
-    """A job that waits for long may wait for nobody: say so, once."""
-    await asyncio.sleep(_LONG_S)
-    if story.status == "queued":
+async def _hint(client: AsyncClient, task: str, view: EventView, screen: "Screen") -> None:
+    """Print once if a waiting job has no worker."""
+    await asyncio.sleep(_HINT_AFTER_S)
+    if view.status == "queued":
         with contextlib.suppress(ClientError):
             known = await client.task(task)
             if known is None or not known.live:
                 note = "no worker has this task; start one: jobwire worker module:app"
-                screen.show(story, [Piece("note", note)])
+                screen.show(view, [Piece("note", note)])
 
 
-def json_line(answer: object) -> None:
-    """One object on one line, with the names of the API."""
-    print(sanitize.json_text(msgspec.json.encode(answer)), flush=True)
+def json_line(value: object) -> None:
+    """Print one object on one line, with the member names of the API."""
+    print(sanitize.json_text(msgspec.json.encode(value)), flush=True)
 
 
-def show_end(job: Job, *, told_text: bool) -> None:
-    """The result, unless its text was printed as it came; then how it ended."""
-    if job.result is not None and not told_text:
+def show_end(job: Job, *, text_printed: bool) -> None:
+    """Print the result, unless its tokens were printed, and the outcome."""
+    if job.result is not None and not text_printed:
         print(sanitize.pretty(job.result))
-    look = STATUS_STYLE[job.status]
-    state = output.coloured(f"{look.shape} {look.word}", look.colour)
-    output.say(
+    style = STATUS_STYLE[job.status]
+    state = output.coloured(f"{style.shape} {style.word}", style.colour)
+    output.info(
         f"{state}  {sanitize.line(job.task)}  {short_id(job.job_id)}  {ending(job)}".rstrip()
     )

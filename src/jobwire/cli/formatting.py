@@ -1,4 +1,4 @@
-"""Jobs in words: states as shape, word and colour; times and ids as people read them. Pure."""
+"""Jobs as text: states as shape, word and colour; durations and ids in short form. Pure."""
 
 from typing import Final, NamedTuple
 
@@ -8,7 +8,7 @@ from jobwire.client.messages import Status
 
 
 class StatusStyle(NamedTuple):
-    """How a state is shown: never by colour alone."""
+    """How a state is shown: not by colour alone."""
 
     shape: str
     word: str
@@ -25,13 +25,13 @@ STATUS_STYLE: Final[dict[Status, StatusStyle]] = {
 
 
 def short_id(job_id: str) -> str:
-    """An id shortened in the middle; the whole one is in every JSON line."""
+    """Shorten an id in the middle; JSON output has the whole id."""
     safe = sanitize.line(job_id)
     return safe if len(safe) <= 12 else f"{safe[:6]}…{safe[-4:]}"
 
 
 def duration(ms: float) -> str:
-    """A span of time, in two significant steps at most."""
+    """Format a duration with two units at most."""
     if ms < 1000:
         return f"{max(0, round(ms))} ms"
     seconds = ms / 1000
@@ -49,7 +49,7 @@ def duration(ms: float) -> str:
 
 
 def ending(job: Job) -> str:
-    """How a job ended, in a line: what it waited, how long it ran, what went wrong."""
+    """Describe an ended job in one line: error, waiting time, run time."""
     parts: list[str] = []
     if job.started_ts is not None:
         parts.append(f"waited {duration(job.started_ts - job.created_ts)}")
@@ -59,14 +59,14 @@ def ending(job: Job) -> str:
     line = ", ".join(parts)
     if job.status == "error":
         failure = job.failure
-        said = sanitize.line(failure.message or "no reason was given")
-        why = f"{sanitize.line(failure.code)}: {said}" if failure.code else said
+        message = sanitize.line(failure.message or "no error message")
+        why = f"{sanitize.line(failure.code)}: {message}" if failure.code else message
         return f"{why}  {line}".rstrip()
     return line
 
 
 def progress(line: JobLine) -> str:
-    """How far a job says it is."""
+    """Format the reported progress of a running job."""
     if line.status != "running" or not isinstance(line.progress, dict):
         return ""
     percent, message = line.progress.get("percent"), line.progress.get("message")

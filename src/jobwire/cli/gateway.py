@@ -1,4 +1,4 @@
-"""`jobwire gateway`: only the HTTP side, against servers that run elsewhere."""
+"""`jobwire gateway`: only the HTTP gateway, with servers that run elsewhere."""
 
 import socket
 from pathlib import Path
@@ -13,7 +13,7 @@ from jobwire.cli import options, output
 @options.host
 @options.valkey
 @click.option("--listen-fd", type=int, hidden=True, help="An open socket, from `up`.")
-@click.option("--ready-fd", type=int, hidden=True, help="Where to say that we are ready.")
+@click.option("--ready-fd", type=int, hidden=True, help="File descriptor to report readiness on.")
 @click.option("--parts-file", type=click.Path(path_type=Path), hidden=True)
 @click.pass_context
 def command(
@@ -25,7 +25,7 @@ def command(
     ready_fd: int | None,
     parts_file: Path | None,
 ) -> None:
-    """Run only the HTTP gateway; it needs a Valkey that runs already.
+    """Run only the HTTP gateway; it needs a running Valkey.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ def command(
         else:
             listening = socket.socket(fileno=listen_fd)
 
-        # Heavy, and not needed to say that a setting is wrong or the port is taken.
+        # Heavy imports, after the checks of settings and port.
         import uvloop
 
         from jobwire.wiring.gateway import serve_gateway
@@ -59,7 +59,7 @@ def command(
             ready.ready()
             if listen_fd is None:
                 address, number = listening.getsockname()[:2]
-                output.say(f"gateway on http://{address}:{number}")
+                output.info(f"gateway on http://{address}:{number}")
 
         uvloop.run(serve_gateway(settings, listening, on_ready=on_ready, parts_file=parts_file))
 

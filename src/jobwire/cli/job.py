@@ -1,4 +1,4 @@
-"""`jobwire job`: one job as it stands."""
+"""`jobwire job`: show one job."""
 
 import click
 
@@ -11,7 +11,7 @@ from jobwire.cli import options, output
 @options.data_dir
 @click.pass_context
 def command(context: click.Context, job_id: str, as_json: bool, data_dir: str | None) -> None:
-    """Everything about a job.
+    """Show everything about a job.
 
     \b
     Examples:
@@ -28,15 +28,15 @@ def command(context: click.Context, job_id: str, as_json: bool, data_dir: str | 
     if output.wants_json(as_json):
         json_line(job)
         return
-    look = STATUS_STYLE[job.status]
+    style = STATUS_STYLE[job.status]
     rows = [
         ("job", sanitize.line(job.job_id)),
         ("task", sanitize.line(job.task)),
-        ("state", output.coloured(f"{look.shape} {look.word}", look.colour)),
+        ("state", output.coloured(f"{style.shape} {style.word}", style.colour)),
         ("progress", progress(job)),
         ("ended", ending(job) if job.ended else ""),
         ("worker", sanitize.line(job.worker or "")),
-        ("run again of", sanitize.line(job.retry_of or "")),
+        ("retry of", sanitize.line(job.retry_of or "")),
     ]
     output.columns([row for row in rows if row[1]])
     for name, value in (("payload", job.payload), ("result", job.result), ("error", job.error)):

@@ -1,4 +1,4 @@
-"""`jobwire key`: make an API key. Only its hash goes into the settings."""
+"""`jobwire key`: create an API key. Only its hash goes into the settings."""
 
 import click
 
@@ -7,18 +7,18 @@ from jobwire.cli import options, output
 
 @click.command()
 @click.argument("name")
-@click.option("--tenant", default="default", show_default=True, help="Whose key it is.")
+@click.option("--tenant", default="default", show_default=True, help="The tenant of the key.")
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     required=True,
     type=click.Choice(["submit", "read", "admin"]),
-    help="What it may do; give it several times. admin includes the others.",
+    help="What it permits; may be repeated. admin includes the others.",
 )
 @options.as_json
 def command(name: str, tenant: str, scopes: tuple[str, ...], as_json: bool) -> None:
-    """Make an API key. It is shown once; only its hash goes into the settings.
+    """Create an API key. It is shown once; only its hash goes into the settings.
 
     \b
     Examples:
@@ -34,6 +34,6 @@ def command(name: str, tenant: str, scopes: tuple[str, ...], as_json: bool) -> N
         )
         return
     click.echo(key)
-    output.say("\nKeep it: it is not shown again. Its hash goes into jobwire.yaml:\n")
-    output.say(f"gateway:\n  keys:\n    - name: {name}\n      tenant: {tenant}")
-    output.say(f"      scopes: [{', '.join(scopes)}]\n      hash: {hashed}")
+    output.info("\nStore it: it is not shown again. Its hash goes into jobwire.yaml:\n")
+    output.info(f"gateway:\n  keys:\n    - name: {name}\n      tenant: {tenant}")
+    output.info(f"      scopes: [{', '.join(scopes)}]\n      hash: {hashed}")

@@ -1,4 +1,4 @@
-"""`jobwire lifecycle`: the rules by which old objects leave the bucket."""
+"""`jobwire lifecycle`: the rules that expire old objects of the bucket."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _NO_LIFECYCLE: Final = "has no lifecycle; run `jobwire lifecycle sweep` from a t
 
 @click.group()
 def command() -> None:
-    """The rules by which old objects leave the bucket.
+    """Show, set or run the rules that expire old objects of the bucket.
 
     \b
     Examples:
@@ -26,25 +26,25 @@ def command() -> None:
     """
 
 
-def _verb(name: str, help_text: str) -> Callable[[Callable[..., None]], click.Command]:
+def _subcommand(name: str, help_text: str) -> Callable[[Callable[..., None]], click.Command]:
     def decorate(function: Callable[..., None]) -> click.Command:
-        verb = command.command(name, help=help_text)
-        return verb(options.data_dir(options.as_json(click.pass_context(function))))
+        subcommand = command.command(name, help=help_text)
+        return subcommand(options.data_dir(options.as_json(click.pass_context(function))))
 
     return decorate
 
 
-@_verb("show", "Every rule that the bucket has, ours and others'.")
+@_subcommand("show", "Show every rule of the bucket, ours and others'.")
 def show(context: click.Context, data_dir: str | None, as_json: bool) -> None:
     from jobwire.objects import lifecycle
     from jobwire.objects.signed import SignedCalls
-    from jobwire.wiring.bucket import RULES
+    from jobwire.wiring.backends import LIFECYCLE_RULES
 
     config = _config(context, data_dir)
     found = asyncio.run(lifecycle.show(SignedCalls(config)))
     if isinstance(found, lifecycle.LifecycleUnsupported):
         raise CliExit(f"{config.where} ({found.told}) {_NO_LIFECYCLE}", Exit.REFUSED)
-    ours = {rule.id for rule in RULES}
+    ours = {rule.id for rule in LIFECYCLE_RULES}
     rows = [
         {
             "id": rule.id,
@@ -59,65 +59,71 @@ def show(context: click.Context, data_dir: str | None, as_json: bool) -> None:
         for row in rows:
             output.json_line(row)
     elif rows:
-        head = ("rule", "whose", "prefix", "days", "")
+        head = ("rule", "owner", "prefix", "days", "")
         output.columns(
             [head]
             + [
                 (
                     sanitize.line(str(row["id"])),
-                    "ours" if row["ours"] else "theirs",
+                    "ours" if row["ours"] else "other",
                     sanitize.line(str(row["prefix"])) or "(everything)",
                     str(row["days"] or "-"),
-                    "" if row["enabled"] else "switched off",
+                    "" if row["enabled"] else "disabled",
                 )
                 for row in rows
             ]
         )
     else:
-        output.say(f"{config.where} has no rules; to set ours: jobwire lifecycle apply")
+        output.info(f"{config.where} has no rules; set ours: jobwire lifecycle apply")
 
 
-@_verb("apply", "Set our rules into the bucket's; others' stay as they are.")
+@_subcommand("apply", "Add our rules to the bucket; others' rules are kept.")
 def apply(context: click.Context, data_dir: str | None, as_json: bool) -> None:
     from jobwire.objects import lifecycle
     from jobwire.objects.signed import SignedCalls
-    from jobwire.wiring.bucket import RULES
+    from jobwire.wiring.backends import LIFECYCLE_RULES
 
     config = _config(context, data_dir)
-    match asyncio.run(lifecycle.apply(SignedCalls(config), RULES)):
+    match asyncio.run(lifecycle.apply(SignedCalls(config), LIFECYCLE_RULES)):
         case lifecycle.Applied(kept):
-            _tell({"applied": len(RULES), "kept": kept}, f"{len(RULES)} rules set", as_json)
+            _print(
+                {"applied": len(LIFECYCLE_RULES), "kept": kept},
+                f"{len(LIFECYCLE_RULES)} rules set",
+                as_json,
+            )
         case lifecycle.Unchanged():
-            _tell({"applied": 0}, "nothing to do: the rules are there", as_json)
-        case lifecycle.LifecycleUnsupported(told):
-            raise CliExit(f"{config.where} ({told}) {_NO_LIFECYCLE}", Exit.REFUSED)
+            _print({"applied": 0}, "nothing to do: the rules are set", as_json)
+        case lifecycle.LifecycleUnsupported(answer):
+            raise CliExit(f"{config.where} ({answer}) {_NO_LIFECYCLE}", Exit.REFUSED)
 
 
-@_verb("sweep", "Remove now what the rules would remove, for stores without lifecycle.")
+@_subcommand("sweep", "Remove expired objects now, for stores without lifecycle.")
 def sweep(context: click.Context, data_dir: str | None, as_json: bool) -> None:
     from datetime import UTC, datetime
 
     from jobwire.objects import Bucket
     from jobwire.objects.sweep import sweep as sweep_bucket
-    from jobwire.wiring.bucket import RULES
+    from jobwire.wiring.backends import LIFECYCLE_RULES
 
     config = _config(context, data_dir)
-    swept = asyncio.run(sweep_bucket(Bucket(config), RULES, datetime.now(UTC)))
-    words = f"{swept.objects} objects and {swept.uploads} unfinished uploads removed"
-    _tell({"objects": swept.objects, "uploads": swept.uploads}, words, as_json)
+    swept = asyncio.run(sweep_bucket(Bucket(config), LIFECYCLE_RULES, datetime.now(UTC)))
+    text = f"{swept.objects} objects and {swept.uploads} unfinished uploads removed"
+    _print({"objects": swept.objects, "uploads": swept.uploads}, text, as_json)
 
 
 def _config(context: click.Context, data_dir: str | None) -> "BucketConfig":
-    from jobwire.wiring.bucket import known_bucket
+    from jobwire.wiring.backends import known_bucket
 
     known = known_bucket(options.settings(context, data_dir=("--data-dir", data_dir)))
     if known is None:
-        raise CliExit("no bucket is named; set objects.endpoint, or run: jobwire up", Exit.USAGE)
+        raise CliExit(
+            "no bucket is configured; set objects.endpoint, or run: jobwire up", Exit.USAGE
+        )
     return known.config
 
 
-def _tell(answer: dict[str, int], words: str, as_json: bool) -> None:
+def _print(result: dict[str, int], text: str, as_json: bool) -> None:
     if output.wants_json(as_json):
-        output.json_line(answer)
+        output.json_line(result)
     else:
-        click.echo(words)
+        click.echo(text)

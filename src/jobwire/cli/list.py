@@ -1,4 +1,4 @@
-"""`jobwire list`: jobs, newest first."""
+"""`jobwire list`: list jobs, newest first."""
 
 import time
 
@@ -13,9 +13,13 @@ _STATES = ("queued", "running", "done", "error", "canceled")
 @click.option("--status", type=click.Choice(_STATES), help="Only jobs in this state.")
 @click.option("--task", metavar="NAME", help="Only jobs of this task.")
 @click.option(
-    "--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="At most so many."
+    "--limit",
+    type=click.IntRange(1, 200),
+    default=20,
+    show_default=True,
+    help="Maximum number of jobs.",
 )
-@click.option("--cursor", metavar="PLACE", help="Go on where the last list stopped.")
+@click.option("--cursor", metavar="CURSOR", help="Continue after the last list.")
 @options.quiet
 @options.as_json
 @options.data_dir
@@ -29,7 +33,7 @@ def command(
     as_json: bool,
     data_dir: str | None,
 ) -> None:
-    """Jobs, newest first.
+    """List jobs, newest first.
 
     \b
     Examples:
@@ -53,26 +57,26 @@ def command(
         now_ms = time.time() * 1000
         rows = [("state", "task", "id", "age", "")]
         for line in page.jobs:
-            look = STATUS_STYLE[line.status]
-            said = sanitize.line(line.failure.code) if line.status == "error" else progress(line)
+            style = STATUS_STYLE[line.status]
+            detail = sanitize.line(line.failure.code) if line.status == "error" else progress(line)
             age = duration(now_ms - line.created_ts)
-            shown = f"{look.shape} {look.word}"
-            rows.append((shown, sanitize.line(line.task), sanitize.line(line.job_id), age, said))
+            shown = f"{style.shape} {style.word}"
+            rows.append((shown, sanitize.line(line.task), sanitize.line(line.job_id), age, detail))
         _show(rows)
     else:
-        output.say("No job. Try: jobwire submit chat hello --follow")
+        output.info("No jobs. Try: jobwire submit chat hello --follow")
     if page.cursor:
-        output.say(
-            f"Looked at {page.scanned}. Further: jobwire list --cursor {sanitize.line(page.cursor)}"
+        output.info(
+            f"Scanned {page.scanned}. Next page: jobwire list --cursor {sanitize.line(page.cursor)}"
         )
 
 
 def _show(rows: list[tuple[str, str, str, str, str]]) -> None:
-    """A line a job; two, where the screen is too narrow for an id that can be copied whole."""
+    """Print one line per job, or two if the whole id does not fit on one."""
     widest = sum(max(map(len, column)) + 2 for column in list(zip(*rows, strict=True))[:4])
     if widest <= output.width():
         output.columns(rows)
         return
-    for state, task, job_id, age, said in rows[1:]:
-        click.echo(f"{state}  {task}  {age}  {said}".rstrip())
+    for state, task, job_id, age, detail in rows[1:]:
+        click.echo(f"{state}  {task}  {age}  {detail}".rstrip())
         click.echo(f"  {job_id}")

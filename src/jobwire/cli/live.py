@@ -1,7 +1,7 @@
-"""A job while it runs, on a terminal: its text as it comes, and below it one line with a bar.
+"""A running job on a terminal: its tokens as they arrive, and below them one status line.
 
-Text and notes are printed for good and scroll away; only the last, unfinished line of text and the
-line of state are drawn over. A terminal that cannot do that (TERM=dumb) gets the lines alone.
+Text and notes are printed once and scroll; only the last, unfinished line of text and the status
+line are redrawn. A terminal that cannot redraw (TERM=dumb) gets only the text and the notes.
 """
 
 import time
@@ -19,25 +19,25 @@ from jobwire.cli.event_view import EventView, Piece
 from jobwire.cli.formatting import STATUS_STYLE, duration, short_id
 
 _BAR: Final = 24
-_SMALLEST_BAR: Final = 8
+_MIN_BAR: Final = 8
 _GAP: Final = 2
 
 
 class Screen:
-    """`with Screen(...) as screen:` and show what comes."""
+    """The display of one job: `with Screen(…) as screen: screen.show(…)`."""
 
     def __init__(self, console: Console, task: str, job_id: str) -> None:
         self._console = console
         self._task = task
         self._job_id = job_id
-        self._story = EventView()
+        self._view = EventView()
         self._unfinished = ""
         self._began_s = time.monotonic()
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
-        still = output.wished("no_progress") or output.wished("quiet")
-        if not self._console.is_dumb_terminal and not still:
+        static = output.has_flag("no_progress") or output.has_flag("quiet")
+        if not self._console.is_dumb_terminal and not static:
             self._live.start()
         return self
 
@@ -50,12 +50,12 @@ class Screen:
         self._live.stop()
         self._finish_line()
 
-    def show(self, story: EventView, pieces: list[Piece]) -> None:
-        """Print what is new."""
-        self._story = story
+    def show(self, view: EventView, pieces: list[Piece]) -> None:
+        """Print new pieces and redraw."""
+        self._view = view
         for piece in pieces:
             if piece.kind == "note":
-                if output.wished("quiet"):
+                if output.has_flag("quiet"):
                     continue
                 self._finish_line()
                 self._console.print(Text(f"  {piece.text}", "bright_black"), soft_wrap=True)
@@ -64,7 +64,7 @@ class Screen:
         self.tick()
 
     def tick(self) -> None:
-        """Draw the line of state anew."""
+        """Redraw the status line."""
         if self._live.is_started:
             self._live.update(self._below(), refresh=True)
 
@@ -72,8 +72,7 @@ class Screen:
         *lines, rest = (self._unfinished + text).split("\n")
         for line in lines:
             self._print(line)
-        # What is wider than the screen is broken here, as the terminal would, so that what is drawn
-        # over never grows.
+        # Long lines are wrapped here, so that the redrawn part is never more than one line of text.
         width = max(20, self._console.width)
         while len(rest) >= width:
             cut = rest.rfind(" ", 0, width)
@@ -92,36 +91,36 @@ class Screen:
     def _below(self) -> Group:
         seconds = time.monotonic() - self._began_s
         width = self._console.width
-        state = state_line(self._story, self._task, self._job_id, seconds, width)
+        state = status_line(self._view, self._task, self._job_id, seconds, width)
         return Group(Text(self._unfinished), state) if self._unfinished else Group(state)
 
 
-def state_line(story: EventView, task: str, job_id: str, seconds: float, width: int) -> Table:
-    """What fits, the most important first: state, percent and time always, then what the handler
-    says, the bar, the task and the id."""
-    look = STATUS_STYLE[story.status]
-    percent = "" if story.percent is None else f"{story.percent:3.0f} %"
-    attempt = f"attempt {story.attempt}" if story.attempt > 1 else ""
+def status_line(view: EventView, task: str, job_id: str, seconds: float, width: int) -> Table:
+    """Return what fits the width: state, percent and time always, then the handler's message, the
+    task, the attempt, the bar and the id."""
+    style = STATUS_STYLE[view.status]
+    percent = "" if view.percent is None else f"{view.percent:3.0f} %"
+    attempt = f"attempt {view.attempt}" if view.attempt > 1 else ""
     took = duration(seconds * 1000)
-    left = width - sum(len(each) + _GAP for each in (f"{look.shape} {look.word}", percent, took))
+    left = width - sum(len(each) + _GAP for each in (f"{style.shape} {style.word}", percent, took))
 
-    def if_room(text: str) -> str:
+    def if_fits(text: str) -> str:
         nonlocal left
         if not text or len(text) + _GAP > left:
             return ""
         left -= len(text) + _GAP
         return text
 
-    message = if_room(_cut(story.message, left - _GAP))
-    task, attempt = if_room(task), if_room(attempt)
-    has_bar = bool(percent) and left >= _SMALLEST_BAR + _GAP
+    message = if_fits(_cut(view.message, left - _GAP))
+    task, attempt = if_fits(task), if_fits(attempt)
+    has_bar = bool(percent) and left >= _MIN_BAR + _GAP
     bar = min(_BAR, left - _GAP) if has_bar else 0
     left -= bar + _GAP if has_bar else 0
-    shown_id = if_room(short_id(job_id))
+    shown_id = if_fits(short_id(job_id))
     cells: list[Text | ProgressBar] = [
-        Text(f"{look.shape} {look.word}", look.colour),
+        Text(f"{style.shape} {style.word}", style.colour),
         *(Text(each) for each in (task, shown_id) if each),
-        *([ProgressBar(100, story.percent or 0, width=bar)] if has_bar else []),
+        *([ProgressBar(100, view.percent or 0, width=bar)] if has_bar else []),
         *(Text(each) for each in (percent, attempt, message, took) if each),
     ]
     line = Table.grid(padding=(0, _GAP))

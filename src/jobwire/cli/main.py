@@ -1,6 +1,6 @@
-"""`jobwire`: the list of commands, and the one place where a command's failure becomes words.
+"""`jobwire`: the list of commands, and the conversion of exceptions to one line and an exit code.
 
-A command is loaded when it is called, so that `jobwire --help` stays quick on small boards.
+A command is imported when it is called, so that `jobwire --help` is fast on small boards.
 """
 
 import importlib
@@ -12,32 +12,32 @@ from typing import Final, cast
 import click
 
 from jobwire import __version__
-from jobwire.cli.exits import WORDS, CliExit, Exit
+from jobwire.cli.exits import MEANINGS, CliExit, Exit
 
 # name → one line of help; the command itself is `jobwire.cli.<name>.command`
 COMMANDS: Final[Mapping[str, str]] = {
-    "up": "Run everything on this machine; what you do not have is started for you.",
+    "up": "Run everything on this machine; missing servers are started.",
     "gateway": "Run only the HTTP gateway.",
-    "worker": "Run only a worker, for the handlers of your App.",
-    "submit": "Make a job, and watch it if wanted.",
-    "watch": "Watch a job to its end.",
-    "list": "Jobs, newest first.",
-    "job": "Everything about a job.",
+    "worker": "Run only a worker for the handlers of your App.",
+    "submit": "Create a job; --follow prints its events.",
+    "watch": "Follow a job to its end.",
+    "list": "List jobs, newest first.",
+    "job": "Show everything about a job.",
     "cancel": "Cancel jobs.",
-    "top": "The queue, the workers and the newest jobs, live.",
-    "retry": "Run jobs again that failed or were canceled.",
-    "images": "Photos made fit to publish: faces hidden, no metadata.",
-    "schema": "JSON Schema of what is on the wire.",
-    "key": "Make an API key.",
-    "lifecycle": "The rules by which old objects leave the bucket.",
-    "config": "Every setting, its value and where it came from.",
-    "doctor": "Check this installation; each fault with its cure.",
-    "version": "Which jobwire this is.",
+    "top": "Show the queue, the workers and the newest jobs, live.",
+    "retry": "Create new jobs like failed or canceled ones.",
+    "images": "Prepare photos for publication: faces hidden, no metadata.",
+    "schema": "Print the JSON Schema of the jobs wire.",
+    "key": "Create an API key.",
+    "lifecycle": "Show, set or run the expiry rules of the bucket.",
+    "config": "Show every setting, its value and its source.",
+    "doctor": "Check this installation; each fault with its fix.",
+    "version": "Show the version.",
 }
 
 
 class Commands(click.Group):
-    """A group whose commands are loaded when they are called."""
+    """A group whose commands are imported when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -45,7 +45,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             if ctx.resilient_parsing:
-                return None  # the shell asks while somebody types
+                return None  # shell completion
             from difflib import get_close_matches
 
             near = get_close_matches(cmd_name, COMMANDS, n=1)
@@ -59,7 +59,7 @@ class Commands(click.Group):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         with formatter.section("Exit status"):
-            formatter.write_dl([(str(int(code)), words) for code, words in WORDS.items()])
+            formatter.write_dl([(str(int(code)), meaning) for code, meaning in MEANINGS.items()])
 
 
 @click.command(
@@ -71,7 +71,7 @@ class Commands(click.Group):
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Settings file; ./jobwire.yaml if it is there.  [env: JOBWIRE_CONFIG]",
+    help="Settings file; default ./jobwire.yaml.  [env: JOBWIRE_CONFIG]",
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
 @click.version_option(__version__, message="%(version)s")
@@ -82,7 +82,7 @@ def jobwire(context: click.Context, **_: object) -> None:
     \b
     Examples:
       jobwire up        run everything on this machine
-      jobwire doctor    what is wrong here, and the cure
+      jobwire doctor    check this installation
     """
     if context.invoked_subcommand is None:
         from jobwire.cli.hello import hello
@@ -90,30 +90,30 @@ def jobwire(context: click.Context, **_: object) -> None:
         hello(context)
 
 
-def _lines(error: click.ClickException) -> str:
-    """What click says of wrong usage, and where to read on."""
+def _usage_line(error: click.ClickException) -> str:
+    """Return the line of a usage error."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message()
-    said = error.format_message().rstrip(".")
+    message = error.format_message().rstrip(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
-    return f"jobwire: {said}; see {context.command_path if context else 'jobwire'} --help"
+    return f"jobwire: {message}; see {context.command_path if context else 'jobwire'} --help"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; every failure is one line."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    argv = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code: object = jobwire.main(words, prog_name="jobwire", standalone_mode=False)
+        code: object = jobwire.main(argv, prog_name="jobwire", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
     except click.ClickException as error:
-        click.echo(_lines(error), err=True)
+        click.echo(_usage_line(error), err=True)
         return Exit.USAGE
     except CliExit as stop:
         click.echo(f"jobwire: {stop.line}", err=True)
         return stop.code
-    except Exception as error:  # noqa: BLE001 - whatever it is, it becomes words
+    except Exception as error:  # noqa: BLE001 - every exception becomes one line
         from jobwire.cli.failures import explain
 
-        return explain(error, debug="--debug" in words)
+        return explain(error, debug="--debug" in argv)
     return code if isinstance(code, int) else Exit.OK

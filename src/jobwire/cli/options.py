@@ -1,4 +1,4 @@
-"""What several commands have in common: options, and the settings with the options on top."""
+"""Options that several commands share, and the settings with these options applied."""
 
 import contextlib
 from collections.abc import Callable
@@ -8,24 +8,24 @@ from urllib.parse import urlsplit
 
 import click
 
-from jobwire.cli.output import say
+from jobwire.cli.output import info
 
 if TYPE_CHECKING:
     from jobwire.settings import Loaded
 
-as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 data_dir = click.option(
-    "--data-dir", metavar="DIR", help="Where data is kept.  [env: JOBWIRE_DATA_DIR]"
+    "--data-dir", metavar="DIR", help="Data directory.  [env: JOBWIRE_DATA_DIR]"
 )
 port = click.option(
-    "--port", metavar="N", help="Port of the HTTP side; 0 is any.  [env: JOBWIRE_GATEWAY_PORT]"
+    "--port", metavar="N", help="HTTP port; 0: any free port.  [env: JOBWIRE_GATEWAY_PORT]"
 )
 host = click.option(
-    "--host", metavar="ADDRESS", help="Address of the HTTP side.  [env: JOBWIRE_GATEWAY_HOST]"
+    "--host", metavar="ADDRESS", help="HTTP address to listen on.  [env: JOBWIRE_GATEWAY_HOST]"
 )
 
 
-def _wish(context: click.Context, parameter: click.Parameter, value: object) -> None:
+def _store_flag(context: click.Context, parameter: click.Parameter, value: object) -> None:
     context.meta[f"jobwire.{parameter.name}"] = value
 
 
@@ -33,19 +33,19 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def valkey(command: _F) -> _F:
-    """How to reach the server. Passwords do not belong on a command line, where everybody on this
-    machine reads them."""
+    """The options of the Valkey server. The password is given in a file, since other users of the
+    machine can read the command line."""
     file = click.option(
         "--valkey-password-file",
         metavar="FILE",
-        callback=_wish,
+        callback=_store_flag,
         expose_value=False,
-        help="Its password, in a file.  [env: JOBWIRE_VALKEY_PASSWORD_FILE]",
+        help="File with its password.  [env: JOBWIRE_VALKEY_PASSWORD_FILE]",
     )
     url = click.option(
         "--valkey",
         metavar="URL",
-        help="The server, as valkey://user@host:6379/0.  [env: JOBWIRE_VALKEY_URL]",
+        help="Valkey server: valkey://user@host:6379/0.  [env: JOBWIRE_VALKEY_URL]",
     )
     return url(file(command))
 
@@ -54,43 +54,43 @@ quiet = click.option(
     "-q",
     "--quiet",
     is_flag=True,
-    callback=_wish,
+    callback=_store_flag,
     expose_value=False,
-    help="Only the answer, no talk beside it.",
+    help="Print only the result, no messages.",
 )
 no_progress = click.option(
     "--no-progress",
     is_flag=True,
-    callback=_wish,
+    callback=_store_flag,
     expose_value=False,
-    help="Lines as they come, and nothing drawn over.",
+    help="Print lines only; redraw nothing.",
 )
 
 
-def settings(context: click.Context, **given: tuple[str, str | None]) -> "Loaded":
-    """The settings, with the options of this command on top.
+def settings(context: click.Context, **values: tuple[str, str | None]) -> "Loaded":
+    """Load the settings with the options of this command.
 
-    Each argument is a setting's path (`__` for the dot): the option's name, and what it was given.
+    Each argument is a setting's path (`__` for the dot) with the option's name and its text.
     """
     from jobwire.settings import load
 
     options = {
         path.replace("__", "."): (option, text)
-        for path, (option, text) in given.items()
+        for path, (option, text) in values.items()
         if text is not None
     }
     password_file = context.meta.get("jobwire.valkey_password_file")
     if password_file is not None:
         options["valkey.password_file"] = ("--valkey-password-file", password_file)
-    # A URL that cannot be read is refused by `load`, with its place.
+    # A malformed URL is reported by `load`.
     with contextlib.suppress(ValueError):
         if urlsplit(options.get("valkey.url", ("", ""))[1]).password:
-            say(
-                "jobwire: warning: a password on the command line can be read by everybody on "
+            info(
+                "jobwire: warning: a password on the command line can be read by other users of "
                 "this machine; give it by --valkey-password-file or JOBWIRE_VALKEY_URL"
             )
     file: Path | None = context.find_root().params.get("config")
     loaded = load(options, file=file)
     for warning in loaded.warnings:
-        say(f"jobwire: warning: {warning}")
+        info(f"jobwire: warning: {warning}")
     return loaded

@@ -1,7 +1,7 @@
-"""Answers to people and to pipes: stdout is the answer, stderr is the talk.
+"""Output of the commands: results to stdout, messages to stderr.
 
-On a terminal an answer is words in columns; in a pipe, or with `--json`, it is one JSON object a
-line with the names of the API. Colour only on a terminal that wants it.
+On a terminal a result is text in columns; in a pipe, or with `--json`, it is one JSON object per
+line with the member names of the API. Colour is used only on a terminal, without NO_COLOR.
 """
 
 import os
@@ -14,32 +14,34 @@ import click
 from jobwire.cli import sanitize
 
 
-def wants_json(asked: bool) -> bool:
-    """Whether to answer in JSON: asked for, or nobody is looking."""
-    return asked or not sys.stdout.isatty()
+def wants_json(as_json: bool) -> bool:
+    """Whether to print JSON: `--json` is given, or stdout is no terminal."""
+    return as_json or not sys.stdout.isatty()
 
 
-def json_line(answer: object) -> None:
-    """One object, on one line."""
+def json_line(value: object) -> None:
+    """Print one object on one line."""
     import msgspec
 
-    click.echo(sanitize.json_text(msgspec.json.encode(answer, enc_hook=str)))
+    click.echo(sanitize.json_text(msgspec.json.encode(value, enc_hook=str)))
 
 
 def bold(text: str) -> str:
-    """The text in bold, on a terminal that wants it."""
-    wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return click.style(text, bold=True) if wanted else text
+    """Make the text bold, if colour is used."""
+    return click.style(text, bold=True) if _has_colour() else text
 
 
 def coloured(text: str, colour: str) -> str:
-    """The text in colour, on a terminal that wants it."""
-    wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return click.style(text, fg=colour) if wanted else text
+    """Colour the text, if colour is used."""
+    return click.style(text, fg=colour) if _has_colour() else text
+
+
+def _has_colour() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def columns(rows: Iterable[Sequence[str]], gap: int = 2) -> None:
-    """Rows of cells, each column as wide as its widest cell."""
+    """Print rows of cells, each column as wide as its widest cell."""
     table = [list(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
@@ -47,18 +49,18 @@ def columns(rows: Iterable[Sequence[str]], gap: int = 2) -> None:
         click.echo((" " * gap).join(cells).rstrip())
 
 
-def say(text: str) -> None:
-    """Talk, beside the answer; not to whoever wants it quiet."""
-    if not wished("quiet"):
+def info(text: str) -> None:
+    """Print a message to stderr, unless `--quiet` is given."""
+    if not has_flag("quiet"):
         click.echo(text, err=True)
 
 
-def wished(name: str) -> bool:
-    """Whether the command was given this wish: `--quiet`, `--no-progress`."""
+def has_flag(name: str) -> bool:
+    """Whether the command has this flag: `quiet`, `no_progress`."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(f"jobwire.{name}"))
 
 
 def width() -> int:
-    """How many characters a line has."""
+    """Columns of the terminal."""
     return shutil.get_terminal_size().columns

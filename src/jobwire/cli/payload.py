@@ -1,4 +1,4 @@
-"""What a person types as a payload: JSON, text, a file or a pipe."""
+"""The payload argument of `jobwire submit`: JSON, text, a file or stdin."""
 
 import sys
 from collections.abc import Collection, Mapping
@@ -14,8 +14,8 @@ from jobwire.cli.exits import CliExit, Exit
 if TYPE_CHECKING:
     from jobwire.client.messages import TaskInfo
 
-# Where plain text goes in the payloads of the tasks that everybody has.
-_MEMBERS: Final = {
+# The payload member that plain text fills, for the six built-in tasks.
+_TEXT_MEMBERS: Final = {
     "chat": "prompt",
     "plan": "goal",
     "code": "prompt",
@@ -25,24 +25,24 @@ _MEMBERS: Final = {
 }
 
 
-def read(given: str | None) -> str:
-    """The text: as typed, `@file`, or `-` for what is piped in."""
-    if given is None:
+def read(argument: str | None) -> str:
+    """Return the text: the argument itself, the content of `@file`, or stdin for `-`."""
+    if argument is None:
         return "{}"
     try:
-        if given == "-":
+        if argument == "-":
             return sys.stdin.buffer.read().decode()
-        if given.startswith("@"):
-            return Path(given[1:]).read_bytes().decode()
+        if argument.startswith("@"):
+            return Path(argument[1:]).read_bytes().decode()
     except OSError as error:
-        raise CliExit(f"{given[1:]}: {error.strerror}", Exit.USAGE) from None
+        raise CliExit(f"{argument[1:]}: {error.strerror}", Exit.USAGE) from None
     except UnicodeDecodeError:
-        raise CliExit(f"{given}: is no UTF-8 text", Exit.USAGE) from None
-    return given
+        raise CliExit(f"{argument}: is not UTF-8 text", Exit.USAGE) from None
+    return argument
 
 
 def as_object(text: str) -> msgspec.Raw | None:
-    """The payload, byte for byte, if the text is a JSON object; None for other text."""
+    """Return the payload byte for byte if the text is a JSON object; None for other text."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -50,13 +50,13 @@ def as_object(text: str) -> msgspec.Raw | None:
     except msgspec.ValidationError:
         raise CliExit('a payload is a JSON object: {"name": …}', Exit.USAGE) from None
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise CliExit(f"the payload is no valid JSON: {error}", Exit.USAGE) from None
+        raise CliExit(f"the payload is not valid JSON: {error}", Exit.USAGE) from None
     return msgspec.Raw(text.encode())
 
 
 def member(task: str) -> str | None:
-    """Where text goes in this task's payload, if everybody knows."""
-    return _MEMBERS.get(task)
+    """Return the payload member for text, if the task is built in."""
+    return _TEXT_MEMBERS.get(task)
 
 
 class _Property(msgspec.Struct):
@@ -64,7 +64,7 @@ class _Property(msgspec.Struct):
 
 
 class _Schema(msgspec.Struct):
-    """What we understand of a JSON Schema."""
+    """The part of a JSON Schema that is used."""
 
     required: list[str] = []
     properties: dict[str, _Property] = {}
@@ -73,15 +73,15 @@ class _Schema(msgspec.Struct):
 
 
 def no_such_task(task: str, names: Collection[str]) -> CliExit:
-    """Which tasks there are, the likely one first."""
+    """Return the error of an unknown task, with a near name or all names."""
     near = get_close_matches(task, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(names))}"
+    hint = f"did you mean {near[0]!r}?" if near else f"known tasks: {', '.join(sorted(names))}"
     line = f"no worker has the task {sanitize.line(task)!r}; {sanitize.line(hint)} (unknown_task)"
     return CliExit(line, Exit.REFUSED)
 
 
 def member_by_schema(task: str, tasks: "Mapping[str, TaskInfo]") -> str:
-    """The same for any task: the one text that its payload must have."""
+    """Return the payload member for text: the only required member, if it is a string."""
     if task not in tasks:
         raise no_such_task(task, tasks)
     known = tasks[task]
@@ -91,9 +91,8 @@ def member_by_schema(task: str, tasks: "Mapping[str, TaskInfo]") -> str:
         if name in schema.properties and schema.properties[name].type == "string":
             return name
     shown = sanitize.json_text(msgspec.json.encode(known.example or {"name": "value"}))
-    told = sanitize.line(task)
     raise CliExit(
-        f"where text goes in a payload of {told!r} is unknown; give '{shown}'", Exit.USAGE
+        f"the task {sanitize.line(task)!r} takes no plain text; give JSON: '{shown}'", Exit.USAGE
     )
 
 
@@ -102,5 +101,5 @@ def _schema(known: "TaskInfo") -> _Schema:
         schema = msgspec.convert(known.schema or {}, _Schema)
     except msgspec.ValidationError:
         return _Schema()
-    # One that only points to a definition of its own is that definition.
+    # A schema that is only a reference stands for its definition.
     return schema.defs.get(schema.ref.rpartition("/")[2], schema)

@@ -1,8 +1,7 @@
-"""The running program that the commands about jobs talk to, and what its refusals mean here.
+"""Runs a command with a client of the gateway, and converts client errors to exit codes.
 
-It is found by JOBWIRE_URL and JOBWIRE_API_KEY, else by what `jobwire up` wrote into its data dir.
-A program that is not there is told at once; one that goes away while it is being used is waited
-for.
+The gateway is found by JOBWIRE_URL and JOBWIRE_API_KEY, else by the endpoints file of `jobwire up`.
+The first request fails fast; later ones are retried for RETRY_S.
 """
 
 import asyncio
@@ -29,69 +28,68 @@ from jobwire.client import (
 from jobwire.client.target import BadAddress
 
 T = TypeVar("T")
-FIRST_PATIENCE_S = 1.0
-PATIENCE_S = 30.0
+FIRST_RETRY_S = 1.0
+RETRY_S = 30.0
 
 
 def with_client(
-    context: click.Context, data_dir: str | None, say: Callable[[AsyncClient], Awaitable[T]]
+    context: click.Context, data_dir: str | None, act: Callable[[AsyncClient], Awaitable[T]]
 ) -> T:
-    """Do something with a client; whatever goes wrong is one line and an exit code."""
+    """Run `act` with a client; a ClientError becomes a CliExit."""
 
-    async def with_client() -> T:
+    async def run() -> T:
         async with AsyncClient(data_dir=_data_dir(context, data_dir)) as client:
-            client.patience_s = FIRST_PATIENCE_S
-            return await say(client)
+            client.patience_s = FIRST_RETRY_S
+            return await act(client)
 
     try:
-        return asyncio.run(with_client())
+        return asyncio.run(run())
     except ClientError as error:
-        raise stop(error) from error
+        raise cli_exit(error) from error
 
 
 async def each(job_ids: Iterable[str], act: Callable[[str], Awaitable[None]]) -> Exit:
-    """Do something to every job. What is refused is told in a line with the job's id, and the
-    others have their turn all the same; the exit code is that of the first refusal."""
+    """Run `act` for every job. A refusal prints a line with the job's id, and the next job follows;
+    the exit code is that of the first refusal."""
     code = Exit.OK
     for job_id in job_ids:
         try:
             await act(job_id)
         except ApiError as error:
-            stopped = stop(error)
-            click.echo(f"jobwire: {sanitize.line(job_id)}: {stopped.line}", err=True)
-            code = code or stopped.code
+            refusal = cli_exit(error)
+            click.echo(f"jobwire: {sanitize.line(job_id)}: {refusal.line}", err=True)
+            code = code or refusal.code
     return code
 
 
-def _data_dir(context: click.Context, given: str | None) -> str | None:
-    if given is None and not os.environ.get("JOBWIRE_URL"):
-        from jobwire.cli import options  # reads settings, which takes a while
+def _data_dir(context: click.Context, data_dir: str | None) -> str | None:
+    if data_dir is None and not os.environ.get("JOBWIRE_URL"):
+        from jobwire.cli import options  # slow: loads the settings
 
         return str(options.settings(context).settings.data_dir)
-    return given
+    return data_dir
 
 
-def stop(error: ClientError) -> CliExit:
-    """The line and the exit code for what a client raised."""
-    said = sanitize.line(error.message)
+def cli_exit(error: ClientError) -> CliExit:
+    """Convert a client error to its line and exit code."""
+    message = sanitize.line(error.message)
     match error:
         case BadAddress():
-            return CliExit(said, Exit.USAGE)
+            return CliExit(message, Exit.USAGE)
         case TimedOut():
-            return CliExit(said, Exit.TIMED_OUT)
+            return CliExit(message, Exit.TIMED_OUT)
         case NoSuchJob():
-            return CliExit(said, Exit.NO_SUCH_JOB)
+            return CliExit(message, Exit.NO_SUCH_JOB)
         case QueueFull() | RateLimited():
             later = f"; try again in {error.retry_after_s:g} s" if error.retry_after_s else ""
-            return CliExit(f"{said}{later}", Exit.FULL)
+            return CliExit(f"{message}{later}", Exit.FULL)
         case Unreachable():
-            cure = (
-                "" if "jobwire up" in said else ". Is it running? To start everything: jobwire up"
-            )
-            return CliExit(f"{said}{cure}", Exit.UNREACHABLE)
+            hint = ". Is it running? To start everything: jobwire up"
+            known = "jobwire up" in message
+            return CliExit(message if known else f"{message}{hint}", Exit.UNREACHABLE)
         case Unavailable() | BadAnswer():
-            return CliExit(said, Exit.UNREACHABLE)
+            return CliExit(message, Exit.UNREACHABLE)
         case ApiError():
-            return CliExit(f"{said} ({sanitize.line(error.code)})", Exit.REFUSED)
+            return CliExit(f"{message} ({sanitize.line(error.code)})", Exit.REFUSED)
         case _:
-            return CliExit(said, Exit.JOB_FAILED)
+            return CliExit(message, Exit.JOB_FAILED)

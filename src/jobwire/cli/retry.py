@@ -1,4 +1,4 @@
-"""`jobwire retry`: run jobs again that failed or were canceled."""
+"""`jobwire retry`: create new jobs like failed or canceled ones."""
 
 import click
 
@@ -14,7 +14,7 @@ from jobwire.cli import options, output
 def command(
     context: click.Context, job_ids: tuple[str, ...], as_json: bool, data_dir: str | None
 ) -> int:
-    """Make new jobs like these; the old ones stay as they ended.
+    """Create new jobs like failed or canceled ones; the old jobs do not change.
 
     \b
     Examples:
@@ -27,15 +27,15 @@ def command(
     from jobwire.cli.program import each, with_client
     from jobwire.client import AsyncClient
 
-    async def say(client: AsyncClient) -> Exit:
-        async def again(job_id: str) -> None:
+    async def retry_all(client: AsyncClient) -> Exit:
+        async def retry(job_id: str) -> None:
             job = await client.retry(job_id)
             if output.wants_json(as_json):
                 json_line(job)
             else:
                 click.echo(sanitize.line(job.job_id))
-                output.say(f"{sanitize.line(job_id)} runs again as {sanitize.line(job.job_id)}")
+                output.info(f"{sanitize.line(job_id)} is retried as {sanitize.line(job.job_id)}")
 
-        return await each(job_ids, again)
+        return await each(job_ids, retry)
 
-    return with_client(context, data_dir, say)
+    return with_client(context, data_dir, retry_all)

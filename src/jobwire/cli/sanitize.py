@@ -1,43 +1,43 @@
-"""What others wrote, made safe to print: nothing in it can move the cursor, change colours, set the
-window's title or hide what follows.
+"""Escapes control characters in text of others. They could move the cursor, change colours, set the
+window title or hide what follows.
 
-Every command that shows parts of jobs passes them through here; JSON too, since an escape code in
-eight bits (U+009B) needs no escape in JSON.
+Every command that prints parts of jobs uses it; for JSON too, since the eight-bit escape code
+(U+009B) needs no escape in JSON.
 """
 
 import re
 from typing import Final
 
-# C0 but for tab and line feed, DEL and C1, line and paragraph separators, direction marks, halves
-# of surrogates, and tags that show nothing at all.
+# C0 except tab and line feed, DEL and C1, line and paragraph separators, direction marks, lone
+# surrogates, and invisible tags.
 _UNSAFE: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
 )
 _UNSAFE_IN_LINE: Final = re.compile(f"[\t\n]|{_UNSAFE.pattern}")
-# Never inside a string: there is no line end in those.
+# Does not match inside a string: a JSON string has no line end.
 _NUMBERS: Final = re.compile(r"\[\n\s+(-?\d[^\s,\]]*(?:,\n\s+-?\d[^\s,\]]*)*)\n\s*\]")
-_MOST_NUMBERS: Final = 12
+_MAX_NUMBERS: Final = 12
 _FIRST_NUMBERS: Final = 4
 
 
 def text(value: str) -> str:
-    """Text of several lines."""
+    """Escape text of several lines."""
     return _UNSAFE.sub(_escaped, value.replace("\r\n", "\n"))
 
 
 def line(value: str) -> str:
-    """Text that must stay on its line."""
+    """Escape text that must stay on one line."""
     return _UNSAFE_IN_LINE.sub(_escaped, value)
 
 
 def json_text(encoded: bytes) -> str:
-    """JSON that means the same and shows nothing else; all that is unsafe stands inside strings."""
+    """Escape JSON without changing its value: unsafe characters occur only inside strings."""
     return _UNSAFE.sub(_as_json, encoded.decode())
 
 
 def pretty(value: object) -> str:
-    """JSON for people: numbers of a list in one row, and of many only the first. In a pipe, or with
-    `--json`, there is all of it."""
+    """Format JSON for a terminal: a list of numbers on one line, and only the first of many. JSON
+    output (`--json`, or a pipe) is complete."""
     import msgspec
 
     indented = msgspec.json.format(msgspec.json.encode(value), indent=2)
@@ -46,7 +46,7 @@ def pretty(value: object) -> str:
 
 def _row(found: re.Match[str]) -> str:
     numbers = [each.strip() for each in found[1].split(",")]
-    if len(numbers) <= _MOST_NUMBERS:
+    if len(numbers) <= _MAX_NUMBERS:
         return f"[{', '.join(numbers)}]"
     return f"[{', '.join(numbers[:_FIRST_NUMBERS])}, … {len(numbers)} numbers]"
 

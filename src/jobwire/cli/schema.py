@@ -1,4 +1,4 @@
-"""`jobwire schema`: JSON Schema of what is on the wire, for those who write a part of their own."""
+"""`jobwire schema`: print the JSON Schema of the jobs wire, for foreign programs."""
 
 import click
 
@@ -8,12 +8,12 @@ from jobwire.cli.exits import CliExit, Exit
 @click.command()
 @click.argument("name", required=False)
 def command(name: str | None) -> None:
-    """JSON Schema of the jobs wire: payloads, events and messages.
+    """Print the JSON Schema of the jobs wire: payloads, events and messages.
 
     \b
     Examples:
       jobwire schema > streams.schema.json
-      jobwire schema payload.chat      one definition by itself
+      jobwire schema payload.chat      one definition
     """
     import msgspec
 

@@ -1,4 +1,4 @@
-"""`jobwire submit`: make a job, and if wanted watch it."""
+"""`jobwire submit`: create a job, and follow it with `--follow`."""
 
 import click
 
@@ -9,14 +9,14 @@ from jobwire.cli.exits import Exit
 @click.command()
 @click.argument("task")
 @click.argument("payload", required=False, metavar="[JSON|TEXT|@FILE|-]")
-@click.option("-f", "--follow", is_flag=True, help="Watch it to its end.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the job to its end.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="S",
-    help="Stop watching after so many seconds; the job goes on.",
+    help="Stop following after S seconds; the job continues.",
 )
-@click.option("--idempotency-key", metavar="KEY", help="One key makes one job.")
+@click.option("--idempotency-key", metavar="KEY", help="One key creates one job.")
 @options.no_progress
 @options.quiet
 @options.as_json
@@ -32,54 +32,53 @@ def command(
     as_json: bool,
     data_dir: str | None,
 ) -> int:
-    """Make a job. The payload is a JSON object, or text for tasks that take one text.
+    """Create a job. The payload is a JSON object, or text for tasks that take one text.
 
     \b
     Examples:
       jobwire submit chat "hello" --follow
       jobwire submit embed @texts.json --json
     """
-    from jobwire.cli.follow import follow as watch
+    from jobwire.cli.follow import follow as follow_job
     from jobwire.cli.follow import json_line
     from jobwire.cli.payload import as_object, member, member_by_schema, no_such_task, read
-    from jobwire.cli.program import PATIENCE_S, with_client
+    from jobwire.cli.program import RETRY_S, with_client
     from jobwire.client import AsyncClient, Job, UnknownTask
 
     in_json = output.wants_json(as_json)
     text = read(payload)
-    made: list[Job] = []
+    created: list[Job] = []
 
-    async def say(client: AsyncClient) -> Exit:
-        whole: object = as_object(text)
-        if whole is None:
+    async def create(client: AsyncClient) -> Exit:
+        body: object = as_object(text)
+        if body is None:
             name = member(task)
             if name is None:
                 tasks = {each.name: each for each in await client.tasks()}
                 name = member_by_schema(task, tasks)
-            whole = {name: text.rstrip("\n") if payload == "-" else text}
+            body = {name: text.rstrip("\n") if payload == "-" else text}
         try:
             if idempotency_key is None:
-                job = await client.submit(task, whole)
+                job = await client.submit(task, body)
             else:
-                job = await client.submit(task, whole, idempotency_key=idempotency_key)
+                job = await client.submit(task, body, idempotency_key=idempotency_key)
         except UnknownTask:
             raise no_such_task(task, [each.name for each in await client.tasks()]) from None
-        made.append(job)
-        client.patience_s = PATIENCE_S
+        created.append(job)
+        client.patience_s = RETRY_S
         if follow:
-            return await watch(client, job, as_json=in_json, timeout_s=timeout)
+            return await follow_job(client, job, as_json=in_json, timeout_s=timeout)
         if in_json:
             json_line(job)
         else:
             click.echo(sanitize.line(job.job_id))
-            output.say(f"Watch it: jobwire watch {sanitize.line(job.job_id)}")
+            output.info(f"Follow it: jobwire watch {sanitize.line(job.job_id)}")
         return Exit.OK
 
     try:
-        return with_client(context, data_dir, say)
+        return with_client(context, data_dir, create)
     except KeyboardInterrupt:
-        if made:
-            output.say(
-                f"\nThe job goes on. Watch it again: jobwire watch {sanitize.line(made[0].job_id)}"
-            )
+        if created:
+            job_id = sanitize.line(created[0].job_id)
+            output.info(f"\nThe job continues. Follow it again: jobwire watch {job_id}")
         raise

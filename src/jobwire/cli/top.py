@@ -1,4 +1,4 @@
-"""`jobwire top`: the queue, the workers and the newest jobs, as they change."""
+"""`jobwire top`: the queue, the workers and the newest jobs, live."""
 
 import time
 from typing import TYPE_CHECKING, Final
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from jobwire.client import AsyncClient
     from jobwire.client.messages import JobLine, Stats, WorkerInfo
 
-_EVERY_S: Final = 2.0
-_WIDE: Final = 60
+_PERIOD_S: Final = 2.0
+_MIN_WIDTH_FOR_IDS: Final = 60
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 
 
@@ -25,7 +25,8 @@ _BARS: Final = " ▁▂▃▄▅▆▇█"
 @options.data_dir
 @click.pass_context
 def command(context: click.Context, as_json: bool, data_dir: str | None) -> None:
-    """Watch the whole queue; Ctrl-C ends it. In a pipe: one look, as a JSON object.
+    """Show the queue, the workers and the newest jobs, live; Ctrl-C ends it. In a pipe: one JSON
+    object.
 
     \b
     Examples:
@@ -35,7 +36,7 @@ def command(context: click.Context, as_json: bool, data_dir: str | None) -> None
     from jobwire.cli.program import with_client
 
     if output.wants_json(as_json):
-        with_client(context, data_dir, _one_look)
+        with_client(context, data_dir, _print_once)
         return
     try:
         with_client(context, data_dir, _live)
@@ -43,7 +44,7 @@ def command(context: click.Context, as_json: bool, data_dir: str | None) -> None
         return
 
 
-async def _one_look(client: "AsyncClient") -> None:
+async def _print_once(client: "AsyncClient") -> None:
     import msgspec
 
     from jobwire.cli.follow import json_line
@@ -58,78 +59,78 @@ async def _live(client: "AsyncClient") -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from jobwire.cli.program import PATIENCE_S
+    from jobwire.cli.program import RETRY_S
 
     with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
         while True:
             stats, workers = await client.stats(), await client.workers()
             page = await client.list(limit=12)
-            client.patience_s = PATIENCE_S
-            drawn = render(stats, workers, page.jobs, time.time() * 1000, live.console.width)
-            live.update(drawn, refresh=True)
-            await asyncio.sleep(_EVERY_S)
+            client.patience_s = RETRY_S
+            content = render(stats, workers, page.jobs, time.time() * 1000, live.console.width)
+            live.update(content, refresh=True)
+            await asyncio.sleep(_PERIOD_S)
 
 
 def render(
     stats: "Stats", workers: "list[WorkerInfo]", jobs: "list[JobLine]", now_ms: float, width: int
 ) -> "Group":
-    """What is on a screen of this width."""
+    """Return the content for a screen of this width."""
     from rich.console import Group
     from rich.text import Text
 
     from jobwire.cli import sanitize
     from jobwire.cli.formatting import STATUS_STYLE, duration, progress, short_id
 
-    fleet = _grid(5)
+    worker_grid = _grid(5)
     for worker in workers:
         slots = (
             f"{len(worker.running)}/{worker.slots}" if worker.slots else str(len(worker.running))
         )
         _add_row(
-            fleet,
+            worker_grid,
             sanitize.line(worker.name),
             slots,
             f"{duration(worker.heartbeat_age_ms)} ago",
             " ".join(sorted({sanitize.line(slot.task or "…") for slot in worker.running})),
             Text(
-                "lacks " + ", ".join(sanitize.line(lack.part) for lack in worker.lacks)
+                "missing: " + ", ".join(sanitize.line(missing.part) for missing in worker.lacks)
                 if worker.lacks
                 else "",
                 "yellow",
             ),
         )
-    has_ids = width >= _WIDE
-    newest = _grid(5 if has_ids else 4)
+    has_ids = width >= _MIN_WIDTH_FOR_IDS
+    job_grid = _grid(5 if has_ids else 4)
     for job in jobs:
-        look = STATUS_STYLE[job.status]
+        style = STATUS_STYLE[job.status]
         _add_row(
-            newest,
-            Text(f"{look.shape} {look.word}", look.colour),
+            job_grid,
+            Text(f"{style.shape} {style.word}", style.colour),
             sanitize.line(job.task),
             *([short_id(job.job_id)] if has_ids else []),
             duration(now_ms - job.created_ts),
             progress(job),
         )
     return Group(
-        Text(sentence(stats, workers), "bold"),
-        Text(hour(stats)),
+        Text(summary(stats, workers), "bold"),
+        Text(last_hour(stats)),
         Text(bars([minute.done for minute in stats.minutes]), "green", no_wrap=True),
         Text(""),
-        fleet if workers else Text("No worker. Start one: jobwire worker module:app"),
+        worker_grid if workers else Text("No worker. Start one: jobwire worker module:app"),
         Text(""),
-        newest if jobs else Text("No job yet. Try: jobwire submit chat hello --follow"),
+        job_grid if jobs else Text("No jobs yet. Try: jobwire submit chat hello --follow"),
     )
 
 
 def _add_row(grid: "Table", *cells: "str | Text") -> None:
-    """Cells are text as it is: of what others wrote, nothing is markup."""
+    """Add cells as plain text: text of others is not parsed as markup."""
     from rich.text import Text
 
     grid.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
 
 
 def _grid(columns: int) -> "Table":
-    """Cells in a line each, cut off where the screen is too narrow."""
+    """Return a table whose cells have one line each, cut off on a narrow screen."""
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 2))
@@ -138,37 +139,37 @@ def _grid(columns: int) -> "Table":
     return grid
 
 
-def sentence(stats: "Stats", workers: "list[WorkerInfo]") -> str:
-    """The first question, answered in words: is anyone taking these, and how old is the oldest?"""
+def summary(stats: "Stats", workers: "list[WorkerInfo]") -> str:
+    """Describe the queue in one line: waiting jobs, age of the oldest, running jobs."""
     from jobwire.cli.formatting import duration
 
     now = stats.now
     if not now.waiting:
-        calm = "Nothing is waiting" if now.running or now.delayed else "Quiet. Nothing is waiting"
-        more = [f"{now.running} running"] * bool(now.running)
-        more += [f"{now.delayed} to come"] * bool(now.delayed)
-        return ", ".join([calm, *more]) + "."
+        parts = ["No jobs are waiting"]
+        parts += [f"{now.running} running"] * bool(now.running)
+        parts += [f"{now.delayed} delayed"] * bool(now.delayed)
+        return ", ".join(parts) + "."
     oldest = f", oldest {duration(now.oldest_waiting_ms)}" if now.oldest_waiting_ms else ""
-    taking = f"{now.running} running" if workers else "nobody is taking them"
-    return f"{now.waiting} waiting{oldest}, {taking}."
+    running = f"{now.running} running" if workers else "no worker"
+    return f"{now.waiting} waiting{oldest}, {running}."
 
 
-def hour(stats: "Stats") -> str:
-    """The last hour in a line: how many ended how, and how long they took."""
+def last_hour(stats: "Stats") -> str:
+    """Describe the last hour in one line: outcomes and duration."""
     from jobwire.cli.formatting import duration
 
-    whole = stats.hour
-    p90 = whole.duration_ms.p90
-    took = f"  9 of 10 within {duration(p90)}" if p90 is not None else ""
+    hour = stats.hour
+    p90 = hour.duration_ms.p90
+    took = f"  p90 {duration(p90)}" if p90 is not None else ""
     return (
-        f"last hour: {whole.done} done, {whole.error} failed, {whole.canceled} canceled, "
-        f"{whole.retried} retried{took}"
+        f"last hour: {hour.done} done, {hour.error} failed, {hour.canceled} canceled, "
+        f"{hour.retried} retried{took}"
     )
 
 
 def bars(counts: list[int]) -> str:
-    """A bar for each count."""
-    most = max(counts, default=0)
-    if not most:
+    """Return one bar character per count."""
+    highest = max(counts, default=0)
+    if not highest:
         return ""
-    return "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in counts)
+    return "".join(_BARS[-(-count * (len(_BARS) - 1) // highest)] for count in counts)

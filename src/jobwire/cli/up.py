@@ -1,4 +1,4 @@
-"""`jobwire up`: everything on this machine, as one supervised program."""
+"""`jobwire up`: run everything on this machine as one supervised program."""
 
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 @click.option(
     "--no-embedded",
     is_flag=True,
-    help="Start no servers; use those that the settings name.  [env: JOBWIRE_UP_EMBEDDED=false]",
+    help="Start no servers; use those of the settings.  [env: JOBWIRE_UP_EMBEDDED=false]",
 )
 @click.option(
     "--app",
     metavar="MODULE:APP",
-    help="Your own handlers, beside the six tasks.  [env: JOBWIRE_UP_APP]",
+    help="Your own handlers, besides the six tasks.  [env: JOBWIRE_UP_APP]",
 )
 @options.as_json
 @click.pass_context
@@ -38,7 +38,7 @@ def command(
     app: str | None,
     as_json: bool,
 ) -> None:
-    """Run everything on this machine; what you do not have is started for you.
+    """Run everything on this machine; missing servers are started.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ def command(
     from jobwire.local import DataDir, DataDirHeld
     from jobwire.local.listen import listen
     from jobwire.local.supervisor import Supervisor
-    from jobwire.wiring.installation import Installation, brings_valkey
+    from jobwire.wiring.installation import Installation, starts_valkey
 
     loaded = options.settings(
         context,
@@ -63,26 +63,26 @@ def command(
     )
     settings = loaded.settings
     log.setup("up", settings.logging)
-    brings_valkey(loaded)  # may refuse; nothing is touched before
+    starts_valkey(loaded)  # raises SettingsError before anything is written
     try:
         data = DataDir.hold(settings.data_dir)
     except DataDirHeld as held:
-        card = endpoints.read(settings.data_dir)
-        raise DataDirHeld(held.path, held.pid, at=card.http if card else "") from None
+        running = endpoints.read(settings.data_dir)
+        raise DataDirHeld(held.path, held.pid, at=running.http if running else "") from None
     try:
         with listen(settings.gateway.host, settings.gateway.port) as listening:
             installation = Installation(loaded, data, listening)
-            supervisor = Supervisor(installation.parts, installation.tell)
+            supervisor = Supervisor(installation.parts, installation.publish)
             try:
                 supervisor.run(
                     started=lambda: _banner(installation, as_json=as_json),
-                    stopping=lambda: output.say("Stopping."),
+                    stopping=lambda: output.info("Stopping."),
                 )
             finally:
-                installation.forget()
+                installation.remove_files()
     finally:
         data.release()
-    output.say("Stopped.")
+    output.info("Stopped.")
 
 
 def _banner(installation: "Installation", *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`jobwire version`: which jobwire this is, and on what it runs."""
+"""`jobwire version`: versions of jobwire, Python and the platform."""
 
 import platform
 
@@ -11,7 +11,7 @@ from jobwire.cli import options, output
 @click.command()
 @options.as_json
 def command(as_json: bool) -> None:
-    """Which jobwire this is, and on what it runs."""
+    """Show the versions of jobwire, Python and the platform."""
     python, system = platform.python_version(), platform.platform(terse=True)
     if output.wants_json(as_json):
         output.json_line({"version": __version__, "python": python, "platform": system})

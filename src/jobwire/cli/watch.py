@@ -1,4 +1,4 @@
-"""`jobwire watch`: a job from its first event to its last."""
+"""`jobwire watch`: follow a job from its first event to its last."""
 
 import click
 
@@ -11,7 +11,7 @@ from jobwire.cli import options, output
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="S",
-    help="Stop watching after so many seconds; the job goes on.",
+    help="Stop following after S seconds; the job continues.",
 )
 @options.no_progress
 @options.quiet
@@ -21,7 +21,7 @@ from jobwire.cli import options, output
 def command(
     context: click.Context, job_id: str, timeout: float | None, as_json: bool, data_dir: str | None
 ) -> int:
-    """Watch a job live; what has happened already is shown first.
+    """Follow a job; its earlier events are printed first.
 
     \b
     Examples:
@@ -30,16 +30,16 @@ def command(
     """
     from jobwire.cli.exits import Exit
     from jobwire.cli.follow import follow
-    from jobwire.cli.program import PATIENCE_S, with_client
+    from jobwire.cli.program import RETRY_S, with_client
     from jobwire.client import AsyncClient
 
-    async def say(client: AsyncClient) -> Exit:
+    async def watch(client: AsyncClient) -> Exit:
         job = await client.get(job_id)
-        client.patience_s = PATIENCE_S
+        client.patience_s = RETRY_S
         return await follow(client, job, as_json=output.wants_json(as_json), timeout_s=timeout)
 
     try:
-        return with_client(context, data_dir, say)
+        return with_client(context, data_dir, watch)
     except KeyboardInterrupt:
-        output.say("\nThe job goes on.")
+        output.info("\nThe job continues.")
         raise

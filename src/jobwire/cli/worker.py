@@ -1,4 +1,4 @@
-"""`jobwire worker module:app`: only a worker, against servers that run elsewhere."""
+"""`jobwire worker module:app`: only a worker, with servers that run elsewhere."""
 
 import os
 import sys
@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("app", metavar="[MODULE:APP]", required=False)
-@click.option("--slots", metavar="N", help="Jobs held at a time.  [env: JOBWIRE_WORKER_SLOTS]")
-@click.option("--tasks", is_flag=True, help="The six tasks too, beside the handlers of the App.")
+@click.option(
+    "--slots", metavar="N", help="Maximum number of running jobs.  [env: JOBWIRE_WORKER_SLOTS]"
+)
+@click.option(
+    "--tasks", is_flag=True, help="Also run the six tasks, besides the handlers of the App."
+)
 @options.valkey
-@click.option("--reload", is_flag=True, help="For development: start again when a file changes.")
-@click.option("--ready-fd", type=int, hidden=True, help="Where to say that we are ready.")
+@click.option("--reload", is_flag=True, help="For development: restart when a file changes.")
+@click.option("--ready-fd", type=int, hidden=True, help="File descriptor to report readiness on.")
 @click.pass_context
 def command(
     context: click.Context,
@@ -31,11 +35,11 @@ def command(
     reload: bool,
     ready_fd: int | None,
 ) -> None:
-    """Run a worker for the handlers of an App; it needs a Valkey that runs already. One that
-    `jobwire up` has started here is found by itself.
+    """Run a worker for the handlers of an App; it needs a running Valkey. The one that `jobwire up`
+    has started here is found automatically.
 
-    It has the six tasks (chat, plan, code, tool, rag, embed) without an App, for one with tools,
-    and with --tasks.
+    It also runs the six tasks (chat, plan, code, tool, rag, embed) without an App, if the App has
+    tools, and with --tasks.
 
     \b
     Examples:
@@ -44,9 +48,9 @@ def command(
       jobwire worker jobs --slots 50 --reload     (`app` in jobs.py)
     """
     if reload:
-        from jobwire.cli.reload import run_again_and_again
+        from jobwire.cli.reload import run_with_reload
 
-        run_again_and_again([word for word in sys.argv[1:] if word != "--reload"])
+        run_with_reload([argument for argument in sys.argv[1:] if argument != "--reload"])
         return
 
     from jobwire.local.program import ReadyPipe
@@ -57,7 +61,7 @@ def command(
         from jobwire import log
         from jobwire.wiring.worker import NoSuchApp, load_app, serve_worker
 
-        settings = _on_the_server_here(
+        settings = _with_local_valkey(
             options.settings(
                 context, worker__slots=("--slots", slots), valkey__url=("--valkey", valkey)
             )
@@ -72,11 +76,11 @@ def command(
             ready.ready()
             if ready_fd is None:
                 count = settings.worker.slots
-                output.say(f"worker with {count} slots for {', '.join(sorted(loaded.handlers))}")
+                output.info(f"worker with {count} slots for {', '.join(sorted(loaded.handlers))}")
 
         async def serve() -> None:
             if await serve_worker(loaded, settings, tasks=tasks, on_ready=on_ready):
-                # A coroutine that does not listen would keep the event loop here for ever.
+                # A coroutine that ignores its cancellation would keep the event loop open forever.
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(Exit.OK)
@@ -84,18 +88,18 @@ def command(
         uvloop.run(serve())
 
 
-def _on_the_server_here(loaded: "Loaded") -> "Settings":
-    """The settings. Where they name no server it is that of the program whose card lies in the data
-    dir, if one runs here: a worker of one's own beside `jobwire up` needs no address."""
+def _with_local_valkey(loaded: "Loaded") -> "Settings":
+    """Return the settings; without a Valkey address, with that of the endpoints file in the data
+    dir: a worker next to `jobwire up` needs no address."""
     from jobwire import endpoints
 
     settings = loaded.settings
-    named = loaded.is_given("valkey.url") or loaded.is_given("valkey.address")
-    card = None if named else endpoints.read(settings.data_dir)
-    if card is None:
+    configured = loaded.is_set("valkey.url") or loaded.is_set("valkey.address")
+    running = None if configured else endpoints.read(settings.data_dir)
+    if running is None:
         return settings
-    output.say(f"valkey: the one of the program in {settings.data_dir}")
-    return replace(settings, valkey=replace(settings.valkey, url=card.valkey))
+    output.info(f"valkey: from {settings.data_dir}/{endpoints.FILE}")
+    return replace(settings, valkey=replace(settings.valkey, url=running.valkey))
 
 
 def _explain(error: Exception) -> str:

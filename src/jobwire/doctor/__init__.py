@@ -1,14 +1,14 @@
-"""Is this installation well? Each finding says what was found, why it matters, and the cure.
+"""Checks of an installation. Each finding has a verdict, a reason and a fix.
 
-    finding  what a check says
-    machine  Python, the data dir, open files
-    program  the running program, over its own HTTP
-    valkey   the server: version, persistence, eviction, memory, clock, who may come in
-    bucket   does it answer, does the store keep its promises, do old objects leave it
-    model    the models behind the six tasks: weights here, or a server that answers
+    finding  the result of a check
+    machine  Python, data dir, open files
+    program  the running program, over HTTP
+    valkey   version, persistence, eviction, memory, clock, access
+    bucket   reachability, conditional writes, lifecycle rules
+    model    the models of the six tasks: local weights, or a server
 
-A check is a function that never raises and changes nothing. Called by `jobwire doctor`; a part of
-the product adds a module here and a line in `cli/doctor.py`.
+A check is a function that does not raise and changes nothing. Called by `jobwire doctor`; a new
+system adds a module here and a line in `cli/doctor.py`.
 """
 
 from jobwire.doctor.finding import Finding, Verdict

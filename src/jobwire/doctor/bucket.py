@@ -1,7 +1,6 @@
-"""The bucket: does it answer, does the store keep the promises that we stand on, and do old
-objects leave it, and no others?
+"""Checks of the bucket: reachability, conditional writes, lifecycle rules.
 
-The probe writes a few objects under a random key of its own and removes them again.
+The probe writes a few objects under a random key and removes them.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -13,16 +12,15 @@ from jobwire.objects.probe import probe
 
 
 async def examine(
-    config: BucketConfig, rules: Sequence[Rule], *, cure: str
+    config: BucketConfig, rules: Sequence[Rule], *, fix: str
 ) -> AsyncIterator[Finding]:
-    """Everything about one bucket: `rules` are to keep it clean, `cure` is what to do if it is not
-    there."""
+    """Check one bucket against its lifecycle rules; `fix` is for a bucket that is not reachable."""
     bucket = Bucket(config)
     try:
         await bucket.ping()
         yield Finding("bucket", "ok", config.where)
         await probe(bucket)
-        yield Finding("bucket promises", "ok", "conditional writes are kept")
+        yield Finding("bucket promises", "ok", "conditional writes work")
         for finding in judge(await lifecycle.show(bucket.calls), rules):
             yield finding
     except StoreRefused as error:
@@ -30,60 +28,59 @@ async def examine(
             "bucket promises",
             "fault",
             str(error),
-            "two programs could both believe that they won",
-            "use another store: SeaweedFS, MinIO and AWS keep them",
+            "two writers could both succeed where only one may",
+            "use another store: SeaweedFS, MinIO and AWS support them",
         )
     except ObjectsError as error:
         yield Finding(
-            "bucket", "unreachable", str(error), "images and predictions live there", cure
+            "bucket", "unreachable", str(error), "images and predictions are stored there", fix
         )
 
 
 def judge(
     stored: Sequence[StoredRule] | LifecycleUnsupported, rules: Sequence[Rule]
 ) -> Iterator[Finding]:
-    """Whether the rules are there, and whether anybody else's remove what is ours. Pure."""
+    """Compare the stored rules with the expected ones; find other rules that remove our objects."""
     if isinstance(stored, LifecycleUnsupported):
         yield Finding(
             "bucket lifecycle",
             "note",
             f"the store has none ({stored.told})",
-            "old photos and tasks stay for ever",
+            "old photos and tasks are never removed",
             "run it from a timer: jobwire lifecycle sweep",
         )
         return
-    working = {each.id: each for each in stored if each.enabled}
-    if missing := [rule.id for rule in rules if not _does(working.get(rule.id), rule)]:
+    enabled = {each.id: each for each in stored if each.enabled}
+    if missing := [rule.id for rule in rules if not _matches(enabled.get(rule.id), rule)]:
         yield Finding(
             "bucket lifecycle",
             "note",
-            f"missing, or not as it should be: {', '.join(missing)}",
-            "old photos and tasks stay for ever, or go too soon",
+            f"missing or different: {', '.join(missing)}",
+            "old photos and tasks are never removed, or too early",
             "jobwire lifecycle apply",
         )
     else:
         yield Finding("bucket lifecycle", "ok", f"{len(rules)} rules of ours")
     ours = {rule.id for rule in rules}
-    for other in working.values():
-        hit = [rule for rule in rules if other.id not in ours and _removes(other, rule)]
-        if hit:
-            prefixes = ", ".join(rule.prefix for rule in hit)
+    for other in enabled.values():
+        affected = [rule for rule in rules if other.id not in ours and _removes(other, rule)]
+        if affected:
+            prefixes = ", ".join(rule.prefix for rule in affected)
             yield Finding(
-                "bucket strangers",
+                "bucket other rules",
                 "fault",
-                f"the rule {other.id or '(without a name)'} removes {prefixes} after "
-                f"{other.days} days",
-                "objects go while they are still needed",
+                f"the rule {other.id or '(unnamed)'} removes {prefixes} after {other.days} days",
+                "objects are removed while they are still needed",
                 "give that rule a prefix of its own, or use another bucket",
             )
 
 
-def _does(stored: StoredRule | None, rule: Rule) -> bool:
+def _matches(stored: StoredRule | None, rule: Rule) -> bool:
     return stored is not None and (stored.prefix, stored.days) == (rule.prefix, rule.days)
 
 
 def _removes(other: StoredRule, rule: Rule) -> bool:
-    """Whether a stranger's rule takes what our rule would still keep."""
+    """Whether another rule removes objects earlier than our rule."""
     if other.days is None or other.days >= rule.days:
         return False
     return rule.prefix.startswith(other.prefix) or other.prefix.startswith(rule.prefix)

@@ -1,15 +1,15 @@
-"""What a check says."""
+"""The result of a check."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 Verdict = Literal["ok", "note", "fault", "unreachable"]
-"""`note` works, but could be better; `fault` will hurt; `unreachable` could not be looked at."""
+"""`note`: works, can be improved; `fault`: must be fixed; `unreachable`: could not be checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """One checked property."""
 
     check: str
     verdict: Verdict

@@ -1,4 +1,4 @@
-"""This machine: Python, the data dir, open files."""
+"""Checks of this machine: Python, data dir, open files."""
 
 import os
 import platform
@@ -12,12 +12,12 @@ from typing import Final
 from jobwire.doctor.finding import Finding
 
 _OLDEST_PYTHON: Final = (3, 11)
-_FILES: Final = 12_000
-_FREE_BYTES: Final = 1 << 30
+_MIN_FILES: Final = 12_000
+_MIN_FREE_BYTES: Final = 1 << 30
 
 
 def examine(data_dir: Path) -> Iterator[Finding]:
-    """Everything that can be seen without asking a server."""
+    """Run the checks that need no server."""
     yield _python()
     yield from _data_dir(data_dir)
     yield _open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -41,18 +41,18 @@ def _data_dir(path: Path) -> Iterator[Finding]:
             "data dir",
             "fault",
             f"{path} cannot be written",
-            "`jobwire up` keeps everything there",
-            "correct its owner or rights, or give another: --data-dir DIR",
+            "`jobwire up` stores its data there",
+            "correct its owner or permissions, or use another: --data-dir DIR",
         )
         return
     free = shutil.disk_usage(existing).free
-    if free < _FREE_BYTES:
+    if free < _MIN_FREE_BYTES:
         yield Finding(
             "data dir",
             "fault",
             f"{path}: {free >> 20} MiB free",
-            "a full disk stops Valkey from taking jobs",
-            "make room, or give another: --data-dir DIR",
+            "on a full disk Valkey refuses jobs",
+            "free disk space, or use another: --data-dir DIR",
         )
         return
     yield Finding("data dir", "ok", f"{path}: {free >> 30} GiB free")
@@ -60,19 +60,19 @@ def _data_dir(path: Path) -> Iterator[Finding]:
         yield Finding(
             "data dir rights",
             "fault",
-            f"others may look into {path}",
-            "it holds passwords and job data",
+            f"other users can read {path}",
+            "it contains passwords and job data",
             f"chmod 700 {path}",
         )
 
 
 def _open_files(limit: int) -> Finding:
-    if 0 <= limit < _FILES:
+    if 0 <= limit < _MIN_FILES:
         return Finding(
             "open files",
             "note",
             f"at most {limit}",
-            "every watcher of events is an open file; ten thousand need more",
-            f"ulimit -n {_FILES}",
+            "every event stream is an open file; ten thousand need more",
+            f"ulimit -n {_MIN_FILES}",
         )
     return Finding("open files", "ok", "no limit" if limit < 0 else f"at most {limit}")

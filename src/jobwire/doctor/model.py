@@ -1,7 +1,7 @@
-"""The models behind the six tasks, as a worker with these settings would have them.
+"""Checks of the models of the six tasks, with the settings of a worker.
 
-Weights on this machine are looked at, not loaded. A server is asked for one short answer by the
-driver that the tasks use: that alone shows that its address, our key and the model are right.
+Local weights are checked, not loaded. A server gets one short prompt through the driver that the
+tasks use, which proves its address, the key and the model name.
 """
 
 from collections.abc import AsyncIterator, Awaitable
@@ -16,36 +16,38 @@ from jobwire.handlers.llm.models import ChatRequest, Message, files
 from jobwire.handlers.llm.models.errors import ModelError
 from jobwire.handlers.llm.models.factory import Models
 
-_PATIENCE: Final = timedelta(seconds=20)
+_TIMEOUT: Final = timedelta(seconds=20)
 _TOKENS: Final = 16
-_AWAY: Final = ("backend_unavailable", "backend_timeout")
-_CURES: Final = {
-    "backend_timeout": "is it busy, or loading the model? ask again",
+_UNREACHABLE: Final = ("backend_unavailable", "backend_timeout")
+_FIXES: Final = {
+    "backend_timeout": "is it busy, or loading the model? try again",
     "model_not_found": "correct llm.model (OPENAI_MODEL), or llm.embed_model",
-    "backend_quota": "pay, or use another key",
+    "backend_quota": "raise the quota, or use another key",
     "backend_rate_limited": "wait, or use another key",
 }
 
 
 async def examine(settings: LlmSettings) -> AsyncIterator[Finding]:
-    """The model that answers, and the one that makes vectors."""
+    """Check the chat model and the embedding model."""
     models = Models(
-        replace(settings, first_token_timeout=min(_PATIENCE, settings.first_token_timeout))
+        replace(settings, first_token_timeout=min(_TIMEOUT, settings.first_token_timeout))
     )
-    lacks = {lack.part: lack for lack in models.missing_requirements()}
-    for part, tasks, server, local, ask in (
+    missing = {requirement.part: requirement for requirement in models.missing_requirements()}
+    for part, tasks, server, local, call in (
         ("model", "chat, plan, code, tool and rag", settings.base_url, _name(settings), _chat),
         ("embeddings", "embed, rag and tool", settings.embed_model, files.EMBED_NAME, _embed),
     ):
-        if (lack := lacks.get(part)) is not None:
-            # One that nobody asked for is not missed by everybody.
-            given = server or (part == "model" and settings.model_path)
-            why = f"a worker here cannot answer {tasks}"
-            yield Finding(part, "fault" if given else "note", lack.wrong, why, lack.fix)
+        if (requirement := missing.get(part)) is not None:
+            # Only a model that is configured is a fault.
+            configured = server or (part == "model" and settings.model_path)
+            why = f"a worker on this machine cannot run {tasks}"
+            yield Finding(
+                part, "fault" if configured else "note", requirement.wrong, why, requirement.fix
+            )
         elif server:
-            yield await _judged(part, tasks, ask(models))
+            yield await _server_finding(part, tasks, call(models))
         else:
-            yield Finding(part, "ok", f"{local}, in a process of the worker's")
+            yield Finding(part, "ok", f"{local}, in a child process of the worker")
 
 
 def _name(settings: LlmSettings) -> str:
@@ -53,23 +55,23 @@ def _name(settings: LlmSettings) -> str:
 
 
 async def _chat(models: Models) -> str:
-    hello = ChatRequest(messages=[Message("user", "Say hello.")], max_tokens=_TOKENS)
-    async with aclosing(models.chat().ask(hello)) as pieces:
+    request = ChatRequest(messages=[Message("user", "Say hello.")], max_tokens=_TOKENS)
+    async with aclosing(models.chat().ask(request)) as pieces:
         async for _ in pieces:
             pass
-    return "answers"
+    return "responds"
 
 
 async def _embed(models: Models) -> str:
-    made = await models.embedder().embed(["hello"])
-    return f"makes vectors of {len(made.vectors[0])} numbers"
+    reply = await models.embedder().embed(["hello"])
+    return f"returns vectors of {len(reply.vectors[0])} numbers"
 
 
-async def _judged(part: str, tasks: str, answer: Awaitable[str]) -> Finding:
+async def _server_finding(part: str, tasks: str, answer: Awaitable[str]) -> Finding:
     try:
         return Finding(part, "ok", f"its server {await answer}")
-    except ModelError as trouble:
-        verdict = "unreachable" if trouble.code in _AWAY else "fault"
-        why = f"a worker here cannot answer {tasks}"
-        cure = trouble.cure or _CURES.get(trouble.code, "see what its server says")
-        return Finding(part, verdict, trouble.wrong, why, cure)
+    except ModelError as error:
+        verdict = "unreachable" if error.code in _UNREACHABLE else "fault"
+        why = f"a worker on this machine cannot run {tasks}"
+        fix = error.cure or _FIXES.get(error.code, "see the log of its server")
+        return Finding(part, verdict, error.wrong, why, fix)

@@ -1,4 +1,4 @@
-"""The running program, asked over its own HTTP as any client would."""
+"""Checks of the running program, over HTTP as a client."""
 
 import json
 import urllib.error
@@ -9,16 +9,16 @@ from typing import Any, Final
 from jobwire.doctor.finding import Finding, Verdict
 from jobwire.endpoints import FoundProgram
 
-_PATIENCE_S: Final = 5.0
-_NOT_READY: Final[tuple[Verdict, str]] = ("fault", "the program is not ready without it")
-_JUDGED: Final[Mapping[str, tuple[Verdict, str]]] = {
+_TIMEOUT_S: Final = 5.0
+_NOT_READY: Final[tuple[Verdict, str]] = ("fault", "the program is not ready without this part")
+_BY_STATE: Final[Mapping[str, tuple[Verdict, str]]] = {
     "ready": ("ok", ""),
     "degraded": ("fault", "jobs that need it fail; all others run"),
 }
 
 
 def examine(found: FoundProgram | None) -> Iterator[Finding]:
-    """Is it there, and is every part of it ready?"""
+    """Check that the program responds and that each part is ready."""
     if found is None:
         yield Finding("program", "note", "none is running here", fix="jobwire up")
         return
@@ -29,7 +29,7 @@ def examine(found: FoundProgram | None) -> Iterator[Finding]:
             "program",
             "unreachable",
             f"{found.url} (by {found.origin}) does not answer: {_reason(error)}",
-            "clients look for it there",
+            "clients use this address",
             "start it: jobwire up",
         )
         return
@@ -37,14 +37,14 @@ def examine(found: FoundProgram | None) -> Iterator[Finding]:
         yield Finding(
             "program",
             "fault",
-            f"{found.url} (by {found.origin}) answers {status}, but not as jobwire does",
-            "another program has its port",
+            f"{found.url} (by {found.origin}) answers {status}, but not like jobwire",
+            "another program uses its port",
             "correct JOBWIRE_URL, or start jobwire on another port",
         )
         return
     yield Finding("program", "ok", f"{found.url}, version {body.get('version') or 'unknown'}")
     for part in body["parts"]:
-        verdict, why = _JUDGED.get(part["state"], _NOT_READY)
+        verdict, why = _BY_STATE.get(part["state"], _NOT_READY)
         yield Finding(
             f"part {part['name']}",
             verdict,
@@ -56,12 +56,12 @@ def examine(found: FoundProgram | None) -> Iterator[Finding]:
 
 def _get(url: str) -> tuple[int, dict[str, Any]]:
     if not url.startswith(("http://", "https://")):
-        raise ValueError("it is no http:// or https:// URL")
-    # Never through a proxy: it is most often on this machine.
-    ask = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        raise ValueError("it is not an http:// or https:// URL")
+    # Without a proxy: the program usually runs on this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with ask.open(url, timeout=_PATIENCE_S) as answer:
-            status, text = answer.status, answer.read(1 << 20)
+        with opener.open(url, timeout=_TIMEOUT_S) as response:
+            status, text = response.status, response.read(1 << 20)
     except urllib.error.HTTPError as error:
         status, text = error.code, error.read(1 << 20)
     try:

@@ -1,6 +1,6 @@
-"""The server: version, persistence, eviction, memory, clock, and who may come in.
+"""Checks of the Valkey server: version, persistence, eviction, memory, clock, access.
 
-Looks with the rights that our programs have; what they may not see is a note, not a fault.
+Uses the permissions of the product; what they do not allow to read is a note, not a fault.
 """
 
 import time
@@ -18,9 +18,8 @@ _FULL: Final = 0.8
 _SMALL_NODES: Final = 1024
 
 
-async def examine(config: Config, *, queue: str, cure: str) -> AsyncIterator[Finding]:
-    """Everything about one server; `queue` is the key of the job queue, `cure` is what to do if
-    the server is not there."""
+async def examine(config: Config, *, queue: str, fix: str) -> AsyncIterator[Finding]:
+    """Check one server; `queue` is the key of the job queue, `fix` is for an unreachable server."""
     try:
         async with Connection.open(config, name="jobwire-doctor") as connection:
             health = await HealthChecker(connection).summary()
@@ -31,15 +30,15 @@ async def examine(config: Config, *, queue: str, cure: str) -> AsyncIterator[Fin
             yield await _nodes(connection)
             yield await _access(config)
     except ValkeyError as error:
-        yield Finding("valkey", "unreachable", str(error), "nothing works without it", cure)
+        yield Finding("valkey", "unreachable", str(error), "nothing works without it", fix)
 
 
 def _judge(config: Config, health: Health) -> Iterator[Finding]:
-    """What the server says of itself. Pure."""
+    """Judge the server's own report. Pure."""
     latency_ms = health.latency_s * 1000
     found = f"{health.server} {health.version} at {config.address}, {latency_ms:.1f} ms away"
     if latency_ms > _SLOW_MS:
-        why = "every step of a job is a round trip"
+        why = "every step of a job needs a round trip"
         yield Finding("valkey", "note", found, why, "run the server closer to the workers")
     else:
         yield Finding("valkey", "ok", found)
@@ -48,8 +47,8 @@ def _judge(config: Config, health: Health) -> Iterator[Finding]:
             "valkey role",
             "fault",
             "it is a replica",
-            "a replica takes no writes",
-            "give the address of the primary",
+            "a replica accepts no writes",
+            "use the address of the primary",
         )
     yield _persistence(health)
     yield _eviction(health)
@@ -61,7 +60,7 @@ def _persistence(health: Health) -> Finding:
         case "aof":
             return Finding("valkey persistence", "ok", "append-only file is on")
         case None:
-            return Finding("valkey persistence", "note", "we may not see its settings")
+            return Finding("valkey persistence", "note", "no permission to read its settings")
         case "rdb" | "none":
             return Finding(
                 "valkey persistence",
@@ -79,7 +78,7 @@ def _eviction(health: Health) -> Finding:
         "valkey eviction",
         "fault",
         f"maxmemory-policy is {health.eviction}",
-        "under pressure the server throws jobs away without a word",
+        "when memory is full the server deletes jobs silently",
         "CONFIG SET maxmemory-policy noeviction",
     )
 
@@ -92,7 +91,7 @@ def _memory(health: Health) -> Finding:
         "valkey memory",
         "fault",
         f"{used >> 20} of {limit >> 20} MiB used",
-        "new jobs are refused when it is full",
+        "new jobs are refused when the memory is full",
         "raise maxmemory, or shorten jobs.job_ttl_s",
     )
 
@@ -111,11 +110,11 @@ async def _clock(connection: Connection) -> Finding:
 
 
 async def _clock_history(connection: Connection, queue: str) -> Finding:
-    """Entry ids begin with the server's time and never decrease: the last one tells of a jump."""
+    """Entry ids start with the server's time and never decrease: the last one shows a set-back."""
     try:
         reply = await connection.call("XINFO", "STREAM", queue)
     except ServerError:
-        return Finding("clock history", "ok", "no job was submitted yet")
+        return Finding("clock history", "ok", "no jobs were submitted yet")
     last = str(reply["last-generated-id"]) if isinstance(reply, dict) else "0-0"
     back_s = int(last.partition("-")[0]) / 1000 - await _server_s(connection)
     if back_s > _CLOCK_S:
@@ -139,37 +138,37 @@ async def _nodes(connection: Connection) -> Finding:
     try:
         reply = await connection.call("CONFIG", "GET", "stream-node-max-bytes")
     except ServerError:
-        return Finding("valkey streams", "note", "we may not see its settings")
+        return Finding("valkey streams", "note", "no permission to read its settings")
     size = int(str(reply.get("stream-node-max-bytes", 0))) if isinstance(reply, dict) else 0
     if size > _SMALL_NODES:
         return Finding(
             "valkey streams",
             "note",
             f"stream-node-max-bytes is {size}",
-            "each finished job keeps about 4 KB that 512 would not",
+            "each finished job uses about 4 KB more than with 512",
             "CONFIG SET stream-node-max-bytes 512",
         )
     return Finding("valkey streams", "ok", "small nodes")
 
 
 async def _access(config: Config) -> Finding:
-    if not await _lets_strangers_in(config):
-        return Finding("valkey access", "ok", "wants a password")
+    if not await _allows_anonymous(config):
+        return Finding("valkey access", "ok", "requires a password")
     if _is_loopback(config):
         return Finding("valkey access", "ok", "no password, but reachable from this machine only")
     return Finding(
         "valkey access",
         "fault",
-        f"{config.address} lets anybody in without a password",
-        "whoever reaches it can read and change every job",
-        "set a password (requirepass, or an ACL file) and give it in VALKEY_PASSWORD",
+        f"{config.address} accepts connections without a password",
+        "any program that can connect can read and change every job",
+        "set a password (requirepass, or an ACL file) and set VALKEY_PASSWORD",
     )
 
 
-async def _lets_strangers_in(config: Config) -> bool:
-    stranger = replace(config, username=None, password=None)
+async def _allows_anonymous(config: Config) -> bool:
+    anonymous = replace(config, username=None, password=None)
     try:
-        async with Connection.open(stranger, name="jobwire-doctor") as connection:
+        async with Connection.open(anonymous, name="jobwire-doctor") as connection:
             await connection.ping()
     except ValkeyError:
         return False

@@ -1,17 +1,18 @@
-"""Settings: one typed tree, composed of the rooms' own classes.
+"""Settings: one typed tree of the packages' own settings classes.
 
-    tree      the tree itself: a line a room
-    schema    what there is, read from the rooms' classes
+    tree      the tree: one line per section
+    schema    the sections and settings, read from the classes
     sources   YAML, environment, command line
     values    text to typed value and back
-    load      all of them together, with every fault at once
+    load      merges the sources and reports all faults at once
+    page      writes docs/settings.md
 
-Adding a setting means adding a field to a room's class; adding a room means adding a line to
-`tree.py`. Read by the CLI and by `wiring`; a room only ever sees its own class.
+To add a setting, add a field to a package's class; to add a section, add a line to `tree.py`. Used
+by the CLI and by `wiring`; a package sees only its own class.
 """
 
 from jobwire.settings.load import CONFIG_FILE, Loaded, SettingsError, load
-from jobwire.settings.schema import Leaf, Section, sections, words
+from jobwire.settings.schema import Leaf, Section, descriptions, sections
 from jobwire.settings.tree import Settings
 from jobwire.settings.values import show
 
@@ -22,8 +23,8 @@ __all__ = [
     "Section",
     "Settings",
     "SettingsError",
+    "descriptions",
     "load",
     "sections",
     "show",
-    "words",
 ]

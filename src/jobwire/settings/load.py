@@ -1,7 +1,7 @@
-"""All sources into one checked tree, or all faults at once.
+"""Merges all sources into one checked tree, or reports all faults at once.
 
-Command line over `JOBWIRE_…` over the sources' own names over YAML over defaults. Each value
-keeps where it came from. Called by every command of the CLI; never by a room.
+Precedence: command line, `JOBWIRE_…`, the variable names of the source documents, YAML, defaults.
+The origin of each value is kept. Called by the commands of the CLI only.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ _TREE: Final = tuple(sections(Settings))
 
 
 class SettingsError(ValueError):
-    """The settings cannot be used; each fault is one line with its place."""
+    """The settings are invalid; each fault is one line with its origin."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__("\n".join(faults))
@@ -32,16 +32,16 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The tree, where each value came from (by path), and what the reader should be told."""
+    """The settings, the origin of each value by path, and warnings for the user."""
 
     settings: Settings
     origins: Mapping[str, str]
     warnings: Sequence[str]
     child_env: Mapping[str, str]
-    """What to add to the environment of a program of ours, so that it is set like this one."""
+    """Variables for a child process, so that it has the same settings."""
 
-    def is_given(self, path: str) -> bool:
-        """Whether somebody set it, rather than the default."""
+    def is_set(self, path: str) -> bool:
+        """Whether the value comes from a source, not from the default."""
         return self.origins[path] != DEFAULT
 
 
@@ -51,15 +51,17 @@ def load(
     file: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Read everything; SettingsError lists all that is wrong.
+    """Read all sources; raises SettingsError with all faults.
 
-    `options` maps a path to (the option's name, its text). Without `file`: the file that
-    JOBWIRE_CONFIG names, else `jobwire.yaml` if it lies in the working directory.
+    `options` maps a path to (option name, text). Default of `file`: JOBWIRE_CONFIG, else
+    `jobwire.yaml` in the working directory, if it exists.
     """
     environ = os.environ if environ is None else environ
-    named = file or (Path(environ["JOBWIRE_CONFIG"]) if environ.get("JOBWIRE_CONFIG") else None)
-    yaml_path = named or (Path(CONFIG_FILE) if Path(CONFIG_FILE).exists() else None)
-    # From the weakest to the strongest.
+    configured = file or (
+        Path(environ["JOBWIRE_CONFIG"]) if environ.get("JOBWIRE_CONFIG") else None
+    )
+    yaml_path = configured or (Path(CONFIG_FILE) if Path(CONFIG_FILE).exists() else None)
+    # In order of precedence, lowest first.
     layers = [
         *([sources.yaml_file(yaml_path, _TREE)] if yaml_path else []),
         sources.foreign_environment(environ, _TREE),
@@ -67,7 +69,7 @@ def load(
         sources.options(options or {}),
     ]
     faults = [fault for layer in layers for fault in layer.faults]
-    effective, dropped = _merge([layer.given for layer in layers])
+    effective, ignored = _merge([layer.values for layer in layers])
     settings = _build(effective, faults)
     if faults or settings is None:
         raise SettingsError(faults)
@@ -76,14 +78,14 @@ def load(
         for section in _TREE
         for leaf in section.leaves
     }
-    return Loaded(settings, origins, _warnings(dropped), _child_env(options or {}, yaml_path))
+    return Loaded(settings, origins, _warnings(ignored), _child_env(options or {}, yaml_path))
 
 
 def _child_env(options: Mapping[str, tuple[str, str]], yaml_path: Path | None) -> dict[str, str]:
     names = {leaf.path: leaf.env_name for section in _TREE for leaf in section.leaves}
     env = {"JOBWIRE_CONFIG": str(yaml_path.absolute())} if yaml_path else {}
     for path, (_, text) in options.items():
-        env |= {names[rival]: "" for rival in _rivals(path)}
+        env |= {names[other]: "" for other in _alternatives(path)}
         env[names[path]] = text
     return env
 
@@ -91,36 +93,37 @@ def _child_env(options: Mapping[str, tuple[str, str]], yaml_path: Path | None) -
 def _merge(
     layers: Sequence[Sequence[SettingValue]],
 ) -> tuple[dict[str, SettingValue], list[SettingValue]]:
-    """The strongest value of each path, and those that are void."""
-    void = {
-        section.place(name): values for section in _TREE for name, values in section.void.items()
+    """Return the effective value of each path, and the values that are ignored."""
+    ignorable = {
+        section.place(name): values for section in _TREE for name, values in section.ignored.items()
     }
     effective: dict[str, SettingValue] = {}
-    dropped: list[SettingValue] = []
+    ignored: list[SettingValue] = []
     for layer in layers:
-        for given in layer:
-            if given.path in void:
-                values = void[given.path]
-                if values is None or given.raw in values:
-                    dropped.append(given)
+        for value in layer:
+            if value.path in ignorable:
+                values = ignorable[value.path]
+                if values is None or value.raw in values:
+                    ignored.append(value)
                     continue
-            # Said in this source: what a weaker source said in the other way is off.
-            for rival in _rivals(given.path):
-                if rival in effective and effective[rival] not in layer:
-                    del effective[rival]
-            effective[given.path] = given
-    return effective, dropped
+            # It replaces the alternatives of lower precedence (`url` or `address`).
+            for other in _alternatives(value.path):
+                if other in effective and effective[other] not in layer:
+                    del effective[other]
+            effective[value.path] = value
+    return effective, ignored
 
 
-def _rivals(path: str) -> Iterator[str]:
+def _alternatives(path: str) -> Iterator[str]:
+    """Yield the paths that cannot be set together with this one (ONE_OF)."""
     for section in _TREE:
         paths = [section.place(name) for name in section.one_of]
         if path in paths:
-            yield from (rival for rival in paths if rival != path)
+            yield from (other for other in paths if other != path)
 
 
 def _build(effective: Mapping[str, SettingValue], faults: list[str]) -> Settings | None:
-    """The tree, with every fault of a value or a section added to `faults`."""
+    """Build the settings; faults of values and sections are added to `faults`."""
     by_section = {section.path: _build_section(section, effective, faults) for section in _TREE[1:]}
     root = _values(_TREE[0], effective, faults)
     if faults:
@@ -131,14 +134,14 @@ def _build(effective: Mapping[str, SettingValue], faults: list[str]) -> Settings
 def _build_section(
     section: Section, effective: Mapping[str, SettingValue], faults: list[str]
 ) -> object:
-    rivals = [path for path in map(section.place, section.one_of) if path in effective]
+    given = [path for path in map(section.place, section.one_of) if path in effective]
     faults.extend(
-        f"{effective[other].origin} {other}: {rivals[0]} is given too "
-        f"({effective[rivals[0]].origin}); give one of them"
-        for other in rivals[1:]
+        f"{effective[other].origin} {other}: {given[0]} is set too "
+        f"({effective[given[0]].origin}); set one of them"
+        for other in given[1:]
     )
     values = _values(section, effective, faults)
-    # What could not be read counts as its default here, so that the other faults show too.
+    # Invalid values count as their defaults here, so that other faults are found too.
     found = list(check(_unchecked(section.cls, values)))
     for name, problem in found:
         path = section.place(name)
@@ -150,7 +153,7 @@ def _build_section(
 
 
 def _unchecked(cls: type, values: Mapping[str, object]) -> object:
-    """The object without the checks that its making may do, which stop at the first fault."""
+    """Build the object without its constructor, whose checks stop at the first fault."""
     built: object = cast("Callable[[type], object]", object.__new__)(cls)
     for field in dataclasses.fields(cls):
         object.__setattr__(built, field.name, values.get(field.name, default_of(field)))
@@ -162,26 +165,26 @@ def _values(
 ) -> dict[str, object]:
     values: dict[str, object] = {}
     for leaf in section.leaves:
-        given = effective.get(leaf.path)
-        if given is None:
+        value = effective.get(leaf.path)
+        if value is None:
             continue
         try:
-            values[leaf.path.rpartition(".")[2]] = _value(leaf, given)
+            values[leaf.path.rpartition(".")[2]] = _convert(leaf, value)
         except BadValue as bad:
             faults.extend(
-                f"{given.origin} {leaf.path}{inside}: {problem}" for inside, problem in bad.faults
+                f"{value.origin} {leaf.path}{inside}: {problem}" for inside, problem in bad.faults
             )
     return values
 
 
-def _value(leaf: Leaf, given: SettingValue) -> object:
+def _convert(leaf: Leaf, value: SettingValue) -> object:
     if leaf.path.endswith("_s") and (leaf.kind is int or leaf.kind is float):
-        return seconds(leaf.kind, given.raw)
-    return convert(leaf.kind, given.raw)
+        return seconds(leaf.kind, value.raw)
+    return convert(leaf.kind, value.raw)
 
 
-def _warnings(dropped: Sequence[SettingValue]) -> tuple[str, ...]:
-    if not dropped:
+def _warnings(ignored: Sequence[SettingValue]) -> tuple[str, ...]:
+    if not ignored:
         return ()
-    names = ", ".join(f"{given.path} ({given.origin})" for given in dropped)
-    return (f"{names}: void, understood and ignored; it can be taken out",)
+    names = ", ".join(f"{value.path} ({value.origin})" for value in ignored)
+    return (f"{names}: ignored, it has no effect; remove it",)

@@ -1,21 +1,22 @@
-"""What settings there are, read from the rooms' own classes.
+"""The sections and settings, read from the packages' own settings classes.
 
-A room's class is a frozen dataclass. Everything a reader of settings must know stands in it:
+A settings class is a frozen dataclass that declares everything about its settings:
 
-    pool_size: int = 10                               name, type, default, and its words below
+    pool_size: int = 10                               name, type, default; description below
     "How many sockets may block."
     password: str = field(default="", repr=False)     a secret is not in repr
     job_ttl_s: int = field(…, metadata={"env": "JOB_TTL_S"})     a name of the source documents
-    lease_s: float = field(…, metadata={"setting": False})       not set here: handed in
+    lease_s: float = field(…, metadata={"setting": False})       no setting: passed by the caller
 
 A number whose name ends in `_s` is a duration in seconds, and so is a `timedelta`. Also:
 
-    ENV_PREFIX: ClassVar = "VALKEY_"     every key of the section also has this name
-    VOID: ClassVar = {"old_name": None}  accepted and ignored: any value (None), or these values
-    ONE_OF: ClassVar = ("url", "address")   the one from the stronger source wins
+    ENV_PREFIX: ClassVar = "VALKEY_"     every key of the section also has this prefix
+    IGNORED: ClassVar = {"old_name": None}  accepted and ignored: any value (None), or these values
+    ONE_OF: ClassVar = ("url", "address")   the one of higher precedence is used
+    HIDDEN: ClassVar = True              not documented: the system does not exist yet
     def check(self): yield "pool_size", "must not be negative"   faults beyond the types
 
-Called by the other modules of this room. It never reads a setting.
+Used by the other modules of this package. It reads no values.
 """
 
 import ast
@@ -39,7 +40,7 @@ class Leaf:
     default: object
     secret: bool
     foreign_names: tuple[str, ...]
-    """What the source documents call it in the environment."""
+    """Its names in the environment, from the source documents."""
 
     @property
     def env_name(self) -> str:
@@ -48,21 +49,23 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The settings of one room; the root is the section with the empty path."""
+    """The settings of one package; the root is the section with the empty path."""
 
     path: str
     cls: type
     leaves: tuple[Leaf, ...]
     prefix: str
-    void: Mapping[str, frozenset[str] | None]
+    ignored: Mapping[str, frozenset[str] | None]
     one_of: tuple[str, ...]
+    hidden: bool
+    """Parsed, but shown by the page and by `jobwire config` only if set."""
 
     def place(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
 
 
 def sections(root: type) -> Iterator[Section]:
-    """The root and each room's section, in the order in which they are declared."""
+    """Yield the root and each section, in the order of their declaration."""
     yield _section("", root)
     hints = typing.get_type_hints(root)
     for field in dataclasses.fields(root):
@@ -77,8 +80,9 @@ def _section(path: str, cls: type) -> Section:
         cls=cls,
         leaves=tuple(_leaves(path, cls, prefix)),
         prefix=prefix,
-        void=getattr(cls, "VOID", {}),
+        ignored=getattr(cls, "IGNORED", {}),
         one_of=getattr(cls, "ONE_OF", ()),
+        hidden=getattr(cls, "HIDDEN", False),
     )
 
 
@@ -98,24 +102,24 @@ def _leaves(path: str, cls: type, prefix: str) -> Iterator[Leaf]:
         )
 
 
-def words(section: Section) -> Mapping[str, str]:
-    """What the class says below each of its fields, on one line."""
+def descriptions(section: Section) -> Mapping[str, str]:
+    """Return the docstring below each field of the class, on one line."""
     (tree,) = ast.parse(inspect.cleandoc(inspect.getsource(section.cls))).body
     assert isinstance(tree, ast.ClassDef)
-    said: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for field, below in itertools.pairwise(tree.body):
         match field, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
                 value=ast.Constant(value=str(text))
             ):
-                said[section.place(name)] = " ".join(text.split())
+                texts[section.place(name)] = " ".join(text.split())
             case _:
                 pass
-    return said
+    return texts
 
 
 def default_of(field: "dataclasses.Field[object]") -> object:
-    """A field's default; MISSING if it must be given."""
+    """Return a field's default; MISSING if there is none."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default

@@ -1,7 +1,7 @@
-"""Where settings are given: YAML, the environment, the command line.
+"""The sources of settings: YAML, the environment, the command line.
 
-Each source becomes a list of `Given` (the path, the text, where it stood) plus the faults that
-it shows by itself: unreadable YAML, a name that nobody knows. Nothing is converted here.
+Each source becomes a list of `SettingValue` (path, text, origin) and its own faults: unreadable
+YAML, unknown names. Values are converted later.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,26 +14,26 @@ import yaml
 from jobwire.settings.schema import PREFIX, Section
 from jobwire.settings.values import Raw, nearest
 
-# Ours, but no settings: how clients find a running program, which file to read, the test suite.
+# Variables that are no settings: address and key of clients, the settings file, the test suite.
 NO_SETTINGS: Final = ("JOBWIRE_URL", "JOBWIRE_API_KEY", "JOBWIRE_CONFIG")
 TEST_PREFIX: Final = "JOBWIRE_TEST_"
 
 
 @dataclass(frozen=True, slots=True)
 class SettingValue:
-    """One value as somebody wrote it."""
+    """One value as it was written."""
 
     path: str
     raw: Raw
     origin: str
-    """For people: `jobwire.yaml:3`, `VALKEY_ADDRESS`, `--port`."""
+    """For messages: `jobwire.yaml:3`, `VALKEY_ADDRESS`, `--port`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsSource:
-    """All values of one source; `faults` are whole lines for people."""
+    """All values of one source; each fault is a whole line."""
 
-    given: Sequence[SettingValue]
+    values: Sequence[SettingValue]
     faults: Sequence[str] = ()
 
 
@@ -45,24 +45,24 @@ def options(values: Mapping[str, tuple[str, str]]) -> SettingsSource:
 
 
 def environment(environ: Mapping[str, str], tree: Sequence[Section]) -> SettingsSource:
-    """Names that start with JOBWIRE_; one that nobody knows is a fault."""
+    """Variables that start with JOBWIRE_; an unknown one is a fault."""
     known = {leaf.env_name: leaf.path for section in tree for leaf in section.leaves}
-    given: list[SettingValue] = []
+    found: list[SettingValue] = []
     faults: list[str] = []
     for name, text in environ.items():
         if not name.startswith(PREFIX) or name in NO_SETTINGS or name.startswith(TEST_PREFIX):
             continue
         if name not in known:
-            # Compared without the prefix that they all share, or all would be near.
+            # Compared without the common prefix, which would make every name similar.
             near = nearest(name[len(PREFIX) :], [each[len(PREFIX) :] for each in known], PREFIX)
             faults.append(f"environment {name}: unknown setting{near}")
         elif text:
-            given.append(SettingValue(known[name], _from_environment(text), name))
-    return SettingsSource(given, faults)
+            found.append(SettingValue(known[name], _from_environment(text), name))
+    return SettingsSource(found, faults)
 
 
 def foreign_environment(environ: Mapping[str, str], tree: Sequence[Section]) -> SettingsSource:
-    """The names of the source documents: VALKEY_ADDRESS, JOB_TTL_S, … Others are not ours."""
+    """The variables of the source documents: VALKEY_ADDRESS, JOB_TTL_S, …; others are skipped."""
     known = {
         name: leaf.path
         for section in tree
@@ -71,7 +71,9 @@ def foreign_environment(environ: Mapping[str, str], tree: Sequence[Section]) -> 
     }
     for section in tree:
         if section.prefix:
-            known |= {section.prefix + name.upper(): section.place(name) for name in section.void}
+            known |= {
+                section.prefix + name.upper(): section.place(name) for name in section.ignored
+            }
     return SettingsSource(
         [
             SettingValue(path, _from_environment(environ[name]), name)
@@ -82,7 +84,7 @@ def foreign_environment(environ: Mapping[str, str], tree: Sequence[Section]) -> 
 
 
 def _from_environment(text: str) -> Raw:
-    """Lists of mappings (API keys) are written as JSON; all else is plain text."""
+    """Parse a list as JSON (API keys are mappings); everything else is text."""
     if not text.startswith("["):
         return text
     try:
@@ -93,7 +95,7 @@ def _from_environment(text: str) -> Raw:
 
 
 def yaml_file(path: Path, tree: Sequence[Section]) -> SettingsSource:
-    """A file of sections, each a mapping of names to values."""
+    """A YAML file of sections, each a mapping of names to values."""
     try:
         node = _compose(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -101,9 +103,9 @@ def yaml_file(path: Path, tree: Sequence[Section]) -> SettingsSource:
         return SettingsSource([], [f"{path}: cannot be read ({reason})"])
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        return SettingsSource([], [f"{path}{line}: is no YAML ({error.problem or error.context})"])
+        return SettingsSource([], [f"{path}{line}: is not YAML ({error.problem or error.context})"])
     except yaml.YAMLError as error:
-        return SettingsSource([], [f"{path}: is no YAML ({' '.join(str(error).split())})"])
+        return SettingsSource([], [f"{path}: is not YAML ({' '.join(str(error).split())})"])
     if node is None:
         return SettingsSource([])
     if not isinstance(node, yaml.MappingNode):
@@ -113,7 +115,7 @@ def yaml_file(path: Path, tree: Sequence[Section]) -> SettingsSource:
         reader.read_root(node)
     except RecursionError:
         return SettingsSource([], [f"{path}: an alias in it contains itself"])
-    return SettingsSource(reader.given, reader.faults)
+    return SettingsSource(reader.values, reader.faults)
 
 
 def _compose(text: str) -> yaml.Node | None:
@@ -122,7 +124,7 @@ def _compose(text: str) -> yaml.Node | None:
 
 class _YamlReader:
     def __init__(self, path: Path, tree: Mapping[str, Section]) -> None:
-        self.given: list[SettingValue] = []
+        self.values: list[SettingValue] = []
         self.faults: list[str] = []
         self._path = path
         self._tree = tree
@@ -144,7 +146,7 @@ class _YamlReader:
     def _read_section(self, section: Section, node: yaml.MappingNode) -> None:
         known = [leaf.path.rpartition(".")[2] for leaf in section.leaves]
         for name, where, value in self._entries(node):
-            if name in known or name in section.void:
+            if name in known or name in section.ignored:
                 self._add(section.place(name), value, where)
             else:
                 hint = nearest(name, known)
@@ -156,13 +158,13 @@ class _YamlReader:
             name = str(key.value)
             where = f"{self._path}:{key.start_mark.line + 1}"
             if name in seen:
-                self.faults.append(f"{where} {name}: is given twice")
+                self.faults.append(f"{where} {name}: is set twice")
             seen.add(name)
             yield name, where, value
 
     def _add(self, path: str, node: yaml.Node, where: str) -> None:
         if not _is_null(node):
-            self.given.append(SettingValue(path, _raw(node), where))
+            self.values.append(SettingValue(path, _raw(node), where))
 
 
 def _is_null(node: yaml.Node) -> bool:

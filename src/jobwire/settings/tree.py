@@ -1,6 +1,6 @@
-"""The tree of all settings: a line a room.
+"""The tree of all settings: one line per section.
 
-Reads the rooms' `settings.py` and nothing else of them.
+Imports only the `settings.py` of each package.
 """
 
 from dataclasses import dataclass, field
@@ -20,10 +20,10 @@ from jobwire.worker.settings import WorkerSettings
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that can be set; frozen, checked, with defaults that work."""
+    """All settings; frozen and checked."""
 
     data_dir: Path = Path(".jobwire")
-    """Where `jobwire up` keeps its data, and where clients look for a running program."""
+    """The data of `jobwire up`; clients find the running program there."""
     up: UpSettings = field(default_factory=UpSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)

@@ -1,7 +1,7 @@
-"""Text to typed value, and back to text.
+"""Converts text to typed values, and back.
 
-Every source gives text (a YAML scalar is taken as it was written, so that a password of `0123`
-stays one), or lists and mappings of it. Pure; the caller adds where the value stood.
+Every source has text (a YAML scalar stays as written, so that the password `0123` is kept), or
+lists and mappings of text. Pure; the caller adds the origin.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 class BadValue(Exception):
-    """The value does not fit: what is wrong, and at which place within it if it has parts."""
+    """The value is invalid: each fault with its place inside the value."""
 
     def __init__(self, *faults: tuple[str, str]) -> None:
         super().__init__(*faults)
@@ -36,7 +36,7 @@ class BadValue(Exception):
         return cls(("", problem))
 
     def under(self, place: str) -> Iterator[tuple[str, str]]:
-        """The same faults, seen from one level further out."""
+        """Yield the faults with a prefix to their places."""
         return ((place + inside, problem) for inside, problem in self.faults)
 
 
@@ -47,26 +47,26 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 def duration(text: str) -> timedelta:
-    """`5s`, `1h30m`, `250ms`, `2d`; a bare number is seconds."""
+    """`5s`, `1h30m`, `250ms`, `2d`; a plain number is seconds."""
     try:
-        return timedelta(seconds=float(text)) if float(text) >= 0 else _no_duration(text)
+        return timedelta(seconds=float(text)) if float(text) >= 0 else _bad_duration(text)
     except (ValueError, OverflowError):
         pass
     parts = _DURATION.findall(text.strip())
     if not parts or "".join(number + unit for number, unit in parts) != text.strip():
-        return _no_duration(text)
+        return _bad_duration(text)
     return timedelta(seconds=sum(float(number) * _UNITS_S[unit] for number, unit in parts))
 
 
-def _no_duration(text: str) -> timedelta:
+def _bad_duration(text: str) -> timedelta:
     raise BadValue.because(
-        f"{text!r} is no duration; write 5s, 250ms or 1h (a bare number is seconds)"
+        f"{text!r} is not a duration; write 5s, 250ms or 1h (a plain number is seconds)"
     )
 
 
 def _whole_number(text: str) -> int:
     if not re.fullmatch(r"[+-]?\d{1,18}", text.strip()):
-        raise BadValue.because(f"{text!r} is no whole number")
+        raise BadValue.because(f"{text!r} is not a whole number")
     return int(text)
 
 
@@ -76,11 +76,11 @@ def _number(text: str) -> float:
     except ValueError:
         value = float("nan")
     if not abs(value) < float("inf"):
-        raise BadValue.because(f"{text!r} is no number")
+        raise BadValue.because(f"{text!r} is not a number")
     return value
 
 
-def _switch(text: str) -> bool:
+def _boolean(text: str) -> bool:
     word = text.strip().lower()
     if word not in _TRUE | _FALSE:
         raise BadValue.because(f"{text!r} is neither true nor false")
@@ -91,14 +91,14 @@ _SCALARS: Final[dict[object, Callable[[str], object]]] = {
     str: lambda text: text,
     int: _whole_number,
     float: _number,
-    bool: _switch,
+    bool: _boolean,
     timedelta: duration,
     Path: lambda text: Path(text).expanduser(),
 }
 
 
 def convert(kind: object, raw: Raw) -> object:
-    """The value of this kind that the text means; BadValue if it means none."""
+    """Convert text to a type; raises BadValue."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
         inner = next(arg for arg in typing.get_args(kind) if arg is not types.NoneType)
@@ -115,11 +115,11 @@ def convert(kind: object, raw: Raw) -> object:
 
 
 def seconds(kind: object, raw: Raw) -> object:
-    """A number of seconds, written as a duration or bare."""
+    """Convert a duration or a plain number to seconds."""
     span = convert(timedelta, raw)
     assert isinstance(span, timedelta)
     if kind is int and span % timedelta(seconds=1):
-        raise BadValue.because(f"{raw!r} is no whole number of seconds")
+        raise BadValue.because(f"{raw!r} is not a whole number of seconds")
     return int(span.total_seconds()) if kind is int else span.total_seconds()
 
 
@@ -172,13 +172,13 @@ def _convert_mapping(cls: type, raw: Raw) -> object:
 
 
 def check(built: object) -> Iterator[tuple[str, str]]:
-    """The faults that a room's class finds in itself."""
+    """Yield the faults that the class finds in itself."""
     checked: Callable[[], Iterator[tuple[str, str]]] | None = getattr(built, "check", None)
     return checked() if checked else iter(())
 
 
 def show(value: object, *, secret: bool = False) -> object:
-    """A value as people write it, for `jobwire config`; secrets as dots."""
+    """Format a value for `jobwire config`; secrets are masked."""
     match value:
         case None | "":
             return None if value is None else ""

@@ -1,13 +1,14 @@
-"""The only room that knows everyone: it builds things and puts them together. Called by the CLI.
+"""Builds the programs from all other packages. Called by the CLI.
 
-    gateway       the HTTP side: a line a room
-    jobs          the gateway's room of the Streams wire
-    worker        an app of handlers on the queues that it serves
-    ground        the server under every part: connected to, and waited for
-    tasks         the contract's six tasks as cards      schema   JSON Schema of the wire
-    installation  `jobwire up`: a line a part
-    parts         how the parts are, on the way from the supervisor to the gateway
+    gateway       the HTTP gateway: one line per feature
+    jobs          the gateway's feature of the Streams wire
+    worker        an App of handlers on its queues
+    installation  `jobwire up`: one line per part
+    parts         the states of the parts, from the supervisor to the gateway
+    backends      Valkey and the bucket: connect and wait, or find them
+    schema        the six tasks and the JSON Schema of the wire
+    traces        OpenTelemetry
     keys          new API keys
 
-Each module loads only what its program needs: the supervisor of `up` has no web framework in it.
+Each module imports only what its program needs: the supervisor of `up` loads no web framework.
 """

@@ -1,4 +1,4 @@
-"""What `jobwire up` runs on this machine: a line a part, in the order in which they start."""
+"""The parts of `jobwire up`, in the order of their start."""
 
 import socket
 from collections.abc import Mapping, Sequence
@@ -16,31 +16,31 @@ from jobwire.wiring import parts
 _FLUSH_TIMEOUT_S: Final = 3.0
 
 
-def brings_valkey(loaded: Loaded) -> bool:
-    """Whether `up` starts a Valkey of its own: it may, and nobody named another."""
-    named = loaded.is_given("valkey.url") or loaded.is_given("valkey.address")
-    if not named and not loaded.settings.up.embedded:
-        fault = "valkey.url: is needed when nothing is embedded; give --valkey URL"
+def starts_valkey(loaded: Loaded) -> bool:
+    """Whether `up` starts a Valkey: embedded servers are on, and no address is set."""
+    configured = loaded.is_set("valkey.url") or loaded.is_set("valkey.address")
+    if not configured and not loaded.settings.up.embedded:
+        fault = "valkey.url: is required without embedded servers; give --valkey URL"
         raise SettingsError([fault])
-    return not named
+    return not configured
 
 
-def brings_s3(loaded: Loaded) -> bool:
-    """Whether `up` starts an S3 server of its own."""
-    return loaded.settings.up.embedded and not loaded.is_given("objects.endpoint")
+def starts_s3(loaded: Loaded) -> bool:
+    """Whether `up` starts an S3 server."""
+    return loaded.settings.up.embedded and not loaded.is_set("objects.endpoint")
 
 
 class Installation:
-    """The parts, and what others are told about them."""
+    """The parts, their environment and the files that describe them."""
 
     def __init__(self, loaded: Loaded, data: DataDir, listening: socket.socket) -> None:
         self._loaded = loaded
         self._data_dir = data.path
         self._listening = listening
         settings = loaded.settings
-        self._valkey = LocalValkey(data.path / "valkey") if brings_valkey(loaded) else None
+        self._valkey = LocalValkey(data.path / "valkey") if starts_valkey(loaded) else None
         self._s3 = (
-            LocalS3(data.path / "s3", bucket=settings.objects.bucket) if brings_s3(loaded) else None
+            LocalS3(data.path / "s3", bucket=settings.objects.bucket) if starts_s3(loaded) else None
         )
         self._parts_file = data.path / parts.FILE
         listen_fd = listening.fileno()
@@ -48,7 +48,7 @@ class Installation:
             "gateway",
             ["gateway", "--listen-fd", str(listen_fd), "--parts-file", str(self._parts_file)],
             env=self._env,
-            # The lock too: until the gateway is gone, nobody else should start here.
+            # With the lock of the data dir: no other `up` may start before the gateway has ended.
             keep_fds=[listen_fd, data.fd],
             grace_s=settings.gateway.drain.total_seconds() + _FLUSH_TIMEOUT_S,
         )
@@ -73,7 +73,7 @@ class Installation:
         return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
     def _env(self) -> Mapping[str, str]:
-        """What our own programs are told about this installation, beyond what we were told."""
+        """Return the variables for the child processes: settings, and the started servers."""
         env = {**self._loaded.child_env, "JOBWIRE_DATA_DIR": str(self._data_dir)}
         if self._valkey is not None:
             env["JOBWIRE_VALKEY_URL"] = self._valkey.url
@@ -85,14 +85,14 @@ class Installation:
         return env
 
     def _worker_env(self) -> Mapping[str, str]:
-        """The same, with the time that `up` has for a stop."""
+        """Return the same variables, with the drain time of `up`."""
         return {
             **self._env(),
             "JOBWIRE_WORKER_DRAIN": f"{self._loaded.settings.up.drain.total_seconds():g}s",
         }
 
-    def tell(self, changed: Sequence[SupervisedPart]) -> None:
-        """Write down how the parts are; called at every change."""
+    def publish(self, changed: Sequence[SupervisedPart]) -> None:
+        """Write the states of the parts; called at every change."""
         parts.write_parts(self._parts_file, changed)
         if all(part.state == "ready" for part in changed):
             endpoints.write(self._data_dir, self._endpoints_file())
@@ -121,16 +121,18 @@ class Installation:
         )
 
     def facts(self) -> dict[str, str]:
-        """What the banner says, without secrets."""
+        """Return the lines of the banner, without secrets."""
         settings = self._loaded.settings
-        own = f"started for you, data in {self._data_dir}"
+        own = f"embedded, data in {self._data_dir}"
         facts = {"http": self.http}
-        facts["valkey"] = own if self._valkey else f"yours, at {settings.valkey.config().address}"
+        facts["valkey"] = (
+            own if self._valkey else f"external, at {settings.valkey.config().address}"
+        )
         if self._s3 or settings.objects.endpoint:
-            facts["s3"] = own if self._s3 else f"yours, at {settings.objects.endpoint_url}"
+            facts["s3"] = own if self._s3 else f"external, at {settings.objects.endpoint_url}"
         return facts
 
-    def forget(self) -> None:
-        """Nothing runs any more."""
+    def remove_files(self) -> None:
+        """Remove the endpoints file and the states, at the end."""
         endpoints.remove(self._data_dir)
         self._parts_file.unlink(missing_ok=True)

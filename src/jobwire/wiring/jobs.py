@@ -1,4 +1,4 @@
-"""Jobs of the Streams wire in a gateway: routes, live events, a share of the duties."""
+"""The Streams wire in a gateway: routes, live events, maintenance."""
 
 import asyncio
 import contextlib
@@ -18,40 +18,40 @@ from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import feature
 from jobwire.wires.streams.scripts import SCRIPTS
 from jobwire.wires.streams.settings import StreamsSettings
-from jobwire.wiring.backends import PATIENCE_S
-from jobwire.wiring.tasks import task_definitions
+from jobwire.wiring.backends import START_TIMEOUT_S
+from jobwire.wiring.schema import task_definitions
 
 _log = component("gateway")
 
 
 def jobs_settings(settings: Settings) -> StreamsSettings:
-    """The wire's own, with the lease that the worker's section has."""
+    """Return the wire's settings with the lease of the section `worker`."""
     return replace(settings.jobs, lease_s=settings.worker.lease.total_seconds())
 
 
 async def _make_group(engine: StreamsEngine) -> None:
-    """For foreign workers, which may expect the group to be there (J-30)."""
+    """Create the group for foreign workers, which may expect it (J-30)."""
     try:
         await engine.make_group()
     except BackendUnavailable as error:
-        _log.warning("consumer group not made: %s; the first worker makes it", error.detail)
+        _log.warning("consumer group not created: %s; the first worker creates it", error.detail)
 
 
 @contextlib.asynccontextmanager
 async def jobs_feature(
     settings: Settings, connection: Connection, streams: Streams
 ) -> AsyncGenerator[Feature]:
-    """The room; inside, events are followed and duties are done (J-41)."""
+    """The feature; while it is open, events are followed and maintenance runs (J-41)."""
     jobs = jobs_settings(settings)
     await connection.load_scripts(SCRIPTS.values())
     follower = Follower(StreamsKeys(jobs.key_prefix))
     engine = StreamsEngine(connection, jobs)
     await _make_group(engine)
-    duties = Maintenance(engine.maintenance())
-    following = follower.running(connection.config, connection.name, patience_s=PATIENCE_S)
+    maintenance = Maintenance(engine.maintenance())
+    following = follower.running(connection.config, connection.name, patience_s=START_TIMEOUT_S)
     async with following, asyncio.TaskGroup() as group:
-        doing = group.create_task(duties.run())
+        task = group.create_task(maintenance.run())
         try:
             yield feature(connection, jobs, follower, streams, task_definitions(), settings.gateway)
         finally:
-            doing.cancel()
+            task.cancel()

@@ -1,7 +1,7 @@
-"""How the parts of `jobwire up` are, on the way from the supervisor to the gateway's /readyz.
+"""The states of the parts of `jobwire up`, from the supervisor to the gateway's /readyz.
 
-A small file in the data dir, written as a whole at every change: the gateway may be started
-again at any time and still knows at once what its supervisor knows.
+A small file in the data dir, replaced at every change: a gateway that restarts has the states at
+once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +15,10 @@ from jobwire.local.supervisor import State, SupervisedPart
 from jobwire.private_files import write_private
 
 FILE: Final = "parts.json"
-_CURE: Final = "wait a moment: it is started again by itself; if that goes on, see its log"
+_FIX: Final = "wait: it restarts automatically; if it keeps restarting, see its log"
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _PartState(msgspec.Struct, frozen=True):
     name: str
     state: State
     note: str
@@ -27,26 +27,26 @@ class _Told(msgspec.Struct, frozen=True):
         match self.state:
             case "ready":
                 return HealthStatus("ready")
-            case "starting" | "stopped":  # parts start one after the other: its turn comes
+            case "starting" | "stopped":  # the parts start one after the other
                 return HealthStatus("starting", self.note)
             case "restarting":
-                return HealthStatus("restarting", self.note, _CURE)
+                return HealthStatus("restarting", self.note, _FIX)
 
 
 def write_parts(path: Path, parts: Sequence[SupervisedPart]) -> None:
-    """The supervisor's side."""
-    told = [_Told(part.name, part.state, part.note) for part in parts]
-    write_private(path, msgspec.json.encode(told))
+    """Write the states (supervisor)."""
+    states = [_PartState(part.name, part.state, part.note) for part in parts]
+    write_private(path, msgspec.json.encode(states))
 
 
 def parts_reader(path: Path) -> Callable[[], Mapping[str, HealthStatus]]:
-    """The gateway's side: what the supervisor knows now."""
+    """Return a function that reads the states (gateway)."""
 
-    def look() -> Mapping[str, HealthStatus]:
+    def read() -> Mapping[str, HealthStatus]:
         try:
-            parts = msgspec.json.decode(path.read_bytes(), type=list[_Told])
+            parts = msgspec.json.decode(path.read_bytes(), type=list[_PartState])
         except (OSError, msgspec.DecodeError):
             return {}
         return {part.name: part.health() for part in parts}
 
-    return look
+    return read

@@ -1,16 +1,31 @@
-"""JSON Schema of what is on the wire, for `jobwire schema`."""
+"""The six tasks as definitions, and the JSON Schema of the wire for `jobwire schema`."""
 
+import msgspec
+
+from jobwire.handlers.llm.tasks import TASKS
+from jobwire.job.messages import TaskDefinition
 from jobwire.wires.bullmq.payloads import payload_schema
 from jobwire.wires.streams import schema as streams
 from jobwire.wires.streams.schema import WireSchema
-from jobwire.wiring.tasks import task_definitions
+
+
+def task_definitions() -> list[TaskDefinition]:
+    """Return name, schema and example of the six tasks, which are listed even without a worker."""
+    return [
+        TaskDefinition(
+            task.name,
+            msgspec.json.encode(msgspec.json.schema(task.payload)).decode(),
+            msgspec.json.encode(task.example).decode(),
+        )
+        for task in TASKS
+    ]
 
 
 def schema() -> WireSchema:
-    """Payloads, events and messages of the Streams wire, in one document."""
+    """Return payloads, events and messages of the Streams wire as one document."""
     return streams.wire_schema(task_definitions())
 
 
 def definition(name: str) -> streams.Schema | None:
-    """One of them by itself, or the payload of a BullMQ queue."""
+    """Return one definition, or the payload of a BullMQ queue; None if it is unknown."""
     return streams.definition(name, schema()) or payload_schema(name.removeprefix("payload."))

@@ -1,7 +1,7 @@
-"""OpenTelemetry, if it is asked for by its own variables and the extra is there (O-5).
+"""OpenTelemetry, if its own variables enable it and the extra is installed (O-5).
 
-`OTEL_EXPORTER_OTLP_ENDPOINT` (or `…_TRACES_ENDPOINT`) switches traces on; all else is as the
-variables of OpenTelemetry say. A program that has set up OpenTelemetry by itself keeps its own.
+`OTEL_EXPORTER_OTLP_ENDPOINT` (or `…_TRACES_ENDPOINT`) enables traces; the other variables of
+OpenTelemetry apply. A program that has configured OpenTelemetry keeps its provider.
 """
 
 import contextlib
@@ -12,20 +12,20 @@ from typing import Final
 from jobwire.log import component
 
 _log = component("traces")
-_SWITCHES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_ENABLING: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
-def wanted() -> bool:
-    """Whether somebody asked for traces."""
+def enabled() -> bool:
+    """Whether the environment enables traces."""
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
-    return any(os.environ.get(name) for name in _SWITCHES)
+    return any(os.environ.get(name) for name in _ENABLING)
 
 
 @contextlib.contextmanager
 def traces(service: str) -> Generator[bool]:
-    """Send spans inside, and the last of them at the end; says whether there are any."""
-    if not wanted():
+    """Export spans inside the block, flush at its end; yields whether traces are enabled."""
+    if not enabled():
         yield False
         return
     try:
@@ -35,7 +35,7 @@ def traces(service: str) -> Generator[bool]:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        _log.warning("traces are asked for, but the extra is missing: pip install 'jobwire[otel]'")
+        _log.warning("traces are enabled, but the extra is missing: pip install 'jobwire[otel]'")
         yield False
         return
     if isinstance(trace.get_tracer_provider(), TracerProvider):

@@ -1,4 +1,4 @@
-"""A worker, put together: an app of handlers on the queues that it serves."""
+"""Builds a worker: an App of handlers on its queues."""
 
 import asyncio
 import contextlib
@@ -31,12 +31,12 @@ _log: Final = logging.getLogger("jobwire.worker")
 
 
 class NoSuchApp(Exception):
-    """What was named is no app; says what to do."""
+    """The argument names no App."""
 
 
 def load_app(name: str | None) -> App:
-    """The app at `module:attribute`; modules of the working directory are found, too. Without a
-    name, one that has nothing of its own."""
+    """Import the App at `module:attribute`, also from the working directory; without a name, return
+    an empty App."""
     if name is None:
         return App()
     module_name, _, attribute = name.partition(":")
@@ -59,7 +59,7 @@ def load_app(name: str | None) -> App:
     if not isinstance(app, App):
         apps = [key for key, value in vars(module).items() if isinstance(value, App)]
         hint = f"did you mean {module_name}:{apps[0]}?" if apps else "write `app = App()` in it"
-        raise NoSuchApp(f"{module_name}:{attribute or 'app'} is no App; {hint}")
+        raise NoSuchApp(f"{module_name}:{attribute or 'app'} is not an App; {hint}")
     if not app.handlers and not app.tools:
         raise NoSuchApp(f"{name} has no handlers; register one with @app.handler('name')")
     try:
@@ -72,19 +72,18 @@ def load_app(name: str | None) -> App:
 async def serve_worker(
     app: App, settings: Settings, *, tasks: bool, on_ready: Callable[[], None]
 ) -> int:
-    """Run a worker until SIGTERM or SIGINT; a second one gives everything back now.
+    """Run a worker until SIGTERM or SIGINT; a second signal releases all jobs at once.
 
-    With `tasks` it has the six tasks beside the app's own; it has them anyway for an app that
-    brings tools, or nothing.
-
-    How many handlers would not end: only the end of the process ends those.
+    With `tasks` it also runs the six tasks; it always does for an App that has tools or no
+    handlers. Returns the number of handlers that did not end: only the exit of the process ends
+    those.
     """
-    async with contextlib.AsyncExitStack() as ground:
-        beside: list[Callable[[], Coroutine[None, None, None]]] = []
+    async with contextlib.AsyncExitStack() as stack:
+        services: list[Callable[[], Coroutine[None, None, None]]] = []
         if tasks or app.tools or not app.handlers:
-            models = _give_tasks(app, settings.llm)
-            ground.callback(models.close)
-            beside.append(models.watch)
+            models = _register_tasks(app, settings.llm)
+            stack.callback(models.close)
+            services.append(models.watch)
         limits = settings.worker
         app = app.wrapped(
             lambda handler: replace(
@@ -93,15 +92,15 @@ async def serve_worker(
                 attempt_limit=limits.max_attempts,
             )
         )
-        if ground.enter_context(traces("worker")):
+        if stack.enter_context(traces("worker")):
             from jobwire.worker.tracing import traced  # late: an extra
 
             app = traced(app)
         connection = await connect(settings.valkey.config(), "jobwire-worker")
-        ground.push_async_callback(connection.close)
+        stack.push_async_callback(connection.close)
         jobs = replace(settings.jobs, lease_s=settings.worker.lease.total_seconds())
         engine = StreamsEngine(connection, jobs)
-        done: Counter[str] = Counter()
+        maintained: Counter[str] = Counter()
         worker = Worker(
             app,
             [engine],
@@ -109,35 +108,35 @@ async def serve_worker(
             drain_s=settings.worker.drain.total_seconds(),
             max_block_s=settings.worker.max_block_s,
             background=[
-                *beside,
-                # Asked for when it has entered: only then is a worker's card among them.
-                lambda: Maintenance(engine.maintenance(), done=done).run(),
+                *services,
+                # Created after the registration, which has a maintenance task of its own.
+                lambda: Maintenance(engine.maintenance(), done=maintained).run(),
                 Scheduler(app.crons, StreamsCronStore(connection, jobs)).run,
             ],
             on_ready=on_ready,
         )
         if settings.worker.metrics_port:
-            ground.enter_context(_metrics(worker, settings.worker, done))
+            stack.enter_context(_metrics(worker, settings.worker, maintained))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, worker.stop)
         await worker.run()
         return worker.left_behind
 
 
-def _give_tasks(app: App, settings: LlmSettings) -> "Models":
-    """Give an app the six tasks, and say what they lack."""
+def _register_tasks(app: App, settings: LlmSettings) -> "Models":
+    """Register the six tasks; log their missing requirements."""
     models = register(app, settings)
-    for lack in models.missing_requirements():
-        _log.warning("%s: %s; %s", *lack)
+    for missing in models.missing_requirements():
+        _log.warning("%s: %s; %s", *missing)
     return models
 
 
 def _metrics(
-    worker: Worker, settings: WorkerSettings, done: Mapping[str, int]
+    worker: Worker, settings: WorkerSettings, maintained: Mapping[str, int]
 ) -> contextlib.AbstractContextManager[int]:
     from jobwire.worker.collector import WorkerCollector, serving  # late: an extra
 
-    collector = WorkerCollector(worker.metrics, settings.slots, done)
+    collector = WorkerCollector(worker.metrics, settings.slots, maintained)
     try:
         return serving(collector, settings.metrics_host, settings.metrics_port)
     except OSError as error:

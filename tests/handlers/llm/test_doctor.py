@@ -30,8 +30,8 @@ def doctor(folder: Path, **env: str) -> tuple[int, dict[str, Finding], str]:
 def test_o7_weights_on_this_machine_are_seen(tmp_path: Path) -> None:
     code, found, _ = doctor(tmp_path)
     assert code == 0
-    assert found["model"]["found"] == "smollm2-135m-instruct, in a process of the worker's"
-    assert found["embeddings"]["found"] == "all-minilm-l6-v2, in a process of the worker's"
+    assert found["model"]["found"] == "smollm2-135m-instruct, in a child process of the worker"
+    assert found["embeddings"]["found"] == "all-minilm-l6-v2, in a child process of the worker"
     assert {found[name]["verdict"] for name in ("model", "embeddings")} == {"ok"}
 
 
@@ -43,8 +43,8 @@ def test_o7_weights_that_nobody_asked_for_are_a_note(tmp_path: Path) -> None:
     for name in ("model", "embeddings"):
         assert found[name]["verdict"] == "note"
         assert "is not installed" in found[name]["found"]
-        assert "cannot answer" in found[name]["why"]
-        assert found[name]["cure"].startswith("pip install 'jobwire[llm]'")
+        assert "cannot run" in found[name]["why"]
+        assert found[name]["fix"].startswith("pip install 'jobwire[llm]'")
 
 
 @clause("O-7", "J-51")
@@ -57,17 +57,17 @@ def test_o7_a_file_of_ones_own_that_is_no_model_is_a_fault(
     code, found, _ = doctor(tmp_path, JOBWIRE_LLM_MODEL_PATH="mine.gguf")
     assert (code, found["model"]["verdict"]) == (1, "fault")
     assert words in found["model"]["found"]
-    assert "correct it" in found["model"]["cure"]
+    assert "correct it" in found["model"]["fix"]
 
 
 ANSWERS: dict[str, tuple[Act, int, str, str, str]] = {
-    "well": (says("Hello"), 0, "ok", "its server answers", ""),
+    "well": (says("Hello"), 0, "ok", "its server responds", ""),
     "a wrong key": (refuses(401, f"wrong key {KEY}"), 1, "fault", "refused our key", "llm.api_key"),
     "an unknown model": (refuses(404, "no such model"), 1, "fault", "no such model", "llm.model"),
     "a wrong address": (answers(404, "<html>", "text/html"), 1, "fault", "(404)", "ends in /v1"),
     "a page": (answers(200, "<html>", "text/html"), 1, "fault", "text/html", "llm.base_url"),
     "no money": (refuses(429, "empty", "insufficient_quota"), 1, "fault", "used up", "another key"),
-    "trouble": (refuses(503, "loading"), 3, "unreachable", "loading", "see what its server says"),
+    "trouble": (refuses(503, "loading"), 3, "unreachable", "loading", "see the log of its server"),
 }
 
 
@@ -81,7 +81,7 @@ async def test_o7_a_server_is_asked_for_a_word(tmp_path: Path, way: str) -> None
     exit_code, found, printed = said
     assert (exit_code, found["model"]["verdict"]) == (code, verdict)
     assert words in found["model"]["found"]
-    assert cure in found["model"].get("cure", "")
+    assert cure in found["model"].get("fix", "")
     assert KEY not in printed
     assert [request.body["max_tokens"] for request in upstream.requests] == [16]
 
@@ -92,10 +92,10 @@ async def test_o7_a_server_for_vectors_is_asked_too(tmp_path: Path) -> None:
         env = {"JOBWIRE_LLM_EMBED_BASE_URL": upstream.url, "JOBWIRE_LLM_EMBED_MODEL": "e"}
         code, found, _ = await asyncio.to_thread(doctor, tmp_path, **env)
         assert (code, found["embeddings"]["verdict"]) == (0, "ok")
-        assert found["embeddings"]["found"] == "its server makes vectors of 3 numbers"
+        assert found["embeddings"]["found"] == "its server returns vectors of 3 numbers"
         code, found, _ = await asyncio.to_thread(doctor, tmp_path, **env)
     assert (code, found["embeddings"]["verdict"]) == (1, "fault")
-    assert found["embeddings"]["cure"] == "set llm.embed_api_key"
+    assert found["embeddings"]["fix"] == "set llm.embed_api_key"
 
 
 @clause("O-7", "J-51")
@@ -104,9 +104,9 @@ def test_o7_a_server_that_is_not_there_is_exit_3(tmp_path: Path) -> None:
     code, found, _ = doctor(tmp_path, OPENAI_BASE_URL=url, OPENAI_MODEL="tester")
     assert (code, found["model"]["verdict"]) == (3, "unreachable")
     assert "cannot be reached" in found["model"]["found"]
-    assert "llm.base_url (OPENAI_BASE_URL)" in found["model"]["cure"]
+    assert "llm.base_url (OPENAI_BASE_URL)" in found["model"]["fix"]
     code, found, _ = doctor(tmp_path, OPENAI_BASE_URL=url)
-    assert (code, found["model"]["cure"]) == (1, "set llm.model (OPENAI_MODEL)")
+    assert (code, found["model"]["fix"]) == (1, "set llm.model (OPENAI_MODEL)")
 
 
 @clause("O-7", "J-51")
@@ -121,7 +121,7 @@ def test_o7_a_real_server_and_its_key(tmp_path: Path, llama: Facts) -> None:
     }
     code, found, _ = doctor(tmp_path, **env)
     assert (code, found["model"]["verdict"], found["embeddings"]["verdict"]) == (0, "ok", "ok")
-    assert found["embeddings"]["found"] == "its server makes vectors of 384 numbers"
+    assert found["embeddings"]["found"] == "its server returns vectors of 384 numbers"
     code, found, _ = doctor(tmp_path, **env | {"OPENAI_API_KEY": "not-it"})
     assert (code, found["model"]["verdict"], found["embeddings"]["verdict"]) == (1, "fault", "ok")
-    assert found["model"]["cure"] == "set llm.api_key (OPENAI_API_KEY)"
+    assert found["model"]["fix"] == "set llm.api_key (OPENAI_API_KEY)"

@@ -93,7 +93,7 @@ def test_j51_a_worker_without_a_model_says_so_everywhere(
     doctor = jobwire("doctor", cwd=fleet.folder, env={"JOBWIRE_URL": fleet.url})
     found = {each["check"]: each for each in map(json.loads, doctor.stdout.splitlines())}
     assert (doctor.returncode, found["part model"]["verdict"]) == (1, "fault")
-    assert found["part model"]["cure"] == lack["what_to_do"]
+    assert found["part model"]["fix"] == lack["what_to_do"]
     program.terminate()
     assert program.wait() == 0
     wait_until_sync(lambda: unwell(fleet.url) == {}, "what the worker lacked to go with it")

@@ -7,16 +7,16 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class PredictionsSettings:
-    """Which model makes the pictures, and what the bot accepts."""
+    """The model, and the limits of the photo bot."""
 
     provider: Literal["replicate", "cog"] = "replicate"
-    """Who runs the model: `replicate`, or a `cog` server of your own."""
+    """The provider of the model: `replicate`, or your own `cog` server."""
     model: str = field(default="", metadata={"env": "REPLICATE_MODEL"})
     """The model: `owner/name` or `owner/name:version`."""
     replicate_token: str = field(default="", repr=False, metadata={"env": "REPLICATE_API_TOKEN"})
     """API token of Replicate."""
     cog_url: str = "http://127.0.0.1:5000"
-    """Where the cog server is."""
+    """Address of the cog server."""
     input_field: str = "image"
     """Name of the model's input that takes the photo."""
     webhook_secret: str = field(
@@ -24,7 +24,7 @@ class PredictionsSettings:
     )
     """Signing secret of the provider's webhooks; task ids are derived from it too."""
     public_url: str = field(default="", metadata={"env": "PUBLIC_URL"})
-    """Where the provider reaches us; empty: no webhooks, outcomes are polled for."""
+    """Public address for webhooks of the provider; empty: outcomes are polled."""
     tenant: str = ""
     """The tenant that the bot's tasks belong to."""
     bucket: str = ""

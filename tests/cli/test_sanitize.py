@@ -1,4 +1,4 @@
-"""JSON for people: many numbers do not fill the screen, and nothing else is changed."""
+"""JSON on a terminal: long lists of numbers are abbreviated, nothing else changes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import json
 from jobwire.cli.sanitize import pretty
 
 
-def test_of_many_numbers_the_first_are_shown_with_how_many_there_are() -> None:
+def test_a_long_list_of_numbers_is_abbreviated() -> None:
     shown = pretty({"dim": 384, "vectors": [[0.5] * 384, [1, -2, 3e9]]})
     assert "[0.5, 0.5, 0.5, 0.5, … 384 numbers]" in shown
     assert "[1, -2, 3000000000.0]" in shown
     assert len(shown.splitlines()) == 7
 
 
-def test_what_only_looks_like_numbers_is_left_alone() -> None:
+def test_other_lists_and_strings_do_not_change() -> None:
     value = {"text": "[\n 1,\n 2\n]", "names": ["1", "2"], "none": [], "mixed": [1, None, "x"]}
     assert json.loads(pretty(value)) == value
     assert "\x1b" not in pretty({"text": "\x1b[31m"})

@@ -1,4 +1,4 @@
-"""O-2: whatever a program or a job says, the terminal of the one who looks obeys only the CLI."""
+"""O-2: escape codes in responses of a gateway never reach the terminal."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ ANSWERS: Final[dict[str, Any]] = {
 }
 
 
-class Hostile(BaseHTTPRequestHandler):
-    """Answers as jobwire does, with what an attacker wrote."""
+class HostileGateway(BaseHTTPRequestHandler):
+    """Responds like a gateway, with an attacker's text in every member."""
 
     def do_GET(self) -> None:
         self._answer(ANSWERS.get(self.path.partition("?")[0], JOB))
@@ -76,31 +76,33 @@ class Hostile(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def env() -> Iterator[dict[str, str]]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), HostileGateway) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield {**clean_env(), "JOBWIRE_URL": f"http://127.0.0.1:{server.server_port}"}
         server.shutdown()
 
 
-def assert_unharmed(screen: str) -> None:
+def assert_no_escape_codes(screen: str) -> None:
     assert TITLE not in screen
     assert "\x1b]" not in screen
     assert not re.search("[\x80-\x9f\u202e\u2028]", screen)
 
 
 @clause("O-2")
-def test_o02_top_shows_markup_and_escapes_as_text(env: dict[str, str], tmp_path: Path) -> None:
-    """A progress message `[/nope]` ended it with a traceback."""
+def test_o02_top_prints_markup_and_escape_codes_as_text(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    """A progress message `[/nope]` once ended `top` with a traceback."""
     with Terminal("top", cwd=tmp_path, env=env, columns=400) as terminal:
         terminal.until("5 % [/nope][red]x[/red]")
         terminal.interrupt()
         assert terminal.wait() == 0
-    assert_unharmed(terminal.screen)
+    assert_no_escape_codes(terminal.screen)
 
 
 @clause("O-2")
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("doctor",),
         ("doctor", "--json"),
@@ -112,10 +114,10 @@ def test_o02_top_shows_markup_and_escapes_as_text(env: dict[str, str], tmp_path:
     ],
     ids=" ".join,
 )
-def test_o02_no_command_passes_escape_codes_on(
-    env: dict[str, str], tmp_path: Path, words: tuple[str, ...]
+def test_o02_no_command_prints_escape_codes(
+    env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    with Terminal(*words, cwd=tmp_path, env=env, columns=400) as terminal:
+    with Terminal(*arguments, cwd=tmp_path, env=env, columns=400) as terminal:
         terminal.wait()
     assert "nope" in terminal.screen
-    assert_unharmed(terminal.screen)
+    assert_no_escape_codes(terminal.screen)

@@ -1,20 +1,20 @@
-"""`python -m bench [name …]`: run the benches named, or all of them."""
+"""`python -m bench [name …]`: run these benchmarks, or all."""
 
 import importlib
 import sys
 from typing import Final
 
 BENCHES: Final = {
-    "client": "CPU of one EVALSHA: our connection beside redis-py, valkey-py and valkey-glide",
-    "calls": "CPU of a caller for one submit, get and event: our clients beside bare httpx",
-    "http": "CPU of one empty route beside bare ASGI and FastAPI; memory of idle watchers",
-    "gateway": "CPU of one POST and of one job in a batch, beside an empty route (Q-4)",
-    "watchers": "ten thousand watchers: memory, delivery, what they cost the server (Q-5)",
-    "attacks": "how long /livez of one client takes while another attacks the gateway (O-6)",
-    "aof": "what appendfsync costs, and what it loses when the server or the power fails",
-    "photo": "CPU and memory of a photo beside a bare pyvips loop and Pillow (Q-6, I-36)",
+    "client": "CPU of one EVALSHA: our connection, redis-py, valkey-py and valkey-glide",
+    "calls": "CPU of a caller for one submit, get and event: our clients and plain httpx",
+    "http": "CPU of one empty route, plain ASGI and FastAPI; memory of idle event streams",
+    "gateway": "CPU of one POST and of one job in a batch, and of an empty route (Q-4)",
+    "watchers": "ten thousand event streams: memory, delivery, server CPU (Q-5)",
+    "attacks": "response time of /livez while another client attacks the gateway (O-6)",
+    "aof": "cost of appendfsync, and lost jobs after a crash or a power cut",
+    "photo": "CPU and memory of a photo, of a minimal pyvips loop and of Pillow (Q-6, I-36)",
+    "jobs": "CPU, rate and latency of a whole job, the minimal loop and seven peers (Q-1, Q-2)",
     "bullmq": "server time of each BullMQ verb: our scripts beside those of npm BullMQ",
-    "jobs": "CPU, rate and latency of a whole job beside the bare loop and seven peers (Q-1, Q-2)",
     "predictions": "S3 operations of a task, of an idle minute and of a long reconcile pass (P-34)",
 }
 
@@ -22,7 +22,7 @@ BENCHES: Final = {
 def main(names: list[str]) -> int:
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
-        print(f"no such bench: {', '.join(unknown)}; there are: {', '.join(BENCHES)}")
+        print(f"unknown benchmark: {', '.join(unknown)}; known: {', '.join(BENCHES)}")
         return 2
     failed: list[str] = []
     for name in names or BENCHES:

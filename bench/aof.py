@@ -1,10 +1,9 @@
-"""What `appendfsync` costs, and what it loses: nothing is simulated but the power cut itself.
+"""The cost of `appendfsync`, and the jobs that are lost. Only the power cut is simulated.
 
-A program of its own submits jobs and writes down which were accepted. Then the server is killed
-(-9), or killed while an fsync takes long, or the power fails: the server is stopped at a random
-moment, the kernel is asked which pages of the AOF are on the disk (`dirty.py`), and another server
-starts on a copy that has those and no others. What was accepted and is not there afterwards is
-lost. The bar: `always` loses nothing.
+A load process submits jobs and records the accepted ones. Then the server is killed (-9), or killed
+during a slow fsync, or the power is cut: the server is stopped at a random moment, the kernel
+reports which pages of the AOF are on the disk (`dirty.py`), and another server starts on a copy
+with only those. Accepted jobs that are missing afterwards are lost. The limit: `always` loses none.
 """
 
 import asyncio
@@ -40,8 +39,8 @@ _TIMES: Final = 3
 
 
 def run() -> bool:
-    _tell_costs()
-    print(f"\naccepted jobs that were lost, {_TIMES} times each, under load of 100 callers")
+    _print_costs()
+    print(f"\naccepted jobs that were lost, {_TIMES} times each, with 100 callers")
     lost: dict[str, int] = dict.fromkeys(POLICIES, 0)
     for name, end in _ENDS.items():
         for policy in POLICIES:
@@ -51,12 +50,12 @@ def run() -> bool:
                 print(f"{name:<20} {policy:<10} not measured: {error}")
                 continue
             lost[policy] += sum(loss.lost for loss in losses)
-            told = ", ".join(f"{loss.lost} of {loss.accepted}" for loss in losses)
-            print(f"{name:<20} {policy:<10} {told}", flush=True)
+            counts = ", ".join(f"{loss.lost} of {loss.accepted}" for loss in losses)
+            print(f"{name:<20} {policy:<10} {counts}", flush=True)
     return not lost["always"]
 
 
-def _tell_costs() -> None:
+def _print_costs() -> None:
     rows: dict[str, list[tuple[float, ...]]] = {policy: [] for policy in POLICIES}
     for _ in range(_ROUNDS):
         for policy in POLICIES:
@@ -69,7 +68,7 @@ def _tell_costs() -> None:
 
 
 def _cost(policy: str) -> tuple[float, float, float]:
-    """Jobs a second of many callers, µs of the server for each, jobs a second of one caller."""
+    """Jobs/s of many callers, server µs per job, jobs/s of one caller."""
     with _server(policy) as server:
         where = (server.url, str(server.pid))
         many = in_process("bench.aof_load", *where, "100", "2", os.devnull)
@@ -84,14 +83,14 @@ class Loss:
 
 
 def _loss(policy: str, end: Callable[[LocalValkey], Path]) -> Loss:
-    """Load, the server's end in the middle of it, and a count by whoever comes after."""
+    """End the server under load, start another on its data and count the missing jobs."""
     with _server(policy) as server:
         accepted = server.data_dir.with_name("accepted")
         accepted.touch()
-        words = (server.url, server.pid, 100, 20, accepted)
+        arguments = (server.url, server.pid, 100, 20, accepted)
         load = spawn(
-            [sys.executable, "-m", "bench.aof_load", *map(str, words)],
-            stderr=subprocess.DEVNULL,  # it complains about its server's end
+            [sys.executable, "-m", "bench.aof_load", *map(str, arguments)],
+            stderr=subprocess.DEVNULL,  # it reports the end of its server
         )
         while accepted.stat().st_size < 10_000:
             time.sleep(0.01)
@@ -114,7 +113,7 @@ async def _missing(url: str, job_ids: list[str]) -> int:
 @contextmanager
 def _server(policy: str) -> Generator[LocalValkey]:
     with tempfile.TemporaryDirectory(prefix="jobwire-aof-") as folder:
-        # No rewrite in the middle: there is one log, and what is in it is what there is.
+        # No rewrite: all data is in one log.
         extra = [f"appendfsync {policy}", "auto-aof-rewrite-percentage 0"]
         with LocalValkey(Path(folder) / "data", extra=extra, admin=True) as server:
             yield server

@@ -1,4 +1,4 @@
-"""Ways in which a server ends: each returns the data directory that the next one finds."""
+"""Ways to end a server; each returns the data directory for the next one."""
 
 import asyncio
 import contextlib
@@ -14,38 +14,38 @@ from bench.slow_disk import slow_disk
 from jobwire.local.valkey import LocalValkey
 from jobwire.valkey import Connection
 
-_HELD_BACK: Final = 3_000_000
-"""So many bytes that the server has answered for and not yet written are worth a kill."""
-_PATIENCE_S: Final = 5.0
+_MIN_BUFFERED: Final = 3_000_000
+"""Kill the server when so many bytes are acknowledged and not written."""
+_TIMEOUT_S: Final = 5.0
 
 
 def killed(server: LocalValkey) -> Path:
-    """kill -9; what was given to the kernel is safe."""
+    """kill -9: data that was written to the kernel survives."""
     server.kill()
     return server.data_dir
 
 
 def killed_when_slow(server: LocalValkey) -> Path:
-    """The same while an fsync takes long and the server holds back what it has answered for."""
+    """kill -9 during a slow fsync, while the server buffers acknowledged writes."""
     with slow_disk(server.pid):
-        asyncio.run(_kill_when_it_holds_back(server))
+        asyncio.run(_kill_when_buffered(server))
     server.kill()
     return server.data_dir
 
 
-async def _kill_when_it_holds_back(server: LocalValkey) -> None:
+async def _kill_when_buffered(server: LocalValkey) -> None:
     async with Connection.open(server.url) as connection:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE_S):
-                held_back = 0
-                while held_back < _HELD_BACK:
-                    told = str(await connection.call("INFO", "persistence"))
-                    held_back = int(re.findall(r"aof_buffer_length:(\d+)", told)[0])
+            async with asyncio.timeout(_TIMEOUT_S):
+                buffered = 0
+                while buffered < _MIN_BUFFERED:
+                    info = str(await connection.call("INFO", "persistence"))
+                    buffered = int(re.findall(r"aof_buffer_length:(\d+)", info)[0])
         os.kill(server.pid, signal.SIGKILL)
 
 
 def power_cut(server: LocalValkey) -> Path:
-    """Everything stops at once. What the kernel had not brought to the disk is not there."""
+    """Stop at once; only the pages that are on the disk survive."""
     os.kill(server.pid, signal.SIGSTOP)
     (log,) = server.data_dir.glob("appendonlydir/*.incr.aof")
     safe = safe_size(log)

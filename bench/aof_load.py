@@ -1,5 +1,5 @@
-"""`python -m bench.aof_load url server_pid callers seconds file`: submit jobs, write down which
-were accepted, and tell the rate; ends by itself, or with its server."""
+"""`python -m bench.aof_load url server_pid callers seconds file`: submit jobs, record the
+accepted ones and print the rate; ends after the time, or with its server."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ async def main(url: str, server_pid: int, callers: int, seconds: float, file: st
         try:
             await asyncio.gather(*(submit() for _ in range(callers)))
         except (BackendUnavailable, ValkeyError):
-            return  # the server is dead: that is the experiment
+            return  # the server was killed, as intended
         took_s = time.monotonic() - began_s
         try:
             server_us = 1e6 * (cpu_s(server_pid) - began_cpu_s) / max(count, 1)

@@ -1,6 +1,6 @@
 """One attacker: `python -m bench.attacks_client NAME PORT VALKEY_URL SECONDS`.
 
-Raw sockets, as many as the attack needs, until the time is over. Prints what it did as JSON.
+Uses raw sockets until the time is over. Prints the number of operations as JSON.
 """
 
 import contextlib
@@ -22,34 +22,34 @@ _MEMBERS: Final = ",".join(f'"{number:x}":1' for number in range(20_000))
 
 
 class Attacker:
-    """What the attacks share."""
+    """The attacks and their common parts."""
 
     def __init__(self, port: int, valkey_url: str, seconds: float) -> None:
         self._port = port
         self._valkey_url = valkey_url
         self._until_s = time.monotonic() + seconds
         self.done = 0
-        """Requests, connections or KiB, as the attack counts."""
+        """Requests, connections or KiB, by attack."""
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self._port), timeout=10)
 
     @property
-    def on(self) -> bool:
+    def running(self) -> bool:
         return time.monotonic() < self._until_s
 
     def hold(self, sockets: list[socket.socket]) -> None:
         """Keep connections open until the time is over."""
-        while self.on:
+        while self.running:
             time.sleep(0.05)
-        for each in sockets:
-            each.close()
+        for sock in sockets:
+            sock.close()
 
     def _repeat(self, begin: bytes, endless: bytes) -> None:
-        while self.on:
+        while self.running:
             with contextlib.suppress(OSError), self.connect() as peer:
                 peer.sendall(begin)
-                while self.on:
+                while self.running:
                     peer.sendall(endless)
                     self.done += len(endless) >> 10
 
@@ -71,7 +71,7 @@ class Attacker:
 
     def _post(self, body: str, path: str = "/v1/jobs") -> None:
         head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
-        while self.on:
+        while self.running:
             with contextlib.suppress(OSError), self.connect() as peer:
                 peer.sendall(head.encode() + body.encode())
                 peer.recv(65536)
@@ -111,13 +111,13 @@ class Attacker:
         return peer
 
     def unread(self) -> None:
-        """Watchers that do not read, of one job that has more and more events."""
+        """Event streams that are not read, of one job with a growing number of events."""
         job_id = self._job()
         peers = [self._watch(job_id) for _ in range(300)]
         self.done = len(peers)
         valkey = BlockingSocket(Config.from_url(self._valkey_url), "bench-attack", timeout_s=10)
         for number in itertools.count():
-            if not self.on:
+            if not self.running:
                 break
             fields = ("type", "log", "ts", "1", "step", "x", "data", json.dumps("x" * 1000))
             valkey.call("XADD", f"job:{job_id}:events", "MAXLEN", "~", 2000, "*", *fields)
@@ -127,14 +127,14 @@ class Attacker:
         self.hold(peers)
 
     def arrivals(self) -> None:
-        """Watchers of one job, one after the other."""
+        """Event streams of one job, opened one after the other."""
         job_id = self._job()
         peers: list[socket.socket] = []
-        while self.on and len(peers) < 5000:
+        while self.running and len(peers) < 5000:
             peers.append(self._watch(job_id))
             self.done += 1
             if not self.done % 100:
-                peers[-1].recv(1)  # at the pace of the gateway: no flood of connections
+                peers[-1].recv(1)  # wait for the gateway, so that its backlog does not overflow
         self.hold(peers)
 
 

@@ -1,8 +1,8 @@
-"""CPU of the caller for one submit, one get and one event of a stream: our clients beside bare
-httpx that does the least that gives the same: encode, decode, split the stream into lines.
+"""CPU of the caller for one submit, one get and one event: our clients, and plain httpx that only
+encodes, decodes and splits the stream into lines.
 
-The bars: a call at most 1.5 times the bare way; an event at most 2.5 times, since the bare way
-neither reads ids nor looks whether an event was there before.
+The limits: a call at most 1.5 times plain httpx; an event at most 2.5 times, since plain httpx
+neither parses ids nor removes duplicates.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ _BODY: Final = {"task": "chat", "payload": _PAYLOAD}
 _HEADERS: Final = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 
 
-class _Told(msgspec.Struct):
-    """An event, or the hello before them."""
+class _Event(msgspec.Struct):
+    """An event, or the first `hello`."""
 
     type: str = ""
     ts: int = 0
@@ -44,11 +44,11 @@ class _Told(msgspec.Struct):
     data: object = None
 
 
-_told: Final = msgspec.json.Decoder(_Told)
+_event: Final = msgspec.json.Decoder(_Event)
 
 
 def _us(calls: int, work: Callable[[], object]) -> float:
-    """µs of this process for one of `calls`."""
+    """CPU µs of this process per call."""
     before_s = time.process_time()
     work()
     return (time.process_time() - before_s) / calls * 1e6
@@ -60,10 +60,10 @@ async def _us_async(calls: int, work: Callable[[], Awaitable[object]]) -> float:
     return (time.process_time() - before_s) / calls * 1e6
 
 
-# ── the bare way ─────────────────────────────────────────────────────────────────────────────────
+# ── plain httpx ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _bare(http: httpx.Client, job: str, told: str) -> dict[str, float]:
+def _bare(http: httpx.Client, job: str, finished: str) -> dict[str, float]:
     def submit() -> None:
         for _ in range(_CALLS):
             answer = http.post("/v1/jobs", content=msgspec.json.encode(_BODY))
@@ -74,10 +74,10 @@ def _bare(http: httpx.Client, job: str, told: str) -> dict[str, float]:
             msgspec.json.decode(http.get(f"/v1/jobs/{job}").content, type=Job)
 
     def events() -> None:
-        with http.stream("GET", f"/v1/jobs/{told}/events") as answer:
+        with http.stream("GET", f"/v1/jobs/{finished}/events") as answer:
             for line in answer.iter_lines():
                 if line.startswith("data: "):
-                    _told.decode(line[6:])
+                    _event.decode(line[6:])
 
     return {
         "submit bare": _us(_CALLS, submit),
@@ -86,7 +86,7 @@ def _bare(http: httpx.Client, job: str, told: str) -> dict[str, float]:
     }
 
 
-async def _bare_async(http: httpx.AsyncClient, job: str, told: str) -> dict[str, float]:
+async def _bare_async(http: httpx.AsyncClient, job: str, finished: str) -> dict[str, float]:
     async def submit() -> None:
         for _ in range(_CALLS):
             answer = await http.post("/v1/jobs", content=msgspec.json.encode(_BODY))
@@ -97,10 +97,10 @@ async def _bare_async(http: httpx.AsyncClient, job: str, told: str) -> dict[str,
             msgspec.json.decode((await http.get(f"/v1/jobs/{job}")).content, type=Job)
 
     async def events() -> None:
-        async with http.stream("GET", f"/v1/jobs/{told}/events") as answer:
+        async with http.stream("GET", f"/v1/jobs/{finished}/events") as answer:
             async for line in answer.aiter_lines():
                 if line.startswith("data: "):
-                    _told.decode(line[6:])
+                    _event.decode(line[6:])
 
     return {
         "submit bare async": await _us_async(_CALLS, submit),
@@ -112,7 +112,7 @@ async def _bare_async(http: httpx.AsyncClient, job: str, told: str) -> dict[str,
 # ── ours ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _ours(jobs: Client, job: str, told: str) -> dict[str, float]:
+def _ours(jobs: Client, job: str, finished: str) -> dict[str, float]:
     def submit() -> None:
         for _ in range(_CALLS):
             jobs.submit("chat", _PAYLOAD)
@@ -124,11 +124,11 @@ def _ours(jobs: Client, job: str, told: str) -> dict[str, float]:
     return {
         "submit": _us(_CALLS, submit),
         "get": _us(_CALLS, get),
-        "event": _us(_EVENTS, lambda: sum(1 for _ in jobs.events(told))),
+        "event": _us(_EVENTS, lambda: sum(1 for _ in jobs.events(finished))),
     }
 
 
-async def _ours_async(jobs: AsyncClient, job: str, told: str) -> dict[str, float]:
+async def _ours_async(jobs: AsyncClient, job: str, finished: str) -> dict[str, float]:
     async def submit() -> None:
         for _ in range(_CALLS):
             await jobs.submit("chat", _PAYLOAD)
@@ -138,7 +138,7 @@ async def _ours_async(jobs: AsyncClient, job: str, told: str) -> dict[str, float
             await jobs.get(job)
 
     async def events() -> None:
-        async for _ in jobs.events(told):
+        async for _ in jobs.events(finished):
             pass
 
     return {
@@ -148,17 +148,17 @@ async def _ours_async(jobs: AsyncClient, job: str, told: str) -> dict[str, float
     }
 
 
-async def _round(url: str, job: str, told: str) -> Row:
+async def _round(url: str, job: str, finished: str) -> Row:
     with httpx.Client(base_url=url, headers=_HEADERS, trust_env=False) as http, Client(url) as jobs:
-        row = {**_bare(http, job, told), **_ours(jobs, job, told)}
+        row = {**_bare(http, job, finished), **_ours(jobs, job, finished)}
     bare = httpx.AsyncClient(base_url=url, headers=_HEADERS, trust_env=False)
     async with bare, AsyncClient(url) as jobs:
-        row |= await _bare_async(bare, job, told)
-        return row | await _ours_async(jobs, job, told)
+        row |= await _bare_async(bare, job, finished)
+        return row | await _ours_async(jobs, job, finished)
 
 
-def _tell(valkey: LocalValkey, job: str) -> None:
-    """A job with many events, the last of them its end."""
+def _write_events(valkey: LocalValkey, job: str) -> None:
+    """Write many events of a job, the last one terminal."""
     writer = BlockingSocket(Config.from_url(valkey.admin_url), "bench", timeout_s=10)
     for number in range(_EVENTS):
         kind = "done" if number == _EVENTS - 1 else "token"
@@ -176,10 +176,10 @@ def run() -> bool:
     ):
         url = f"http://127.0.0.1:{port}"
         with Client(url) as jobs:
-            job, told = (jobs.submit("chat", _PAYLOAD).job_id for _ in range(2))
-        _tell(valkey, told)
-        asyncio.run(_round(url, job, told))  # everything is loaded once
-        found = medians([asyncio.run(_round(url, job, told)) for _ in range(_ROUNDS)])
+            job, finished = (jobs.submit("chat", _PAYLOAD).job_id for _ in range(2))
+        _write_events(valkey, finished)
+        asyncio.run(_round(url, job, finished))  # warm up
+        found = medians([asyncio.run(_round(url, job, finished)) for _ in range(_ROUNDS)])
     met = True
     print(f"{'µs of the caller’s CPU':<24} {'ours':>8} {'httpx':>8} {'ratio':>6}")
     for kind in ("", " async"):

@@ -1,6 +1,6 @@
 """CPU of one EVALSHA (HSET, XADD, two EXPIRE) through each client, with many callers and with one.
 
-The bar: at most 6 µs of ours at 100 callers, and no more than a fifth of the best peer's.
+The limit: at 100 callers at most a fifth of the best peer's CPU.
 """
 
 import tempfile

@@ -1,6 +1,6 @@
-"""One client in a process of its own: `python -m bench.client_peer NAME CALLERS CALLS URL`.
+"""One client in its own process: `python -m bench.client_peer NAME CALLERS CALLS URL`.
 
-Every client does the same: EVALSHA of the same script with the same keys, on uvloop.
+Every client calls EVALSHA of the same script with the same keys, on uvloop.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ async def ours(url: str) -> Call:
 
 
 async def redis_py(url: str) -> Call:
-    # Peers are loaded by name: they are not installed where only the tests run.
+    # Imported by name: the peers are not installed for tests.
     client = importlib.import_module("redis.asyncio").Redis.from_url(
         url.replace("valkey://", "redis://"), protocol=3
     )
@@ -78,12 +78,12 @@ async def measure(peer: str, callers: int, calls: int, url: str) -> dict[str, fl
         for _ in range(calls // callers):
             await call()
 
-    async def everybody() -> None:
+    async def all_callers() -> None:
         await asyncio.gather(*(caller() for _ in range(callers)))
 
-    await everybody()
+    await all_callers()
     cpu_s, wall_s = time.process_time(), time.perf_counter()
-    await everybody()
+    await all_callers()
     return {
         "client_us": (time.process_time() - cpu_s) / calls * 1e6,
         "per_s": calls / (time.perf_counter() - wall_s),

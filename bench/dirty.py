@@ -1,7 +1,6 @@
-"""What of a file is not on the disk yet, as the kernel knows it: cachestat(2), Linux 6.5 or newer.
+"""The part of a file that is not on the disk yet, by cachestat(2) of Linux 6.5 or newer.
 
-Used by the experiment with power loss: nothing is guessed, no call is intercepted. A page counts as
-unsafe while it is dirty or being written.
+Used by the power cut benchmark. A page is unsafe while it is dirty or being written.
 """
 
 import ctypes
@@ -26,13 +25,13 @@ class _Pages(ctypes.Structure):
 
 
 class Unknown(Exception):
-    """This kernel does not say."""
+    """The kernel does not support cachestat."""
 
 
 def unsafe_pages(fd: int, offset: int = 0, length: int = 0) -> int:
-    """How many pages of the range (length 0: to the end) a power loss would take."""
-    asked, pages = _Range(offset, length), _Pages()
-    if _libc.syscall(_CACHESTAT, fd, ctypes.byref(asked), ctypes.byref(pages), 0):
+    """Count the pages of the range (length 0: to the end) that a power cut would lose."""
+    requested, pages = _Range(offset, length), _Pages()
+    if _libc.syscall(_CACHESTAT, fd, ctypes.byref(requested), ctypes.byref(pages), 0):
         raise Unknown(f"cachestat: {os.strerror(ctypes.get_errno())}")
     dirty: int = pages.dirty
     writeback: int = pages.writeback
@@ -40,7 +39,7 @@ def unsafe_pages(fd: int, offset: int = 0, length: int = 0) -> int:
 
 
 def safe_size(file: Path) -> int:
-    """How many bytes from the beginning are on the disk, down to a whole page."""
+    """Return how many bytes from the start are on the disk, rounded down to a page."""
     fd = os.open(file, os.O_RDWR)
     try:
         size = os.fstat(fd).st_size

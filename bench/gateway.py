@@ -1,8 +1,8 @@
-"""Q-4: CPU of `POST /v1/jobs` with the whole contract, and of a job in a batch, beside an empty
-route of the same server; an empty route of FastAPI tells how fast the machine is today.
+"""Q-4: CPU of `POST /v1/jobs` with the whole contract, of a job in a batch, and of an empty route
+of the same server; an empty FastAPI route measures the speed of the machine.
 
-The bars: a post at most 1.7 times the empty route, and at most 90/97 of FastAPI's empty one; a job
-of a batch at most 20/97 of that.
+The limits: a post at most 1.7 times the empty route, and at most 90/97 of FastAPI's empty one; a
+job of a batch at most 20/97 of that.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _SECONDS: Final = 0.8
 _CONNECTIONS: Final = 64
 _BATCH: Final = 100
 _FASTAPI_US: Final = 97.0
-"""What an empty route of FastAPI cost where the bars were set."""
+"""Cost of an empty FastAPI route on the machine of the limits."""
 
 _JOB: Final = {
     "task": "chat",
@@ -57,23 +57,23 @@ def _server(module: str, argument: str) -> Generator[tuple[int, int]]:
 
 
 def gateway_server(url: str) -> contextlib.AbstractContextManager[tuple[int, int]]:
-    """A gateway of jobs: its pid and port."""
+    """A gateway with jobs: its pid and port."""
     return _server("bench.gateway_server", url)
 
 
 def _post(pid: int, port: int, path: str, body: str, connections: int) -> float:
-    """µs of the server's CPU for one request."""
+    """CPU µs of the server per request."""
     load = [str(port), path, body, str(connections), str(_SECONDS)]
     before_s = cpu_s(pid)
-    answers = in_process("bench.gateway_load", *load)["answers"]
-    return (cpu_s(pid) - before_s) / answers * 1e6
+    responses = in_process("bench.gateway_load", *load)["responses"]
+    return (cpu_s(pid) - before_s) / responses * 1e6
 
 
 def _get(pid: int, port: int) -> float:
     load = [str(port), "/empty", str(_CONNECTIONS), str(_SECONDS)]
     before_s = cpu_s(pid)
-    answers = in_process("bench.http_load", *load)["answers"]
-    return (cpu_s(pid) - before_s) / answers * 1e6
+    responses = in_process("bench.http_load", *load)["responses"]
+    return (cpu_s(pid) - before_s) / responses * 1e6
 
 
 def run() -> bool:
@@ -84,7 +84,7 @@ def run() -> bool:
         gateway_server(valkey.url) as (pid, port),
         _server("bench.http_server", "fastapi") as (fastapi_pid, fastapi_port),
     ):
-        _part(pid, fastapi_pid, others=(os.getpid(), valkey.pid))
+        _pin(pid, fastapi_pid, others=(os.getpid(), valkey.pid))
         for _ in range(1 + _ROUNDS):
             row = {
                 "empty": _post(pid, port, "/empty", _ONE, _CONNECTIONS),
@@ -93,7 +93,7 @@ def run() -> bool:
                 "fastapi": _get(fastapi_pid, fastapi_port),
             }
             rows.append({**row, "ratio": row["post"] / row["empty"]})
-            _forget(valkey)
+            _flush(valkey)
     found = medians(rows[1:])  # the first round warms up
     print(f"{'gateway µs of CPU':<34}")
     print(f"{'  POST /v1/jobs, whole contract':<34} {found['post']:>8.1f}")
@@ -110,8 +110,8 @@ def run() -> bool:
     return ratio <= 1.7 and found["post"] <= 90 * scale and found["batch"] <= 20 * scale
 
 
-def _part(*measured: int, others: tuple[int, ...]) -> None:
-    """What is measured has a core that those who ask and answer it do not push it from."""
+def _pin(*measured: int, others: tuple[int, ...]) -> None:
+    """Pin the measured processes to one core and the others to the other cores."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) > 1:
         for pid in measured:
@@ -120,8 +120,8 @@ def _part(*measured: int, others: tuple[int, ...]) -> None:
             os.sched_setaffinity(pid, cores[1:])
 
 
-def _forget(valkey: LocalValkey) -> None:
-    """A server that fills up would be another one in each round."""
-    eraser = BlockingSocket(Config.from_url(valkey.admin_url), "bench", timeout_s=10)
-    eraser.call("FLUSHALL")
-    eraser.close()
+def _flush(valkey: LocalValkey) -> None:
+    """Empty the server, so that every round starts equal."""
+    admin = BlockingSocket(Config.from_url(valkey.admin_url), "bench", timeout_s=10)
+    admin.call("FLUSHALL")
+    admin.close()

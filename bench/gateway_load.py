@@ -1,7 +1,7 @@
-"""Post again and again: `python -m bench.gateway_load PORT PATH BODY CONNECTIONS SECONDS`.
+"""POST load: `python -m bench.gateway_load PORT PATH BODY CONNECTIONS SECONDS`.
 
-Prints how many answers came, all of them 2xx. Each connection waits for its answer before it asks
-again. Raw sockets on uvloop, so that the asking costs less than the answering.
+Prints the number of responses; all must be 2xx. Each connection waits for the response before the
+next request. It uses raw sockets on uvloop, so that the load is cheap.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ _LENGTH: Final = re.compile(rb"content-length: (\d+)\r\n")
 
 
 class Poster(asyncio.Protocol):
-    """One connection that always has one request under way."""
+    """One connection with one request in flight."""
 
     def __init__(self, request: bytes, until_s: float) -> None:
         self._request = request
         self._until_s = until_s
         self._rest = b""
-        self.answers = 0
+        self.responses = 0
         self.done = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -42,7 +42,7 @@ class Poster(asyncio.Protocol):
         if len(body) < int(length[1]):
             return
         self._rest = b""
-        self.answers += 1
+        self.responses += 1
         if time.monotonic() < self._until_s:
             self._transport.write(self._request)
         else:
@@ -61,7 +61,7 @@ async def main(port: int, path: str, body: bytes, connections: int, seconds: flo
     for poster in posters:
         await loop.create_connection(lambda poster=poster: poster, "127.0.0.1", port)
     await asyncio.gather(*(poster.done for poster in posters))
-    print(json.dumps({"answers": sum(poster.answers for poster in posters)}))
+    print(json.dumps({"responses": sum(poster.responses for poster in posters)}))
 
 
 if __name__ == "__main__":

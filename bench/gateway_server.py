@@ -1,7 +1,7 @@
-"""A gateway of jobs with an empty route beside: `python -m bench.gateway_server URL FD`.
+"""A gateway with jobs and an empty route: `python -m bench.gateway_server URL FD`.
 
-The same shell, the same process: what a route costs beyond the empty one is its own. The empty
-route is posted to like the others, and reads the body that it does not use.
+The cost of a route is its CPU beyond that of the empty route in the same process. The empty route
+is a POST too, and reads its body.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from jobwire.wires.streams.http import feature
 from jobwire.wires.streams.settings import StreamsSettings
 
 
-async def empty(call: HttpRequest) -> Reply:
-    await call.body()
+async def empty(request: HttpRequest) -> Reply:
+    await request.body()
     return Reply(b"{}")
 
 
@@ -36,8 +36,8 @@ async def serve(url: str, listening: socket.socket) -> None:
     async with Connection.open(url) as connection, follower.running(url):
         jobs = feature(connection, StreamsSettings(max_queue=10**9), follower, streams)
         doc = Doc(summary="empty", tag="bench")
-        beside = Feature(name="bench", hot=[HotRoute("POST", "/empty", "submit", empty, doc)])
-        gateway = Gateway(settings, [jobs, beside], streams, version="bench")
+        extra = Feature(name="bench", hot=[HotRoute("POST", "/empty", "submit", empty, doc)])
+        gateway = Gateway(settings, [jobs, extra], streams, version="bench")
         await HttpServer(gateway, settings).run_until_stopped(listening)
 
 

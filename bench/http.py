@@ -1,8 +1,8 @@
-"""CPU of one empty request: a hot route beside bare ASGI, FastAPI, and a FastAPI route of ours;
+"""CPU of one empty request: a hot route, plain ASGI, FastAPI, and a FastAPI route of the gateway;
 then the memory and idle CPU of open event streams.
 
-The bars: a hot route at most 1.7 times bare ASGI and cheaper than an empty FastAPI route; an idle
-watcher at most 16 KiB.
+The limits: a hot route at most 1.7 times plain ASGI and cheaper than an empty FastAPI route; an
+idle stream at most 16 KiB.
 """
 
 import contextlib
@@ -23,17 +23,17 @@ _SECONDS: Final = 2.0
 _CONNECTIONS: Final = 64
 _WATCHERS: Final = 3000
 _PEERS: Final = {"bare": "/empty", "hot": "/empty", "scoped": "/slow", "fastapi": "/empty"}
-_WORDS: Final = {
-    "bare": "bare ASGI",
+_LABELS: Final = {
+    "bare": "plain ASGI",
     "hot": "hot route",
-    "scoped": "FastAPI route, ours",
+    "scoped": "FastAPI route, gateway",
     "fastapi": "FastAPI alone",
 }
 
 
 @contextlib.contextmanager
 def _server(name: str) -> Generator[tuple[int, int]]:
-    """A server's pid and port."""
+    """Start a server; yields its pid and port."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(2048)
@@ -51,12 +51,12 @@ def _server(name: str) -> Generator[tuple[int, int]]:
 
 def _measure(name: str, path: str) -> dict[str, float]:
     with _server(name) as (pid, port):
-        # The first round warms up and waits until the server answers.
+        # The first round warms up and waits until the server responds.
         in_process("bench.http_load", str(port), path, str(_CONNECTIONS), "0.5")
         before_s = cpu_s(pid)
         load = [str(port), path, str(_CONNECTIONS), str(_SECONDS)]
-        answers = in_process("bench.http_load", *load)["answers"]
-        return {"us": (cpu_s(pid) - before_s) / answers * 1e6, "per_s": answers / _SECONDS}
+        responses = in_process("bench.http_load", *load)["responses"]
+        return {"us": (cpu_s(pid) - before_s) / responses * 1e6, "per_s": responses / _SECONDS}
 
 
 def _watchers(count: int) -> dict[str, float]:
@@ -99,12 +99,12 @@ def run() -> bool:
     table = {name: medians(of) for name, of in rows.items()}
     print(f"{'an empty route':<22} {'server µs':>10} {'requests/s':>11}")
     for name, row in table.items():
-        print(f"{_WORDS[name]:<22} {row['us']:>10.1f} {row['per_s']:>11.0f}")
+        print(f"{_LABELS[name]:<22} {row['us']:>10.1f} {row['per_s']:>11.0f}")
     ratio = table["hot"]["us"] / table["bare"]["us"]
-    print(f"hot route / bare ASGI: {ratio:.2f} (bar 1.70)")
+    print(f"hot route / plain ASGI: {ratio:.2f} (bar 1.70)")
     idle = _watchers(_WATCHERS)
     print(
-        f"{_WATCHERS} idle watchers: {idle['kib']:.1f} KiB each (bar 16), "
+        f"{_WATCHERS} idle streams: {idle['kib']:.1f} KiB each (bar 16), "
         f"{idle['open_us']:.0f} µs to open, {idle['idle']:.2f} % of a core"
     )
     cheaper = table["hot"]["us"] < table["fastapi"]["us"]

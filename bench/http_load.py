@@ -1,7 +1,7 @@
-"""Ask again and again: `python -m bench.http_load PORT PATH CONNECTIONS SECONDS`.
+"""HTTP load: `python -m bench.http_load PORT PATH CONNECTIONS SECONDS`.
 
-Prints how many answers came, all of them 200. Each connection waits for its answer before it asks
-again, as `wrk` does. Raw sockets on uvloop, so that the asking costs less than the answering.
+Prints the number of responses; all must be 200. Each connection waits for the response before the
+next request, like `wrk`. It uses raw sockets on uvloop, so that the load is cheap.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from typing import cast
 import uvloop
 
 
-class Asker(asyncio.Protocol):
-    """One connection that always has one request under way."""
+class LoadConnection(asyncio.Protocol):
+    """One connection with one request in flight."""
 
     def __init__(self, request: bytes, until_s: float) -> None:
         self.request = request
         self.until_s = until_s
-        self.answers = 0
+        self.responses = 0
         self.done = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -27,9 +27,9 @@ class Asker(asyncio.Protocol):
         self.transport.write(self.request)
 
     def data_received(self, data: bytes) -> None:
-        # Answers are small: each comes whole, or its head without its two bytes of body.
+        # Responses are small: each arrives whole, or its head without its two bytes of body.
         if data.startswith(b"HTTP/1.1 200"):
-            self.answers += 1
+            self.responses += 1
         elif data != b"{}":
             self.done.set_exception(RuntimeError(data[:300].decode()))
             return
@@ -47,12 +47,12 @@ async def main(port: int, path: str, connections: int, seconds: float) -> None:
         "Accept: */*\r\nConnection: keep-alive\r\n\r\n"
     ).encode()
     until_s = time.monotonic() + seconds
-    askers = [Asker(request, until_s) for _ in range(connections)]
+    clients = [LoadConnection(request, until_s) for _ in range(connections)]
     loop = asyncio.get_running_loop()
-    for asker in askers:
-        await loop.create_connection(lambda asker=asker: asker, "127.0.0.1", port)
-    await asyncio.gather(*(asker.done for asker in askers))
-    print(json.dumps({"answers": sum(asker.answers for asker in askers)}))
+    for client in clients:
+        await loop.create_connection(lambda client=client: client, "127.0.0.1", port)
+    await asyncio.gather(*(client.done for client in clients))
+    print(json.dumps({"responses": sum(client.responses for client in clients)}))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""One server in a process of its own: `python -m bench.http_server NAME FD`, on an open socket.
+"""One server in its own process: `python -m bench.http_server NAME FD`, on an open socket.
 
-Every one answers an empty JSON object on uvloop and httptools; they differ in what stands between
-uvicorn and the answer. `streams` serves an event stream to which nothing is ever pushed.
+Each returns an empty JSON object on uvloop and httptools; they differ in the layers between uvicorn
+and the handler. `streams` serves an event stream without events.
 """
 
 import socket
@@ -53,10 +53,10 @@ def gateway() -> HttpServer:
     async def empty(_: HttpRequest) -> Reply:
         return Reply(b"{}")
 
-    async def events(call: HttpRequest) -> None:
-        await streams.serve(call, lambda _: lambda: None, hello={})
+    async def events(request: HttpRequest) -> None:
+        await streams.serve(request, lambda _: lambda: None, hello={})
 
-    room = Feature(
+    routes = Feature(
         name="bench",
         hot=[
             HotRoute("GET", "/empty", "read", empty, Doc(summary="empty", tag="bench")),
@@ -64,7 +64,7 @@ def gateway() -> HttpServer:
         ],
         routers=[router],
     )
-    return HttpServer(Gateway(settings, [room], streams, version="bench"), settings)
+    return HttpServer(Gateway(settings, [routes], streams, version="bench"), settings)
 
 
 async def serve(name: str, listening: socket.socket) -> None:

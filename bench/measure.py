@@ -1,7 +1,7 @@
-"""What every bench needs: a fresh process per measurement, CPU of both sides, medians.
+"""Helpers of the benchmarks: a fresh process per measurement, CPU times, medians.
 
-Rounds are interleaved by the benches (all peers once, then all again), so that a noisy neighbour
-hits everybody.
+The benchmarks interleave their rounds (all peers once, then all again), so that noise affects all
+peers.
 """
 
 import json

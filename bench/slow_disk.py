@@ -1,7 +1,7 @@
-"""A disk that is slow to sync, for one server: its syncing thread is stopped and let go again.
+"""A slow fsync for one server: its fsync thread is stopped with ptrace and continued.
 
-To the rest of the server this is an fsync that does not come back, as on a disk that others keep
-busy. Linux only, and for a child of ours only: a debugger's call, made by the thread that ends it.
+For the rest of the server the fsync does not return, as on a busy disk. Linux only, and only for a
+child process; attach and detach in the same thread.
 """
 
 import contextlib
@@ -13,18 +13,18 @@ from typing import Final
 
 _SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17
 _ALL_THREADS: Final = 0x40000000
-_SYNCING: Final = "bio_aof"
+_FSYNC_THREAD: Final = "bio_aof"
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
 
 
 @contextlib.contextmanager
 def slow_disk(pid: int) -> Generator[None]:
-    """No fsync of this server comes back before the end of the block."""
+    """No fsync of this server returns before the end of the block."""
     (thread,) = [
         int(task.name)
         for task in Path(f"/proc/{pid}/task").iterdir()
-        if (task / "comm").read_text().strip() == _SYNCING
+        if (task / "comm").read_text().strip() == _FSYNC_THREAD
     ]
     _ptrace(_SEIZE, thread)
     _ptrace(_INTERRUPT, thread)
@@ -34,7 +34,7 @@ def slow_disk(pid: int) -> Generator[None]:
     finally:
         try:
             _ptrace(_DETACH, thread)
-        except ProcessLookupError:  # it was killed: its death is ours to take note of
+        except ProcessLookupError:  # it was killed: reap it
             os.waitpid(thread, _ALL_THREADS)
 
 

@@ -1,7 +1,7 @@
-"""Ten thousand readers of events: `python -m bench.watchers_client PORT`.
+"""Ten thousand event streams: `python -m bench.watchers_client PORT`.
 
-Job ids come on stdin, a line each; each gets one reader. Prints `open` when everybody has seen its
-first event, and at the end of stdin the delays of all `log` events since then, as JSON.
+Reads job ids from stdin, one per line, and opens one stream each. Prints `open` when each has
+its first event, and at the end of stdin the delays of all later `log` events as JSON.
 """
 
 import asyncio

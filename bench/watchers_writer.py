@@ -1,7 +1,7 @@
 """A foreign worker that only knows XADD and EXPIRE: `python -m bench.watchers_writer URL SECONDS`.
 
-Job ids come on stdin. Writes events to jobs chosen at random, `_RATE` a second, each with the time
-at which it was sent; prints how many.
+Reads job ids from stdin. Writes `_RATE` events per second to random jobs, each with its send time;
+prints the count.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Submits a job and shows its progress. The program is found as the CLI finds it."""
+"""Submits a job and prints its progress. The gateway is found as by the CLI."""
 
 from jobwire import Client
 

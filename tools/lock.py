@@ -4,8 +4,8 @@ Input: the dependencies in pyproject.toml, and constraints.txt with the version 
 Output: constraints.txt with all versions, and the files in `locked/`, which `make` installs:
 
     all.txt    what `jobwire up` needs, and the build backend
-    dev.txt    what tests and checks need beside it
-    bench.txt  what benchmarks need beside both
+    dev.txt    what tests and checks need in addition
+    bench.txt  what benchmarks need in addition
 
 The closure is taken from the metadata of the packages in this environment, evaluated for each
 target, so a lock made on one machine holds on the others. The hashes come from the indexes that
@@ -125,7 +125,9 @@ def marker(targets: set[Target]) -> str:
     pythons = sorted({python for python, _ in targets})
     platforms = sorted({platform for _, platform in targets})
     if set(product(pythons, platforms)) != targets:
-        raise SystemExit("a package is needed on an odd set of targets; extend tools/lock.py")
+        raise SystemExit(
+            "a package is needed on an unsupported set of targets; extend tools/lock.py"
+        )
     parts: list[str] = []
     if pythons != list(PYTHONS):
         parts.append(_any(f"python_version == '{python}'" for python in pythons))
@@ -191,8 +193,8 @@ def _fetch(url: str) -> tuple[bytes, bool]:
     if url.startswith("file:"):
         return Path(url2pathname(url.removeprefix("file://")), "index.html").read_bytes(), False
     context = ssl.create_default_context(cafile=os.environ.get("PIP_CERT"))
-    with urlopen(Request(url, headers=_ACCEPT), timeout=60, context=context) as answer:  # noqa: S310 - an index of pip's
-        return answer.read(), answer.headers.get_content_type() == _JSON
+    with urlopen(Request(url, headers=_ACCEPT), timeout=60, context=context) as response:  # noqa: S310 - an index of pip's
+        return response.read(), response.headers.get_content_type() == _JSON
 
 
 def hashes(pin: tuple[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""arq, as its documentation shows it; run with the packages of its own folder."""
+"""arq, as in its documentation; runs with the packages of its own folder."""
 
 import asyncio
 import importlib
@@ -7,7 +7,7 @@ import time
 
 from bench.peers import clocks
 
-# By name: they are not installed where only the tests run.
+# Imported by name: not installed for tests.
 arq = importlib.import_module("arq")
 arq_worker = importlib.import_module("arq.worker")
 connections = importlib.import_module("arq.connections")
@@ -39,7 +39,7 @@ async def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
         redis_settings=settings,
         max_jobs=100,
         handle_signals=False,
-        # Its queue is polled; nobody waits for the last poll.
+        # Its queue is polled; the last poll is not measured.
         poll_delay=0.5,
     )
     await clocks.measure(

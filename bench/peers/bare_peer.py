@@ -1,6 +1,5 @@
-"""The floor: the source's steps on our connection, one script a step, and nothing else. No leases,
-no retries, no cancellation, no fencing, no typed values: what a whole worker costs is measured
-against it."""
+"""The minimal loop: one script per step of the contract on our connection, without leases, retries,
+cancellation, fencing or typed values. The cost of a whole worker is compared with it."""
 
 import asyncio
 import itertools
@@ -85,7 +84,7 @@ async def work(connection: Connection, jobs: int, waits_s: list[float]) -> None:
     free = asyncio.Semaphore(100)
     left = jobs
 
-    async def one(entry: str, flat: list[str]) -> None:
+    async def handle(entry: str, flat: list[str]) -> None:
         nonlocal left
         job_id, payload = flat[1], flat[5]
         await connection.run(_START, _QUEUE, (job_id, _now()))
@@ -109,7 +108,7 @@ async def work(connection: Connection, jobs: int, waits_s: list[float]) -> None:
             )
             rows = [row for rows in (cast("Entries | None", reply) or {}).values() for row in rows]
             for entry, flat in rows:
-                group.create_task(one(entry, flat))
+                group.create_task(handle(entry, flat))
             for _ in range(count - len(rows)):
                 free.release()
 

@@ -1,4 +1,4 @@
-// Node BullMQ, as its documentation shows it: node bullmq_peer.mjs URL SERVER_PID MODE N
+// Node BullMQ, as in its documentation: node bullmq_peer.mjs URL SERVER_PID MODE N
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 

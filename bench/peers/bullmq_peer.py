@@ -1,4 +1,4 @@
-"""BullMQ's own Python package, as its documentation shows it; run with the packages of its own
+"""BullMQ's own Python package, as in its documentation; runs with the packages of its own
 folder."""
 
 import asyncio
@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.peers import clocks
 
-# By name: they are not installed where only the tests run.
+# Imported by name: not installed for tests.
 bullmq = importlib.import_module("bullmq")
 uvloop = importlib.import_module("uvloop")
 

@@ -109,7 +109,7 @@ async def measure(
         running = start()
         await ended.wait()
         throughput(submitted, phase.done(jobs))
-    _leave(running)
+    _exit_now(running)
 
 
 def measure_sync(
@@ -123,7 +123,7 @@ def measure_sync(
     ended: threading.Event,
     waits_s: list[float],
 ) -> NoReturn:
-    """The same for a peer that knows no event loop: one caller submits."""
+    """The same for a peer without an event loop: one caller submits."""
     if mode == "latency":
         running = start()
         time.sleep(0.2)
@@ -137,10 +137,10 @@ def measure_sync(
         running = start()
         ended.wait()
         throughput(submitted, phase.done(jobs))
-    _leave(running)
+    _exit_now(running)
 
 
-def _leave(_running: object) -> NoReturn:
-    """End at once: a worker's own end takes its time, and is nobody's figure."""
+def _exit_now(_running: object) -> NoReturn:
+    """Exit at once: the shutdown of a worker is not measured."""
     sys.stdout.flush()
     os._exit(0)

@@ -1,5 +1,5 @@
-"""dramatiq with its eight threads, as its documentation shows it; run with the packages of its own
-folder. It knows no event loop: one caller submits."""
+"""dramatiq with its eight threads, as in its documentation; runs with the packages of its own
+folder. It has no event loop: one caller submits."""
 
 import importlib
 import sys
@@ -8,7 +8,7 @@ import time
 
 from bench.peers import clocks
 
-# By name: they are not installed where only the tests run.
+# Imported by name: not installed for tests.
 dramatiq = importlib.import_module("dramatiq")
 redis_broker = importlib.import_module("dramatiq.brokers.redis")
 

@@ -1,5 +1,5 @@
-"""huey with four threads, as its documentation shows it; run with the packages of its own folder.
-It knows no event loop: one caller submits."""
+"""huey with four threads, as in its documentation; runs with the packages of its own folder.
+It has no event loop: one caller submits."""
 
 import importlib
 import sys
@@ -8,7 +8,7 @@ import time
 
 from bench.peers import clocks
 
-# By name: they are not installed where only the tests run.
+# Imported by name: not installed for tests.
 huey = importlib.import_module("huey")
 
 waits_s: list[float] = []

@@ -1,4 +1,4 @@
-"""saq, as its documentation shows it; run with the packages of its own folder."""
+"""saq, as in its documentation; runs with the packages of its own folder."""
 
 import asyncio
 import importlib
@@ -7,7 +7,7 @@ import time
 
 from bench.peers import clocks
 
-# By name: they are not installed where only the tests run.
+# Imported by name: not installed for tests.
 saq = importlib.import_module("saq")
 uvloop = importlib.import_module("uvloop")
 
@@ -30,7 +30,7 @@ async def timed(_ctx: object, *, at: float) -> None:
 async def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
     global left
     left = jobs
-    # A hundred slots wait on a connection each; its own limit would leave none to submit by.
+    # Each of the 100 slots blocks a connection; the default limit would leave none to submit.
     queue = saq.Queue.from_url(f"{url.replace('valkey:', 'redis:')}?max_connections=300")
     await queue.connect()
     worker = saq.Worker(queue, functions=[noop, timed], concurrency=100)

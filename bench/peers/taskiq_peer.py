@@ -1,4 +1,4 @@
-"""taskiq on Redis Streams with its results, as its documentation shows it; run with the packages
+"""taskiq on Redis Streams with its results, as in its documentation; runs with the packages
 of its own folder."""
 
 import asyncio
@@ -8,7 +8,7 @@ import time
 
 from bench.peers import clocks
 
-# By name: they are not installed where only the tests run.
+# Imported by name: not installed for tests.
 receiver = importlib.import_module("taskiq.api")
 taskiq_redis = importlib.import_module("taskiq_redis")
 uvloop = importlib.import_module("uvloop")

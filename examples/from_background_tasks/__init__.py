@@ -1,1 +1,1 @@
-"""The same small web app, before and after the move to jobs."""
+"""The same small web app, before and after the migration to jobs."""

@@ -1,10 +1,10 @@
 """After: the function is a handler, and the request submits a job.
 
     uvicorn examples.from_background_tasks.after:web --port 8000     the web process
-    jobwire worker examples.from_background_tasks.after:app          does the work
+    jobwire worker examples.from_background_tasks.after:app          runs the jobs
 
-What changed: one decorator, one call. What was won: the job survives restarts of both, is tried
-again, can be watched and canceled, and answers with what came of it.
+The change is one decorator and one call. The job survives restarts of both processes, is retried,
+can be followed and canceled, and has a result.
 """
 
 from fastapi import FastAPI

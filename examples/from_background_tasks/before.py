@@ -1,5 +1,5 @@
-"""Before: the work runs in the web process. A restart loses it, nobody sees how far it is, nothing
-is tried again, and a busy minute slows every request down."""
+"""Before: the work runs in the web process. It is lost at a restart, has no progress and no
+retries, and slows the requests down."""
 
 from fastapi import BackgroundTasks, FastAPI
 

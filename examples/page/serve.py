@@ -1,8 +1,8 @@
-"""Serves the page, and passes a job's events on to it: `uvicorn examples.page.serve:app`.
+"""Serves the page and forwards a job's events to it: `uvicorn examples.page.serve:app`.
 
-The gateway answers to its own origin only, so a page of yours asks your app, and your app asks the
-gateway (with a key, where it asks for one: `JOBWIRE_API_KEY`). A browser that loses its connection
-comes back with the id of the last event it saw; so the page misses nothing either.
+The gateway serves only its own origin, so the page calls this app, and the app calls the gateway
+(with `JOBWIRE_API_KEY`, if keys are configured). A browser that loses its connection reconnects
+with the id of the last event, so the page misses no event.
 """
 
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ async def events(
 ) -> StreamingResponse:
     async def lines() -> AsyncIterator[bytes]:
         async for event in jobs.events(job_id, after=last_event_id):
-            if event.id:  # only the word of a gap has none
+            if event.id:  # a gap has no id
                 yield f"id: {event.id}\n".encode()
             yield f"event: {event.type}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
 

@@ -1,4 +1,4 @@
-"""The dashboard asks for numbers that there are."""
+"""The dashboard uses existing metrics."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _NAME = re.compile(r"\bjobwire_\w+")
 
 
 def _families(url: str) -> set[str]:
-    """The names that a /metrics declares, with those of their samples."""
+    """The metric names of a /metrics, with those of their samples."""
     text = httpx.get(f"{url}/metrics", trust_env=False, timeout=30).text
     names = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     return names | {f"{name}_bucket" for name in names}
 
 
 @clause("O-5")
-def test_o5_every_number_of_the_dashboard_is_told_by_somebody(own_fleet: Fleet) -> None:
+def test_o5_every_metric_of_the_dashboard_exists(own_fleet: Fleet) -> None:
     dashboard: dict[str, Any] = json.loads((FOLDER / "jobwire.json").read_text())
-    asked = {
+    used = {
         name
         for panel in dashboard["panels"]
         for target in panel.get("targets", ())
@@ -38,28 +38,30 @@ def test_o5_every_number_of_the_dashboard_is_told_by_somebody(own_fleet: Fleet) 
     port = free_port()
     own_fleet.start_gateway()
     own_fleet.start_worker(JOBWIRE_WORKER_METRICS_PORT=str(port))
-    told = _families(own_fleet.url) | _families(f"http://127.0.0.1:{port}")
-    assert len(asked) > 12
-    assert asked - told == set()
+    exported = _families(own_fleet.url) | _families(f"http://127.0.0.1:{port}")
+    assert len(used) > 12
+    assert used - exported == set()
     listed = set(_NAME.findall(METRICS_PAGE.read_text()))
-    assert listed - told == set(), "the page tells of numbers that there are not"
-    ours = {name for name in told if name.startswith("jobwire_") and not name.endswith("_bucket")}
-    assert ours - listed == {"jobwire_info"}, "the page leaves numbers out"
+    assert listed - exported == set(), "the page lists metrics that do not exist"
+    ours = {
+        name for name in exported if name.startswith("jobwire_") and not name.endswith("_bucket")
+    }
+    assert ours - listed == {"jobwire_info"}, "the page omits metrics"
 
 
 @clause("O-5")
-def test_o5_the_dashboard_is_whole() -> None:
+def test_o5_the_dashboard_is_valid() -> None:
     dashboard: dict[str, Any] = json.loads((FOLDER / "jobwire.json").read_text())
     ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(ids) == len(set(ids))
-    places = set[tuple[int, int]]()
+    occupied = set[tuple[int, int]]()
     for panel in dashboard["panels"]:
         at = panel["gridPos"]
         across, down = range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"])
         cells = {(x, y) for x in across for y in down}
-        assert not places & cells, f"{panel['title']} lies over another"
+        assert not occupied & cells, f"{panel['title']} overlaps another"
         assert at["x"] + at["w"] <= 24
-        places |= cells
+        occupied |= cells
         assert panel["type"] == "row" or panel["description"]
     scrapes: dict[str, Any] = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())
     assert [each["job_name"] for each in scrapes["scrape_configs"]] == [

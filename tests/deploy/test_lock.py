@@ -1,4 +1,4 @@
-"""O-12: what `make` installs is locked: every file by its hash, on every target."""
+"""O-12: every package that `make` installs is pinned by hash, on every target."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def test_o12_every_package_is_pinned_by_version_and_hash(path: Path) -> None:
         (specifier,) = requirement.specifier
         assert specifier.operator == "==", name
         assert all(_HASH.fullmatch(each) for each in hashes.split()), name
-    assert "://" not in path.read_text(), "an index is the installer's own choice"
+    assert "://" not in path.read_text(), "the index is configured by the user"
 
 
 @clause("O-12")
-def test_o12_the_lock_holds_what_pyproject_asks_for() -> None:
-    """Red after a change of the dependencies until `make lock` was run."""
+def test_o12_the_lock_contains_the_requirements_of_pyproject() -> None:
+    """Fails after a change of the dependencies until `make lock` is run."""
     project: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras: dict[str, list[str]] = project["optional-dependencies"]
     locked = {name: pin for path in LOCKED for name, (pin, _) in entries(path).items()}
     for line in [*project["dependencies"], *(each for needs in extras.values() for each in needs)]:
-        asked = Requirement(line)
-        if asked.name == "jobwire":
+        required = Requirement(line)
+        if required.name == "jobwire":
             continue
-        pin = locked.get(canonicalize_name(asked.name))
-        assert pin is not None, f"{asked.name} is not locked; run `make lock`"
+        pin = locked.get(canonicalize_name(required.name))
+        assert pin is not None, f"{required.name} is not locked; run `make lock`"
         (exact,) = pin.specifier
-        assert asked.specifier.contains(exact.version), f"{line}: {pin}; run `make lock`"
+        assert required.specifier.contains(exact.version), f"{line}: {pin}; run `make lock`"
 
 
 @clause("O-12")

@@ -1,4 +1,4 @@
-"""The units for systemd: understood by systemd itself, and made of real commands and settings."""
+"""The systemd units are valid and use existing commands and settings."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ UNITS = sorted(FOLDER.glob("*.service"))
 
 @clause("O-8")
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_o8_systemd_understands_the_unit(unit: Path, tmp_path: Path) -> None:
+def test_o8_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("expected: systemd is not on this machine")
-    # The program is not installed here; another that is stands in its place.
+    # The program is not installed in /opt; use an existing one.
     text = unit.read_text().replace("/opt/jobwire/bin/jobwire", sys.executable)
     copy = tmp_path / unit.name
     copy.write_text(text)
@@ -42,7 +42,7 @@ def test_o8_systemd_understands_the_unit(unit: Path, tmp_path: Path) -> None:
 
 
 @clause("O-8")
-def test_o8_units_name_real_commands_and_settings(
+def test_o8_units_use_existing_commands_and_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for unit in UNITS:

@@ -1,4 +1,4 @@
-"""A web app of the examples, served as its README says."""
+"""A web app of the examples, served as in its README."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support import Program, wait_until_sync
 
 
 class Site:
-    """`with Site("examples.page.serve:app", env) as site:`; may be ended and started again."""
+    """`with Site("examples.page.serve:app", env) as site:`; can be restarted."""
 
     def __init__(self, app: str, env: Mapping[str, str]) -> None:
         self._app = app
@@ -23,13 +23,13 @@ class Site:
         self.program: Program | None = None
 
     def start(self) -> Self:
-        """Returns when it answers; one that runs is ended first."""
+        """Start it and wait until it responds; a running one is stopped first."""
         self.close()
         port = ("--port", str(self._port), "--timeout-graceful-shutdown", "1")
-        words = ("-m", "uvicorn", self._app, *port, "--log-level", "warning")
-        program = self.program = Program(*words, env=self._env)
+        command = ("-m", "uvicorn", self._app, *port, "--log-level", "warning")
+        program = self.program = Program(*command, env=self._env)
 
-        def answers() -> bool:
+        def responds() -> bool:
             assert program.exit_code is None, program.output
             with contextlib.suppress(httpx.HTTPError):
                 return (
@@ -38,7 +38,7 @@ class Site:
                 )
             return False
 
-        wait_until_sync(answers, "the example to answer")
+        wait_until_sync(responds, "the example to respond")
         return self
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Each example does what it says."""
+"""Each example works."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield fleet
 
 
-def test_a_worker_and_a_program_that_asks_it(running: Fleet) -> None:
+def test_a_worker_and_a_program_that_submits(running: Fleet) -> None:
     done = subprocess.run(
         [sys.executable, EXAMPLES / "ask.py"],
         env=clean_env(**running.env),
@@ -46,27 +46,27 @@ def test_a_worker_and_a_program_that_asks_it(running: Fleet) -> None:
     assert ast.literal_eval(lines[-1]) == {"counted": 5}
 
 
-async def test_before_the_move_the_work_is_done_in_the_web_process() -> None:
+async def test_before_the_migration_the_web_process_does_the_work() -> None:
     from examples.from_background_tasks import before
 
     transport = httpx.ASGITransport(before.web)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as web:
-        answer = await web.post("/reports", params={"address": "a@example.com"})
-    assert answer.status_code == 202
+        response = await web.post("/reports", params={"address": "a@example.com"})
+    assert response.status_code == 202
     assert before.sent == ["a@example.com"]
 
 
-def test_after_the_move_a_worker_does_it_and_says_what_came_of_it(running: Fleet) -> None:
+def test_after_the_migration_a_worker_does_the_work(running: Fleet) -> None:
     with Site("examples.from_background_tasks.after:web", running.env) as site:
-        answer = httpx.post(
+        body = httpx.post(
             f"{site.url}/reports", params={"address": "a@example.com"}, trust_env=False
         ).json()
     with running.client() as jobs:
-        assert jobs.wait(answer["job_id"]).result == {"sent_to": "a@example.com"}
+        assert jobs.wait(body["job_id"]).result == {"sent_to": "a@example.com"}
 
 
-def test_the_short_ones_are_short() -> None:
-    """Ten lines, not counting words about them and the lines between."""
+def test_the_ten_line_examples_have_ten_lines() -> None:
+    """Without docstrings and blank lines."""
 
     def lines(file: Path) -> list[str]:
         text = file.read_text()

@@ -1,4 +1,4 @@
-"""The page of the examples in a real browser: live events, restarts in between, and the end."""
+"""The example page in a real browser: live events, restarts, the end of the stream."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tests.support import clause, wait_until_sync
 from tests.support.browser import PHONE, Browser, Message, Page, Request
 
 WORKER: Final = "tests.examples.page_app:app"
-# Whether an EventSource has given up can be asked of nobody but itself.
+# Only the EventSource itself knows whether it is closed.
 KEEP_SOURCES: Final = """
   window.sources = [];
   window.EventSource = class extends EventSource {
     constructor(...given) { super(...given); window.sources.push(this); }
   };
 """
-REFUSED: Final = """new Promise((told) => {
+REFUSED: Final = """new Promise((resolve) => {
   const source = new EventSource("/v1/jobs/%s/events?token=bad");
-  source.onerror = () => told(source.readyState);
+  source.onerror = () => resolve(source.readyState);
 })"""
 CLOSED: Final = 2
 
 
 class Counting:
-    """The example's app before a gateway that asks for keys; its worker counts when we say so."""
+    """The example's app with a gateway that needs keys; the test controls its worker."""
 
     def __init__(self, folder: Path) -> None:
         self._gate = folder / "gate"
@@ -57,11 +57,11 @@ class Counting:
         self.fleet.start_worker(WORKER, **{GATE: str(self._gate)})
 
     def let(self, *, count: int) -> None:
-        """Let it have counted so far."""
+        """Let the worker count up to this number."""
         self._gate.write_text("\n" * count)
 
     def stop(self) -> None:
-        """Let it fail."""
+        """Let the job fail."""
         self._gate.write_text("stop" + "\n" * 5)
 
 
@@ -80,28 +80,26 @@ def _watched(page: Page) -> list[Request]:
 
 
 def _counted(messages: list[Message]) -> list[str]:
-    said = [json.loads(message.data) for message in messages if message.event == "progress"]
-    return [each["data"]["message"] for each in said]
+    bodies = [json.loads(message.data) for message in messages if message.event == "progress"]
+    return [body["data"]["message"] for body in bodies]
 
 
 def _until_closed(page: Page) -> None:
     wait_until_sync(
         lambda: page.run("window.sources.map((each) => each.readyState)") == [CLOSED],
-        "the browser to let go of the events",
+        "the browser to close the stream",
     )
 
 
-def _came_back(request: Request) -> tuple[int | None, str | None]:
-    """The answer, and after which event it asked. The browser tells of headers when it likes."""
+def _reconnection(request: Request) -> tuple[int | None, str | None]:
+    """The status and the Last-Event-ID. The browser reports headers with a delay."""
     return request.status, request.headers.get("last-event-id")
 
 
 @clause("J-15", "O-6")
-def test_j15_a_page_shows_live_events_over_restarts_of_everything(
-    counting: Counting, browser: Browser
-) -> None:
-    """The gateway is killed, then the page's own server, both while the job goes on counting: the
-    page sees each event once and in order, and lets go at the end."""
+def test_j15_a_page_shows_live_events_over_restarts(counting: Counting, browser: Browser) -> None:
+    """The gateway is killed, then the page's server, both while the job reports progress: the page
+    receives each event once and in order, and closes the stream at the end."""
     site = counting.site
     counting.let(count=1)
     with browser.page(may_complain=True) as page:
@@ -109,13 +107,13 @@ def test_j15_a_page_shows_live_events_over_restarts_of_everything(
         page.open(site.url)
         page.click("#go")
         page.until_text("#out", "at 1")
-        assert page.run("bar.value") == 20, "it has not counted on, and is shown at once"
+        assert page.run("bar.value") == 20, "progress is shown at once"
 
         counting.kill_gateway()
-        counting.let(count=2)  # said while nobody listens
+        counting.let(count=2)  # while no gateway serves the stream
         counting.start_gateway()
         page.until_text("#out", "at 2")
-        assert len(_watched(page)) == 1, "until here the page has not noticed"
+        assert len(_watched(page)) == 1, "the page has not reconnected"
 
         site.close()
         counting.let(count=3)
@@ -132,29 +130,29 @@ def test_j15_a_page_shows_live_events_over_restarts_of_everything(
         assert "last-event-id" not in _watched(page)[0].headers
         second = [message.id for message in page.messages if message.event == "progress"][1]
         wait_until_sync(
-            # Where nobody answered it may tell of no headers at all.
+            # Requests without a response may have no headers.
             lambda: (
-                {_came_back(each) for each in _watched(page)[1:] if each.status} == {(200, second)}
+                {_reconnection(each) for each in _watched(page)[1:] if each.status}
+                == {(200, second)}
             ),
-            "it to have come back after the second",
+            "it to resume after the second event",
         )
 
 
 @clause("J-15", "O-6")
-def test_j15_a_browser_with_a_stream_token_resumes_and_is_sent_home_at_the_end(
+def test_j15_a_browser_with_a_stream_token_resumes_and_gets_204_at_the_end(
     counting: Counting, browser: Browser
 ) -> None:
-    """No app in between: the browser watches the gateway itself, by a token, and its script never
-    closes anything. An EventSource comes back whenever a stream ends, so whoever has seen the end
-    must be told that there is no more."""
+    """The browser connects to the gateway with a token, and its script never closes the stream. An
+    EventSource reconnects whenever a stream ends; 204 after the last event stops it."""
     counting.let(count=0)
     with Client(counting.fleet.url, api_key=counting.key) as jobs:
         job = jobs.submit("count", {"to": 3})
     with browser.page(may_complain=True) as page:
-        page.call("Page.setBypassCSP", enabled=True)  # there is no page of ours on this origin
+        page.call("Page.setBypassCSP", enabled=True)  # /livez is no page
         page.call("Page.addScriptToEvaluateOnNewDocument", source=KEEP_SOURCES)
         page.open(f"{counting.fleet.url}/livez")
-        asked = page.run(
+        token = page.run(
             f"""fetch("/v1/stream-tokens", {{
               method: "POST",
               headers: {{
@@ -163,15 +161,15 @@ def test_j15_a_browser_with_a_stream_token_resumes_and_is_sent_home_at_the_end(
               body: JSON.stringify({{ path: "/v1/jobs/{job.job_id}/events" }}),
             }}).then((answer) => answer.json())"""
         )
-        assert page.run(REFUSED % job.job_id) == CLOSED, "a wrong token is no reason to come back"
+        assert page.run(REFUSED % job.job_id) == CLOSED, "a wrong token stops the EventSource"
         page.run("window.sources.length = 0")
-        page.run(f"new EventSource({json.dumps(asked['url'])}) && null")
+        page.run(f"new EventSource({json.dumps(token['url'])}) && null")
         counting.let(count=1)
         wait_until_sync(lambda: _counted(page.messages) == ["at 1"])
         counting.kill_gateway()
         counting.let(count=2)
         counting.start_gateway()
-        wait_until_sync(lambda: _counted(page.messages) == ["at 1", "at 2"], "it to come back")
+        wait_until_sync(lambda: _counted(page.messages) == ["at 1", "at 2"], "it to resume")
         counting.let(count=3)
         _until_closed(page)
 
@@ -180,7 +178,7 @@ def test_j15_a_browser_with_a_stream_token_resumes_and_is_sent_home_at_the_end(
             *("queued", "running", *["progress"] * 3, "done")
         ]
         wait_until_sync(
-            lambda: _came_back(_watched(page)[-1]) == (204, events[-1].id), "it to be sent home"
+            lambda: _reconnection(_watched(page)[-1]) == (204, events[-1].id), "the response 204"
         )
 
 
@@ -193,4 +191,4 @@ def test_a_failure_is_shown_and_the_page_fits_a_phone(counting: Counting, browse
         page.until_text("#out", "error")
         _until_closed(page)
         fits = "document.documentElement.scrollWidth <= innerWidth && go.offsetHeight >= 44"
-        assert page.run(fits), "no scrolling sideways, and a button for a thumb"
+        assert page.run(fits), "no horizontal scrolling, and a large button"

@@ -46,9 +46,9 @@ def test_settings_of_systems_that_do_not_exist_are_listed_only_if_set(tmp_path: 
 
     default = listed()
     assert "jobs.job_ttl_s" in default
-    hidden = ("images.", "streams.", "predictions.")
+    hidden = ("images.", "streams.")
     assert [name for name in default if name.startswith(hidden)] == []
-    assert listed(MAX_IMAGE_MB="12") - default == {"predictions.max_image_mb"}
+    assert listed(STREAMS_BLOCK_TIMEOUT="2s") - default == {"streams.block_timeout"}
 
 
 @clause("O-3")

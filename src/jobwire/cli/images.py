@@ -89,7 +89,7 @@ def _photo_options(given: dict[str, object]) -> "PhotoOptions":
     if "none" in detect:
         if len(detect) > 1:
             raise CliExit("--detect none cannot be combined with a detector", Exit.USAGE)
-        output.say("jobwire: warning: nothing is detected, so faces stay visible (--detect none)")
+        output.info("jobwire: warning: nothing is detected, so faces stay visible (--detect none)")
         detect = ()
     return PhotoOptions(
         detect=detect,

@@ -152,11 +152,13 @@ class Batch:
         saved = f" ({100 * (before - after) // before} % saved)" if before else ""
         done = len(self._plans) - self._failed
         line = f"{done} of {len(self._plans)} photos: {_counted(self._hidden)}, "
-        output.say(f"{line}{_bytes(before)} → {_bytes(after)}{saved}")
+        output.info(f"{line}{_bytes(before)} → {_bytes(after)}{saved}")
 
 
 def _bar() -> Progress:
-    wanted = sys.stderr.isatty() and not output.wished("no_progress") and not output.wished("quiet")
+    wanted = (
+        sys.stderr.isatty() and not output.has_flag("no_progress") and not output.has_flag("quiet")
+    )
     return Progress(
         BarColumn(24),
         MofNCompleteColumn(),

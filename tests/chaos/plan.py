@@ -40,7 +40,16 @@ KINDS: Final = (*AT_PROGRAMS, *AT_SERVER)
 AT_SERVER_ONLY: Final = tuple(kind for kind in AT_SERVER if not kind.startswith("start_on"))
 """Faults that touch no worker."""
 
-_SCRIPTS: Final = ("take", "settle", "report", "retry", "release", "submit", "cancel", "keep")
+_SCRIPTS: Final = (
+    "take",
+    "settle",
+    "report",
+    "retry",
+    "release",
+    "submit",
+    "cancel",
+    "renew_lease",
+)
 
 
 @dataclass(frozen=True, slots=True)

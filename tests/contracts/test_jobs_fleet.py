@@ -309,7 +309,7 @@ async def test_j39_a_job_that_is_taken_first_is_taken_in_as_well(lab: StreamsLab
 async def test_j39_only_our_own_silent_and_empty_consumers_are_removed(
     lab: StreamsLab, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobwire.wires.streams.maintenance._SILENT_S", 0.0)
+    monkeypatch.setattr("jobwire.wires.streams.maintenance._CONSUMER_IDLE_S", 0.0)
     living = await lab.worker()
     await living.take(1)
     for name in ("jobwire-empty", "jobwire-holding", "stranger-1"):

@@ -71,7 +71,7 @@ def test_j08_what_is_a_payload(text: str) -> None:
         ('{"a":[-1e400]}', "-1e400 is out of range"),
         ('{"a":' + "9" * 400 + ".0}", "is out of range"),
         ('{"a":' + "9" * 6000 + "}", "an integer has 6000 digits"),
-        ('{"a":1,"b":{"x":1,"x":2}}', "'x' stands there twice"),
+        ('{"a":1,"b":{"x":1,"x":2}}', "'x' is repeated"),
         ('{"a":"' + HALF + '"}', "surrogate"),
         ('{"' + HALF + '":1}', "surrogate"),
         ('{"a":' * 64 + "{}" + "}" * 64, "deeper than 64"),

@@ -249,7 +249,7 @@ async def test_r05_a_read_behind_a_listing_and_the_listing_hand_out_one_start(
     before the listing reached the server. Both returned it, under one token, and it ran twice."""
     async with Connection.open(proxy.url(valkey.url)) as through, StreamsLab(through) as far:
         worker = await far.worker()
-        with proxy.hold(runs("adopt")) as listing:
+        with proxy.hold(runs("recover_orphans")) as listing:
             adopting = asyncio.ensure_future(worker.recover_orphans(frozenset()))
             await listing.until_reached()
             waiting = asyncio.ensure_future(worker.wait(30))
@@ -298,7 +298,7 @@ async def test_r05_a_take_of_what_a_listing_has_started_starts_it_no_second_time
         job_id = await lab.submit()
         raw.ask("SCRIPT", "FLUSH")  # so that the wait brings it and cannot start it
         assert await worker.wait(30)
-        raw.ask("SCRIPT", "LOAD", SCRIPTS["adopt"].source)
+        raw.ask("SCRIPT", "LOAD", SCRIPTS["recover_orphans"].source)
         taking = worker.take(1)
         held = await worker.recover_orphans(frozenset())
         held += await taking

@@ -288,8 +288,8 @@ async def test_j38_entries_with_nothing_to_run_are_acked_and_deleted(
     assert raw.pending(QUEUE) == {}
     assert raw.fields(f"job:{held.job.id}") == ended
     assert raw.exists("job:gone") == 0
-    told = [line for line in caplog.messages if "was dropped" in line]
-    assert [line.rpartition(": ")[2] for line in told] == ["ended", "gone", "garbage"]
+    dropped = [line for line in caplog.messages if "entry dropped" in line]
+    assert [line.rpartition("reason=")[2] for line in dropped] == ["ended", "gone", "malformed"]
 
 
 # ── J-40, the engine's part ──────────────────────────────────────────────────────────────────────

@@ -114,10 +114,10 @@ def test_o5_metrics_count_what_happened(own_fleet: Fleet, tmp_path: Path) -> Non
         "done": 6,
         "failed": 1,
         "canceled": 5,
-        "tried_again": 2,
-        "given_back": 0,
-        "taken_over": 0,
-        "found_again": 0,
+        "retried": 2,
+        "released": 0,
+        "reclaimed": 0,
+        "reconciled": 0,
     }
     after = scrape(own_fleet)
     for name in ("latency", "duration"):
@@ -179,7 +179,7 @@ def test_o5_a_lost_lease_is_counted(own_fleet: Fleet) -> None:
         )
         jobs.cancel(job.job_id)
         assert jobs.wait(job.job_id).status == "canceled"
-    assert _last_minute(own_fleet)["taken_over"] == 1
+    assert _last_minute(own_fleet)["reclaimed"] == 1
 
 
 def test_an_unavailable_server_is_shown_and_hides_no_other_metric(own_fleet: Fleet) -> None:

@@ -100,7 +100,7 @@ async def test_r05_a_loop_that_waits_for_a_slot_during_a_recovery_runs_nothing_t
                 jobs.append(await site.submit("gate", gate=str(gate), end=str(end)))
                 await wait_until(lambda: "answers again" in caplog.text)
                 await wait_until(lambda: site.begun(jobs[-1]) == 1)
-                with proxy.hold(runs("adopt")) as listing:
+                with proxy.hold(runs("recover_orphans")) as listing:
                     proxy.cut_reply(runs("report"))
                     gate.touch()
                     await listing.until_reached()

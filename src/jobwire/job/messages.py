@@ -99,9 +99,9 @@ class CancelOutcome(StrEnum):
 
     CANCELED = "canceled"
     """The job was waiting and is canceled now."""
-    REQUESTED = "asked"
+    REQUESTED = "requested"
     """The job is running: its worker is asked to stop it."""
-    REQUESTED_FOREIGN = "asked_foreign"
+    REQUESTED_FOREIGN = "requested_foreign"
     """The job is running with a foreign worker, which may ignore the request."""
     FINISHED = "finished"
     """The job had ended before."""
@@ -217,7 +217,7 @@ class ReportAnswer(StrEnum):
 class RenewAnswer(StrEnum):
     """The result of a lease renewal."""
 
-    RENEWED = "kept"
+    RENEWED = "renewed"
     CANCEL = "cancel"
     """Renewed, and the job is to be canceled."""
     LOST = "lost"

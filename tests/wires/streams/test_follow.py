@@ -381,9 +381,9 @@ def test_j15_places_are_ordered_as_numbers_are() -> None:
     assert read_position("7") == Position(7, 0)
     events = [StreamEvent("9-10", ["type", "log"]), StreamEvent("10-9", ["type", "done"])]
     assert following(one, events, whole=True).events == events[1:]
-    assert following(two, events, whole=True).over
-    assert following(Position(9, 11), events, whole=True).missed
-    assert not following(Position(11, 0), events, whole=False).missed
+    assert following(two, events, whole=True).ended
+    assert following(Position(9, 11), events, whole=True).has_gap
+    assert not following(Position(11, 0), events, whole=False).has_gap
 
 
 @clause("J-17")

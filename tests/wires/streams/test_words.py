@@ -180,7 +180,16 @@ DUTIES = {
     ),
     "recount:",
 }
-DROPPED = {"garbage", "broken", "gone", "ended", "duplicate", "canceled", "unknown", "refused"}
+DROPPED = {
+    "malformed",
+    "wrong_type",
+    "gone",
+    "ended",
+    "duplicate",
+    "canceled",
+    "unknown",
+    "refused",
+}
 
 
 def code(file: Path) -> str:

@@ -1,8 +1,8 @@
-"""Waiting for work: a blocking read of one entry, on a socket of its own (J-30).
+"""Waits for work: a blocking read of one entry, on a socket of its own (J-30).
 
-The engine has one. Behind the read it sends a command that starts what came, so that this costs no
-further round trip; what was not started so is pending under our name, and stays here until the next
-take. A read that blocks can be ended from outside without losing what it brings.
+The engine has one. A command that starts the fetched entry is pipelined behind the read, which
+saves a round trip; an entry that was not started this way is pending under this consumer, and stays
+here until the next take. A blocked read can be ended from outside without losing an entry.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from jobwire.wires.streams.scripts import script
 
 _JOIN: Final = script("join")
 _GROUP_GONE: Final = frozenset({"NOGROUP", "UNBLOCKED"})
-_PATIENCE_S: Final = 0.02
+_UNBLOCK_RETRY_S: Final = 0.02
 
 
 class BlockingReader:
@@ -25,62 +25,62 @@ class BlockingReader:
         self._connection = connection
         self._queue = queue
         self._consumer = consumer
-        self._brought: list[FetchedEntry] = []
-        self._over: asyncio.Event | None = None
+        self._fetched: list[FetchedEntry] = []
+        self._wait_ended: asyncio.Event | None = None
         self._client_id = 0
         self._woken = False
-        self._nudged = False
+        self._is_nudged = False
 
     @property
     def fetched(self) -> list[FetchedEntry]:
-        """What is here, not started yet."""
-        return self._brought
+        """Fetched entries that are not started yet."""
+        return self._fetched
 
     def take_fetched(self) -> list[FetchedEntry]:
-        """The same, for the caller to start; nothing is left here."""
-        brought, self._brought = self._brought, []
-        return brought
+        """Remove and return them, for the caller to start."""
+        fetched, self._fetched = self._fetched, []
+        return fetched
 
     def mark_handled(self, entries: Collection[object]) -> None:
-        """These need no take any more."""
-        self._brought = [one for one in self._brought if one.entry not in entries]
+        """Forget entries that were started or dropped."""
+        self._fetched = [fetched for fetched in self._fetched if fetched.entry not in entries]
 
     async def make_group(self) -> None:
-        """Create the group of workers if it is missing; a full server allows it (J-9)."""
+        """Create the consumer group if it is missing; a full server allows it (J-9)."""
         try:
             await self._connection.run(_JOIN, [self._queue])
         except ValkeyError as error:
             raise backend_unavailable(error) from error
 
     async def wait(self, timeout_s: float, then: Sequence[Arg]) -> tuple[bool, Reply]:
-        """Whether there is something to take; and what the command `then` answered, None where the
-        server would not run it or was not asked."""
-        if self._brought:
+        """Whether there is a job to take or to reclaim; and the reply to the command `then`, None
+        where the server refused it or it was not sent."""
+        if self._fetched:
             return True, None
         if self._woken:
             self._woken = False
             return False, None
-        over = self._over = asyncio.Event()
+        wait_ended = self._wait_ended = asyncio.Event()
         try:
             read, answer = await self._read(max(1, round(timeout_s * 1000)), then)
-            nudged = self._nudged
+            is_nudged = self._is_nudged
         except ValkeyError as error:
             raise backend_unavailable(error) from error
         finally:
-            self._over, self._client_id = None, 0
-            self._woken = self._nudged = False
-            over.set()
+            self._wait_ended, self._client_id = None, 0
+            self._woken = self._is_nudged = False
+            wait_ended.set()
         if isinstance(read, ServerError):
             if read.code not in _GROUP_GONE:
                 raise backend_unavailable(read) from read
-            # The server was emptied, or the group removed, under our feet: begin anew.
+            # The server was emptied, or the group was deleted: create it again.
             await self.make_group()
         else:
-            self._brought = read_fetched(read)
-        return bool(self._brought) or nudged, None if isinstance(answer, ServerError) else answer
+            self._fetched = read_fetched(read)
+        return bool(self._fetched) or is_nudged, None if isinstance(answer, ServerError) else answer
 
     async def _read(self, block_ms: int, then: Sequence[Arg]) -> tuple[Reply, Reply]:
-        """What the read and the command behind it answered, errors of the server among it."""
+        """The replies to the read and to the command behind it; errors of the server as values."""
         block_s = block_ms / 1000
         async with self._connection.socket() as own:
             self._client_id = own.client_id
@@ -91,7 +91,7 @@ class BlockingReader:
             )
             following = own.call(*then, block_s=block_s)
             try:
-                return await _said(reading), await _said(following)
+                return await _reply_or_error(reading), await _reply_or_error(following)
             finally:
                 following.cancel()
 
@@ -101,28 +101,28 @@ class BlockingReader:
         await self._unblock()
 
     async def wake_if_idle(self) -> None:
-        """End a wait as if something had come; nobody waiting, nothing happens."""
-        if self._over is not None:
-            self._nudged = True
+        """End a wait as if there were a job; without a wait nothing happens."""
+        if self._wait_ended is not None:
+            self._is_nudged = True
             await self._unblock()
 
     async def _unblock(self) -> None:
-        over = self._over
-        while over is not None and not over.is_set():
+        wait_ended = self._wait_ended
+        while wait_ended is not None and not wait_ended.is_set():
             try:
                 if self._client_id:
                     await self._connection.call("CLIENT", "UNBLOCK", self._client_id)
-                async with asyncio.timeout(_PATIENCE_S):
-                    await over.wait()
+                async with asyncio.timeout(_UNBLOCK_RETRY_S):
+                    await wait_ended.wait()
             except TimeoutError:
-                continue  # it had not blocked yet: ask again
+                continue  # it had not blocked yet: unblock it again
             except ValkeyError:
                 return  # no server, so no blocked read either
 
 
-async def _said(answer: Awaitable[Reply]) -> Reply:
-    """A refusal is an answer, too."""
+async def _reply_or_error(reply: Awaitable[Reply]) -> Reply:
+    """The reply, or the server's error as a value."""
     try:
-        return await answer
+        return await reply
     except ServerError as error:
         return error

@@ -1,7 +1,7 @@
-"""Texts of the wire to values of the heart, and back.
+"""Texts of the wire to values of the domain model, and back.
 
-The queue and the engine call it. Others' bytes are read with tolerance: a hash that a stranger
-wrote may lack our extras, an entry's payload may be anything. What is ours is written strictly.
+The queue and the engine call it. Reading is tolerant: a hash of a foreign program may lack our
+extras, an entry's payload may be anything. Writing is strict.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from jobwire.valkey import Reply
 from jobwire.wires.streams.contract import MAX_EVENT_BYTES, RAW, Code, Extra, Field, Status
 
 _MAX_MESSAGE: Final = 2_000
-_MOST_LACKS: Final = 16
+_MAX_MISSING: Final = 16
 _STATUSES: Final = frozenset(Status)
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
 class ErrorObject(msgspec.Struct):
-    """J-6: why a job failed, for everybody's eyes."""
+    """J-6: why a job failed; public."""
 
     code: str
     message: str
@@ -31,8 +31,8 @@ class ErrorObject(msgspec.Struct):
     partial: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class ReportText(msgspec.Struct):
-    """The short form, while the job goes on."""
+class ShortError(msgspec.Struct):
+    """The short form, in a `retrying` event."""
 
     code: str
     message: str
@@ -43,29 +43,31 @@ class Retrying(msgspec.Struct):
 
     attempt: int
     delay_ms: int
-    error: ReportText
+    error: ShortError
 
 
 class RegistrationTask(msgspec.Struct):
-    """A task on a worker's card; `null` where there is nothing to say."""
+    """A task in a worker's registration; `null` where there is no schema or example."""
 
     schema: msgspec.Raw
     example: msgspec.Raw
 
 
-class RegistrationRequirement(msgspec.Struct):
-    """What a worker lacks, on its card."""
+class RegistrationRequirement(msgspec.Struct, omit_defaults=True):
+    """A missing requirement in a worker's registration."""
 
     part: str
     wrong: str
-    fix: str
+    fix: str = ""
+    cure: str = ""
+    """The former name of `fix`, read from workers of an earlier version."""
 
 
-_decode_lacks: Final = msgspec.json.Decoder(list[RegistrationRequirement]).decode
+_decode_missing: Final = msgspec.json.Decoder(list[RegistrationRequirement]).decode
 
 
 class Record(NamedTuple):
-    """A job hash, read."""
+    """The fields of a job hash."""
 
     job_id: JobId
     task: str
@@ -93,7 +95,7 @@ class Record(NamedTuple):
 
 
 def read_record(reply: Reply) -> Record | None:
-    """What HGETALL answered; None where there is no such job."""
+    """The reply to HGETALL; None where there is no such job."""
     if not reply:
         return None
     found = cast("dict[str, str]", reply)
@@ -126,42 +128,42 @@ def read_record(reply: Reply) -> Record | None:
 
 
 def read_status(text: str) -> Status:
-    """One of the five; anything else is no status."""
+    """One of the five statuses; ContractError for anything else."""
     if text not in _STATUSES:
-        raise ContractError("a job has a status that is none", clause="J-5", detail=text)
+        raise ContractError("a job has an unknown status", clause="J-5", detail=text)
     return Status(text)
 
 
 def read_payload(text: str) -> Json:
-    """J-38: the object that the text says, or `{"_raw": text}` where it says none."""
+    """J-38: the JSON object, or `{"_raw": text}` for any other text."""
     try:
         value = cast(Json, _decode(text))
     except (msgspec.DecodeError, ValueError, RecursionError):
         value = None
     if isinstance(value, dict):
         return value
-    # Bytes that are no text arrive as half surrogates, which no handler could write anywhere.
+    # Invalid UTF-8 arrives as lone surrogates, which no handler could encode.
     return {RAW: readable(text)}
 
 
 def readable(text: str) -> str:
-    """Text of a stranger, which may hold bytes that are none, as text that can be written."""
+    """Text of a foreign program, which may hold invalid UTF-8, as text that can be encoded."""
     if text.isascii():
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def written(text: str) -> str:
-    """Text of ours; half a character, which no server takes, becomes a question mark."""
+    """Our text; a lone surrogate, which cannot be encoded, becomes a question mark."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def json_or_text(text: str) -> bytes:
-    """A JSON text of the wire as it stands, for an answer; what is no JSON, as a JSON string."""
+    """A JSON text of the wire unchanged, for a response; any other text as a JSON string."""
     if not text:
         return b"null"
     try:
-        # Invalid bytes and half surrogates are no text, whatever stands around them.
+        # Fails for invalid bytes and lone surrogates.
         whole = text.encode()
         msgspec.json.decode(whole, type=msgspec.Raw)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -170,56 +172,56 @@ def json_or_text(text: str) -> bytes:
 
 
 def write_error(error: JobError, attempt: int) -> str:
-    """J-6: the error object, as it stands in the hash and in the event."""
-    said = ErrorObject(_plain(error.code), _plain(error.message), error.retryable, attempt)
-    without = _encode(said)
+    """J-6: the error object of the hash and the event."""
+    body = ErrorObject(_clip(error.code), _clip(error.message), error.retryable, attempt)
+    without = _encode(body)
     if not error.partial_json:
         return without.decode()
-    said.partial = msgspec.Raw(error.partial_json.encode())
-    whole = _encode(said)
-    # An event has its limit (J-4); half a partial result would be no JSON at all.
+    body.partial = msgspec.Raw(error.partial_json.encode())
+    whole = _encode(body)
+    # An event has a size limit (J-4); a truncated partial result would not be JSON.
     return (whole if len(whole) <= MAX_EVENT_BYTES else without).decode()
 
 
 def write_canceled(partial_json: str, attempt: int) -> str:
-    """The same for a job that was stopped on request."""
+    """The error object of a job that was canceled."""
     return write_error(JobError(Code.CANCELED, "canceled on request", False, partial_json), attempt)
 
 
 def write_retrying(error: JobError, attempt: int, delay_ms: int) -> str:
     """J-4: the data of a `retrying` event."""
-    said = ReportText(_plain(error.code), _plain(error.message))
-    return _encode(Retrying(attempt, delay_ms, said)).decode()
+    short = ShortError(_clip(error.code), _clip(error.message))
+    return _encode(Retrying(attempt, delay_ms, short)).decode()
 
 
 def write_registration(schema_json: str, example_json: str) -> str:
-    """What a worker's card says of one task."""
+    """One task in a worker's registration."""
     schema, example = (
         msgspec.Raw(text.encode() or b"null") for text in (schema_json, example_json)
     )
     return _encode(RegistrationTask(schema, example)).decode()
 
 
-def write_missing_requirements(lacks: Sequence[MissingRequirement]) -> str:
-    """What a worker's card says of what it lacks."""
-    said = [RegistrationRequirement(*map(_plain, each)) for each in lacks[:_MOST_LACKS]]
-    return _encode(said).decode()
+def write_missing_requirements(missing: Sequence[MissingRequirement]) -> str:
+    """The missing requirements in a worker's registration."""
+    rows = [RegistrationRequirement(*map(_clip, each)) for each in missing[:_MAX_MISSING]]
+    return _encode(rows).decode()
 
 
 def read_missing_requirements(text: str) -> tuple[MissingRequirement, ...]:
-    """The same, read; nothing where a stranger wrote something else."""
+    """The missing requirements of a registration; empty for any other text."""
     try:
-        said = _decode_lacks(text)
+        rows = _decode_missing(text)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return ()
     return tuple(
-        MissingRequirement(*(_plain(word) for word in (each.part, each.wrong, each.fix)))
-        for each in said[:_MOST_LACKS]
+        MissingRequirement(_clip(each.part), _clip(each.wrong), _clip(each.fix or each.cure))
+        for each in rows[:_MAX_MISSING]
     )
 
 
 def seconds(text: str) -> float | None:
-    """A positive number of seconds, or None for anything else a stranger may have written."""
+    """A positive number of seconds, or None for any other text."""
     try:
         value = float(text)
     except ValueError:
@@ -228,13 +230,13 @@ def seconds(text: str) -> float | None:
 
 
 def number(text: str | None) -> int | None:
-    """A whole number, or None for anything else a stranger may have written."""
+    """A whole number, or None for any other text."""
     try:
         return int(text) if text else None
     except ValueError:
         return None
 
 
-def _plain(text: str) -> str:
-    """A message may quote bytes that were no text, or whole files; what is written must not."""
+def _clip(text: str) -> str:
+    """Bounded and encodable: a message may quote invalid bytes, or whole files."""
     return written(text[:_MAX_MESSAGE])

@@ -1,11 +1,11 @@
-"""The Redis Streams wire as data: keys, fields, words, codes, lifetimes (J-1 … J-8).
+"""The Redis Streams wire as data: keys, fields, states, codes, lifetimes (J-1 … J-8).
 
-Everything of this room builds on it, `jobwire schema` and the docs' tables are made from it. It
-imports only the standard library and the heart, talks to nobody, and is the only Python file that
-spells the wire's words (a test looks).
+Everything in this package builds on it; `jobwire schema` is made from it. It imports only the
+standard library and the domain model, and is the only Python file that spells the wire's names (a
+test checks this).
 
-Two parties own the wire. What the published contract says is marked *source*; the rest are our
-declared extras, which readers of the plain contract ignore.
+What the published contract defines is marked *source*; the rest are our declared extras, which
+readers of the published contract ignore.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from typing import Final
 # ── J-1 keys ─────────────────────────────────────────────────────────────────────────────────────
 
 GROUP: Final = "workers"
-"""*Source.* The consumer group on the queue; made from id 0 by whoever comes first."""
+"""*Source.* The consumer group on the queue; created from id 0 by the first worker."""
 
 CONSUMER_PREFIX: Final = "jobwire-"
-"""How consumers of ours are told from others' (J-34)."""
+"""How consumer names of our workers begin; others belong to foreign workers (J-34)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,9 @@ class StreamsKeys:
         return f"{self.prefix}job:{job_id}:events"
 
     def idempotency(self, name: str) -> str:
-        """STRING: the id of the job that was made with this key. `name` is what `idempotency_name`
-        or `cron_run_name` returns; only those of the default tenant are the source's."""
+        """STRING: the id of the job that was created with this key. `name` is what
+        `idempotency_name` or `cron_run_name` returns; only those of the default tenant belong to
+        the source."""
         return f"{self.prefix}{name}"
 
     # ours
@@ -70,7 +71,7 @@ class StreamsKeys:
 
     @property
     def clock(self) -> str:
-        """STRING: the server's time in ms when a process last looked, to notice a clock that was
+        """STRING: the server's time in ms when a process last read it, to detect a clock that was
         set back."""
         return f"{self.prefix}jobs:clock"
 
@@ -79,16 +80,16 @@ class StreamsKeys:
         return f"{self.prefix}jobs:index:{tenant}" if tenant else f"{self.prefix}jobs:index"
 
     def worker(self, consumer: str) -> str:
-        """HASH: a live worker's card. Gone soon after the worker is."""
+        """HASH: a live worker's registration. Expires soon after the worker is gone."""
         return f"{self.prefix}jobs:worker:{consumer}"
 
-    def guard(self, duty: str) -> str:
-        """STRING: a duty was done in this period."""
-        return f"{self.prefix}jobs:guard:{duty}"
+    def guard(self, task: str) -> str:
+        """STRING: a maintenance task was run in this period."""
+        return f"{self.prefix}jobs:guard:{task}"
 
     def cron(self, name: str) -> str:
-        """HASH: times of the entry → the due time that was seen to last and when somebody asked,
-        both in ms (J-52). It has more than one field while old and new workers are there."""
+        """HASH: schedule → the last due time that has run and the last enrollment, both in ms
+        (J-52). It has more than one field while workers with an older schedule exist."""
         return f"{self.prefix}jobs:cron:{name}"
 
     def stats(self, minute: int) -> str:
@@ -97,7 +98,7 @@ class StreamsKeys:
 
     @property
     def control(self) -> str:
-        """Channel: tokens of deliveries that are to stop."""
+        """Channel: owner tokens of deliveries that are to stop."""
         return f"{self.prefix}jobs:control"
 
 
@@ -118,8 +119,8 @@ IDEMPOTENCY_SPACES: Final = (IDEMPOTENCY, TENANT_IDEMPOTENCY, CRON_RUN)
 
 
 def idempotency_name(tenant: str, key: str) -> str:
-    """J-11: the name of an idempotency key, below the prefix. Each tenant has a space of its own,
-    which no key of another tenant can name."""
+    """J-11: the name of an idempotency key, below the prefix. Each tenant has its own namespace,
+    which no key of another tenant can reach."""
     if not tenant:
         return IDEMPOTENCY + key
     return f"{TENANT_IDEMPOTENCY}{tenant}:{_sha256(key)}"
@@ -166,38 +167,38 @@ class Field(StrEnum):
 
 
 class Extra(StrEnum):
-    """Ours in the job hash; each only where it says something."""
+    """Our fields in the job hash; each only where it has a value."""
 
     ATTEMPT = "attempt"
-    """Failures + 1; moved only by a retry. Absent: 1."""
+    """Failed attempts + 1; changed only by a retry. Absent: 1."""
     DELIVERIES = "deliveries"
     """Starts, less releases. Absent: 0."""
     MAX_ATTEMPTS = "max_attempts"
     TIMEOUT_S = "timeout_s"
     OWNER = "owner"
-    """The token of the latest delivery; with a `!` behind it once that delivery was settled, so
-    that a settle asked twice is answered as at first."""
+    """The token of the latest delivery; followed by `!` once that delivery was settled, so that a
+    repeated settle gets the same answer."""
     WORKER = "worker"
-    """The consumer that holds, or last held, the job."""
+    """The consumer that holds the job, or held it last."""
     ENTRY_ID = "entry_id"
-    """The one queue entry that counts. Absent while the job lies in `jobs:delayed`."""
+    """The queue entry that counts. Absent while the job is in `jobs:delayed`."""
     STARTED_TS = "started_ts"
     """When the latest delivery began."""
     CANCEL_TS = "cancel_ts"
-    """Somebody asked for an end while it ran."""
+    """When cancellation was requested while it ran."""
     FINGERPRINT = "fingerprint"
     IDEMPOTENCY_KEY = "idempotency_key"
-    """The name of its idempotency key below the prefix, so that whoever refreshes the job refreshes
-    it. Written by an earlier version: what follows `idempotency:`."""
+    """The name of its idempotency key below the prefix, so that the key's lifetime is extended with
+    the job's. Earlier versions wrote the part after `idempotency:`."""
     TENANT = "tenant"
     TRACEPARENT = "traceparent"
     PROGRESS = "progress"
     """The data of the latest progress event."""
     RETRY_OF = "retry_of"
     REPORTS = "reports"
-    """`<delivery>:<number>` of the latest report: one asked twice is written once."""
+    """`<token>:<number>` of the latest report: a repeated one is written once."""
     UNKNOWN_TS = "unknown_ts"
-    """Since when workers that lack its task have put it back (J-37)."""
+    """Since when workers without its task have put it back (J-37)."""
     TRACEBACK = "traceback"
     """Only with the setting `store_tracebacks`."""
 
@@ -225,7 +226,7 @@ class EventField(StrEnum):
 
 
 class EventType(StrEnum):
-    """The first five are the source's; after them ours, none of which ends a job."""
+    """The first five belong to the source; the others are ours, and none of them ends a job."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -242,14 +243,14 @@ TERMINAL_EVENTS: Final = frozenset({EventType.DONE, EventType.ERROR, EventType.C
 
 HELLO: Final = "hello"
 GAP: Final = "gap"
-"""Said by the gateway to one watcher, never written to a stream."""
+"""Sent by the gateway to one reader, never written to a stream."""
 
 EVENT_TYPE: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 RESERVED_TYPES: Final = frozenset({*TERMINAL_EVENTS, HELLO, GAP})
 
 
 class EventStep(StrEnum):
-    """Who wrote an event. The first is the source's."""
+    """What wrote an event. The first belongs to the source."""
 
     ENQUEUE = "gateway.enqueue"
     CANCEL = "gateway.cancel"
@@ -265,7 +266,7 @@ class EventStep(StrEnum):
 
 
 class Code(StrEnum):
-    """Why a job failed, as far as the wire itself can say; handlers add their own."""
+    """Error codes of the wire; handlers add their own."""
 
     HANDLER_ERROR = "handler_error"
     TIMEOUT = "timeout"
@@ -277,11 +278,11 @@ class Code(StrEnum):
     DELIVERY_LIMIT = "delivery_limit"
 
 
-# ── ours beside the jobs ─────────────────────────────────────────────────────────────────────────
+# ── workers and statistics ────────────────────────────────────────────────────────────────────────
 
 
 class WorkerField(StrEnum):
-    """The fields of a worker's card; and one `task:<name>` for each task it has."""
+    """The fields of a worker's registration; and one `task:<name>` for each of its tasks."""
 
     HOST = "host"
     PID = "pid"
@@ -290,15 +291,15 @@ class WorkerField(StrEnum):
     STARTED_TS = "started_ts"
     SEEN_TS = "seen_ts"
     LACKS = "lacks"
-    """A JSON list of `{"part", "wrong", "cure"}`: what it needs and does not have."""
+    """A JSON list of missing requirements: `{"part", "wrong", "fix"}`."""
 
 
 class Outage(StrEnum):
-    """The fields of `jobs:guard:outage`: when the server was seen to serve, and its last outage."""
+    """The fields of `jobs:guard:outage`: the last reclaim, and the last outage."""
 
     SEEN_TS = "seen_ts"
     HOLD_TS = "hold_ts"
-    """Nothing is reclaimed before."""
+    """Nothing is reclaimed before this time."""
     IN_A_ROW = "in_a_row"
     """How many outages followed each other."""
     ENDED_TS = "ended_ts"
@@ -309,7 +310,7 @@ CARD_TASK: Final = "task:"
 
 
 class Counter(StrEnum):
-    """The fields of a minute's counters; ends count under their status."""
+    """The fields of a minute's counters; ended jobs count under their status."""
 
     SUBMISSIONS = "submissions"
     RETRIED = "retried"
@@ -319,11 +320,11 @@ class Counter(StrEnum):
 
 
 LATENCY: Final = "latency:"
-"""Followed by a step of the scale: first starts that came so long after the job was in line."""
+"""Followed by a bucket: first deliveries, by the time since the job was queued."""
 DURATION: Final = "duration:"
-"""The same for the time from a delivery's start to its end."""
-STEPS_AN_OCTAVE: Final = 4
-"""Step 0 is less than a millisecond, step 1 is one, and four steps on is twice as long."""
+"""Followed by a bucket: settled deliveries, by the time since their start."""
+BUCKETS_PER_OCTAVE: Final = 4
+"""Bucket 0 is below a millisecond, bucket 1 begins at one; four buckets later is twice as long."""
 
 
 # ── J-7 lifetimes, J-8 and other limits ──────────────────────────────────────────────────────────
@@ -331,16 +332,15 @@ STEPS_AN_OCTAVE: Final = 4
 DEFAULT_TTL_S: Final = 86_400
 MAX_TTL_S: Final = 2_592_000
 CANCELED_TTL_S: Final = 300
-"""J-57: at most, of a job that was canceled while it waited."""
+"""J-57: the longest lifetime of a job that was canceled while it waited."""
 STATS_TTL_S: Final = 7_200
 CRON_TTL_S: Final = 400 * 86_400
-"""Of a cron entry that no worker has any more; more than a year, since some come once a year."""
+"""Of a schedule that no worker has any more: more than a year, for yearly schedules."""
 CRON_GONE_MS: Final = 180_000
-"""Times that nobody has asked about for so long, while others were asked about, are gone. Every
-worker asks once a minute."""
+"""A schedule that was not enrolled for this long, while others of its name were, is removed. Every
+worker enrolls once a minute."""
 CRON_AHEAD_MS: Final = 60_000
-"""A due time that was seen to and lies further ahead than this shows that the server's clock was
-set back."""
+"""A last due time that lies further ahead than this shows that the server's clock was set back."""
 CLOCK_TTL_S: Final = 86_400
 
 MAX_PAYLOAD_BYTES: Final = 204_800
@@ -352,7 +352,7 @@ MAX_QUEUE: Final = 10_000
 TENANT_MAX_RETAINED: Final = 1_000_000
 
 RAW: Final = "_raw"
-"""*Source.* The member under which a handler finds a payload that is no JSON object (J-38)."""
+"""*Source.* The member that holds a payload which is no JSON object (J-38)."""
 
 SOURCE_TASKS: Final = ("chat", "plan", "code", "tool", "rag", "embed")
 """*Source.*"""

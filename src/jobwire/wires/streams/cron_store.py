@@ -1,7 +1,7 @@
-"""Due times of cron entries on the Streams wire: which were seen to, by whomever (J-52).
+"""The last run of each cron schedule on the Streams wire (J-52).
 
-The worker's scheduler has one, over the connection that it shares with its engine. It decides
-nothing: what is due when is the heart's, and that it happens once is the script's.
+The worker's scheduler has one, over the connection that it shares with its engine. The scheduler
+computes due times; the script makes sure that each has one run.
 """
 
 from collections.abc import Awaitable
@@ -32,7 +32,7 @@ _CRON: Final = script("cron")
 
 
 class StreamsCronStore:
-    """The heart's `Calendar` on this wire."""
+    """Implements the `CronStore` protocol."""
 
     def __init__(self, connection: Connection, settings: StreamsSettings | None = None) -> None:
         self._settings = settings or StreamsSettings()
@@ -40,18 +40,18 @@ class StreamsCronStore:
         self._declared = (StreamsKeys(self._settings.key_prefix).queue,)
 
     def enroll(self, name: str, entry: str) -> Awaitable[CronState]:
-        """How far the fleet is with an entry."""
+        """The last due time of the entry that has run, in any process."""
         args = (
             *(name, entry, contract.CRON_TTL_S),
             *(contract.CRON_GONE_MS, contract.CRON_AHEAD_MS),
         )
-        return LazyReply(self._connection.run(_ENROLL, self._declared, args), _read_seen)
+        return LazyReply(self._connection.run(_ENROLL, self._declared, args), _read_state)
 
     def submit_due(
-        self, name: str, entry: str, due_ms: int, order: JobRequest
+        self, name: str, entry: str, due_ms: int, request: JobRequest
     ) -> Awaitable[DueAnswer]:
-        """Make the job of a due time, once."""
-        check_payload(order.payload_json)
+        """Create the job of a due time, once."""
+        check_payload(request.payload_json)
         idempotency = contract.cron_run_name(name, due_ms)
         args: list[Arg] = [
             name,
@@ -59,8 +59,8 @@ class StreamsCronStore:
             due_ms,
             contract.CRON_TTL_S,
             new_job_id(),
-            order.task,
-            order.payload_json,
+            request.task,
+            request.payload_json,
             self._settings.job_ttl_s,
             self._settings.max_queue,
             idempotency,
@@ -70,23 +70,27 @@ class StreamsCronStore:
         return LazyReply(self._connection.run(_CRON, self._declared, args), _read_due)
 
 
-def _read_seen(reply: Reply) -> CronState:
+def _read_state(reply: Reply) -> CronState:
     match reply:
-        case ["seen", str(due_ms), str(now_ms)]:
+        case ["enrolled", str(due_ms), str(now_ms)]:
             return CronState(int(due_ms), int(now_ms))
         case _:
-            raise ContractError("enroll answered something else", clause="J-52", detail=repr(reply))
+            raise ContractError(
+                "unknown answer of the enroll script", clause="J-52", detail=repr(reply)
+            )
 
 
 def _read_due(reply: Reply) -> DueAnswer:
     match reply:
         case ["submitted", str(job_id), int(created_ms)]:
             return Submitted(JobId(job_id), created_ms)
-        case ["past"]:
+        case ["already_run"]:
             return AlreadyRun()
-        case ["early"]:
+        case ["not_due"]:
             return NotDue()
         case ["full", int(waiting)]:
             return Full(waiting)
         case _:
-            raise ContractError("cron answered something else", clause="J-52", detail=repr(reply))
+            raise ContractError(
+                "unknown answer of the cron script", clause="J-52", detail=repr(reply)
+            )

@@ -1,7 +1,6 @@
-"""How much there is to do right now, read from the server when somebody asks (O-5).
+"""Queue depth, read from the server on request (O-5).
 
-For `/metrics` and `/v1/stats`. Two short round trips, however long the queue is; nothing is kept
-between two looks, so that a number never lies about a server that has changed.
+For `/metrics` and `/v1/stats`. Two short round trips, however long the queue is; nothing is cached.
 """
 
 from collections.abc import Awaitable
@@ -16,22 +15,22 @@ from jobwire.wires.streams.replies import backend_unavailable, collect, server_m
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """The queue as it stands."""
+    """The number of jobs by state."""
 
     waiting: int
-    """In line."""
+    """In the queue."""
     delayed: int
-    """Not due yet: a delay, or a retry to come."""
+    """Not due yet: a delay or a retry."""
     running: int
-    """Held by a worker."""
+    """Leased by a worker."""
     unfinished: int
-    """All of them, as the keep-alive counts."""
+    """All of them, as counted in `jobs:open`."""
     oldest_waiting_ms: int | None
-    """How long the first in line has been in it; None where nobody is."""
+    """The age of the oldest waiting job; None where there is none."""
 
 
 async def depth(connection: Connection, keys: StreamsKeys) -> Depth:
-    """Look; GroundError where the server does not answer."""
+    """Read it; BackendUnavailable if the server does not answer."""
     groups = connection.call("XINFO", "GROUPS", keys.queue)
     time, length, delayed, unfinished = await collect(
         [
@@ -46,7 +45,7 @@ async def depth(connection: Connection, keys: StreamsKeys) -> Depth:
         [connection.call("XRANGE", keys.queue, f"({last_id}", "+", "COUNT", 1)]
     )
     return Depth(
-        # An entry that a foreign worker acked without deleting it counts until the janitor comes.
+        # An entry that a foreign worker acknowledged and did not delete counts until janitor runs.
         waiting=max(0, cast(int, length) - pending) if first else 0,
         delayed=cast(int, delayed),
         running=pending,
@@ -55,10 +54,10 @@ async def depth(connection: Connection, keys: StreamsKeys) -> Depth:
     )
 
 
-async def _group(asked: Awaitable[Reply]) -> tuple[int, str]:
-    """How many are held, and the last that was handed out."""
+async def _group(reply: Awaitable[Reply]) -> tuple[int, str]:
+    """The number of pending entries, and the last delivered entry."""
     try:
-        rows = cast("list[dict[str, str | int]]", await asked)
+        rows = cast("list[dict[str, str | int]]", await reply)
     except ServerError:
         return 0, "0-0"  # no queue yet
     except ValkeyError as error:

@@ -1,7 +1,7 @@
-"""A worker's end of the Streams wire: keeps the heart's Engine (J-30 … J-40).
+"""The worker's side of the Streams wire: implements the Engine protocol (J-30 … J-40).
 
-The worker's loop has one. Every verb is one script for a whole batch, sent when called; nothing
-here makes a task, waits on the shared socket, or repeats what may have happened.
+A queue loop has one. Each method runs one script for a whole batch, sent when called; nothing here
+creates a task, blocks the shared socket, or repeats a call that may have been executed.
 """
 
 import asyncio
@@ -51,17 +51,17 @@ _RELEASE: Final = script("release")
 _DEREGISTER: Final = script("deregister")
 
 _BATCH: Final = 500
-"""Jobs in one script: more would hold up everybody else's."""
+"""Jobs in one script: more would delay the calls of other clients."""
 _REFUSED: Final = "refused"
-"""Why an entry was passed over that stays where it is."""
+"""Reason for an entry that was not started and stays pending."""
 _FULL: Final = "OOM"
-"""How a server that has reached its `maxmemory` refuses a write."""
-_LOOK: Final = 100
-"""Pending entries that one look for silent workers goes through."""
-_ASIDE_S: Final = 10.0
-"""How long after a job that we lack was put back we let others go first (J-37): the server gives
-what comes to whoever has blocked longest, so our waits are short."""
-_ASIDE_WAIT_S: Final = 0.1
+"""Error code of a server that has reached its `maxmemory`."""
+_SCAN_LIMIT: Final = 100
+"""Pending entries that one reclaim reads."""
+_YIELD_S: Final = 10.0
+"""How long this worker lets others go first after it put a job with an unknown task back (J-37):
+the server gives a new entry to the reader that has blocked longest, so the waits become short."""
+_YIELD_WAIT_S: Final = 0.1
 
 
 class StreamsEngine:
@@ -84,114 +84,117 @@ class StreamsEngine:
         self._tasks: tuple[Arg, ...] = ()
         grace_s, foreign_s = self.settings.unknown_task_grace_s, self.settings.foreign_idle_s
         self._unknown = (round(grace_s * 1000), round(foreign_s * 1000))
-        """When a job whose task nobody has is ended, and when a foreign consumer counts as gone."""
-        self._arrivals = BlockingReader(connection, self.keys.queue, self.consumer)
+        """After how many ms a job whose task no worker has is ended, and a foreign consumer is
+        gone."""
+        self._reader = BlockingReader(connection, self.keys.queue, self.consumer)
         self._registration = Registration(self.settings, self.consumer)
-        self._duties = StreamsMaintenance(
-            connection, self.settings, self.consumer, self._registration, self._look_around
+        self._maintenance = StreamsMaintenance(
+            connection, self.settings, self.consumer, self._registration, self._reclaim_if_idle
         )
         self._in_flight: set[str] = set()
-        """Tokens of calls whose answers are awaited."""
+        """Tokens of calls whose replies have not arrived."""
         self._listings: dict[str, set[str]] = {}
-        """For each `adopt` under way the tokens that were in flight at any time since it was sent:
-        what it lists under one of them is that call's to hand out (R-5)."""
+        """For each `recover_orphans` in flight the tokens of calls that were in flight at any time
+        since it was sent: the jobs of those calls are returned by those calls (R-5)."""
         self._prefetched: list[LeasedJob] = []
-        """What a wait has started, for the next take."""
+        """Jobs that a wait has started, for the next take."""
         self._prefetched_all = False
-        """It found no more than that."""
+        """The queue held no more than these."""
         self._last = START
-        """The last entry that was given to us, and started or dropped."""
+        """The last entry that this worker received, and started or dropped."""
         self._yielding_until_s = 0.0
         self._cursor = "-"
         self._reclaim_at_s = 0.0
 
-    # Joining, waiting, leaving
+    # Registering, waiting, deregistering
 
     async def register(
         self,
         tasks: Sequence[TaskDefinition],
         slots: int,
-        lacks: MissingRequirements = no_missing_requirements,
+        missing_requirements: MissingRequirements = no_missing_requirements,
     ) -> None:
-        """Join the group as a worker that has `tasks`; others read them on its card."""
+        """Join the group and publish a registration with `tasks`."""
         self._tasks = tuple(wire_text(task.name) for task in tasks)
         try:
-            # Known before they are needed, so that a settle never overtakes a report.
+            # Loaded before the first call, so that a settle never overtakes a report.
             await self._connection.load_scripts(SCRIPTS.values())
         except ValkeyError as error:
             raise backend_unavailable(error) from error
-        await self._arrivals.make_group()
-        self._registration.fill(tasks, slots, lacks)
-        await self._duties.heartbeat()
+        await self._reader.make_group()
+        self._registration.fill(tasks, slots, missing_requirements)
+        await self._maintenance.heartbeat()
 
     async def make_group(self) -> None:
-        """Make the consumer group if it is missing (J-30)."""
-        await self._arrivals.make_group()
+        """Create the consumer group if it is missing (J-30)."""
+        await self._reader.make_group()
 
-    async def wait(self, timeout_s: float, room: int = 1) -> bool:
-        """Sleep until there is something to take, or to take over. What comes is started on the
-        spot, by a take that lies ready behind the blocking read."""
+    async def wait(self, timeout_s: float, capacity: int = 1) -> bool:
+        """Wait until there is a job to take or to reclaim. A fetched entry is started at once, by a
+        take that is pipelined behind the blocking read."""
         if self._prefetched:
             return True
         now_s = asyncio.get_running_loop().time()
         if now_s < self._yielding_until_s:
-            timeout_s = min(timeout_s, _ASIDE_WAIT_S * (0.2 + random_fraction()))
+            timeout_s = min(timeout_s, _YIELD_WAIT_S * (0.2 + random_fraction()))
         token = _new_token()
-        args = self._take_args(room, token, self._last.id)
+        args = self._take_args(capacity, token, self._last.id)
         self._issued(token)
         try:
             call = ("EVALSHA", _TAKE.sha, len(self._declared), *self._declared, *args)
-            woken, answer = await self._arrivals.wait(timeout_s, call)
+            is_ready, answer = await self._reader.wait(timeout_s, call)
         finally:
             self._in_flight.discard(token)
         if answer is not None:
             self._prefetched = self._read(answer)
-            self._prefetched_all = len(self._prefetched) < room
+            self._prefetched_all = len(self._prefetched) < capacity
             _, dropped = cast("tuple[Reply, list[str]]", answer)
-            self._arrivals.mark_handled({*(held.wire for held in self._prefetched), *dropped[1::3]})
-            if self._arrivals.fetched:
-                self._yielding_until_s = now_s + _ASIDE_S  # it was put back
-        return woken or bool(self._prefetched)
+            self._reader.mark_handled(
+                {*(leased.wire for leased in self._prefetched), *dropped[1::3]}
+            )
+            if self._reader.fetched:
+                self._yielding_until_s = now_s + _YIELD_S  # its task is unknown: it was put back
+        return is_ready or bool(self._prefetched)
 
     async def wake(self) -> None:
-        """Make a `wait` in progress return now; what it brought stays for `take` or `leave`."""
-        await self._arrivals.wake()
+        """Make a `wait` return now; a fetched entry stays for `take` or `deregister`."""
+        await self._reader.wake()
 
     async def deregister(self) -> None:
-        """Give back whatever is still under our name, and take the name off the door."""
+        """Release what is still pending under this consumer, and remove the registration."""
         self._registration.withdraw()
-        self._prefetched = []  # found below, as everything that is ours
+        self._prefetched = []  # recovered and released below
         args: list[Arg] = [*self._head]
-        for one in self._arrivals.take_fetched():
-            args += (wire_text(one.job_id), one.entry, "")
+        for fetched in self._reader.take_fetched():
+            args += (wire_text(fetched.job_id), fetched.entry, "")
         if len(args) > len(self._head):
             await collect([self._run(_RELEASE, args)])
-        # What was started for us into a broken connection, and nobody runs.
-        while found := await self.recover_orphans(frozenset()):
-            await self.settle([(held, Released()) for held in found], 0)
+        # Jobs that were started and whose replies were lost with a connection.
+        while orphans := await self.recover_orphans(frozenset()):
+            await self.settle([(leased, Released()) for leased in orphans], 0)
         await collect([self._run(_DEREGISTER, [self.consumer])])
 
     # Taking
 
     def take(self, limit: int) -> Awaitable[list[LeasedJob]]:
-        """Start up to `limit` jobs; now and then those of silent workers first (J-34)."""
+        """Start up to `limit` jobs; once per third of a lease, expired leases first (J-34)."""
         if self._prefetched:
-            ahead, self._prefetched = self._prefetched[:limit], self._prefetched[limit:]
-            rest = 0 if self._prefetched_all else limit - len(ahead)
-            return _joined(ahead, self._take(rest) if rest else None)
+            prefetched, self._prefetched = self._prefetched[:limit], self._prefetched[limit:]
+            rest = 0 if self._prefetched_all else limit - len(prefetched)
+            return _joined(prefetched, self._take(rest) if rest else None)
         now_s = asyncio.get_running_loop().time()
-        if now_s < self._reclaim_at_s or self._arrivals.fetched:
+        if now_s < self._reclaim_at_s or self._reader.fetched:
             return self._take(limit)
         self._reclaim_at_s = now_s + self.settings.lease_s / 3
-        return self._take_over(self._reclaim(limit), limit)
+        return self._take_reclaimed(self._reclaim(limit), limit)
 
     def _take(self, limit: int) -> Awaitable[list[LeasedJob]]:
-        brought = self._arrivals.take_fetched()
+        fetched = self._reader.take_fetched()
         token = _new_token()
         args = self._take_args(limit, token, "")
-        for one in brought:
-            args += (one.entry, wire_text(one.job_id), wire_text(one.task))
-        payloads = {one.entry: one.payload for one in brought}
+        for entry in fetched:
+            args += (entry.entry, wire_text(entry.job_id), wire_text(entry.task))
+        payloads = {entry.entry: entry.payload for entry in fetched}
         return LazyReply(self._start(_TAKE, args, token), lambda reply: self._read(reply, payloads))
 
     def _take_args(self, limit: int, token: str, after: str) -> list[Arg]:
@@ -201,36 +204,36 @@ class StreamsEngine:
     def _reclaim(self, limit: int) -> Awaitable[Reply]:
         token = _new_token()
         terms = settle_args.reclaim_terms(self.settings, late_s=0.0)
-        args = [*self._head, min(limit, _BATCH), token, *terms, self._cursor, _LOOK]
+        args = [*self._head, min(limit, _BATCH), token, *terms, self._cursor, _SCAN_LIMIT]
         args += (settle_args.reconnected(self._connection, self.settings), 0)
         return self._start(_RECLAIM, args, token)
 
-    async def _take_over(self, reply: Awaitable[Reply], limit: int) -> list[LeasedJob]:
+    async def _take_reclaimed(self, reply: Awaitable[Reply], limit: int) -> list[LeasedJob]:
         (answer,) = await collect([reply])
         cursor, started, dropped, _ = cast("tuple[str, list[Reply], list[Reply], int]", answer)
         self._cursor = cursor
-        taken = self._read([started, dropped])
+        jobs = self._read([started, dropped])
         if self._cursor != "-":
             self.reclaim_soon()
-        if taken:
-            _log.info("took over %d jobs of workers that fell silent", len(taken))
-        return taken if len(taken) >= limit else [*taken, *await self._take(limit - len(taken))]
+        if jobs:
+            _log.info("leases of other workers expired: jobs=%d; running them here", len(jobs))
+        return jobs if len(jobs) >= limit else [*jobs, *await self._take(limit - len(jobs))]
 
     def reclaim_soon(self) -> None:
-        """Let the next take look, whenever the last one did."""
+        """Make the next take reclaim, whenever the last one did."""
         self._reclaim_at_s = 0.0
 
-    async def _look_around(self) -> None:
-        """A worker that waits with a free slot is woken to look."""
+    async def _reclaim_if_idle(self) -> None:
+        """Wake a worker that waits with a free slot, so that it reclaims."""
         self.reclaim_soon()
-        await self._arrivals.wake_if_idle()
+        await self._reader.wake_if_idle()
 
     async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
-        """What is pending under our name and unknown to the worker (J-30)."""
+        """Jobs that are pending under this consumer and unknown to the worker (J-30)."""
         token = _new_token()
-        waiting = [one.entry for one in self._arrivals.fetched]
-        waiting += [held.token for held in self._prefetched]
-        args = [*self._head, _BATCH, token, round(idle_s * 1000), *known, *waiting]
+        unstarted = [fetched.entry for fetched in self._reader.fetched]
+        unstarted += [leased.token for leased in self._prefetched]
+        args = [*self._head, _BATCH, token, round(idle_s * 1000), *known, *unstarted]
         others = set(self._in_flight)
         listing = self._start(_RECOVER_ORPHANS, args, token)
         self._listings[token] = others
@@ -240,27 +243,27 @@ class StreamsEngine:
             del self._listings[token]
         awaited = tuple(others)
         return [
-            held
-            for held in self._read(reply)
-            if held.token not in known and not held.token.startswith(awaited)
+            leased
+            for leased in self._read(reply)
+            if leased.token not in known and not leased.token.startswith(awaited)
         ]
 
     def _read(self, reply: Reply, payloads: Mapping[str, str] | None = None) -> list[LeasedJob]:
-        """Jobs that a script has started; what it dropped on the way gets a line in the log."""
+        """The jobs that a script has started; dropped entries are logged."""
         started, dropped = cast("tuple[list[Reply], list[str]]", reply)
         for at in range(0, len(dropped), 3):
-            why, entry, job_id = dropped[at : at + 3]
-            if why == _REFUSED:
-                _log.error("the server refuses to start job %s; it is tried again", job_id)
+            reason, entry, job_id = dropped[at : at + 3]
+            if reason == _REFUSED:
+                _log.error("server refused to start a job: job=%s; retried later", job_id)
             else:
-                _log.info("queue entry %s of job %s was dropped: %s", entry, job_id, why)
-        taken = [read_leased(row, self.name, payloads or {}) for row in started]
-        for entry in (*(held.wire for held in taken[-1:]), *dropped[-2:-1]):
+                _log.info("queue entry dropped: entry=%s job=%s reason=%s", entry, job_id, reason)
+        jobs = [read_leased(row, self.name, payloads or {}) for row in started]
+        for entry in (*(leased.wire for leased in jobs[-1:]), *dropped[-2:-1]):
             self._last = max(self._last, read_position(cast(str, entry)) or START)
-        return taken
+        return jobs
 
     def _start(self, verb: Script, args: Sequence[Arg], token: str) -> Awaitable[Reply]:
-        """Run a verb that starts jobs under tokens that begin with `token`."""
+        """Run a script that starts jobs under tokens that begin with `token`."""
         reply = self._run(verb, args)
         self._issued(token)
         future = cast("asyncio.Future[Reply]", reply)
@@ -275,14 +278,14 @@ class StreamsEngine:
     def _run(self, verb: Script, args: Sequence[Arg]) -> Awaitable[Reply]:
         try:
             return self._connection.run(verb, self._declared, args)
-        except ValkeyError as error:  # too much waits for the server already
+        except ValkeyError as error:  # too many calls are queued already
             raise backend_unavailable(error) from error
 
     # Reporting and settling
 
     def report(self, batch: Sequence[tuple[LeasedJob, Report]]) -> Awaitable[list[ReportAnswer]]:
         """Append events. A full server drops them and the handlers go on; any other refusal
-        (READONLY, LOADING, MISCONF) is raised, so that they are sent again when it has ended."""
+        (READONLY, LOADING, MISCONF) is raised, and the caller sends the reports again."""
         sent: list[tuple[list[int], Awaitable[Reply]]] = []
         for places, args in settle_args.reports(batch, _BATCH):
             sent.append((places, self._run(_REPORT, [*self._head, *args])))
@@ -292,25 +295,25 @@ class StreamsEngine:
         self, sent: Sequence[tuple[list[int], Awaitable[Reply]]], count: int
     ) -> list[ReportAnswer]:
         answers = [ReportAnswer.DROPPED] * count
-        trouble: ValkeyError | None = None
+        failure: ValkeyError | None = None
         for places, reply in sent:
             try:
-                said = settle_args.read_reported(await reply)
+                batch_answers = settle_args.read_reported(await reply)
             except ValkeyError as error:
-                # J-9: events are the first thing that a full server goes without.
+                # J-9: a full server drops events before anything else.
                 if isinstance(error, ServerError) and error.code == _FULL:
-                    _log.warning("%d reports were dropped: %s", len(places), error)
+                    _log.warning("server is full: reports=%d error=%s; dropped", len(places), error)
                 else:
-                    trouble = error
+                    failure = error
                 continue
-            for place, answer in zip(places, said, strict=True):
+            for place, answer in zip(places, batch_answers, strict=True):
                 answers[place] = answer
-        if trouble is not None:
-            raise backend_unavailable(trouble) from trouble
+        if failure is not None:
+            raise backend_unavailable(failure) from failure
         return answers
 
     def settle(self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int) -> Awaitable[Settled]:
-        """One script a kind of outcome and one for the next jobs, all in one write."""
+        """One script per kind of outcome and one for the next jobs, all in one write."""
         sent: list[tuple[list[int], Awaitable[Reply]]] = []
         for verb, places, args in settle_args.calls(batch, self.settings, _BATCH):
             sent.append((places, self._run(verb, [*self._head, *args])))
@@ -323,40 +326,40 @@ class StreamsEngine:
         count: int,
     ) -> Settled:
         answers = [SettleAnswer.GONE] * count
-        held: list[LeasedJob] = []
-        trouble: BackendUnavailable | None = None
-        # Everything is waited for, whatever fails: an answer that nobody reads is a job forgotten.
+        jobs: list[LeasedJob] = []
+        failure: BackendUnavailable | None = None
+        # All replies are awaited, whatever fails: a reply that is not read is a job forgotten.
         for places, reply in sent:
             try:
-                said = settle_args.read_settled(await reply)
+                batch_answers = settle_args.read_settled(await reply)
             except ValkeyError as error:
-                trouble = backend_unavailable(error)
+                failure = backend_unavailable(error)
                 continue
-            for place, answer in zip(places, said, strict=True):
+            for place, answer in zip(places, batch_answers, strict=True):
                 answers[place] = answer
         if following is not None:
             try:
-                held = await following
+                jobs = await following
             except BackendUnavailable as error:
-                trouble = error
-        if trouble is not None:
-            raise trouble
-        return Settled(answers, held)
+                failure = error
+        if failure is not None:
+            raise failure
+        return Settled(answers, jobs)
 
-    # Leases, wishes, duties
+    # Leases, cancellation, maintenance
 
     async def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
-        """Leases, renewed on the loop's own connection."""
+        """Renew leases on the connection of the event loop."""
         calls = [self._run(RENEW_LEASE, args) for args in renew_args(self.consumer, batch)]
         return [answer for reply in await collect(calls) for answer in read_renewed(reply)]
 
     def lease_renewer(self) -> StreamsLeaseRenewer:
-        """Leases, kept from a thread."""
+        """Renews leases from a thread."""
         config = self._connection.config
         return StreamsLeaseRenewer(config, self.settings, self.consumer, self._registration)
 
     async def cancels(self) -> AsyncIterator[CancelRequest]:
-        """Tokens as they are published; what was missed meanwhile, `keep` tells again."""
+        """Tokens as they are published; `renew` also answers requests that were missed here."""
         try:
             async with self._connection.subscribe(self.keys.control) as messages:
                 async for message in messages:
@@ -366,21 +369,21 @@ class StreamsEngine:
             raise backend_unavailable(error) from error
 
     def maintenance(self) -> Sequence[MaintenanceTask]:
-        """The housekeeping of this queue."""
-        return self._duties.all()
+        """The maintenance tasks of this queue."""
+        return self._maintenance.all()
 
 
 def new_consumer() -> str:
-    """A name that tells where the worker lives, and that no other worker ever has."""
+    """A unique consumer name that shows the worker's host and process."""
     return f"{contract.CONSUMER_PREFIX}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 async def _joined(
-    ahead: list[LeasedJob], rest: Awaitable[list[LeasedJob]] | None
+    prefetched: list[LeasedJob], rest: Awaitable[list[LeasedJob]] | None
 ) -> list[LeasedJob]:
-    return ahead if rest is None else [*ahead, *await rest]
+    return prefetched if rest is None else [*prefetched, *await rest]
 
 
 def _new_token() -> str:
-    # Random and not counted (J-33); the script makes one a job of it, so it is sent once.
+    # Random (J-33). One per call: the script appends the entry for each job.
     return secrets.token_hex(16)

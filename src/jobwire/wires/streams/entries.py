@@ -1,7 +1,7 @@
-"""Rows that the server answers, read into jobs that the worker holds.
+"""Replies of the server, read into fetched entries and leased jobs.
 
-The engine calls it, on the hot path: one call a job, nothing kept. It trusts the shape of our own
-scripts' answers, and nothing that a stranger may have written inside.
+The engine calls it on the hot path, once per job. It trusts the shape of our scripts' replies, and
+nothing that a foreign program may have written inside.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ _NO_POLICY: Final = Policy()
 
 _MaybeText: TypeAlias = str | None
 _Row: TypeAlias = tuple[str, str, str, str, str, int, int, _MaybeText, *tuple[_MaybeText, ...]]
-"""Entry, id, task, payload, token, attempt, deliveries, when it was made; then, if the job has any,
-its extras as they stand in the hash: max_attempts, timeout_s, tenant, traceparent."""
+"""Entry, id, task, payload, token, attempt, deliveries, creation time; then, if they were read, the
+extras of the hash: max_attempts, timeout_s, tenant, traceparent."""
 
 
 class FetchedEntry(NamedTuple):
-    """An entry that a blocking read has brought: pending under our name, not started yet."""
+    """An entry that a blocking read has fetched: pending under this consumer, not started yet."""
 
     entry: str
     job_id: str
@@ -30,19 +30,19 @@ class FetchedEntry(NamedTuple):
 
 
 def read_fetched(reply: Reply) -> list[FetchedEntry]:
-    """What XREADGROUP answered; nothing where its time ran out."""
+    """The reply to XREADGROUP; empty after a timeout."""
     by_stream = cast("dict[str, list[tuple[str, list[str] | None]]] | None", reply) or {}
-    brought: list[FetchedEntry] = []
+    fetched: list[FetchedEntry] = []
     for rows in by_stream.values():
         for entry, flat in rows:
             found = dict(zip(flat[::2], flat[1::2], strict=True)) if flat else {}
             texts = (found.get(EntryField.JOB_ID, ""), found.get(EntryField.TASK, ""))
-            brought.append(FetchedEntry(entry, *texts, found.get(EntryField.PAYLOAD, "")))
-    return brought
+            fetched.append(FetchedEntry(entry, *texts, found.get(EntryField.PAYLOAD, "")))
+    return fetched
 
 
 def read_leased(row: Reply, source: str, payloads: Mapping[str, str]) -> LeasedJob:
-    """A started job, as take.lua answers it; `payloads` has those that did not travel twice."""
+    """A started job, as take.lua returns it; `payloads` has those that were fetched before."""
     entry, job_id, task, payload, token, attempt, deliveries, created_ms, *extras = cast(
         "_Row", row
     )

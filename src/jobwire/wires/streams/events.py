@@ -1,7 +1,8 @@
-"""Entries of a job's event stream, as those who watch it read them (J-4, J-15).
+"""Entries of a job's event stream, as subscribers read them (J-4, J-15).
 
-The follower makes one of each entry, however many watch; the gateway writes it to them. Strangers
-write events too: what is no JSON arrives as text, what has no time gets its entry's. Pure.
+The follower creates one object per entry, however many subscribers there are; the gateway writes it
+to them. Foreign programs write events too: data that is no JSON becomes a string, an event without
+a time gets that of its entry. Pure.
 """
 
 from bisect import bisect_left
@@ -17,7 +18,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Position(NamedTuple):
-    """A place in a stream: what an entry's id says, in the order of the stream."""
+    """A position in a stream: an entry id that compares in stream order."""
 
     ms: int
     number: int
@@ -28,11 +29,11 @@ class Position(NamedTuple):
 
 
 START: Final = Position(0, 0)
-"""Before every entry: no entry can have this id."""
+"""Before every entry; no entry can have this id."""
 
 
 def read_position(entry_id: str) -> Position | None:
-    """The place that an id names; None for what is no id."""
+    """The position of an entry id; None for any other text."""
     ms, dash, number = entry_id.partition("-")
     if not (_is_number(ms) and (_is_number(number) or not dash)):
         return None
@@ -40,12 +41,12 @@ def read_position(entry_id: str) -> Position | None:
 
 
 def _is_number(text: str) -> bool:
-    # The server counts in 64 bits; `isdigit` alone would let other alphabets' digits in.
+    # The server counts in 64 bits; `isdigit` alone accepts digits of other alphabets.
     return text.isascii() and text.isdigit() and len(text) <= 20 and int(text) < 1 << 64
 
 
 class EventBody(msgspec.Struct, frozen=True):
-    """What stands in `data:` of an event: its four fields."""
+    """The `data:` of a server-sent event: the four fields of the entry."""
 
     type: str
     ts: int
@@ -61,17 +62,17 @@ class StreamEvent:
     def __init__(self, entry_id: str, flat: Sequence[str]) -> None:
         self.id = entry_id
         position = read_position(entry_id)
-        assert position is not None, "the server makes ids that are ids"
+        assert position is not None, "entry ids come from the server"
         self.position = position
         self._flat = flat
-        # Ours writes its type first.
+        # Our scripts write the type first.
         self.kind = readable(
             flat[1] if flat and flat[0] == EventField.TYPE else self._field(EventField.TYPE)
         )
         self._data: bytes | None = None
         self._body: bytes | None = None
         self.rendered: dict[bool, object] = {}
-        """For whoever shows it to many: what was made of it for the first."""
+        """Cache for the gateway: the rendered event, shared by all subscribers."""
 
     @property
     def is_terminal(self) -> bool:
@@ -89,13 +90,13 @@ class StreamEvent:
         """All four fields, as a JSON object."""
         if self._body is None:
             ts = self._field(EventField.TS)
-            said = EventBody(
+            body = EventBody(
                 self.kind,
                 int(ts) if _is_number(ts) else self.position.ms,
                 readable(self._field(EventField.STEP)),
                 msgspec.Raw(self.data),
             )
-            self._body = _encode(said)
+            self._body = _encode(body)
         return self._body
 
     def _field(self, name: str) -> str:
@@ -107,36 +108,36 @@ class StreamEvent:
 
 
 def read_events(reply: object) -> list[StreamEvent]:
-    """What XRANGE answered."""
+    """The reply to XRANGE."""
     rows = cast("list[tuple[str, list[str]]]", reply)
     return [StreamEvent(entry_id, flat) for entry_id, flat in rows]
 
 
 class EventsFound(NamedTuple):
-    """What a read means for somebody who stood at a place in the stream."""
+    """The result of a read for a subscriber at a position."""
 
     events: Sequence[StreamEvent]
-    """Those after the place, up to the end of the job."""
-    missed: bool = False
-    """The place is gone, and what came after it may be gone with it."""
-    again: bool = False
-    """The place lies beyond everything there is: begin anew."""
-    over: bool = False
-    """The place was the end of the job."""
+    """The events after the position, up to the end of the job."""
+    has_gap: bool = False
+    """The entry at the position is gone, and later ones may be gone too."""
+    restart: bool = False
+    """The position lies behind the last entry: begin anew."""
+    ended: bool = False
+    """The position was the end of the job."""
 
 
-def following(place: Position, events: Sequence[StreamEvent], *, whole: bool) -> EventsFound:
-    """What follows `place`, in a read that began there or before.
+def following(position: Position, events: Sequence[StreamEvent], *, whole: bool) -> EventsFound:
+    """The events after `position`, in a read that began there or before.
 
-    `whole` says that the read reached the end of the stream.
+    `whole`: the read reached the end of the stream.
     """
-    if place == START:
+    if position == START:
         return EventsFound(events)
-    at = bisect_left(events, place, key=lambda event: event.position)
-    if at < len(events) and events[at].position == place:
+    at = bisect_left(events, position, key=lambda event: event.position)
+    if at < len(events) and events[at].position == position:
         return (
-            EventsFound((), over=True) if events[at].is_terminal else EventsFound(events[at + 1 :])
+            EventsFound((), ended=True) if events[at].is_terminal else EventsFound(events[at + 1 :])
         )
     if at < len(events):
-        return EventsFound(events[at:], missed=True)
-    return EventsFound((), missed=whole, again=whole)
+        return EventsFound(events[at:], has_gap=True)
+    return EventsFound((), has_gap=whole, restart=whole)

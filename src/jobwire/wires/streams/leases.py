@@ -1,8 +1,8 @@
-"""Renews this worker's leases: asks the server to reset their clocks, from a thread (J-32).
+"""Renews this worker's leases from a thread (J-32).
 
-Made by the engine, used by the worker's renewal thread. It has a blocking socket of its own, so a
-handler that blocks the event loop keeps its lease, and its worker stays registered. It renews only
-what is still ours.
+Created by the engine, used by the worker's renewal thread. It has a blocking socket of its own, so
+a handler that blocks the event loop keeps its lease, and its worker stays registered. The script
+renews only leases that this worker still holds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,12 +37,12 @@ class StreamsLeaseRenewer:
         self._consumer = consumer
         self._registration = registration
         self._declared = (StreamsKeys(settings.key_prefix).queue,)
-        # One call that hangs must leave time for another before the lease is over.
-        patience_s = min(config.read_timeout_s, settings.lease_s / 4)
-        self._socket = BlockingSocket(config, "jobwire-keeper", timeout_s=patience_s)
+        # A call that hangs must leave time for another one before the lease expires.
+        timeout_s = min(config.read_timeout_s, settings.lease_s / 4)
+        self._socket = BlockingSocket(config, "jobwire-lease-renewer", timeout_s=timeout_s)
 
     def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
-        """Renew them all; GroundError if the server did not answer."""
+        """Renew all of them; BackendUnavailable if the server did not answer."""
         answers: list[RenewAnswer] = []
         for args in renew_args(self._consumer, batch):
             answers += read_renewed(self._run(RENEW_LEASE, args))
@@ -65,14 +65,14 @@ class StreamsLeaseRenewer:
 
 
 def renew_args(consumer: str, batch: Sequence[LeasedJob]) -> Iterator[list[Arg]]:
-    """Arguments of `keep`, one list a call."""
+    """Arguments of `renew_lease`, one list per call."""
     for at in range(0, len(batch), _BATCH):
         args: list[Arg] = [consumer]
-        for held in batch[at : at + _BATCH]:
-            args += (wire_text(held.job.id), cast(str, held.wire), held.token)
+        for leased in batch[at : at + _BATCH]:
+            args += (wire_text(leased.job.id), cast(str, leased.wire), leased.token)
         yield args
 
 
 def read_renewed(reply: Reply) -> list[RenewAnswer]:
-    """What `keep` answered."""
+    """The reply to `renew_lease`."""
     return [_ANSWERS[word] for word in cast("list[str]", reply)]

@@ -1,7 +1,7 @@
-"""Housekeeping of the Streams wire, for every process of ours (J-41).
+"""Maintenance tasks of the Streams wire, for every process of ours (J-41).
 
-The engine hands these to whoever runs duties. Each is one bounded script a turn, guarded so that
-the fleet does it once a period; cursors are carried from turn to turn. Nothing here loops.
+The engine returns them to the maintenance loop. Each run of a task is one bounded script, guarded
+so that the fleet runs it once per period; cursors are extended from run to run. Nothing here loops.
 """
 
 import logging
@@ -20,14 +20,14 @@ from jobwire.wires.streams.settle_args import reclaim_terms, reconnected
 
 _log = logging.getLogger("jobwire.streams")
 
-_LOOK: Final = 100
+_SCAN_LIMIT: Final = 100
 _PROMOTE_S: Final = 0.1
 _EXTEND_TTL_S: Final = 0.25
 _INDEX_FOREIGN_S: Final = 1.0
 _JANITOR_S: Final = 5.0
 _CLOCK_S: Final = 1.0
-_SILENT_S: Final = 3600.0
-"""How long a consumer of ours must be silent before its name is removed."""
+_CONSUMER_IDLE_S: Final = 3600.0
+"""How long a consumer of ours must be idle before it is removed."""
 _GUARDED: Final = ["guarded"]
 
 
@@ -38,16 +38,16 @@ class StreamsMaintenance:
         settings: StreamsSettings,
         consumer: str,
         registration: Registration,
-        nudge: Callable[[], Awaitable[None]],
+        wake_idle: Callable[[], Awaitable[None]],
     ) -> None:
         self._connection = connection
         self._settings = settings
         self._consumer = consumer
         self._registration = registration
-        self._nudge = nudge
+        self._wake_idle = wake_idle
         self._declared = (StreamsKeys(settings.key_prefix).queue,)
         self._limits: tuple[Arg, ...] = (settings.job_ttl_s, settings.max_events)
-        self._going_on: set[str] = set()
+        self._unfinished: set[str] = set()
         self._reclaim_cursor = self._janitor_cursor = "-"
         self._index_foreign_cursor = self._clock_cursor = "-"
         self._reconcile_cursor = self._prune_cursor = "0"
@@ -55,7 +55,7 @@ class StreamsMaintenance:
 
     def all(self) -> list[MaintenanceTask]:
         settings = self._settings
-        duties = [
+        tasks = [
             MaintenanceTask("promote", _PROMOTE_S, self._promote),
             MaintenanceTask("extend_ttl", _EXTEND_TTL_S, self._extend_ttl),
             MaintenanceTask("index_foreign", _INDEX_FOREIGN_S, self._index_foreign),
@@ -65,80 +65,84 @@ class StreamsMaintenance:
             MaintenanceTask("reconcile", settings.lease_s, self._reconcile),
         ]
         if self._registration.is_filled:
-            duties.append(MaintenanceTask("heartbeat", settings.heartbeat_s, self.heartbeat))
-        return duties
+            tasks.append(MaintenanceTask("heartbeat", settings.heartbeat_s, self.heartbeat))
+        return tasks
 
     async def heartbeat(self) -> MaintenanceResult:
         """Write this worker's registration, unless it was withdrawn."""
         if self._registration.is_filled:
-            self._registration.look()
+            self._registration.check_requirements()
             await self._run("heartbeat", self._registration.arguments())
             self._registration.written()
         return MaintenanceResult(1)
 
-    # The fleet's
+    # Once per period for the whole fleet
 
     async def _promote(self) -> MaintenanceResult:
-        moved, more = cast("tuple[int, int]", await self._run("promote", [*self._limits, _LOOK]))
+        moved, more = cast(
+            "tuple[int, int]", await self._run("promote", [*self._limits, _SCAN_LIMIT])
+        )
         return MaintenanceResult(moved, more == 1)
 
     async def _extend_ttl(self) -> MaintenanceResult | None:
-        # Half of the shortest life is little more than a period: begin earlier.
+        # Half of the shortest lifetime is little more than a period: begin earlier.
         ahead_ms = round(2000 * _EXTEND_TTL_S)
-        args = [*self._limits, self._consumer, ahead_ms, 5 * _LOOK]
+        args = [*self._limits, self._consumer, ahead_ms, 5 * _SCAN_LIMIT]
         reply = await self._guarded("extend_ttl", _EXTEND_TTL_S, args)
         if reply is None:
             return None
-        kept, more = cast("tuple[int, int]", reply)
-        return self._turn("extend_ttl", kept, more == 1)
+        extended, more = cast("tuple[int, int]", reply)
+        return self._result("extend_ttl", extended, more == 1)
 
     async def _index_foreign(self) -> MaintenanceResult | None:
-        args = [*self._limits, self._consumer, self._index_foreign_cursor, 5 * _LOOK]
+        args = [*self._limits, self._consumer, self._index_foreign_cursor, 5 * _SCAN_LIMIT]
         reply = await self._guarded("index_foreign", _INDEX_FOREIGN_S, args)
         if reply is None:
             return None
         self._index_foreign_cursor, found, more = cast("tuple[str, int, int]", reply)
-        return self._turn("index_foreign", found, more == 1)
+        return self._result("index_foreign", found, more == 1)
 
     async def _clock(self) -> MaintenanceResult | None:
         lease_ms = round(self._settings.lease_s * 1000)
         args = [self._consumer, lease_ms, contract.CLOCK_TTL_S * 1000, self._clock_cursor]
-        reply = await self._guarded("clock", _CLOCK_S, [*args, 5 * _LOOK])
+        reply = await self._guarded("clock", _CLOCK_S, [*args, 5 * _SCAN_LIMIT])
         if reply is None:
             return None
         self._clock_cursor, moved = cast("tuple[str, int]", reply)
         if moved:
-            _log.warning("server clock was set back: %d leases begin anew", moved)
-        return self._turn("clock", moved, self._clock_cursor != "-")
+            _log.warning("server clock was set back: leases=%d; restarted", moved)
+        return self._result("clock", moved, self._clock_cursor != "-")
 
     async def _reclaim(self) -> MaintenanceResult | None:
-        """What no worker of ours has come for within another lease goes back in line; one that
-        waits with a free slot is woken a lease earlier, and takes it over where it stands."""
+        """Requeue jobs that no worker of ours has reclaimed within another lease. A worker that
+        waits with a free slot is woken one lease earlier, and reclaims them itself."""
         settings = self._settings
-        await self._nudge()
+        await self._wake_idle()
         terms = reclaim_terms(settings, late_s=settings.lease_s)
-        args = [*self._limits, self._consumer, 0, "", *terms, self._reclaim_cursor, _LOOK]
+        args = [*self._limits, self._consumer, 0, "", *terms, self._reclaim_cursor, _SCAN_LIMIT]
         args.append(reconnected(self._connection, settings))
         reply = await self._guarded("reclaim", settings.lease_s / 4, args)
         if reply is None:
             return None
         self._reclaim_cursor, _, _, moved = cast("tuple[str, list[str], list[str], int]", reply)
         if moved:
-            _log.warning("%d jobs of workers that fell silent went back in line", moved)
-        return self._turn("reclaim", moved, self._reclaim_cursor != "-")
+            _log.warning("leases expired: jobs=%d; requeued or ended", moved)
+        return self._result("reclaim", moved, self._reclaim_cursor != "-")
 
     async def _janitor(self) -> MaintenanceResult | None:
-        args = [self._consumer, contract.CONSUMER_PREFIX, round(_SILENT_S * 1000)]
-        reply = await self._guarded("janitor", _JANITOR_S, [*args, self._janitor_cursor, 2 * _LOOK])
+        args = [self._consumer, contract.CONSUMER_PREFIX, round(_CONSUMER_IDLE_S * 1000)]
+        reply = await self._guarded(
+            "janitor", _JANITOR_S, [*args, self._janitor_cursor, 2 * _SCAN_LIMIT]
+        )
         if reply is None:
             return None
         self._janitor_cursor, removed = cast("tuple[str, int]", reply)
         pruned = await self._prune()
         more = self._janitor_cursor != "-" or self._prune_cursor != "0"
-        return self._turn("janitor", removed + pruned, more)
+        return self._result("janitor", removed + pruned, more)
 
     async def _prune(self) -> int:
-        args = [wire_text(self._prune_tenant), self._prune_cursor, 5 * _LOOK]
+        args = [wire_text(self._prune_tenant), self._prune_cursor, 5 * _SCAN_LIMIT]
         reply = await self._run("prune", args)
         self._prune_cursor, pruned, self._prune_tenant = cast("tuple[str, int, str]", reply)
         return pruned
@@ -148,23 +152,23 @@ class StreamsMaintenance:
         _, lease_ms, foreign_ms, _, max_deliveries = reclaim_terms(settings, late_s=0.0)
         args = [*self._limits, self._consumer, lease_ms, foreign_ms, max_deliveries]
         reply = await self._guarded(
-            "reconcile", settings.lease_s, [*args, self._reconcile_cursor, 2 * _LOOK]
+            "reconcile", settings.lease_s, [*args, self._reconcile_cursor, 2 * _SCAN_LIMIT]
         )
         if reply is None:
             return None
         self._reconcile_cursor, moved = cast("tuple[str, int]", reply)
         if moved:
-            _log.warning("%d jobs had fallen out of the line and were put right", moved)
-        return self._turn("reconcile", moved, self._reconcile_cursor != "0")
+            _log.warning("jobs without a queue entry: jobs=%d; requeued or ended", moved)
+        return self._result("reconcile", moved, self._reconcile_cursor != "0")
 
-    def _turn(self, duty: str, done: int, more: bool) -> MaintenanceResult:
-        # The rest of a round that we began is ours to do; only its beginning is guarded.
-        (self._going_on.add if more else self._going_on.discard)(duty)
+    def _result(self, task: str, done: int, more: bool) -> MaintenanceResult:
+        # This process finishes a round that it began; only the beginning of a round is guarded.
+        (self._unfinished.add if more else self._unfinished.discard)(task)
         return MaintenanceResult(done, more)
 
-    async def _guarded(self, duty: str, period_s: float, args: Sequence[Arg]) -> Reply:
-        period_ms = 0 if duty in self._going_on else max(1, round(period_s * 1000))
-        reply = await self._run(duty, [*args, period_ms])
+    async def _guarded(self, task: str, period_s: float, args: Sequence[Arg]) -> Reply:
+        period_ms = 0 if task in self._unfinished else max(1, round(period_s * 1000))
+        reply = await self._run(task, [*args, period_ms])
         return None if reply == _GUARDED else reply
 
     async def _run(self, name: str, args: Sequence[Arg]) -> Reply:

@@ -1,7 +1,7 @@
-"""How full the server's memory is, read at most once a second (J-57).
+"""The server's memory use, read at most once a second (J-57).
 
-Asked by the gateway before jobs are submitted: the last tenth of the memory is for jobs that are
-there already, whose reports and results need it.
+The gateway checks it before jobs are submitted: the last tenth of the memory is reserved for the
+reports and results of existing jobs.
 """
 
 import logging
@@ -13,14 +13,14 @@ from jobwire.valkey import Connection, ServerError, ValkeyError
 from jobwire.wires.streams.replies import backend_unavailable
 
 SHARE: Final = 0.9
-"""Of the server's `maxmemory` that submissions may fill."""
+"""The part of the server's `maxmemory` that submissions may use."""
 _EVERY_S: Final = 1.0
 
 _log = logging.getLogger("jobwire.streams")
 
 
 class ServerMemory:
-    """The latest reading. A server without `maxmemory`, or that refuses INFO, is never full."""
+    """The last reading. A server without `maxmemory`, or that refuses INFO, is never full."""
 
     def __init__(self, connection: Connection, now_s: Callable[[], float] = time.monotonic) -> None:
         self._connection = connection
@@ -39,13 +39,13 @@ class ServerMemory:
         return self.limit > 0 and self.used >= SHARE * self.limit
 
     async def read(self) -> None:
-        """Ask the server; others that come meanwhile go by the reading before."""
+        """Read it; concurrent callers use the previous reading."""
         self._next_s = self._now_s() + _EVERY_S
         try:
             answer = cast(str, await self._connection.call("INFO", "memory"))
         except ValkeyError as error:
             if isinstance(error, ServerError) and error.code == "NOPERM":
-                _log.warning("INFO is not permitted (%s); memory is not watched", error)
+                _log.warning("INFO is not permitted: error=%s; memory limit is not checked", error)
                 self._next_s = float("inf")
                 return
             self._next_s = 0.0

@@ -1,7 +1,7 @@
-"""The fleet's numbers for /metrics, read from the server for each scrape (O-5).
+"""Metrics of the fleet for /metrics, read from the server for each scrape (O-5).
 
-Every gateway tells the same: ask one, or take the maximum of all. What one process did (a worker's
-runs, a gateway's requests) it counts by itself.
+Every gateway returns the same values: scrape one, or use the maximum of all. Workers and gateways
+count their own runs and requests themselves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,42 +18,46 @@ from jobwire.wires.streams.registry import WorkerRegistry
 from jobwire.wires.streams.stats import MinuteStats, last_hour, quantile_ms
 
 _QUANTILES: Final = (0.5, 0.9, 0.99)
-_HAPPENED: Final[Mapping[str, Status | Counter]] = {
+_EVENTS: Final[Mapping[str, Status | Counter]] = {
     "submitted": Counter.SUBMISSIONS,
     State.DONE: Status.DONE,
     State.FAILED: Status.ERROR,
     State.CANCELED: Status.CANCELED,
-    "tried_again": Counter.RETRIED,
-    "given_back": Counter.RELEASED,
-    "taken_over": Counter.RECLAIMED,
-    "found_again": Counter.RECONCILED,
+    Counter.RETRIED: Counter.RETRIED,
+    Counter.RELEASED: Counter.RELEASED,
+    Counter.RECLAIMED: Counter.RECLAIMED,
+    Counter.RECONCILED: Counter.RECONCILED,
 }
-"""Of which the last two should be 0 on a good day: leases that ran out, jobs that lay nowhere."""
+"""The last two are 0 in normal operation: expired leases, and jobs without a queue entry."""
 
 
 class StreamsMetrics:
-    """What /metrics shows of the jobs' wire."""
+    """The metrics of the Streams wire."""
 
     def __init__(
-        self, connection: Connection, keys: StreamsKeys, census: WorkerRegistry, follower: Follower
+        self,
+        connection: Connection,
+        keys: StreamsKeys,
+        registry: WorkerRegistry,
+        follower: Follower,
     ) -> None:
         self._connection = connection
         self._keys = keys
-        self._census = census
+        self._registry = registry
         self._follower = follower
 
     async def read(self) -> Sequence[Metric]:
-        """Everything; GroundError where the server does not answer."""
-        seen = await depth(self._connection, self._keys)
+        """All metrics; BackendUnavailable if the server does not answer."""
+        now = await depth(self._connection, self._keys)
         minutes = await last_hour(self._connection, self._keys)
-        workers = [worker for worker in await self._census.workers() if worker.ours]
+        workers = [worker for worker in await self._registry.workers() if worker.ours]
         slots = sum(worker.slots or 0 for worker in workers)
         return [
-            *_depth(seen),
-            _rates(minutes[-2]),  # the last one is not over yet
+            *_depth(now),
+            _rates(minutes[-2]),  # the last one is still running
             _times(
                 "jobwire_jobs_latency_seconds",
-                "In line until the first start",
+                "Time in the queue until the first start",
                 [minute.latency for minute in minutes],
             ),
             _times(
@@ -64,8 +68,8 @@ class StreamsMetrics:
             _gauge(
                 "jobwire_jobs_watched", "Jobs whose events are followed", self._follower.followed
             ),
-            _gauge("jobwire_workers", "Workers of ours that are alive", len(workers)),
-            _gauge("jobwire_workers_slots", "What they can run at a time", slots),
+            _gauge("jobwire_workers", "Live workers", len(workers)),
+            _gauge("jobwire_workers_slots", "Slots of the live workers", slots),
         ]
 
 
@@ -73,32 +77,32 @@ def _gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, help_text, value=value)
 
 
-def _depth(seen: Depth) -> list[Metric]:
+def _depth(depth_now: Depth) -> list[Metric]:
     states = GaugeMetricFamily("jobwire_jobs", "Unfinished jobs by state", labels=["state"])
-    states.add_metric([State.WAITING], seen.waiting)
-    states.add_metric(["delayed"], seen.delayed)
-    states.add_metric([State.RUNNING], seen.running)
-    oldest_s = (seen.oldest_waiting_ms or 0) / 1000
+    states.add_metric([State.WAITING], depth_now.waiting)
+    states.add_metric(["delayed"], depth_now.delayed)
+    states.add_metric([State.RUNNING], depth_now.running)
+    oldest_s = (depth_now.oldest_waiting_ms or 0) / 1000
     return [
         states,
-        _gauge("jobwire_jobs_unfinished", "All that have not ended", seen.unfinished),
-        _gauge("jobwire_jobs_oldest_waiting_seconds", "Age of the first in line", oldest_s),
+        _gauge("jobwire_jobs_unfinished", "Jobs that have not ended", depth_now.unfinished),
+        _gauge("jobwire_jobs_oldest_waiting_seconds", "Age of the oldest waiting job", oldest_s),
     ]
 
 
 def _rates(minute: MinuteStats) -> Metric:
-    happened = GaugeMetricFamily(
-        "jobwire_jobs_last_minute", "What happened in the last full minute", labels=["what"]
+    rates = GaugeMetricFamily(
+        "jobwire_jobs_last_minute", "Events of the last full minute", labels=["what"]
     )
-    for what, counter in _HAPPENED.items():
-        happened.add_metric([what], minute.count(counter))
-    return happened
+    for what, counter in _EVENTS.items():
+        rates.add_metric([what], minute.count(counter))
+    return rates
 
 
-def _times(name: str, help_text: str, steps: Sequence[Mapping[int, int]]) -> Metric:
+def _times(name: str, help_text: str, buckets: Sequence[Mapping[int, int]]) -> Metric:
     times = GaugeMetricFamily(name, f"{help_text}, over the last hour", labels=["quantile"])
     for share in _QUANTILES:
-        found_ms = quantile_ms(share, steps)
+        found_ms = quantile_ms(share, buckets)
         if found_ms is not None:
             times.add_metric([str(share)], found_ms / 1000)
     return times

@@ -1,7 +1,6 @@
-"""What a payload must be to be accepted: a JSON object, strict, small and shallow (J-8).
+"""Checks a payload: a strict JSON object, bounded in size and depth (J-8).
 
-Called by whoever accepts a job, on the text as received, which is then stored byte for byte. It
-refuses; it never repairs.
+Called on the text as received, which is then stored byte for byte. Nothing is repaired.
 """
 
 import json
@@ -14,16 +13,16 @@ import msgspec
 from jobwire.job.errors import RefusedError
 from jobwire.wires.streams.contract import MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH, Code
 
-# A lone half of a surrogate pair is well-formed JSON and no text; only an escape can say it.
+# A lone surrogate is well-formed JSON and no valid text; only an escape can express it.
 _SURROGATE: Final = "\\ud"
 _MAX_DIGITS: Final = 4300
-"""Digits of an integer that Python converts; with more, a reader of the payload fails."""
+"""Most digits of an integer that Python converts; with more, a reader of the payload fails."""
 _SHOWN: Final = 100
 """Characters of a name in an error message."""
 
 
 def check_payload(text: str) -> None:
-    """Raise RefusedError with one clear line unless `text` may become a job's payload."""
+    """Raise RefusedError unless `text` is a valid payload."""
     if _size(text) > MAX_PAYLOAD_BYTES:
         raise RefusedError(
             f"payload is larger than {MAX_PAYLOAD_BYTES} bytes",
@@ -38,26 +37,25 @@ def check_payload(text: str) -> None:
         raise _refused(str(error)) from None
     if not isinstance(value, dict):
         raise _refused("it must be an object")
-    # Fewer brackets than levels: no need to look. A flat object is most payloads.
+    # With fewer brackets than levels it cannot be too deep; most payloads are flat.
     brackets = text.count("{") + text.count("[")
     if brackets > MAX_PAYLOAD_DEPTH and _too_deep_below(cast("object", value)):
         raise _too_deep()
     if "\\" in text and _SURROGATE in text.lower():
         try:
-            # As it stands: no number is worked out, however large.
+            # As raw text: no number is converted.
             msgspec.json.decode(text, type=msgspec.Raw)
         except (msgspec.DecodeError, ValueError, RecursionError):
-            raise _refused("it holds half of a surrogate pair") from None
+            raise _refused("it holds a lone surrogate") from None
 
 
 def read_strictly(text: str) -> object:
-    """What a JSON text says, but for its numbers; ValueError where it says a thing twice, what is
-    no JSON, or a number that readers cannot hold. For a look at its form: numbers come out as
-    their lengths."""
+    """Parse JSON to check its form; numbers become their lengths. ValueError for a repeated member,
+    invalid JSON, or a number that readers cannot represent."""
     if len(text) > _MAX_DIGITS:
         return _LONG.decode(text)
     if text.startswith("{"):
-        # Most of them, and without the decoder's own search for blanks around.
+        # The usual case, without the decoder's search for surrounding blanks.
         try:
             value, end = _scan(text, 0)
         except StopIteration:
@@ -76,13 +74,13 @@ def _size(text: str) -> int:
         raise _refused("it is not valid UTF-8") from None
 
 
-def _no_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _unique_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise ValueError(f"the member {name[:_SHOWN]!r} stands there twice")
+                raise ValueError(f"the member {name[:_SHOWN]!r} is repeated")
             seen.add(name)
     return found
 
@@ -108,21 +106,21 @@ def _too_deep_below(value: object) -> bool:
     level: list[object] = [value]
     for _ in range(MAX_PAYLOAD_DEPTH):
         below: list[object] = []
-        for one in level:
-            if isinstance(one, dict):
-                below.extend(one.values())  # pyright: ignore[reportUnknownArgumentType] - any JSON
-            elif isinstance(one, list):
-                below.extend(one)  # pyright: ignore[reportUnknownArgumentType] - any JSON
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(item.values())  # pyright: ignore[reportUnknownArgumentType] - any JSON
+            elif isinstance(item, list):
+                below.extend(item)  # pyright: ignore[reportUnknownArgumentType] - any JSON
         level = below
         if not level:
             return False
-    return any(isinstance(one, dict | list) for one in level)
+    return any(isinstance(item, dict | list) for item in level)
 
 
 def _decoder(parse_int: Callable[[str], int]) -> json.JSONDecoder:
     # Numbers are stored as text: no rounding.
     return json.JSONDecoder(
-        object_pairs_hook=_no_twins,
+        object_pairs_hook=_unique_members,
         parse_constant=_no_constant,
         parse_int=parse_int,
         parse_float=_finite,
@@ -138,8 +136,8 @@ _LONG: Final = _decoder(_convertible)
 _scan = cast("Callable[[str, int], tuple[object, int]]", vars(_STRICT)["scan_once"])
 
 
-def _refused(why: str) -> RefusedError:
-    return RefusedError(f"payload is not acceptable: {why}", code=Code.INVALID_PAYLOAD)
+def _refused(reason: str) -> RefusedError:
+    return RefusedError(f"payload is not acceptable: {reason}", code=Code.INVALID_PAYLOAD)
 
 
 def _too_deep() -> RefusedError:

@@ -1,8 +1,8 @@
-"""A producer's end of the Streams wire: submit, look, list, cancel.
+"""The producer's side of the Streams wire: submit, read, list, cancel.
 
-The gateway, the client and cron have one each, over a connection that many share. It keeps the
-heart's `Queue`: what it sends leaves in the order of the calls and within this turn of the loop. It
-checks sizes and names that the wire forbids, never whether a task exists: only its caller knows.
+The gateway and producers have one each, over a shared connection. It implements the `Queue`
+protocol: calls are sent in their order and within this turn of the event loop. It checks payloads
+and lifetimes, not whether a task exists: that is up to its caller.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ from jobwire.wires.streams.submit_batcher import SubmitBatcher
 _CANCEL: Final = script("cancel")
 _LIST: Final = script("list")
 
-_MOST_SCANNED: Final = 1_000
-_STANDING: Final = (Field.JOB_ID, Field.STATUS, Extra.TENANT)
+_MAX_SCANNED: Final = 1_000
+_STATUS_AND_TENANT: Final = (Field.JOB_ID, Field.STATUS, Extra.TENANT)
 _FILTERED: Final = (Field.STATUS, Field.TASK)
 _LISTED: Final = (
     Field.JOB_ID,
@@ -46,18 +46,18 @@ _LISTED: Final = (
     Extra.PROGRESS,
     Extra.RETRY_OF,
 )
-"""What a list shows of a job: nothing that may be large."""
+"""Fields of a job in a list: none that may be large."""
 
 
 class StatusAndTenant(NamedTuple):
-    """Whose job it is, and how it stands."""
+    """A job's status and tenant."""
 
     status: Status
     tenant: str
 
 
 class Page(NamedTuple):
-    """A piece of a list; `cursor` is where the next one begins, empty after the last."""
+    """One page of a list; `cursor` is where the next one begins, empty after the last."""
 
     records: list[Record]
     scanned: int
@@ -70,108 +70,108 @@ class StreamsQueue:
         self.keys = StreamsKeys(self.settings.key_prefix)
         self._connection = connection
         self._declared = (self.keys.queue,)
-        bounds = (
+        limits = (
             self.settings.max_queue,
             self.settings.tenant_max_open,
             self.settings.tenant_max_retained,
         )
-        self._submissions = SubmitBatcher(connection, self.keys.queue, bounds)
+        self._batcher = SubmitBatcher(connection, self.keys.queue, limits)
 
-    def submit(self, order: JobRequest) -> Awaitable[SubmitAnswer]:
-        """Make a job of `order`; refuses a payload that the wire forbids (RefusedError)."""
-        check_payload(order.payload_json)
-        return self.submit_checked(order)
+    def submit(self, request: JobRequest) -> Awaitable[SubmitAnswer]:
+        """Create a job; RefusedError for a payload that the wire forbids."""
+        check_payload(request.payload_json)
+        return self.submit_checked(request)
 
-    def submit_many(self, orders: Sequence[JobRequest]) -> Awaitable[list[SubmitAnswer]]:
-        """Make jobs of all of them in one round trip; refuses all if one must be refused."""
-        for order in orders:
-            check_payload(order.payload_json)
-        return _all(self.submit_many_checked(orders))
+    def submit_many(self, requests: Sequence[JobRequest]) -> Awaitable[list[SubmitAnswer]]:
+        """Create many jobs in one round trip; RefusedError, and no job, if one is refused."""
+        for request in requests:
+            check_payload(request.payload_json)
+        return _all(self.submit_many_checked(requests))
 
-    def submit_checked(self, order: JobRequest) -> Awaitable[SubmitAnswer]:
+    def submit_checked(self, request: JobRequest) -> Awaitable[SubmitAnswer]:
         """The same for a caller that has run `check_payload` itself, on the bytes as received."""
-        return self._submit(order, order.job_id or new_job_id())
+        return self._submit(request, request.job_id or new_job_id())
 
-    def submit_many_checked(self, orders: Sequence[JobRequest]) -> list[Awaitable[SubmitAnswer]]:
-        """The same for many, each with an answer of its own."""
-        ids = new_job_ids(len(orders))
+    def submit_many_checked(self, requests: Sequence[JobRequest]) -> list[Awaitable[SubmitAnswer]]:
+        """The same for many, each with its own answer."""
+        ids = new_job_ids(len(requests))
         return [
-            self._submit(order, order.job_id or job_id)
-            for order, job_id in zip(orders, ids, strict=True)
+            self._submit(request, request.job_id or job_id)
+            for request, job_id in zip(requests, ids, strict=True)
         ]
 
-    def _submit(self, order: JobRequest, job_id: JobId) -> Awaitable[SubmitAnswer]:
-        job = _job_args(order, job_id, self.settings)
-        return self._submissions.add(job, len(order.payload_json))
+    def _submit(self, request: JobRequest, job_id: JobId) -> Awaitable[SubmitAnswer]:
+        job = _job_args(request, job_id, self.settings)
+        return self._batcher.add(job, len(request.payload_json))
 
     def _sent(self) -> Connection:
-        """The connection, for what must not overtake a submission."""
-        self._submissions.send()
+        """The connection, for calls that must not overtake a submission."""
+        self._batcher.send()
         return self._connection
 
     def record(self, job_id: JobId) -> Awaitable[Record | None]:
-        """The job with everything this wire knows of it, or None."""
+        """The job with all fields of the wire, or None."""
         return LazyReply(self._sent().call("HGETALL", self.keys.job(job_id)), read_record)
 
     def status_and_tenant(self, job_id: JobId) -> Awaitable[StatusAndTenant | None]:
-        """Whose job it is and how it stands, without what may be large; or None."""
-        call = self._sent().call("HMGET", self.keys.job(job_id), *_STANDING)
-        return LazyReply(call, _read_standing)
+        """A job's status and tenant, without reading large fields; or None."""
+        call = self._sent().call("HMGET", self.keys.job(job_id), *_STATUS_AND_TENANT)
+        return LazyReply(call, _read_status_and_tenant)
 
     def page(
         self, tenant: str, limit: int, *, status: str = "", task: str = "", cursor: str = ""
     ) -> Awaitable[Page]:
-        """A tenant's jobs, newest first, from where the page before this one stopped (J-14)."""
+        """A tenant's jobs, newest first, from where the previous page ended (J-14)."""
         before_ms, _, before_id = cursor.partition("-")
-        args = (tenant, status, task, limit, _MOST_SCANNED, before_ms, before_id, *_LISTED)
+        args = (tenant, status, task, limit, _MAX_SCANNED, before_ms, before_id, *_LISTED)
         return LazyReply(self._sent().run(_LIST, self._declared, args), _read_page)
 
     def cancel(self, job_id: JobId) -> Awaitable[CancelOutcome]:
-        """End the job if it waits; tell its worker to stop if it runs."""
+        """End the job if it waits; ask its worker to stop if it runs."""
         limits = (self.settings.job_ttl_s, self.settings.max_events)
         args = (*limits, job_id, contract.CONSUMER_PREFIX, contract.CANCELED_TTL_S)
         return LazyReply(self._sent().run(_CANCEL, self._declared, args), _read_cancel)
 
 
-def _job_args(order: JobRequest, job_id: JobId, settings: StreamsSettings) -> list[Arg]:
-    ttl_s = settings.job_ttl_s if order.ttl_s is None else order.ttl_s
+def _job_args(request: JobRequest, job_id: JobId, settings: StreamsSettings) -> list[Arg]:
+    ttl_s = settings.job_ttl_s if request.ttl_s is None else request.ttl_s
     if not 1 <= ttl_s <= contract.MAX_TTL_S:
         raise RefusedError(
-            f"ttl_s={ttl_s} must lie between 1 and {contract.MAX_TTL_S}", code="invalid_ttl"
+            f"ttl_s={ttl_s} must be between 1 and {contract.MAX_TTL_S}", code="invalid_ttl"
         )
-    key = order.idempotency_key
-    idempotency = contract.idempotency_name(order.tenant, key) if key else ""
+    key = request.idempotency_key
+    idempotency = contract.idempotency_name(request.tenant, key) if key else ""
     args: list[Arg] = [
         job_id,
-        order.task,
-        order.payload_json,
+        request.task,
+        request.payload_json,
         ttl_s,
-        max(0, round(order.delay_s * 1000)) if order.delay_s else 0,
+        max(0, round(request.delay_s * 1000)) if request.delay_s else 0,
         idempotency,
-        contract.former_idempotency_name(order.tenant, key) if key else "",
-        order.fingerprint,
-        order.tenant,
-        0 if order.job_id is None else 1,
+        contract.former_idempotency_name(request.tenant, key) if key else "",
+        request.fingerprint,
+        request.tenant,
+        0 if request.job_id is None else 1,
     ]
-    # Each only where it says something: an absent field costs no memory for the job's whole life.
-    if order.max_attempts is not None:
-        args += (Extra.MAX_ATTEMPTS, order.max_attempts)
-    if order.timeout_s is not None:
-        args += (Extra.TIMEOUT_S, order.timeout_s)
+    # Only fields with a value: an absent field costs no memory.
+    if request.max_attempts is not None:
+        args += (Extra.MAX_ATTEMPTS, request.max_attempts)
+    if request.timeout_s is not None:
+        args += (Extra.TIMEOUT_S, request.timeout_s)
     if idempotency:
         args += (Extra.IDEMPOTENCY_KEY, idempotency)
-    if order.fingerprint:
-        args += (Extra.FINGERPRINT, order.fingerprint)
-    if order.tenant:
-        args += (Extra.TENANT, order.tenant)
-    if order.traceparent:
-        args += (Extra.TRACEPARENT, order.traceparent)
-    if order.retry_of:
-        args += (Extra.RETRY_OF, order.retry_of)
+    if request.fingerprint:
+        args += (Extra.FINGERPRINT, request.fingerprint)
+    if request.tenant:
+        args += (Extra.TENANT, request.tenant)
+    if request.traceparent:
+        args += (Extra.TRACEPARENT, request.traceparent)
+    if request.retry_of:
+        args += (Extra.RETRY_OF, request.retry_of)
     return args
 
 
-def _read_standing(reply: Reply) -> StatusAndTenant | None:
+def _read_status_and_tenant(reply: Reply) -> StatusAndTenant | None:
     job_id, status, tenant = cast("list[str | None]", reply)
     if job_id is None and status is None:
         return None
@@ -184,7 +184,7 @@ def _read_page(reply: Reply) -> Page:
     records: list[Record] = []
     for row in rows:
         found = {name: value for name, value in zip(names, row, strict=True) if value is not None}
-        # One that a stranger has spoilt must not hide the others.
+        # A job that a foreign program has written wrongly must not hide the others.
         with contextlib.suppress(ContractError):
             if record := read_record(cast("Reply", found)):
                 records.append(record)
@@ -196,14 +196,14 @@ def _read_cancel(reply: Reply) -> CancelOutcome:
 
 
 async def _all(answers: Sequence[Awaitable[SubmitAnswer]]) -> list[SubmitAnswer]:
-    """Everything is on its way already: this only collects, and waits for all whatever fails."""
+    """All answers; every call is awaited, whatever fails."""
     collected: list[SubmitAnswer] = []
-    trouble: BackendUnavailable | None = None
+    failure: BackendUnavailable | None = None
     for answer in answers:
         try:
             collected.append(await answer)
         except BackendUnavailable as error:
-            trouble = error
-    if trouble is not None:
-        raise trouble
+            failure = error
+    if failure is not None:
+        raise failure
     return collected

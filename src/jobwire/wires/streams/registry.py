@@ -1,7 +1,7 @@
-"""Who is there, and what they can do (J-10, O-11).
+"""The live workers and their tasks (J-10, O-11).
 
-The gateway has one. Everything is read from the server when asked for; all that is kept is which
-tasks live workers have, for a moment, so that submitting need not ask each time.
+The gateway has one. Everything is read from the server on request; only the names of the live
+workers' tasks are cached for a moment, so that a submission need not read them each time.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from jobwire.wires.streams.scripts import script
 from jobwire.wires.streams.settings import StreamsSettings
 
 _WORKER_INFO: Final = script("worker_info")
-_MOST_HELD: Final = 200
-"""Jobs of one worker that are shown."""
+_MAX_RUNNING: Final = 200
+"""Running jobs that are shown per worker."""
 _FRESH_S: Final = 5.0
-"""How long a task that a worker had is taken to be there still."""
-_AGAIN_S: Final = 0.1
-"""However many ask for tasks that nobody has: the workers are not asked more often than this."""
+"""How long the cached task names are used."""
+_MIN_REFRESH_S: Final = 0.1
+"""The workers are read at most this often, however many requests name unknown tasks."""
 
 
 class RunningJob(NamedTuple):
-    """What a slot of a worker runs."""
+    """A job that a worker runs."""
 
     job_id: str
     task: str
@@ -40,7 +40,7 @@ class RunningJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegisteredWorker:
-    """One worker; of one that is not ours only the name and what it holds are known."""
+    """One worker; of a foreign worker only the name and the running jobs are known."""
 
     name: str
     ours: bool
@@ -51,13 +51,13 @@ class RegisteredWorker:
     tasks: tuple[str, ...]
     started_ms: int | None
     silent_ms: int
-    """Since its last heartbeat; of a foreign one: since it last asked for anything."""
+    """Since its last heartbeat; of a foreign worker: since its last call."""
     holding: tuple[RunningJob, ...]
     missing_requirements: tuple[MissingRequirement, ...]
 
 
 class RegisteredTask(NamedTuple):
-    """A task that can be asked for."""
+    """A task that can be submitted."""
 
     definition: TaskDefinition
     live: bool
@@ -68,81 +68,81 @@ class WorkerRegistry:
         self,
         connection: Connection,
         settings: StreamsSettings,
-        cards: Iterable[TaskDefinition] = (),
+        definitions: Iterable[TaskDefinition] = (),
     ) -> None:
-        """`cards` are what is known of the contract's own tasks while no worker is there."""
+        """`definitions` describe the contract's tasks while no worker is registered."""
         self._connection = connection
         self._keys = StreamsKeys(settings.key_prefix)
-        known = {card.name: card for card in cards}
+        known = {task.name: task for task in definitions}
         self._declared = {
             name: known.get(name, TaskDefinition(name))
             for name in (*contract.SOURCE_TASKS, *settings.tasks)
         }
         self._live: frozenset[str] = frozenset()
-        self._looked_at_s = float("-inf")
-        self._looking = asyncio.Lock()
+        self._refreshed_at_s = float("-inf")
+        self._refreshing = asyncio.Lock()
 
     # Tasks
 
     def has(self, task: str) -> bool:
-        """Whether the task is known without asking anybody."""
+        """Whether the task is known without a call to the server."""
         if task in self._declared:
             return True
-        return task in self._live and _now_s() - self._looked_at_s < _FRESH_S
+        return task in self._live and _now_s() - self._refreshed_at_s < _FRESH_S
 
     async def unknown_among(self, tasks: Iterable[str]) -> set[str]:
-        """Those of `tasks` that nobody has, after a look at the workers if one is needed."""
+        """Those of `tasks` that no worker has; reads the workers if needed."""
         missing = {task for task in tasks if not self.has(task)}
         if missing:
-            await self._look()
+            await self._refresh()
         return {task for task in missing if not self.has(task)}
 
-    async def _look(self) -> None:
-        asked_at_s = _now_s()
-        async with self._looking:
-            # Whoever waited here for another's look has its answer.
-            if self._looked_at_s < asked_at_s:
-                await asyncio.sleep(self._looked_at_s + _AGAIN_S - asked_at_s)
+    async def _refresh(self) -> None:
+        requested_at_s = _now_s()
+        async with self._refreshing:
+            # A refresh that ended while this call waited for the lock is recent enough.
+            if self._refreshed_at_s < requested_at_s:
+                await asyncio.sleep(self._refreshed_at_s + _MIN_REFRESH_S - requested_at_s)
                 workers = await self._worker_info(await self._consumers())
                 self._live = frozenset(task for worker in workers for task in worker.tasks)
-                self._looked_at_s = _now_s()
+                self._refreshed_at_s = _now_s()
 
     async def tasks(self) -> list[RegisteredTask]:
-        """All that can be asked for: the contract's and the settings' first, by name the rest."""
+        """All tasks: those of the contract and the settings first, then the others by name."""
         ours = [name for name in await self._consumers() if _is_ours(name)]
         calls = [self._connection.call("HGETALL", self._keys.worker(name)) for name in ours]
         live: dict[str, TaskDefinition] = {}
-        for card in await collect(calls):
-            for field, said in cast("dict[str, str]", card).items():
+        for registration in await collect(calls):
+            for field, text in cast("dict[str, str]", registration).items():
                 if field.startswith(CARD_TASK):
                     name = readable(field.removeprefix(CARD_TASK))
-                    live[name] = _better(_read_card(name, said), live.get(name))
-        seen = [
-            RegisteredTask(_better(live.get(name), card), name in live)
-            for name, card in self._declared.items()
+                    live[name] = _merged(_read_definition(name, text), live.get(name))
+        declared = [
+            RegisteredTask(_merged(live.get(name), task), name in live)
+            for name, task in self._declared.items()
         ]
-        more = sorted(live.keys() - self._declared.keys())
-        return seen + [RegisteredTask(live[name], True) for name in more]
+        others = sorted(live.keys() - self._declared.keys())
+        return declared + [RegisteredTask(live[name], True) for name in others]
 
     # Workers
 
     async def workers(self) -> list[RegisteredWorker]:
-        """Everybody in the group, ours and others."""
+        """All workers of the group, ours and foreign ones."""
         found = await self._worker_info(await self._consumers())
-        # A consumer's name outlives its worker: one of ours without a card that holds nothing is
-        # only a name.
+        # A consumer's name outlives its worker: one of ours without a registration and without a
+        # running job is gone.
         return [worker for worker in found if not worker.ours or worker.host or worker.holding]
 
     async def missing_requirements(self) -> list[tuple[MissingRequirement, ...]]:
-        """What each live worker of ours lacks: nothing, mostly."""
+        """The missing requirements of each live worker of ours."""
         ours = [name for name in await self._consumers() if _is_ours(name)]
         fields = (WorkerField.SEEN_TS, WorkerField.LACKS)
         calls = [self._connection.call("HMGET", self._keys.worker(name), *fields) for name in ours]
         rows = cast("list[tuple[str | None, str | None]]", await collect(calls))
-        return [read_missing_requirements(lacks or "") for seen, lacks in rows if seen]
+        return [read_missing_requirements(missing or "") for seen, missing in rows if seen]
 
     async def _consumers(self) -> dict[str, int]:
-        """Name → milliseconds since it was last heard of."""
+        """Consumer name → milliseconds since its last call."""
         try:
             reply = await self._connection.call(
                 "XINFO", "CONSUMERS", self._keys.queue, contract.GROUP
@@ -155,12 +155,12 @@ class WorkerRegistry:
         return {cast(str, row["name"]): cast(int, row["idle"]) for row in rows}
 
     async def _worker_info(self, consumers: Mapping[str, int]) -> list[RegisteredWorker]:
-        time_asked = self._connection.call("TIME")
-        visits = [
-            self._connection.run(_WORKER_INFO, (self._keys.queue,), (wire_text(name), _MOST_HELD))
+        time_call = self._connection.call("TIME")
+        calls = [
+            self._connection.run(_WORKER_INFO, (self._keys.queue,), (wire_text(name), _MAX_RUNNING))
             for name in consumers
         ]
-        time, *answers = await collect([time_asked, *visits])
+        time, *answers = await collect([time_call, *calls])
         now_ms = server_ms(time)
         return [
             _read_worker(name, idle_ms, now_ms, answer)
@@ -177,39 +177,39 @@ def _is_ours(consumer: str) -> bool:
 
 
 def _read_worker(name: str, idle_ms: int, now_ms: int, answer: Reply) -> RegisteredWorker:
-    flat, held = cast("tuple[list[str], list[str]]", answer)
-    card = _pairs(flat)
-    seen_ms = number(card.get(WorkerField.SEEN_TS))
+    flat, running = cast("tuple[list[str], list[str]]", answer)
+    fields = _pairs(flat)
+    seen_ms = number(fields.get(WorkerField.SEEN_TS))
     return RegisteredWorker(
         name=readable(name),
         ours=_is_ours(name),
-        host=readable(card.get(WorkerField.HOST, "")),
-        pid=number(card.get(WorkerField.PID)),
-        version=readable(card.get(WorkerField.VERSION, "")),
-        slots=number(card.get(WorkerField.SLOTS)),
+        host=readable(fields.get(WorkerField.HOST, "")),
+        pid=number(fields.get(WorkerField.PID)),
+        version=readable(fields.get(WorkerField.VERSION, "")),
+        slots=number(fields.get(WorkerField.SLOTS)),
         tasks=tuple(
             sorted(
-                readable(field[len(CARD_TASK) :]) for field in card if field.startswith(CARD_TASK)
+                readable(field[len(CARD_TASK) :]) for field in fields if field.startswith(CARD_TASK)
             )
         ),
-        started_ms=number(card.get(WorkerField.STARTED_TS)),
+        started_ms=number(fields.get(WorkerField.STARTED_TS)),
         silent_ms=idle_ms if seen_ms is None else max(0, now_ms - seen_ms),
         holding=tuple(
-            RunningJob(*map(readable, held[at : at + 3]), since_ms=number(held[at + 3]) or 0)
-            for at in range(0, len(held), 4)
+            RunningJob(*map(readable, running[at : at + 3]), since_ms=number(running[at + 3]) or 0)
+            for at in range(0, len(running), 4)
         ),
-        missing_requirements=read_missing_requirements(card.get(WorkerField.LACKS, "")),
+        missing_requirements=read_missing_requirements(fields.get(WorkerField.LACKS, "")),
     )
 
 
-class _CardTask(msgspec.Struct):
+class _TaskText(msgspec.Struct):
     schema: msgspec.Raw = msgspec.Raw(b"null")
     example: msgspec.Raw = msgspec.Raw(b"null")
 
 
-def _read_card(name: str, said: str) -> TaskDefinition:
+def _read_definition(name: str, text: str) -> TaskDefinition:
     try:
-        task = msgspec.json.decode(said, type=_CardTask)
+        task = msgspec.json.decode(text, type=_TaskText)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return TaskDefinition(name)
     schema, example = bytes(task.schema).decode(), bytes(task.example).decode()
@@ -218,13 +218,15 @@ def _read_card(name: str, said: str) -> TaskDefinition:
     )
 
 
-def _better(one: TaskDefinition | None, other: TaskDefinition | None) -> TaskDefinition:
-    """What `one` says, and what `other` says where it says nothing."""
-    assert one is not None or other is not None
-    if one is None or other is None:
-        return cast(TaskDefinition, one or other)
+def _merged(first: TaskDefinition | None, second: TaskDefinition | None) -> TaskDefinition:
+    """The schema and the example of `first`, and those of `second` where `first` has none."""
+    assert first is not None or second is not None
+    if first is None or second is None:
+        return cast(TaskDefinition, first or second)
     return TaskDefinition(
-        one.name, one.schema_json or other.schema_json, one.example_json or other.example_json
+        first.name,
+        first.schema_json or second.schema_json,
+        first.example_json or second.example_json,
     )
 
 

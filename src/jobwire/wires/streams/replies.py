@@ -1,8 +1,7 @@
-"""Answers that are read when awaited: a script's call goes out at once, its reply is understood
-later, and no task is made for it.
+"""Replies that are parsed when awaited: the call is sent at once, and no task is created for it.
 
-Used by the queue and the engine, whose functions promise "sent when called". It also is the door
-through which the toolkit's errors leave this room as the heart's.
+Used by the queue and the engine, whose methods send when called. Errors of the toolkit become
+BackendUnavailable here.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -15,7 +14,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class LazyReply(Generic[T_co]):
-    """An awaitable that turns a raw reply into what it means."""
+    """An awaitable that parses a raw reply."""
 
     __slots__ = ("_read", "_reply")
 
@@ -32,33 +31,33 @@ class LazyReply(Generic[T_co]):
 
 
 def backend_unavailable(error: ValkeyError) -> BackendUnavailable:
-    """The server did not answer, or will not write: asking the same again later is right."""
+    """The server did not answer, or refuses to write: the call may be repeated later."""
     if isinstance(error, ServerError):
-        # Out of memory, read-only, loading: the server's own words say which.
+        # Out of memory, read-only, loading: the server's message tells which.
         return BackendUnavailable("the job server refuses to write", detail=str(error))
     return BackendUnavailable("the job server does not answer", detail=str(error))
 
 
 def wire_text(text: str) -> Arg:
-    """What a stranger wrote may be no text; it goes back to the server as the bytes it was."""
+    """Text of a foreign program may hold bytes that are no UTF-8: sent back as the same bytes."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape")
 
 
 def server_ms(time: Reply) -> int:
-    """What TIME answered, in milliseconds."""
+    """The reply to TIME, in milliseconds."""
     seconds, micros = cast("tuple[str, str]", time)
     return int(seconds) * 1000 + int(micros) // 1000
 
 
 async def collect(replies: Sequence[Awaitable[Reply]]) -> list[Reply]:
-    """All answers, in order. If one failed, all have been waited for before that is raised."""
+    """All replies, in order. A failure is raised after all of them were awaited."""
     answers: list[Reply] = []
-    trouble: ValkeyError | None = None
+    failure: ValkeyError | None = None
     for reply in replies:
         try:
             answers.append(await reply)
         except ValkeyError as error:
-            trouble = trouble or error
-    if trouble is not None:
-        raise backend_unavailable(trouble) from trouble
+            failure = failure or error
+    if failure is not None:
+        raise backend_unavailable(failure) from failure
     return answers

@@ -1,8 +1,7 @@
 """JSON Schema of the wire, made from the contract: payloads, events and messages.
 
-For `jobwire schema`: whoever writes a gateway or a worker of their own checks what they write and
-read against it. Everything on the wire is text; what is JSON inside says so, and what must be in
-it. Talks to nobody.
+For `jobwire schema`: authors of other gateways and workers validate against it. Every field on the
+wire is text; fields that hold JSON have a schema of their contents.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +38,7 @@ WireSchema = TypedDict(
 
 
 def wire_schema(tasks: Iterable[TaskDefinition]) -> WireSchema:
-    """One document; each thing on the wire is a definition in it."""
+    """One document with a definition for each kind of message."""
     definitions: dict[str, Schema] = {
         "queue_entry": _queue_entry(),
         "job_hash": _job_hash(),
@@ -59,13 +58,13 @@ def wire_schema(tasks: Iterable[TaskDefinition]) -> WireSchema:
 
 
 def definition(name: str, whole: WireSchema) -> Schema | None:
-    """One of them as a document of its own; None if there is none of this name."""
+    """One definition as a document; None for an unknown name."""
     found = whole["$defs"].get(name)
     if found is None:
         return None
     if name.startswith(_PAYLOAD):
         return {"$schema": whole["$schema"], **found}
-    # It may refer to others: they come along.
+    # It may refer to other definitions, which are included.
     return {**whole, "$ref": f"#/$defs/{name}"}
 
 
@@ -106,8 +105,8 @@ def _job_hash() -> Schema:
         Extra.PROGRESS: _json("progress"),
     }
     extras = {name.value: known.get(name, _TEXT) for name in Extra}
-    words = "A job. Nine fields are always there; readers ignore those that they do not know."
-    return _object(words, nine, extras)
+    text = "A job. Nine fields are always there; readers ignore those that they do not know."
+    return _object(text, nine, extras)
 
 
 def _event_entry() -> Schema:
@@ -126,7 +125,7 @@ def _event_entry() -> Schema:
 def _event() -> Schema:
     ends = [word.value for word in EventType if word in contract.TERMINAL_EVENTS]
     shape = _object(
-        f"An event as watchers read it. Nothing comes after {', '.join(ends)}.",
+        f"An event as readers receive it. Nothing follows {', '.join(ends)}.",
         {
             EventField.TYPE: {"type": "string"},
             EventField.TS: {"type": "integer"},
@@ -170,11 +169,11 @@ def _progress() -> Schema:
 
 
 def _retrying() -> Schema:
-    said = _object("What went wrong.", {"code": _TEXT, "message": _TEXT})
+    error = _object("What went wrong.", {"code": _TEXT, "message": _TEXT})
     whole: Schema = {"type": "integer", "minimum": 0}
     return _object(
         "A failed attempt that will be followed by another.",
-        {"attempt": {**whole, "minimum": 1}, "delay_ms": whole, "error": said},
+        {"attempt": {**whole, "minimum": 1}, "delay_ms": whole, "error": error},
     )
 
 
@@ -186,14 +185,14 @@ def _payload(task: TaskDefinition) -> Schema:
 
 
 def _object(
-    words: str,
+    description: str,
     required: Mapping[str, Schema],
     optional: Mapping[str, Schema] | None = None,
     *,
     more: bool = True,
 ) -> Schema:
     return {
-        "description": words,
+        "description": description,
         "type": "object",
         "properties": {
             str(name): shape for name, shape in {**required, **(optional or {})}.items()

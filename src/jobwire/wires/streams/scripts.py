@@ -1,6 +1,6 @@
-"""The Lua verbs, loaded once, for the queue, the engine and the duties to run.
+"""The Lua scripts, loaded once, for the queue, the engine and maintenance.
 
-The connection sends them by their digest. Nothing here talks to a server.
+The connection sends them by their digest. Nothing here calls the server.
 """
 
 from typing import Final

@@ -1,7 +1,6 @@
-"""What an installation may choose about the Streams wire; checked all at once when built.
+"""Settings of the Streams wire, the section `jobs`; all faults are reported at once.
 
-The section `jobs` of the settings, handed to the queue and the engine. It knows limits, nothing
-of where it is used.
+Passed to the queue and the engine.
 """
 
 from collections.abc import Iterator

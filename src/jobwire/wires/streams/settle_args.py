@@ -1,7 +1,7 @@
-"""What became of jobs, as arguments of the scripts that write it. Pure.
+"""Outcomes and reports as arguments of the scripts that write them. Pure.
 
-The engine calls it with a batch; the answer says which script to run for which part of it, so that
-each kind of outcome is written by one script however many jobs there are.
+The engine calls it with a batch; the result is the script to run for each part of the batch, so
+that each kind of outcome is written by one script, however many jobs there are.
 """
 
 import logging
@@ -44,15 +44,13 @@ _RELEASE: Final = script("release")
 _SETTLED: Final = {answer.value: answer for answer in SettleAnswer}
 _REPORTED: Final = {answer.value: answer for answer in ReportAnswer}
 
-# On the hot path, where a member of an enum costs more than a plain text.
+# On the hot path a plain text is cheaper than an enum member.
 _DONE: Final = Status.DONE.value
 _ERROR: Final = Status.ERROR.value
 _CANCELED: Final = Status.CANCELED.value
 _STEP: Final = EventStep.REPORT.value
 
-_UNWRITABLE: Final = Failed(
-    JobError(Code.HANDLER_ERROR, "what the handler ended with cannot be written")
-)
+_UNWRITABLE: Final = Failed(JobError(Code.HANDLER_ERROR, "the handler's outcome cannot be written"))
 
 Call = tuple[Script, list[int], list[Arg]]
 
@@ -71,31 +69,31 @@ def _calls(
     ends: Call = (_SETTLE, [], [])
     retries: Call = (_RETRY, [], [])
     releases: Call = (_RELEASE, [], [])
-    for place, (held, outcome) in enumerate(batch, offset):
-        fence = (wire_text(held.job.id), cast(str, held.wire), held.token)
+    for place, (leased, outcome) in enumerate(batch, offset):
+        fence = (wire_text(leased.job.id), cast(str, leased.wire), leased.token)
         try:
-            verb, words = _words(outcome, held.job.attempt, store_tracebacks)
-        except Exception:  # noqa: BLE001 - whatever it is, the others must not suffer
-            # What a handler fails with need not be words; its job ends all the same (R-1).
-            _log.exception("job %s: its outcome cannot be written", held.job.id)
-            verb, words = _words(_UNWRITABLE, held.job.attempt, False)
-        call = ends if verb is _SETTLE else retries if verb is _RETRY else releases
+            target, texts = _outcome_args(outcome, leased.job.attempt, store_tracebacks)
+        except Exception:  # noqa: BLE001 - the other jobs of the batch are settled
+            # A handler's error need not be valid text; its job ends all the same (R-1).
+            _log.exception("outcome cannot be written: job=%s; settled as failed", leased.job.id)
+            target, texts = _outcome_args(_UNWRITABLE, leased.job.attempt, False)
+        call = ends if target is _SETTLE else retries if target is _RETRY else releases
         call[1].append(place)
-        call[2].extend((*fence, *words))
+        call[2].extend((*fence, *texts))
     yield from (call for call in (ends, retries, releases) if call[1])
 
 
-def _words(
+def _outcome_args(
     outcome: Outcome, attempt: int, store_tracebacks: bool
 ) -> tuple[Script, tuple[Arg, ...]]:
-    """What one outcome says, and to which script."""
+    """The script for one outcome, and its arguments."""
     match outcome:
         case Done():
             return _SETTLE, (_DONE, outcome.result_json, "")
         case Failed():
             error = write_error(outcome.error, attempt)
-            kept = written(outcome.error.detail) if store_tracebacks else ""
-            return _SETTLE, (_ERROR, error, kept)
+            traceback = written(outcome.error.detail) if store_tracebacks else ""
+            return _SETTLE, (_ERROR, error, traceback)
         case Canceled():
             return _SETTLE, (_CANCELED, write_canceled(outcome.partial_json, attempt), "")
         case RetryLater():
@@ -110,18 +108,18 @@ def _words(
 def reports(
     batch: Sequence[tuple[LeasedJob, Report]], limit: int
 ) -> Iterator[tuple[list[int], list[Arg]]]:
-    """The same for reports; one that the wire cannot carry is in no call, and so is dropped."""
+    """The same for reports; a report that the wire cannot carry is in no call, and is dropped."""
     for at in range(0, len(batch), limit):
         places: list[int] = []
         args: list[Arg] = []
-        for place, (held, report) in enumerate(batch[at : at + limit], at):
+        for place, (leased, report) in enumerate(batch[at : at + limit], at):
             if not _may_be_written(report):
                 _log.warning(
-                    "job %s: a report of kind %r cannot be written", held.job.id, report.kind
+                    "report cannot be written: job=%s kind=%r; dropped", leased.job.id, report.kind
                 )
                 continue
             places.append(place)
-            args += (wire_text(held.job.id), cast(str, held.wire), held.token, report.number)
+            args += (wire_text(leased.job.id), cast(str, leased.wire), leased.token, report.number)
             args += (report.kind, report.step or _STEP, report.data_json)
         if places:
             yield places, args
@@ -136,7 +134,7 @@ def read_reported(reply: Reply) -> list[ReportAnswer]:
 
 
 def _may_be_written(report: Report) -> bool:
-    """J-4: a type that is no end, and data that fits."""
+    """J-4: a valid type that is not reserved, and data within the limit."""
     text = report.data_json
     return (
         report.kind not in RESERVED_TYPES
@@ -146,7 +144,7 @@ def _may_be_written(report: Report) -> bool:
 
 
 def reclaim_terms(settings: StreamsSettings, *, late_s: float) -> tuple[Arg, ...]:
-    """When a silent worker's jobs may be taken from it; `late_s` adds to every patience."""
+    """When leases expire; `late_s` is added to every limit."""
     return (
         CONSUMER_PREFIX,
         round(settings.lease_s * 1000),

@@ -1,7 +1,7 @@
-"""How the last hour went, minute by minute (O-11).
+"""Statistics of the last hour, per minute (O-11).
 
-The scripts count as they write; this reads their counters when somebody asks. How long things took
-is counted on a scale of steps, so that quantiles can be read from sums over any span of time.
+The scripts count as they write; this reads their counters on request. Time spans are counted in
+buckets, so that quantiles can be computed from sums over any period.
 """
 
 import math
@@ -20,12 +20,12 @@ MINUTES: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class MinuteStats:
-    """What happened in one minute."""
+    """The counters of one minute."""
 
     start_ms: int
     counts: Mapping[str, int]
     latency: Mapping[int, int]
-    """Step of the scale → how many."""
+    """Bucket → count."""
     duration: Mapping[int, int]
 
     def count(self, name: Status | Counter) -> int:
@@ -33,7 +33,7 @@ class MinuteStats:
 
 
 async def last_hour(connection: Connection, keys: StreamsKeys) -> list[MinuteStats]:
-    """Every minute of it, oldest first; the last one is not over yet."""
+    """Its minutes, oldest first; the last one is still running."""
     (time,) = await collect([connection.call("TIME")])
     last = server_ms(time) // 60_000
     minutes = range(last - MINUTES + 1, last + 1)
@@ -44,24 +44,24 @@ async def last_hour(connection: Connection, keys: StreamsKeys) -> list[MinuteSta
     ]
 
 
-def quantile_ms(share: float, steps: Iterable[Mapping[int, int]]) -> float | None:
-    """The time that `share` of all did not pass; None where there was nothing."""
+def quantile_ms(share: float, buckets: Iterable[Mapping[int, int]]) -> float | None:
+    """The time span that `share` of all did not exceed; None without counts."""
     totals: dict[int, int] = {}
-    for counts in steps:
-        for step, count in counts.items():
-            totals[step] = totals.get(step, 0) + count
-    wanted = share * sum(totals.values())
-    for step in sorted(totals):
-        wanted -= totals[step]
-        if wanted <= 0:
-            return _middle_ms(step)
+    for counts in buckets:
+        for bucket, count in counts.items():
+            totals[bucket] = totals.get(bucket, 0) + count
+    remaining = share * sum(totals.values())
+    for bucket in sorted(totals):
+        remaining -= totals[bucket]
+        if remaining <= 0:
+            return _middle_ms(bucket)
     return None
 
 
-def _middle_ms(step: int) -> float:
-    if step == 0:
+def _middle_ms(bucket: int) -> float:
+    if bucket == 0:
         return 0.0
-    octaves = (step - 0.5) / contract.STEPS_AN_OCTAVE
+    octaves = (bucket - 0.5) / contract.BUCKETS_PER_OCTAVE
     return round(math.exp2(octaves), 1)
 
 
@@ -71,10 +71,10 @@ def _read_minute(start_ms: int, fields: Mapping[str, str]) -> MinuteStats:
     duration: dict[int, int] = {}
     for name, text in fields.items():
         count = number(text) or 0
-        kind, colon, step = name.partition(":")
+        kind, colon, bucket = name.partition(":")
         scale = {contract.LATENCY: latency, contract.DURATION: duration}.get(kind + colon)
         if scale is not None:
-            scale[number(step) or 0] = count
+            scale[number(bucket) or 0] = count
         else:
             counts[name] = count
     return MinuteStats(start_ms, counts, latency, duration)

@@ -1,8 +1,8 @@
-"""Submissions of one turn of the event loop, on their way to the server in one call.
+"""Submissions of one turn of the event loop, sent to the server in one call.
 
-The queue puts each one here. A hundred callers that submit at the same time cost the server one
-script instead of a hundred; a caller that is alone waits for nobody. Each is answered for itself,
-and a caller that leaves takes nothing back. It checks nothing and repeats nothing.
+The queue adds each submission. A hundred callers that submit at the same time cost the server one
+script instead of a hundred; a single caller does not wait. Each submission has its own answer, and
+a caller that is cancelled withdraws nothing. Nothing is checked or repeated here.
 """
 
 import asyncio
@@ -18,25 +18,25 @@ from jobwire.wires.streams.scripts import script
 
 _SUBMIT: Final = script("submit")
 
-_MOST: Final = 100
-"""Jobs in one script: more would hold up everybody else's, and hardly be cheaper."""
-_MOST_CHARACTERS: Final = 256 * 1024
-"""Of payloads in one script."""
+_MAX_JOBS: Final = 100
+"""Jobs in one script: more would delay the calls of other clients, and hardly be cheaper."""
+_MAX_CHARACTERS: Final = 256 * 1024
+"""Characters of payloads in one script."""
 
 Waiter = asyncio.Future[SubmitAnswer]
 
 
 class SubmitBatcher:
-    def __init__(self, connection: Connection, queue: str, bounds: tuple[int, int, int]) -> None:
+    def __init__(self, connection: Connection, queue: str, limits: tuple[int, int, int]) -> None:
         self._connection = connection
         self._declared = (queue,)
-        self._bounds = bounds
+        self._limits = limits
         self._waiters: list[Waiter] = []
         self._jobs: list[Sequence[Arg]] = []
         self._characters = 0
 
     def add(self, job: Sequence[Arg], characters: int) -> Awaitable[SubmitAnswer]:
-        """Send a job, at the end of this turn at the latest; awaiting gives the answer to it."""
+        """Send a job by the end of this turn of the loop; await the result for its answer."""
         loop = asyncio.get_running_loop()
         waiter: Waiter = loop.create_future()
         if not self._waiters:
@@ -44,12 +44,12 @@ class SubmitBatcher:
         self._waiters.append(waiter)
         self._jobs.append(job)
         self._characters += characters
-        if len(self._waiters) >= _MOST or self._characters >= _MOST_CHARACTERS:
+        if len(self._waiters) >= _MAX_JOBS or self._characters >= _MAX_CHARACTERS:
             self.send()
         return waiter
 
     def send(self) -> None:
-        """Send what has come together; whoever needs it to be on its way calls this."""
+        """Send what was added so far; called before calls that must not overtake it."""
         if not self._waiters:
             return
         waiters, self._waiters = self._waiters, []
@@ -57,18 +57,18 @@ class SubmitBatcher:
         self._characters = 0
         try:
             self._call(waiters, jobs)
-        except ValkeyError as error:  # too much waits for the server already
+        except ValkeyError as error:  # too many calls are queued already
             _fail(waiters, error)
-        except Exception:  # noqa: BLE001 - told to whose fault it is, below
-            # One of them is nothing that could be sent, and the others did not choose its company.
+        except Exception:  # noqa: BLE001 - raised in the caller at fault, below
+            # One job cannot be encoded: send each alone, so that only its caller gets the error.
             for waiter, job in zip(waiters, jobs, strict=True):
                 try:
                     self._call([waiter], [job])
-                except Exception as error:  # noqa: BLE001 - it is its caller's
+                except Exception as error:  # noqa: BLE001 - raised in its caller
                     _fail([waiter], error)
 
     def _call(self, waiters: Sequence[Waiter], jobs: Sequence[Sequence[Arg]]) -> None:
-        args: list[Arg] = [*self._bounds]
+        args: list[Arg] = [*self._limits]
         for job in jobs:
             args.append(len(job))
             args += job
@@ -82,13 +82,13 @@ def _answer(waiters: Sequence[Waiter], reply: "asyncio.Future[Reply]") -> None:
     elif (error := reply.exception()) is not None:
         _fail(waiters, error)
     else:
-        said = cast("list[str | int]", reply.result())
+        answers = cast("list[str | int]", reply.result())
         for at, waiter in enumerate(waiters):
             if not waiter.done():
-                _tell(waiter, *cast("tuple[str, str, int]", said[3 * at : 3 * at + 3]))
+                _set_answer(waiter, *cast("tuple[str, str, int]", answers[3 * at : 3 * at + 3]))
 
 
-def _tell(waiter: Waiter, word: str, text: str, number: int) -> None:
+def _set_answer(waiter: Waiter, word: str, text: str, number: int) -> None:
     if word == "submitted":
         waiter.set_result(Submitted(JobId(text), number))
     elif word == "already":
@@ -103,14 +103,14 @@ def _tell(waiter: Waiter, word: str, text: str, number: int) -> None:
         waiter.set_exception(BackendUnavailable("the job server refuses to write", detail=text))
     else:
         waiter.set_exception(
-            ContractError("submit answered something else", clause="J-9", detail=word)
+            ContractError("unknown answer of the submit script", clause="J-9", detail=word)
         )
 
 
 def _fail(waiters: Sequence[Waiter], error: BaseException) -> None:
     for waiter in waiters:
         if not waiter.done():
-            # One each: an exception belongs to whoever it is raised in.
+            # One exception per caller: each gets its own traceback.
             own = backend_unavailable(error) if isinstance(error, ValkeyError) else error
             if own is not error:
                 own.__cause__ = error

@@ -1,7 +1,7 @@
-"""Who watches which job, and how far each of them has got (J-15, J-17).
+"""Subscriptions to a job's events and their positions (J-15, J-17).
 
-The follower keeps these; each feeding is one decision about one reader, without a wait. Readers
-are handed in: an open stream of the gateway, or somebody who only wants to know of the end.
+The follower owns these; each feed is one decision about one reader, without waiting. A reader is an
+open event stream of the gateway, or a waiter for the end of the job.
 """
 
 import asyncio
@@ -14,107 +14,106 @@ from jobwire.job.messages import JobId
 from jobwire.valkey import Reply
 from jobwire.wires.streams.events import START, Position, StreamEvent, following
 
-MOST_ENTRIES: Final = 100
+MAX_ENTRIES: Final = 100
 """Entries in one read of one stream."""
 _MAX_PUSHES: Final = 100_000
-"""Events handed to readers in one turn of the loop: the rest of the gateway waits meanwhile."""
+"""Events pushed to readers in one turn of the event loop, which delay the rest of the gateway."""
 
 
 class EventReader(Protocol):
-    """Whoever watches a job, as the follower sees it."""
+    """Receives a job's events from the follower."""
 
     @property
     def closed(self) -> bool:
-        """It will take no more, ever."""
+        """It accepts no more events."""
         ...
 
     def push(self, event: StreamEvent, /) -> bool:
-        """Take one more event; False: not now, or never again."""
+        """Accept one event; False: not now, or closed."""
         ...
 
     def send_gap(self) -> bool:
-        """Be told that events may be missing here; answers like `push`."""
+        """Accept a gap: events may be missing here. Returns as `push`."""
         ...
 
     def end(self) -> None:
-        """There is nothing more to come."""
+        """No event follows."""
         ...
 
     async def wait_writable(self) -> None:
-        """Return when a refused push may be tried again."""
+        """Return when a refused push may be repeated."""
         ...
 
 
 class FeedResult(Enum):
-    """How a feeding ended."""
+    """The result of a feed."""
 
-    GOES_ON = "goes on"
+    CONTINUES = "continues"
     REFUSED = "refused"
-    """No room for the rest."""
-    AGAIN = "again"
-    """What it had seen is no more: it begins anew, and the stream is to be read for it."""
-    OVER = "over"
-    """It has had the terminal event."""
+    """The reader did not accept the rest."""
+    RESTART = "restart"
+    """The entry at its position is gone: it begins anew with another read."""
+    ENDED = "ended"
+    """It has the terminal event."""
 
 
 class Feeding(NamedTuple):
-    """How a feeding ended, and how many events were taken."""
+    """The result of a feed, and how many events were accepted."""
 
-    how: FeedResult
-    taken: int
+    result: FeedResult
+    accepted: int
 
 
 class Subscription:
-    """One reader's place in one stream."""
+    """One reader's position in one stream."""
 
-    __slots__ = ("_told", "at", "finished", "over", "pending", "reader")
+    __slots__ = ("_gap_sent", "at", "finished", "is_ended", "pending", "reader")
 
     def __init__(self, reader: EventReader, at: Position, *, finished: bool) -> None:
         self.reader = reader
         self.at = at
         self.finished = finished
-        """The job's hash said that it had ended, so its terminal event is due."""
-        self.over = False
+        """The job's hash has a terminal status, so the terminal event is due."""
+        self.is_ended = False
         self.pending: asyncio.Task[None] | asyncio.TimerHandle | None = None
-        """A task while its reader has no room; a timer while its terminal event is due."""
-        self._told = False  # of the gap at its place
+        """A task while its reader is not writable; a timer while its terminal event is due."""
+        self._gap_sent = False  # for its present position
 
     def feed(self, events: Sequence[StreamEvent], *, whole: bool) -> Feeding:
-        """Give the reader what is new to it, in a read that began at its place or before.
+        """Push the new events of a read that began at this position or before.
 
-        `whole` says that the read reached the end of the stream.
+        `whole`: the read reached the end of the stream.
         """
         found = following(self.at, events, whole=whole)
-        if found.missed and not self._told:
+        if found.has_gap and not self._gap_sent:
             if not self.reader.send_gap():
                 return Feeding(FeedResult.REFUSED, 0)
-            self._told = True
-        for taken, event in enumerate(found.events):
+            self._gap_sent = True
+        for accepted, event in enumerate(found.events):
             if not self.reader.push(event):
-                return Feeding(FeedResult.REFUSED, taken)
-            self.at, self._told = event.position, False
+                return Feeding(FeedResult.REFUSED, accepted)
+            self.at, self._gap_sent = event.position, False
             if event.is_terminal:
-                return Feeding(FeedResult.OVER, taken + 1)
-        if found.over:
-            return Feeding(FeedResult.OVER, 0)
-        if found.again:
+                return Feeding(FeedResult.ENDED, accepted + 1)
+        if found.ended:
+            return Feeding(FeedResult.ENDED, 0)
+        if found.restart:
             self.at = START
-            return Feeding(FeedResult.AGAIN, 0)
-        return Feeding(FeedResult.GOES_ON, len(found.events))
+            return Feeding(FeedResult.RESTART, 0)
+        return Feeding(FeedResult.CONTINUES, len(found.events))
 
 
 class FollowedStream:
-    """One job's events and the watches on them.
+    """One job's events and the subscriptions to them.
 
-    A watch is in one of three sets. Those that are level have every event up to `tail`: one look
-    tells whether a read has anything new for all of them, so the arrival of a watch costs nothing
-    per watch that is already there. Those that are behind are read for from their own positions.
-    Those that are blocked wait for their reader.
+    A subscription is in one of three groups. Those that are level have every event up to `tail`:
+    one check decides whether a read has anything new for all of them, so a new subscription costs
+    nothing per existing one. Those that are behind are read for from their own positions. Those
+    that are blocked wait for their reader.
     """
 
     __slots__ = (
         "_behind_last",
-        "asked",
         "behind",
         "blocked",
         "count",
@@ -125,6 +124,7 @@ class FollowedStream:
         "key",
         "level",
         "level_due",
+        "read_limit",
         "reply",
         "start",
         "tail",
@@ -135,7 +135,7 @@ class FollowedStream:
         self.key = key
         self.job_key = job_key
         self.is_active = True
-        """It was read since the last round of status checks."""
+        """The stream was read since the last round of status checks."""
         self.is_status_known = False
         """The job's status was read since its last event, and its hash has not changed since."""
         # Used as ordered sets.
@@ -147,32 +147,32 @@ class FollowedStream:
         """There may be events after `tail`."""
         self._behind_last = False
         self.reply: asyncio.Future[Reply] | None = None
-        """The read that is under way."""
+        """The read in flight."""
         self.start = START
-        """Where it began."""
-        self.asked = MOST_ENTRIES
-        """How many entries it asked for."""
-        self.count = MOST_ENTRIES
-        """How many entries to ask for: fewer where readers have no room for them."""
+        """Where that read began."""
+        self.read_limit = MAX_ENTRIES
+        """The COUNT of that read."""
+        self.count = MAX_ENTRIES
+        """The COUNT of the next read: smaller where readers do not accept the entries."""
 
     @property
-    def watches(self) -> Iterator[Subscription]:
+    def subscriptions(self) -> Iterator[Subscription]:
         return chain(self.behind, self.level, self.blocked)
 
     @property
-    def is_watched(self) -> bool:
+    def has_subscriptions(self) -> bool:
         return bool(self.behind or self.level or self.blocked)
 
-    def discard(self, watch: Subscription) -> None:
-        """Take a watch out of the set that it is in."""
+    def discard(self, subscription: Subscription) -> None:
+        """Remove a subscription from its group."""
         for group in (self.behind, self.level, self.blocked):
-            group.pop(watch, None)
+            group.pop(subscription, None)
 
     def plan_read(self) -> bool:
-        """Decide where the next read begins and how long it is; False if no watch needs one.
+        """Choose the start and COUNT of the next read; False if no subscription needs one.
 
-        The two groups take turns, so that neither many arrivals nor many events keep the other
-        waiting; of those behind, the one that has waited longest decides.
+        The two groups take turns, so that neither many new subscriptions nor many events delay the
+        other group; of those behind, the one that has waited longest decides.
         """
         level = bool(self.level) and (not self.behind or (self.level_due and self._behind_last))
         self._behind_last = not level
@@ -182,38 +182,38 @@ class FollowedStream:
             self.start = next(iter(self.behind)).at
         else:
             return False
-        self.asked = max(2, min(self.count, _MAX_PUSHES // (len(self.level) + 1)))
+        self.read_limit = max(2, min(self.count, _MAX_PUSHES // (len(self.level) + 1)))
         return True
 
     def served_by(self, last: Position, *, whole: bool) -> list[Subscription]:
-        """Those behind for whom a read up to `last` has something; not all if they are many."""
+        """Those behind for which a read up to `last` has events; a bounded number of them."""
         return [
-            watch
-            for watch in islice(self.behind, _MAX_PUSHES // MOST_ENTRIES)
-            # One that came while this was being read may be before it: the next read is for it.
-            if self.start <= watch.at and (whole or watch.at < last)
+            subscription
+            for subscription in islice(self.behind, _MAX_PUSHES // MAX_ENTRIES)
+            # A subscription that was added during the read may be before its start: read next.
+            if self.start <= subscription.at and (whole or subscription.at < last)
         ]
 
 
 class UntilEnded:
-    """A reader that only wants to know when it is over."""
+    """A reader that only waits for the end."""
 
     closed: bool = False
 
     def __init__(self) -> None:
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def push(self, _: StreamEvent) -> bool:
         return True
 
     def send_gap(self) -> bool:
-        # The end may be among what was lost: let its caller look at the job.
+        # The end may be among the lost events: its caller reads the job.
         self.end()
         return True
 
     def end(self) -> None:
-        if not self.over.done():
-            self.over.set_result(None)
+        if not self.ended.done():
+            self.ended.set_result(None)
 
     async def wait_writable(self) -> None:
-        """Never waited for: it refuses nothing."""
+        """Never awaited: `push` always accepts."""

@@ -1,1 +1,1 @@
-"""The Lua verbs of the Streams wire, a file each; `include/` has what they share."""
+"""The Lua scripts of the Streams wire, one file each; `include/` has the shared parts."""

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- heartbeat: let others know that this worker lives, and which tasks it has.
+-- heartbeat: renew this worker's registration.
 --
--- The card and its lifetime are written together, so a worker that dies leaves
--- nothing for ever. The whole card each time: an emptied server learns it again.
--- Others find cards by the group's consumers, so it is one before its first read.
+-- The registration and its lifetime are written together, so a dead worker's registration
+-- expires. It is written whole each time, also for a server that was emptied. Readers
+-- find registrations by the group's consumers, so the consumer is created here.
 --
 -- Also touches, below the queue's prefix: jobs:worker:<consumer>
 --
@@ -11,9 +11,9 @@
 --   queue    stream  jobs:stream
 -- ARGV
 --   consumer, lifetime_ms
---   ...   the card: field, value
+--   ...   the registration: field, value
 -- RETURNS
---   seen   the card is there
+--   registered   the registration is written
 -- CLAUSES J-1 J-37
 -- INCLUDE keys
 local consumer, lifetime_ms = ARGV[1], ARGV[2]
@@ -24,4 +24,4 @@ redis.pcall('XGROUP', 'CREATECONSUMER', queue, 'workers', consumer)
 redis.call('HSETNX', worker_key(consumer), 'started_ts', now)
 redis.call('HSET', worker_key(consumer), 'seen_ts', now, unpack(ARGV, 3))
 redis.call('PEXPIRE', worker_key(consumer), lifetime_ms)
-return 'seen'
+return 'registered'

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- janitor: remove what strangers' workers leave behind in the queue and the group.
+-- janitor: remove entries and consumers that are no longer used.
 --
--- The published contract asks nobody to delete an entry, so acked ones would stay
--- for ever. Only those go that were delivered, are pending with nobody, and whose
--- job has ended or is gone. Consumers go only if ours, long silent and without a
+-- The published contract asks no worker to delete an entry, so acknowledged ones would
+-- stay forever. An entry is removed if it was delivered, is not pending, and its job has
+-- ended or is gone. A consumer is removed if it is ours, was idle for long and has no
 -- pending entry: deleting one drops its pending entries.
 --
 -- Also touches, below the queue's prefix: job:<id>, jobs:worker:<consumer>,
@@ -12,18 +12,17 @@
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   consumer, ours, silent_ms, cursor, look, period_ms
+--   consumer, ours, idle_limit_ms, cursor, scan_limit, period_ms
 -- RETURNS
---   cursor    where to go on; `-` after the last delivered entry
---   removed   how many entries and consumers went
+--   cursor    where the next call begins; `-` after the last delivered entry
+--   removed   how many entries and consumers were removed
 -- CLAUSES J-9 J-39 J-41
--- INCLUDE keys fence entry guard
-local consumer, ours, silent_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local cursor, look, period_ms = ARGV[4], tonumber(ARGV[5]), ARGV[6]
-local terminal = {done = true, error = true, canceled = true}
+-- INCLUDE keys job fence entry guard
+local consumer, ours, idle_limit_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local cursor, scan_limit, period_ms = ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local removed = 0
 
-if someone_did('janitor', period_ms, consumer) then return {'guarded'} end
+if already_done('janitor', period_ms, consumer) then return {'guarded'} end
 
 local delivered
 local groups = redis.pcall('XINFO', 'GROUPS', queue)
@@ -34,24 +33,25 @@ for _, row in ipairs(groups) do
 end
 if not delivered then return {'-', 0} end
 
-local rows = redis.call('XRANGE', queue, cursor, delivered, 'COUNT', look)
+local rows = redis.call('XRANGE', queue, cursor, delivered, 'COUNT', scan_limit)
 local last = '-'
 for _, row in ipairs(rows) do
-  local id = fields_of(row[2]).job_id
+  local entry, id = row[1], fields_of(row[2]).job_id
   local status = id and redis.pcall('HGET', job_key(id), 'status')
   if type(status) ~= 'string' or terminal[status] then
-    if not holder_of(row[1]) then removed = removed + redis.call('XDEL', queue, row[1]) end
+    if not holder_of(entry) then removed = removed + redis.call('XDEL', queue, entry) end
   end
-  last = '(' .. row[1]
+  last = '(' .. entry
 end
-if #rows < look then last = '-' end
+if #rows < scan_limit then last = '-' end
 
 if cursor == '-' then
   for _, row in ipairs(redis.call('XINFO', 'CONSUMERS', queue, 'workers')) do
-    local one = fields_of(row)
-    if one.name ~= consumer and string.sub(one.name, 1, #ours) == ours and one.pending == 0
-      and one.idle >= silent_ms and redis.call('EXISTS', worker_key(one.name)) == 0 then
-      redis.call('XGROUP', 'DELCONSUMER', queue, 'workers', one.name)
+    local info = fields_of(row)
+    local name = info.name
+    if name ~= consumer and string.sub(name, 1, #ours) == ours and info.pending == 0
+      and info.idle >= idle_limit_ms and redis.call('EXISTS', worker_key(name)) == 0 then
+      redis.call('XGROUP', 'DELCONSUMER', queue, 'workers', name)
       removed = removed + 1
     end
   end

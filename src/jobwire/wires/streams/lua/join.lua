@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
--- join: create the group of workers where it is missing.
+-- join: create the consumer group where it is missing.
 --
--- From id 0, so that jobs enqueued before the first worker are read too. A script,
--- because the plain command is refused by a full server, which only workers can drain.
--- The server's time is noted, so that an outage or a clock that is set back is noticed
--- from the first lease on.
+-- From id 0, so that jobs queued before the first worker are read too. A script, because
+-- a full server, which only workers can drain, refuses the plain command. The server's
+-- time is noted, so that an outage or a clock that is set back is detected from the first
+-- lease on.
 --
 -- Also touches, below the queue's prefix: jobs:guard:outage, jobs:clock
 --
 -- KEYS
 --   queue    stream  jobs:stream
 -- RETURNS
---   joined   the group is there
+--   joined   the group exists
 -- CLAUSES J-9 J-30 J-34
 -- INCLUDE keys
 local reply = redis.pcall('XGROUP', 'CREATE', queue, 'workers', '0', 'MKSTREAM')

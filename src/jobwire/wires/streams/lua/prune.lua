@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- prune: drop from an index the jobs whose keys have expired.
+-- prune: remove jobs whose keys have expired from an index.
 --
--- Nobody is told when a key expires, so indexes are walked, a bounded piece at a
--- time. An empty tenant's index is forgotten with its tenant.
+-- An expiring key triggers nothing, so indexes are scanned, a bounded piece per call. A
+-- tenant whose index is empty is removed too.
 --
 -- Also touches, below the queue's prefix: job:<id>, jobs:index[:<tenant>],
 -- jobs:tenants
@@ -10,23 +10,23 @@
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   tenant, cursor, look
+--   tenant, cursor, scan_limit
 -- RETURNS
---   cursor    where to go on; `0` after the last one
---   removed   how many went
---   tenant    the tenant to go on with after that; empty for the first index
+--   cursor    where the next call begins; `0` after the last job
+--   removed   how many jobs were removed
+--   tenant    the tenant of the next call; empty for the first index
 -- CLAUSES J-14 J-39
 -- INCLUDE keys
-local tenant, cursor, look = ARGV[1], ARGV[2], ARGV[3]
+local tenant, cursor, scan_limit = ARGV[1], ARGV[2], ARGV[3]
 local key = index_key(tenant)
 
-local found = redis.call('ZSCAN', key, cursor, 'COUNT', look)
+local found = redis.call('ZSCAN', key, cursor, 'COUNT', scan_limit)
 local gone = {}
 for at = 1, #found[2], 2 do
   local id = found[2][at]
   if redis.call('EXISTS', job_key(id)) == 0 then gone[#gone + 1] = id end
 end
--- A small sorted set is scanned whole, whatever the count: remove in bounded pieces.
+-- ZSCAN returns a small sorted set whole, whatever the count: remove in bounded pieces.
 for at = 1, #gone, 1000 do
   redis.call('ZREM', key, unpack(gone, at, math.min(at + 999, #gone)))
 end

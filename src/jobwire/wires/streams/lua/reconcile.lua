@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- reconcile: give a new entry to open jobs that have fallen out of the line.
+-- reconcile: give a new entry to open jobs that have no queue entry.
 --
--- A stranger's MAXLEN or early XACK, a failover or a lost tail of the log can leave
--- a job that nobody will ever read. In a healthy run there is none.
+-- A foreign MAXLEN or early XACK, a failover or a lost tail of the log can leave a job
+-- that no worker will ever read. In normal operation there is none.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
 -- idempotency:<name>, jobs:open, jobs:delayed, jobs:guard:reconcile, jobs:stats:<minute>
@@ -11,17 +11,18 @@
 --   queue    stream  jobs:stream
 -- ARGV
 --   default_ttl_s, max_events, consumer, lease_ms, foreign_ms, max_deliveries
---   cursor, look, period_ms
+--   cursor, scan_limit, period_ms
 -- RETURNS
---   cursor   where to go on; `0` after the last one
---   moved    how many were put right
+--   cursor   where the next call begins; `0` after the last job
+--   moved    how many jobs were requeued or ended
 -- CLAUSES J-9 J-41 J-42
--- INCLUDE keys state fence entry requeue guard
+-- INCLUDE keys job state fence entry requeue guard
 local consumer, lease_ms, foreign_ms = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local max_deliveries, cursor, look, period_ms = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
+local max_deliveries, cursor, scan_limit = tonumber(ARGV[6]), ARGV[7], ARGV[8]
+local period_ms = ARGV[9]
 local moved = 0
 
-if someone_did('reconcile', period_ms, consumer) then return {'guarded'} end
+if already_done('reconcile', period_ms, consumer) then return {'guarded'} end
 
 local delivered = '0-0'
 local groups = redis.pcall('XINFO', 'GROUPS', queue)
@@ -30,45 +31,46 @@ for _, row in ipairs(groups.err and {} or groups) do
   if group.name == 'workers' then delivered = group['last-delivered-id'] end
 end
 
-local function in_line(id, entry)
+local function has_place(id, entry)
   if redis.call('ZSCORE', delayed_key, id) then return true end
   if not entry or entry == '' then return false end
   if not redis.call('XRANGE', queue, entry, entry)[1] then return false end
-  return later(entry, delivered) or holder_of(entry) ~= nil
+  return is_later(entry, delivered) or holder_of(entry) ~= nil
 end
 
-local function look_at(id)
-  local row = redis.pcall('HMGET', job_key(id), 'status', 'entry_id', 'updated_ts', 'owner',
-    'timeout_s', 'ttl_s', 'attempt', 'deliveries', 'cancel_ts', 'task', 'payload')
-  if row.err or not row[1] or terminal[row[1]] then
-    -- Our own scripts remove a job from jobs:open when it ends: a foreign worker ended this one.
-    if terminal[row[1]] then count(row[1]) end
+local function reconcile(id)
+  local job = try_read_job(id, 'entry_id', 'updated_ts', 'timeout_s', 'attempt', 'deliveries',
+    'cancel_ts', 'task', 'payload')
+  local status, entry = job.status, job.entry_id
+  if job.err or not status or terminal[status] then
+    -- Our scripts remove a job from jobs:open when it ends: a foreign worker ended this one.
+    if terminal[status] then count(status) end
     closed[#closed + 1] = id
     return
   end
-  -- A stranger renews nothing while it works, and may have acked before it began.
-  local patience_ms, quiet_ms = lease_ms, now_ms - (tonumber(row[3]) or 0)
-  if row[1] == 'running' and (not row[4] or row[4] == '') then
-    patience_ms = math.max(foreign_ms, (tonumber(row[5]) or 0) * 1000)
-    quiet_ms = silent_ms(id, quiet_ms, patience_ms)
+  -- A foreign worker renews nothing, and may have acknowledged the entry before it began.
+  local idle_limit_ms, idle_ms = lease_ms, now_ms - (tonumber(job.updated_ts) or 0)
+  if status == 'running' and (not job.owner or job.owner == '') then
+    idle_limit_ms = math.max(foreign_ms, (tonumber(job.timeout_s) or 0) * 1000)
+    idle_ms = inactive_ms(id, idle_ms, idle_limit_ms)
   end
-  if quiet_ms <= patience_ms or in_line(id, row[2]) then return end
-  local expiry = expiry_of(row[6])
-  if row[9] then
-    finish_canceled(id, expiry, row[7], 'duty.sweep')
-    disown(id)
-  elseif used_up(row[8], row[7], max_deliveries) then
-    end_used_up(id, expiry, row[7])
+  if idle_ms <= idle_limit_ms or has_place(id, entry) then return end
+  local expiry = expiry_of(job.ttl_s)
+  if job.cancel_ts then
+    finish_canceled(id, expiry, job.attempt, 'duty.sweep')
+    clear_owner(id)
+  elseif is_exhausted(job.deliveries, job.attempt, max_deliveries) then
+    end_exhausted(id, expiry, job.attempt)
   else
-    back_in_line(id, expiry, row[1], row[10], row[11])
+    requeue(id, expiry, status, job.task, job.payload)
   end
-  -- What is left of the old entry, if anything, counts no more.
-  if row[2] and row[2] ~= '' then clear(row[2]) end
+  -- The old entry, if it still exists, does not count any more.
+  if entry and entry ~= '' then clear(entry) end
   count('reconciled')
   moved = moved + 1
 end
 
-local found = redis.call('ZSCAN', open_key, cursor, 'COUNT', look)
-for at = 1, #found[2], 2 do look_at(found[2][at]) end
-tidy()
+local found = redis.call('ZSCAN', open_key, cursor, 'COUNT', scan_limit)
+for at = 1, #found[2], 2 do reconcile(found[2][at]) end
+flush()
 return {found[1], moved}

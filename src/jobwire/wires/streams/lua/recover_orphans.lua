@@ -1,11 +1,10 @@
 #!lua flags=allow-oom
--- recover_orphans: find what is pending under this worker's name though it does not know it.
+-- recover_orphans: start or return what is pending under this worker's name and unknown to it.
 --
--- A start whose answer was lost is answered again, as it was; an entry that was
--- read and not started is started now. So a broken connection costs no lease time, and
--- what is answered has its whole lease before it.
--- With a patience, only what nobody has kept for so long: a living worker's net for
--- what no reclaim of its own takes from it.
+-- A start whose reply was lost is returned again, unchanged; an entry that was read and
+-- not started is started now. A broken connection costs no lease time, and what is
+-- returned has its whole lease left. With idle_ms only entries that were not renewed for
+-- that long: no reclaim of a worker takes its own entries.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
 -- idempotency:<name>, jobs:open, jobs:index[:<tenant>], jobs:tenants, jobs:stats:<minute>
@@ -14,32 +13,33 @@
 --   queue    stream  jobs:stream
 -- ARGV
 --   default_ttl_s, max_events, consumer, limit, token, idle_ms
---   ...   what is known: tokens, and entries that were read and are about to be started
+--   ...   what the worker knows: tokens, and entries that it has read and not started yet
 -- RETURNS
---   started   as take answers it
---   dropped   as take answers it
+--   started   as in take
+--   dropped   as in take
 -- CLAUSES J-9 J-30
--- INCLUDE keys state fence entry start
+-- INCLUDE keys job state fence entry start
 local consumer, limit, token, idle_ms = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local known = {}
 for at = 7, #ARGV do known[ARGV[at]] = true end
 
-local function look_at(entry, id, task, payload)
+local function recover(entry, id, task, payload)
   local owner = id and redis.pcall('HGET', job_key(id), 'owner')
   if type(owner) == 'string' and known[owner] then return end
-  local row = runnable(entry, id)
-  if row then redis.call('XCLAIM', queue, 'workers', consumer, 0, entry, 'JUSTID') end
-  if row and row[1] == 'running' and owner and owner ~= '' and row[3] == entry then
-    answer(entry, id, task, payload, row, owner)
-  elseif row then
-    start(entry, id, task, payload, row, token, consumer)
+  local job = read_runnable(entry, id)
+  if not job then return end
+  redis.call('XCLAIM', queue, 'workers', consumer, 0, entry, 'JUSTID')
+  if job.status == 'running' and owner and owner ~= '' and job.entry_id == entry then
+    add_started(entry, job, task, payload, owner)
+  else
+    start(entry, job, task, payload, token, consumer)
   end
 end
 
-local list = redis.pcall('XPENDING', queue, 'workers', 'IDLE', idle_ms, '-', '+',
+local pending = redis.pcall('XPENDING', queue, 'workers', 'IDLE', idle_ms, '-', '+',
   limit + #ARGV, consumer)
-if list.err then list = {} end
-for _, row in ipairs(list) do
+if pending.err then pending = {} end
+for _, row in ipairs(pending) do
   local entry = row[1]
   if not known[entry] and #started < limit then
     local rows = redis.call('XRANGE', queue, entry, entry)
@@ -47,9 +47,9 @@ for _, row in ipairs(list) do
       clear(entry)
     else
       local found = fields_of(rows[1][2])
-      attend(look_at, entry, found.job_id, found.task, found.payload)
+      try_start(recover, entry, found.job_id, found.task, found.payload)
     end
   end
 end
-tidy()
+flush()
 return {started, dropped}

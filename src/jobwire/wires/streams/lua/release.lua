@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- release: give jobs back unharmed, for others to take at once.
+-- release: return jobs to the queue without counting them, for other workers to take at once.
 --
--- The new entry is there before the old one goes. Nothing is counted: the
--- delivery is taken back, the attempt stays. The place in line is lost.
+-- The new entry is written before the old one is removed. The delivery is taken back and
+-- the attempt stays; the job goes to the end of the queue.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
 -- jobs:open, jobs:stats:<minute>
@@ -13,52 +13,36 @@
 --   default_ttl_s, max_events, consumer
 --   ...   for each job: job id, entry, token; without a token: an entry that was read, not started
 -- RETURNS
---   settled   it waits in line again, or has ended as asked
---   already   it had ended by another hand; only the ack was done
---   lost      the lease belongs to someone else; nothing was written
---   gone      the job hash expired or is none; the entry was acked
---   refused   the server will not write it; it is to be asked again
+--   settled   the job is queued again, or has ended as requested
+--   already   another program had ended it; only the entry was acknowledged
+--   lost      the job belongs to another delivery; nothing was written
+--   gone      the hash expired or is none; the entry was acknowledged
+--   refused   the server refuses to write it; call again
 -- CLAUSES J-5 J-9 J-33 J-40
--- INCLUDE keys state fence entry
-local consumer = ARGV[3]
-local answers = {}
-
-local function give_back(id, entry, token)
-  local row = fields(id, 'status', 'owner', 'ttl_s', 'attempt', 'cancel_ts', 'deliveries',
-    'idempotency_key')
-  if not row[1] then
-    if holder_of(entry) == consumer then clear(entry) end
-    return 'gone'
+-- INCLUDE keys job state fence entry outcome
+local function release(id, entry, token)
+  local job, refusal = read_fenced(consumer, id, entry, token, 'attempt', 'cancel_ts', 'deliveries')
+  local is_unstarted = token == ''
+  -- Without a token the entry was read and not started: its job must still be queued.
+  if is_unstarted and refusal ~= 'gone' and refusal ~= 'ended' then
+    local is_ours = job.status == 'queued' and holder_of(entry) == consumer
+    refusal = (not is_ours or job.owner == settled(token)) and 'lost' or nil
   end
-  local status, owner, expiry = row[1], row[2], expiry_of(row[3])
-  if owner == settled(token) then return 'settled' end
-  if terminal[status] then
-    if holder_of(entry) == consumer then clear(entry) end
-    return 'already'
-  end
-  local ours = holds(consumer, token, entry, status, owner)
-  if token == '' then ours = status == 'queued' and holder_of(entry) == consumer end
-  if not ours then return 'lost' end
-  if row[5] then
-    finish_canceled(id, expiry, row[4], 'worker.release')
-    redis.call('HSET', job_key(id), 'owner', settled(token))
-    clear(entry)
-    return 'settled'
-  end
+  if refusal then return refusal_answer(refusal, entry, job.owner == settled(token)) end
+  local expiry = expiry_of(job.ttl_s)
+  if job.cancel_ts then return end_canceled(job, entry, token, expiry, 'worker.release') end
   enqueue(id, content_of(entry, id))
-  if token == '' then
+  if is_unstarted then
     update(id, expiry)
   else
-    local deliveries = math.max(0, (tonumber(row[6]) or 1) - 1)
+    local deliveries = math.max(0, (tonumber(job.deliveries) or 1) - 1)
     update(id, expiry, 'status', 'queued', 'deliveries', deliveries, 'owner', settled(token))
-    emit_again(id, expiry, 'queued', 'worker.release', '{}')
+    emit_trimmed(id, expiry, 'queued', 'worker.release', '{}')
     count('released')
   end
-  extend_key(row[7], expiry)
+  extend_key(job.idempotency_key, expiry)
   clear(entry)
   return 'settled'
 end
 
-for at = 4, #ARGV, 3 do answers[#answers + 1] = apart(give_back, unpack(ARGV, at, at + 2)) end
-tidy()
-return answers
+return answer_each(release, 3)

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- retry: put jobs whose attempt failed back, to be tried again when due.
+-- retry: put jobs whose attempt failed back, to run again when due.
 --
--- The job's next place is in order before its entry is acked, so no crash loses
--- it. A job whose cancellation was asked meanwhile ends instead.
+-- The job's next queue entry or due time is written before its entry is acknowledged,
+-- so no crash loses the job. A job whose cancellation was requested ends instead.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
 -- jobs:delayed, jobs:open, jobs:stats:<minute>
@@ -13,51 +13,31 @@
 --   default_ttl_s, max_events, consumer
 --   ...   for each job: job id, entry, token, delay_ms, data
 -- RETURNS
---   settled   it waits for its next attempt, or has ended as asked
---   already   it had ended by another hand; only the ack was done
---   lost      the lease belongs to someone else; nothing was written
---   gone      the job hash expired or is none; the entry was acked
---   refused   the server will not write it; it is to be asked again
+--   settled   the job waits for its next attempt, or has ended as requested
+--   already   another program had ended it; only the entry was acknowledged
+--   lost      the job belongs to another delivery; nothing was written
+--   gone      the hash expired or is none; the entry was acknowledged
+--   refused   the server refuses to write it; call again
 -- CLAUSES J-3 J-5 J-9 J-33 J-35
--- INCLUDE keys state fence entry
-local consumer = ARGV[3]
-local answers = {}
-
-local function again(id, entry, token, delay_ms, data)
-  local row = fields(id, 'status', 'owner', 'ttl_s', 'attempt', 'cancel_ts',
-    'idempotency_key')
-  if not row[1] then
-    if holder_of(entry) == consumer then clear(entry) end
-    return 'gone'
-  end
-  local status, owner, expiry = row[1], row[2], expiry_of(row[3])
-  if owner == settled(token) then return 'settled' end
-  if terminal[status] then
-    if holder_of(entry) == consumer then clear(entry) end
-    return 'already'
-  end
-  if not holds(consumer, token, entry, status, owner) then return 'lost' end
-  if row[5] then
-    finish_canceled(id, expiry, row[4], 'worker.retry')
-    redis.call('HSET', job_key(id), 'owner', settled(token))
-    clear(entry)
-    return 'settled'
-  end
+-- INCLUDE keys job state fence entry outcome
+local function retry(id, entry, token, delay_ms, data)
+  local job, refusal = read_fenced(consumer, id, entry, token, 'attempt', 'cancel_ts')
+  if refusal then return refusal_answer(refusal, entry, job.owner == settled(token)) end
+  local expiry = expiry_of(job.ttl_s)
+  if job.cancel_ts then return end_canceled(job, entry, token, expiry, 'worker.retry') end
   if delay_ms == '0' then
     enqueue(id, content_of(entry, id))
   else
     redis.call('ZADD', delayed_key, now_ms + delay_ms, id)
     redis.call('HDEL', job_key(id), 'entry_id')
   end
-  update(id, expiry, 'status', 'queued', 'attempt', (tonumber(row[4]) or 1) + 1,
+  update(id, expiry, 'status', 'queued', 'attempt', (tonumber(job.attempt) or 1) + 1,
     'owner', settled(token))
-  extend_key(row[6], expiry)
-  emit_again(id, expiry, 'retrying', 'worker.retry', data)
+  extend_key(job.idempotency_key, expiry)
+  emit_trimmed(id, expiry, 'retrying', 'worker.retry', data)
   count('retried')
   clear(entry)
   return 'settled'
 end
 
-for at = 4, #ARGV, 5 do answers[#answers + 1] = apart(again, unpack(ARGV, at, at + 4)) end
-tidy()
-return answers
+return answer_each(retry, 5)

@@ -1,10 +1,10 @@
 #!lua
--- submit: make jobs, each once.
+-- submit: create jobs, each once.
 --
--- Hash, first event and place in line appear together or not at all: a crash
--- leaves no half-made job, and a full server refuses the whole. Asked twice with
--- the same job id, or with an idempotency key that has its job, it makes nothing.
--- Each job is answered for itself, as if it had come alone.
+-- Hash, first event and queue entry appear together or not at all: a crash leaves no
+-- incomplete job, and a full server refuses the whole call. A repeated job id, or an
+-- idempotency key that has its job, creates nothing. Each job has its own answer, the
+-- same as if it had been submitted alone.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
 -- idempotency keys, jobs:delayed, jobs:open[:<tenant>], jobs:index[:<tenant>], jobs:tenants,
@@ -15,50 +15,50 @@
 -- ARGV
 --   max_queue     how many jobs may wait
 --   max_open      how many open jobs a tenant may have; 0: any number
---   max_retained  how many jobs are kept of a tenant; 0: any number
+--   max_retained  how many jobs of a tenant are retained; 0: any number
 --   ...   for each job: how many arguments it has, and those: job id, task, payload, ttl_s, delay_ms,
 --         idempotency, former name of it, fingerprint, tenant, given, extra fields
 -- RETURNS
---   submitted   the job is made; then its id, and when
+--   submitted   the job is created; then its id, and the time
 --   already     the idempotency key has this job; then its id, and 0
---   mismatch    the same, but made from another body or for another tenant; then its id, and 0
---   full        too many jobs wait; then nothing, and how many
---   tenant_open      the tenant has too many open jobs; then nothing, and how many
---   tenant_retained  too many jobs are kept of the tenant; then nothing, and how many
---   refused     the server will not make this one; then why, and 0
+--   mismatch    the same, but from another body or for another tenant; then its id, and 0
+--   full        too many jobs wait; then an empty text, and how many
+--   tenant_open      the tenant has too many open jobs; then an empty text, and how many
+--   tenant_retained  too many jobs of the tenant are retained; then an empty text, and how many
+--   refused     the server refuses to write this one; then its error, and 0
 -- CLAUSES J-1 J-2 J-3 J-4 J-7 J-9 J-10 J-11 J-12 J-57
 -- INCLUDE keys create tenants
 local max_queue = tonumber(ARGV[1])
 local waiting = redis.call('XLEN', queue) + redis.call('ZCARD', delayed_key)
 local answers = {}
 
--- The job that was made with an idempotency key, its fingerprint and tenant. A key whose job is gone
--- is as new.
-local function job_of(name)
+-- The job of an idempotency key, its fingerprint and tenant. A key whose job is gone is free again.
+local function job_of_key(name)
   local id = redis.call('GET', idempotency_key(name))
   if not id or redis.call('EXISTS', job_key(id)) == 0 then return nil end
-  local row = redis.call('HMGET', job_key(id), 'fingerprint', 'tenant')
-  return id, row[1] or '', row[2] or ''
+  local values = redis.call('HMGET', job_key(id), 'fingerprint', 'tenant')
+  return id, values[1] or '', values[2] or ''
 end
 
 local function submit(first, last)
   local job_id, task, payload, ttl_s, delay_ms = unpack(ARGV, first, first + 4)
   local idempotency, former, fingerprint, tenant, given = unpack(ARGV, first + 5, first + 9)
 
-  -- Only an id that the caller gave can have been asked for before.
+  -- Only an id that the caller chose can have been submitted before.
   if given == '1' and redis.call('EXISTS', job_key(job_id)) == 1 then
     local created = redis.call('HGET', job_key(job_id), 'created_ts')
     return 'submitted', job_id, tonumber(created) or 0
   end
   if idempotency ~= '' then
-    local earlier, body, owner = job_of(idempotency)
+    local earlier, earlier_fingerprint, owner = job_of_key(idempotency)
     if not earlier and former ~= '' then
-      earlier, body, owner = job_of(former)
+      earlier, earlier_fingerprint, owner = job_of_key(former)
       -- The default tenant may have chosen that name for a key of its own.
       if owner ~= tenant then earlier = nil end
     end
     if earlier then
-      if body ~= '' and fingerprint ~= '' and body ~= fingerprint then
+      if earlier_fingerprint ~= '' and fingerprint ~= ''
+        and earlier_fingerprint ~= fingerprint then
         return 'mismatch', earlier, 0
       end
       -- A key of the default tenant may be the former name of another's.
@@ -67,20 +67,20 @@ local function submit(first, last)
     end
   end
   if waiting >= max_queue then return 'full', '', waiting end
-  if over_bound then
-    local bound, number = over_bound(tenant)
-    if bound then return bound, '', number end
+  if exceeded_limit then
+    local limit, number = exceeded_limit(tenant)
+    if limit then return limit, '', number end
   end
 
-  make(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant, first + 10, last)
+  create(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant, first + 10, last)
   waiting = waiting + 1
   if count_open then count_open(tenant, job_id) end
   return 'submitted', job_id, now_ms
 end
 
-local function answer(done, word, id, number)
+local function add_answer(done, word, id, number)
   if not done then
-    -- A table of the server's, or the text of an error in Lua.
+    -- The server's error as a table, or the text of a Lua error.
     word, id, number = 'refused', type(word) == 'table' and word.err or tostring(word), 0
   end
   answers[#answers + 1] = word
@@ -91,9 +91,9 @@ end
 local at = 4
 while at <= #ARGV do
   local last = at + ARGV[at]
-  answer(pcall(submit, at + 1, last))
+  add_answer(pcall(submit, at + 1, last))
   at = last + 1
 end
-keep_books()
+write_indexes()
 if write_open then write_open() end
 return answers

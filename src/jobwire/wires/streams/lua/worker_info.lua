@@ -1,34 +1,33 @@
 #!lua flags=allow-oom
--- worker_info: what one worker says of itself, and what it holds at this moment.
+-- worker_info: a worker's registration, and the jobs that it runs now.
 --
--- The card is the worker's own word; what it holds is read from the queue, so
--- that it is true also of a worker that has just died.
+-- The worker writes its registration itself; its jobs are read from the queue, so that
+-- they are right also for a worker that has just died.
 --
 -- Also touches, below the queue's prefix: job:<id>, jobs:worker:<consumer>
 --
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   consumer, look
+--   consumer, scan_limit
 -- RETURNS
---   card   a flat list: field, value; empty for a worker that is not ours, or gone
---   held   a flat list: job id, task, tenant, since when
+--   registration   a flat list: field, value; empty for a foreign worker, or one that is gone
+--   running        a flat list: job id, task, tenant, start time
 -- CLAUSES J-1 J-39
--- INCLUDE keys entry
-local consumer, look = ARGV[1], ARGV[2]
-local held = {}
+-- INCLUDE keys job entry
+local consumer, scan_limit = ARGV[1], ARGV[2]
+local running = {}
 
-local pending = redis.pcall('XPENDING', queue, 'workers', '-', '+', look, consumer)
-for _, one in ipairs(pending.err and {} or pending) do
-  local entry = redis.call('XRANGE', queue, one[1], one[1])[1]
+local pending = redis.pcall('XPENDING', queue, 'workers', '-', '+', scan_limit, consumer)
+for _, row in ipairs(pending.err and {} or pending) do
+  local entry = redis.call('XRANGE', queue, row[1], row[1])[1]
   local id = entry and fields_of(entry[2]).job_id
-  local row = id and redis.pcall('HMGET', job_key(id),
-    'status', 'task', 'tenant', 'started_ts', 'updated_ts')
-  if row and not row.err and row[1] == 'running' then
-    held[#held + 1] = id
-    held[#held + 1] = row[2] or ''
-    held[#held + 1] = row[3] or ''
-    held[#held + 1] = row[4] or row[5] or ''
+  local job = id and try_read_job(id, 'task', 'tenant', 'started_ts', 'updated_ts')
+  if job and job.status == 'running' then
+    running[#running + 1] = id
+    running[#running + 1] = job.task or ''
+    running[#running + 1] = job.tenant or ''
+    running[#running + 1] = job.started_ts or job.updated_ts or ''
   end
 end
-return {redis.call('HGETALL', worker_key(consumer)), held}
+return {redis.call('HGETALL', worker_key(consumer)), running}

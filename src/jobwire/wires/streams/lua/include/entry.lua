@@ -1,11 +1,11 @@
--- Queue entries, which anybody may have written, in any order of fields.
+-- Queue entries. Foreign gateways write them too, with their fields in any order.
 local function fields_of(flat)
   local found = {}
   for at = 1, #flat - 1, 2 do found[flat[at]] = flat[at + 1] end
   return found
 end
 
--- What is written in an entry; the hash's copy where a stranger's MAXLEN has trimmed it.
+-- Task and payload of an entry; the hash's copy where a foreign MAXLEN has trimmed the entry.
 local function content_of(entry, id)
   local rows = redis.call('XRANGE', queue, entry, entry)
   if rows[1] then
@@ -16,9 +16,10 @@ local function content_of(entry, id)
   return copy[1], copy[2]
 end
 
-local function later(one, other)
-  local one_ms, one_seq = string.match(one, '^(%d+)-(%d+)$')
-  local other_ms, other_seq = string.match(other, '^(%d+)-(%d+)$')
-  if tonumber(one_ms) ~= tonumber(other_ms) then return tonumber(one_ms) > tonumber(other_ms) end
-  return tonumber(one_seq) > tonumber(other_seq)
+-- Whether the entry id `left` is greater than `right`.
+local function is_later(left, right)
+  local left_ms, left_seq = string.match(left, '^(%d+)-(%d+)$')
+  local right_ms, right_seq = string.match(right, '^(%d+)-(%d+)$')
+  if tonumber(left_ms) ~= tonumber(right_ms) then return tonumber(left_ms) > tonumber(right_ms) end
+  return tonumber(left_seq) > tonumber(right_seq)
 end

@@ -1,25 +1,35 @@
--- J-33: who holds an entry. The owner token alone is not enough: a foreign worker that took the
--- entry over never sets it.
-local held = {}
+-- J-33: the fence. A worker may write a job while the job is running, the owner token is the
+-- worker's and the entry is pending under its consumer. The token alone is not enough: a foreign
+-- worker that claimed the entry does not set it.
+local holders = {}
 local function holder_of(entry)
   if not entry or entry == '' then return nil end
-  if held[entry] then return held[entry] end
-  local found = redis.pcall('XPENDING', queue, 'workers', entry, entry, 1)
-  if found.err or not found[1] then return nil end
-  return found[1][2]
+  if holders[entry] then return holders[entry] end
+  local pending = redis.pcall('XPENDING', queue, 'workers', entry, entry, 1)
+  if pending.err or not pending[1] then return nil end
+  return pending[1][2]
 end
 
--- The same for a batch, asked at once: what a busy worker settles together lies together. Only what
--- was found counts; the rest is asked for one by one.
-local function look_ahead(consumer, first, count)
+-- Read the holders of a batch in one command: entries that are settled together lie close together.
+-- Entries that are not in the reply are read one by one.
+local function read_holders(consumer, first, count)
   local rows = redis.pcall('XPENDING', queue, 'workers', first, '+', count, consumer)
-  for _, row in ipairs(rows.err and {} or rows) do held[row[1]] = consumer end
+  for _, row in ipairs(rows.err and {} or rows) do holders[row[1]] = consumer end
 end
 
--- A delivery that has been settled by its own hand is marked so. The same call asked again is then
--- answered as at first, while one whose job a stranger ended is not taken for the one who did.
+-- The owner field of a delivery that its own worker has settled. A repeated call gets the same
+-- answer; a job that another program ended does not.
 local function settled(token) return token .. '!' end
 
-local function holds(consumer, token, entry, status, owner)
-  return status == 'running' and owner == token and holder_of(entry) == consumer
+local function holds(consumer, token, entry, job)
+  return job.status == 'running' and job.owner == token and holder_of(entry) == consumer
+end
+
+-- The preamble of every write by a lease holder: the job's fields, and why this worker must not
+-- write (`gone`, `ended`, `lost`), or nil.
+local function read_fenced(consumer, id, entry, token, ...)
+  local job = read_job(id, ...)
+  if holds(consumer, token, entry, job) then return job end
+  if not job.status then return job, 'gone' end
+  return job, terminal[job.status] and 'ended' or 'lost'
 end

@@ -1,5 +1,5 @@
--- Every key is built here, below the prefix of the one declared key. A hash tag in that prefix
--- keeps all of them in one slot of a cluster.
+-- Every key is built here, below the prefix of the one declared key. A hash tag in that prefix keeps
+-- all keys in one slot of a cluster.
 local queue = KEYS[1]
 local prefix = string.sub(queue, 1, -(#'jobs:stream' + 1))
 local delayed_key = prefix .. 'jobs:delayed'
@@ -8,7 +8,7 @@ local tenants_key = prefix .. 'jobs:tenants'
 local clock_key = prefix .. 'jobs:clock'
 local control = prefix .. 'jobs:control'
 
--- A verb asks for the keys of one job several times in a row: made once, there is less to collect.
+-- A script needs the keys of one job several times in a row: building them once saves garbage.
 local last_id, last_job, last_events
 local function job_key(id)
   if id ~= last_id then last_id, last_job, last_events = id, prefix .. 'job:' .. id, nil end
@@ -19,8 +19,8 @@ local function events_key(id)
   if not last_events then last_events = job .. ':events' end
   return last_events
 end
--- J-11: each tenant and cron has a space of its own. A name without one of them was written by an
--- earlier version, of whose keys anybody chose the text: nothing else may be reached by it.
+-- J-11: the default tenant, other tenants and cron each have a prefix of their own. A name without one
+-- is a caller's text that an earlier version stored: it must not reach any other key.
 local function idempotency_key(name)
   if string.sub(name, 1, 12) == 'idempotency:' or string.sub(name, 1, 17) == 'jobs:idempotency:'
     or string.sub(name, 1, 14) == 'jobs:cron-run:' then
@@ -29,7 +29,7 @@ local function idempotency_key(name)
   return prefix .. 'idempotency:' .. name
 end
 local function worker_key(consumer) return prefix .. 'jobs:worker:' .. consumer end
-local function guard_key(duty) return prefix .. 'jobs:guard:' .. duty end
+local function guard_key(task) return prefix .. 'jobs:guard:' .. task end
 local function cron_key(name) return prefix .. 'jobs:cron:' .. name end
 local function stats_key(minute) return prefix .. string.format('jobs:stats:%.0f', minute) end
 local function index_key(tenant)

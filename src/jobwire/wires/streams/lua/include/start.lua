@@ -1,82 +1,88 @@
--- J-30, J-31: start the job of an entry that is pending under our consumer, or clear the entry
--- away where there is nothing to start. `started` and `dropped` are what the verb answers.
+-- J-30, J-31: start the job of an entry that is pending under this consumer, or remove the entry
+-- where nothing can be started. `started` and `dropped` are the answer of the script.
 local started, dropped = {}, {}
 
-local function note(why, entry, id)
-  dropped[#dropped + 1] = why
+local function note_dropped(reason, entry, id)
+  dropped[#dropped + 1] = reason
   dropped[#dropped + 1] = entry
   dropped[#dropped + 1] = id or ''
 end
 
-local function drop(why, entry, id)
+local function drop(reason, entry, id)
   clear(entry)
-  note(why, entry, id)
+  note_dropped(reason, entry, id)
 end
 
--- An entry whose job the server refuses to start stays pending under our name; adopt finds it.
-local function attend(act, entry, id, ...)
-  if apart(act, entry, id, ...) == 'refused' then note('refused', entry, id) end
+-- An entry whose job the server refuses to start stays pending here; recover_orphans finds it.
+local function try_start(act, entry, id, ...)
+  if isolated(act, entry, id, ...) == 'refused' then note_dropped('refused', entry, id) end
 end
 
--- Whether the entry that a job names as its own is really there.
-local function has_place(id, entry)
+-- Whether the entry that a job names as its own exists.
+local function has_entry(id, entry)
   if redis.call('ZSCORE', delayed_key, id) or holder_of(entry) then return true end
   local rows = redis.pcall('XRANGE', queue, entry, entry)
   return not rows.err and rows[1] ~= nil and fields_of(rows[1][2]).job_id == id
 end
 
--- What is known of a job, as one row. Most jobs that wait have the nine fields of the contract and
--- their entry: then there are no extras to ask for, and asking is what costs.
-local function look_up(id)
-  local job = job_key(id)
-  if redis.pcall('HLEN', job) == 10 then
-    local plain = redis.call('HMGET', job, 'status', 'ttl_s', 'entry_id', 'created_ts', 'deliveries')
-    -- One that was delivered has extras, however little a stranger wrote of the nine.
-    if plain[1] and plain[3] and not plain[5] then
-      return {plain[1], plain[2], plain[3], false, false, 1, 0, plain[4] or ''}
+-- The fields of a job that is to start. A waiting job with ten fields has the nine of the contract
+-- and its entry: reading the extras, which is what costs, is saved.
+local function read_startable(id)
+  local key = job_key(id)
+  if redis.pcall('HLEN', key) == 10 then
+    local values = redis.call('HMGET', key, 'status', 'ttl_s', 'entry_id', 'created_ts', 'deliveries')
+    local status, entry_id, deliveries = values[1], values[3], values[5]
+    -- A delivered job has extras, also where a foreign gateway wrote fewer than nine fields.
+    if status and entry_id and not deliveries then
+      return {
+        id = id, status = status, ttl_s = values[2], entry_id = entry_id, created_ts = values[4],
+        attempt = 1, deliveries = 0
+      }
     end
   end
-  return redis.pcall('HMGET', job,
-    'status', 'ttl_s', 'entry_id', 'cancel_ts', 'owner',
-    'attempt', 'deliveries', 'created_ts', 'max_attempts', 'timeout_s', 'tenant', 'traceparent',
-    'idempotency_key')
+  return try_read_job(id, 'entry_id', 'cancel_ts', 'attempt', 'deliveries', 'created_ts',
+    'max_attempts', 'timeout_s', 'tenant', 'traceparent')
 end
 
--- The job of an entry as one row, if it may run: the entry counts, the job has neither ended nor
--- gone. From the sixth field to the twelfth the row is what the verb answers; `answer` fills in
--- the rest.
-local function runnable(entry, id)
-  if not id then return drop('garbage', entry) end
-  local row = look_up(id)
-  if refused(row) then return note('refused', entry, id) end
-  if row.err then return drop('broken', entry, id) end
-  if not row[1] then
+-- The job of an entry if it may run: the entry counts, and the job has neither ended nor expired.
+-- Sets `expiry`, and makes `attempt` and `deliveries` numbers.
+local function read_runnable(entry, id)
+  if not id then return drop('malformed', entry) end
+  local job = read_startable(id)
+  if refused(job) then return note_dropped('refused', entry, id) end
+  if job.err then return drop('wrong_type', entry, id) end
+  if not job.status then
     if redis.call('EXISTS', job_key(id)) == 0 then return drop('gone', entry, id) end
-    row[1] = 'queued'
+    job.status = 'queued'
   end
-  if terminal[row[1]] then return drop('ended', entry, id) end
-  if row[3] and row[3] ~= '' and row[3] ~= entry then
-    if has_place(id, row[3]) then return drop('duplicate', entry, id) end
-    row[3] = false
+  if terminal[job.status] then return drop('ended', entry, id) end
+  if job.entry_id and job.entry_id ~= '' and job.entry_id ~= entry then
+    if has_entry(id, job.entry_id) then return drop('duplicate', entry, id) end
+    job.entry_id = false
   end
-  row[2] = expiry_of(row[2])
-  row[6] = tonumber(row[6]) or 1
-  row[7] = tonumber(row[7]) or 0
-  if row[4] then
-    finish_canceled(id, row[2], row[6], 'worker.start')
-    disown(id)
+  job.expiry = expiry_of(job.ttl_s)
+  job.attempt = tonumber(job.attempt) or 1
+  job.deliveries = tonumber(job.deliveries) or 0
+  if job.cancel_ts then
+    finish_canceled(id, job.expiry, job.attempt, 'worker.start')
+    clear_owner(id)
     return drop('canceled', entry, id)
   end
-  return row
+  return job
 end
 
-local function answer(entry, id, task, payload, row, token)
-  row[1], row[2], row[3], row[4], row[5] = entry, id, task or '', payload or '', token
-  row[13] = nil
+-- The extras follow where they were read: then each is a text or false.
+local function add_started(entry, job, task, payload, token)
+  local row = {
+    entry, job.id, task or '', payload or '', token, job.attempt, job.deliveries, job.created_ts or ''
+  }
+  if job.tenant ~= nil then
+    row[9], row[10], row[11], row[12] = job.max_attempts, job.timeout_s, job.tenant, job.traceparent
+  end
   started[#started + 1] = row
 end
 
--- Add a job to its tenant's list; whether it is new there. Ours are in it from the beginning, so a
+-- Add a job to its tenant's index; whether it is new there. Our gateways index at submission, so a
 -- new one was submitted by a foreign gateway.
 local function index(id, created_ts, tenant)
   local added = redis.pcall('ZADD', index_key(tenant), 'NX', tonumber(created_ts) or now_ms, id)
@@ -86,27 +92,30 @@ local function index(id, created_ts, tenant)
   return true
 end
 
--- J-39: a foreign gateway's job is indexed, and its keys are renewed from now on; most of their
--- life may have passed already.
-local function take_in(entry, id, expiry, created_ts, tenant)
+-- J-39: index a foreign gateway's job and extend its keys from now on: most of their lifetime may
+-- have passed.
+local function index_open(entry, id, expiry, created_ts, tenant)
   extend_ttl(id, expiry)
   redis.pcall('ZADD', open_key, 'NX', renewal_of(expiry), id)
   index(id, created_ts, tenant)
   redis.call('HSET', job_key(id), 'entry_id', entry)
 end
 
--- Starts of one call differ by their entries: `call` .. entry is the token of this one.
+-- The owner token is the call's token and the entry: deliveries of one call differ by their entries.
 local first_attempt = '{"attempt":1}'
-local function start(entry, id, task, payload, row, call, consumer)
-  local expiry, token = row[2], call .. '-' .. entry
-  row[7] = row[7] + 1
+local function start(entry, job, task, payload, call_token, consumer)
+  local id, expiry, attempt, token = job.id, job.expiry, job.attempt, call_token .. '-' .. entry
+  local deliveries = job.deliveries + 1
+  job.deliveries = deliveries
   update(id, expiry, 'status', 'running', 'owner', token, 'worker', consumer,
-    'deliveries', row[7], 'started_ts', now)
-  extend_key(row[13], expiry)
-  -- An entry's id is the time at which it took its place in line.
-  if row[7] == 1 then count_since('latency:', string.match(entry, '^%d+')) end
-  if not row[3] or row[3] == '' then take_in(entry, id, expiry, row[8], row[11]) end
+    'deliveries', deliveries, 'started_ts', now)
+  extend_key(job.idempotency_key, expiry)
+  -- The entry's id is the time at which the job was queued.
+  if deliveries == 1 then count_since('latency:', string.match(entry, '^%d+')) end
+  if not job.entry_id or job.entry_id == '' then
+    index_open(entry, id, expiry, job.created_ts, job.tenant)
+  end
   emit(id, expiry, 'running', 'worker.start',
-    row[6] == 1 and first_attempt or '{"attempt":' .. row[6] .. '}')
-  answer(entry, id, task, payload, row, token)
+    attempt == 1 and first_attempt or '{"attempt":' .. attempt .. '}')
+  add_started(entry, job, task, payload, token)
 end

@@ -1,16 +1,14 @@
--- What every verb that moves a job shares: the server's clock, the job's lifetime, its events, its
--- end, and the bookkeeping that is done once for a whole batch (tidy).
+-- What every script that changes a job shares: the server's time, the job's lifetime, its events, its
+-- end, and the writes that are done once for a whole batch (flush).
 local default_ttl_s, max_events = ARGV[1], ARGV[2]
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local now = string.format('%.0f', now_ms)
 
-local terminal = {done = true, error = true, canceled = true}
-local cleared, closed, counts, sinces = {}, {}, {}, {}
+local cleared, closed, counts, begun_at = {}, {}, {}, {}
 
--- J-7: when the keys of a job expire whose ttl_s is this text; a stranger may have written anything.
--- Most jobs of a batch live equally long, so each text is looked at once. It goes into a PEXPIREAT,
--- which is what the server makes of every EXPIRE.
+-- J-7: when the keys of a job with this ttl_s expire, for PEXPIREAT. A foreign gateway may have
+-- written any text. Most jobs of a batch have the same ttl_s, so each text is parsed once.
 local expiries = {}
 local function expiry_of(text)
   text = text or default_ttl_s
@@ -22,22 +20,22 @@ local function expiry_of(text)
   return expiries[text]
 end
 
--- J-7: when the keys that expire then are to be renewed: at half of their life.
+-- J-7: when keys with this expiry are extended again: at half of their lifetime.
 local function renewal_of(expiry)
   return string.format('%.0f', now_ms + math.floor((expiry - now_ms) / 2))
 end
 
--- J-11: an idempotency key lives as long as its job. `name` is the job's field, where it has one.
+-- J-11: an idempotency key lives as long as its job. `name` is the job's field, if it has one.
 local function extend_key(name, expiry)
   if name and name ~= '' then redis.call('PEXPIREAT', idempotency_key(name), expiry) end
 end
 
--- The same where the field was not read with others.
+-- The same where the field has not been read yet.
 local function extend_key_of(id, expiry)
   extend_key(redis.call('HGET', job_key(id), 'idempotency_key'), expiry)
 end
 
--- All keys of a job.
+-- Extend all keys of a job.
 local function extend_ttl(id, expiry, name)
   redis.call('PEXPIREAT', job_key(id), expiry)
   redis.call('PEXPIREAT', events_key(id), expiry)
@@ -46,53 +44,53 @@ end
 
 local function count(name, more) counts[name] = (counts[name] or 0) + (more or 1) end
 
--- That something took from `since` (ms, as text) until now. Most of a batch share their beginning,
--- so the texts are counted here, and understood in tidy.
-local function count_since(kind, since)
-  local seen = sinces[kind] or {}
-  sinces[kind] = seen
-  seen[since] = (seen[since] or 0) + 1
+-- Count a time span from `since_ms` (a text) until now. Most jobs of a batch have the same start, so
+-- texts are counted here and parsed once, in flush.
+local function count_since(kind, since_ms)
+  local starts = begun_at[kind] or {}
+  begun_at[kind] = starts
+  starts[since_ms] = (starts[since_ms] or 0) + 1
 end
 
--- How long something took is counted under a step of a scale, four to the octave, so that a
--- quantile read from the counters is at most a tenth off.
-local function step_of(ms)
+-- The bucket of a time span: four buckets per octave, so that a quantile read from the counters is at
+-- most a tenth off.
+local function bucket_of(ms)
   if ms < 1 then return 0 end
   local part, octave = math.frexp(ms)
-  local step = 4 * octave - 3
-  if part >= 0.84089 then return step + 3 end
-  if part >= 0.70710 then return step + 2 end
-  if part >= 0.59460 then return step + 1 end
-  return step
+  local bucket = 4 * octave - 3
+  if part >= 0.84089 then return bucket + 3 end
+  if part >= 0.70710 then return bucket + 2 end
+  if part >= 0.59460 then return bucket + 1 end
+  return bucket
 end
 
--- An events key of another type is somebody's mistake; it must not keep a job from ending.
+-- An events key of a wrong type must not keep a job from ending.
 local function emit(id, expiry, kind, step, data)
   local key = events_key(id)
   redis.pcall('XADD', key, '*', 'type', kind, 'ts', now, 'step', step, 'data', data)
   redis.call('PEXPIREAT', key, expiry)
 end
 
--- The same where another attempt follows: the oldest events make room for its start and its end,
--- so that a job tried for ever has no more of them than it may.
-local function emit_again(id, expiry, kind, step, data)
+-- The same where another attempt follows: the oldest events make space for its start and its end, so
+-- that a job which is retried forever stays within max_events.
+local function emit_trimmed(id, expiry, kind, step, data)
   redis.pcall('XTRIM', events_key(id), 'MAXLEN', max_events - 3)
   emit(id, expiry, kind, step, data)
 end
 
--- The caller has seen the hash in this script: no write here revives half of one (J-7).
+-- The caller has read the hash in this script, so that no write creates an incomplete one (J-7).
 local function update(id, expiry, ...)
   redis.call('HSET', job_key(id), 'updated_ts', now, ...)
   redis.call('PEXPIREAT', job_key(id), expiry)
 end
 
--- J-6, for ends that no worker wrote; code and message are words of ours, safe to paste.
+-- J-6: the error object of an end that no worker wrote. Code and message need no JSON escaping.
 local function problem(code, message, attempt)
   return '{"code":"' .. code .. '","message":"' .. message .. '","retryable":false,"attempt":'
     .. (tonumber(attempt) or 1) .. '}'
 end
 
--- J-31: the state first, then the terminal event; the entry is acked after both, in tidy.
+-- J-31: the state first, then the terminal event; the entry is acknowledged after both, in flush.
 local function finish(id, expiry, status, result, err, step, data, ...)
   update(id, expiry, 'status', status, 'result', result, 'error', err, ...)
   emit(id, expiry, status, step, data)
@@ -100,8 +98,8 @@ local function finish(id, expiry, status, result, err, step, data, ...)
   closed[#closed + 1] = id
 end
 
--- The last holder has no part in what others do to the job: its token opens nothing any more.
-local function disown(id) redis.call('HDEL', job_key(id), 'owner') end
+-- From here on the token of the last delivery does not pass the fence.
+local function clear_owner(id) redis.call('HDEL', job_key(id), 'owner') end
 
 local function finish_canceled(id, expiry, attempt, step)
   local err = problem('canceled', 'canceled on request', attempt)
@@ -115,37 +113,19 @@ local function enqueue(id, task, payload)
   redis.call('HSET', job_key(id), 'entry_id', entry)
 end
 
--- Do something for one job of many: what the server refuses to do for it harms no other. Whatever
--- stops at a refusal can be asked again.
-local function apart(act, ...)
-  local done, answer = pcall(act, ...)
-  if done then return answer end
-  return 'refused'
-end
-
--- Whether an answer says that the server would not even look. A key of another type was looked at,
--- and is no job; of one that may not be read nothing is known, and nothing must be cleared away.
-local function refused(answer) return answer.err and string.sub(answer.err, 1, 9) ~= 'WRONGTYPE' end
-
--- Fields of a job, which may be gone: then it has none.
-local function fields(id, ...)
-  local row = redis.pcall('HMGET', job_key(id), ...)
-  if refused(row) then error(row.err) end
-  return row.err and {} or row
-end
-
+-- Mark an entry for removal by flush.
 local function clear(entry) cleared[#cleared + 1] = entry end
 
--- R-4: only here does an entry leave the queue, after everything that replaces it was written.
-local function tidy()
+-- R-4: an entry leaves the queue only here, after everything that replaces it was written.
+local function flush()
   if #cleared > 0 then
     redis.pcall('XACK', queue, 'workers', unpack(cleared))
     redis.call('XDEL', queue, unpack(cleared))
   end
   if #closed > 0 then redis.pcall('ZREM', open_key, unpack(closed)) end
-  for kind, seen in pairs(sinces) do
-    for since, more in pairs(seen) do
-      count(kind .. step_of(now_ms - (tonumber(since) or now_ms)), more)
+  for kind, starts in pairs(begun_at) do
+    for since_ms, more in pairs(starts) do
+      count(kind .. bucket_of(now_ms - (tonumber(since_ms) or now_ms)), more)
     end
   end
   if next(counts) then

@@ -1,6 +1,6 @@
-"""The Valkey toolkit: a fast connection and what messaging needs on top of it.
+"""The Valkey toolkit: a multiplexed connection, and producers and consumers on top of it.
 
-Usable alone: needs no web framework, no S3, no image library, and nothing else of jobwire.
+Usable alone: it imports no other package of jobwire, no web framework and no S3 library.
 """
 
 from jobwire.valkey.config import Config

@@ -1,8 +1,8 @@
-"""A blocking socket for code that lives in a thread: no event loop, one command at a time.
+"""A blocking socket for threads: no event loop, one command at a time.
 
-Used where work must go on while the event loop stands still, such as the renewal of leases. It
-dials when first needed and again after trouble; it never sends a command twice. One thread uses
-it; `close` may come from any.
+Used where work must continue while the event loop is blocked, such as lease renewal. It connects
+on first use and again after an error; it never sends a command twice. One thread uses it;
+`close` may be called from any thread.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from jobwire.valkey.errors import ConnectionLost, NotSent, ServerError, Unavaila
 from jobwire.valkey.resp_socket import Arg, Reply, pack
 from jobwire.valkey.scripts import Script
 
-_NOTHING: Final = object()
+_INCOMPLETE: Final = object()
 _CHUNK: Final = 65_536
 
 
 class BlockingSocket:
     def __init__(self, config: Config, name: str, *, timeout_s: float) -> None:
-        """`timeout_s` is for a whole call, dialling included."""
+        """`timeout_s` limits a whole call, including connecting."""
         self._config = config
         self._name = check_name(name)
         self._timeout_s = timeout_s
@@ -37,8 +37,8 @@ class BlockingSocket:
     def call(self, *args: Arg) -> Reply:
         """Send a command and wait for its reply.
 
-        Unavailable if there is no connection to be had, ConnectionLost if the answer is lost,
-        ServerError if the server says so.
+        Raises Unavailable if no connection can be made, ConnectionLost if the reply is lost,
+        ServerError if the reply is an error.
         """
         deadline_s = time.monotonic() + self._timeout_s
         packed = pack(args)
@@ -56,7 +56,7 @@ class BlockingSocket:
         return reply
 
     def run(self, script: Script, keys: Sequence[Arg] = (), args: Sequence[Arg] = ()) -> Reply:
-        """Run a script; a server that does not know it is told once."""
+        """Run a script by its hash; by its source if the server does not have it loaded."""
         try:
             return self.call("EVALSHA", script.sha, len(keys), *keys, *args)
         except ServerError as error:
@@ -65,7 +65,7 @@ class BlockingSocket:
         return self.call("EVAL", script.source, len(keys), *keys, *args)
 
     def close(self) -> None:
-        """Hang up for good; a call that waits in its thread ends with ConnectionLost."""
+        """Close for good; a call that is waiting in its thread ends with ConnectionLost."""
         self._closed = True
         sock = self._sock
         if sock is not None:
@@ -100,7 +100,7 @@ class BlockingSocket:
         assert sock is not None
         sock.settimeout(max(0.001, deadline_s - time.monotonic()))
         sock.sendall(packed)
-        while (reply := cast(object, self._reader.gets())) is _NOTHING:
+        while (reply := cast(object, self._reader.gets())) is _INCOMPLETE:
             sock.settimeout(max(0.001, deadline_s - time.monotonic()))
             data = sock.recv(_CHUNK)
             if not data:
@@ -117,7 +117,7 @@ class BlockingSocket:
 def _reader() -> hiredis.Reader:
     return hiredis.Reader(
         replyError=error_reply,
-        notEnoughData=_NOTHING,
+        notEnoughData=_INCOMPLETE,
         encoding="utf-8",
         errors="surrogateescape",
     )

@@ -1,7 +1,7 @@
-"""Where the server is and how patient we are with it.
+"""The server's address, credentials and timeouts, by field or from one URL.
 
-Built by whoever opens a connection, by field or from one URL; checked when built, so that a
-wrong value is reported with its name before any socket is opened. Never shows a password.
+Checked when built, so that a wrong value is reported with its name before any socket is opened.
+Never shows a password.
 """
 
 import ssl
@@ -31,15 +31,15 @@ class Config:
     db: int = 0
     tls: bool = False
     tls_context: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
-    """Own certificates; the system's trust store if left out."""
+    """For own certificates; the system's trust store if left out."""
     pool_size: int = _DEFAULT_POOL
-    """How many sockets may block at the same time; 0 means the default."""
+    """Number of sockets that may block at the same time; 0 means the default."""
     dial_timeout_s: float = 5.0
-    """For connecting, and for how long a command waits while there is no connection."""
+    """Limit for connecting, and for a command that waits while there is no connection."""
     read_timeout_s: float = 3.0
-    """For a reply; counted after the block time of a blocking command."""
+    """Limit for a reply; counted after the block time of a blocking command."""
     write_timeout_s: float = 3.0
-    """For how long the server may refuse to read what we write."""
+    """Limit for writes that the server does not read."""
 
     def __post_init__(self) -> None:
         if not self.address:
@@ -76,17 +76,17 @@ class Config:
     def from_url(
         cls, url: str, **overrides: float | int | bool | ssl.SSLContext | None
     ) -> "Config":
-        """The same thing in one line: `valkey://user:password@host:6379/0`.
+        """Read a URL: `valkey://user:password@host:6379/0`.
 
-        `valkeys://` and `rediss://` mean TLS; `unix:///path?db=0` is a unix socket. The time
-        limits and `pool_size` may stand in the query: `?read_timeout_s=10`.
+        `valkeys://` and `rediss://` mean TLS; `unix:///path?db=0` is a unix socket. The timeouts
+        and `pool_size` may be in the query: `?read_timeout_s=10`.
         """
         try:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
-            # The cause is cut off: it may quote the part of the URL that holds the password.
-            raise ConfigError("url", _why_unreadable(error)) from None
+            # Without the cause: its text may contain the password.
+            raise ConfigError("url", _url_problem(error)) from None
         if parts.scheme not in _SCHEMES:
             raise ConfigError(
                 "url", f"starts with none of {', '.join(f'{s}://' for s in _SCHEMES)}"
@@ -104,7 +104,7 @@ class Config:
         return cls(**values)  # pyright: ignore[reportArgumentType]  # checked field by field above
 
 
-def _why_unreadable(error: ValueError) -> str:
+def _url_problem(error: ValueError) -> str:
     return (
         "has a bad port; it must be 1-65535" if "ort" in str(error) else "cannot be read as a URL"
     )
@@ -127,12 +127,12 @@ def _query(parts: SplitResult) -> dict[str, object]:
     known = {f.name for f in fields(Config)}
     readable = {"db", "pool_size", "dial_timeout_s", "read_timeout_s", "write_timeout_s"} & known
     values: dict[str, object] = {}
-    for name, given in parse_qs(parts.query, keep_blank_values=True).items():
+    for name, texts in parse_qs(parts.query, keep_blank_values=True).items():
         if name not in readable:
             raise ConfigError(
                 "url", f"has an unknown parameter {name!r}; known: {sorted(readable)}"
             )
-        values[name] = _number(name, given[-1], float if name.endswith("_s") else int)
+        values[name] = _number(name, texts[-1], float if name.endswith("_s") else int)
     return values
 
 

@@ -1,10 +1,9 @@
-"""The way to the server: one socket that many callers share, and sockets of their own for those
+"""The connection to the server: one shared socket for all callers, exclusive sockets for those
 that block.
 
-Every part of the product that talks to Valkey has one of these. Commands are packed and queued
-the moment they are issued and leave in that order, many in one write; a broken socket is
-replaced behind the callers' backs. A command whose reply was lost is never sent again here:
-only its caller knows whether that is safe.
+Commands are packed and queued when they are issued and leave in that order, many in one write.
+A broken socket is replaced in the background. A command whose reply was lost is never sent
+again: only its caller knows whether that is safe.
 """
 
 import asyncio
@@ -46,12 +45,12 @@ from jobwire.valkey.subscription import Subscription
 _log = logging.getLogger("jobwire.valkey")
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
-_UNFIT_PAUSE_S: Final = 1.0
+_NOT_PRIMARY_PAUSE_S: Final = 1.0
 
 
-def pause_s(tries: int) -> float:
-    """How long to wait before trying again: doubling, with full jitter."""
-    return random.uniform(0, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(tries, 10)))  # noqa: S311
+def backoff_s(attempts: int) -> float:
+    """The delay before the next attempt: exponential, with full jitter."""
+    return random.uniform(0, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempts, 10)))  # noqa: S311
 
 
 class Connection(Operations):
@@ -65,8 +64,8 @@ class Connection(Operations):
         on_push: Callable[[Push], None] | None = None,
         on_up: Callable[[], None] | None = None,
     ) -> None:
-        """Prefer `Connection.open`. `setup` commands run on each new socket before anybody else's;
-        `on_push` gets what the server sends unasked; `on_up` is told of each new socket."""
+        """Prefer `Connection.open`. `setup` commands run first on each new socket; `on_push` gets
+        the server's push messages; `on_up` is called after each connect."""
         self.config = Config.from_url(config) if isinstance(config, str) else config
         self.name = check_name(name)
         self._scripts = {script.sha: script for script in scripts}
@@ -75,13 +74,13 @@ class Connection(Operations):
         self._on_up = on_up
         self._loop = asyncio.get_running_loop()
         self._outbox = Outbox()
-        self._forgotten: list[ScriptCall] = []
-        self._wire: RespSocket | None = None
-        self._flush_due = self._closed = self._healing = False
+        self._unknown_script_calls: list[ScriptCall] = []
+        self._sock: RespSocket | None = None
+        self._flush_due = self._closed = self._reloading = False
         self._waiting_timer: asyncio.TimerHandle | None = None
-        self._trouble: ValkeyError | None = None
-        self._unfit_at_s = self._reconnected_at_s = float("-inf")
-        self._keeper: asyncio.Task[None] | None = None
+        self._last_error: ValkeyError | None = None
+        self._not_primary_at_s = self._reconnected_at_s = float("-inf")
+        self._reconnect_task: asyncio.Task[None] | None = None
         self._pool = SocketPool(self.config, f"{self.name}-own")
 
     @staticmethod
@@ -93,24 +92,24 @@ class Connection(Operations):
         setup: Sequence[tuple[Arg, ...]] = (),
         on_push: Callable[[Push], None] | None = None,
         on_up: Callable[[], None] | None = None,
-        patience_s: float = 0.0,
+        connect_timeout_s: float = 0.0,
     ) -> "Opening":
         """Connect: `await Connection.open(url)`, or `async with Connection.open(url) as conn:`.
 
-        Fails with AuthFailed or Unsupported at once, and with Unavailable once `patience_s` is
-        over; a server that is still loading its data is waited for, up to `dial_timeout_s`.
+        Raises AuthFailed or Unsupported at once, and Unavailable after `connect_timeout_s` of
+        attempts. A server that is loading its data is waited for, up to `dial_timeout_s`.
         """
         return Opening(
             lambda: Connection(
                 config, name=name, scripts=scripts, setup=setup, on_push=on_push, on_up=on_up
             ),
-            patience_s,
+            connect_timeout_s,
         )
 
     # Commands
 
     def call(self, *args: Arg) -> Awaitable[Reply]:
-        """Issue a command; awaiting gives its reply. Leaves in the order of the calls."""
+        """Issue a command; awaiting returns its reply. Commands leave in call order."""
         check_shareable(args)
         waiter: Waiter = self._loop.create_future()
         self._issue(pack(args), waiter)
@@ -119,7 +118,7 @@ class Connection(Operations):
     def run(
         self, script: Script, keys: Sequence[Arg] = (), args: Sequence[Arg] = ()
     ) -> Awaitable[Reply]:
-        """Run a script, under the same promise of order as `call`."""
+        """Run a script; in call order, as `call`."""
         if script.sha not in self._scripts:
             self._scripts[script.sha] = script
         call = ScriptCall(loop=self._loop)
@@ -128,221 +127,222 @@ class Connection(Operations):
         return call
 
     async def load_scripts(self, scripts: Iterable[Script]) -> None:
-        """Load scripts now, and again on each new socket. One that the server first hears of when
-        it is run is healed too, but a command behind it may overtake it once."""
+        """Load scripts now, and again on each new socket. A script that was not loaded before is
+        loaded when it is run, but then a later command may overtake it once."""
         new = {script.sha: script for script in scripts if script.sha not in self._scripts}
         self._scripts.update(new)
-        # Without a server it is done all the same: the next socket learns them before it is used.
+        # Without a server this still succeeds: each new socket loads them before its first use.
         with contextlib.suppress(ConnectionLost, NotSent, Unavailable):
             await asyncio.gather(
                 *(self.call("SCRIPT", "LOAD", script.source) for script in new.values())
             )
 
     def socket(self) -> "OwnSocket":
-        """A socket of one's own, for blocking: `async with connection.socket() as own:`."""
-        self._check_usable()
+        """An exclusive socket, for blocking: `async with connection.socket() as own:`."""
+        self._check_open()
         return OwnSocket(self._pool)
 
     async def block(self, *args: Arg, block_s: float) -> Reply:
-        """One blocking command on a socket of the pool."""
+        """Run one blocking command on a socket of the pool."""
         async with self.socket() as own:
             return await own.call(*args, block_s=block_s)
 
     def subscribe(self, *channels: str) -> Subscription:
-        """What is published on channels: `async with connection.subscribe("news") as messages:`."""
-        self._check_usable()
-        return Subscription(self.config, f"{self.name}-sub", channels, pause_s)
+        """Messages of channels: `async with connection.subscribe("news") as messages:`."""
+        self._check_open()
+        return Subscription(self.config, f"{self.name}-sub", channels, backoff_s)
 
     @property
     def connected(self) -> bool:
-        return self._wire is not None
+        return self._sock is not None
 
     @property
     def since_reconnect_s(self) -> float:
-        """How long ago a lost connection was replaced; infinite if none ever was."""
+        """Seconds since a lost connection was replaced; infinite if none was."""
         return self._loop.time() - self._reconnected_at_s
 
     async def close(self) -> None:
-        """Close every socket; whoever still waits is told whether the command may have run."""
+        """Close every socket; waiting callers get ConnectionLost or NotSent."""
         if self._closed:
             return
         self._closed = True
         if self._waiting_timer is not None:
             self._waiting_timer.cancel()
-        for waiter in (*self._forgotten, *self._outbox.take_all()):
+        for waiter in (*self._unknown_script_calls, *self._outbox.take_all()):
             _fail(waiter, NotSent("the connection was closed"))
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
-        if self._wire is not None:
-            await self._wire.close("the connection was closed here")
-            self._wire = None
+        if self._reconnect_task is not None:
+            self._reconnect_task.cancel()
+            await asyncio.gather(self._reconnect_task, return_exceptions=True)
+        if self._sock is not None:
+            await self._sock.close("the connection was closed here")
+            self._sock = None
         await self._pool.close()
 
     # Issuing and writing
 
-    def _check_usable(self) -> None:
+    def _check_open(self) -> None:
         if asyncio.get_running_loop() is not self._loop:
             raise RuntimeError("a connection belongs to the event loop that opened it")
         if self._closed:
             raise NotSent("the connection was closed")
 
     def _issue(self, packed: bytes, waiter: Waiter) -> None:
-        self._check_usable()
+        self._check_open()
         self._outbox.put(packed, waiter)
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Write everything that was issued in this turn of the loop, in one go."""
+        """Write everything that was issued in this loop turn, in one write."""
         self._flush_due = False
-        wire, outbox = self._wire, self._outbox
-        if wire is not None and not self._healing and not wire.closed.done():
-            while outbox and (room := wire.capacity):
-                wire.write(*outbox.take(room, MAX_BYTES))
+        sock, outbox = self._sock, self._outbox
+        if sock is not None and not self._reloading and not sock.closed.done():
+            while outbox and (capacity := sock.capacity):
+                sock.write(*outbox.take(capacity, MAX_BYTES))
             if not outbox:
                 return
         outbox.note_waiting(self._loop.time())
         if self._waiting_timer is None:
             self._waiting_timer = self._loop.call_later(
-                self.config.dial_timeout_s, self._refuse_the_oldest
+                self.config.dial_timeout_s, self._fail_expired
             )
 
-    def _refuse_the_oldest(self) -> None:
-        """Commands wait for a connection, or for room on it, no longer than `dial_timeout_s`."""
+    def _fail_expired(self) -> None:
+        """Fail commands that waited `dial_timeout_s` for a connection or for capacity on it."""
         self._waiting_timer = None
         now_s, limit_s = self._loop.time(), self.config.dial_timeout_s
         for waiter in self._outbox.take_older(now_s - limit_s):
-            _fail(waiter, self._why_waiting())
+            _fail(waiter, self._waiting_error())
         oldest_s = self._outbox.oldest_s()
         if oldest_s is not None:
-            self._waiting_timer = self._loop.call_at(oldest_s + limit_s, self._refuse_the_oldest)
+            self._waiting_timer = self._loop.call_at(oldest_s + limit_s, self._fail_expired)
 
-    def _why_waiting(self) -> ValkeyError:
+    def _waiting_error(self) -> ValkeyError:
         where, limit_s = self.config.address, self.config.dial_timeout_s
-        if self._wire is not None:
-            return NotSent(f"no room on the connection to {where} for {limit_s:g} s")
-        trouble = self._trouble
-        kind = AuthFailed if isinstance(trouble, AuthFailed) else Unavailable
+        if self._sock is not None:
+            return NotSent(f"the connection to {where} had no capacity for {limit_s:g} s")
+        last_error = self._last_error
+        kind = AuthFailed if isinstance(last_error, AuthFailed) else Unavailable
         error = kind(
-            f"no connection to {where} for {limit_s:g} s" + (f": {trouble}" if trouble else "")
+            f"no connection to {where} for {limit_s:g} s"
+            + (f": {last_error}" if last_error else "")
         )
-        error.__cause__ = trouble
+        error.__cause__ = last_error
         return error
 
     # Staying connected
 
-    async def start(self, reply_timeout_s: float) -> None:
+    async def start(self, connect_timeout_s: float) -> None:
         """Connect for the first time; called by `open`."""
-        begun_s = self._loop.time()
-        tries = 0
+        started_s = self._loop.time()
+        attempts = 0
         while True:
             try:
-                wire = await self._dial()
+                sock = await self._dial()
                 break
             except Unsupported:
                 raise
             except Unavailable as error:
                 loading_s = self.config.dial_timeout_s if isinstance(error, Loading) else 0.0
-                if self._loop.time() >= begun_s + max(reply_timeout_s, loading_s):
+                if self._loop.time() >= started_s + max(connect_timeout_s, loading_s):
                     raise
-                self._complain(error)
-                await asyncio.sleep(pause_s(tries))
-                tries += 1
-        self._publish(wire)
-        self._keeper = asyncio.create_task(
-            self._stay_connected(wire), name=f"{self.name}: connection"
+                self._log_failure(error)
+                await asyncio.sleep(backoff_s(attempts))
+                attempts += 1
+        self._publish(sock)
+        self._reconnect_task = asyncio.create_task(
+            self._stay_connected(sock), name=f"{self.name}: connection"
         )
 
     async def _dial(self) -> RespSocket:
         loads = [("SCRIPT", "LOAD", script.source) for script in self._scripts.values()]
-        wire, _ = await dial(self.config, self.name, (*self._setup, *loads), self._on_push)
-        return wire
+        sock, _ = await dial(self.config, self.name, (*self._setup, *loads), self._on_push)
+        return sock
 
-    def _publish(self, wire: RespSocket) -> None:
-        """From here on callers may use it: it is greeted and knows our scripts."""
-        wire.on_room = self._flush
-        wire.on_forgotten = self._reload_scripts
-        wire.on_unfit = lambda: self._replace(wire)
-        self._wire, self._trouble = wire, None
+    def _publish(self, sock: RespSocket) -> None:
+        """Let callers use a socket that is authenticated and has the scripts loaded."""
+        sock.on_capacity = self._flush
+        sock.on_unknown_script = self._reload_scripts
+        sock.on_not_primary = lambda: self._replace(sock)
+        self._sock, self._last_error = sock, None
         if self._on_up is not None:
             self._on_up()
         self._flush()
 
-    async def _stay_connected(self, wire: RespSocket) -> None:
+    async def _stay_connected(self, sock: RespSocket) -> None:
         try:
             while True:
-                reason = await asyncio.shield(wire.closed)
-                self._wire = None
-                _log.warning("connection to %s lost: %s", self.config.address, reason)
-                wire = await self._dial_until_there()
-                _log.info("connected to %s again", self.config.address)
+                reason = await asyncio.shield(sock.closed)
+                self._sock = None
+                _log.warning("connection lost: %s: %s; reconnecting", self.config.address, reason)
+                sock = await self._dial_with_backoff()
+                _log.info("reconnected to %s", self.config.address)
                 self._reconnected_at_s = self._loop.time()
-                self._publish(wire)
+                self._publish(sock)
         finally:
-            # Also one that is being replaced and no longer published.
-            await wire.close("the connection was closed here")
+            # Also a socket that is being replaced and is no longer published.
+            await sock.close("the connection was closed here")
 
-    async def _dial_until_there(self) -> RespSocket:
-        tries = 0
+    async def _dial_with_backoff(self) -> RespSocket:
+        attempts = 0
         while True:
-            await asyncio.sleep(pause_s(tries))
-            tries += 1
+            await asyncio.sleep(backoff_s(attempts))
+            attempts += 1
             try:
                 return await self._dial()
             except ValkeyError as error:
-                self._complain(error)
+                self._log_failure(error)
 
-    def _complain(self, error: ValkeyError) -> None:
-        """The same trouble is worth one line, however often it is met."""
-        if str(error) != str(self._trouble):
-            _log.warning("cannot connect: %s; trying again", error)
-        self._trouble = error
+    def _log_failure(self, error: ValkeyError) -> None:
+        """Log a connect error once, until another one occurs."""
+        if str(error) != str(self._last_error):
+            _log.warning("connect failed: %s; retrying", error)
+        self._last_error = error
 
-    def _replace(self, wire: RespSocket) -> None:
-        """The server became a replica, or is loading: look up its address again."""
+    def _replace(self, sock: RespSocket) -> None:
+        """The server is a replica now, or is loading: connect anew, which resolves its name."""
         now_s = self._loop.time()
-        if wire is self._wire and now_s - self._unfit_at_s > _UNFIT_PAUSE_S:
-            self._unfit_at_s = now_s
-            self._wire = None
-            self._loop.call_soon(wire.retire)
+        if sock is self._sock and now_s - self._not_primary_at_s > _NOT_PRIMARY_PAUSE_S:
+            self._not_primary_at_s = now_s
+            self._sock = None
+            self._loop.call_soon(sock.retire)
 
-    # Scripts that the server forgot
+    # Scripts that the server does not have (NOSCRIPT)
 
     def _reload_scripts(self, call: ScriptCall) -> None:
-        """Load all scripts once for all callers whose call came back unknown, then send it again.
+        """Load all scripts once for all calls that got NOSCRIPT, then send those calls again.
 
-        Nothing of theirs ran. New commands wait meanwhile, so that none overtakes them.
+        None of them ran. New commands wait meanwhile, so that none overtakes them.
         """
         call.reloaded = True
-        self._forgotten.append(call)
-        if not self._healing and self._wire is not None:
-            self._healing = True
+        self._unknown_script_calls.append(call)
+        if not self._reloading and self._sock is not None:
+            self._reloading = True
             loads = [
-                self._wire.call("SCRIPT", "LOAD", script.source)
+                self._sock.call("SCRIPT", "LOAD", script.source)
                 for script in self._scripts.values()
             ]
             asyncio.gather(*loads, return_exceptions=True).add_done_callback(self._scripts_reloaded)
 
     def _scripts_reloaded(self, loads: "asyncio.Future[list[Reply | BaseException]]") -> None:
-        self._healing = False
-        calls, self._forgotten = self._forgotten, []
+        self._reloading = False
+        calls, self._unknown_script_calls = self._unknown_script_calls, []
         refused = next((load for load in loads.result() if isinstance(load, ServerError)), None)
         for call in calls if refused else ():
             _fail(call, refused or NotSent(""))
-        # A connection lost meanwhile does no harm: the next one has the scripts before us.
+        # A connection lost meanwhile does no harm: the next one loads the scripts first.
         self._outbox.put_first([call for call in calls if not call.done()])
         if not self._closed:
             self._flush()
 
 
 class Opening:
-    """What `Connection.open` gives: await it, or enter it."""
+    """The result of `Connection.open`: await it, or enter it."""
 
-    def __init__(self, build: Callable[[], Connection], patience_s: float) -> None:
+    def __init__(self, build: Callable[[], Connection], connect_timeout_s: float) -> None:
         self._build = build
-        self._patience_s = patience_s
+        self._connect_timeout_s = connect_timeout_s
         self._connection: Connection | None = None
 
     def __await__(self) -> Generator[object, None, Connection]:
@@ -363,7 +363,7 @@ class Opening:
 
     async def _open(self) -> Connection:
         connection = self._build()
-        await connection.start(self._patience_s)
+        await connection.start(self._connect_timeout_s)
         return connection
 
 

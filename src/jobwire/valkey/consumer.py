@@ -1,8 +1,7 @@
-"""Reads a stream as a member of a group and hands every entry to a handler, come what may.
+"""Reads a stream as a consumer of a group and calls a handler for each entry.
 
-For programs that work off a stream. An entry is acknowledged when its handler returned; until
-then it is pending, and someone will handle it again: each entry is handled at least once. The
-server may restart, be emptied or fail over meanwhile; the consumer goes on.
+An entry is acknowledged when its handler returned. Until then it is pending and is delivered
+again: at-least-once. The consumer continues after a restart, a flush or a failover of the server.
 """
 
 import asyncio
@@ -10,7 +9,7 @@ import logging
 from typing import Final
 
 from jobwire.valkey.checks import check_callable, check_count, check_duration, check_text
-from jobwire.valkey.connection import Connection, pause_s
+from jobwire.valkey.connection import Connection, backoff_s
 from jobwire.valkey.errors import ServerError, ValkeyError
 from jobwire.valkey.exhausted import is_exhausted, reason_for
 from jobwire.valkey.group_consumer import GroupConsumer
@@ -18,7 +17,7 @@ from jobwire.valkey.in_flight import Handler, InFlight
 from jobwire.valkey.lifecycle import Lifecycle
 
 _log = logging.getLogger("jobwire.valkey.consumer")
-# The server will say the same again: the key holds something else, or we may not.
+# A repetition gets the same answer: the key has another type, or permission is missing.
 _FINAL: Final = frozenset({"WRONGTYPE", "NOPERM"})
 _PAGE: Final = 100
 
@@ -27,9 +26,9 @@ class Consumer(Lifecycle):
     """One consumer of a group.
 
     `count` entries at most are read at once, `concurrency` are handled at the same time.
-    `idle_timeout_s` and `max_deliveries` are those of the group's reclaimer: entries in hand are
-    renewed at a third of the former, and what was delivered more often than the latter is not
-    tried again. Each consumer occupies one of the connection's `pool_size` sockets.
+    `idle_timeout_s` and `max_deliveries` are those of the group's reclaimer: entries in flight are
+    renewed at a third of the former, and an entry that was delivered as often as the latter is
+    not retried. Each consumer occupies one of the connection's `pool_size` sockets.
     """
 
     def __init__(
@@ -58,9 +57,9 @@ class Consumer(Lifecycle):
         check_duration("idle_timeout_s", idle_timeout_s)
         super().__init__(f"consumer {consumer} of {stream}", ready_timeout_s)
         self._connection = connection
-        self._member = GroupConsumer(connection, stream, group, consumer)
-        self._hand = InFlight(
-            self._member, handler, concurrency=concurrency, idle_timeout_s=idle_timeout_s
+        self._group_consumer = GroupConsumer(connection, stream, group, consumer)
+        self._in_flight = InFlight(
+            self._group_consumer, handler, concurrency=concurrency, idle_timeout_s=idle_timeout_s
         )
         self._count = count
         self._block_s = block_s
@@ -68,83 +67,93 @@ class Consumer(Lifecycle):
         self._blocked: int | None = None
 
     async def _run(self) -> None:
-        await self._join()
+        await self._ensure_group()
         async with asyncio.TaskGroup() as tasks:
-            keeper = tasks.create_task(self._hand.keep_renewing(), name=f"{self._name}: keeper")
+            renewal = tasks.create_task(
+                self._in_flight.keep_renewing(), name=f"{self._name}: renewal"
+            )
             await self._read_until_stopped(tasks)
-            await self._hand.until_empty()
-            keeper.cancel()
+            await self._in_flight.until_empty()
+            renewal.cancel()
 
-    async def _wind_down(self) -> None:
-        self._hand.stop()
-        # Not by cancelling the read: what it brings at that moment would be pending and unseen.
-        # Asked again and again, since the server may get this before the read it is to end.
+    async def _request_stop(self) -> None:
+        self._in_flight.stop()
+        # The read is not cancelled: entries it returns at that moment would stay pending, unseen.
+        # Repeated, because the server may get UNBLOCK before the read that it is to end.
         while (blocked := self._blocked) is not None:
             try:
                 async with asyncio.timeout(self._block_s):
                     await self._connection.call("CLIENT", "UNBLOCK", blocked)
             except (ValkeyError, TimeoutError):
-                _log.debug("could not unblock the read; it ends by itself")
+                _log.debug("%s: unblock failed; the read ends by its timeout", self._name)
             await asyncio.sleep(0.01)
 
-    async def _join(self) -> None:
-        """Make the group, waiting for the server if need be."""
-        tries = 0
+    async def _ensure_group(self) -> None:
+        """Create the group; retried until the server is available."""
+        attempts = 0
         while True:
             try:
-                return await self._member.ensure_group()
+                return await self._group_consumer.ensure_group()
             except ValkeyError as error:
                 if isinstance(error, ServerError) and error.code in _FINAL:
                     raise
-                self._trouble = error
-            await asyncio.sleep(pause_s(tries))
-            tries += 1
+                self._last_error = error
+            await asyncio.sleep(backoff_s(attempts))
+            attempts += 1
 
     async def _read_until_stopped(self, tasks: asyncio.TaskGroup) -> None:
-        tries = 0
-        while not self._hand.stopping:
+        attempts = 0
+        while not self._in_flight.stopping:
             try:
-                if tries:
-                    await self._member.ensure_group()
-                # After a lost reply entries may be pending under our name that we never saw.
+                if attempts:
+                    await self._group_consumer.ensure_group()
+                # A lost reply may have left entries pending under this name that were not seen.
                 await self._recover_orphans(tasks)
                 self._ready.set()
-                tries = 0
+                attempts = 0
                 await self._read_on(tasks)
             except ValkeyError as error:
-                if tries == 0 or str(error) != str(self._trouble):
-                    _log.warning("%s: %s; trying again", self._name, error)
-                self._trouble = error
-            except Exception:  # noqa: BLE001 - a loop that ended unseen would be worse
-                _log.exception("%s: unexpected; trying again", self._name)
-            await self._hand.pause(pause_s(tries))
-            tries += 1
+                if attempts == 0 or str(error) != str(self._last_error):
+                    _log.warning("%s: read failed: %s; retrying", self._name, error)
+                self._last_error = error
+            except Exception:  # noqa: BLE001 - an unexpected error must not end the loop silently
+                _log.exception("%s: unexpected error; retrying", self._name)
+            await self._in_flight.pause(backoff_s(attempts))
+            attempts += 1
 
     async def _read_on(self, tasks: asyncio.TaskGroup) -> None:
-        """Read and handle until the end, or until something goes wrong."""
+        """Read and handle until stopped or until an error."""
         async with self._connection.socket() as own:
             while True:
-                await self._hand.until_free()
-                if self._hand.stopping:
+                await self._in_flight.until_free()
+                if self._in_flight.stopping:
                     return
                 self._blocked = own.client_id
                 try:
-                    entries = await self._member.read_new(own, self._count, self._block_s)
+                    entries = await self._group_consumer.read_new(own, self._count, self._block_s)
                 finally:
                     self._blocked = None
-                await self._hand.handle(entries, tasks)
+                await self._in_flight.handle(entries, tasks)
 
     async def _recover_orphans(self, tasks: asyncio.TaskGroup) -> None:
-        """Handle what is pending under our own name and not in hand."""
+        """Handle entries that are pending under this consumer's name and not in flight here."""
         after = "-"
-        while not self._hand.stopping:
-            page = await self._member.pending(after, _PAGE, holder=self._member.consumer)
+        while not self._in_flight.stopping:
+            page = await self._group_consumer.pending(
+                after, _PAGE, holder=self._group_consumer.consumer
+            )
             if not page:
                 return
             after = f"({page[-1].id}"
-            strange = [entry for entry in page if not self._hand.knows(entry.id)]
-            for entry in strange:
+            orphans = [entry for entry in page if not self._in_flight.knows(entry.id)]
+            for entry in orphans:
                 if is_exhausted(entry, self._max_deliveries):
-                    await self._member.dead_letter(entry, reason_for(entry, None), idle_s=0.0)
-            living = [entry for entry in strange if not is_exhausted(entry, self._max_deliveries)]
-            await self._hand.handle(await self._member.claim(living, idle_s=0.0), tasks)
+                    await self._group_consumer.dead_letter(
+                        entry, reason_for(entry, None), idle_s=0.0
+                    )
+            retryable = [
+                entry for entry in orphans if not is_exhausted(entry, self._max_deliveries)
+            ]
+            await self._in_flight.handle(
+                await self._group_consumer.claim(retryable, idle_s=0.0), tasks
+            )

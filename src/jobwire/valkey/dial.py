@@ -1,7 +1,7 @@
-"""Opens a socket and greets the server, so that what comes out is ready for commands.
+"""Connects a socket, sends HELLO and checks the server's version.
 
-Called by the connection and by the sockets that block. One attempt a call: whether and when to
-try again is the caller's affair. Every failure is one of three errors with one clear line.
+Called by the connection, the pool and subscriptions. One attempt per call: retries are the
+caller's task. Every failure is AuthFailed, Unavailable or Unsupported.
 """
 
 import asyncio
@@ -32,18 +32,18 @@ _IDLE_S: Final = 15
 
 
 class Loading(Unavailable):
-    """The server is reading its data from disk; it will be there soon."""
+    """The server is loading its data from disk."""
 
 
 def check_name(name: str) -> str:
-    """A client name as CLIENT LIST can show it."""
+    """Reject a client name that CLIENT SETNAME would refuse."""
     if not _NAME.fullmatch(name):
         raise ConfigError("name", f"must be 1-100 printable characters without spaces: {name!r}")
     return name
 
 
 def greeting(config: Config, name: str) -> tuple[Arg, ...]:
-    """The HELLO that names the protocol, the user and the client in one command."""
+    """The HELLO command with protocol, credentials and client name."""
     auth = (
         () if config.password is None else ("AUTH", config.username or "default", config.password)
     )
@@ -51,7 +51,7 @@ def greeting(config: Config, name: str) -> tuple[Arg, ...]:
 
 
 def check_greeting(config: Config, reply: Reply) -> int:
-    """Refuse a server that is too old; the connection's id on the server otherwise."""
+    """Reject a server that is too old; returns the client id."""
     if not isinstance(reply, dict):
         raise Unsupported(f"{config.address} answers, but not as a Valkey or Redis server")
     version = str(reply.get("version", ""))
@@ -67,13 +67,13 @@ def check_greeting(config: Config, reply: Reply) -> int:
 
 
 def refusal(config: Config, error: ServerError) -> ValkeyError:
-    """What the server's error during the greeting means for us."""
+    """The exception for an error reply to HELLO or to a setup command."""
     where = config.address
     if error.code in _REFUSED:
         if config.password is None:
             return AuthFailed(f"{where} wants a password, and none is set")
-        who = config.username or "default"
-        return AuthFailed(f"{where} refuses user {who!r}: wrong name or password")
+        username = config.username or "default"
+        return AuthFailed(f"{where} refuses user {username!r}: wrong name or password")
     if error.code == "LOADING":
         return Loading(f"{where} is still loading its data")
     if error.code == "NOPROTO" or "unknown command" in str(error):
@@ -90,21 +90,21 @@ async def dial(
     setup: Sequence[tuple[Arg, ...]] = (),
     on_push: Callable[[Push], None] | None = None,
 ) -> tuple[RespSocket, int]:
-    """A greeted socket, after the `setup` commands have all succeeded, and its id on the server."""
-    wire: RespSocket | None = None
+    """Connect, run the `setup` commands; returns the socket and its client id."""
+    sock: RespSocket | None = None
     try:
         async with asyncio.timeout(config.dial_timeout_s):
-            wire = await _connect(config)
+            sock = await _connect(config)
             if on_push is not None:
-                wire.on_push = on_push
-            client_id = check_greeting(config, await wire.call(*greeting(config, name)))
+                sock.on_push = on_push
+            client_id = check_greeting(config, await sock.call(*greeting(config, name)))
             select = [("SELECT", config.db)] if config.db else []
-            # PING is here for its error: a server that is loading greets, then refuses.
-            waiters = [wire.call(*command) for command in (("PING",), *select, *setup)]
+            # A server that is loading answers HELLO and refuses PING.
+            waiters = [sock.call(*command) for command in (("PING",), *select, *setup)]
             await asyncio.gather(*waiters)
     except BaseException as error:
-        if wire is not None:
-            await wire.close("the greeting failed")
+        if sock is not None:
+            await sock.close("the greeting failed")
         if isinstance(error, ServerError):
             raise refusal(config, error) from error
         if isinstance(error, ConnectionLost):
@@ -116,25 +116,25 @@ async def dial(
         if isinstance(error, OSError):
             raise Unavailable(f"cannot connect to {config.address}: {_reason(error)}") from error
         raise
-    return wire, client_id
+    return sock, client_id
 
 
 async def _connect(config: Config) -> RespSocket:
     loop = asyncio.get_running_loop()
-    wire = RespSocket(config.address, config.read_timeout_s, config.write_timeout_s)
+    sock = RespSocket(config.address, config.read_timeout_s, config.write_timeout_s)
     context = (config.tls_context or ssl.create_default_context()) if config.tls else None
     endpoint = config.endpoint
     if isinstance(endpoint, str):
-        await loop.create_unix_connection(lambda: wire, endpoint)
-        return wire
+        await loop.create_unix_connection(lambda: sock, endpoint)
+        return sock
     host, port = endpoint
-    transport, _ = await loop.create_connection(lambda: wire, host, port, ssl=context)
+    transport, _ = await loop.create_connection(lambda: sock, host, port, ssl=context)
     _keep_alive(transport.get_extra_info("socket"))
-    return wire
+    return sock
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Let the kernel notice a silent peer where no command waits for a reply."""
+    """Let the kernel detect a dead peer while no command waits for a reply."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", _IDLE_S), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, option):

@@ -1,27 +1,27 @@
-"""Everything that can go wrong between us and the server, as one tree.
+"""The toolkit's exceptions.
 
     ValkeyError
       ConfigError       a setting is wrong; names the field
-      ConnectionLost    the answer is lost: the command may have run, it is not sent again
-      NotSent           never written to the socket: it certainly did not run
-      Unavailable       no usable connection within the time allowed
-        Unsupported     something answers there, but no server that we can use
-      AuthFailed        the server refuses our name or password
-      ServerError       the server answered with an error; `.code` is its first word
+      ConnectionLost    the reply is lost: the command may have run; it is not sent again
+      NotSent           never written to the socket: the command did not run
+      Unavailable       no usable connection within the timeout
+        Unsupported     the peer is not a supported server
+      AuthFailed        the server refuses the user name or password
+      ServerError       the server replied with an error; `.code` is its first word
         GroupExists, GroupNotFound, StreamNotFound
       ConsumerClosed, NotStarted, AlreadyStarted    a toolkit object used out of turn
 
-Raised by every module of the toolkit. No message ever holds a password.
+No message contains a password.
 """
 
 from typing import ClassVar
 
 
 class ValkeyError(Exception):
-    """The root: catch this to catch everything that the toolkit raises."""
+    """Base class of all exceptions of the toolkit."""
 
     may_have_run: ClassVar[bool] = False
-    """Whether the command behind this error may have taken effect on the server."""
+    """Whether the failed command may have taken effect on the server."""
 
 
 class ConfigError(ValkeyError):
@@ -43,7 +43,7 @@ class NotSent(ValkeyError):
 
 
 class Unavailable(ValkeyError):
-    """No connection to the server could be had in the time allowed."""
+    """No connection to the server within the timeout."""
 
 
 class Unsupported(Unavailable):
@@ -55,7 +55,7 @@ class AuthFailed(ValkeyError):
 
 
 class ServerError(ValkeyError):
-    """The server answered the command with an error."""
+    """The server replied to the command with an error."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -63,7 +63,7 @@ class ServerError(ValkeyError):
 
 
 class GroupExists(ServerError):
-    """The consumer group is there already (BUSYGROUP)."""
+    """The consumer group exists already (BUSYGROUP)."""
 
 
 class GroupNotFound(ServerError):
@@ -71,7 +71,7 @@ class GroupNotFound(ServerError):
 
 
 class StreamNotFound(ServerError):
-    """A group was to be made on a stream that does not exist."""
+    """A group cannot be created on a stream that does not exist."""
 
 
 class ConsumerClosed(ValkeyError):
@@ -90,5 +90,5 @@ _BY_CODE: dict[str, type[ServerError]] = {"BUSYGROUP": GroupExists, "NOGROUP": G
 
 
 def error_reply(text: str) -> ServerError:
-    """Turn the server's error line into the exception for its code."""
+    """The exception for an error reply, by its code."""
     return _BY_CODE.get(text.split(" ", 1)[0], ServerError)(text)

@@ -1,7 +1,6 @@
-"""How the server is: one look for a readiness probe, in numbers that a person can judge.
+"""The server's state for readiness probes and diagnostics.
 
-For gateways and doctors. It reads and never changes anything; what a server refuses to tell is
-None rather than a guess.
+Reads only. A value that the server does not disclose is None.
 """
 
 import time
@@ -17,7 +16,7 @@ _LAG: Final = _SCRIPTS["lag"]
 _WRITABLE: Final = _SCRIPTS["writable"]
 OUT_OF_MEMORY: Final = "OOM"
 """The code of a server that has reached `maxmemory`."""
-_MOST_LAG: Final = 1000
+_MAX_LAG: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +28,24 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a readiness probe wants to know."""
+    """The result of `HealthChecker.summary`."""
 
     latency_s: float
     server: Literal["valkey", "redis"]
     version: str
     role: str
-    """`master` takes writes; `slave` is a replica."""
+    """`master` accepts writes; `slave` is a replica."""
     replicas: int
     memory_used: int
     memory_limit: int | None
-    """None: as much as the machine has."""
+    """None: not limited."""
     eviction: str
-    """Anything but `noeviction` means that the server may forget entries under pressure."""
+    """Any policy but `noeviction` means that the server may delete entries when memory is full."""
     persistence: Literal["aof", "rdb", "none"] | None
-    """None: the server does not tell."""
+    """None: the server does not disclose it."""
     lag: int | None
-    """Entries that the group has not been given yet, counted up to 1000; None: no such group,
-    or not asked."""
+    """Entries not yet delivered to the group, counted up to 1000; None: no such group, or none
+    given."""
 
 
 class HealthChecker:
@@ -56,13 +55,13 @@ class HealthChecker:
         self._connection = connection
 
     async def ping(self) -> Ping:
-        """Measure a round trip; raises Unavailable or ConnectionLost if there is none."""
+        """Measure a round trip; raises Unavailable or ConnectionLost on failure."""
         start = time.perf_counter()
         await self._connection.ping()
         return Ping(time.perf_counter() - start)
 
     async def write_refusal(self) -> ServerError | None:
-        """Why the server would refuse a write now; None if it would accept one."""
+        """The error with which the server would refuse a write now; None if it would accept it."""
         try:
             await self._connection.run(_WRITABLE)
         except ServerError as error:
@@ -74,10 +73,10 @@ class HealthChecker:
         return await self._connection.group_exists(stream, group)
 
     async def summary(self, stream: str | None = None, group: str | None = None) -> Health:
-        """Everything at once; with a stream and a group, how far the group is behind."""
+        """All values; with a stream and a group, also the group's lag."""
         ping = await self.ping()
-        told = await self._connection.call("INFO", "server", "memory", "persistence", "replication")
-        info = dict(line.split(":", 1) for line in str(told).splitlines() if ":" in line)
+        text = await self._connection.call("INFO", "server", "memory", "persistence", "replication")
+        info = dict(line.split(":", 1) for line in str(text).splitlines() if ":" in line)
         lag = await self._lag(stream, group) if stream and group else None
         return Health(
             latency_s=ping.latency_s,
@@ -93,7 +92,7 @@ class HealthChecker:
         )
 
     async def _lag(self, stream: str, group: str) -> int | None:
-        lag = cast(int, await self._connection.run(_LAG, [stream], [group, _MOST_LAG]))
+        lag = cast(int, await self._connection.run(_LAG, [stream], [group, _MAX_LAG]))
         return lag if lag >= 0 else None
 
     async def _persistence(self, info: dict[str, str]) -> Literal["aof", "rdb", "none"] | None:
@@ -102,5 +101,5 @@ class HealthChecker:
         try:
             points = cast("dict[str, str]", await self._connection.call("CONFIG", "GET", "save"))
         except ServerError:
-            return None  # hosted servers keep their configuration to themselves
+            return None  # hosted servers do not allow CONFIG
         return "rdb" if points.get("save") else "none"

@@ -1,7 +1,7 @@
-"""Entries in hand: handled a few at a time, kept from reclaimers, acknowledged when done.
+"""Entries in flight: handled with bounded concurrency, renewed, acknowledged when done.
 
-Used by the consumer and the reclaimer, which only differ in where entries come from. A handler
-that fails costs its entry an acknowledgement and nothing else.
+Used by the consumer and the reclaimer, which differ only in where entries come from. An entry
+whose handler fails is not acknowledged; other entries are not affected.
 """
 
 import asyncio
@@ -11,68 +11,73 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from jobwire.valkey.connection import pause_s
+from jobwire.valkey.connection import backoff_s
 from jobwire.valkey.errors import ValkeyError
 from jobwire.valkey.group_consumer import GroupConsumer
 from jobwire.valkey.operations import StreamMessage
 
 Handler = Callable[[StreamMessage], Awaitable[None] | None]
-"""Gets an entry. Returning acknowledges it; raising leaves it pending."""
+"""Called with an entry. Returning acknowledges it; raising leaves it pending."""
 
 _log = logging.getLogger("jobwire.valkey.handling")
-_KEEP_AT_ONCE: Final = 500
-_REMEMBERED: Final = 10_000
+_RENEW_BATCH: Final = 500
+_MAX_FAILURES: Final = 10_000
 
 
 class InFlight:
     """Runs the handler for entries; bounded by `concurrency`."""
 
     def __init__(
-        self, member: GroupConsumer, handler: Handler, *, concurrency: int, idle_timeout_s: float
+        self,
+        group_consumer: GroupConsumer,
+        handler: Handler,
+        *,
+        concurrency: int,
+        idle_timeout_s: float,
     ) -> None:
-        self._member = member
+        self._group_consumer = group_consumer
         self._handler = handler
         self._concurrency = concurrency
         self._renew_every_s = idle_timeout_s / 3
-        self._held: set[str] = set()
+        self._ids: set[str] = set()
         self._lost: set[str] = set()
-        """Those of them that others hold now."""
+        """Ids that another consumer has claimed."""
         self._running: dict[str, asyncio.Task[None]] = {}
         self._busy = 0
-        self._moved = asyncio.Event()
+        self._slot_change = asyncio.Event()
         self._failures: dict[str, str] = {}
         self._stopped = asyncio.Event()
 
     @property
     def stopping(self) -> bool:
-        """Whether nothing more is begun."""
+        """Whether no more handlers are started."""
         return self._stopped.is_set()
 
     @property
     def full(self) -> bool:
-        """Whether every slot is taken."""
+        """Whether all slots are in use."""
         return self._busy >= self._concurrency
 
     def knows(self, id_: str) -> bool:
-        """Whether an entry is in hand, or failed here and waits for its reclaimer."""
-        return id_ in self._held or id_ in self._failures
+        """Whether an entry is in flight, or failed here and waits for its reclaimer."""
+        return id_ in self._ids or id_ in self._failures
 
     def last_failure(self, id_: str) -> str | None:
-        """How the handler failed with this entry, if it did so here."""
+        """The last error of the handler with this entry in this process."""
         return self._failures.get(id_)
 
     def stop(self) -> None:
-        """Begin nothing more; what is running may end."""
+        """Start no more handlers; running ones may finish."""
         self._stopped.set()
-        self._moved.set()
+        self._slot_change.set()
 
     async def handle(self, entries: Sequence[StreamMessage], tasks: asyncio.TaskGroup) -> None:
-        """Begin all of these, each as soon as a slot is free; when stopped, give the rest back."""
+        """Start a handler for each entry as slots become free; when stopped, release the rest."""
         waiting = deque(entries)
-        self._held.update(entry.id for entry in entries)
+        self._ids.update(entry.id for entry in entries)
         while waiting and not self.stopping:
             if self.full:
-                await self._next_move()
+                await self._wait_slot_change()
             else:
                 self._busy += 1
                 entry = waiting.popleft()
@@ -82,12 +87,12 @@ class InFlight:
             await self._release([entry.id for entry in waiting])
 
     async def until_free(self) -> None:
-        """Wait for a free slot, or for the end."""
+        """Wait for a free slot or the stop."""
         while self.full and not self.stopping:
-            await self._next_move()
+            await self._wait_slot_change()
 
     async def pause(self, duration_s: float) -> None:
-        """Wait, but not beyond the end."""
+        """Wait for a duration or the stop."""
         try:
             async with asyncio.timeout(duration_s):
                 await self._stopped.wait()
@@ -95,49 +100,53 @@ class InFlight:
             pass
 
     async def until_empty(self) -> None:
-        """Wait until nothing runs."""
+        """Wait until no handler runs."""
         while self._busy:
-            await self._next_move()
+            await self._wait_slot_change()
 
     async def keep_renewing(self) -> None:
-        """Renew what is in hand well before a reclaimer would take it; runs until cancelled."""
-        tries = 0
+        """Renew entries in flight before a reclaimer claims them; runs until cancelled."""
+        attempts = 0
         while True:
-            again_s = pause_s(tries) if tries else self._renew_every_s
-            await asyncio.sleep(min(self._renew_every_s, again_s))
+            delay_s = backoff_s(attempts) if attempts else self._renew_every_s
+            await asyncio.sleep(min(self._renew_every_s, delay_s))
             try:
                 await self._renew()
-                tries = 0
+                attempts = 0
             except ValkeyError as error:
-                tries += 1
-                _log.warning("could not renew entries of %s: %s", self._member.stream, error)
+                attempts += 1
+                _log.warning(
+                    "renewal failed: stream=%s: %s; retrying", self._group_consumer.stream, error
+                )
 
     async def _renew(self) -> None:
-        held = sorted(self._held - self._lost)
-        for start in range(0, len(held), _KEEP_AT_ONCE):
-            lost = await self._member.renew(held[start : start + _KEEP_AT_ONCE])
-            # An entry that was acknowledged while we asked is not lost.
-            for id_ in self._held.intersection(lost):
+        ids = sorted(self._ids - self._lost)
+        for start in range(0, len(ids), _RENEW_BATCH):
+            lost = await self._group_consumer.renew(ids[start : start + _RENEW_BATCH])
+            # An entry that was acknowledged during the call is not lost.
+            for id_ in self._ids.intersection(lost):
                 self._lose(id_)
 
     def _lose(self, id_: str) -> None:
-        """Another handles it now: the handler here is cancelled, and however it ends, it does not
-        acknowledge what is not its own."""
-        _log.warning("entry %s of %s went to another", id_, self._member.stream)
+        """Another consumer has the entry: cancel the handler here and never acknowledge."""
+        _log.warning(
+            "entry lost to another consumer: entry=%s stream=%s; its handler is cancelled",
+            *(id_, self._group_consumer.stream),
+        )
         self._lost.add(id_)
         if (task := self._running.get(id_)) is not None:
             task.cancel()
 
     async def _handle(self, entry: StreamMessage) -> None:
         try:
-            answer = self._handler(entry)
-            if inspect.isawaitable(answer):
-                await answer
-        except Exception as error:  # noqa: BLE001 - what it raises is its entry's trouble alone
-            self._note(entry.id, error)
+            result = self._handler(entry)
+            if inspect.isawaitable(result):
+                await result
+        except Exception as error:  # noqa: BLE001 - a handler's error affects its entry only
+            self._record_failure(entry.id, error)
             _log.exception(
-                "entry %s of %s: the handler failed; not acknowledged",
-                *(entry.id, self._member.stream),
+                "handler failed: entry=%s stream=%s; not acknowledged",
+                *(entry.id, self._group_consumer.stream),
                 extra={"entry_id": entry.id},
             )
         else:
@@ -146,41 +155,43 @@ class InFlight:
             if entry.id not in self._lost:
                 await self._acknowledge(entry.id)
         finally:
-            self._held.discard(entry.id)
+            self._ids.discard(entry.id)
             self._lost.discard(entry.id)
             self._running.pop(entry.id, None)
             self._busy -= 1
-            self._moved.set()
+            self._slot_change.set()
 
     async def _acknowledge(self, id_: str) -> None:
-        """Ask until it is answered: a handled entry must not be handled again for a lost reply."""
-        tries = 0
+        """Repeat until acknowledged: a handled entry must not be handled again."""
+        attempts = 0
         while True:
-            last_try = self.stopping
+            last_attempt = self.stopping
             try:
-                await self._member.ack(id_)
+                await self._group_consumer.ack(id_)
                 return
             except ValkeyError as error:
-                _log.warning("could not acknowledge %s: %s", id_, error)
-                if last_try:
+                _log.warning("acknowledge failed: entry=%s: %s", id_, error)
+                if last_attempt:
                     return
-            await asyncio.sleep(pause_s(tries))
-            tries += 1
+            await asyncio.sleep(backoff_s(attempts))
+            attempts += 1
 
     async def _release(self, ids: Sequence[str]) -> None:
-        self._held.difference_update(ids)
+        self._ids.difference_update(ids)
         try:
-            await self._member.release(ids)
+            await self._group_consumer.release(ids)
         except ValkeyError as error:
-            # They stay pending under our name and are reclaimed in time.
-            _log.warning("could not give %d entries back: %s", len(ids), error)
+            # They stay pending under this name until a reclaimer claims them.
+            _log.warning(
+                "release failed: entries=%d: %s; they are reclaimed later", len(ids), error
+            )
 
-    def _note(self, id_: str, error: Exception) -> None:
+    def _record_failure(self, id_: str, error: Exception) -> None:
         self._failures.pop(id_, None)
         self._failures[id_] = f"{type(error).__name__}: {error}"
-        if len(self._failures) > _REMEMBERED:
+        if len(self._failures) > _MAX_FAILURES:
             del self._failures[next(iter(self._failures))]
 
-    async def _next_move(self) -> None:
-        self._moved.clear()
-        await self._moved.wait()
+    async def _wait_slot_change(self) -> None:
+        self._slot_change.clear()
+        await self._slot_change.wait()

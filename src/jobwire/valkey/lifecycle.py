@@ -1,6 +1,6 @@
-"""Start once, run in the background, stop once: the life that consumer and reclaimer share.
+"""Start once, run in the background, stop once: shared by consumer and reclaimer.
 
-Everything that an object runs hangs on one task, so that nothing is left when it has ended.
+All work is a child of one task, so that nothing is left running after its end.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ class Lifecycle(ABC):
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._closed = False
-        self._trouble: Exception | None = None
+        self._last_error: Exception | None = None
 
     @property
     def ready(self) -> bool:
-        """Whether it runs."""
+        """Whether the object is running."""
         return self._ready.is_set() and self._task is not None and not self._task.done()
 
     async def start(self) -> None:
-        """Return when it runs; if it does not within its time, nothing is left running."""
+        """Return when running; Unavailable after the ready timeout, with nothing left running."""
         if self._closed:
             raise ConsumerClosed(f"{self._name} was stopped; build a new one")
         if self._task is not None:
-            raise AlreadyStarted(f"{self._name} was started before")
+            raise AlreadyStarted(f"{self._name} was already started")
         self._task = asyncio.create_task(self._run(), name=self._name)
         ready = asyncio.create_task(self._ready.wait(), name=f"{self._name}: ready")
         try:
@@ -42,33 +42,33 @@ class Lifecycle(ABC):
                 return_when=asyncio.FIRST_COMPLETED,
             )
         except asyncio.CancelledError:
-            await self._abandon()
+            await self._cancel()
             raise
         finally:
             ready.cancel()
         if self._ready.is_set():
             return
         ended = self._task
-        await self._abandon()
+        await self._cancel()
         if ended.done() and not ended.cancelled() and (error := ended.exception()):
             raise error
         raise Unavailable(
             f"{self._name} was not ready within {self._ready_timeout_s:g} s"
-            + (f": {self._trouble}" if self._trouble else "")
-        ) from self._trouble
+            + (f": {self._last_error}" if self._last_error else "")
+        ) from self._last_error
 
     async def stop(self) -> None:
-        """Begin nothing more, let what is in hand end, and leave nothing behind."""
+        """Start no more work, wait for entries in flight, and end."""
         if self._task is None and not self._closed:
             raise NotStarted(f"{self._name} was not started")
         self._closed = True
         if self._task is None:
             return
         try:
-            await self._wind_down()
+            await self._request_stop()
             await asyncio.shield(self._task)
         except asyncio.CancelledError:
-            await self._abandon()
+            await self._cancel()
             raise
         finally:
             self._task = None
@@ -87,13 +87,13 @@ class Lifecycle(ABC):
 
     @abstractmethod
     async def _run(self) -> None:
-        """Live, until `_wind_down` was called; sets `_ready` when it runs."""
+        """Run until `_request_stop` is called; sets `_ready` when running."""
 
     @abstractmethod
-    async def _wind_down(self) -> None:
-        """Ask `_run` to end by itself."""
+    async def _request_stop(self) -> None:
+        """Let `_run` return."""
 
-    async def _abandon(self) -> None:
+    async def _cancel(self) -> None:
         task, self._task = self._task, None
         self._ready.clear()
         if task is not None:

@@ -1,7 +1,7 @@
-"""The server's commands as typed methods: those that programs of the messaging plan use.
+"""The server's commands as typed methods; each method is one command.
 
-`Client` is the promise, for users who want to put a fake in its place; `Operations` keeps it on
-top of `call`, and the connection inherits it. One command each, nothing hidden in between.
+`Client` is the protocol, for users who want to replace the connection; `Operations` implements it
+with `call`, and the connection inherits it.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +28,7 @@ class PendingInfo:
 
 
 class Client(Protocol):
-    """What producers, consumers and trackers need of a connection."""
+    """The commands that producers and other programs need of a connection."""
 
     async def ping(self) -> str: ...
     async def close(self) -> None: ...
@@ -74,7 +74,7 @@ class Operations(ABC):
     # Streams
 
     async def xadd(self, stream: str, fields: Mapping[str, Arg]) -> str:
-        """Append an entry; its id."""
+        """Append an entry; returns its id."""
         return cast(str, await self.call("XADD", stream, "*", *_flat(fields)))
 
     async def xadd_maxlen(
@@ -96,13 +96,13 @@ class Operations(ABC):
         count: int = 10,
         block_s: float | None = None,
     ) -> list[StreamMessage]:
-        """Entries for a consumer; nothing to read is an empty list. `start` other than `>` reads
-        its own pending ones. With `block_s` it waits, on a socket of its own."""
+        """Entries for a consumer; empty if there are none. `start` other than `>` reads the
+        consumer's pending entries. With `block_s` it waits, on an exclusive socket."""
         head = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count)
         if block_s is None:
             reply = await self.call(*head, "STREAMS", stream, start)
         else:
-            # BLOCK 0 would mean for ever; the least that blocks is a millisecond.
+            # BLOCK 0 means forever; the minimum is one millisecond.
             block_ms = max(1, round(block_s * 1000))
             reply = await self.block(
                 *head, "BLOCK", block_ms, "STREAMS", stream, start, block_s=block_s
@@ -111,13 +111,13 @@ class Operations(ABC):
         return [message for entries in by_stream.values() for message in messages_of(entries)]
 
     async def xack(self, stream: str, group: str, *ids: str) -> int:
-        """Take entries off the pending list; how many were on it."""
+        """Acknowledge entries; returns how many were pending."""
         return cast(int, await self.call("XACK", stream, group, *ids)) if ids else 0
 
     async def xclaim(
         self, stream: str, group: str, consumer: str, min_idle_s: float, *ids: str
     ) -> list[StreamMessage]:
-        """Take pending entries over that have been idle for at least `min_idle_s`."""
+        """Claim pending entries that have been idle for at least `min_idle_s`."""
         idle_ms = round(min_idle_s * 1000)
         if not ids:
             return []
@@ -130,23 +130,23 @@ class Operations(ABC):
         return PendingInfo(cast(int, count), {name: int(number) for name, number in pairs})
 
     async def xtrim(self, stream: str, maxlen: int, *, approximate: bool = False) -> int:
-        """Drop the oldest entries beyond `maxlen`; how many went."""
+        """Delete the oldest entries beyond `maxlen`; returns how many."""
         sign = "~" if approximate else "="
         return cast(int, await self.call("XTRIM", stream, "MAXLEN", sign, maxlen))
 
     async def xgroup_create(self, stream: str, group: str, start: str = "0") -> None:
-        """Make a group on a stream that exists: GroupExists or StreamNotFound if not so."""
+        """Create a group on an existing stream; raises GroupExists or StreamNotFound."""
         try:
             await self.call("XGROUP", "CREATE", stream, group, start)
         except ServerError as error:
             if "requires the key to exist" in str(error):
                 raise StreamNotFound(
-                    f"ERR no stream {stream!r} to make group {group!r} on"
+                    f"ERR no stream {stream!r} to create group {group!r} on"
                 ) from error
             raise
 
     async def xgroup_create_mkstream(self, stream: str, group: str, start: str = "0") -> None:
-        """Make a group, and the stream with it if it is missing."""
+        """Create a group, and the stream if it is missing."""
         await self.call("XGROUP", "CREATE", stream, group, start, "MKSTREAM")
 
     async def group_exists(self, stream: str, group: str) -> bool:
@@ -157,12 +157,12 @@ class Operations(ABC):
             if "no such key" in str(error):
                 return False
             raise
-        return any(one["name"] == group for one in groups)
+        return any(info["name"] == group for info in groups)
 
     # Hashes and keys
 
     async def hset(self, key: str, fields: Mapping[str, Arg]) -> int:
-        """Set fields; how many of them are new."""
+        """Set fields; returns how many are new."""
         return cast(int, await self.call("HSET", key, *_flat(fields)))
 
     async def hgetall(self, key: str) -> dict[str, str]:
@@ -174,7 +174,7 @@ class Operations(ABC):
         return await self.call("PEXPIRE", key, round(ttl_s * 1000)) == 1
 
     async def delete(self, *keys: str) -> int:
-        """Remove keys; how many there were."""
+        """Delete keys; returns how many existed."""
         return cast(int, await self.call("DEL", *keys)) if keys else 0
 
 
@@ -183,7 +183,7 @@ def _flat(fields: Mapping[str, Arg]) -> list[Arg]:
 
 
 def messages_of(entries: list[Reply]) -> list[StreamMessage]:
-    """Entries as the server writes them: pairs of an id and its fields, one after another."""
+    """Parse entries of a reply: pairs of an id and its fields as a flat list."""
     messages: list[StreamMessage] = []
     for entry in cast("list[tuple[str, list[str] | None]]", entries):
         flat = entry[1] or []

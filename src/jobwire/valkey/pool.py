@@ -1,7 +1,7 @@
-"""Sockets that one caller at a time has for itself, for commands that block.
+"""Exclusive sockets for blocking commands.
 
-Given out by the connection; at most `pool_size` at once, kept open between uses. A socket whose
-caller left in the middle of a command is closed, never handed on.
+At most `pool_size` at once, kept open between uses. A socket whose caller was cancelled during a
+command is closed, never reused.
 """
 
 import asyncio
@@ -18,49 +18,49 @@ class SocketPool:
     def __init__(self, config: Config, name: str) -> None:
         self.config = config
         self._name = name
-        self._places = asyncio.Semaphore(config.pool_size)
+        self._permits = asyncio.Semaphore(config.pool_size)
         self._idle: list[tuple[RespSocket, int]] = []
-        self._out: set[RespSocket] = set()
+        self._in_use: set[RespSocket] = set()
         self._closed = False
 
     async def take(self) -> tuple[RespSocket, int]:
-        """A socket and its id on the server."""
+        """Acquire a socket and its client id."""
         try:
             async with asyncio.timeout(self.config.dial_timeout_s):
-                await self._places.acquire()
+                await self._permits.acquire()
         except TimeoutError:
             raise Unavailable(
                 f"all {self.config.pool_size} sockets for blocking reads are in use;"
-                " give them back sooner, or raise pool_size"
+                " release them sooner, or raise pool_size"
             ) from None
         try:
             while self._idle:
-                wire, client_id = self._idle.pop()
-                if wire.idle:
+                sock, client_id = self._idle.pop()
+                if sock.idle:
                     break
             else:
-                wire, client_id = await dial(self.config, self._name)
-                # A server that became a replica answers and is of no use: dial anew next time.
-                wire.on_unfit = wire.retire
+                sock, client_id = await dial(self.config, self._name)
+                # A replica accepts no writes: connect anew next time.
+                sock.on_not_primary = sock.retire
         except BaseException:
-            self._places.release()
+            self._permits.release()
             raise
-        self._out.add(wire)
-        return wire, client_id
+        self._in_use.add(sock)
+        return sock, client_id
 
-    async def give_back(self, wire: RespSocket, client_id: int) -> None:
-        self._out.discard(wire)
-        self._places.release()
-        if wire.idle and not self._closed:
-            wire.patience_s = self.config.read_timeout_s
-            self._idle.append((wire, client_id))
+    async def release(self, sock: RespSocket, client_id: int) -> None:
+        self._in_use.discard(sock)
+        self._permits.release()
+        if sock.idle and not self._closed:
+            sock.reply_timeout_s = self.config.read_timeout_s
+            self._idle.append((sock, client_id))
         else:
-            await wire.close("given back in the middle of a command")
+            await sock.close("released during a command")
 
     async def close(self) -> None:
         self._closed = True
-        for wire in (*self._out, *(wire for wire, _ in self._idle)):
-            await wire.close("the connection was closed here")
+        for sock in (*self._in_use, *(sock for sock, _ in self._idle)):
+            await sock.close("the connection was closed here")
         self._idle.clear()
 
 
@@ -69,12 +69,12 @@ class OwnSocket:
 
     def __init__(self, pool: SocketPool) -> None:
         self._pool = pool
-        self._wire: RespSocket | None = None
+        self._sock: RespSocket | None = None
         self.client_id = 0
         """For CLIENT UNBLOCK, from another socket."""
 
     async def __aenter__(self) -> Self:
-        self._wire, self.client_id = await self._pool.take()
+        self._sock, self.client_id = await self._pool.take()
         return self
 
     async def __aexit__(
@@ -83,13 +83,13 @@ class OwnSocket:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._wire is not None:
-            wire, self._wire = self._wire, None
-            await self._pool.give_back(wire, self.client_id)
+        if self._sock is not None:
+            sock, self._sock = self._sock, None
+            await self._pool.release(sock, self.client_id)
 
     def call(self, *args: Arg, block_s: float = 0.0) -> Waiter:
-        """Send a command now; awaiting gives its reply. `block_s` says for how long it, or one
-        before it that is not answered yet, may block (`inf` for ever)."""
-        assert self._wire is not None, "enter the socket first"
-        self._wire.patience_s = self._pool.config.read_timeout_s + block_s
-        return self._wire.call(*args)
+        """Send a command now; awaiting returns its reply. `block_s` is how long this command, or an
+        unanswered one before it, may block (`inf` means forever)."""
+        assert self._sock is not None, "enter the socket first"
+        self._sock.reply_timeout_s = self._pool.config.read_timeout_s + block_s
+        return self._sock.call(*args)

@@ -1,7 +1,6 @@
-"""Adds entries to streams; as thin as it looks.
+"""Adds entries to streams.
 
-For programs that publish. Nothing is retried here: a caller whose connection broke knows from
-the error whether the entry may be there.
+Nothing is retried here: the error says whether the entry may have been added.
 """
 
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from jobwire.valkey.resp_socket import Arg
 
 
 class Producer:
-    """`Producer(connection)`; works on anything that keeps the promise of `Client`."""
+    """`Producer(connection)`, or any other implementation of `Client`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -23,8 +22,8 @@ class Producer:
     async def publish_with_trim(
         self, stream: str, maxlen: int, fields: Mapping[str, Arg], *, approximate: bool = False
     ) -> str:
-        """Add an entry and drop the oldest ones beyond `maxlen`, in one step.
+        """Add an entry and delete the oldest ones beyond `maxlen`, in one step.
 
-        Exact unless `approximate`, which is cheaper and may leave some entries more.
+        Exact unless `approximate`, which is cheaper and may keep some more entries.
         """
         return await self._client.xadd_maxlen(stream, maxlen, fields, approximate=approximate)

@@ -1,7 +1,6 @@
-"""Progress of something with an id, in a hash that goes by itself.
+"""Progress by id, in a hash that expires.
 
-For programs that report, and for those that show it. Writing merges fields and renews the time
-to live in one atomic step, so that no half-made or everlasting hash can be left.
+Writing merges fields and renews the TTL in one atomic step, so that no hash is left without TTL.
 """
 
 from collections.abc import Mapping
@@ -27,16 +26,16 @@ class ProgressTracker:
         self._prefix = prefix
 
     async def set_progress(self, id_: str, fields: Mapping[str, Arg]) -> None:
-        """Set these fields, keep the others, and let all of them live for another `ttl_s`."""
+        """Set these fields, keep the others, and renew the TTL to `ttl_s`."""
         flat = [part for pair in fields.items() for part in pair]
         await self._connection.run(_SET, [self._key(id_)], [self._ttl_ms, *flat])
 
     async def get_progress(self, id_: str) -> dict[str, str]:
-        """All fields; empty if there is no progress (any more)."""
+        """All fields; empty if there is no progress or it has expired."""
         return await self._connection.hgetall(self._key(id_))
 
     async def delete_progress(self, id_: str) -> bool:
-        """Remove it; False if there was none."""
+        """Delete the progress; False if there was none."""
         return await self._connection.delete(self._key(id_)) == 1
 
     def _key(self, id_: str) -> str:

@@ -1,8 +1,7 @@
-"""Takes over what others left: entries whose consumer died, froze or failed.
+"""Claims idle entries: those whose consumer died, hung or failed.
 
-Runs beside the consumers of a group, in as many programs as you like; they do not get in each
-other's way. An entry that nobody could handle goes to the dead-letter stream `<stream>:dead`
-with the reason, so that it neither is lost nor comes back for ever.
+Runs next to the consumers of a group, in any number of programs. An entry that has used all its
+deliveries goes to the dead-letter stream `<stream>:dead` with the reason.
 """
 
 import asyncio
@@ -19,13 +18,13 @@ from jobwire.valkey.lifecycle import Lifecycle
 
 _log = logging.getLogger("jobwire.valkey.reclaimer")
 _READY_S: Final = 10.0
-_FORGET_AFTER_S: Final = 24 * 3600.0
+_FORGET_AFTER_S: Final = 24 * 3600.0  # then an idle consumer without entries is removed
 
 
 class Reclaimer(Lifecycle):
-    """Scans a group every `scan_interval_s` and hands idle entries to the handler.
+    """Scans a group every `scan_interval_s` and calls the handler for idle entries.
 
-    It holds them as `<consumer>:reclaimer`, apart from what a consumer of that name holds.
+    It claims them as `<consumer>:reclaimer`, separate from the entries of a consumer of that name.
     """
 
     def __init__(
@@ -53,9 +52,9 @@ class Reclaimer(Lifecycle):
         check_duration("scan_interval_s", scan_interval_s)
         check_duration("forget_after_s", forget_after_s)
         super().__init__(f"reclaimer {consumer} of {stream}", _READY_S)
-        self._member = GroupConsumer(connection, stream, group, f"{consumer}:reclaimer")
-        self._hand = InFlight(
-            self._member, handler, concurrency=concurrency, idle_timeout_s=idle_timeout_s
+        self._group_consumer = GroupConsumer(connection, stream, group, f"{consumer}:reclaimer")
+        self._in_flight = InFlight(
+            self._group_consumer, handler, concurrency=concurrency, idle_timeout_s=idle_timeout_s
         )
         self._idle_timeout_s = idle_timeout_s
         self._scan_interval_s = scan_interval_s
@@ -65,45 +64,60 @@ class Reclaimer(Lifecycle):
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            keeper = tasks.create_task(self._hand.keep_renewing(), name=f"{self._name}: keeper")
+            renewal = tasks.create_task(
+                self._in_flight.keep_renewing(), name=f"{self._name}: renewal"
+            )
             self._ready.set()
-            while not self._hand.stopping:
+            while not self._in_flight.stopping:
                 await self._scan(tasks)
-                await self._hand.pause(self._scan_interval_s)
-            await self._hand.until_empty()
-            keeper.cancel()
+                await self._in_flight.pause(self._scan_interval_s)
+            await self._in_flight.until_empty()
+            renewal.cancel()
 
-    async def _wind_down(self) -> None:
-        self._hand.stop()
+    async def _request_stop(self) -> None:
+        self._in_flight.stop()
 
     async def _scan(self, tasks: asyncio.TaskGroup) -> None:
-        """One pass; trouble ends it, and the next one comes."""
+        """One scan; after an error the next scan follows as planned."""
         try:
             await self._reclaim(tasks)
-            for name in await self._member.remove_idle_consumers(self._forget_after_s):
-                _log.info("consumer %s of %s is forgotten", name, self._member.stream)
+            for name in await self._group_consumer.remove_idle_consumers(self._forget_after_s):
+                _log.info(
+                    "idle consumer removed: consumer=%s stream=%s",
+                    *(name, self._group_consumer.stream),
+                )
         except GroupNotFound:
-            pass  # nobody has read this stream yet, or the server was emptied
+            pass  # the stream has not been read yet, or the server was flushed
         except ValkeyError as error:
-            _log.warning("%s: %s; next time", self._name, error)
-        except Exception:  # noqa: BLE001 - a loop that ended unseen would be worse
-            _log.exception("%s: unexpected; next time", self._name)
+            _log.warning(
+                "%s: scan failed: %s; next scan in %g s",
+                *(self._name, error, self._scan_interval_s),
+            )
+        except Exception:  # noqa: BLE001 - an unexpected error must not end the loop silently
+            _log.exception(
+                "%s: unexpected error; next scan in %g s", self._name, self._scan_interval_s
+            )
 
     async def _reclaim(self, tasks: asyncio.TaskGroup) -> None:
         after = "-"
-        while not self._hand.stopping:
-            page = await self._member.pending(after, self._count, idle_s=self._idle_timeout_s)
+        while not self._in_flight.stopping:
+            page = await self._group_consumer.pending(
+                after, self._count, idle_s=self._idle_timeout_s
+            )
             if not page:
                 return
             after = f"({page[-1].id}"
             for entry in page:
                 if is_exhausted(entry, self._max_deliveries):
                     await self._dead_letter(entry)
-            living = [entry for entry in page if not is_exhausted(entry, self._max_deliveries)]
-            entries = await self._member.claim(living, idle_s=self._idle_timeout_s)
-            await self._hand.handle(entries, tasks)
+            retryable = [entry for entry in page if not is_exhausted(entry, self._max_deliveries)]
+            entries = await self._group_consumer.claim(retryable, idle_s=self._idle_timeout_s)
+            await self._in_flight.handle(entries, tasks)
 
     async def _dead_letter(self, entry: Pending) -> None:
-        reason = reason_for(entry, self._hand.last_failure(entry.id))
-        if await self._member.dead_letter(entry, reason, idle_s=self._idle_timeout_s):
-            _log.error("entry %s of %s is dead: %s", entry.id, self._member.stream, reason)
+        reason = reason_for(entry, self._in_flight.last_failure(entry.id))
+        if await self._group_consumer.dead_letter(entry, reason, idle_s=self._idle_timeout_s):
+            _log.error(
+                "entry moved to dead letters: entry=%s stream=%s: %s",
+                *(entry.id, self._group_consumer.stream, reason),
+            )

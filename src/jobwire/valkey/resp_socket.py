@@ -1,8 +1,7 @@
-"""One socket: commands go out in call order, replies are matched to their callers in order.
+"""One RESP socket: commands leave in call order, replies are matched to callers in order.
 
-Used by the connection (shared by many callers) and by sockets that block. It knows bytes,
-waiters and deadlines; it never reconnects, never sends anything twice and never invents a
-command. When in doubt about which reply belongs to whom, it gives the socket up.
+Used by the connection (shared by many callers), the pool and subscriptions. It never reconnects
+and never sends anything twice. A socket whose replies can no longer be matched is closed.
 """
 
 import asyncio
@@ -16,26 +15,25 @@ from jobwire.valkey.errors import ConnectionLost, NotSent, ServerError, error_re
 
 Arg: TypeAlias = str | bytes | int | float
 Reply: TypeAlias = "str | int | float | bool | list[Reply] | dict[str, Reply] | ServerError | None"
-"""What a server may answer: text is decoded, a map is a dict, nil is None; an error inside an
-array stays where it is, as a value."""
+"""A reply: text is decoded, a map is a dict, nil is None; an error inside an array is a value."""
 Push: TypeAlias = list[Reply]
 
-# The library's own annotation says "a tuple of one"; it takes any length.
+# The library's annotation is a tuple of length one; any length is accepted.
 pack = cast("Callable[[tuple[Arg, ...]], bytes]", hiredis.pack_command)
-"""A command as bytes. Raises on None, bool and lone surrogates."""
+"""A command as bytes; raises on None, bool and lone surrogates."""
 
 MAX_COMMANDS: Final = 20_000
-"""Commands in flight on a socket; further ones wait their turn."""
+"""Limit of commands in flight on a socket; further ones wait."""
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Bytes in flight on a socket; what a slow server may cost us in memory."""
+"""Limit of bytes in flight on a socket: bounds the memory that a slow server costs."""
 _HIGH_WATER: Final = 1024 * 1024
 _GRACE_S: Final = 0.05
-_NOTHING: Final = object()  # hiredis would say False for "no reply yet", which is a legal reply
-_UNFIT: Final = frozenset({"READONLY", "MASTERDOWN", "LOADING"})
+_INCOMPLETE: Final = object()  # hiredis' default for "no reply yet" is False, a legal reply
+_NOT_PRIMARY: Final = frozenset({"READONLY", "MASTERDOWN", "LOADING"})
 
 
 class ScriptCall(asyncio.Future[Reply]):
-    """The waiter of an EVALSHA: keeps its bytes, since NOSCRIPT means that nothing ran."""
+    """The waiter of an EVALSHA; keeps its bytes for a repetition after NOSCRIPT."""
 
     packed: bytes
     reloaded: bool = False
@@ -45,7 +43,7 @@ Waiter: TypeAlias = asyncio.Future[Reply]
 
 
 def _ignore(*_: object) -> None:
-    """The default for what nobody listens to."""
+    """The default callback."""
 
 
 class RespSocket(asyncio.Protocol):
@@ -54,12 +52,12 @@ class RespSocket(asyncio.Protocol):
         self._peer = peer
         self._reader = hiredis.Reader(
             replyError=error_reply,
-            notEnoughData=_NOTHING,
+            notEnoughData=_INCOMPLETE,
             encoding="utf-8",
             errors="surrogateescape",
         )
         self._waiters: deque[Waiter] = deque()
-        # One mark a write, not one a command: (commands sent so far, when, bytes).
+        # One mark per write, not per command: (commands sent so far, time, bytes).
         self._marks: deque[tuple[int, float, int]] = deque()
         self._sent = self._answered = self._bytes = self._bytes_seen = 0
         self._transport: asyncio.Transport | None = None
@@ -67,17 +65,17 @@ class RespSocket(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._write_deadline: asyncio.TimerHandle | None = None
         self._write_timeout_s = write_timeout_s
-        self.patience_s = read_timeout_s
-        """How long the oldest command may wait for its reply; `inf` means for ever."""
+        self.reply_timeout_s = read_timeout_s
+        """How long the oldest command may wait for its reply; `inf` means forever."""
         self.closed: asyncio.Future[Exception] = self._loop.create_future()
-        """Done, with the reason, once the socket is of no use any more."""
+        """Done, with the reason, when the socket is closed or failed."""
         self._gone = asyncio.Event()
         self.on_push: Callable[[Push], None] = _ignore
-        self.on_room: Callable[[], None] = _ignore
-        self.on_forgotten: Callable[[ScriptCall], None] | None = None
-        """NOSCRIPT arrived: the connection loads its scripts and sends the call again."""
-        self.on_unfit: Callable[[], None] = _ignore
-        """The server answers, but is not (or no longer) one that we can write to."""
+        self.on_capacity: Callable[[], None] = _ignore
+        self.on_unknown_script: Callable[[ScriptCall], None] | None = None
+        """Called on NOSCRIPT: the connection loads its scripts and sends the call again."""
+        self.on_not_primary: Callable[[], None] = _ignore
+        """Called when the server replies that it accepts no writes."""
 
     @property
     def capacity(self) -> int:
@@ -110,7 +108,7 @@ class RespSocket(asyncio.Protocol):
         self._waiters.extend(waiters)
         self._marks.append((self._sent, now, len(data)))
         if self._deadline is None and waiters:
-            self._arm(self.patience_s)
+            self._arm(self.reply_timeout_s)
         self._transport.write(data)
 
     def call(self, *args: Arg) -> Waiter:
@@ -121,17 +119,17 @@ class RespSocket(asyncio.Protocol):
         return waiter
 
     def send_unanswered(self, *args: Arg) -> None:
-        """SUBSCRIBE and its like, whose answer is a push."""
+        """Send a command whose reply is a push, such as SUBSCRIBE."""
         self.write((pack(args),), ())
 
     def retire(self) -> None:
-        """Close as soon as the replies under way are in."""
+        """Close after the outstanding replies have arrived."""
         self._retiring = True
         if not self._waiters:
-            self.fail(ConnectionResetError("given up for another server"))
+            self.fail(ConnectionResetError("the server is no longer the primary"))
 
     def fail(self, reason: Exception) -> None:
-        """Give the socket up: nothing that comes from it now can be trusted."""
+        """Abort the socket and fail all waiters; later replies cannot be matched."""
         if self.closed.done():
             return
         self.closed.set_result(reason)
@@ -145,7 +143,7 @@ class RespSocket(asyncio.Protocol):
             _fail(waiter, self._lost(reason))
 
     async def close(self, why: str) -> None:
-        """Give the socket up, and return when the system has it back."""
+        """Abort the socket and return when it is closed."""
         self.fail(ConnectionAbortedError(why))
         if self._transport is not None:
             await self._gone.wait()
@@ -153,7 +151,7 @@ class RespSocket(asyncio.Protocol):
     # What asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no subclass of asyncio's, so no isinstance here.
+        # uvloop's transports are not subclasses of asyncio's: no isinstance here.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_HIGH_WATER)
 
@@ -162,18 +160,18 @@ class RespSocket(asyncio.Protocol):
         reader, waiters = self._reader, self._waiters
         reader.feed(data)
         try:
-            while (reply := reader.gets()) is not _NOTHING:
+            while (reply := reader.gets()) is not _INCOMPLETE:
                 if isinstance(reply, hiredis.PushNotification):
                     self.on_push(reply)
                     continue
                 if not waiters:
-                    self.fail(ConnectionAbortedError("a reply came that nobody asked for"))
+                    self.fail(ConnectionAbortedError("unexpected reply without a command"))
                     return
                 waiter = waiters.popleft()
                 self._answered += 1
                 if isinstance(reply, ServerError):
                     self._error(waiter, reply)
-                elif not waiter.done():  # a cancelled caller's reply is taken and dropped
+                elif not waiter.done():  # a cancelled caller's reply is dropped
                     waiter.set_result(reply)
         except hiredis.ProtocolError as error:
             self.fail(error)
@@ -183,13 +181,13 @@ class RespSocket(asyncio.Protocol):
             self._bytes -= marks.popleft()[2]
         if self._full and not self._paused:
             self._full = False
-            self.on_room()
+            self.on_capacity()
         if self._retiring and not waiters:
-            self.fail(ConnectionResetError("given up for another server"))
+            self.fail(ConnectionResetError("the server is no longer the primary"))
 
     def pause_writing(self) -> None:
         self._paused = True
-        self._write_deadline = self._loop.call_later(self._write_timeout_s, self._stuck)
+        self._write_deadline = self._loop.call_later(self._write_timeout_s, self._write_timed_out)
 
     def resume_writing(self) -> None:
         self._paused = False
@@ -197,7 +195,7 @@ class RespSocket(asyncio.Protocol):
             self._write_deadline.cancel()
         if self._full:
             self._full = False
-            self.on_room()
+            self.on_capacity()
 
     def eof_received(self) -> None:
         self.fail(ConnectionResetError("the server closed the connection"))
@@ -217,36 +215,36 @@ class RespSocket(asyncio.Protocol):
         self._deadline = None
         if not self._waiters:
             return
-        late_s = self._loop.time() - self._marks[0][1] - self.patience_s
+        late_s = self._loop.time() - self._marks[0][1] - self.reply_timeout_s
         if late_s < 0:
             self._arm(-late_s)
         else:
-            # Our own loop may have been blocked while the reply lay in the socket, and some
-            # loops run timers before they read: look once more after they had their chance.
+            # The event loop may have been blocked while the reply was in the socket buffer, and
+            # some loops run timers before reads: check once more after a read was possible.
             self._deadline = self._loop.call_later(_GRACE_S, self._expire, self._bytes_seen)
 
     def _expire(self, bytes_seen: int) -> None:
         if self._bytes_seen == bytes_seen and self._waiters:
-            self.fail(TimeoutError(f"no reply within {self.patience_s:g} s"))
+            self.fail(TimeoutError(f"no reply within {self.reply_timeout_s:g} s"))
         else:
             self._check_oldest()
 
-    def _stuck(self) -> None:
+    def _write_timed_out(self) -> None:
         if self._paused:
             self.fail(TimeoutError(f"the server read nothing for {self._write_timeout_s:g} s"))
 
     # Failures
 
     def _error(self, waiter: Waiter, error: ServerError) -> None:
-        if error.code in _UNFIT:
-            self.on_unfit()
+        if error.code in _NOT_PRIMARY:
+            self.on_not_primary()
         if (
             error.code == "NOSCRIPT"
-            and self.on_forgotten is not None
+            and self.on_unknown_script is not None
             and isinstance(waiter, ScriptCall)
             and not waiter.reloaded
         ):
-            self.on_forgotten(waiter)
+            self.on_unknown_script(waiter)
         else:
             _fail(waiter, error)
 

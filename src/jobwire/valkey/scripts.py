@@ -1,7 +1,7 @@
-"""Lua files as typed things: one file a verb, with a header that is parsed and so cannot rot.
+"""Lua files as typed objects: one file per verb, with a header that is parsed and checked.
 
-Wires load their folder once at import with `load_scripts`; the connection sends the sha and
-heals a server that forgot. Nothing here talks to a server.
+Packages load their folder once at import with `load_scripts`; the connection sends the hash and
+loads the source when needed. Nothing here talks to a server.
 
 The header, between the optional `#!lua` line and the code:
 
@@ -18,8 +18,8 @@ The header, between the optional `#!lua` line and the code:
     -- CLAUSES J-31 J-33
     -- INCLUDE fence
 
-`...` at the end of ARGV or KEYS means any number more. INCLUDE puts `include/fence.lua` before
-the code.
+`...` at the end of ARGV or KEYS means any number of further values. INCLUDE inserts
+`include/fence.lua` before the code.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ class Script:
 
 
 class HeaderError(ValueError):
-    """A script's header does not say what a header must say."""
+    """A script's header is incomplete."""
 
 
 def load_scripts(package: str) -> Mapping[str, Script]:
@@ -89,8 +89,10 @@ def read_script(file: Traversable, folder: Traversable) -> Script:
     if title != name or not colon:
         raise HeaderError(f"{name}.lua must begin with the line `-- {name}: what it is for`")
     if not words["RETURNS"]:
-        raise HeaderError(f"{name}.lua says nothing under RETURNS")
-    prologue = [(folder / "include" / f"{one}.lua").read_text(encoding="utf-8") for one in includes]
+        raise HeaderError(f"{name}.lua must have a result under RETURNS")
+    prologue = [
+        (folder / "include" / f"{include}.lua").read_text(encoding="utf-8") for include in includes
+    ]
     return Script(
         name=name,
         purpose=purpose,
@@ -112,7 +114,7 @@ def _split(text: str) -> tuple[list[str], str]:
 
 
 def _names(section: str, line: str) -> list[str]:
-    """Names of one header line: `owner, group, ttl_s`, or one name and, after two spaces, prose."""
+    """Names of a header line: `owner, group, ttl_s`, or one name, two spaces and prose."""
     first = _WORD.match(line.strip())
     if first is None:
         return []

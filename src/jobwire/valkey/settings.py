@@ -15,7 +15,7 @@ _DEFAULT_ADDRESS: Final = "127.0.0.1:6379"
 
 @dataclass(frozen=True, slots=True)
 class ValkeySettings:
-    """How to reach the server: an address with its details, or all of it as one URL."""
+    """How to config the server: an address with its details, or all of it as one URL."""
 
     ENV_PREFIX: ClassVar = "VALKEY_"
     ONE_OF: ClassVar = ("url", "address")
@@ -31,29 +31,29 @@ class ValkeySettings:
     password_file: str = ""
     """A file that holds the password, instead of `password`."""
     db: int = 0
-    """Number of the database (a URL says its own)."""
+    """Number of the database (a URL has its own)."""
     tls: bool = False
-    """Encrypt (a URL says it by `valkeys://`)."""
+    """Use TLS (in a URL: `valkeys://`)."""
     pool_size: int = 10
-    """How many sockets may block at the same time; 0 means 10."""
+    """Number of sockets that may block at the same time; 0 means 10."""
     dial_timeout: timedelta = timedelta(seconds=5)
-    """For connecting, and for waiting while there is no server."""
+    """Limit for connecting, and for commands that wait while there is no connection."""
     read_timeout: timedelta = timedelta(seconds=3)
-    """For an answer, counted after a blocking command's own time."""
+    """Limit for a reply, counted after the block time of a blocking command."""
     write_timeout: timedelta = timedelta(seconds=3)
-    """For how long the server may refuse to read."""
+    """Limit for writes that the server does not read."""
 
     def config(self) -> Config:
-        """The same thing as the toolkit takes it; ConfigError if it is wrong."""
+        """The settings as `Config`; ConfigError if a value is wrong."""
         if self.url:
-            reach = Config.from_url(self.url)
+            config = Config.from_url(self.url)
         else:
-            reach = Config(address=self.address, db=self.db, tls=self.tls)
+            config = Config(address=self.address, db=self.db, tls=self.tls)
         return replace(
-            reach,
-            # A URL may be seen by others, with the secret given apart.
-            username=reach.username or self.username or None,
-            password=reach.password or self.password or self._password_of_file() or None,
+            config,
+            # The URL may be public and the password set separately.
+            username=config.username or self.username or None,
+            password=config.password or self.password or self._password_of_file() or None,
             pool_size=self.pool_size,
             dial_timeout_s=self.dial_timeout.total_seconds(),
             read_timeout_s=self.read_timeout.total_seconds(),
@@ -74,16 +74,16 @@ class ValkeySettings:
         return password
 
     def full_url(self) -> str:
-        """All of it in one line, with the password: for files that only their owner reads."""
+        """The URL with the password: only for files that only their owner can read."""
         config = self.config()
-        who = ":".join(quote(part or "", safe="") for part in (config.username, config.password))
-        user = f"{who}@" if config.password else ""
+        login = ":".join(quote(part or "", safe="") for part in (config.username, config.password))
+        user = f"{login}@" if config.password else ""
         if config.address.startswith("/"):
             return f"unix://{user}{quote(config.address)}?db={config.db}"
         return f"valkey{'s' if config.tls else ''}://{user}{config.address}/{config.db}"
 
     def check(self) -> Iterator[tuple[str, str]]:
-        """Yield each fault: the field, and what is wrong with it."""
+        """Yield each error: the field, and what is wrong with it."""
         try:
             self.config()
         except ConfigError as error:

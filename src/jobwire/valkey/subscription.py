@@ -1,8 +1,8 @@
-"""Messages published on channels, from a socket of their own that comes back by itself.
+"""Messages published on channels, on an exclusive socket that reconnects.
 
-Opened by `connection.subscribe`. Publishing is fire-and-forget on the server: what was published
-while the socket was down is gone. So a time in which messages may have been missed is told as
-None, and the reader then looks at the state itself; nothing may depend on a message alone.
+Opened by `connection.subscribe`. Publishing is fire-and-forget: messages published while the socket
+was down are lost. Where messages may have been missed, the iterator returns None, and the reader
+reads the state itself; nothing may depend on a message alone.
 """
 
 import asyncio
@@ -22,19 +22,23 @@ MAX_UNREAD: Final = 10_000
 
 class Subscription:
     def __init__(
-        self, config: Config, name: str, channels: tuple[str, ...], pause_s: Callable[[int], float]
+        self,
+        config: Config,
+        name: str,
+        channels: tuple[str, ...],
+        backoff_s: Callable[[int], float],
     ) -> None:
         self._config = config
         self._name = name
         self._channels = channels
-        self._pause_s = pause_s
-        self._wire: RespSocket | None = None
+        self._backoff_s = backoff_s
+        self._sock: RespSocket | None = None
         self._messages: deque[tuple[str, str]] = deque()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._missed = False
 
     async def __aenter__(self) -> Self:
-        self._wire = await self._connect()
+        self._sock = await self._connect()
         return self
 
     async def __aexit__(
@@ -43,62 +47,62 @@ class Subscription:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._wire is not None:
-            await self._wire.close("unsubscribed")
+        if self._sock is not None:
+            await self._sock.close("unsubscribed")
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> tuple[str, str] | None:
         """The next (channel, message), or None where some may have been missed."""
-        assert self._wire is not None, "enter the subscription first"
+        assert self._sock is not None, "enter the subscription first"
         while True:
             if self._missed:
                 self._missed = False
                 return None
             if self._messages:
                 return self._messages.popleft()
-            if self._wire.closed.done():
-                self._wire = await self._reconnect()
+            if self._sock.closed.done():
+                self._sock = await self._reconnect()
                 return None
-            self._news.clear()
+            self._changed.clear()
             try:
                 async with asyncio.timeout(PING_EVERY_S):
-                    await self._news.wait()
+                    await self._changed.wait()
             except TimeoutError:
-                await self._ping(self._wire)
+                await self._ping(self._sock)
 
     async def _connect(self) -> RespSocket:
-        wire, _ = await dial(self._config, self._name, on_push=self._keep)
-        wire.closed.add_done_callback(lambda _: self._news.set())
-        wire.send_unanswered("SUBSCRIBE", *self._channels)
-        await wire.call("PING")  # answered after SUBSCRIBE took effect
-        return wire
+        sock, _ = await dial(self._config, self._name, on_push=self._store)
+        sock.closed.add_done_callback(lambda _: self._changed.set())
+        sock.send_unanswered("SUBSCRIBE", *self._channels)
+        await sock.call("PING")  # its reply follows SUBSCRIBE's
+        return sock
 
     async def _reconnect(self) -> RespSocket:
-        tries = 0
+        attempts = 0
         while True:
-            await asyncio.sleep(self._pause_s(tries))
-            tries += 1
+            await asyncio.sleep(self._backoff_s(attempts))
+            attempts += 1
             try:
                 return await self._connect()
             except ValkeyError:
                 continue
 
-    async def _ping(self, wire: RespSocket) -> None:
-        """Find out a peer that has gone silently: its reply's deadline gives the socket up."""
+    async def _ping(self, sock: RespSocket) -> None:
+        """Detect a dead peer: the reply's deadline fails the socket."""
         try:
-            await wire.call("PING")
+            await sock.call("PING")
         except (ConnectionLost, NotSent):
             return
 
-    def _keep(self, push: Push) -> None:
+    def _store(self, push: Push) -> None:
         match push:
             case ["message", str(channel), str(text)]:
                 if len(self._messages) >= MAX_UNREAD:
                     self._messages.clear()
                     self._missed = True
                 self._messages.append((channel, text))
-                self._news.set()
+                self._changed.set()
             case _:
                 pass

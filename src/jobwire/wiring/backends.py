@@ -25,7 +25,7 @@ def queue_key(settings: Settings) -> str:
 
 async def connect(config: Config, name: str) -> Connection:
     """Connect, and retry while the server does not respond; raises ValkeyError at the timeout."""
-    return await Connection.open(config, name=name, patience_s=START_TIMEOUT_S)
+    return await Connection.open(config, name=name, connect_timeout_s=START_TIMEOUT_S)
 
 
 class KnownBucket(NamedTuple):

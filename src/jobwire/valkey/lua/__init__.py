@@ -1,1 +1,1 @@
-"""The toolkit's scripts: one file a verb, with a header that is read and checked."""
+"""The toolkit's scripts: one file per verb, with a header that is parsed and checked."""

@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- claim: take pending entries over, if they are still with the holder that was seen.
+-- claim: claim pending entries that still have the holder that was seen.
 --
--- Between looking and taking another consumer may have been quicker; what it
--- holds now is left alone. An entry that was deleted drops off the pending list.
+-- Another consumer may have claimed an entry since it was listed; such an entry
+-- is skipped. A deleted entry is removed from the pending list.
 --
 -- KEYS
 --   stream  stream  the stream
 -- ARGV
 --   group, consumer, min_idle_ms, ...
 -- RETURNS
---   entries   what was taken, as id and fields; the rest of ARGV are ids and holders
+--   entries   the claimed ones, as id and fields; the rest of ARGV are ids and holders
 -- CLAUSES T-6 T-7
 local stream, group, consumer, min_idle_ms = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 

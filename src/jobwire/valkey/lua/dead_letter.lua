@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- dead_letter: move an entry that nobody could handle to the dead-letter stream.
+-- dead_letter: move an exhausted entry to the dead-letter stream.
 --
--- Copy and acknowledgement are one step: the entry is never in neither place.
--- One that was taken over meanwhile is left to its new holder.
+-- Copy and acknowledgement are one step, so that the entry is never lost.
+-- An entry that was claimed meanwhile is left to its new holder.
 --
 -- KEYS
 --   stream  stream  the stream
@@ -10,15 +10,15 @@
 -- ARGV
 --   group, id, holder, min_idle_ms, maxlen, reason, fields
 -- RETURNS
---   buried   it is in the dead-letter stream now
---   gone     it had been deleted; only the pending mark was removed
---   moved    somebody else holds it, or nobody any more; nothing was written
+--   dead_lettered   the entry is in the dead-letter stream now
+--   gone            the entry was deleted; it is no longer pending
+--   not_held        another consumer holds it, or it is not pending; nothing was written
 -- CLAUSES T-7
 local stream, dead = KEYS[1], KEYS[2]
 local group, id, holder, min_idle_ms, maxlen, reason, fields = unpack(ARGV, 1, 7)
 
 local pending = redis.call('XPENDING', stream, group, 'IDLE', min_idle_ms, id, id, 1)[1]
-if not pending or pending[2] ~= holder then return 'moved' end
+if not pending or pending[2] ~= holder then return 'not_held' end
 if #redis.call('XRANGE', stream, id, id) == 0 then
   redis.call('XACK', stream, group, id)
   return 'gone'
@@ -26,4 +26,4 @@ end
 redis.call('XADD', dead, 'MAXLEN', '~', maxlen, '*',
   'entry_id', id, 'reason', reason, 'deliveries', pending[4], 'fields', fields)
 redis.call('XACK', stream, group, id)
-return 'buried'
+return 'dead_lettered'

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
--- lag: count the entries that a group has not been given yet.
+-- lag: count the entries that were not delivered to a group yet.
 --
--- Counted, because the server's own figure is wrong once entries were deleted.
+-- Counted, because the server's own figure is wrong after entries were deleted.
 --
 -- KEYS
 --   stream  stream  the stream
@@ -14,10 +14,10 @@ local stream, group, limit = KEYS[1], ARGV[1], ARGV[2]
 
 if redis.call('EXISTS', stream) == 0 then return -1 end
 for _, flat in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-  local known = {}
-  for at = 1, #flat, 2 do known[flat[at]] = flat[at + 1] end
-  if known.name == group then
-    local last = known['last-delivered-id']
+  local info = {}
+  for at = 1, #flat, 2 do info[flat[at]] = flat[at + 1] end
+  if info.name == group then
+    local last = info['last-delivered-id']
     return #redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', limit)
   end
 end

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- release: give entries back that this consumer holds and has not begun.
+-- release: release entries that this consumer holds and has not started.
 --
--- A group cannot take an entry back, so it is made to look long idle: the next
--- scan of a reclaimer finds it. The delivery that led to nothing is not counted.
+-- A group cannot take an entry back, so its idle time is set high: the next scan
+-- of a reclaimer claims it. This delivery is not counted.
 --
 -- KEYS
 --   stream  stream  the stream

@@ -1,23 +1,23 @@
 #!lua flags=allow-oom
--- remove_idle_consumers: remove consumers that have been silent for long and own nothing.
+-- remove_idle_consumers: remove consumers that are idle for long and have no pending entries.
 --
--- Looking and removing are one step, because removing a consumer would drop
--- whatever became pending under its name in between. A bounded number a call.
+-- Check and removal are one step, because removing a consumer drops entries that
+-- became pending under its name in between. At most `limit` per call.
 --
 -- KEYS
 --   stream  stream  the stream
 -- ARGV
---   group, silent_ms, limit
+--   group, idle_ms, limit
 -- RETURNS
---   names   of the consumers that were removed
+--   names   of the removed consumers
 -- CLAUSES T-7
-local stream, group, silent_ms, limit = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local stream, group, idle_ms, limit = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local names = {}
 for _, flat in ipairs(redis.call('XINFO', 'CONSUMERS', stream, group)) do
   local consumer = {}
   for at = 1, #flat, 2 do consumer[flat[at]] = flat[at + 1] end
-  if #names < limit and consumer.pending == 0 and consumer.idle >= silent_ms then
+  if #names < limit and consumer.pending == 0 and consumer.idle >= idle_ms then
     redis.call('XGROUP', 'DELCONSUMER', stream, group, consumer.name)
     names[#names + 1] = consumer.name
   end

@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- renew: renew the idle time of entries that this consumer still holds.
+-- renew: reset the idle time of entries that this consumer still holds.
 --
--- Looks at the holder first: a bare XCLAIM would steal an entry back that was
--- taken over while its consumer was out of reach. Counts no delivery.
+-- Checks the holder first: a plain XCLAIM would take back an entry that another
+-- consumer has claimed. Counts no delivery.
 --
 -- KEYS
 --   stream  stream  the stream
 -- ARGV
 --   group, consumer, ...
 -- RETURNS
---   lost   those of the ids in the rest of ARGV that others hold, or nobody
+--   lost   the ids of the rest of ARGV that this consumer does not hold
 -- CLAUSES T-6
 local stream, group, consumer = KEYS[1], ARGV[1], ARGV[2]
 

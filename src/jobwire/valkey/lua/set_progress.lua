@@ -1,7 +1,7 @@
 #!lua
--- set_progress: merge fields into a progress hash and renew its time to live.
+-- set_progress: merge fields into a progress hash and renew its TTL.
 --
--- In one step, so that no crash between the two leaves a hash that never goes.
+-- In one step, so that no crash in between leaves a hash without TTL.
 --
 -- KEYS
 --   progress  hash  <prefix><id>

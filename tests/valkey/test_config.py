@@ -1,4 +1,4 @@
-"""Settings are checked when built, and say which of them is wrong."""
+"""Config is checked when built; an error names its field."""
 
 import pytest
 
@@ -70,7 +70,7 @@ def test_t01_addresses(address: str, endpoint: tuple[str, int] | str) -> None:
         ("valkey://host?read_timeout_s=9", Config(address="host:6379", read_timeout_s=9)),
     ],
 )
-def test_t01_a_url_is_the_same_in_one_line(url: str, config: Config) -> None:
+def test_t01_a_url_equals_the_fields(url: str, config: Config) -> None:
     assert Config.from_url(url) == config
 
 
@@ -88,16 +88,16 @@ def test_t01_a_url_is_the_same_in_one_line(url: str, config: Config) -> None:
         ("valkey://host?colour=red", "url"),
     ],
 )
-def test_t01_a_wrong_url_says_what_is_wrong(url: str, place: str) -> None:
+def test_t01_a_wrong_url_names_the_field(url: str, place: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Config.from_url(url)
     assert caught.value.field == place
 
 
-def test_t01_passwords_never_show() -> None:
+def test_t01_passwords_are_never_shown() -> None:
     config = Config.from_url("valkey://me:secret-word@host:6379")
     assert "secret-word" not in repr(config)
-    # A colon in an unescaped password makes a bad port of its tail: not quoted either.
+    # An unescaped password may be parsed as a port: the error must not quote it.
     with pytest.raises(ConfigError) as caught:
         Config.from_url("valkey://host:secret-word")
     assert "secret-word" not in str(caught.value)

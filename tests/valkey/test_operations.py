@@ -1,4 +1,4 @@
-"""The commands of the messaging plan, typed, on a real server."""
+"""The typed commands, on a real server."""
 
 import pytest
 from redis import Redis
@@ -18,7 +18,7 @@ from tests.support import Fresh, clause
 pytestmark = clause("T-2", "T-4")
 
 
-async def test_t02_a_connection_keeps_the_exported_promise(connection: Connection) -> None:
+async def test_t02_a_connection_implements_the_client_protocol(connection: Connection) -> None:
     client: Client = connection
     assert await client.ping() == "PONG"
 
@@ -54,7 +54,9 @@ async def test_t02_trimming(connection: Connection, plain: Redis, fresh: Fresh) 
     assert plain.xlen(stream) == 1
 
 
-async def test_t02_a_blocking_read_gets_what_comes(connection: Connection, fresh: Fresh) -> None:
+async def test_t02_a_blocking_read_returns_a_new_entry(
+    connection: Connection, fresh: Fresh
+) -> None:
     stream = fresh("stream")
     await connection.xgroup_create_mkstream(stream, "group")
     await connection.expire(stream, 60)
@@ -108,7 +110,7 @@ async def test_t02_hashes_and_keys(connection: Connection, plain: Redis, fresh: 
     assert await connection.delete() == 0
 
 
-async def test_t04_the_servers_code_is_told(connection: Connection, fresh: Fresh) -> None:
+async def test_t04_a_server_error_has_its_code(connection: Connection, fresh: Fresh) -> None:
     key = fresh("hash")
     await connection.hset(key, {"a": 1})
     await connection.expire(key, 60)
@@ -118,7 +120,7 @@ async def test_t04_the_servers_code_is_told(connection: Connection, fresh: Fresh
     assert not caught.value.may_have_run
 
 
-async def test_t02_bytes_that_are_no_text_survive_the_round_trip(
+async def test_t02_bytes_that_are_not_utf8_survive_the_round_trip(
     connection: Connection, fresh: Fresh
 ) -> None:
     key = fresh("hash")

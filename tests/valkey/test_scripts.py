@@ -1,4 +1,4 @@
-"""Lua files with headers that are parsed, and a server that forgets them."""
+"""Lua files: headers are parsed; scripts are loaded again after NOSCRIPT."""
 
 import asyncio
 import re
@@ -19,7 +19,7 @@ pytestmark = clause("T-3")
 COUNT = load_scripts("tests.valkey.lua")["count"]
 
 
-def test_t03_the_header_is_read() -> None:
+def test_t03_the_header_is_parsed() -> None:
     assert COUNT.purpose == "raise a counter that lives for a minute."
     assert COUNT.keys == ("counter",)
     assert COUNT.args == ("step", "note")
@@ -27,7 +27,7 @@ def test_t03_the_header_is_read() -> None:
     assert COUNT.clauses == ("T-3",)
 
 
-def test_t03_flags_stay_on_the_first_line_and_the_prologue_comes_before_the_code() -> None:
+def test_t03_flags_stay_on_the_first_line_and_includes_precede_the_code() -> None:
     lines = COUNT.source.splitlines()
     assert lines[0] == "#!lua flags=allow-oom"
     assert COUNT.source.index("function is_number") < COUNT.source.index("local counter")
@@ -41,23 +41,22 @@ def test_t03_flags_stay_on_the_first_line_and_the_prologue_comes_before_the_code
         "-- bad: x\n",
     ],
 )
-def test_t03_a_header_that_lacks_something_is_refused(text: str, tmp_path: Path) -> None:
+def test_t03_an_incomplete_header_is_rejected(text: str, tmp_path: Path) -> None:
     (tmp_path / "bad.lua").write_text(text)
     with pytest.raises(HeaderError, match=r"bad\.lua"):
         read_script(tmp_path / "bad.lua", tmp_path)
 
 
 def shipped() -> list[str]:
-    """The packages of ours that hold scripts."""
+    """The packages of jobwire that contain scripts."""
     root = Path(jobwire.__file__).parent
     folders = {file.parent for file in root.rglob("*.lua") if file.parent.name == "lua"}
     return sorted(".".join(("jobwire", *folder.relative_to(root).parts)) for folder in folders)
 
 
 @pytest.mark.parametrize("package", [*shipped(), "tests.valkey.lua"])
-def test_t03_every_header_says_what_its_script_does(package: str) -> None:
-    """KEYS and ARGV are bound by the names of the header, none twice and none beyond; the clauses
-    that it names exist."""
+def test_t03_headers_match_their_scripts(package: str) -> None:
+    """KEYS and ARGV are bound to the header's names, each once; the clauses exist."""
     clauses = written_clauses()
     for script in load_scripts(package).values():
         assert set(script.clauses) <= set(clauses), script.name
@@ -92,7 +91,7 @@ async def test_t03_scripts_run(connection: Connection, fresh: Fresh) -> None:
     assert await connection.run(COUNT, [key], ["no", "x"]) == "refused"
 
 
-async def test_t03_a_forgotten_script_is_loaded_once_for_many_callers(
+async def test_t03_noscript_loads_once_for_many_callers(
     valkey: LocalValkey, plain: Redis, fresh: Fresh
 ) -> None:
     with Proxy(valkey.port) as proxy:
@@ -107,22 +106,22 @@ async def test_t03_a_forgotten_script_is_loaded_once_for_many_callers(
         assert proxy.names.count("SCRIPT") == 1
 
 
-async def test_t03_no_command_overtakes_a_script_that_is_being_loaded(
+async def test_t03_no_command_overtakes_a_script_during_reload(
     connection: Connection, plain: Redis, fresh: Fresh
 ) -> None:
     key = fresh("counter")
     await connection.run(COUNT, [key], [1, "x"])
     plain.script_flush()
     script = connection.run(COUNT, [key], [1, "x"])
-    await asyncio.sleep(0)  # the script is on its way; what follows leaves in a later write
+    await asyncio.sleep(0)  # the script was written; the next command leaves in a later write
     read = connection.call("GET", key)
     assert (await script, await read) in ((2, "1"), (2, "2"))
     plain.script_flush()
-    held = [connection.run(COUNT, [key], [1, "x"]), connection.run(COUNT, [key], [1, "x"])]
-    assert [await one for one in held] == [3, 4]
+    calls = [connection.run(COUNT, [key], [1, "x"]), connection.run(COUNT, [key], [1, "x"])]
+    assert [await call for call in calls] == [3, 4]
 
 
-async def test_t03_an_error_in_a_script_is_one_callers_error(
+async def test_t03_a_script_error_fails_one_call_only(
     connection: Connection, plain: Redis, fresh: Fresh
 ) -> None:
     wrong, right = fresh("list"), fresh("counter")

@@ -1,4 +1,4 @@
-"""Published messages: what a reader is told when some may have been missed."""
+"""Published messages; None where some may have been missed."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ async def _next(messages: subscription.Subscription) -> tuple[str, str] | None:
     return await anext(messages)
 
 
-async def test_t02_messages_published_and_a_gap_told(
+async def test_t02_published_messages_and_a_gap_after_reconnect(
     valkey: LocalValkey, proxy: Proxy, plain: Redis, fresh: Fresh
 ) -> None:
     channel = fresh("channel")
@@ -33,7 +33,7 @@ async def test_t02_messages_published_and_a_gap_told(
         assert await anext(messages) == (channel, "two")
 
 
-async def test_t02_a_reader_who_is_too_slow_is_told(
+async def test_t02_a_slow_reader_gets_a_gap(
     connection: Connection, plain: Redis, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscription, "MAX_UNREAD", 3)
@@ -44,25 +44,24 @@ async def test_t02_a_reader_who_is_too_slow_is_told(
         got = [await anext(messages)]
         while got[-1] is not None:
             got.append(await anext(messages))
-        assert await anext(messages) == (channel, "3"), "the news come after the gap"
+        assert await anext(messages) == (channel, "3"), "the newest message follows the gap"
 
 
-async def test_t02_a_silent_peer_is_found_out_by_a_ping(
+async def test_t02_a_ping_detects_a_dead_peer(
     valkey: LocalValkey, proxy: Proxy, plain: Redis, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No command waits for a reply on a subscription: without a ping it would listen for ever to a
-    peer that has gone without a word."""
+    """No command waits for a reply on a subscription: without a ping a dead peer is never noticed."""
     monkeypatch.setattr(subscription, "PING_EVERY_S", 0.1)
     channel = fresh("channel")
     config = Config.from_url(proxy.url(valkey.url), read_timeout_s=1)
     async with (
-        Connection.open(config, patience_s=DEADLINE_S) as connection,
+        Connection.open(config, connect_timeout_s=DEADLINE_S) as connection,
         connection.subscribe(channel) as messages,
     ):
         before = proxy.accepted
         proxy.silence()
         gap = asyncio.create_task(_next(messages))
-        await wait_until(lambda: proxy.accepted > before + 1, "the sockets to be given up")
+        await wait_until(lambda: proxy.accepted > before + 1, "the sockets to be replaced")
         proxy.accept()
         assert await gap is None
         plain.publish(channel, "after")

@@ -1,4 +1,4 @@
-"""T-12 and the toolkit's promise to others: it comes alone."""
+"""T-12: the toolkit is usable alone."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from jobwire.valkey import (
 )
 
 ours = {name for name in sys.modules if name.split(".")[0] == "jobwire"}
-strangers = {name for name in ours if name != "jobwire" and not name.startswith("jobwire.valkey")}
-print("strangers:", sorted(strangers))
+others = {name for name in ours if name != "jobwire" and not name.startswith("jobwire.valkey")}
+print("others:", sorted(others))
 """
 
 
 @clause("T-5", "T-6", "T-7", "T-8", "T-9")
-def test_the_toolkit_needs_no_web_bucket_or_image_library_and_no_other_room() -> None:
+def test_the_toolkit_imports_no_other_package() -> None:
     with Program("-W", "error", "-c", IMPORT) as program:
         assert program.wait() == 0, program.output
-        assert program.output == "strangers: []\n"
+        assert program.output == "others: []\n"

@@ -1,4 +1,4 @@
-"""The whole toolkit on the oldest server that we promise to work with."""
+"""The whole toolkit on the oldest supported server."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from jobwire.valkey import (
 )
 from tests.support import clause, wait_until
 from tests.support.servers import plain_client
-from tests.toolkit.conftest import GROUP, Recorder, entries, pending
+from tests.valkey.conftest import GROUP, Recorder, entries, pending
 
 
 @clause("T-5", "T-6", "T-7", "T-8", "T-9")
-async def test_everything_works_on_redis_7(redis7: LocalValkey, stream: str) -> None:
+async def test_the_toolkit_works_with_redis_7(redis7: LocalValkey, stream: str) -> None:
     def fail_the_second(message: StreamMessage) -> None:
         if message.fields["n"] == "2":
             raise ValueError("cannot do 2")

@@ -1,4 +1,4 @@
-"""T-6 in fair weather: entries are handled and acknowledged, or left when their handler fails."""
+"""T-6: entries are handled and acknowledged, or left pending when their handler fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from jobwire.valkey import (
 )
 from tests.support import Plain, Proxy, clause, wait_until
 from tests.support.waiting import DEADLINE_S
-from tests.toolkit.conftest import GROUP, Recorder, entries, idle_ms, left_pending, pending
+from tests.valkey.conftest import GROUP, Recorder, entries, idle_ms, left_pending, pending
 
 pytestmark = pytest.mark.keeps("stream-*")
 
@@ -39,7 +39,7 @@ def build(
         group=GROUP,
         consumer=consumer,
         handler=handler,
-        **more,  # pyright: ignore[reportArgumentType] - the tests name them rightly
+        **more,  # pyright: ignore[reportArgumentType] - names are checked by the constructor
     )
 
 
@@ -58,11 +58,11 @@ async def test_t06_entries_are_handled_in_order_and_acknowledged(
         await publish(connection, stream, *range(15, 30))
         await handler.until_done(*range(30))
         await wait_until(lambda: pending(plain, stream) == {}, "all to be acknowledged")
-    assert handler.got == entries(plain, stream), "whole entries, in order, once each"
+    assert handler.got == entries(plain, stream), "complete entries, in order, once each"
 
 
 @clause("T-6")
-async def test_t06_a_failing_handler_costs_its_entry_the_acknowledgement_and_nothing_else(
+async def test_t06_a_failing_handler_leaves_only_its_entry_pending(
     connection: Connection, plain: Plain, stream: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail_the_second(message: StreamMessage) -> None:
@@ -84,7 +84,7 @@ async def test_t06_a_failing_handler_costs_its_entry_the_acknowledgement_and_not
 
 
 @clause("T-6")
-async def test_t06_start_makes_group_and_stream(
+async def test_t06_start_creates_group_and_stream(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     consumer = build(connection, stream, Recorder())
@@ -97,7 +97,7 @@ async def test_t06_start_makes_group_and_stream(
 
 
 @clause("T-6")
-async def test_t06_each_step_of_its_life_comes_once(connection: Connection, stream: str) -> None:
+async def test_t06_start_and_stop_are_allowed_once(connection: Connection, stream: str) -> None:
     consumer = build(connection, stream, Recorder())
     with pytest.raises(NotStarted):
         await consumer.stop()
@@ -112,7 +112,7 @@ async def test_t06_each_step_of_its_life_comes_once(connection: Connection, stre
 
 @clause("T-6")
 @pytest.mark.parametrize("field", ["stream", "group", "consumer"])
-async def test_t06_an_empty_name_is_refused(connection: Connection, field: str) -> None:
+async def test_t06_an_empty_name_is_rejected(connection: Connection, field: str) -> None:
     names = {"stream": "s", "group": "g", "consumer": "c", field: ""}
     with pytest.raises(ConfigError, match=f"^{field}: is empty$"):
         Consumer(
@@ -136,7 +136,7 @@ async def test_t06_an_empty_name_is_refused(connection: Connection, field: str) 
         ("idle_timeout_s", float("nan")),
     ],
 )
-async def test_t06_a_number_that_cannot_be_is_refused(
+async def test_t06_an_invalid_number_is_rejected(
     connection: Connection, stream: str, field: str, value: float
 ) -> None:
     with pytest.raises(ConfigError, match=f"^{field}: must be"):
@@ -144,19 +144,19 @@ async def test_t06_a_number_that_cannot_be_is_refused(
 
 
 @clause("T-6", "T-4")
-async def test_t06_a_handler_that_cannot_be_called_is_refused(
+async def test_t06_a_handler_that_is_not_callable_is_rejected(
     connection: Connection, stream: str
 ) -> None:
     with pytest.raises(ConfigError, match=r"^handler: must be callable, is NoneType$"):
-        build(connection, stream, None)  # pyright: ignore[reportArgumentType] - the very mistake
+        build(connection, stream, None)  # pyright: ignore[reportArgumentType] - on purpose
 
 
 @clause("T-6")
-async def test_t06_not_ready_in_time_leaves_nothing_running(
+async def test_t06_a_start_timeout_leaves_nothing_running(
     valkey: LocalValkey, proxy: Proxy, stream: str
 ) -> None:
     config = Config.from_url(proxy.url(valkey.url), dial_timeout_s=0.3)
-    async with Connection.open(config, patience_s=DEADLINE_S) as connection:
+    async with Connection.open(config, connect_timeout_s=DEADLINE_S) as connection:
         proxy.refuse()
         await wait_until(lambda: not connection.connected, "the connection to be gone")
         before = asyncio.all_tasks()
@@ -168,7 +168,7 @@ async def test_t06_not_ready_in_time_leaves_nothing_running(
         proxy.accept()
 
         async def ready() -> bool:
-            with contextlib.suppress(Unavailable):  # a busy machine needs its time
+            with contextlib.suppress(Unavailable):  # a loaded machine needs more attempts
                 await consumer.start()
                 return True
             return False
@@ -180,7 +180,7 @@ async def test_t06_not_ready_in_time_leaves_nothing_running(
 
 
 @clause("T-6")
-async def test_t06_a_start_that_is_cancelled_leaves_nothing_running(
+async def test_t06_a_cancelled_start_leaves_nothing_running(
     valkey: LocalValkey, proxy: Proxy, stream: str
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection:
@@ -193,7 +193,7 @@ async def test_t06_a_start_that_is_cancelled_leaves_nothing_running(
 
 
 @clause("T-6")
-async def test_t06_what_can_never_work_is_said_at_once(
+async def test_t06_a_permanent_error_is_raised_at_once(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     plain.set(stream, "not a stream", ex=60)
@@ -203,7 +203,7 @@ async def test_t06_what_can_never_work_is_said_at_once(
 
 
 @clause("T-6")
-async def test_t06_stop_lets_the_handler_in_hand_end(
+async def test_t06_stop_waits_for_the_running_handler(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     go = asyncio.Event()
@@ -216,30 +216,32 @@ async def test_t06_stop_lets_the_handler_in_hand_end(
     await asyncio.sleep(0)
     go.set()
     await stopping
-    assert handler.done == ["1"], "it ended, and no other began"
+    assert handler.done == ["1"], "it finished, and no other was started"
     assert [holder for holder, _ in pending(plain, stream).values()] == ["c1", "c1"]
 
 
 @clause("T-6")
-async def test_t06_what_was_not_begun_is_given_back_for_others(
+async def test_t06_stop_releases_entries_that_were_not_started(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
-    """Otherwise a stop would delay the entries that it had read ahead by the idle timeout."""
+    """Otherwise a stop would delay prefetched entries by the idle timeout."""
     go = asyncio.Event()
     handler = Recorder(lambda _: go.wait())
     await publish(connection, stream, 1, 2, 3)
     consumer = build(connection, stream, handler)
     await consumer.start()
     await wait_until(lambda: handler.got, "the handler to begin")
-    assert len(pending(plain, stream)) == 3, "it reads ahead"
+    assert len(pending(plain, stream)) == 3, "it prefetches"
     stopping = asyncio.create_task(consumer.stop())
     await asyncio.sleep(0)
     go.set()
     await stopping
     rows = plain.ask("XPENDING", stream, GROUP, "IDLE", 3_600_000, "-", "+", 10)
     assert isinstance(rows, list)
-    assert len(rows) == 2, "they look idle for long, so any reclaimer takes them"
-    assert [count for _, count in pending(plain, stream).values()] == [0, 0], "and none counted"
+    assert len(rows) == 2, "their idle time is high, so any reclaimer claims them"
+    assert [count for _, count in pending(plain, stream).values()] == [0, 0], (
+        "no delivery is counted"
+    )
 
 
 @clause("T-6")
@@ -259,7 +261,7 @@ async def test_t06_stop_does_not_wait_for_the_block_time(
 
 
 @clause("T-6")
-async def test_t06_stop_may_be_given_up_and_then_ends_the_handlers(
+async def test_t06_a_cancelled_stop_cancels_the_handlers(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     handler = Recorder(lambda _: asyncio.Event().wait())
@@ -275,7 +277,7 @@ async def test_t06_stop_may_be_given_up_and_then_ends_the_handlers(
 
 
 @clause("T-6")
-async def test_t06_it_first_finishes_what_is_pending_under_its_name(
+async def test_t06_entries_pending_under_its_name_are_handled_first(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     left_pending(plain, stream, "c1", 1, 2)
@@ -284,7 +286,9 @@ async def test_t06_it_first_finishes_what_is_pending_under_its_name(
     handler = Recorder()
     async with build(connection, stream, handler):
         await handler.until_done(1, 2, 4)
-    assert handler.numbers == ["1", "2", "4"], "its own first, the new one then, no other's"
+    assert handler.numbers == ["1", "2", "4"], (
+        "its own first, then the new one, no other consumer's"
+    )
     assert pending(plain, stream) == {others[0]: ("c2", 1)}
 
 
@@ -302,23 +306,23 @@ async def test_t06_a_pending_entry_that_was_deleted_is_dropped(
 
 
 @clause("T-6")
-async def test_t06_an_entry_that_kills_its_consumer_does_not_do_so_for_ever(
+async def test_t06_an_exhausted_own_entry_is_dead_lettered(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
-    """Restarted after each crash, it would otherwise begin with the same entry every time."""
-    poison, fine = left_pending(plain, stream, "c1", 1, 2)
-    plain.ask("XCLAIM", stream, GROUP, "c1", 0, poison, "RETRYCOUNT", 5, "JUSTID")
+    """Otherwise a consumer that crashes on an entry starts with the same entry after each restart."""
+    exhausted, fine = left_pending(plain, stream, "c1", 1, 2)
+    plain.ask("XCLAIM", stream, GROUP, "c1", 0, exhausted, "RETRYCOUNT", 5, "JUSTID")
     handler = Recorder()
     async with build(connection, stream, handler):
         await handler.until_done(2)
         await wait_until(lambda: pending(plain, stream) == {}, "both to be off the list")
     assert [entry.id for entry in handler.got] == [fine]
     (dead,) = entries(plain, f"{stream}:dead")
-    assert (dead.fields["entry_id"], dead.fields["deliveries"]) == (poison, "5")
+    assert (dead.fields["entry_id"], dead.fields["deliveries"]) == (exhausted, "5")
 
 
 @clause("T-6")
-async def test_t06_entries_in_hand_are_renewed_and_no_delivery_counted(
+async def test_t06_entries_in_flight_are_renewed_without_counting_a_delivery(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     go = asyncio.Event()
@@ -335,7 +339,7 @@ async def test_t06_entries_in_hand_are_renewed_and_no_delivery_counted(
 
 
 @clause("T-6")
-async def test_t06_renewing_does_not_steal_an_entry_back(
+async def test_t06_renewal_does_not_take_back_a_claimed_entry(
     connection: Connection, plain: Plain, stream: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     go = asyncio.Event()
@@ -344,19 +348,22 @@ async def test_t06_renewing_does_not_steal_an_entry_back(
         await publish(connection, stream, 1)
         await wait_until(lambda: handler.got, "the handler to begin")
         (id_,) = pending(plain, stream)
-        plain.ask("XCLAIM", stream, GROUP, "somebody", 0, id_, "JUSTID")
-        await wait_until(lambda: "went to another" in caplog.text, "the loss to be noticed")
-        assert pending(plain, stream) == {id_: ("somebody", 1)}
+        plain.ask("XCLAIM", stream, GROUP, "other", 0, id_, "JUSTID")
+        await wait_until(
+            lambda: "lost to another consumer" in caplog.text, "the loss to be noticed"
+        )
+        assert pending(plain, stream) == {id_: ("other", 1)}
         go.set()
 
 
 @clause("T-6")
-@pytest.mark.parametrize("obedient", [True, False])
-async def test_t06_the_handler_of_an_entry_that_went_to_another_is_cancelled(
-    connection: Connection, plain: Plain, stream: str, obedient: bool
+@pytest.mark.parametrize("reraise", [True, False])
+async def test_t06_the_handler_of_a_lost_entry_is_cancelled(
+    connection: Connection, plain: Plain, stream: str, reraise: bool
 ) -> None:
-    """And however it ends, the other's entry stays the other's; the next ones are handled."""
-    told: list[str] = []
+    """It never acknowledges the entry, even if it ignores the cancellation; later entries are
+    handled."""
+    cancelled: list[str] = []
 
     async def work(entry: StreamMessage) -> None:
         if entry.fields["n"] != "1":
@@ -364,8 +371,8 @@ async def test_t06_the_handler_of_an_entry_that_went_to_another_is_cancelled(
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            told.append(entry.id)
-            if obedient:
+            cancelled.append(entry.id)
+            if reraise:
                 raise
 
     handler = Recorder(work)
@@ -373,16 +380,16 @@ async def test_t06_the_handler_of_an_entry_that_went_to_another_is_cancelled(
         await publish(connection, stream, 1)
         await wait_until(lambda: handler.got, "the handler to begin")
         (id_,) = pending(plain, stream)
-        plain.ask("XCLAIM", stream, GROUP, "somebody", 0, id_, "JUSTID")
+        plain.ask("XCLAIM", stream, GROUP, "other", 0, id_, "JUSTID")
         await publish(connection, stream, 2)
         await handler.until_done(2)
         await wait_until(lambda: set(pending(plain, stream)) == {id_}, "the next one's end")
-    assert told == [id_]
-    assert pending(plain, stream) == {id_: ("somebody", 1)}
+    assert cancelled == [id_]
+    assert pending(plain, stream) == {id_: ("other", 1)}
 
 
 @clause("T-6")
-async def test_t06_no_more_run_at_once_than_allowed(
+async def test_t06_concurrency_is_limited(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     running, most = 0, 0
@@ -406,7 +413,7 @@ async def test_t06_no_more_run_at_once_than_allowed(
 
 
 @clause("T-6")
-async def test_t06_a_slow_entry_does_not_hold_up_the_other_slots(
+async def test_t06_a_slow_entry_does_not_block_other_slots(
     connection: Connection, stream: str
 ) -> None:
     go = asyncio.Event()
@@ -419,7 +426,7 @@ async def test_t06_a_slow_entry_does_not_hold_up_the_other_slots(
 
 
 @clause("T-6")
-async def test_t06_count_and_block_time_go_to_the_server(
+async def test_t06_count_and_block_time_are_sent_to_the_server(
     valkey: LocalValkey, proxy: Proxy, stream: str
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection:
@@ -448,7 +455,7 @@ async def test_t06_two_consumers_share_the_work(
     assert two.done
 
 
-async def test_a_plain_function_may_handle(
+async def test_a_plain_function_can_be_the_handler(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     got: list[str] = []
@@ -459,15 +466,15 @@ async def test_a_plain_function_may_handle(
 
 
 @clause("T-6")
-async def test_t06_many_lives_leave_no_socket_behind(
+async def test_t06_repeated_start_and_stop_leaks_no_socket(
     valkey: LocalValkey, plain: Plain, stream: str
 ) -> None:
     def sockets() -> int:
-        return sum(each["name"].startswith("many-lives") for each in plain.client_list())
+        return sum(each["name"].startswith("restarts") for each in plain.client_list())
 
-    async with Connection.open(valkey.url, name="many-lives") as connection:
+    async with Connection.open(valkey.url, name="restarts") as connection:
         for _ in range(15):
             async with build(connection, stream, Recorder()):
                 pass
-        assert sockets() <= 2, "the shared one, and one for reading that is used again"
+        assert sockets() <= 2, "the shared one, and one for reading that is reused"
     await wait_until(lambda: sockets() == 0, "every socket to be closed")

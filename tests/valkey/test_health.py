@@ -1,4 +1,4 @@
-"""T-9: the server's health, as it really is."""
+"""T-9: the health checker's values agree with the server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobwire.valkey import (
 from tests.support import Plain, Proxy, clause, wait_until
 from tests.support.servers import plain_client
 from tests.support.waiting import DEADLINE_S
-from tests.toolkit.conftest import GROUP
+from tests.valkey.conftest import GROUP
 
 pytestmark = pytest.mark.keeps("stream-*")
 
@@ -30,9 +30,9 @@ async def test_t09_a_ping_is_measured(connection: Connection) -> None:
 
 
 @clause("T-9")
-async def test_t09_a_ping_that_fails_says_how(valkey: LocalValkey, proxy: Proxy) -> None:
+async def test_t09_a_failed_ping_raises(valkey: LocalValkey, proxy: Proxy) -> None:
     config = Config.from_url(proxy.url(valkey.url), dial_timeout_s=0.2)
-    async with Connection.open(config, patience_s=DEADLINE_S) as connection:
+    async with Connection.open(config, connect_timeout_s=DEADLINE_S) as connection:
         checker = HealthChecker(connection)
         proxy.cut_reply("PING")
         with pytest.raises(ConnectionLost):
@@ -76,7 +76,7 @@ async def test_t09_the_summary_agrees_with_the_server(
 async def test_t09_lag_is_counted_also_where_entries_were_deleted(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
-    """The server's own figure is wrong, or missing, once an unread entry was deleted."""
+    """The server's own figure is wrong or missing after an unread entry was deleted."""
     checker = HealthChecker(connection)
     assert (await checker.summary(stream, GROUP)).lag is None
     ids = [await Producer(connection).publish(stream, {"n": n}) for n in range(5)]
@@ -89,7 +89,7 @@ async def test_t09_lag_is_counted_also_where_entries_were_deleted(
 
 
 @clause("T-9")
-async def test_t09_redis_is_known_by_its_name(redis7: LocalValkey) -> None:
+async def test_t09_redis_is_recognized(redis7: LocalValkey) -> None:
     async with Connection.open(redis7.url) as connection:
         health = await HealthChecker(connection).summary()
     assert (health.server, health.version[:2]) == ("redis", "7.")
@@ -116,7 +116,7 @@ async def test_t09_replicas_and_persistence_of_both_ends(tmp_path: Path) -> None
 
 
 @clause("T-9")
-async def test_t09_what_the_server_does_not_tell_is_not_guessed(tmp_path: Path) -> None:
+async def test_t09_a_value_that_is_not_disclosed_is_none(tmp_path: Path) -> None:
     with LocalValkey(tmp_path, admin=True, extra=["appendonly no"]) as server:
         async with Connection.open(server.url) as connection:
             checker = HealthChecker(connection)

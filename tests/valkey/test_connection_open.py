@@ -1,4 +1,4 @@
-"""The first connection: it works, or says in one line why not."""
+"""Connection.open: it connects, or raises the documented error in one line."""
 
 import asyncio
 import ssl
@@ -22,7 +22,7 @@ pytestmark = clause("T-2", "T-4")
 
 @asynccontextmanager
 async def peer(answer: bytes | None) -> AsyncGenerator[str]:
-    """A server that is none: answers everything with the same bytes, or not at all."""
+    """A server that answers every command with the same bytes, or not at all."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(65_536):
@@ -35,7 +35,7 @@ async def peer(answer: bytes | None) -> AsyncGenerator[str]:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-async def refused(config: Config) -> ValkeyError:
+async def open_error(config: Config) -> ValkeyError:
     with pytest.raises(ValkeyError) as caught:
         await Connection.open(config)
     assert "\n" not in str(caught.value)
@@ -43,26 +43,26 @@ async def refused(config: Config) -> ValkeyError:
     return caught.value
 
 
-async def test_t02_nobody_there() -> None:
-    error = await refused(Config(address=f"127.0.0.1:{free_port()}"))
+async def test_t02_connection_refused() -> None:
+    error = await open_error(Config(address=f"127.0.0.1:{free_port()}"))
     assert type(error) is Unavailable
     assert "cannot connect" in str(error)
 
 
-async def test_t02_a_name_that_means_nothing() -> None:
-    assert type(await refused(Config(address="nobody.invalid:6379"))) is Unavailable
+async def test_t02_an_unknown_host() -> None:
+    assert type(await open_error(Config(address="unknown.invalid:6379"))) is Unavailable
 
 
-async def test_t02_somebody_there_who_says_nothing() -> None:
+async def test_t02_a_peer_that_does_not_answer() -> None:
     async with peer(None) as address:
-        error = await refused(Config(address=address, dial_timeout_s=0.2))
+        error = await open_error(Config(address=address, dial_timeout_s=0.2))
     assert type(error) is Unavailable
     assert "no answer" in str(error)
 
 
 async def test_t02_not_a_valkey() -> None:
     async with peer(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n") as address:
-        assert "not as a Valkey" in str(error := await refused(Config(address=address)))
+        assert "not as a Valkey" in str(error := await open_error(Config(address=address)))
     assert isinstance(error, Unsupported)
 
 
@@ -74,30 +74,30 @@ async def test_t02_not_a_valkey() -> None:
         b"%3\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n6.2.14\r\n$2\r\nid\r\n:7\r\n",
     ],
 )
-async def test_t02_too_old_a_server(answer: bytes) -> None:
+async def test_t02_an_unsupported_version(answer: bytes) -> None:
     async with peer(answer) as address:
-        error = await refused(Config(address=address))
+        error = await open_error(Config(address=address))
     assert isinstance(error, Unsupported)
     assert "7 or newer" in str(error)
 
 
 async def test_t02_wrong_password_and_no_password(valkey: LocalValkey) -> None:
     right = Config.from_url(valkey.url)
-    wrong = await refused(Config(address=right.address, username="jobwire", password="not-it"))
+    wrong = await open_error(Config(address=right.address, username="jobwire", password="not-it"))
     assert isinstance(wrong, AuthFailed)
     assert "not-it" not in str(wrong)
     assert "'jobwire'" in str(wrong)
-    none = await refused(Config(address=right.address))
+    none = await open_error(Config(address=right.address))
     assert isinstance(none, AuthFailed)
     assert "none is set" in str(none)
 
 
-async def test_t02_a_name_for_the_client_list() -> None:
+async def test_t02_an_invalid_client_name() -> None:
     with pytest.raises(ConfigError, match="name"):
         await Connection.open("valkey://127.0.0.1", name="two words")
 
 
-async def test_t02_a_server_that_loads_its_data_is_waited_for() -> None:
+async def test_t02_open_waits_for_a_loading_server() -> None:
     answers = iter((b"-LOADING Valkey is loading the dataset in memory\r\n",) * 3)
     hello = (
         b"%3\r\n$6\r\nserver\r\n$6\r\nvalkey\r\n$7\r\nversion\r\n$5\r\n9.1.2\r\n$2\r\nid\r\n:7\r\n"
@@ -113,10 +113,10 @@ async def test_t02_a_server_that_loads_its_data_is_waited_for() -> None:
         port = server.sockets[0].getsockname()[1]
         async with Connection.open(f"valkey://127.0.0.1:{port}") as connection:
             assert await connection.ping() == "PONG"
-    assert next(answers, None) is None, "three times refused before"
+    assert next(answers, None) is None, "three LOADING replies before"
 
 
-async def test_t02_databases_are_apart(valkey: LocalValkey, fresh: Fresh) -> None:
+async def test_t02_databases_are_separate(valkey: LocalValkey, fresh: Fresh) -> None:
     key = fresh("key")
     one = valkey.url.removesuffix("/0") + "/1"
     async with Connection.open(valkey.url) as zeroth, Connection.open(one) as first:
@@ -138,16 +138,16 @@ async def test_t02_tls(valkey: LocalValkey) -> None:
                 assert await own.call("PING") == "PONG"
 
 
-async def test_t02_tls_with_a_certificate_that_nobody_trusts(valkey: LocalValkey) -> None:
+async def test_t02_tls_with_an_untrusted_certificate(valkey: LocalValkey) -> None:
     with Proxy(valkey.port, tls=True) as proxy:
-        error = await refused(Config.from_url(proxy.url(valkey.url)))
+        error = await open_error(Config.from_url(proxy.url(valkey.url)))
     assert type(error) is Unavailable
     assert "not trusted" in str(error)
 
 
 async def test_t02_a_unix_socket(tmp_path: Path) -> None:
     with (
-        tempfile.TemporaryDirectory() as short,  # a socket's path may have 107 bytes only
+        tempfile.TemporaryDirectory() as short,  # a socket's path is limited to 107 bytes
         LocalValkey(tmp_path, extra=[f"unixsocket {short}/v.sock"]) as server,
     ):
         config = Config(address=f"{short}/v.sock", username="jobwire", password=server.password)
@@ -155,7 +155,7 @@ async def test_t02_a_unix_socket(tmp_path: Path) -> None:
             assert await connection.ping() == "PONG"
 
 
-async def test_t02_redis_7_does_as_well(redis7: LocalValkey, fresh: Fresh) -> None:
+async def test_t02_works_with_redis_7(redis7: LocalValkey, fresh: Fresh) -> None:
     key, stream = fresh("counter"), fresh("stream")
     async with Connection.open(redis7.url, scripts=[COUNT]) as connection:
         assert await connection.run(COUNT, [key], [3, "x"]) == 3
@@ -169,7 +169,7 @@ async def test_t02_redis_7_does_as_well(redis7: LocalValkey, fresh: Fresh) -> No
         await connection.delete(key, stream)
 
 
-async def test_t02_patience_waits_for_a_server_that_comes_late(
+async def test_t02_connect_timeout_waits_for_a_server_that_starts_late(
     own_valkey: LocalValkey, fresh: Fresh
 ) -> None:
     url = own_valkey.url
@@ -183,17 +183,17 @@ async def test_t02_patience_waits_for_a_server_that_comes_late(
 
 
 async def _opened(url: str) -> Connection:
-    return await Connection.open(url, patience_s=30)
+    return await Connection.open(url, connect_timeout_s=30)
 
 
-async def test_t02_scripts_are_learned_though_the_server_is_away(
+async def test_t02_scripts_are_loaded_after_a_lost_connection(
     valkey: LocalValkey, proxy: Proxy, fresh: Fresh
 ) -> None:
-    """A program that loses its server while it starts must start all the same."""
+    """A program that loses its server during its start still starts."""
     async with Connection.open(proxy.url(valkey.url)) as connection:
         with proxy.hold("SCRIPT") as hold:
-            learning = asyncio.create_task(connection.load_scripts([COUNT]))
+            loading = asyncio.create_task(connection.load_scripts([COUNT]))
             await hold.until_reached()
             proxy.cut()
-            await learning
+            await loading
         assert await connection.run(COUNT, [fresh("counter")], [1, "x"]) == 1

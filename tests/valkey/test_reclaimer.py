@@ -1,4 +1,4 @@
-"""T-7: what others left is taken over once, or buried with its reason."""
+"""T-7: idle entries are reclaimed once, or dead-lettered with a reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jobwire.valkey import (
     StreamMessage,
 )
 from tests.support import Plain, Program, Proxy, clause, wait_until
-from tests.toolkit.conftest import GROUP, Recorder, entries, left_pending, pending
+from tests.valkey.conftest import GROUP, Recorder, entries, left_pending, pending
 
 pytestmark = pytest.mark.keeps("stream-*")
 
@@ -36,7 +36,7 @@ def build(connection: Connection, stream: str, handler: Handler, **more: float) 
         group=GROUP,
         consumer="r1",
         handler=handler,
-        **settings,  # pyright: ignore[reportArgumentType] - the tests name them rightly
+        **settings,  # pyright: ignore[reportArgumentType] - names are checked by the constructor
     )
 
 
@@ -45,7 +45,7 @@ def fail(message: StreamMessage) -> None:
 
 
 @clause("T-7")
-async def test_t07_each_step_of_its_life_comes_once(connection: Connection, stream: str) -> None:
+async def test_t07_start_and_stop_are_allowed_once(connection: Connection, stream: str) -> None:
     reclaimer = build(connection, stream, Recorder())
     with pytest.raises(NotStarted):
         await reclaimer.stop()
@@ -64,7 +64,7 @@ async def test_t07_each_step_of_its_life_comes_once(connection: Connection, stre
     "field",
     ["idle_timeout_s", "scan_interval_s", "max_deliveries", "count", "concurrency"],
 )
-async def test_t07_a_number_that_cannot_be_is_refused(
+async def test_t07_an_invalid_number_is_rejected(
     connection: Connection, stream: str, field: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"^{field}: must be"):
@@ -72,15 +72,13 @@ async def test_t07_a_number_that_cannot_be_is_refused(
 
 
 @clause("T-7")
-async def test_t07_it_scans_again_and_again_until_it_is_stopped(
-    valkey: LocalValkey, proxy: Proxy, stream: str
-) -> None:
+async def test_t07_scans_repeat_until_stop(valkey: LocalValkey, proxy: Proxy, stream: str) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection:
         async with build(connection, stream, Recorder()):
             await proxy.until_seen("XPENDING", 3)
         proxy.forget_seen()
         await connection.ping()
-        assert proxy.names == ["PING"], "nothing of it is left"
+        assert proxy.names == ["PING"], "no scan after stop"
 
 
 @clause("T-7")
@@ -97,7 +95,7 @@ async def test_t07_idle_entries_are_handled_and_acknowledged(
 
 
 @clause("T-7")
-async def test_t07_it_takes_over_from_a_killed_process(
+async def test_t07_entries_of_a_killed_process_are_reclaimed(
     connection: Connection, valkey: LocalValkey, plain: Plain, stream: str
 ) -> None:
     source = """
@@ -105,33 +103,33 @@ import asyncio, sys
 from jobwire.valkey import Connection, Consumer
 
 async def handle(message):
-    print("began", message.fields["n"], flush=True)
+    print("started", message.fields["n"], flush=True)
     await asyncio.Event().wait()
 
 async def main():
     async with Connection.open(sys.argv[1]) as connection:
-        names = dict(stream=sys.argv[2], group=sys.argv[3], consumer="doomed")
+        names = dict(stream=sys.argv[2], group=sys.argv[3], consumer="killed")
         async with Consumer(connection, handler=handle, idle_timeout_s=1, **names):
             await asyncio.Event().wait()
 
 asyncio.run(main())
 """
     await Producer(connection).publish(stream, {"n": 1})
-    with Program.script(source, valkey.url, stream, GROUP) as doomed:
-        await asyncio.to_thread(doomed.wait_for_line, "began 1")
+    with Program.script(source, valkey.url, stream, GROUP) as killed:
+        await asyncio.to_thread(killed.wait_for_line, "started 1")
         handler = Recorder()
         async with build(connection, stream, handler, idle_timeout_s=1):
-            doomed.kill()
+            killed.kill()
             await handler.until_done(1)
             await wait_until(lambda: pending(plain, stream) == {}, "it to be acknowledged")
 
 
 @clause("T-6", "T-7")
-async def test_t06_a_long_handler_is_not_reclaimed_from_its_living_consumer(
+async def test_t06_a_renewed_entry_is_not_reclaimed(
     valkey: LocalValkey, proxy: Proxy, plain: Plain, stream: str
 ) -> None:
     go = asyncio.Event()
-    living, thief = Recorder(lambda _: go.wait()), Recorder()
+    consumer_handler, reclaimer_handler = Recorder(lambda _: go.wait()), Recorder()
     idle_timeout_s = 2.0
     async with (
         Connection.open(proxy.url(valkey.url)) as connection,
@@ -140,24 +138,30 @@ async def test_t06_a_long_handler_is_not_reclaimed_from_its_living_consumer(
             stream=stream,
             group=GROUP,
             consumer="c1",
-            handler=living,
+            handler=consumer_handler,
             idle_timeout_s=idle_timeout_s,
         ),
-        build(connection, stream, thief, idle_timeout_s=idle_timeout_s, scan_interval_s=0.1),
+        build(
+            connection,
+            stream,
+            reclaimer_handler,
+            idle_timeout_s=idle_timeout_s,
+            scan_interval_s=0.1,
+        ),
     ):
         await Producer(connection).publish(stream, {"n": 1})
-        await wait_until(lambda: living.got, "the handler to begin")
+        await wait_until(lambda: consumer_handler.got, "the handler to begin")
         proxy.forget_seen()
         await proxy.until_seen("XPENDING", 25)
-        assert thief.got == []
+        assert reclaimer_handler.got == []
         assert [holder for holder, _ in pending(plain, stream).values()] == ["c1"]
         go.set()
-        await living.until_done(1)
+        await consumer_handler.until_done(1)
         await wait_until(lambda: pending(plain, stream) == {}, "it to be acknowledged")
 
 
 @clause("T-7")
-async def test_t07_what_is_not_idle_yet_is_left_alone(
+async def test_t07_entries_below_the_idle_timeout_are_not_reclaimed(
     valkey: LocalValkey, proxy: Proxy, plain: Plain, stream: str
 ) -> None:
     (id_,) = left_pending(plain, stream, "busy", 1)
@@ -169,7 +173,7 @@ async def test_t07_what_is_not_idle_yet_is_left_alone(
 
 
 @clause("T-7")
-async def test_t07_a_poison_entry_is_buried_with_its_reason(
+async def test_t07_an_exhausted_entry_is_dead_lettered_with_its_reason(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     (id_,) = left_pending(plain, stream, "c1", 7)
@@ -178,7 +182,7 @@ async def test_t07_a_poison_entry_is_buried_with_its_reason(
         await wait_until(lambda: plain.exists(f"{stream}:dead"), "the dead letter")
         await Producer(connection).publish(stream, {"n": 8})
         assert pending(plain, stream) == {}, "it is acknowledged"
-    assert handler.numbers == ["7", "7"], "delivered once by its consumer, twice by us"
+    assert handler.numbers == ["7", "7"], "delivered once by its consumer, twice by the reclaimer"
     (dead,) = entries(plain, f"{stream}:dead")
     assert dead.fields == {
         "entry_id": id_,
@@ -191,7 +195,7 @@ async def test_t07_a_poison_entry_is_buried_with_its_reason(
 
 
 @clause("T-7")
-async def test_t07_an_entry_that_only_killed_its_consumers_says_so(
+async def test_t07_an_entry_without_a_recorded_failure_is_dead_lettered(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     (id_,) = left_pending(plain, stream, "c1", 1)
@@ -201,7 +205,7 @@ async def test_t07_an_entry_that_only_killed_its_consumers_says_so(
         await wait_until(lambda: plain.exists(f"{stream}:dead"), "the dead letter")
     (dead,) = entries(plain, f"{stream}:dead")
     assert dead.fields["reason"] == (
-        "delivered 5 times and never acknowledged; its consumers fell silent"
+        "delivered 5 times and never acknowledged; its consumers stopped"
     )
     assert handler.got == []
 
@@ -226,14 +230,14 @@ async def test_t07_a_dead_letter_keeps_every_byte(
 
 
 @clause("T-7")
-async def test_t07_an_error_that_cannot_be_written_does_not_keep_the_entry_alive(
+async def test_t07_an_error_text_that_cannot_be_encoded_is_dead_lettered(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
-    def fail_unspeakably(_: StreamMessage) -> None:
+    def fail_with_surrogates(_: StreamMessage) -> None:
         raise ValueError("\udc00" + "x" * 5000)
 
     left_pending(plain, stream, "c1", 1)
-    async with build(connection, stream, Recorder(fail_unspeakably), max_deliveries=2):
+    async with build(connection, stream, Recorder(fail_with_surrogates), max_deliveries=2):
         await wait_until(lambda: plain.exists(f"{stream}:dead"), "the dead letter")
     (dead,) = entries(plain, f"{stream}:dead")
     assert "ValueError: ?xxx" in dead.fields["reason"]
@@ -254,7 +258,7 @@ async def test_t07_the_dead_letter_stream_is_bounded(
 
 
 @clause("T-7")
-async def test_t07_an_entry_that_was_deleted_is_not_buried(
+async def test_t07_a_deleted_entry_is_not_dead_lettered(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     gone, alive = left_pending(plain, stream, "c1", 1, 2)
@@ -268,23 +272,23 @@ async def test_t07_an_entry_that_was_deleted_is_not_buried(
 
 
 @clause("T-7")
-async def test_t07_an_entry_that_moved_on_meanwhile_is_neither_buried_nor_taken(
+async def test_t07_an_entry_claimed_meanwhile_is_neither_dead_lettered_nor_claimed(
     valkey: LocalValkey, proxy: Proxy, plain: Plain, stream: str
 ) -> None:
-    """Between the look and the step another consumer was quicker."""
-    poison, idle = left_pending(plain, stream, "c1", 1, 2)
-    for id_, count in ((poison, 5), (idle, 1)):
-        look_idle = ("IDLE", 2 * int(LONG) * 1000, "RETRYCOUNT", count, "JUSTID")
-        plain.ask("XCLAIM", stream, GROUP, "c1", 0, id_, *look_idle)
+    """Another consumer claims the entries between the listing and the claim."""
+    exhausted, idle = left_pending(plain, stream, "c1", 1, 2)
+    for id_, count in ((exhausted, 5), (idle, 1)):
+        as_idle = ("IDLE", 2 * int(LONG) * 1000, "RETRYCOUNT", count, "JUSTID")
+        plain.ask("XCLAIM", stream, GROUP, "c1", 0, id_, *as_idle)
     handler = Recorder()
     async with Connection.open(proxy.url(valkey.url)) as connection:
-        with proxy.hold("XRANGE") as hold:  # asked between the look and the step
+        with proxy.hold("XRANGE") as hold:  # sent between listing and claim
             async with build(connection, stream, handler, idle_timeout_s=LONG):
                 await hold.until_reached()
-                plain.ask("XCLAIM", stream, GROUP, "quicker", 0, poison, idle, "JUSTID")
+                plain.ask("XCLAIM", stream, GROUP, "other", 0, exhausted, idle, "JUSTID")
                 hold.release()
                 await proxy.until_seen("EVALSHA", 3)
-    assert {holder for holder, _ in pending(plain, stream).values()} == {"quicker"}
+    assert {holder for holder, _ in pending(plain, stream).values()} == {"other"}
     assert handler.got == []
     assert not plain.exists(f"{stream}:dead")
 
@@ -308,7 +312,7 @@ async def test_t07_several_reclaimers_share_the_work(
                 group=GROUP,
                 consumer=f"r{number}",
                 handler=handler,
-                # Long enough that nothing which was taken looks idle again.
+                # Long enough that no claimed entry becomes idle again.
                 idle_timeout_s=5,
                 scan_interval_s=0.05,
                 count=4,
@@ -329,23 +333,23 @@ async def test_t07_several_reclaimers_share_the_work(
 
 
 @clause("T-7")
-async def test_t07_silent_consumers_that_own_nothing_are_forgotten(
+async def test_t07_idle_consumers_without_pending_entries_are_removed(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     left_pending(plain, stream, "owner", 1)
-    plain.ask("XGROUP", "CREATECONSUMER", stream, GROUP, "idler")
+    plain.ask("XGROUP", "CREATECONSUMER", stream, GROUP, "idle")
 
     def names() -> set[str]:
         return {each["name"] for each in plain.xinfo_consumers(stream, GROUP)}
 
-    assert names() == {"owner", "idler"}
+    assert names() == {"owner", "idle"}
     async with build(connection, stream, Recorder(), idle_timeout_s=LONG, forget_after_s=0.2):
-        await wait_until(lambda: names() == {"owner"}, "the idler to be forgotten")
-    assert len(pending(plain, stream)) == 1, "what is pending keeps its owner"
+        await wait_until(lambda: names() == {"owner"}, "the idle consumer to be removed")
+    assert len(pending(plain, stream)) == 1, "pending entries keep their owner"
 
 
 @clause("T-7")
-async def test_t07_nobody_is_forgotten_within_a_day(
+async def test_t07_no_consumer_is_removed_within_a_day(
     valkey: LocalValkey, proxy: Proxy, plain: Plain, stream: str
 ) -> None:
     plain.xgroup_create(stream, GROUP, "0", mkstream=True)
@@ -353,13 +357,13 @@ async def test_t07_nobody_is_forgotten_within_a_day(
     async with Connection.open(proxy.url(valkey.url)) as connection:
         async with build(connection, stream, Recorder()):
             await proxy.until_seen("XPENDING", 3)
-        forgets = [each.words for each in proxy.seen("EVALSHA")]
-    assert forgets[0][-3:] == (GROUP, "86400000", "100")
+        calls = [each.words for each in proxy.seen("EVALSHA")]
+    assert calls[0][-3:] == (GROUP, "86400000", "100")
     assert [each["name"] for each in plain.xinfo_consumers(stream, GROUP)] == ["yesterday"]
 
 
 @clause("T-7")
-async def test_t07_a_missing_group_and_broken_connections_are_survived(
+async def test_t07_scans_continue_after_a_missing_group_and_disconnects(
     valkey: LocalValkey, proxy: Proxy, plain: Plain, stream: str
 ) -> None:
     handler = Recorder()
@@ -380,10 +384,10 @@ async def test_t07_a_missing_group_and_broken_connections_are_survived(
 
 
 @clause("T-7")
-async def test_t07_a_long_handler_of_its_own_is_kept(
+async def test_t07_its_own_long_handler_is_renewed(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
-    """Two scans of the same reclaimer must not hand out the same entry twice."""
+    """Two scans of one reclaimer must not handle the same entry twice."""
     left_pending(plain, stream, "dead", 1)
     go = asyncio.Event()
     handler = Recorder(lambda _: go.wait())
@@ -391,15 +395,15 @@ async def test_t07_a_long_handler_of_its_own_is_kept(
         connection, stream, handler, idle_timeout_s=1.5, scan_interval_s=0.1, concurrency=2
     ):
         await wait_until(lambda: handler.got, "the handler to begin")
-        # A second entry that turns idle after the first one would have, shows that time passed.
+        # A second entry that becomes idle later shows that the first one's timeout has passed.
         left_pending(plain, stream, "dead", 2)
-        await wait_until(lambda: "2" in handler.numbers, "the second entry to turn idle")
+        await wait_until(lambda: "2" in handler.numbers, "the second entry to become idle")
         assert handler.numbers == ["1", "2"]
         go.set()
 
 
 @clause("T-7")
-async def test_t07_stop_lets_the_handler_end_and_gives_the_rest_back(
+async def test_t07_stop_waits_for_the_handler_and_releases_the_rest(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     left_pending(plain, stream, "dead", 1, 2, 3)

@@ -1,4 +1,4 @@
-"""T-6 in foul weather: whatever befalls the server or the way to it, every entry is handled."""
+"""T-6 with faults: every entry is handled despite restarts, flushes and disconnects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobwire.valkey import Config, Connection, Consumer, Producer
 from tests.support import Plain, Proxy, clause, wait_until
 from tests.support.servers import plain_client
 from tests.support.waiting import DEADLINE_S
-from tests.toolkit.conftest import GROUP, Recorder, pending
+from tests.valkey.conftest import GROUP, Recorder, pending
 
 pytestmark = pytest.mark.keeps("stream-*")
 
@@ -23,12 +23,12 @@ def build(connection: Connection, stream: str, handler: Recorder) -> Consumer:
     )
 
 
-async def until_settled(plain: Plain, stream: str) -> None:
+async def until_acknowledged(plain: Plain, stream: str) -> None:
     await wait_until(lambda: pending(plain, stream) == {}, "all to be acknowledged")
 
 
 @clause("T-6")
-async def test_t06_it_survives_a_killed_and_restarted_server(
+async def test_t06_consuming_continues_after_a_server_kill(
     own_valkey: LocalValkey, stream: str
 ) -> None:
     handler = Recorder()
@@ -44,11 +44,11 @@ async def test_t06_it_survives_a_killed_and_restarted_server(
         with plain_client(own_valkey) as plain:
             plain.xadd(stream, {"n": 2})
             await handler.until_done(2)
-            await until_settled(plain, stream)
+            await until_acknowledged(plain, stream)
 
 
 @clause("T-6")
-async def test_t06_it_survives_an_emptied_server(
+async def test_t06_consuming_continues_after_a_flush(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     handler = Recorder()
@@ -57,11 +57,11 @@ async def test_t06_it_survives_an_emptied_server(
             plain.flushall()
             await Producer(connection).publish(stream, {"n": round_})
             await handler.until_done(round_)
-        await until_settled(plain, stream)
+        await until_acknowledged(plain, stream)
 
 
 @clause("T-6")
-async def test_t06_a_server_emptied_under_the_handler_is_no_trouble(
+async def test_t06_a_flush_during_a_handler_does_no_harm(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     go = asyncio.Event()
@@ -73,11 +73,11 @@ async def test_t06_a_server_emptied_under_the_handler_is_no_trouble(
         go.set()
         await Producer(connection).publish(stream, {"n": 2})
         await handler.until_done(1, 2)
-        await until_settled(plain, stream)
+        await until_acknowledged(plain, stream)
 
 
 @clause("T-6")
-async def test_t06_no_entry_is_lost_over_many_cuts(
+async def test_t06_no_entry_is_lost_over_many_disconnects(
     valkey: LocalValkey, proxy: Proxy, plain: Plain, stream: str
 ) -> None:
     handler = Recorder(lambda _: asyncio.sleep(0.001))
@@ -91,32 +91,32 @@ async def test_t06_no_entry_is_lost_over_many_cuts(
                 proxy.cut()
             await asyncio.sleep(0)
         await handler.until_done(*range(100))
-        await until_settled(plain, stream)
+        await until_acknowledged(plain, stream)
 
 
 @clause("T-6")
-async def test_t06_entries_whose_delivery_was_lost_are_found(
+async def test_t06_entries_of_a_lost_read_reply_are_recovered(
     valkey: LocalValkey, proxy: Proxy, plain: Plain, stream: str
 ) -> None:
-    """The server gave them to us, the reply never came: pending under our name, and unseen."""
+    """The server delivered them and the reply was lost: pending under this name, not seen."""
     handler = Recorder()
     async with (
         Connection.open(proxy.url(valkey.url)) as connection,
         build(connection, stream, handler),
     ):
         await proxy.until_seen("XREADGROUP")
-        # The one read may be answered empty first, so that the next one is cut instead.
+        # The current read may return empty; then the next one is cut.
         proxy.cut_reply("XREADGROUP")
         await proxy.until_seen("XREADGROUP", 2)
         plain.xadd(stream, {"n": 1})
         await handler.until_done(1)
-        await until_settled(plain, stream)
+        await until_acknowledged(plain, stream)
     assert handler.numbers == ["1"]
     assert proxy.accepted > 2, "the connection was cut"
 
 
 @clause("T-6")
-async def test_t06_a_handled_entry_is_acknowledged_in_the_end_and_handled_once(
+async def test_t06_acknowledge_is_retried_and_the_entry_handled_once(
     valkey: LocalValkey, proxy: Proxy, plain: Plain, stream: str
 ) -> None:
     handler = Recorder()
@@ -128,21 +128,21 @@ async def test_t06_a_handled_entry_is_acknowledged_in_the_end_and_handled_once(
             plain.xadd(stream, {"n": 1})
             await hold.until_reached()
             proxy.cut()
-        await until_settled(plain, stream)
+        await until_acknowledged(plain, stream)
         proxy.cut_reply("XACK")
         plain.xadd(stream, {"n": 2})
         await handler.until_done(2)
-        await until_settled(plain, stream)
+        await until_acknowledged(plain, stream)
     assert handler.numbers == ["1", "2"]
 
 
 @clause("T-6")
-async def test_t06_it_notices_a_peer_that_fell_silent(
+async def test_t06_a_dead_peer_is_detected(
     valkey: LocalValkey, proxy: Proxy, plain: Plain, stream: str
 ) -> None:
     handler = Recorder()
     config = Config.from_url(proxy.url(valkey.url), read_timeout_s=0.3)
-    opening = Connection.open(config, patience_s=DEADLINE_S)
+    opening = Connection.open(config, connect_timeout_s=DEADLINE_S)
     async with opening as connection, build(connection, stream, handler):
         proxy.silence()
         plain.xadd(stream, {"n": 1})
@@ -151,15 +151,15 @@ async def test_t06_it_notices_a_peer_that_fell_silent(
         proxy.cut()
         proxy.accept()
         await handler.until_done(1)
-        await until_settled(plain, stream)
+        await until_acknowledged(plain, stream)
 
 
 @clause("T-6")
 @pytest.mark.parametrize("busy", [False, True])
 async def test_t06_it_follows_a_failover(tmp_path: Path, stream: str, busy: bool) -> None:
-    """The old primary still answers, but takes no writes; the address leads elsewhere now.
+    """The old primary still answers, but accepts no writes; the address leads to the new one.
 
-    It closes the sockets that block, but not that of a consumer which is busy with an entry.
+    It closes blocked sockets, but not that of a consumer whose handler is running.
     """
     go = asyncio.Event()
     handler = Recorder(lambda _: go.wait() if busy else None)
@@ -171,11 +171,11 @@ async def test_t06_it_follows_a_failover(tmp_path: Path, stream: str, busy: bool
         plain_client(new) as new_plain,
         Proxy(old.port) as proxy,
     ):
-        # Our programs know one password, and so do the servers of each other.
+        # Both servers accept the same password, and each other's for replication.
         new_plain.ask("ACL", "SETUSER", "jobwire", f">{old.password}")
-        for one, other in ((old_plain, new), (new_plain, old)):
-            password = other.admin_url.split(":")[2].split("@")[0]
-            one.ask("CONFIG", "SET", "masteruser", "admin", "masterauth", password)
+        for client, primary in ((old_plain, new), (new_plain, old)):
+            password = primary.admin_url.split(":")[2].split("@")[0]
+            client.ask("CONFIG", "SET", "masteruser", "admin", "masterauth", password)
         new_plain.ask("REPLICAOF", "127.0.0.1", old.port)
         async with (
             Connection.open(proxy.url(old.url)) as connection,
@@ -190,15 +190,15 @@ async def test_t06_it_follows_a_failover(tmp_path: Path, stream: str, busy: bool
             go.set()
             new_plain.xadd(stream, {"n": 2})
             await handler.until_done(1, 2)
-            await until_settled(new_plain, stream)
+            await until_acknowledged(new_plain, stream)
 
 
 @clause("T-6")
-async def test_t06_stop_ends_also_while_the_server_is_away(
+async def test_t06_stop_returns_without_a_server(
     valkey: LocalValkey, proxy: Proxy, stream: str
 ) -> None:
     config = Config.from_url(proxy.url(valkey.url), dial_timeout_s=0.2)
-    async with Connection.open(config, patience_s=DEADLINE_S) as connection:
+    async with Connection.open(config, connect_timeout_s=DEADLINE_S) as connection:
         consumer = build(connection, stream, Recorder())
         await consumer.start()
         proxy.refuse()

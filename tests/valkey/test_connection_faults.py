@@ -1,4 +1,4 @@
-"""The network and the server at their worst: the right error, one clear line, and life goes on."""
+"""Network and server faults: the documented error, then reconnection."""
 
 import asyncio
 import logging
@@ -9,8 +9,15 @@ import pytest
 from redis import Redis
 
 from jobwire.local import LocalValkey
-from jobwire.valkey import Config, Connection, ConnectionLost, NotSent, ServerError, Unavailable
-from jobwire.valkey import resp_socket as wire_module
+from jobwire.valkey import (
+    Config,
+    Connection,
+    ConnectionLost,
+    NotSent,
+    ServerError,
+    Unavailable,
+    resp_socket,
+)
 from jobwire.valkey.connection import Opening
 from jobwire.valkey.pool import OwnSocket
 from tests.support import Fresh, Proxy, clause, wait_until, wait_until_sync
@@ -19,17 +26,17 @@ from tests.support.waiting import DEADLINE_S
 pytestmark = clause("T-2", "T-4")
 
 
-def impatient(url: str, *, pool_size: int = 8) -> Opening:
-    """Short limits, for tests that wait until one of them passes. A busy machine may not manage a
-    greeting in that time, so it is asked again until it does."""
+def open_with_short_timeouts(url: str, *, pool_size: int = 8) -> Opening:
+    """Short timeouts, for tests that wait for one of them. A loaded machine may need more than one
+    attempt to connect in that time."""
     config = Config.from_url(
         url, dial_timeout_s=0.5, read_timeout_s=0.3, write_timeout_s=0.3, pool_size=pool_size
     )
-    return Connection.open(config, patience_s=DEADLINE_S)
+    return Connection.open(config, connect_timeout_s=DEADLINE_S)
 
 
 async def own_socket(connection: Connection, stack: AsyncExitStack) -> OwnSocket:
-    """A socket of one's own on such a connection, for as long as the stack stands."""
+    """An exclusive socket, released when the stack is closed."""
 
     async def opened() -> OwnSocket | None:
         try:
@@ -37,13 +44,13 @@ async def own_socket(connection: Connection, stack: AsyncExitStack) -> OwnSocket
         except Unavailable:
             return None
 
-    own = await wait_until(opened, "a greeting in time")
+    own = await wait_until(opened, "a connect in time")
     assert own is not None
     return own
 
 
-async def back(connection: Connection) -> None:
-    """Wait until commands get through again."""
+async def wait_connected(connection: Connection) -> None:
+    """Wait until commands are answered again."""
 
     async def answers() -> bool:
         try:
@@ -51,10 +58,10 @@ async def back(connection: Connection) -> None:
         except (ConnectionLost, NotSent, Unavailable, ServerError):
             return False
 
-    await wait_until(answers, "the connection to come back")
+    await wait_until(answers, "the reconnect")
 
 
-async def test_t02_a_lost_reply_is_told_and_never_sent_again(
+async def test_t02_a_lost_reply_raises_and_the_command_is_not_sent_again(
     valkey: LocalValkey, proxy: Proxy, plain: Redis, fresh: Fresh
 ) -> None:
     key = fresh("counter")
@@ -64,13 +71,13 @@ async def test_t02_a_lost_reply_is_told_and_never_sent_again(
             await connection.call("INCR", key)
         assert caught.value.may_have_run
         assert caught.value.__cause__ is not None
-        await back(connection)
+        await wait_connected(connection)
         assert await connection.call("GET", key) == "1"
     assert len(proxy.seen("INCR")) == 1
     plain.delete(key)
 
 
-async def test_t02_cut_in_mid_command_the_server_ran_nothing(
+async def test_t02_a_command_cut_halfway_does_not_run(
     valkey: LocalValkey, proxy: Proxy, plain: Redis, fresh: Fresh
 ) -> None:
     key = fresh("counter")
@@ -78,11 +85,11 @@ async def test_t02_cut_in_mid_command_the_server_ran_nothing(
         proxy.cut_at("INCR", 9)
         with pytest.raises(ConnectionLost):
             await connection.call("INCR", key)
-        await back(connection)
+        await wait_connected(connection)
     assert plain.get(key) is None
 
 
-async def test_t02_a_broken_socket_fails_those_in_flight_and_spares_those_who_come_after(
+async def test_t02_a_broken_socket_fails_commands_in_flight_only(
     valkey: LocalValkey, proxy: Proxy
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection:
@@ -92,37 +99,37 @@ async def test_t02_a_broken_socket_fails_those_in_flight_and_spares_those_who_co
             proxy.cut()
             results = await asyncio.gather(*lost, return_exceptions=True)
         assert all(isinstance(result, ConnectionLost) for result in results)
-        # Issued while there is no socket: waits for the next one.
+        # Issued without a socket: waits for the next one.
         assert await connection.call("ECHO", "after") == "after"
 
 
-async def test_t02_a_half_open_peer_is_found_out_by_the_oldest_commands_deadline(
+async def test_t02_a_half_open_peer_is_detected_by_the_oldest_commands_deadline(
     valkey: LocalValkey, proxy: Proxy
 ) -> None:
-    async with impatient(proxy.url(valkey.url)) as connection:
+    async with open_with_short_timeouts(proxy.url(valkey.url)) as connection:
         proxy.silence()
         calls = [connection.call("ECHO", n) for n in range(3)]
         for result in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(result, ConnectionLost)
             assert "no reply within 0.3 s" in str(result)
         proxy.accept()
-        await back(connection)
+        await wait_connected(connection)
 
 
-async def test_t02_a_half_closed_peer_is_given_up(valkey: LocalValkey, proxy: Proxy) -> None:
+async def test_t02_a_half_closed_socket_is_replaced(valkey: LocalValkey, proxy: Proxy) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection:
         proxy.half_close()
         await wait_until(lambda: proxy.accepted >= 2, "a second connection")
-        await back(connection)
+        await wait_connected(connection)
 
 
-async def test_t02_a_peer_that_never_reads_costs_bounded_memory_and_ends_in_an_error(
+async def test_t02_a_peer_that_never_reads_costs_bounded_memory_and_fails(
     valkey: LocalValkey, proxy: Proxy
 ) -> None:
     config = Config.from_url(
         proxy.url(valkey.url), dial_timeout_s=0.5, read_timeout_s=30, write_timeout_s=0.3
     )
-    async with Connection.open(config, patience_s=DEADLINE_S) as connection:
+    async with Connection.open(config, connect_timeout_s=DEADLINE_S) as connection:
         proxy.stop_reading()
         block = b"x" * 1_000_000
         calls = [connection.call("ECHO", block) for _ in range(30)]
@@ -130,64 +137,60 @@ async def test_t02_a_peer_that_never_reads_costs_bounded_memory_and_ends_in_an_e
         assert {type(result) for result in results} <= {ConnectionLost, NotSent, Unavailable}
         assert any("read nothing for 0.3 s" in str(result) for result in results)
         proxy.resume_reading()
-        await back(connection)
+        await wait_connected(connection)
 
 
-async def test_t02_without_a_server_commands_wait_and_then_say_so(
+async def test_t02_without_a_server_commands_wait_then_raise_unavailable(
     valkey: LocalValkey, proxy: Proxy
 ) -> None:
-    async with impatient(proxy.url(valkey.url)) as connection:
+    async with open_with_short_timeouts(proxy.url(valkey.url)) as connection:
         proxy.refuse()
-        await wait_until(lambda: not connection.connected, "the socket's end to be noticed")
+        await wait_until(lambda: not connection.connected, "the lost connection to be noticed")
         with pytest.raises(Unavailable, match=r"no connection to .* for 0\.5 s") as caught:
             await connection.ping()
         assert not caught.value.may_have_run
         proxy.accept()
-        await back(connection)
+        await wait_connected(connection)
 
 
-async def test_t02_a_cancelled_caller_without_a_server_sends_nothing_later(
+async def test_t02_a_command_cancelled_while_waiting_is_never_sent(
     valkey: LocalValkey, proxy: Proxy, plain: Redis, fresh: Fresh
 ) -> None:
     key = fresh("key")
     async with Connection.open(proxy.url(valkey.url)) as connection:
         proxy.refuse()
-        await wait_until(lambda: not connection.connected, "the socket's end to be noticed")
+        await wait_until(lambda: not connection.connected, "the lost connection to be noticed")
         call = asyncio.ensure_future(connection.call("SET", key, "x", "EX", 60))
         call.cancel()
         proxy.accept()
-        await back(connection)
+        await wait_connected(connection)
     assert plain.get(key) is None
 
 
-async def test_t02_a_blocked_loop_is_not_taken_for_a_silent_server(
+async def test_t02_a_blocked_event_loop_does_not_fail_the_socket(
     valkey: LocalValkey, proxy: Proxy
 ) -> None:
-    """uvloop runs timers before it reads: a handler that blocks the loop past the deadline would
-    lose the connection though the reply has long been there."""
-    async with impatient(proxy.url(valkey.url)) as short:
-        call = short.call("ECHO", "patience")
+    """uvloop runs timers before reads: blocking the loop past the deadline must not fail a socket
+    whose reply has already arrived."""
+    async with open_with_short_timeouts(proxy.url(valkey.url)) as short:
+        call = short.call("ECHO", "hello")
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        # Blocking the loop is the point: until the reply has passed the proxy, and then some.
-        wait_until_sync(lambda: b"patience" in proxy.received, "the reply")
+        # Block the loop until the reply has passed the proxy, and past the deadline.
+        wait_until_sync(lambda: b"hello" in proxy.received, "the reply")
         time.sleep(0.5)  # noqa: ASYNC251
-        assert await call == "patience"
+        assert await call == "hello"
         assert short.connected
 
 
-async def test_t02_a_reply_that_nobody_asked_for_poisons_the_socket(
-    valkey: LocalValkey, proxy: Proxy
-) -> None:
+async def test_t02_an_unexpected_reply_fails_the_socket(valkey: LocalValkey, proxy: Proxy) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection:
         proxy.inject(b"+OK\r\n")
         await wait_until(lambda: proxy.accepted >= 2, "a second connection")
-        await back(connection)
+        await wait_connected(connection)
 
 
-async def test_t02_bytes_that_are_no_reply_poison_the_socket(
-    valkey: LocalValkey, proxy: Proxy
-) -> None:
+async def test_t02_a_protocol_error_fails_the_socket(valkey: LocalValkey, proxy: Proxy) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection:
         with proxy.hold("ECHO") as hold:
             call = connection.call("ECHO", "x")
@@ -195,33 +198,32 @@ async def test_t02_bytes_that_are_no_reply_poison_the_socket(
             proxy.inject(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             with pytest.raises(ConnectionLost):
                 await call
-        await back(connection)
+        await wait_connected(connection)
 
 
-async def test_t02_a_server_restart_is_survived(own_valkey: LocalValkey, fresh: Fresh) -> None:
+async def test_t02_reconnects_after_a_server_restart(own_valkey: LocalValkey, fresh: Fresh) -> None:
     key = fresh("key")
     async with Connection.open(own_valkey.url) as connection:
         await connection.call("SET", key, "kept")
         own_valkey.stop()
-        await wait_until(lambda: not connection.connected, "the socket's end to be noticed")
+        await wait_until(lambda: not connection.connected, "the lost connection to be noticed")
         own_valkey.start()
-        await back(connection)
+        await wait_connected(connection)
         assert await connection.call("GET", key) == "kept"
 
 
-async def test_t02_a_killed_server_is_survived(own_valkey: LocalValkey) -> None:
+async def test_t02_reconnects_after_a_server_kill(own_valkey: LocalValkey) -> None:
     async with Connection.open(own_valkey.url) as connection:
         for _ in range(3):
             own_valkey.kill()
             own_valkey.start()
-            await back(connection)
+            await wait_connected(connection)
 
 
-async def test_t02_a_server_that_became_a_replica_is_left_for_what_the_name_means_now(
+async def test_t02_reconnects_when_the_server_is_no_longer_the_primary(
     own_valkey: LocalValkey, valkey: LocalValkey, fresh: Fresh
 ) -> None:
-    """READONLY: the socket is dropped and the address looked up again (here: the proxy's new
-    upstream plays the name server)."""
+    """READONLY: the socket is closed and the address resolved again."""
     with (
         Proxy(own_valkey.port) as proxy,
         Redis.from_url(own_valkey.admin_url.replace("valkey:", "redis:")) as admin,
@@ -232,7 +234,7 @@ async def test_t02_a_server_that_became_a_replica_is_left_for_what_the_name_mean
             with pytest.raises(ServerError) as caught:
                 await connection.call("SET", fresh("key"), "x", "EX", 60)
             assert caught.value.code in ("READONLY", "MASTERDOWN")
-            await wait_until(lambda: proxy.accepted >= 2, "the connection to be made anew")
+            await wait_until(lambda: proxy.accepted >= 2, "the reconnect")
             admin.execute_command("REPLICAOF", "NO", "ONE")
 
             async def written() -> bool:
@@ -244,7 +246,7 @@ async def test_t02_a_server_that_became_a_replica_is_left_for_what_the_name_mean
             await wait_until(written, "writes to pass again")
 
 
-async def test_t02_an_error_reply_from_a_full_server_is_one_callers_error(
+async def test_t02_an_out_of_memory_reply_fails_one_command_only(
     own_valkey: LocalValkey, fresh: Fresh
 ) -> None:
     with Redis.from_url(own_valkey.admin_url.replace("valkey:", "redis:")) as admin:
@@ -256,20 +258,19 @@ async def test_t02_an_error_reply_from_a_full_server_is_one_callers_error(
             assert await connection.ping() == "PONG"
 
 
-async def test_t02_blocking_reads_count_the_read_timeout_after_the_block(
+async def test_t02_the_read_timeout_starts_after_the_block_time(
     valkey: LocalValkey, fresh: Fresh
 ) -> None:
-    async with impatient(valkey.url) as connection, AsyncExitStack() as stack:
+    async with open_with_short_timeouts(valkey.url) as connection, AsyncExitStack() as stack:
         own = await own_socket(connection, stack)
-        # Blocks for longer than the read timeout, and is no error. How late a busy server may be
-        # with its answer is not the point here.
+        # Blocking for longer than the read timeout is no error.
         assert await own.call("BLPOP", fresh("list"), 0.6, block_s=DEADLINE_S) is None
 
 
-async def test_t02_a_silent_peer_ends_a_blocking_read_too(
+async def test_t02_a_blocking_read_fails_on_a_dead_peer(
     valkey: LocalValkey, proxy: Proxy, fresh: Fresh
 ) -> None:
-    async with impatient(proxy.url(valkey.url)) as connection:
+    async with open_with_short_timeouts(proxy.url(valkey.url)) as connection:
         async with AsyncExitStack() as stack:
             own = await own_socket(connection, stack)
             proxy.silence()
@@ -296,8 +297,8 @@ async def test_t02_a_cancelled_blocking_read_closes_its_socket(
     assert await connection.block("BLPOP", name, 1, block_s=1) == [name, "for the next reader"]
 
 
-async def test_t02_no_more_blocking_sockets_than_the_pool_has(valkey: LocalValkey) -> None:
-    async with impatient(valkey.url, pool_size=2) as connection:
+async def test_t02_blocking_sockets_are_limited_by_pool_size(valkey: LocalValkey) -> None:
+    async with open_with_short_timeouts(valkey.url, pool_size=2) as connection:
         async with AsyncExitStack() as stack:
             for _ in range(2):
                 await own_socket(connection, stack)
@@ -309,14 +310,14 @@ async def test_t02_no_more_blocking_sockets_than_the_pool_has(valkey: LocalValke
             assert await own.call("PING", block_s=DEADLINE_S) == "PONG"
 
 
-async def test_t02_passwords_stay_out_of_logs_and_errors(
+async def test_t02_passwords_are_not_in_logs_or_errors(
     own_valkey: LocalValkey, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     config = Config.from_url(own_valkey.url, dial_timeout_s=0.3)
-    async with Connection.open(config, patience_s=DEADLINE_S) as connection:
+    async with Connection.open(config, connect_timeout_s=DEADLINE_S) as connection:
         own_valkey.stop()
-        await wait_until(lambda: not connection.connected, "the socket's end to be noticed")
+        await wait_until(lambda: not connection.connected, "the lost connection to be noticed")
         with pytest.raises(Unavailable) as caught:
             await connection.ping()
     assert own_valkey.password not in caplog.text
@@ -324,6 +325,6 @@ async def test_t02_passwords_stay_out_of_logs_and_errors(
     assert own_valkey.password not in repr(connection.config)
 
 
-def test_t02_the_caps_are_what_the_docs_say() -> None:
-    assert wire_module.MAX_COMMANDS == 20_000
-    assert wire_module.MAX_BYTES == 16 * 1024 * 1024
+def test_t02_limits_match_the_docs() -> None:
+    assert resp_socket.MAX_COMMANDS == 20_000
+    assert resp_socket.MAX_BYTES == 16 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""The blocking socket: no loop, one command at a time, errors by name."""
+"""The blocking socket: no event loop, one command at a time, the documented errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def own(valkey: LocalValkey) -> Iterator[BlockingSocket]:
 ADD = Script("add", "adds", "return {KEYS[1], ARGV[1] + 1}", ("key",), ("number",), ("sum",), ())
 
 
-def test_it_dials_when_first_used_and_keeps_the_socket(own: BlockingSocket, plain: Plain) -> None:
+def test_connects_on_first_use_and_keeps_the_socket(own: BlockingSocket, plain: Plain) -> None:
     names = [client["name"] for client in plain.client_list()]
     assert "tests-thread" not in names
     assert own.call("ECHO", "hello") == "hello"
@@ -43,7 +43,7 @@ def test_it_dials_when_first_used_and_keeps_the_socket(own: BlockingSocket, plai
     assert names.count("tests-thread") == 1
 
 
-def test_a_script_is_told_to_a_server_that_does_not_know_it(
+def test_a_script_is_sent_to_a_server_that_does_not_have_it(
     own: BlockingSocket, plain: Plain, fresh: Fresh
 ) -> None:
     key = fresh()
@@ -52,19 +52,21 @@ def test_a_script_is_told_to_a_server_that_does_not_know_it(
     assert own.run(ADD, [key], [1]) == [key, 2]
 
 
-def test_a_reply_larger_than_a_read_comes_whole(own: BlockingSocket) -> None:
+def test_a_reply_larger_than_one_read_is_complete(own: BlockingSocket) -> None:
     text = "x" * 300_000
     assert own.call("ECHO", text) == text
 
 
-def test_an_error_of_the_server_leaves_the_socket_usable(own: BlockingSocket) -> None:
+def test_the_socket_is_usable_after_an_error_reply(own: BlockingSocket) -> None:
     with pytest.raises(ServerError) as refused:
         own.call("EVALSHA", "nonsense", 0)
     assert refused.value.code == "NOSCRIPT"
     assert own.call("PING") == "PONG"
 
 
-def test_a_cut_is_told_once_and_the_next_call_dials_anew(valkey: LocalValkey, proxy: Proxy) -> None:
+def test_a_lost_connection_raises_once_and_the_next_call_reconnects(
+    valkey: LocalValkey, proxy: Proxy
+) -> None:
     own = BlockingSocket(Config.from_url(proxy.url(valkey.url)), "tests-thread", timeout_s=10)
     own.call("PING")
     proxy.cut_reply("ECHO")
@@ -74,7 +76,7 @@ def test_a_cut_is_told_once_and_the_next_call_dials_anew(valkey: LocalValkey, pr
     own.close()
 
 
-def test_a_silent_server_is_given_up_in_time(valkey: LocalValkey, proxy: Proxy) -> None:
+def test_a_call_to_a_hanging_server_times_out(valkey: LocalValkey, proxy: Proxy) -> None:
     own = BlockingSocket(Config.from_url(proxy.url(valkey.url)), "tests-thread", timeout_s=1)
     own.call("PING")
     proxy.silence()
@@ -85,7 +87,7 @@ def test_a_silent_server_is_given_up_in_time(valkey: LocalValkey, proxy: Proxy) 
     own.close()
 
 
-def test_nobody_there() -> None:
+def test_connection_refused() -> None:
     own = BlockingSocket(Config(address=f"127.0.0.1:{free_port()}"), "tests-thread", timeout_s=5)
     with pytest.raises(Unavailable, match="cannot connect"):
         own.call("PING")
@@ -129,9 +131,7 @@ def test_over_tls_and_in_another_database(valkey: LocalValkey) -> None:
         own.close()
 
 
-def test_close_ends_a_call_that_waits_and_every_later_one(
-    own: BlockingSocket, plain: Plain
-) -> None:
+def test_close_ends_a_waiting_call_and_every_later_one(own: BlockingSocket, plain: Plain) -> None:
     ended: list[Exception] = []
 
     def wait() -> None:

@@ -1,4 +1,4 @@
-"""T-5: what is published is in the stream, and failures reach whoever published."""
+"""T-5: published entries are in the stream, and failures raise in the caller."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from jobwire.local import LocalValkey
 from jobwire.valkey import Arg, Connection, ConnectionLost, Producer, ServerError, StreamMessage
 from tests.support import Plain, Proxy, clause
-from tests.toolkit.conftest import entries
+from tests.valkey.conftest import entries
 
 pytestmark = pytest.mark.keeps("stream-*")
 
@@ -35,7 +35,7 @@ async def test_t05_publish_with_trim_keeps_exactly_the_newest(
 
 
 @clause("T-5")
-async def test_t05_an_approximate_trim_is_asked_for_by_name(
+async def test_t05_approximate_trim_is_an_option(
     valkey: LocalValkey, proxy: Proxy, stream: str
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection:
@@ -47,7 +47,7 @@ async def test_t05_an_approximate_trim_is_asked_for_by_name(
 
 
 @clause("T-5")
-async def test_t05_cancelling_reaches_the_caller(
+async def test_t05_a_cancelled_publish_raises_and_affects_no_other_call(
     valkey: LocalValkey, proxy: Proxy, stream: str
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection:
@@ -57,7 +57,7 @@ async def test_t05_cancelling_reaches_the_caller(
             publishing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await publishing
-        assert await connection.ping() == "PONG", "and harms nobody else"
+        assert await connection.ping() == "PONG", "other callers are not affected"
 
 
 @clause("T-5")
@@ -75,13 +75,13 @@ async def test_t05_failures_reach_the_caller(
         with pytest.raises(ConnectionLost) as lost:
             await producer.publish(stream, {"n": 1})
         assert lost.value.may_have_run
-        assert plain.xlen(stream) == 1, "it had run, and was not sent twice"
+        assert plain.xlen(stream) == 1, "it ran, and was not sent twice"
 
 
-async def test_a_fake_client_will_do() -> None:
-    """Users may test their own code without a server."""
+async def test_a_fake_client_can_be_used() -> None:
+    """Users can test their code without a server."""
 
-    class Notebook:
+    class FakeClient:
         def __init__(self) -> None:
             self.entries: list[tuple[str, Mapping[str, Arg]]] = []
 
@@ -89,7 +89,7 @@ async def test_a_fake_client_will_do() -> None:
             self.entries.append((stream, fields))
             return "1-1"
 
-    fake = Notebook()
+    fake = FakeClient()
     producer = Producer(fake)  # pyright: ignore[reportArgumentType] - only what is used is faked
     assert await producer.publish("s", {"a": 1}) == "1-1"
     assert fake.entries == [("s", {"a": 1})]

@@ -1,4 +1,4 @@
-"""Many callers, one socket: each gets its own reply, whatever the others do."""
+"""Many callers share one socket: each gets its own reply."""
 
 import asyncio
 import random
@@ -7,21 +7,20 @@ import pytest
 from redis import Redis
 
 from jobwire.local import LocalValkey
-from jobwire.valkey import Config, Connection, ConnectionLost, NotSent
+from jobwire.valkey import Config, Connection, ConnectionLost, NotSent, resp_socket
 from jobwire.valkey import connection as connection_module
 from jobwire.valkey import outbox as outbox_module
-from jobwire.valkey import resp_socket as wire_module
 from tests.support import Fresh, Proxy, clause, wait_until
 
 pytestmark = clause("T-2")
 
 
-def patient(url: str) -> Config:
-    """Limits that no busy machine reaches."""
+def with_long_timeouts(url: str) -> Config:
+    """Timeouts that a loaded machine does not reach."""
     return Config.from_url(url, dial_timeout_s=60, read_timeout_s=60, write_timeout_s=60)
 
 
-async def test_t02_commands_of_one_turn_leave_in_one_write_and_in_order(
+async def test_t02_commands_of_one_loop_turn_leave_in_order_in_one_write(
     valkey: LocalValkey, fresh: Fresh
 ) -> None:
     with Proxy(valkey.port) as proxy:
@@ -32,9 +31,9 @@ async def test_t02_commands_of_one_turn_leave_in_one_write_and_in_order(
             assert [command.words[1] for command in proxy.seen("ECHO")] == replies
 
 
-async def test_t02_ten_thousand_random_cancels_never_shift_a_reply(connection: Connection) -> None:
-    """A cancelled caller's reply still comes; taking it for the next caller's would shift all."""
-    chance = random.Random(4)
+async def test_t02_random_cancellations_never_shift_a_reply(connection: Connection) -> None:
+    """A cancelled caller's reply still arrives; it must not go to the next caller."""
+    rng = random.Random(4)
     cancelled = 0
 
     async def caller(number: int) -> None:
@@ -44,10 +43,10 @@ async def test_t02_ten_thousand_random_cancels_never_shift_a_reply(connection: C
     while cancelled < 10_000:
         tasks = [asyncio.create_task(caller(number + n)) for n in range(500)]
         number += 500
-        for _ in range(chance.randrange(4)):
+        for _ in range(rng.randrange(4)):
             await asyncio.sleep(0)
         for task in tasks:
-            if chance.random() < 0.5:
+            if rng.random() < 0.5:
                 cancelled += task.cancel()
         for result in await asyncio.gather(*tasks, return_exceptions=True):
             assert result is None or isinstance(result, asyncio.CancelledError), result
@@ -55,7 +54,7 @@ async def test_t02_ten_thousand_random_cancels_never_shift_a_reply(connection: C
 
 
 @pytest.mark.parametrize("value", [None, True, "\ud800", object()])
-async def test_t02_what_cannot_be_packed_harms_nobody(
+async def test_t02_an_argument_that_cannot_be_packed_fails_its_call_only(
     connection: Connection, value: object
 ) -> None:
     before = connection.call("ECHO", "before")
@@ -79,7 +78,7 @@ async def test_t02_what_cannot_be_packed_harms_nobody(
         (),
     ],
 )
-async def test_t02_what_would_hold_up_or_confuse_others_is_refused(
+async def test_t02_blocking_and_stateful_commands_are_refused(
     connection: Connection, command: tuple[str | bytes | int, ...]
 ) -> None:
     with pytest.raises(ValueError, match=r"shared socket|needs a name"):
@@ -87,7 +86,7 @@ async def test_t02_what_would_hold_up_or_confuse_others_is_refused(
     assert await connection.ping() == "PONG"
 
 
-async def test_t02_another_thread_or_loop_is_refused(connection: Connection) -> None:
+async def test_t02_calls_from_another_event_loop_are_refused(connection: Connection) -> None:
     caught: list[RuntimeError] = []
 
     async def call() -> None:
@@ -104,22 +103,22 @@ async def test_t02_another_thread_or_loop_is_refused(connection: Connection) -> 
     assert await connection.ping() == "PONG"
 
 
-async def test_t02_more_than_the_cap_in_flight_wait_their_turn(
+async def test_t02_commands_beyond_the_in_flight_limit_wait(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire_module, "MAX_COMMANDS", 10)
+    monkeypatch.setattr(resp_socket, "MAX_COMMANDS", 10)
     replies = await asyncio.gather(*(connection.call("ECHO", n) for n in range(1000)))
     assert replies == [str(n) for n in range(1000)]
 
 
-async def test_t02_bytes_in_flight_are_capped_too(
+async def test_t02_bytes_in_flight_are_limited(
     valkey: LocalValkey, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a server that answers late, what was written and not answered stays near the cap."""
-    for module in (wire_module, connection_module):
+    """With a slow server, the bytes written and not answered stay near the limit."""
+    for module in (resp_socket, connection_module):
         monkeypatch.setattr(module, "MAX_BYTES", 30_000)
     block = "x" * 10_000
-    async with Connection.open(patient(proxy.url(valkey.url))) as connection:
+    async with Connection.open(with_long_timeouts(proxy.url(valkey.url))) as connection:
         with proxy.hold("ECHO") as hold:
             calls = [connection.call("ECHO", block) for _ in range(40)]
             await hold.until_reached()
@@ -133,24 +132,24 @@ async def test_t02_bytes_in_flight_are_capped_too(
         unanswered = [connection.call("ECHO", block) for _ in range(40)]
         await wait_until(lambda: len(proxy.seen("ECHO")) >= 3, "the first of them to arrive")
         await asyncio.sleep(0.1)
-        assert len(proxy.seen("ECHO")) < 6, "the others wait for the answers"
+        assert len(proxy.seen("ECHO")) < 6, "the others wait for replies"
         await connection.close()
         ended = await asyncio.gather(*unanswered, return_exceptions=True)
     assert {type(each) for each in ended} == {ConnectionLost, NotSent}
 
 
-async def test_t02_too_much_waiting_is_refused_not_piled_up(
+async def test_t02_a_full_send_queue_raises_not_sent(
     valkey: LocalValkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox_module, "MAX_COMMANDS", 100)
     async with Connection.open(valkey.url) as connection:
         calls = [connection.call("ECHO", n) for n in range(100)]
-        with pytest.raises(NotSent, match="100 commands"):
+        with pytest.raises(NotSent, match="commands=100"):
             connection.call("ECHO", 100)
         assert await asyncio.gather(*calls) == [str(n) for n in range(100)]
 
 
-async def test_t02_clients_have_names_and_close_leaves_no_socket(
+async def test_t02_sockets_are_named_and_close_closes_them_all(
     valkey: LocalValkey, plain: Redis, fresh: Fresh
 ) -> None:
     name = fresh("name")
@@ -172,7 +171,7 @@ async def test_t02_clients_have_names_and_close_leaves_no_socket(
         connection.call("PING")
 
 
-async def test_t02_close_tells_those_who_wait(valkey: LocalValkey) -> None:
+async def test_t02_close_fails_waiting_commands(valkey: LocalValkey) -> None:
     connection = await Connection.open(Config.from_url(valkey.url))
     unsent = connection.call("PING")
     await connection.close()
@@ -180,10 +179,10 @@ async def test_t02_close_tells_those_who_wait(valkey: LocalValkey) -> None:
         await unsent
 
 
-async def test_t02_pushes_reach_their_listener_and_take_no_reply(
+async def test_t02_push_messages_reach_on_push_and_shift_no_reply(
     valkey: LocalValkey, plain: Redis, fresh: Fresh
 ) -> None:
-    """Server-assisted tracking: the gateway's way to watch ten thousand streams."""
+    """Client tracking: the gateway follows event streams with it."""
     pushes: list[object] = []
     key = fresh("key")
     async with Connection.open(

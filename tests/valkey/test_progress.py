@@ -1,4 +1,4 @@
-"""T-8: progress is merged, and always goes by itself."""
+"""T-8: progress is merged and always expires."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support import Fresh, Plain, Proxy, clause
 
 
 @clause("T-8")
-async def test_t08_setting_progress_makes_a_hash_that_goes_after_an_hour(
+async def test_t08_set_progress_writes_a_hash_that_expires_after_an_hour(
     connection: Connection, plain: Plain, fresh: Fresh
 ) -> None:
     id_ = fresh()
@@ -20,7 +20,7 @@ async def test_t08_setting_progress_makes_a_hash_that_goes_after_an_hour(
 
 
 @clause("T-8")
-async def test_t08_fields_are_merged_and_the_time_renewed_at_every_write(
+async def test_t08_every_write_merges_fields_and_renews_the_ttl(
     connection: Connection, plain: Plain, fresh: Fresh
 ) -> None:
     id_ = fresh()
@@ -32,11 +32,13 @@ async def test_t08_fields_are_merged_and_the_time_renewed_at_every_write(
     assert plain.ttl(f"p:{id_}") > 50
     plain.expire(f"p:{id_}", 5)
     await tracker.set_progress(id_, {})
-    assert plain.ttl(f"p:{id_}") > 50, "a sign of life renews the time, too"
+    assert plain.ttl(f"p:{id_}") > 50, "a write without fields renews the TTL, too"
 
 
 @clause("T-8")
-async def test_t08_deleting_removes_it(connection: Connection, plain: Plain, fresh: Fresh) -> None:
+async def test_t08_delete_progress_deletes_the_hash(
+    connection: Connection, plain: Plain, fresh: Fresh
+) -> None:
     id_ = fresh()
     tracker = ProgressTracker(connection)
     await tracker.set_progress(id_, {"a": 1})
@@ -56,7 +58,7 @@ async def test_t08_a_write_is_one_step(valkey: LocalValkey, proxy: Proxy, fresh:
         assert proxy.names == ["EVALSHA"]
 
 
-async def test_a_server_that_forgot_the_script_is_no_trouble(
+async def test_a_missing_script_is_loaded_again(
     connection: Connection, plain: Plain, fresh: Fresh
 ) -> None:
     tracker = ProgressTracker(connection)
@@ -67,7 +69,7 @@ async def test_a_server_that_forgot_the_script_is_no_trouble(
     assert await tracker.get_progress(id_) == {"a": "1"}
 
 
-async def test_what_is_no_hash_is_refused(
+async def test_a_key_of_another_type_is_rejected(
     connection: Connection, plain: Plain, fresh: Fresh
 ) -> None:
     id_ = fresh()
@@ -78,6 +80,6 @@ async def test_what_is_no_hash_is_refused(
 
 
 @pytest.mark.parametrize("ttl_s", [0, -1, float("nan"), float("inf")])
-async def test_a_time_that_is_none_is_refused(connection: Connection, ttl_s: float) -> None:
+async def test_an_invalid_ttl_is_rejected(connection: Connection, ttl_s: float) -> None:
     with pytest.raises(ConfigError, match="ttl_s: must be a positive number of seconds"):
         ProgressTracker(connection, ttl_s=ttl_s)

@@ -1,1 +1,0 @@
-"""The toolkit on the real server, and what befalls it."""

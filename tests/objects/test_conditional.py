@@ -1,4 +1,4 @@
-"""Writes that decide: one winner of many, and a winner who always learns it (P-10, P-12)."""
+"""Conditional writes: one winner, and a winner that always learns it (P-10, P-12)."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ LOST = [stored_but_dropped, stored_but_500, sent_twice]
 NOT_DONE = [dropped, slow_down, conflict]
 
 
-def says(word: str) -> Callable[[str], bytes]:
+def containing(word: str) -> Callable[[str], bytes]:
     return lambda writer: f"{word} {writer}".encode()
 
 
 async def create(bucket: Bucket, key: str, word: str = "created") -> Created | Exists:
-    return await bucket.create(key, says(word), content_type=TEXT)
+    return await bucket.create(key, containing(word), content_type=TEXT)
 
 
 async def created(bucket: Bucket, key: str) -> Version:
-    answer = await create(bucket, key)
-    assert isinstance(answer, Created)
-    return answer.version
+    result = await create(bucket, key)
+    assert isinstance(result, Created)
+    return result.version
 
 
 async def replaced(
     bucket: Bucket, key: str, seen: Version, word: str = "replaced"
 ) -> Replaced | Changed | Missing:
-    return await bucket.replace(key, says(word), seen=seen, content_type=TEXT)
+    return await bucket.replace(key, containing(word), seen=seen, content_type=TEXT)
 
 
 async def word_in(bucket: Bucket, key: str) -> str:
@@ -71,48 +71,48 @@ async def word_in(bucket: Bucket, key: str) -> str:
 
 
 def rounds(store: BucketConfig, moto: BucketConfig) -> int:
-    """Contended conditional writes wait whole seconds on SeaweedFS: one round there."""
+    """Contended conditional writes take seconds on SeaweedFS: one round there."""
     return 10 if store == moto else 1
 
 
 @clause("P-10")
-async def test_p10_of_twenty_creates_at_once_one_wins(
+async def test_p10_one_of_twenty_concurrent_creates_wins(
     store: BucketConfig, moto: BucketConfig, fresh: Fresh
 ) -> None:
     bucket = Bucket(store)
     for _ in range(rounds(store, moto)):
         key = fresh("race")
-        answers = await asyncio.gather(
+        results = await asyncio.gather(
             *(create(bucket, key, str(racer)) for racer in range(RACERS))
         )
-        winners = [racer for racer in range(RACERS) if isinstance(answers[racer], Created)]
+        winners = [racer for racer in range(RACERS) if isinstance(results[racer], Created)]
         assert len(winners) == 1
         assert await word_in(bucket, key) == str(winners[0])
-        for answer in answers:
-            if isinstance(answer, Exists):
-                assert answer.found.body.startswith(str(winners[0]).encode())
+        for result in results:
+            if isinstance(result, Exists):
+                assert result.found.body.startswith(str(winners[0]).encode())
 
 
 @clause("P-10")
-async def test_p10_of_twenty_replacements_at_once_one_wins(
+async def test_p10_one_of_twenty_concurrent_replacements_wins(
     store: BucketConfig, moto: BucketConfig, fresh: Fresh
 ) -> None:
     bucket = Bucket(store)
     for _ in range(rounds(store, moto)):
         key = fresh("race")
         seen = await created(bucket, key)
-        answers = await asyncio.gather(
+        results = await asyncio.gather(
             *(replaced(bucket, key, seen, str(racer)) for racer in range(RACERS))
         )
-        winners = [racer for racer in range(RACERS) if isinstance(answers[racer], Replaced)]
+        winners = [racer for racer in range(RACERS) if isinstance(results[racer], Replaced)]
         assert len(winners) == 1
         assert await word_in(bucket, key) == str(winners[0])
-        assert all(isinstance(answer, Replaced | Changed) for answer in answers)
+        assert all(isinstance(result, Replaced | Changed) for result in results)
 
 
 @clause("P-10")
-async def test_p10_equal_words_do_not_make_two_winners(bucket: Bucket, fresh: Fresh) -> None:
-    """An ETag is the content's MD5: what is equal to the byte would count as unchanged."""
+async def test_p10_equal_content_does_not_make_two_winners(bucket: Bucket, fresh: Fresh) -> None:
+    """An ETag is the content's MD5: equal bytes would count as unchanged."""
     key = fresh()
     seen = await created(bucket, key)
     first = await replaced(bucket, key, seen, "created")
@@ -124,15 +124,15 @@ async def test_p10_equal_words_do_not_make_two_winners(bucket: Bucket, fresh: Fr
 
 
 @clause("P-10")
-async def test_p10_the_loser_gets_what_to_merge_with(bucket: Bucket, fresh: Fresh) -> None:
+async def test_p10_the_loser_gets_the_current_state(bucket: Bucket, fresh: Fresh) -> None:
     key = fresh()
     seen = await created(bucket, key)
-    mine = await replaced(bucket, key, seen, "one")
-    assert isinstance(mine, Replaced)
+    first = await replaced(bucket, key, seen, "one")
+    assert isinstance(first, Replaced)
     late = await replaced(bucket, key, seen, "late")
     assert isinstance(late, Changed)
     assert late.found.body.startswith(b"one")
-    assert late.found.version == mine.version
+    assert late.found.version == first.version
     merged = await replaced(bucket, key, late.found.version, "merged")
     assert isinstance(merged, Replaced)
     again = await create(bucket, key, "again")
@@ -140,13 +140,15 @@ async def test_p10_the_loser_gets_what_to_merge_with(bucket: Bucket, fresh: Fres
     assert again.found.body.startswith(b"merged")
 
 
-async def test_nothing_can_be_replaced_where_nothing_is(bucket: Bucket, fresh: Fresh) -> None:
+async def test_replacing_a_missing_object_returns_missing(bucket: Bucket, fresh: Fresh) -> None:
     key = fresh()
     assert await replaced(bucket, key, Version('"never"')) == Missing(key)
 
 
-async def test_what_others_wrote_can_be_replaced_if_unchanged(bucket: Bucket, fresh: Fresh) -> None:
-    """Another program's object has no trail; its ETag alone must hold."""
+async def test_an_object_of_another_program_can_be_replaced_if_unchanged(
+    bucket: Bucket, fresh: Fresh
+) -> None:
+    """Another program's object has no write history; its ETag decides."""
     key, name = fresh(), bucket.config.bucket
     raw = boto_client(bucket.config)
     raw.put_object(Bucket=name, Key=key, Body=b"theirs")
@@ -161,7 +163,7 @@ async def test_what_others_wrote_can_be_replaced_if_unchanged(bucket: Bucket, fr
 
 @clause("P-12")
 @pytest.mark.parametrize("mishap", LOST)
-async def test_p12_a_winner_learns_it_though_the_answer_was_lost(
+async def test_p12_a_winner_learns_it_after_a_lost_reply(
     store: BucketConfig, fresh: Fresh, mishap: Mishap
 ) -> None:
     key = fresh()
@@ -179,19 +181,19 @@ async def test_p12_a_winner_learns_it_though_the_answer_was_lost(
 
 
 @clause("P-12")
-async def test_p12_an_answer_that_does_not_come_in_time_is_looked_up(
+async def test_p12_a_reply_that_times_out_is_resolved_by_reading(
     store: BucketConfig, fresh: Fresh
 ) -> None:
     key, over = fresh(), threading.Event()
 
-    def stored_but_silent(forward: Forward) -> Reply | None:
+    def stored_without_reply(forward: Forward) -> Reply | None:
         forward()
         over.wait(30)
         return None
 
     with S3Proxy(store) as proxy:
         bucket = Bucket(replace(proxy.config, timeout_s=1.0))
-        proxy.plan(stored_but_silent)
+        proxy.plan(stored_without_reply)
         try:
             assert isinstance(await create(bucket, key), Created)
         finally:
@@ -201,7 +203,7 @@ async def test_p12_an_answer_that_does_not_come_in_time_is_looked_up(
 
 @clause("P-12")
 @pytest.mark.parametrize("mishap", LOST)
-async def test_p12_a_loser_learns_it_though_the_answer_was_lost(
+async def test_p12_a_loser_learns_it_after_a_lost_reply(
     store: BucketConfig, fresh: Fresh, mishap: Mishap
 ) -> None:
     key = fresh()
@@ -219,7 +221,7 @@ async def test_p12_a_loser_learns_it_though_the_answer_was_lost(
 
 @clause("P-12")
 @pytest.mark.parametrize("mishap", NOT_DONE)
-async def test_p12_what_never_arrived_is_sent_again(
+async def test_p12_a_write_that_did_not_arrive_is_repeated(
     store: BucketConfig, fresh: Fresh, mishap: Mishap
 ) -> None:
     key = fresh()
@@ -234,10 +236,8 @@ async def test_p12_what_never_arrived_is_sent_again(
 
 
 @clause("P-12")
-async def test_p12_a_write_that_arrives_late_is_still_one_write(
-    store: BucketConfig, fresh: Fresh
-) -> None:
-    """Sent, timed out, not there when we looked, and landed just before we sent it again."""
+async def test_p12_a_write_that_arrives_late_counts_once(store: BucketConfig, fresh: Fresh) -> None:
+    """The first attempt times out, is not visible when read, and arrives before the second."""
     late: list[Forward] = []
 
     def delayed(forward: Forward) -> Reply | None:
@@ -259,70 +259,71 @@ async def test_p12_a_write_that_arrives_late_is_still_one_write(
 
 
 @clause("P-12")
-async def test_p12_a_winner_who_was_overtaken_still_learns_that_it_won(
+async def test_p12_a_winner_that_was_replaced_learns_that_it_won(
     store: BucketConfig, fresh: Fresh
 ) -> None:
-    """Our write counted, its answer was lost, and somebody replaced it before we could look."""
+    """The write succeeded, its reply was lost, and another writer replaced it before the read."""
     key = fresh()
 
     def stored_then_replaced(forward: Forward) -> Reply | None:
         forward()
-        asyncio.run(_replace_whatever_is_there(store, key))
+        asyncio.run(_replace_current(store, key))
         return None
 
     with S3Proxy(store) as proxy:
         bucket = Bucket(proxy.config)
         proxy.plan(stored_then_replaced)
-        mine = await create(bucket, key)
-        assert isinstance(mine, Created)
-        # It is no longer what we wrote, so we may not write over it unseen.
-        after = await replaced(bucket, key, mine.version)
+        first = await create(bucket, key)
+        assert isinstance(first, Created)
+        # The version no longer exists, so it cannot be replaced.
+        after = await replaced(bucket, key, first.version)
         assert isinstance(after, Changed)
         assert after.found.body.startswith(b"overtaking")
         proxy.plan(stored_then_replaced)
-        mine = await replaced(bucket, key, after.found.version)
-        assert isinstance(mine, Replaced)
-        assert isinstance(await replaced(bucket, key, mine.version), Changed)
+        first = await replaced(bucket, key, after.found.version)
+        assert isinstance(first, Replaced)
+        assert isinstance(await replaced(bucket, key, first.version), Changed)
 
 
 @clause("P-12")
-async def test_p12_what_reading_cannot_tell_is_not_guessed(
-    store: BucketConfig, fresh: Fresh
-) -> None:
-    """Somebody who leaves no trail wrote over whatever there was."""
+async def test_p12_an_undeterminable_result_raises(store: BucketConfig, fresh: Fresh) -> None:
+    """A program without write history overwrote the object."""
     key = fresh()
 
-    def stored_then_trampled(forward: Forward) -> Reply | None:
+    def stored_then_overwritten(forward: Forward) -> Reply | None:
         forward()
-        boto_client(store).put_object(Bucket=store.bucket, Key=key, Body=b"boots")
+        boto_client(store).put_object(Bucket=store.bucket, Key=key, Body=b"theirs")
         return None
 
     with S3Proxy(store) as proxy:
-        proxy.plan(stored_then_trampled)
-        with pytest.raises(AnswerLost, match=rf"read {key} again and decide anew"):
+        proxy.plan(stored_then_overwritten)
+        with pytest.raises(AnswerLost, match=rf"read {key} and decide again"):
             await create(Bucket(proxy.config), key)
 
 
 @clause("P-12")
-async def test_p12_a_store_that_stays_away_leaves_the_outcome_open(
+async def test_p12_an_unavailable_store_leaves_the_result_unknown(
     moto: BucketConfig, fresh: Fresh
 ) -> None:
-    with S3Proxy(moto) as deaf, S3Proxy(moto) as torn:
-        deaf.always(lambda _number: dropped)
-        torn.always(lambda _number: conflict)
+    with S3Proxy(moto) as dropping, S3Proxy(moto) as conflicting:
+        dropping.always(lambda _number: dropped)
+        conflicting.always(lambda _number: conflict)
         gone = replace(moto, endpoint="http://127.0.0.1:9")
         errors = await asyncio.gather(
-            *(create(Bucket(each), fresh()) for each in (deaf.config, torn.config, gone)),
+            *(
+                create(Bucket(each), fresh())
+                for each in (dropping.config, conflicting.config, gone)
+            ),
             return_exceptions=True,
         )
     assert all(isinstance(error, Unavailable) for error in errors)
-    assert re.search("did not answer .*; gave up after 6 tries", str(errors[0]))
-    assert re.search("answered 409 ConditionalRequestConflict .* after 6 tries", str(errors[1]))
+    assert re.search("did not answer .*; attempts=6", str(errors[0]))
+    assert re.search("answered 409 ConditionalRequestConflict .* attempts=6", str(errors[1]))
     assert str(errors[2]).endswith("was written is unknown")
 
 
 @clause("P-10", "P-12")
-async def test_p12_a_race_with_every_second_answer_lost_has_one_winner_who_knows_it(
+async def test_p12_a_race_with_every_second_reply_lost_has_one_winner(
     moto: BucketConfig, fresh: Fresh
 ) -> None:
     faults = [*LOST, *NOT_DONE]
@@ -331,12 +332,12 @@ async def test_p12_a_race_with_every_second_answer_lost_has_one_winner_who_knows
         proxy.always(lambda number: faults[number // 2 % len(faults)] if number % 2 else None)
         for _ in range(3):
             key = fresh("race")
-            answers = await asyncio.gather(
+            results = await asyncio.gather(
                 *(create(bucket, key, str(racer)) for racer in range(RACERS))
             )
-            (winner,) = [racer for racer in range(RACERS) if isinstance(answers[racer], Created)]
+            (winner,) = [racer for racer in range(RACERS) if isinstance(results[racer], Created)]
             assert await word_in(bucket, key) == str(winner)
-            won = answers[winner]
+            won = results[winner]
             assert isinstance(won, Created)
             seen = won.version
             contest = await asyncio.gather(
@@ -346,7 +347,7 @@ async def test_p12_a_race_with_every_second_answer_lost_has_one_winner_who_knows
             assert await word_in(bucket, key) == str(winner)
 
 
-async def _replace_whatever_is_there(store: BucketConfig, key: str) -> None:
+async def _replace_current(store: BucketConfig, key: str) -> None:
     bucket = Bucket(store)
     found = await bucket.get(key)
     assert isinstance(found, Found)

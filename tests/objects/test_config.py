@@ -1,4 +1,4 @@
-"""Where the bucket is: checked at once, read from the settings, never showing a secret."""
+"""BucketConfig: checked when built, read from the settings, never shows a secret."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ GOOD: Final = BucketConfig(
 )
 
 
-def test_a_good_one_shows_no_secret() -> None:
+def test_repr_shows_no_secret() -> None:
     assert "hush" not in repr(GOOD)
     assert GOOD.where == "the bucket photos at http://127.0.0.1:9000"
     assert GOOD.on_loopback
     assert not replace(GOOD, endpoint="https://s3.example.com").on_loopback
 
 
-def test_every_fault_is_reported_at_once() -> None:
-    with pytest.raises(ConfigError) as told:
+def test_all_errors_are_reported_together() -> None:
+    with pytest.raises(ConfigError) as caught:
         BucketConfig(endpoint="ftp://x", bucket="No", access_key="", secret_key="", region="")
-    assert [field for field, _ in told.value.faults] == [
+    assert [field for field, _ in caught.value.faults] == [
         "endpoint",
         "bucket",
         "access_key",
         "secret_key",
         "region",
     ]
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["endpoint", "public_endpoint"])
@@ -40,7 +40,7 @@ def test_every_fault_is_reported_at_once() -> None:
     "address",
     ["http://", "s3.example.com", "http://h/path", "http://u:p@h", "http://h?q", "http://h:99999"],
 )
-def test_an_address_with_too_little_or_too_much_is_refused(name: str, address: str) -> None:
+def test_an_endpoint_with_missing_or_extra_parts_is_rejected(name: str, address: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{name}: must "):
         replace(GOOD, **{name: address})
 
@@ -63,8 +63,8 @@ def test_the_settings_become_a_config() -> None:
     )
 
 
-def test_without_an_endpoint_only_what_is_given_is_checked() -> None:
+def test_without_an_endpoint_its_keys_are_not_required() -> None:
     assert list(ObjectsSettings().check()) == []
     assert [field for field, _ in ObjectsSettings(bucket="No").check()] == ["bucket"]
-    given = ObjectsSettings(endpoint="minio:9000")
-    assert [field for field, _ in given.check()] == ["access_key", "secret_key"]
+    settings = ObjectsSettings(endpoint="minio:9000")
+    assert [field for field, _ in settings.check()] == ["access_key", "secret_key"]

@@ -1,4 +1,4 @@
-"""The example of the bucket's page does what it says."""
+"""The example of docs/bucket.md counts correctly under concurrency."""
 
 from __future__ import annotations
 

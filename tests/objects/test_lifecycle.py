@@ -1,4 +1,4 @@
-"""Rules for old objects: set beside strangers' rules, shown, printed (P-6)."""
+"""Lifecycle rules: merged with other programs' rules, listed (P-6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from jobwire.objects.lifecycle import (
     Unchanged,
     apply,
     merge,
-    render,
     show,
 )
 from jobwire.objects.xml import parse
@@ -31,7 +30,7 @@ RULES = [
     Rule("ExpireInputImages", "images/input/", 14),
     Rule("ExpireOutputImages", "images/output/", 14),
 ]
-STRANGERS: list[LifecycleRuleUnionTypeDef] = [
+OTHER_RULES: list[LifecycleRuleUnionTypeDef] = [
     {
         "ID": "their-logs",
         "Filter": {"And": {"Prefix": "logs/", "Tags": [{"Key": "keep", "Value": "no & never"}]}},
@@ -48,10 +47,10 @@ STRANGERS: list[LifecycleRuleUnionTypeDef] = [
 
 
 def rules_on_the_server(bucket: Bucket) -> dict[str, object]:
-    """As another program sees them."""
+    """The rules as another client reads them."""
     raw = boto_client(bucket.config)
-    answer = raw.get_bucket_lifecycle_configuration(Bucket=bucket.config.bucket)
-    return {rule.get("ID", ""): rule for rule in answer["Rules"]}
+    response = raw.get_bucket_lifecycle_configuration(Bucket=bucket.config.bucket)
+    return {rule.get("ID", ""): rule for rule in response["Rules"]}
 
 
 @clause("P-6")
@@ -71,10 +70,10 @@ async def test_p6_the_rules_are_those_of_the_source(own_bucket: Bucket) -> None:
 
 
 @clause("P-6")
-async def test_p6_strangers_rules_stay(own_bucket: Bucket) -> None:
+async def test_p6_rules_of_other_programs_stay(own_bucket: Bucket) -> None:
     raw = boto_client(own_bucket.config)
     raw.put_bucket_lifecycle_configuration(
-        Bucket=own_bucket.config.bucket, LifecycleConfiguration={"Rules": STRANGERS}
+        Bucket=own_bucket.config.bucket, LifecycleConfiguration={"Rules": OTHER_RULES}
     )
     theirs = rules_on_the_server(own_bucket)
     assert await apply(own_bucket.calls, RULES) == Applied(kept=2)
@@ -84,7 +83,7 @@ async def test_p6_strangers_rules_stay(own_bucket: Bucket) -> None:
 
 
 @clause("P-6")
-async def test_p6_a_changed_rule_takes_the_place_of_its_namesake(own_bucket: Bucket) -> None:
+async def test_p6_a_changed_rule_replaces_the_rule_of_its_id(own_bucket: Bucket) -> None:
     await apply(own_bucket.calls, RULES)
     assert await apply(own_bucket.calls, RULES) == Unchanged()
     longer = [replace(RULES[0], days=3), *RULES[1:]]
@@ -108,7 +107,7 @@ async def test_p6_a_bucket_without_rules_shows_none(own_bucket: Bucket) -> None:
 
 
 @clause("P-6")
-async def test_p6_a_store_without_lifecycle_says_so(tmp_path: Path) -> None:
+async def test_p6_a_store_without_lifecycle_is_unsupported(tmp_path: Path) -> None:
     with rclone(tmp_path) as config:
         calls = Bucket(config).calls
         assert isinstance(await apply(calls, RULES), LifecycleUnsupported)
@@ -116,30 +115,30 @@ async def test_p6_a_store_without_lifecycle_says_so(tmp_path: Path) -> None:
 
 
 @clause("P-6")
-def test_p6_everything_else_in_the_document_stays_to_the_byte() -> None:
+def test_p6_all_other_bytes_of_the_document_stay() -> None:
     head = (
         b'<?xml version="1.0" encoding="UTF-8"?>\n<!-- ours, do not touch -->\n'
         b'<LifecycleConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/">\n  '
     )
-    stranger = (
+    other = (
         "<Rule  a='1'><ID>x &amp; y</ID><Prefix>old/</Prefix><Status>Enabled</Status>"
         "<Novelty><Deep/>ü</Novelty></Rule  >\n  "
     ).encode()
     nameless = b"<Rule><Filter/><Status>Disabled</Status></Rule>"
-    mine = b"<Rule><ID>ExpireTasks</ID><Status>Disabled</Status></Rule>"
+    own = b"<Rule><ID>ExpireTasks</ID><Status>Disabled</Status></Rule>"
     tail = b"\n</LifecycleConfiguration>"
-    merged = merge(head + stranger + mine + nameless + tail, RULES[:1])
-    assert merged == head + stranger + nameless + b"\n" + RULES[0].to_xml().encode() + tail[1:]
+    merged = merge(head + other + own + nameless + tail, RULES[:1])
+    assert merged == head + other + nameless + b"\n" + RULES[0].to_xml().encode() + tail[1:]
 
 
-def test_rules_with_namespace_prefixes_are_left_to_people() -> None:
+def test_rules_with_namespace_prefixes_are_rejected() -> None:
     document = b'<a:LifecycleConfiguration xmlns:a="u"><a:Rule/></a:LifecycleConfiguration>'
     with pytest.raises(Unexpected, match="merge them by hand"):
         merge(document, RULES)
 
 
-def test_the_rules_can_be_printed() -> None:
-    root = parse(render(RULES).encode())
+def test_merging_into_no_document_writes_the_rules_alone() -> None:
+    root = parse(merge(b"", RULES))
     assert [rule.value("ID") for rule in root.all("Rule")] == [rule.id for rule in RULES]
 
 
@@ -153,6 +152,6 @@ def test_the_rules_can_be_printed() -> None:
         (("Now", "tasks/", 0), "at least 1 day, not 0"),
     ],
 )
-def test_a_rule_that_would_harm_is_refused(rule: tuple[str, str, int], fault: str) -> None:
+def test_an_invalid_rule_is_rejected(rule: tuple[str, str, int], fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         Rule(*rule)

@@ -1,4 +1,4 @@
-"""A store that breaks its promises is refused before anything is trusted to it (P-11)."""
+"""A store without working conditional writes is refused (P-11)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.support.s3_proxy import Forward, Reply, S3Proxy
 
 
 @clause("P-11")
-async def test_p11_a_store_that_keeps_its_promises_is_taken(own_bucket: Bucket) -> None:
+async def test_p11_a_store_with_conditional_writes_is_accepted(own_bucket: Bucket) -> None:
     await probe(own_bucket)
     assert [entry async for entry in own_bucket.list()] == []
 
 
 @clause("P-11")
-async def test_p11_the_probe_leaves_no_versions_behind(own_bucket: Bucket) -> None:
+async def test_p11_the_probe_leaves_no_versions(own_bucket: Bucket) -> None:
     raw, name = boto_client(own_bucket.config), own_bucket.config.bucket
     raw.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
     await probe(own_bucket, racers=0)
@@ -30,15 +30,15 @@ async def test_p11_the_probe_leaves_no_versions_behind(own_bucket: Bucket) -> No
 
 
 @clause("P-11")
-async def test_p11_a_store_that_says_yes_twice_is_refused_in_one_line(tmp_path: Path) -> None:
+async def test_p11_a_store_that_accepts_two_creates_is_refused(tmp_path: Path) -> None:
     with rclone(tmp_path) as config:
         bucket = Bucket(config)
         with pytest.raises(StoreRefused) as refused:
             await probe(bucket)
         assert [e.key async for e in bucket.list() if e.key.startswith(PROBE_PREFIX)] == []
     assert str(refused.value) == (
-        f"the bucket {config.bucket} at {config.endpoint} cannot be used: it breaks the "
-        "promise 'create only if absent': it said yes twice (If-None-Match is ignored); "
+        f"the bucket {config.bucket} at {config.endpoint} cannot be used: it does not "
+        "implement 'create only if absent': it accepted two creates (If-None-Match is ignored); "
         "choose a store with conditional writes"
     )
 
@@ -51,36 +51,36 @@ async def test_p11_a_store_that_says_yes_twice_is_refused_in_one_line(tmp_path: 
         (4, "replace only if unchanged"),
     ],
 )
-async def test_p11_each_broken_promise_is_named(
+async def test_p11_each_missing_behaviour_is_named(
     moto: BucketConfig, number: int, promise: str
 ) -> None:
-    """The write of that number is answered with yes, whatever its condition says."""
+    """The write of that number succeeds despite its condition."""
     with S3Proxy(moto) as proxy:
 
-        def yes(_forward: Forward) -> Reply | None:
+        def accept(_forward: Forward) -> Reply | None:
             return Reply(200, (("ETag", '"made-up"'),))
 
-        proxy.always(lambda write: yes if write == number else None)
+        proxy.always(lambda write: accept if write == number else None)
         with pytest.raises(StoreRefused) as refused:
             await probe(Bucket(proxy.config), racers=0)
         assert refused.value.promise == promise
 
 
 @clause("P-11")
-async def test_p11_a_store_that_looks_first_and_writes_then_is_refused(
+async def test_p11_a_store_that_checks_and_writes_in_two_steps_is_refused(
     moto: BucketConfig,
 ) -> None:
-    """Every racer of the race is told that it has won."""
+    """Every concurrent create succeeds."""
 
-    def yes(forward: Forward) -> Reply | None:
+    def accept(forward: Forward) -> Reply | None:
         return Reply(200, (*forward().headers, ("ETag", '"made-up"')))
 
     with S3Proxy(moto) as proxy:
-        proxy.always(lambda write: yes if write > 4 else None)
-        with pytest.raises(StoreRefused, match="4 of 4 at once were told that they had won"):
+        proxy.always(lambda write: accept if write > 4 else None)
+        with pytest.raises(StoreRefused, match="4 of 4 concurrent creates won"):
             await probe(Bucket(proxy.config))
 
 
-async def test_wrong_keys_are_not_taken_for_a_broken_promise(seaweedfs: BucketConfig) -> None:
+async def test_wrong_keys_raise_access_denied(seaweedfs: BucketConfig) -> None:
     with pytest.raises(AccessDenied):
         await probe(Bucket(replace(seaweedfs, secret_key="wrong")))

@@ -1,4 +1,4 @@
-"""Our signature is the one that AWS's own library makes."""
+"""The signature equals that of botocore."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobwire.objects.signing import Request, signed_headers
+from jobwire.objects.signing import SigningRequest, signed_headers
 
 NOW = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
 TEXT = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs"]), max_size=12)
@@ -27,7 +27,9 @@ NAME = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=12)
 def test_the_signature_is_that_of_botocore(
     method: str, key: str, query: dict[str, str], body: bytes
 ) -> None:
-    request = Request(method, "127.0.0.1:9000", f"/bucket/{key}", query, {"content-md5": "x"}, body)
+    request = SigningRequest(
+        method, "127.0.0.1:9000", f"/bucket/{key}", query, {"content-md5": "x"}, body
+    )
     ours = signed_headers(
         request, access_key="access", secret_key="secret", region="eu-west-1", now=NOW
     )
@@ -45,9 +47,9 @@ def test_the_signature_is_that_of_botocore(
     assert ours["authorization"] == theirs.headers["Authorization"]
 
 
-def test_aws_own_example_of_a_lifecycle_request() -> None:
+def test_the_signature_of_the_aws_lifecycle_example() -> None:
     headers = signed_headers(
-        Request("GET", "examplebucket.s3.amazonaws.com", "/", {"lifecycle": ""}, {}, b""),
+        SigningRequest("GET", "examplebucket.s3.amazonaws.com", "/", {"lifecycle": ""}, {}, b""),
         access_key="AKIAIOSFODNN7EXAMPLE",
         secret_key="wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
         region="us-east-1",

@@ -1,4 +1,4 @@
-"""What a bucket does, seen by our client and by somebody else's, on two real servers."""
+"""Bucket operations, checked with a second client (boto3), on two real servers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.s3 import boto_client
 JSON = "application/json; charset=utf-8"
 
 
-async def test_what_was_put_comes_back_with_its_type(bucket: Bucket, fresh: Fresh) -> None:
+async def test_put_and_get(bucket: Bucket, fresh: Fresh) -> None:
     key = f"{fresh()}/photo.jpg"
     body = os.urandom(300_000)
     version = await bucket.put(key, body, content_type="image/jpeg")
@@ -43,29 +43,27 @@ async def test_what_was_put_comes_back_with_its_type(bucket: Bucket, fresh: Fres
     assert (seen["ContentType"], seen["ETag"]) == ("image/jpeg", version.e_tag)
 
 
-async def test_what_others_put_is_read_alike(bucket: Bucket, fresh: Fresh) -> None:
+async def test_an_object_of_another_program_is_read(bucket: Bucket, fresh: Fresh) -> None:
     key = fresh()
     boto_client(bucket.config).put_object(
         Bucket=bucket.config.bucket, Key=key, Body=b"theirs", ContentType=JSON
     )
     found = await bucket.get(key)
     assert isinstance(found, Found)
-    assert (found.body, found.content_type, found.version.trail) == (b"theirs", JSON, ())
+    assert (found.body, found.content_type, found.version.history) == (b"theirs", JSON, ())
 
 
-async def test_a_large_object_is_one_request_and_leaves_no_parts(
-    own_bucket: Bucket, fresh: Fresh
-) -> None:
+async def test_a_large_object_is_not_uploaded_in_parts(own_bucket: Bucket, fresh: Fresh) -> None:
     key, body = fresh(), os.urandom(11 * 1024 * 1024)
     await own_bucket.put(key, body, content_type="application/octet-stream")
     found = await own_bucket.get(key)
     assert isinstance(found, Found)
     assert found.body == body
     seen = boto_client(own_bucket.config).head_object(Bucket=own_bucket.config.bucket, Key=key)
-    assert "-" not in seen["ETag"]  # a hyphen tells the number of parts
+    assert "-" not in seen["ETag"]  # multipart ETags have a hyphen
 
 
-async def test_what_is_not_there_is_missing(bucket: Bucket, fresh: Fresh) -> None:
+async def test_a_missing_object_is_missing(bucket: Bucket, fresh: Fresh) -> None:
     key = fresh()
     assert await bucket.get(key) == Missing(key)
     assert await bucket.range(key, 0, 10) == Missing(key)
@@ -79,13 +77,11 @@ async def test_a_range_ends_where_the_object_ends(bucket: Bucket, fresh: Fresh) 
     assert await bucket.range(key, 8, 100) == b"89"
     assert await bucket.range(key, 10, 1) == b""
     for start, length in ((-1, 2), (0, 0)):
-        with pytest.raises(ValueError, match="no bytes lie in"):
+        with pytest.raises(ValueError, match="range is empty or negative"):
             await bucket.range(key, start, length)
 
 
-async def test_a_list_has_everything_under_its_prefix_and_nothing_else(
-    bucket: Bucket, fresh: Fresh
-) -> None:
+async def test_list_returns_the_objects_under_its_prefix(bucket: Bucket, fresh: Fresh) -> None:
     top = fresh()
     for name in ("a/1", "a/2", "a/b/3", "ab/4", "5"):
         await bucket.put(f"{top}/{name}", name.encode(), content_type="text/plain")
@@ -99,19 +95,21 @@ async def test_a_list_has_everything_under_its_prefix_and_nothing_else(
         await bucket.level(f"{top}/a")
 
 
-async def test_a_list_of_more_than_one_page_is_whole(seaweedfs: BucketConfig, fresh: Fresh) -> None:
+async def test_a_list_of_more_than_one_page_is_complete(
+    seaweedfs: BucketConfig, fresh: Fresh
+) -> None:
     top, bucket = fresh(), Bucket(seaweedfs)
-    wanted = [f"{top}/{number:04}" for number in range(1005)]
-    for first in range(0, len(wanted), 67):
+    keys = [f"{top}/{number:04}" for number in range(1005)]
+    for first in range(0, len(keys), 67):
         await asyncio.gather(
-            *(bucket.put(key, b"", content_type="a/b") for key in wanted[first : first + 67])
+            *(bucket.put(key, b"", content_type="a/b") for key in keys[first : first + 67])
         )
-    assert [entry.key async for entry in bucket.list(f"{top}/")] == wanted
-    assert [entry.key for entry in (await bucket.level(f"{top}/")).entries] == wanted
+    assert [entry.key async for entry in bucket.list(f"{top}/")] == keys
+    assert [entry.key for entry in (await bucket.level(f"{top}/")).entries] == keys
 
 
 @pytest.mark.parametrize("name", ["a b", "ü/é.txt", "x%20y", "a+b", "a#b?c", "~t", "a&b=c*'()!"])
-async def test_a_key_is_kept_to_the_letter(bucket: Bucket, fresh: Fresh, name: str) -> None:
+async def test_a_key_is_not_changed(bucket: Bucket, fresh: Fresh, name: str) -> None:
     top = fresh()
     key = f"{top}/{name}"
     await bucket.put(key, b"x", content_type="text/plain")
@@ -125,7 +123,7 @@ async def test_a_key_is_kept_to_the_letter(bucket: Bucket, fresh: Fresh, name: s
 
 
 @pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", ".", "a/../b", "a\\b", "a\nb", "k" * 1025])
-async def test_a_key_that_some_store_would_change_is_refused(moto: BucketConfig, key: str) -> None:
+async def test_a_key_that_some_store_would_change_is_rejected(moto: BucketConfig, key: str) -> None:
     bucket = Bucket(moto)
     for call in (
         bucket.get(key),
@@ -134,18 +132,18 @@ async def test_a_key_that_some_store_would_change_is_refused(moto: BucketConfig,
         bucket.delete(key),
         bucket.presign(key, timedelta(hours=1)),
     ):
-        with pytest.raises(ValueError, match="is no key for an object"):
+        with pytest.raises(ValueError, match="is not a valid key"):
             await call
 
 
-async def test_a_signed_url_opens_one_object_at_the_public_endpoint(
+async def test_a_signed_url_reads_one_object_at_the_public_endpoint(
     seaweedfs: BucketConfig, fresh: Fresh
 ) -> None:
     key = f"{fresh()}/a b ü.txt"
     bucket = Bucket(seaweedfs)
-    await bucket.put(key, b"for anybody", content_type="text/plain")
+    await bucket.put(key, b"public", content_type="text/plain")
     url = await bucket.presign(key, timedelta(minutes=10))
-    assert _fetch(url) == (200, b"for anybody")
+    assert _fetch(url) == (200, b"public")
     assert _fetch(url.partition("?")[0])[0] == 403
     assert _fetch(url.replace("a%20b", "a%20c"))[0] == 403
 
@@ -159,8 +157,8 @@ async def test_a_signed_url_opens_one_object_at_the_public_endpoint(
             await bucket.presign(key, life)
 
 
-async def test_deleting_removes_every_version(own_bucket: Bucket, fresh: Fresh) -> None:
-    """A plain removal only hides an object here; a photo with its faces must be gone."""
+async def test_delete_deletes_every_version(own_bucket: Bucket, fresh: Fresh) -> None:
+    """A plain delete only hides an object in a versioned bucket."""
     raw, name = boto_client(own_bucket.config), own_bucket.config.bucket
     raw.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
     key = fresh()
@@ -180,7 +178,7 @@ async def test_a_ping_is_answered(bucket: Bucket) -> None:
     await bucket.ping()
 
 
-async def test_a_bucket_that_is_not_there_is_named(store: BucketConfig) -> None:
+async def test_a_missing_bucket_is_named(store: BucketConfig) -> None:
     bucket = Bucket(replace(store, bucket="nowhere"))
     for call in (
         bucket.ping(),
@@ -194,7 +192,7 @@ async def test_a_bucket_that_is_not_there_is_named(store: BucketConfig) -> None:
             await call
 
 
-async def test_wrong_keys_are_one_clear_line(seaweedfs: BucketConfig) -> None:
+async def test_wrong_keys_raise_access_denied(seaweedfs: BucketConfig) -> None:
     bucket = Bucket(replace(seaweedfs, secret_key="wrong"))
     for call in (
         bucket.ping(),
@@ -204,14 +202,14 @@ async def test_wrong_keys_are_one_clear_line(seaweedfs: BucketConfig) -> None:
         bucket.delete("key"),
         bucket.level(),
     ):
-        with pytest.raises(AccessDenied) as told:
+        with pytest.raises(AccessDenied) as caught:
             await call
-        assert "\n" not in str(told.value)
-        assert "refused the access key" in str(told.value)
-        assert "SignatureDoesNotMatch" in str(told.value)
+        assert "\n" not in str(caught.value)
+        assert "refused the access key" in str(caught.value)
+        assert "SignatureDoesNotMatch" in str(caught.value)
 
 
-async def test_a_server_that_is_away_is_one_clear_line(moto: BucketConfig) -> None:
+async def test_an_unavailable_server_raises_unavailable(moto: BucketConfig) -> None:
     bucket = Bucket(replace(moto, endpoint="http://127.0.0.1:9"))
     calls = (
         bucket.ping(),
@@ -228,7 +226,7 @@ async def test_a_server_that_is_away_is_one_clear_line(moto: BucketConfig) -> No
         assert re.search(r"127.0.0.1:9 did not answer \(.*[Cc]onnection refused", str(error))
 
 
-ALIEN_SURROUNDINGS = """
+CREATE_TWICE = """
 import asyncio, sys
 from jobwire.objects import Bucket, BucketConfig
 endpoint, bucket, access_key, secret_key, key = sys.argv[1:]
@@ -246,8 +244,8 @@ asyncio.run(main())
 def test_the_environment_changes_neither_keys_nor_conditions(
     seaweedfs: BucketConfig, fresh: Fresh
 ) -> None:
-    """A session token of the machine once joined our keys, and a proxy stood before loopback."""
-    surroundings = {
+    """The library reads a session token and a proxy from the environment."""
+    environment = {
         "AWS_SESSION_TOKEN": "alien",
         "AWS_SKIP_SIGNATURE": "true",
         "AWS_CONDITIONAL_PUT": "disabled",
@@ -257,20 +255,20 @@ def test_the_environment_changes_neither_keys_nor_conditions(
         "HTTP_PROXY": "http://127.0.0.1:9",
         "http_proxy": "http://127.0.0.1:9",
     }
-    given = (
+    arguments = (
         seaweedfs.endpoint,
         seaweedfs.bucket,
         seaweedfs.access_key,
         seaweedfs.secret_key,
         fresh(),
     )
-    with Program.script(ALIEN_SURROUNDINGS, *given, env=surroundings) as program:
+    with Program.script(CREATE_TWICE, *arguments, env=environment) as program:
         assert program.wait() == 0, program.output
         assert program.output.split() == [Created.__name__, Exists.__name__]
 
 
-def test_the_bucket_is_light_to_import() -> None:
-    """Cloud functions start cold with it."""
+def test_the_bucket_imports_no_heavy_library() -> None:
+    """Cloud functions import it at each cold start."""
     heavy = ("boto3", "httpx", "pydantic", "fastapi", "cryptography", "jobwire.valkey")
     source = f"import sys, jobwire.objects.store; print(*set({heavy}) & set(sys.modules))"
     with Program("-c", source) as program:
@@ -278,7 +276,7 @@ def test_the_bucket_is_light_to_import() -> None:
         assert program.output.split() == []
 
 
-def test_without_its_library_the_bucket_says_what_to_install() -> None:
+def test_without_its_library_the_error_names_the_package() -> None:
     source = """
 import sys
 sys.modules["obstore"] = None
@@ -294,8 +292,8 @@ from jobwire.objects import Bucket
 
 def _fetch(url: str) -> tuple[int, bytes]:
     try:
-        with urllib.request.urlopen(url) as answer:
-            return answer.status, answer.read()
-    except urllib.error.HTTPError as refused:
-        with refused:
-            return refused.code, refused.read()
+        with urllib.request.urlopen(url) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()

@@ -1,4 +1,4 @@
-"""Old objects go by our own hand where the store does not remove them (P-6)."""
+"""The sweep deletes expired objects for stores without lifecycle (P-6)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def put_some(bucket: Bucket) -> None:
 
 
 @clause("P-6")
-async def test_p6_a_sweep_removes_what_is_too_old_and_nothing_else(own_bucket: Bucket) -> None:
+async def test_p6_a_sweep_deletes_expired_objects_only(own_bucket: Bucket) -> None:
     await put_some(own_bucket)
     assert await sweep(own_bucket, RULES, in_days(1.9)) == Swept(0, 0)
     assert await sweep(own_bucket, RULES, in_days(2.1)) == Swept(2, 0)
@@ -38,12 +38,12 @@ async def test_p6_a_sweep_removes_what_is_too_old_and_nothing_else(own_bucket: B
 
 
 @clause("P-6")
-async def test_p6_a_sweep_removes_old_versions_too(own_bucket: Bucket) -> None:
+async def test_p6_a_sweep_deletes_old_versions(own_bucket: Bucket) -> None:
     raw, name = boto_client(own_bucket.config), own_bucket.config.bucket
     raw.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
     for _ in range(3):
         await put_some(own_bucket)
-    # Replaced more than a day ago: two old versions of each object under our prefixes.
+    # Replaced more than a day ago: two old versions of each object under the prefixes.
     assert await sweep(own_bucket, RULES, in_days(1.1)) == Swept(6, 0)
     assert len(raw.list_object_versions(Bucket=name).get("Versions", [])) == 3 + 3
     raw.delete_object(Bucket=name, Key="tasks/1.json")
@@ -57,7 +57,7 @@ async def test_p6_a_sweep_removes_old_versions_too(own_bucket: Bucket) -> None:
 @clause("P-6")
 @pytest.mark.parametrize("store", ["seaweedfs"], indirect=True)
 @pytest.mark.parametrize("versioned", [False, True])
-async def test_p6_a_sweep_of_more_than_one_page_is_whole(
+async def test_p6_a_sweep_of_more_than_one_page_is_complete(
     own_bucket: Bucket, versioned: bool
 ) -> None:
     raw, name = boto_client(own_bucket.config), own_bucket.config.bucket
@@ -73,7 +73,7 @@ async def test_p6_a_sweep_of_more_than_one_page_is_whole(
 
 
 @clause("P-6")
-async def test_p6_a_sweep_gives_up_unfinished_uploads(own_bucket: Bucket) -> None:
+async def test_p6_a_sweep_aborts_unfinished_uploads(own_bucket: Bucket) -> None:
     raw, name = boto_client(own_bucket.config), own_bucket.config.bucket
     for key in ("images/input/big.jpg", "users/big.json"):
         raw.create_multipart_upload(Bucket=name, Key=key)
@@ -99,22 +99,22 @@ def version(name: str, age_days: float, *, latest: bool = False) -> ObjectVersio
 @pytest.mark.parametrize(
     ("history", "gone"),
     [
-        # The newest is too old: all go.
+        # The newest has expired: all expire.
         ([("a", 3), ("b", 2.5)], "ab"),
-        # It is young; one before it was replaced long ago, another only now.
+        # The newest has not; one version was replaced long ago, another recently.
         ([("a", 1.9), ("b", 1.8), ("c", 0.5)], "a"),
-        # Replaced just now, however old it is.
+        # Replaced recently, of any age.
         ([("a", 30), ("b", 0.1)], ""),
-        # A marker that still hides something, and one that hides nothing any more.
+        # A delete marker with an older version, and one without.
         ([("a", 1.9), ("marker", 0.5)], ""),
         ([("a", 1.9), ("marker", 1.5)], "a,marker"),
         ([("marker", 1.5)], "marker"),
         ([("marker", 0.5)], ""),
     ],
 )
-def test_p6_which_versions_are_too_old(history: list[tuple[str, float]], gone: str) -> None:
+def test_p6_expired_versions(history: list[tuple[str, float]], gone: str) -> None:
     versions = [version(name, age) for name, age in history[:-1]]
     versions.append(version(*history[-1], latest=True))
-    doomed = expired(versions, RULES[0], NOW)
-    wanted = gone.split(",") if "," in gone or "marker" in gone else list(gone)
-    assert sorted(each.version_id for each in doomed) == sorted(wanted)
+    found = expired(versions, RULES[0], NOW)
+    expected = gone.split(",") if "," in gone or "marker" in gone else list(gone)
+    assert sorted(each.version_id for each in found) == sorted(expected)

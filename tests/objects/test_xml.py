@@ -1,4 +1,4 @@
-"""S3's answers are read without entities, and each element knows its bytes."""
+"""XML is parsed without entities; each element has its position in the bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jobwire.objects import Unexpected
 from jobwire.objects.xml import parse
 
 
-def test_elements_know_their_text_and_their_bytes() -> None:
+def test_elements_have_text_and_position() -> None:
     document = (
         b'<?xml version="1.0"?>\n<R xmlns="u"><A><B> x &amp; y </B></A><A/><s:C>\xc3\xbc</s:C></R>'
     )
@@ -24,11 +24,11 @@ def test_elements_know_their_text_and_their_bytes() -> None:
     ]
 
 
-def test_the_same_in_another_order_is_the_same() -> None:
-    one = parse(b"<R><A>1</A><B>2</B><A>3</A></R>")
-    assert one.same_as(parse(b"<R> <B>2</B><A>3</A>\n<A>1</A></R>"))
-    assert not one.same_as(parse(b"<R><A>1</A><B>2</B></R>"))
-    assert not one.same_as(parse(b"<R><A>1</A><B>2</B><A>3</A><A>3</A></R>"))
+def test_same_as_ignores_the_order() -> None:
+    document = parse(b"<R><A>1</A><B>2</B><A>3</A></R>")
+    assert document.same_as(parse(b"<R> <B>2</B><A>3</A>\n<A>1</A></R>"))
+    assert not document.same_as(parse(b"<R><A>1</A><B>2</B></R>"))
+    assert not document.same_as(parse(b"<R><A>1</A><B>2</B><A>3</A><A>3</A></R>"))
 
 
 @pytest.mark.parametrize(
@@ -39,12 +39,12 @@ def test_the_same_in_another_order_is_the_same() -> None:
         b'<!DOCTYPE r SYSTEM "http://127.0.0.1/x.dtd"><r/>',
     ],
 )
-def test_a_document_type_is_refused(document: bytes) -> None:
+def test_a_document_type_is_rejected(document: bytes) -> None:
     with pytest.raises(Unexpected, match="document type declaration"):
         parse(document)
 
 
 @pytest.mark.parametrize("document", [b"", b"<a>", b"not xml", b"<a>&b;</a>", b"\xff\xfe\x00"])
-def test_what_is_not_xml_is_one_clear_line(document: bytes) -> None:
+def test_invalid_xml_raises_in_one_line(document: bytes) -> None:
     with pytest.raises(Unexpected, match=r"^the store sent XML that cannot be read \([^\n]*\)$"):
         parse(document)

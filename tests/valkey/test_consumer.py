@@ -309,7 +309,7 @@ async def test_t06_a_pending_entry_that_was_deleted_is_dropped(
 async def test_t06_an_exhausted_own_entry_is_dead_lettered(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
-    """Otherwise a consumer that crashes on an entry starts with the same entry after each restart."""
+    """A consumer that crashes on an entry must not start with it after each restart forever."""
     exhausted, fine = left_pending(plain, stream, "c1", 1, 2)
     plain.ask("XCLAIM", stream, GROUP, "c1", 0, exhausted, "RETRYCOUNT", 5, "JUSTID")
     handler = Recorder()

@@ -50,7 +50,7 @@ async def test_t02_a_slow_reader_gets_a_gap(
 async def test_t02_a_ping_detects_a_dead_peer(
     valkey: LocalValkey, proxy: Proxy, plain: Redis, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No command waits for a reply on a subscription: without a ping a dead peer is never noticed."""
+    """No command waits for a reply here: without a ping a dead peer is never noticed."""
     monkeypatch.setattr(subscription, "PING_EVERY_S", 0.1)
     channel = fresh("channel")
     config = Config.from_url(proxy.url(valkey.url), read_timeout_s=1)

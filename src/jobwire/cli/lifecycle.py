@@ -43,7 +43,7 @@ def show(context: click.Context, data_dir: str | None, as_json: bool) -> None:
     config = _config(context, data_dir)
     found = asyncio.run(lifecycle.show(SignedCalls(config)))
     if isinstance(found, lifecycle.LifecycleUnsupported):
-        raise CliExit(f"{config.where} ({found.told}) {_NO_LIFECYCLE}", Exit.REFUSED)
+        raise CliExit(f"{config.where} ({found.reason}) {_NO_LIFECYCLE}", Exit.REFUSED)
     ours = {rule.id for rule in LIFECYCLE_RULES}
     rows = [
         {

@@ -45,7 +45,7 @@ def judge(
         yield Finding(
             "bucket lifecycle",
             "note",
-            f"the store has none ({stored.told})",
+            f"the store has none ({stored.reason})",
             "old photos and tasks are never removed",
             "run it from a timer: jobwire lifecycle sweep",
         )

@@ -1,32 +1,21 @@
-"""The bucket: objects, conditional writes that cannot be fooled, rules for old ones, a probe.
+"""The bucket: objects, conditional writes, lifecycle rules, a probe of the store.
 
 store.py        get, head, put, create, replace, delete, list, page, presign, range
-conditional.py  a write that decides, until it is certain who won; trail.py tells by reading
-answers.py      what a bucket may well answer; errors.py what nobody expects, faults.py reads it
-probe.py        does this store keep the promises that we stand on?
-lifecycle.py    rules by which the store removes old objects; sweep.py does it without them
+conditional.py  repeats a conditional write until its result is certain; write_history.py decides
+results.py      expected results; errors.py exceptions, faults.py maps failures to them
+probe.py        checks that the store implements conditional writes
+lifecycle.py    rules by which the store removes old objects; sweep.py removes them without rules
 versions.py     all versions of an object, unfinished uploads
-signed.py       calls that obstore has not, signing.py their signature, xml.py their answers
+signed.py       calls that obstore does not have, signing.py their signature, xml.py their replies
 config.py       where the bucket is; settings.py reads it from the settings
 
-Here are the bucket and its words; `probe`, `sweep` and `lifecycle` are imported from their modules.
+`probe`, `sweep` and `lifecycle` are imported from their modules.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobwire.objects.answers import (
-    Changed,
-    Created,
-    Entry,
-    Exists,
-    Found,
-    Level,
-    Missing,
-    Page,
-    Replaced,
-)
 from jobwire.objects.config import BucketConfig
 from jobwire.objects.errors import (
     AccessDenied,
@@ -38,6 +27,17 @@ from jobwire.objects.errors import (
     TooLarge,
     Unavailable,
     Unexpected,
+)
+from jobwire.objects.results import (
+    Changed,
+    Created,
+    Entry,
+    Exists,
+    Found,
+    Level,
+    Missing,
+    Page,
+    Replaced,
 )
 from jobwire.objects.write_history import Version
 
@@ -70,7 +70,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Late: whoever reads only the settings needs no library, and may not have it.
+    # Lazy: reading the settings must not need the library.
     if name == "Bucket":
         from jobwire.objects.store import Bucket
 

@@ -1,8 +1,8 @@
-"""A write that decides: sent, and sent again, until it is certain who won.
+"""Conditional writes, repeated until their result is certain.
 
-Called by `Bucket.create` and `Bucket.replace`. A refusal or a lost answer is never taken at its
-word, because the refusal may be of our own repetition: the object is read, and its trail of
-writers says what happened. It never guesses; what cannot be told is `AnswerLost`.
+Called by `Bucket.create` and `Bucket.replace`. After a refusal or a lost reply the object is read:
+the refusal may be of a repetition of this write, and the object's write history shows which write
+won. A result that cannot be determined is `AnswerLost`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from jobwire.objects.answers import Changed, Created, Exists, Found, Missing, Replaced
 from jobwire.objects.config import BucketConfig
 from jobwire.objects.errors import AnswerLost, Unavailable
 from jobwire.objects.faults import Fault
-from jobwire.objects.write_history import OVERTAKEN_ETAG, Verdict, Version, extended, judge
+from jobwire.objects.results import Changed, Created, Exists, Found, Missing, Replaced
+from jobwire.objects.write_history import OVERTAKEN_ETAG, Verdict, Version, appended, judge
 
-# Between the sendings of one write; a restarting server needs about a second.
-_PAUSES_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
+# Between the attempts of one write; a restarting server needs about a second.
+_BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 Send = Callable[[], Awaitable[Version | Fault]]
 Read = Callable[[], Awaitable[Found | Missing]]
@@ -39,7 +39,7 @@ async def create(
 async def replace(
     config: BucketConfig, key: str, writer: str, seen: Version, send: Send, read: Read
 ) -> Replaced | Changed | Missing:
-    """Replace an object that must still be what was seen."""
+    """Replace an object that must still have the version that was seen."""
     won, found = await _settle(config, key, writer, seen, send, read)
     if won is not None:
         return Replaced(won)
@@ -55,41 +55,41 @@ async def _settle(
     send: Send,
     read: Read,
 ) -> tuple[Version | None, Found | Missing | None]:
-    """Return the version that we wrote, or else what stands in its place."""
-    doubt = False
-    doing = f"PUT {key}"
-    for pause_s in (*_PAUSES_S, None):
-        answer = await send()
-        if isinstance(answer, Version):
-            return answer, None
-        if answer.unanswered:
-            doubt = True
-        elif not answer.refused:
-            raise answer.error(config, doing)
+    """Return the version that this call wrote, or else the object's current state."""
+    uncertain = False
+    operation = f"PUT {key}"
+    for delay_s in (*_BACKOFF_S, None):
+        reply = await send()
+        if isinstance(reply, Version):
+            return reply, None
+        if reply.unanswered:
+            uncertain = True
+        elif not reply.refused:
+            raise reply.error(config, operation)
         try:
             found = await read()
         except Unavailable as error:
-            if pause_s is None:
+            if delay_s is None:
                 raise Unavailable(f"{error}; whether {key} was written is unknown") from error
         else:
-            now = found.version if isinstance(found, Found) else None
-            match judge(writer=writer, seen=seen, found=now, doubt=doubt):
+            current = found.version if isinstance(found, Found) else None
+            match judge(writer=writer, seen=seen, found=current, uncertain=uncertain):
                 case Verdict.WON:
-                    return now, None
+                    return current, None
                 case Verdict.OVERTAKEN:
-                    return Version(OVERTAKEN_ETAG, extended(writer, seen)), None
+                    return Version(OVERTAKEN_ETAG, appended(writer, seen)), None
                 case Verdict.LOST | Verdict.GONE:
                     return None, found
                 case Verdict.UNCLEAR:
                     raise AnswerLost(
-                        f"the answer to {doing} was lost, and others have rewritten the object "
-                        f"since: read {key} again and decide anew"
+                        f"the reply to {operation} was lost, and other writers have replaced the "
+                        f"object since: read {key} and decide again"
                     )
-                case Verdict.AGAIN if pause_s is None:
-                    tries = len(_PAUSES_S) + 1
-                    raise Unavailable(f"{answer.error(config, doing)}; gave up after {tries} tries")
-                case Verdict.AGAIN:
+                case Verdict.RETRY if delay_s is None:
+                    attempts = len(_BACKOFF_S) + 1
+                    raise Unavailable(f"{reply.error(config, operation)}; attempts={attempts}")
+                case Verdict.RETRY:
                     pass
-        # Losers of one race come back at different times.
-        await asyncio.sleep(pause_s * random.uniform(0.5, 1.5) if pause_s else 0)  # noqa: S311
-    raise AssertionError("the last sending returns or raises")
+        # Jitter, so that concurrent writers do not repeat at the same time.
+        await asyncio.sleep(delay_s * random.uniform(0.5, 1.5) if delay_s else 0)  # noqa: S311
+    raise AssertionError("the last attempt returns or raises")

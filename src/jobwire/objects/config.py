@@ -1,7 +1,7 @@
-"""Where the bucket is and with which keys it opens.
+"""The bucket's address and credentials.
 
-Made from the settings, by the local S3 server, and by tests; checked when made, so that a wrong
-value is reported with its name before anything is sent. It never talks to the server.
+Built from the settings and by the local S3 server; checked when built, so that a wrong value is
+reported with its name before anything is sent.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class BucketConfig:
     """Sent beside temporary keys, such as those of a cloud function's role."""
     region: str = "us-east-1"
     public_endpoint: str = ""
-    """Where others reach the same server: URLs are signed for it."""
+    """The server's address for other clients: URLs are signed for it."""
     timeout_s: float = 30.0
-    """For one request; contended conditional writes wait for seconds on some servers."""
+    """Limit for one request; contended conditional writes take seconds on some servers."""
     max_read_bytes: int = 64 * 1024 * 1024
-    """Largest object that a read takes into memory, unless the read names its own limit."""
+    """Largest object that a read loads into memory, unless the call sets its own limit."""
 
     def __post_init__(self) -> None:
         if faults := tuple(self._faults()):
@@ -43,12 +43,12 @@ class BucketConfig:
 
     @property
     def where(self) -> str:
-        """The bucket in words, for messages."""
+        """The bucket's description, for messages."""
         return f"the bucket {self.bucket} at {self.endpoint}"
 
     @property
     def on_loopback(self) -> bool:
-        """Whether the server is on this machine, where no proxy must stand between."""
+        """Whether the server is on loopback: then no HTTP proxy is used."""
         return urlsplit(self.endpoint).hostname in _LOOPBACK
 
     def _faults(self) -> Iterator[tuple[str, str]]:

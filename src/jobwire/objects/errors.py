@@ -1,16 +1,16 @@
-"""What a bucket may do to us that nobody expects: each error is one line that says what to do.
+"""Exceptions of bucket operations; each message is one line with what to do.
 
-ObjectsError         the bucket cannot do what was asked
-  ConfigError        a setting is wrong; names the field of each
-  Unavailable        no answer, or "later": worth another try
-  AccessDenied       the keys are wrong, or lack a right
+ObjectsError         the operation failed
+  ConfigError        settings are wrong; names each field
+  Unavailable        no reply, or one that asks for a retry: retryable
+  AccessDenied       the keys are wrong, or miss a permission
   BucketMissing      the server has no such bucket
-  StoreRefused       the store breaks a promise that we stand on
-  AnswerLost         a write's answer was lost, and reading cannot tell any more who won
-  TooLarge           an object is larger than the reader's limit; nothing of it was read
-  Unexpected         an answer that has no place in the protocol
+  StoreRefused       the store lacks a required behaviour
+  AnswerLost         a write's reply was lost, and its result cannot be determined by reading
+  TooLarge           an object is larger than the read limit; nothing of it was read
+  Unexpected         a reply that does not fit the protocol
 
-What the world may well answer (exists, changed, missing) is no error but a value: `answers.py`.
+Expected results (exists, changed, missing) are values: `results.py`.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from collections.abc import Sequence
 
 
 class ObjectsError(Exception):
-    """The bucket cannot do what was asked."""
+    """The operation failed."""
 
     retryable: bool = False
 
 
 class ConfigError(ObjectsError):
-    """Settings are wrong; `faults` has the field and what is wrong with it, for each."""
+    """Settings are wrong; `faults` has each field and its problem."""
 
     def __init__(self, faults: Sequence[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{field}: {words}" for field, words in faults))
+        super().__init__("; ".join(f"{field}: {problem}" for field, problem in faults))
         self.faults = tuple(faults)
 
 
 class Unavailable(ObjectsError):
-    """The store did not answer, or asked us to come later."""
+    """The store did not reply, or asked for a retry."""
 
     retryable = True
 
 
 class AccessDenied(ObjectsError):
-    """The keys are wrong, or lack a right."""
+    """The keys are wrong, or miss a permission."""
 
 
 class BucketMissing(ObjectsError):
@@ -47,18 +47,18 @@ class BucketMissing(ObjectsError):
 
 
 class StoreRefused(ObjectsError):
-    """The store breaks a promise; `promise` names it in a few words."""
+    """The store lacks a required behaviour; `promise` names it."""
 
     def __init__(self, where: str, promise: str, seen: str) -> None:
         super().__init__(
-            f"{where} cannot be used: it breaks the promise '{promise}': {seen}; "
+            f"{where} cannot be used: it does not implement '{promise}': {seen}; "
             "choose a store with conditional writes"
         )
         self.promise = promise
 
 
 class AnswerLost(ObjectsError):
-    """Whether a conditional write won is unknown and cannot be found out by reading."""
+    """The result of a conditional write is unknown and cannot be determined by reading."""
 
 
 class TooLarge(ObjectsError):
@@ -73,4 +73,4 @@ class TooLarge(ObjectsError):
 
 
 class Unexpected(ObjectsError):
-    """An answer that has no place in the protocol."""
+    """A reply that does not fit the protocol."""

@@ -1,8 +1,8 @@
-"""What went wrong on the way, whichever library met it: a status, S3's own code, a reason.
+"""A failed request, independent of the library: HTTP status, S3 error code, reason.
 
-`store.py` reads it from obstore's exceptions, `signed.py` from HTTP answers; both raise the error
-it stands for. obstore tells the status and the code only inside its message, hence the patterns;
-tests on real servers keep them honest.
+`store.py` reads it from obstore's exceptions, `signed.py` from HTTP responses; both raise the
+matching error. obstore has status and code only in its message text, hence the patterns; tests on
+real servers check them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>\s*(\w+)\s*</Code>")
 _CAUSE: Final = re.compile(r'message: "([^"]+)"|(TimedOut|operation timed out)')
 _REFUSED: Final = (409, 412)
-_LATER: Final = (408, 429)
+_RETRY_STATUS: Final = (408, 429)
 _NOT_IMPLEMENTED: Final = 501
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`status` 0 means that there was no answer at all."""
+    """`status` 0 means that there was no response."""
 
     status: int
     code: str = ""
@@ -50,42 +50,42 @@ class Fault:
 
     @property
     def missing(self) -> bool:
-        """The object is not there; its bucket is."""
+        """The object does not exist; its bucket does."""
         return self.status == 404 and self.code != "NoSuchBucket"
 
     @property
     def refused(self) -> bool:
-        """The store kept a condition: the write did not happen."""
+        """The write's condition failed: nothing was written."""
         return self.status in _REFUSED or self.missing
 
     @property
     def unanswered(self) -> bool:
-        """Nobody knows whether it happened."""
+        """Whether the request took effect is unknown."""
         return (
             self.status == 0
             or (self.status >= 500 and self.status != _NOT_IMPLEMENTED)
-            or self.status in _LATER
+            or self.status in _RETRY_STATUS
         )
 
-    def error(self, config: BucketConfig, doing: str) -> ObjectsError:
-        """The error that this fault stands for, in one line."""
-        told = " ".join(filter(None, (str(self.status or ""), self.code))) or self.reason
+    def error(self, config: BucketConfig, operation: str) -> ObjectsError:
+        """The exception for this fault."""
+        details = " ".join(filter(None, (str(self.status or ""), self.code))) or self.reason
         if self.code == "NoSuchBucket":
             return BucketMissing(
                 f"there is no bucket {config.bucket} at {config.endpoint}; "
                 "create it, or correct the name"
             )
         if self.unanswered:
-            return Unavailable(f"{config.where} did not answer ({told}) to {doing}")
+            return Unavailable(f"{config.where} did not answer ({details}) to {operation}")
         if self.status in (401, 403):
             return AccessDenied(
-                f"{config.where} refused the access key {config.access_key} ({told}) "
-                f"for {doing}; correct the keys or their rights"
+                f"{config.where} refused the access key {config.access_key} ({details}) "
+                f"for {operation}; correct the keys or their rights"
             )
-        return Unexpected(f"{config.where} answered {told} to {doing}")
+        return Unexpected(f"{config.where} answered {details} to {operation}")
 
 
 def code_in(text: str) -> str:
-    """S3's own code inside an error document, or nothing."""
+    """The S3 error code inside an error document, or nothing."""
     code = _CODE.search(text)
     return code[1] if code else ""

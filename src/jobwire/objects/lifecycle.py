@@ -1,9 +1,9 @@
-"""Rules by which the store removes old objects by itself: applied, shown, printed.
+"""Lifecycle rules by which the store removes old objects: applied and listed.
 
-Called by `jobwire lifecycle`. S3 has only one document of rules for the whole bucket, and writing
-it replaces all of it; so ours are set into the present document by their IDs, and every rule of
-somebody else stays as it is, to the byte. There is no condition for this write: apply from one
-place at a time. A store without lifecycle is swept instead (`sweep.py`).
+Called by `jobwire lifecycle`. S3 has one document of rules per bucket, and a write replaces all of
+it: jobwire's rules are merged into the current document by their IDs, and the bytes of other rules
+do not change. The write has no condition: apply from one place at a time. A store without
+lifecycle is swept instead (`sweep.py`).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from jobwire.objects.versions import content_md5
 from jobwire.objects.xml import Element, parse
 
 NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
-# Every conditional rewrite leaves a version behind on a bucket that keeps them.
+# Every replacement leaves an old version in a versioned bucket.
 NONCURRENT_DAYS: Final = 1
 ABORT_DAYS: Final = 1
 
 _QUERY: Final = {"lifecycle": ""}
 _ROOT: Final = "LifecycleConfiguration"
 _UNSUPPORTED: Final = (400, 405, 409, 501)
-# Left out of a write, this setting of the bucket would go back to its default.
+# A write without this header resets the bucket's setting to its default.
 _SIZE_HEADER: Final = "x-amz-transition-default-minimum-object-size"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Objects under `prefix` go after `days`, their old versions and unfinished uploads sooner."""
+    """Objects under `prefix` expire after `days`; old versions and unfinished uploads sooner."""
 
     id: str
     prefix: str
@@ -41,7 +41,7 @@ class Rule:
     def __post_init__(self) -> None:
         if not 1 <= len(self.id) <= 255:
             raise ValueError(f"the rule's ID {self.id!r} must have 1 to 255 characters")
-        # An empty prefix means the whole bucket, strangers' objects too.
+        # An empty prefix means the whole bucket, including objects of other programs.
         if not self.prefix.endswith("/"):
             raise ValueError(f"the rule {self.id} needs a prefix that ends with a slash")
         if self.days < 1:
@@ -64,7 +64,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class StoredRule:
-    """A rule that the bucket has, whoever made it; what we have no field for is in `xml`."""
+    """A rule of the bucket; `xml` is the whole rule."""
 
     id: str
     enabled: bool
@@ -75,65 +75,66 @@ class StoredRule:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The bucket has our rules now, and `kept` rules of others."""
+    """The rules were written; `kept` is the number of other rules."""
 
     kept: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """The bucket had our rules already; nothing was written."""
+    """The bucket has the rules already; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class LifecycleUnsupported:
     """The store has no lifecycle: sweep instead."""
 
-    told: str
+    reason: str
 
 
 async def apply(
     calls: SignedCalls, rules: Sequence[Rule]
 ) -> Applied | Unchanged | LifecycleUnsupported:
-    """Set our rules into the bucket's document and see that they and all others are there."""
-    present = await _read(calls)
-    if isinstance(present, LifecycleUnsupported):
-        return present
-    document, size_setting = present
+    """Merge the rules into the bucket's document, and verify that all rules were stored."""
+    current = await _read(calls)
+    if isinstance(current, LifecycleUnsupported):
+        return current
+    document, size_setting = current
     if all(_has(document, rule) for rule in rules):
         return Unchanged()
-    wanted = merge(document, rules)
-    headers = {"content-md5": content_md5(wanted), "content-type": "application/xml"}
+    merged = merge(document, rules)
+    headers = {"content-md5": content_md5(merged), "content-type": "application/xml"}
     if size_setting:
         headers[_SIZE_HEADER] = size_setting
     answer = await calls.send(
-        "PUT", query=_QUERY, headers=headers, body=wanted, expect=_UNSUPPORTED
+        "PUT", query=_QUERY, headers=headers, body=merged, expect=_UNSUPPORTED
     )
     if answer.status in _UNSUPPORTED:
         return LifecycleUnsupported(f"{answer.status} {answer.code}".strip())
     after = await _read(calls)
-    expected = _rules(wanted)
+    expected = _rules(merged)
     stored = [] if isinstance(after, LifecycleUnsupported) else _rules(after[0])
     for rule in expected:
         if not any(rule.same_as(each) for each in stored):
             raise Unexpected(
-                f"{calls.config.where} took the lifecycle rules but did not keep "
-                f"{rule.value('ID') or 'one of them'} as written; is another tool writing them too?"
+                f"{calls.config.where} accepted the lifecycle rules but did not store "
+                f"{rule.value('ID') or 'one of them'} as written; check whether another tool "
+                "writes them too"
             )
     return Applied(kept=len(expected) - len(rules))
 
 
 async def show(calls: SignedCalls) -> tuple[StoredRule, ...] | LifecycleUnsupported:
-    """Every rule that the bucket has, ours and others'."""
-    present = await _read(calls)
-    if isinstance(present, LifecycleUnsupported):
-        return present
-    document, _ = present
+    """All rules of the bucket."""
+    current = await _read(calls)
+    if isinstance(current, LifecycleUnsupported):
+        return current
+    document, _ = current
     return tuple(
         StoredRule(
             id=rule.value("ID"),
             enabled=rule.value("Status") == "Enabled",
-            # The bare prefix is the old form; stores still return it for old rules.
+            # A prefix outside of Filter is the old form; stores return it for old rules.
             prefix=rule.value("Filter", "Prefix")
             or rule.value("Filter", "And", "Prefix")
             or rule.value("Prefix"),
@@ -144,13 +145,8 @@ async def show(calls: SignedCalls) -> tuple[StoredRule, ...] | LifecycleUnsuppor
     )
 
 
-def render(rules: Sequence[Rule]) -> str:
-    """The document with our rules alone, for those who write it with a tool of their own."""
-    return merge(b"", rules).decode()
-
-
 def merge(document: bytes, rules: Sequence[Rule]) -> bytes:
-    """Set `rules` into a document by their IDs; all other bytes of it stay. Pure."""
+    """Merge `rules` into a document by their IDs; all other bytes stay. Pure."""
     ours = "".join(rule.to_xml() for rule in rules).encode()
     if not _rules(document):
         return f'<{_ROOT} xmlns="{NAMESPACE}">'.encode() + ours + f"</{_ROOT}>".encode()
@@ -173,20 +169,20 @@ def _rules(document: bytes) -> list[Element]:
 
 
 def _has(document: bytes, rule: Rule) -> bool:
-    wanted = parse(rule.to_xml().encode())
+    merged = parse(rule.to_xml().encode())
     same_id = [each for each in _rules(document) if each.value("ID") == rule.id]
-    return len(same_id) == 1 and same_id[0].same_as(wanted)
+    return len(same_id) == 1 and same_id[0].same_as(merged)
 
 
 async def _read(calls: SignedCalls) -> tuple[bytes, str] | LifecycleUnsupported:
-    """The present document (empty if there is none) and the setting that a write must repeat."""
+    """The current document (empty if there is none) and the header that a write must repeat."""
     answer = await calls.send("GET", query=_QUERY, expect=(404, *_UNSUPPORTED))
     if answer.status == 404:
         return b"", ""
     if answer.status in _UNSUPPORTED:
         return LifecycleUnsupported(f"{answer.status} {answer.code}".strip())
-    # Some stores take the question for another one, and answer that.
+    # Some stores ignore the query and return another document.
     root = parse(answer.body).name
     if root != _ROOT:
-        return LifecycleUnsupported(f"it answered with {root}")
+        return LifecycleUnsupported(f"the response is {root}")
     return answer.body, answer.headers.get(_SIZE_HEADER, "")

@@ -1,8 +1,8 @@
-"""Does this store keep the promises that we stand on? Asked once, before anything is trusted.
+"""Checks that the store implements conditional writes.
 
-Called at every start, and by `jobwire doctor`. Some stores take the conditions of a write and
-ignore them without a word; on such a store every decision would be made twice. The probe makes a
-few objects of its own under a random key, and removes them.
+Called at every start, and by `jobwire doctor`. Some stores accept the conditions of a write and
+ignore them; there, two writers could both win. The probe creates a few objects under a random key
+and deletes them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from jobwire.objects.answers import Changed, Created, Exists, Found, Missing, Replaced
 from jobwire.objects.errors import StoreRefused
+from jobwire.objects.results import Changed, Created, Exists, Found, Missing, Replaced
 from jobwire.objects.store import Bucket, Compose
 from jobwire.objects.write_history import Version, new_writer
 
@@ -20,56 +20,58 @@ _TYPE: Final = "text/plain; charset=utf-8"
 
 
 async def probe(bucket: Bucket, *, racers: int = 4) -> None:
-    """Return if the store keeps its promises; raise `StoreRefused` naming the broken one.
+    """Return if the store behaves as required; raise `StoreRefused` with the first failed check.
 
-    `racers` creates at once find a store that looks first and writes then; 0 leaves that out.
+    `racers` concurrent creates detect a store that checks and writes in two steps; 0 skips this.
     """
     nonce = new_writer()
-    one, two = f"{PROBE_PREFIX}{nonce}", f"{PROBE_PREFIX}{nonce}-race"
+    key, race_key = f"{PROBE_PREFIX}{nonce}", f"{PROBE_PREFIX}{nonce}-race"
     try:
-        await _one_by_one(bucket, one)
+        await _check_conditions(bucket, key)
         if racers:
-            await _race(bucket, two, racers)
+            await _race(bucket, race_key, racers)
     finally:
-        await bucket.delete(one)
+        await bucket.delete(key)
         if racers:
-            await bucket.delete(two)
-    if not isinstance(await bucket.get(one), Missing):
-        raise StoreRefused(bucket.config.where, "what was removed is gone", "it is still there")
+            await bucket.delete(race_key)
+    if not isinstance(await bucket.get(key), Missing):
+        raise StoreRefused(
+            bucket.config.where, "delete an object", "it still exists after the delete"
+        )
 
 
-async def _one_by_one(bucket: Bucket, key: str) -> None:
+async def _check_conditions(bucket: Bucket, key: str) -> None:
     where = bucket.config.where
 
     first = await bucket.create(key, _text("first"), content_type=_TYPE)
     if not isinstance(first, Created):
-        raise StoreRefused(where, "a new key can be created", "it said that a random key exists")
+        raise StoreRefused(where, "create a new key", "it replied that a random key exists")
 
     second = await bucket.create(key, _text("second"), content_type=_TYPE)
     if not isinstance(second, Exists):
         raise StoreRefused(
-            where, "create only if absent", "it said yes twice (If-None-Match is ignored)"
+            where, "create only if absent", "it accepted two creates (If-None-Match is ignored)"
         )
-    _same_as_written(bucket, second.found, first.version, "first")
+    _check_content(bucket, second.found, first.version, "first")
 
     replaced = await bucket.replace(
         key, _text("replaced"), seen=second.found.version, content_type=_TYPE
     )
     if not isinstance(replaced, Replaced):
-        raise StoreRefused(where, "replace if unchanged", "it refused although nothing had changed")
+        raise StoreRefused(where, "replace if unchanged", "it refused an unchanged version")
 
     stale = await bucket.replace(key, _text("stale"), seen=first.version, content_type=_TYPE)
     if not isinstance(stale, Changed):
         raise StoreRefused(
-            where, "replace only if unchanged", "it took a stale ETag (If-Match is ignored)"
+            where, "replace only if unchanged", "it accepted a stale ETag (If-Match is ignored)"
         )
-    _same_as_written(bucket, stale.found, replaced.version, "replaced")
+    _check_content(bucket, stale.found, replaced.version, "replaced")
 
     if await bucket.range(key, 0, 1) != b"r":
-        raise StoreRefused(where, "read a part", "it sent other bytes than were asked for")
+        raise StoreRefused(where, "read a range", "it sent other bytes")
 
 
-def _same_as_written(bucket: Bucket, found: Found, version: Version, word: str) -> None:
+def _check_content(bucket: Bucket, found: Found, version: Version, word: str) -> None:
     if not found.body.startswith(word.encode()):
         raise StoreRefused(
             bucket.config.where, "read what was written last", "it returned other bytes"
@@ -91,7 +93,7 @@ async def _race(bucket: Bucket, key: str, racers: int) -> None:
         raise StoreRefused(
             bucket.config.where,
             "one of many creates wins",
-            f"{winners} of {racers} at once were told that they had won",
+            f"{winners} of {racers} concurrent creates won",
         )
 
 

@@ -1,4 +1,4 @@
-"""The section `objects` of the settings: which bucket, where, with whose keys."""
+"""The section `objects` of the settings: the bucket, its address and its keys."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from jobwire.objects.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class ObjectsSettings:
-    """An S3 bucket; without an endpoint, `jobwire up` brings its own."""
+    """An S3 bucket; without an endpoint, `jobwire up` starts a local server."""
 
     endpoint: str = field(default="", metadata={"env": "MINIO_ENDPOINT"})
     """URL of the S3 server; without a scheme it means http://."""
@@ -24,7 +24,7 @@ class ObjectsSettings:
     region: str = "us-east-1"
     """Region."""
     public_endpoint: str = ""
-    """Where others reach the same server, for the URLs that we hand out; else `endpoint`."""
+    """The server's address in signed URLs; else `endpoint`."""
 
     @property
     def endpoint_url(self) -> str:
@@ -32,7 +32,7 @@ class ObjectsSettings:
         return _with_scheme(self.endpoint)
 
     def config(self) -> BucketConfig:
-        """The same thing as a `Bucket` takes it; ConfigError if it is wrong or not given."""
+        """The settings as `BucketConfig`; ConfigError if a value is wrong or missing."""
         return BucketConfig(
             endpoint=self.endpoint_url,
             bucket=self.bucket,
@@ -44,11 +44,11 @@ class ObjectsSettings:
         )
 
     def check(self) -> Iterator[tuple[str, str]]:
-        """Yield each fault: the field, and what is wrong with it."""
+        """Yield each error: the field, and what is wrong with it."""
         try:
             self.config()
         except ConfigError as error:
-            # Without an endpoint the server is our own, and so are its keys.
+            # Without an endpoint the local server supplies endpoint and keys.
             own = {"endpoint", "access_key", "secret_key"} if not self.endpoint else set[str]()
             yield from (fault for fault in error.faults if fault[0] not in own)
 

@@ -1,8 +1,8 @@
-"""Signed calls for what obstore has not: one request, one answer, over the standard library.
+"""Signed S3 calls that obstore does not have, with the standard library's HTTP client.
 
-Called by `versions.py`, `lifecycle.py` and whoever makes a bucket. These calls are rare (a start,
-a sweep, a removal), so each has its own connection, made in a thread; that keeps an HTTP client
-out of the installation. Every one of them may be repeated safely, and is when no answer comes.
+Called by `versions.py`, `lifecycle.py` and the local S3 server. The calls are rare (a start, a
+sweep, a delete): each opens its own connection in a thread. All of them are safe to repeat, and are
+repeated when there is no response.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from urllib.parse import SplitResult, urlsplit
 
 from jobwire.objects.config import BucketConfig
 from jobwire.objects.faults import Fault, code_in
-from jobwire.objects.signing import Request, signed_headers
+from jobwire.objects.signing import SigningRequest, signed_headers
 
-_PAUSES_S: Final = (0.1, 0.4, 1.0)
+_BACKOFF_S: Final = (0.1, 0.4, 1.0)
 _SUCCESS: Final = range(200, 300)
 
 
 @dataclass(frozen=True, slots=True)
 class SignedResponse:
-    """What the server said; header names in lower case."""
+    """A response; header names in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -34,7 +34,7 @@ class SignedResponse:
 
     @property
     def code(self) -> str:
-        """S3's own code, if this is an error document."""
+        """The S3 error code, if this is an error document."""
         return code_in(self.body.decode(errors="replace"))
 
 
@@ -54,22 +54,22 @@ class SignedCalls:
         body: bytes = b"",
         expect: Container[int] = (),
     ) -> SignedResponse:
-        """Send a request; an answer that is neither a success nor in `expect` is an error."""
-        for pause_s in (*_PAUSES_S, None):
-            answer = await asyncio.to_thread(
+        """Send a request; a status that is neither a success nor in `expect` raises."""
+        for delay_s in (*_BACKOFF_S, None):
+            response = await asyncio.to_thread(
                 self.exchange, method, key, query=query, headers=headers, body=body
             )
-            if isinstance(answer, SignedResponse):
-                fault = Fault(answer.status, answer.code)
-                expected = answer.status in expect and fault.code != "NoSuchBucket"
-                if answer.status in _SUCCESS or expected:
-                    return answer
+            if isinstance(response, SignedResponse):
+                fault = Fault(response.status, response.code)
+                expected = response.status in expect and fault.code != "NoSuchBucket"
+                if response.status in _SUCCESS or expected:
+                    return response
             else:
-                fault = answer
-            if not fault.unanswered or pause_s is None:
+                fault = response
+            if not fault.unanswered or delay_s is None:
                 raise fault.error(self.config, f"{method} {_shown(key, query)}")
-            await asyncio.sleep(pause_s)
-        raise AssertionError("the last sending returns or raises")
+            await asyncio.sleep(delay_s)
+        raise AssertionError("the last attempt returns or raises")
 
     def exchange(
         self,
@@ -80,10 +80,10 @@ class SignedCalls:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> SignedResponse | Fault:
-        """Send a request once and wait for the answer, whatever it is; blocks."""
+        """Send a request once and return its response, of any status; blocks."""
         endpoint = urlsplit(self.config.endpoint)
         path = f"/{self.config.bucket}" + (f"/{key}" if key else "")
-        request = Request(method, endpoint.netloc, path, query or {}, headers or {}, body)
+        request = SigningRequest(method, endpoint.netloc, path, query or {}, headers or {}, body)
         signed = signed_headers(
             request,
             access_key=self.config.access_key,

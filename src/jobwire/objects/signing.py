@@ -1,7 +1,7 @@
-"""AWS Signature Version 4 for one request, as S3 wants it. Pure.
+"""AWS Signature Version 4 for S3 requests. Pure.
 
-Used by `signed.py` for the few calls that obstore has not: lifecycle, versions, unfinished
-uploads, making a bucket.
+Used by `signed.py` for the calls that obstore does not have: lifecycle, versions, unfinished
+uploads, creating a bucket.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _UNRESERVED: Final = "-_.~"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One request; `path` is not yet percent-encoded, `query` neither."""
+class SigningRequest:
+    """One request; `path` and `query` are not percent-encoded."""
 
     method: str
     host: str
@@ -37,18 +37,18 @@ class Request:
 
 
 def canonical_path(path: str) -> str:
-    """S3 encodes a path once, and keeps its slashes."""
+    """The path percent-encoded once, slashes kept."""
     return quote(path, safe=f"/{_UNRESERVED}")
 
 
 def canonical_query(query: Mapping[str, str]) -> str:
-    """Sorted by name, both sides encoded; a name alone still has its equals sign."""
+    """Sorted by name and percent-encoded; an empty value keeps its equals sign."""
     pairs = ((quote(k, safe=_UNRESERVED), quote(v, safe=_UNRESERVED)) for k, v in query.items())
     return "&".join(f"{name}={value}" for name, value in sorted(pairs))
 
 
 def signed_headers(
-    request: Request,
+    request: SigningRequest,
     *,
     access_key: str,
     secret_key: str,
@@ -56,7 +56,7 @@ def signed_headers(
     now: datetime,
     session_token: str = "",
 ) -> dict[str, str]:
-    """Every header to send, the signature among them."""
+    """All headers to send, including the signature."""
     stamp = now.strftime("%Y%m%dT%H%M%SZ")
     payload = sha256(request.body).hexdigest()
     headers = {

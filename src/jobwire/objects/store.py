@@ -1,12 +1,12 @@
 """The bucket: get, head, put, create-if-absent, replace-if-unchanged, delete, list, presign.
 
-Called by the wires that keep things in a bucket. Expected answers are values (`answers.py`), the
-rest are errors of one line (`errors.py`). Nothing here knows what the objects mean.
+Used by wires that store objects. Expected results are values (`results.py`), failures are
+exceptions (`errors.py`).
 
-Every write that decides something is conditional (P-10). Each such write carries its writer's
-nonce: in the object's user metadata (`trail.py`), and for a replacement in the bytes as well,
-because an ETag is the content's MD5 on most stores: equal bytes would leave it unchanged, and a
-second writer who saw the same version would win too.
+Every write that must have one winner is conditional (P-10). It carries its writer's nonce in the
+object's user metadata (`write_history.py`), and a replacement also in its bytes: an ETag is the
+content's MD5 on most stores, so equal bytes would leave it unchanged, and a second writer that saw
+the same version would win too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ except ModuleNotFoundError as error:
     ) from error
 
 from jobwire.objects import conditional
-from jobwire.objects.answers import (
+from jobwire.objects.config import BucketConfig
+from jobwire.objects.errors import TooLarge
+from jobwire.objects.faults import Fault
+from jobwire.objects.results import (
     Changed,
     Created,
     Entry,
@@ -38,15 +41,12 @@ from jobwire.objects.answers import (
     Page,
     Replaced,
 )
-from jobwire.objects.config import BucketConfig
-from jobwire.objects.errors import TooLarge
-from jobwire.objects.faults import Fault
 from jobwire.objects.signed import SignedCalls
 from jobwire.objects.versions import erase_all_of
 from jobwire.objects.write_history import (
-    TRAIL_FIELD,
+    HISTORY_FIELD,
     Version,
-    extended,
+    appended,
     from_field,
     new_writer,
     to_field,
@@ -57,33 +57,33 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode
     from obstore.store import ClientConfig, RetryConfig, S3Credential
 
-# Makes the bytes of an object from the nonce of its writer, which must be among them.
+# Builds an object's bytes from its writer's nonce, which they must contain.
 Compose = Callable[[str], bytes]
 
-_LONGEST_LIFE: Final = timedelta(days=7)
-_LONGEST_KEY: Final = 1024
-# What some store or library would change on the way: not offered, so that a key is a key.
+_MAX_URL_LIFETIME: Final = timedelta(days=7)
+_MAX_KEY_BYTES: Final = 1024
+# Keys that some store or library would change.
 _BAD_KEY: Final = re.compile(r"^$|^/|/$|//|(^|/)\.{1,2}(/|$)|[\x00-\x1f\x7f\\]")
 _NOT_SATISFIABLE: Final = 416
-_NOBODY: Final = ".jobwire-ping"  # no object has this key
-_LAST: Final = "\U0010ffff"  # behind every other character, as UTF-8 too
+_PING_KEY: Final = ".jobwire-ping"  # no object has this key
+_LAST: Final = "\U0010ffff"  # sorts after every other character, also in UTF-8
 _FAILURES: Final = (BaseError, FileNotFoundError)
 
 
 class Bucket:
-    """One bucket; safe to share between tasks. It opens no connection before its first call."""
+    """One bucket; safe to share between tasks. The first call opens a connection."""
 
     def __init__(self, config: BucketConfig) -> None:
         self.config = config
         self.calls = SignedCalls(config)
-        # Plain calls may be repeated by the library. A conditional write may not: the refusal
-        # of the repetition would hide that the first sending won.
+        # The library may repeat plain calls but not conditional writes: a refused repetition
+        # would hide that the first attempt won.
         self._plain = _open(config, config.endpoint, retries=5)
         self._once = _open(config, config.endpoint, retries=0)
         self._public = _open(config, config.public_endpoint or config.endpoint, retries=0)
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> Found | Missing:
-        """Read an object whole; `TooLarge` if it is larger than the limit (P-29)."""
+        """Read an object; `TooLarge` if it is larger than the limit (P-29)."""
         return await self._get(self._plain, key, max_bytes)
 
     async def head(self, key: str) -> Entry | Missing:
@@ -96,10 +96,10 @@ class Bucket:
         return Entry(key=key, size=meta["size"], modified_at=meta["last_modified"])
 
     async def range(self, key: str, start: int, length: int) -> bytes | Missing:
-        """Read some bytes: fewer, or none, where the object ends before."""
+        """Read a range of bytes; shorter, or empty, where the object ends before."""
         _check(key)
         if start < 0 or length < 1:
-            raise ValueError(f"no bytes lie in {length} from {start}")
+            raise ValueError(f"the range is empty or negative: start={start} length={length}")
         try:
             part = await obstore.get_range_async(self._plain, key, start=start, length=length)
         except _FAILURES as error:
@@ -109,55 +109,55 @@ class Bucket:
         return bytes(part)
 
     async def put(self, key: str, body: bytes, *, content_type: str) -> Version:
-        """Write an object, whatever stood there. Decides nothing: the last one wins."""
-        answer = await self._send(self._plain, key, body, content_type, (), "overwrite")
-        if isinstance(answer, Fault):
-            raise answer.error(self.config, f"PUT {key}")
-        return answer
+        """Write an object unconditionally; the last writer wins."""
+        reply = await self._send(self._plain, key, body, content_type, (), "overwrite")
+        if isinstance(reply, Fault):
+            raise reply.error(self.config, f"PUT {key}")
+        return reply
 
     async def create(
         self, key: str, body: bytes | Compose, *, content_type: str
     ) -> Created | Exists:
-        """Write an object that must not exist yet (P-10). One of many at once is `Created`."""
+        """Create an object that must not exist (P-10); one of concurrent calls is `Created`."""
         writer = new_writer()
         composed = body if isinstance(body, bytes) else _composed(body, writer)
-        trail = extended(writer, None)
+        history = appended(writer, None)
         return await conditional.create(
             self.config,
             key,
             writer,
-            lambda: self._send(self._once, key, composed, content_type, trail, "create"),
+            lambda: self._send(self._once, key, composed, content_type, history, "create"),
             lambda: self._get(self._once, key),
         )
 
     async def replace(
         self, key: str, compose: Compose, *, seen: Version, content_type: str
     ) -> Replaced | Changed | Missing:
-        """Write over the version that was seen, and no other (P-10)."""
+        """Replace the version that was seen, and no other (P-10)."""
         writer = new_writer()
         composed = _composed(compose, writer)
-        trail = extended(writer, seen)
+        history = appended(writer, seen)
         return await conditional.replace(
             self.config,
             key,
             writer,
             seen,
             lambda: self._send(
-                self._once, key, composed, content_type, trail, {"e_tag": seen.e_tag}
+                self._once, key, composed, content_type, history, {"e_tag": seen.e_tag}
             ),
             lambda: self._get(self._once, key),
         )
 
     async def delete(self, key: str) -> None:
-        """Remove an object, with all its versions where the bucket keeps them."""
+        """Delete an object, with all its versions in a versioned bucket."""
         _check(key)
         await erase_all_of(self.calls, key)
 
     async def list(self, prefix: str = "") -> AsyncIterator[Entry]:
-        """Walk through everything under a prefix, which is empty or ends with a slash."""
+        """All objects under a prefix, which is empty or ends with a slash."""
         _check_prefix(prefix)
         try:
-            # Other overloads of both listings return a type of a library that we do not need.
+            # Other overloads of both listings return a type of an optional library.
             pages = obstore.list(self._plain, prefix or None)  # pyright: ignore[reportUnknownMemberType]
             async for chunk in pages:
                 for meta in chunk:
@@ -202,15 +202,15 @@ class Bucket:
         return Page(entries, max(ends) if truncated else None)
 
     async def presign(self, key: str, life: timedelta) -> str:
-        """A URL with which anybody may read the object at the public endpoint for that long."""
+        """A URL that allows reading the object at the public endpoint for that time."""
         _check(key)
-        if not timedelta(seconds=1) <= life <= _LONGEST_LIFE:
-            raise ValueError(f"a signed URL lives for 1 second to 7 days, not for {life}")
+        if not timedelta(seconds=1) <= life <= _MAX_URL_LIFETIME:
+            raise ValueError(f"a signed URL is valid for 1 second to 7 days, not for {life}")
         return await obstore.sign_async(self._public, "GET", key, life)
 
     async def ping(self) -> None:
-        """Return if the bucket answers us now; asked once, for whoever wants to know at once."""
-        await self._get(self._once, _NOBODY)
+        """Return if the bucket replies; one attempt."""
+        await self._get(self._once, _PING_KEY)
 
     async def _get(self, store: S3Store, key: str, max_bytes: int | None = None) -> Found | Missing:
         _check(key)
@@ -228,7 +228,7 @@ class Bucket:
             body=body,
             content_type=attributes.get("Content-Type", ""),
             modified_at=result.meta["last_modified"],
-            version=Version(result.meta["e_tag"] or "", from_field(attributes.get(TRAIL_FIELD))),
+            version=Version(result.meta["e_tag"] or "", from_field(attributes.get(HISTORY_FIELD))),
         )
 
     async def _send(
@@ -237,21 +237,21 @@ class Bucket:
         key: str,
         body: bytes,
         content_type: str,
-        trail: tuple[str, ...],
+        history: tuple[str, ...],
         mode: PutMode,
     ) -> Version | Fault:
         _check(key)
         attributes = {"Content-Type": content_type}
-        if trail:
-            attributes[TRAIL_FIELD] = to_field(trail)
+        if history:
+            attributes[HISTORY_FIELD] = to_field(history)
         try:
-            # One request, not many parts: parts of a killed upload would stay behind.
+            # Not multipart: the parts of a killed upload would be left in the bucket.
             result = await obstore.put_async(
                 store, key, body, attributes=attributes, mode=mode, use_multipart=False
             )
         except _FAILURES as error:
             return Fault.of(error)
-        return Version(result["e_tag"] or "", trail)
+        return Version(result["e_tag"] or "", history)
 
     def _missing_or_raise(self, error: Exception, key: str, verb: str) -> Missing:
         fault = Fault.of(error)
@@ -267,21 +267,21 @@ def _open(config: BucketConfig, endpoint: str, *, retries: int) -> S3Store:
         "timeout": timedelta(seconds=config.timeout_s),
     }
     if config.on_loopback:
-        # A proxy of the environment stands elsewhere. Excluding the host from a proxy of our own
-        # is the library's only way to say "none".
+        # No HTTP proxy of the environment. The library's only way to disable it is to set one and
+        # exclude the host.
         options["proxy_url"] = endpoint
         options["proxy_excludes"] = urlsplit(endpoint).hostname or ""
     retry: RetryConfig = {
         "max_retries": retries,
         "retry_timeout": timedelta(seconds=config.timeout_s),
-        # Long enough for a server that restarts, short enough for a caller who waits.
+        # Long enough for a server restart, short enough for a waiting caller.
         "backoff": {
             "init_backoff": timedelta(seconds=0.1),
             "max_backoff": timedelta(seconds=1),
             "base": 2,
         },
     }
-    # Not as plain arguments: then a session token in the environment would join our keys.
+    # Not as plain arguments: a session token of the environment would be added to these keys.
     credential: S3Credential = {
         "access_key_id": config.access_key,
         "secret_access_key": config.secret_key,
@@ -293,7 +293,7 @@ def _open(config: BucketConfig, endpoint: str, *, retries: int) -> S3Store:
         endpoint=endpoint,
         region=config.region,
         credential_provider=lambda: credential,
-        # Said outright because the library would read all of these from the environment.
+        # Explicit, because the library reads defaults of these from the environment.
         virtual_hosted_style_request=False,
         skip_signature=False,
         conditional_put="etag",
@@ -306,8 +306,8 @@ def _composed(compose: Compose, writer: str) -> bytes:
     body = compose(writer)
     if writer.encode() not in body:
         raise ValueError(
-            "the bytes do not hold the writer that they were composed for: equal bytes have "
-            "equal ETags, and then two writers could both replace one version"
+            "the bytes do not contain the writer's nonce that `compose` was called with: equal "
+            "bytes have equal ETags, and two writers could both replace one version"
         )
     return body
 
@@ -317,9 +317,9 @@ def _entry(meta: ObjectMeta) -> Entry:
 
 
 def _check(key: str) -> None:
-    if _BAD_KEY.search(key) or len(key.encode()) > _LONGEST_KEY:
+    if _BAD_KEY.search(key) or len(key.encode()) > _MAX_KEY_BYTES:
         raise ValueError(
-            f"{key[:80]!r} is no key for an object: up to 1024 bytes, parts that are not empty, "
+            f"{key[:80]!r} is not a valid key: up to 1024 bytes, parts that are not empty, "
             "'.' or '..' between slashes, no control characters, no backslash"
         )
 

@@ -1,7 +1,7 @@
-"""Remove what the lifecycle rules would remove, by ourselves, for stores that do not.
+"""Deletes what the lifecycle rules would delete, for stores without lifecycle.
 
-Called by `jobwire lifecycle sweep`, from a timer. Which versions go is decided by pure code; the
-rest lists and removes. Two sweeps at once do no harm.
+Called by `jobwire lifecycle sweep`, from a timer. `expired` decides, the rest lists and deletes.
+Concurrent sweeps do no harm.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _BATCH: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """How much went: objects (or versions of them) and unfinished uploads."""
+    """Numbers of deleted objects (or versions) and aborted uploads."""
 
     objects: int
     uploads: int
 
 
 async def sweep(bucket: Bucket, rules: Sequence[Rule], now: datetime) -> Swept:
-    """Remove everything that is too old by one of the rules."""
+    """Delete everything that has expired by one of the rules."""
     versioned = await is_versioned(bucket.calls)
-    objects = given_up = 0
+    objects = aborted = 0
     for rule in rules:
         old = _old_versions(bucket, rule, now) if versioned else _old_objects(bucket, rule, now)
         batch: list[tuple[str, str]] = []
-        async for doomed in old:
-            batch.append(doomed)
+        async for target in old:
+            batch.append(target)
             if len(batch) == _BATCH:
                 await erase(bucket.calls, batch)
                 objects += len(batch)
@@ -50,19 +50,19 @@ async def sweep(bucket: Bucket, rules: Sequence[Rule], now: datetime) -> Swept:
         if batch:
             await erase(bucket.calls, batch)
             objects += len(batch)
-        too_old = now - timedelta(days=ABORT_DAYS)
+        cutoff = now - timedelta(days=ABORT_DAYS)
         for upload in [each async for each in uploads(bucket.calls, rule.prefix)]:
-            if upload.begun_at <= too_old:
+            if upload.begun_at <= cutoff:
                 await abort(bucket.calls, upload)
-                given_up += 1
-    return Swept(objects, given_up)
+                aborted += 1
+    return Swept(objects, aborted)
 
 
 def expired(history: Sequence[ObjectVersion], rule: Rule, now: datetime) -> list[ObjectVersion]:
-    """Which versions of one object are too old. Pure.
+    """The expired versions of one object. Pure.
 
-    The newest goes by the rule's days, with all before it. One that was replaced goes soon after
-    its replacement. A marker that hides nothing any more goes too.
+    The newest version expires by the rule's days, with all older ones. A replaced version expires
+    soon after its replacement. A delete marker without older versions expires too.
     """
     newest_first = sorted(history, key=lambda each: (each.latest, each.modified_at), reverse=True)
     newest = newest_first[0]
@@ -76,9 +76,9 @@ def expired(history: Sequence[ObjectVersion], rule: Rule, now: datetime) -> list
 
 
 async def _old_objects(bucket: Bucket, rule: Rule, now: datetime) -> AsyncIterator[tuple[str, str]]:
-    too_old = now - timedelta(days=rule.days)
+    cutoff = now - timedelta(days=rule.days)
     async for entry in bucket.list(rule.prefix):
-        if entry.modified_at <= too_old:
+        if entry.modified_at <= cutoff:
             yield entry.key, ""
 
 

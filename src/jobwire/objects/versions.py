@@ -1,7 +1,7 @@
-"""All versions of an object, and uploads that nobody finished: seen and removed.
+"""Versions of objects and unfinished uploads: listed and deleted.
 
-Called by `Bucket.delete` and by `sweep.py`. On a bucket that keeps versions a plain removal only
-hides an object; what must be gone (a photo with its faces) is removed version by version.
+Called by `Bucket.delete` and by `sweep.py`. In a versioned bucket a plain delete only hides an
+object; personal data (a photo with faces) must be deleted version by version.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BATCH: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersion:
-    """One version of one object; a marker is a version that says "removed"."""
+    """One version of one object; a marker is a version that means "deleted"."""
 
     key: str
     version_id: str
@@ -34,7 +34,7 @@ class ObjectVersion:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """An upload in parts that was begun."""
+    """An unfinished multipart upload."""
 
     key: str
     upload_id: str
@@ -42,15 +42,15 @@ class Upload:
 
 
 async def is_versioned(calls: SignedCalls) -> bool:
-    """Whether the bucket keeps versions, or has kept some."""
-    answer = await calls.send("GET", query={"versioning": ""}, expect=(404, 405, 501))
-    return answer.status == 200 and bool(parse(answer.body).value("Status"))
+    """Whether versioning is or was enabled."""
+    response = await calls.send("GET", query={"versioning": ""}, expect=(404, 405, 501))
+    return response.status == 200 and bool(parse(response.body).value("Status"))
 
 
 async def versions(
     calls: SignedCalls, prefix: str, *, only: str = ""
 ) -> AsyncIterator[ObjectVersion]:
-    """Every version under a prefix, in no order within a page; or of one key `only`."""
+    """All versions under a prefix, unordered within a page; or of one key `only`."""
     async for page in _pages(
         calls, {"versions": "", "prefix": prefix}, ("key-marker", "version-id-marker")
     ):
@@ -63,13 +63,13 @@ async def versions(
                     marker=each.name == "DeleteMarker",
                     modified_at=datetime.fromisoformat(each.value("LastModified")),
                 )
-        # Pages come in the order of keys: those that merely begin alike are later.
+        # Pages are ordered by key: keys that only share the prefix come later.
         if only and page.value("NextKeyMarker") > only:
             return
 
 
 async def uploads(calls: SignedCalls, prefix: str) -> AsyncIterator[Upload]:
-    """Every upload in parts that was begun under a prefix and not finished."""
+    """All unfinished multipart uploads under a prefix."""
     async for page in _pages(
         calls, {"uploads": "", "prefix": prefix}, ("key-marker", "upload-id-marker")
     ):
@@ -82,41 +82,41 @@ async def uploads(calls: SignedCalls, prefix: str) -> AsyncIterator[Upload]:
 
 
 async def abort(calls: SignedCalls, upload: Upload) -> None:
-    """Give an upload up, with the parts that arrived."""
+    """Abort an upload and delete its parts."""
     await calls.send("DELETE", upload.key, query={"uploadId": upload.upload_id}, expect=(404,))
 
 
-async def erase(calls: SignedCalls, doomed: Sequence[tuple[str, str]]) -> None:
-    """Remove objects given as key and version id; an empty id means the object itself."""
-    for first in range(0, len(doomed), _BATCH):
+async def erase(calls: SignedCalls, targets: Sequence[tuple[str, str]]) -> None:
+    """Delete objects given as key and version id; an empty id means the object itself."""
+    for first in range(0, len(targets), _BATCH):
         listed = "".join(
             f"<Object><Key>{escape(key)}</Key>"
             + (f"<VersionId>{escape(version)}</VersionId>" if version else "")
             + "</Object>"
-            for key, version in doomed[first : first + _BATCH]
+            for key, version in targets[first : first + _BATCH]
         )
         body = f"<Delete><Quiet>true</Quiet>{listed}</Delete>".encode()
-        answer = await calls.send(
+        response = await calls.send(
             "POST", query={"delete": ""}, headers={"content-md5": content_md5(body)}, body=body
         )
-        if answer.body and (kept := next(parse(answer.body).all("Error"), None)):
+        if response.body and (kept := next(parse(response.body).all("Error"), None)):
             raise Unexpected(
-                f"{calls.config.where} did not remove {kept.value('Key')} ({kept.value('Code')})"
+                f"{calls.config.where} did not delete {kept.value('Key')} ({kept.value('Code')})"
             )
 
 
 async def erase_all_of(calls: SignedCalls, key: str) -> None:
-    """Remove one object so that no version of it is left."""
-    answer = await calls.send("DELETE", key, expect=(404,))
-    # A bucket that keeps versions names the one it made of our removal.
-    if "x-amz-version-id" in answer.headers:
+    """Delete one object with all its versions."""
+    response = await calls.send("DELETE", key, expect=(404,))
+    # A versioned bucket returns the version id of the delete marker.
+    if "x-amz-version-id" in response.headers:
         await erase(
             calls, [(key, each.version_id) async for each in versions(calls, key, only=key)]
         )
 
 
 def content_md5(body: bytes) -> str:
-    """The digest that S3 wants beside some bodies; it guards against accidents only."""
+    """The digest header that S3 requires for some requests; a checksum, not security."""
     return b64encode(md5(body, usedforsecurity=False).digest()).decode()
 
 

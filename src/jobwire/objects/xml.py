@@ -1,8 +1,8 @@
-"""S3's XML answers as small trees, read by expat without entities.
+"""S3's XML responses as small trees, parsed by expat without entities.
 
-Used by `versions.py` and `lifecycle.py`. Each element knows where it stands in the bytes, so that
-a document can be changed in one place and kept to the byte in all others. A document type
-declaration is refused: it is the door to entity bombs and foreign files, and S3 has none.
+Used by `versions.py` and `lifecycle.py`. Each element has its position in the bytes, so that a
+document can be changed in one place and kept unchanged elsewhere. A document type declaration is
+rejected: it allows entity expansion and file inclusion, and S3 has none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jobwire.objects.errors import Unexpected
 
 @dataclass(slots=True)
 class Element:
-    """`name` without its namespace's prefix; the bytes from `start` to `end` are the element."""
+    """`name` without namespace prefix; the bytes from `start` to `end` are the element."""
 
     name: str
     start: int
@@ -41,20 +41,20 @@ class Element:
         return found.text.strip() if found else ""
 
     def same_as(self, other: Element) -> bool:
-        """Whether both say the same, wherever they stand and in whatever order."""
+        """Whether both have the same content, in any order."""
         if (self.name, self.text.strip()) != (other.name, other.text.strip()):
             return False
         rest = list(other.children)
         for child in self.children:
-            twin = next((each for each in rest if child.same_as(each)), None)
-            if twin is None:
+            match = next((each for each in rest if child.same_as(each)), None)
+            if match is None:
                 return False
-            rest.remove(twin)
+            rest.remove(match)
         return not rest
 
 
 def parse(document: bytes) -> Element:
-    """Read a document; whatever is not well-formed is `Unexpected`."""
+    """Parse a document; `Unexpected` if it is not well-formed."""
     parser = expat.ParserCreate()
     top = Element("", 0)
     open_elements = [top]
@@ -65,7 +65,7 @@ def parse(document: bytes) -> Element:
         open_elements.append(element)
 
     def end(_tag: str) -> None:
-        here = parser.CurrentByteIndex  # before an end tag, or behind an element without one
+        here = parser.CurrentByteIndex  # at an end tag, or after an element without one
         closed = document.startswith(b"</", here)
         open_elements.pop().end = document.index(b">", here) + 1 if closed else here
 

@@ -88,10 +88,10 @@ async def reconcile(
     The walk over `tasks/` reads at most `pages` pages and is continued by the next pass.
     """
     report = PassReport()
-    deadline = None if limit_s is None else flow.parts.clock.monotonic_s() + limit_s
+    deadline = None if limit_s is None else time.monotonic() + limit_s
 
     def in_time() -> bool:
-        report.complete = deadline is None or flow.parts.clock.monotonic_s() < deadline
+        report.complete = deadline is None or time.monotonic() < deadline
         return report.complete
 
     entries = _open_tasks(flow.parts.bucket, page_size)

@@ -1,4 +1,4 @@
-"""What a bucket may well answer: values, to be matched exhaustively.
+"""Expected results of bucket operations: values, to be matched exhaustively.
 
 get, range     Found or bytes | Missing
 create         Created | Exists
@@ -33,24 +33,24 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The object is new and ours."""
+    """This caller created the object."""
 
     version: Version
 
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """Somebody else created the object before; `found` is what it is now."""
+    """The object already exists; `found` is its current state."""
 
     found: Found
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """Our bytes took the place of the version that we had seen.
+    """This caller replaced the version that it had seen.
 
-    If somebody has replaced them in turn before we learned of it, `version` is one that no longer
-    exists: the next `replace` answers `Changed`.
+    If another writer has replaced it since, `version` no longer exists and the next `replace`
+    returns `Changed`.
     """
 
     version: Version
@@ -58,14 +58,14 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Somebody else wrote first; `found` is what to merge with."""
+    """Another writer wrote first; `found` is the current state, to merge with."""
 
     found: Found
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a list."""
+    """One object of a list."""
 
     key: str
     size: int

@@ -1,6 +1,6 @@
-"""The address card of a running program: `<data-dir>/endpoints.json`, for its owner's eyes only.
+"""The endpoints file of a running program: `<data-dir>/endpoints.json`.
 
-Written by `jobwire up`, read by the CLI and by clients. It holds passwords, hence mode 600.
+Written by `jobwire up`, read by the CLI and by clients. It contains passwords, hence mode 600.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _LISTENING: Final = "0A"
 
 
 class S3Endpoint(msgspec.Struct, frozen=True):
-    """Where the bucket is, and the keys to it."""
+    """The bucket's address and keys."""
 
     endpoint: str
     bucket: str
@@ -29,7 +29,7 @@ class S3Endpoint(msgspec.Struct, frozen=True):
 
 
 class Endpoints(msgspec.Struct, frozen=True):
-    """Where everything listens."""
+    """The addresses of a running program."""
 
     http: str
     valkey: str
@@ -40,7 +40,7 @@ class Endpoints(msgspec.Struct, frozen=True):
 
 
 class FoundProgram(msgspec.Struct, frozen=True):
-    """A program to talk to, and how we know of it."""
+    """The program to use, and where its address comes from."""
 
     url: str
     api_key: str
@@ -48,12 +48,15 @@ class FoundProgram(msgspec.Struct, frozen=True):
 
 
 def write(data_dir: Path, endpoints: Endpoints) -> None:
-    """Put the card into the data dir."""
+    """Write the endpoints file."""
     write_private(data_dir / FILE, msgspec.json.format(msgspec.json.encode(endpoints)) + b"\n")
 
 
 def read(data_dir: Path) -> Endpoints | None:
-    """The card of the program that last ran there, or None; Untrusted if it may be another's."""
+    """The endpoints of the last program in this directory, or None.
+
+    Untrusted if another user may have written the file.
+    """
     try:
         check_directory(data_dir)
         return msgspec.json.decode(read_private(data_dir / FILE), type=Endpoints)
@@ -64,12 +67,12 @@ def read(data_dir: Path) -> Endpoints | None:
 
 
 def is_ours(endpoints: Endpoints) -> bool:
-    """Whether what listens at the address of a card runs as this user: the program may have ended
-    and another user's have taken its port."""
+    """Whether the process that listens at the address runs as this user: the program may have
+    ended, and another user's program may have its port."""
     listeners = _listeners(urlsplit(endpoints.http).port or 80)
     if listeners:
         return listeners == {os.geteuid()}
-    # The system does not say who listens: then the gateway must at least be there.
+    # The listener's user is unknown: at least the gateway's process must exist.
     try:
         os.kill(endpoints.pids["gateway"], 0)
     except (KeyError, OSError):
@@ -78,7 +81,7 @@ def is_ours(endpoints: Endpoints) -> bool:
 
 
 def _listeners(port: int) -> set[int]:
-    """The users that listen on a port of this machine; none where the system does not tell."""
+    """The uids of processes that listen on a local port; empty if unknown."""
     users: set[int] = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):
@@ -90,23 +93,25 @@ def _listeners(port: int) -> set[int]:
 
 
 def remove(data_dir: Path) -> None:
-    """The program has ended."""
+    """Delete the endpoints file: the program has ended."""
     (data_dir / FILE).unlink(missing_ok=True)
 
 
 def find(data_dir: Path, environ: Mapping[str, str] | None = None) -> FoundProgram | None:
-    """Which program to talk to: JOBWIRE_URL, else the one whose card lies in the data dir.
+    """The program to use: JOBWIRE_URL, else the one of the data directory's endpoints file.
 
-    JOBWIRE_API_KEY is only for these two, and for the second only while it runs as this user.
-    Untrusted if the card, or what listens at its address, is another user's.
+    JOBWIRE_API_KEY is sent only to these two, and to the second only while it runs as this user.
+    Untrusted if the file, or the listener at its address, belongs to another user.
     """
     environ = os.environ if environ is None else environ
     key = environ.get("JOBWIRE_API_KEY", "")
     if url := environ.get("JOBWIRE_URL"):
         return FoundProgram(url.rstrip("/"), key, "JOBWIRE_URL")
-    card = read(data_dir)
-    if card is None:
+    endpoints = read(data_dir)
+    if endpoints is None:
         return None
-    if key and not is_ours(card):
-        raise Untrusted(data_dir / FILE, f"its program has ended, or {card.http} is another's")
-    return FoundProgram(card.http, key, str(data_dir / FILE))
+    if key and not is_ours(endpoints):
+        raise Untrusted(
+            data_dir / FILE, f"its program has ended, or {endpoints.http} belongs to another user"
+        )
+    return FoundProgram(endpoints.http, key, str(data_dir / FILE))

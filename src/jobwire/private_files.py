@@ -1,8 +1,8 @@
-"""Files that only this user may have written: read and written without trusting anybody else.
+"""Reads and writes files that only this user may have written.
 
-Used for data directories and what lies in them: locks, passwords, the addresses of a running
-program. A file or directory of another user, one that others may write, or a link in its place
-raises `Untrusted`. It imports nothing of ours.
+Used for data directories and their files: locks, passwords, endpoints. A file or directory of
+another user, one that others may write, or a symbolic link raises `Untrusted`. Imports no other
+module of jobwire.
 """
 
 import errno
@@ -12,20 +12,20 @@ from pathlib import Path
 
 
 class Untrusted(OSError):
-    """Somebody else may have put this here."""
+    """Another user may have written this file or directory."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(errno.EPERM, reason, str(path))
 
 
 def check_directory(path: Path) -> None:
-    """Raise `Untrusted` unless the directory is ours, and so is a link that leads to it."""
+    """Raise `Untrusted` unless this user owns the directory, and a link that leads to it."""
     _check(path, path.lstat(), link=True)
     _check(path, path.stat())
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a file of ours (mode 600 if it is made); never through a link."""
+    """Open a file of this user (created with mode 600); never through a link."""
     try:
         fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     except OSError as error:
@@ -35,7 +35,7 @@ def open_private(path: Path, flags: int) -> int:
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            raise Untrusted(path, "it is no file")
+            raise Untrusted(path, "it is not a regular file")
         _check(path, found)
     except BaseException:
         os.close(fd)
@@ -44,13 +44,13 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def read_private(path: Path) -> bytes:
-    """What is in a file of ours."""
+    """The content of a file of this user."""
     with os.fdopen(open_private(path, os.O_RDONLY), "rb") as file:
         return file.read()
 
 
 def write_private(path: Path, content: str | bytes) -> None:
-    """Replace a file as a whole, mode 600: nobody sees half of it, and nobody but us sees it."""
+    """Replace a file atomically, mode 600."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     with os.fdopen(open_private(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
@@ -61,6 +61,6 @@ def write_private(path: Path, content: str | bytes) -> None:
 def _check(path: Path, found: os.stat_result, *, link: bool = False) -> None:
     if found.st_uid != os.geteuid():
         raise Untrusted(path, f"it belongs to another user (uid {found.st_uid})")
-    # The mode of a link means nothing.
+    # The mode of a link has no meaning.
     if not link and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise Untrusted(path, f"others may write it (mode {stat.S_IMODE(found.st_mode):o})")

@@ -94,7 +94,7 @@ def test_p11_a_store_without_conditional_writes_is_one_line_and_exit_2(
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"jobwire: the bucket {store.bucket} at {store.endpoint} cannot be used")
-    assert "'create only if absent': it said yes twice" in line
+    assert "'create only if absent': it accepted two creates" in line
 
 
 @clause("O-2")

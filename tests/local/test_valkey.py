@@ -211,7 +211,7 @@ def test_where_it_cannot_write_it_says_so(tmp_path: Path) -> None:
 
 
 def test_a_server_that_gives_up_leaves_its_last_words(tmp_path: Path) -> None:
-    with pytest.raises(StartFailed, match=r"gave up \(exit 1\): .*nonsense") as caught:
+    with pytest.raises(StartFailed, match=r"exited with code 1: .*nonsense") as caught:
         LocalValkey(tmp_path, extra=["nonsense yes"]).start()
     assert "\n" not in str(caught.value)
 

@@ -1,10 +1,13 @@
-"""The real servers that jobwire brings along.
+"""The servers that `jobwire up` starts, and their supervisor.
 
-valkey.py    a real Valkey: started, watched, stopped
-s3.py        a real S3 server: the same; s3_keys.py and s3_ports.py keep its secrets and ports
-datadir.py   one holder a data directory
-ports.py     free ports on loopback
-errors.py    what this machine may refuse, in one line each
+valkey.py      a Valkey server
+s3.py          an S3 server; s3_keys.py and s3_ports.py store its secrets and ports
+server.py      what both have in common
+program.py     a jobwire program as child process
+supervisor.py  starts, restarts and stops all of them
+datadir.py     the lock of a data directory
+listen.py, ports.py   listening sockets, free ports
+errors.py      start errors
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Late, because it needs the bucket's library, which an installation for Valkey alone has not.
+    # Lazy: it needs the bucket's library, which is optional.
     if name == "LocalS3":
         from jobwire.local.s3 import LocalS3
 

@@ -1,8 +1,8 @@
-"""One holder a data directory: a lock that tells who has it.
+"""The lock of a data directory, with its holder's pid.
 
-The servers we start would share a directory without a word and ruin each other's files. Whoever
-wants to run one takes the lock first and hands it on to the server, so that the directory stays
-held until both are gone, also when the process that started the server was killed.
+Two servers in one directory would corrupt each other's files. The process that starts a server
+takes the lock and passes it to the server, so that the lock is held until both have ended, also
+when the starting process was killed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from jobwire.local.errors import DataDirHeld, DataDirUnwritable
 from jobwire.private_files import check_directory, open_private
 
 LOCK_FILE: Final = "lock"
-# How long a server may take to go after its parent was killed.
+# How long a server may take to end after its parent was killed.
 _GRACE_S: Final = 10.0
 
 
 class DataDir:
-    """A directory that is ours until `release`; `fd` is the lock, for a server to inherit."""
+    """A locked directory; `fd` is the lock, for a server to inherit."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
@@ -30,7 +30,7 @@ class DataDir:
 
     @classmethod
     def hold(cls, path: Path) -> Self:
-        """Make the directory if it is missing and take its lock."""
+        """Create the directory if it is missing and lock it."""
         path = path.absolute()
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ class DataDir:
         return cls(path, fd)
 
     def release(self) -> None:
-        """Give the directory up. By closing: an explicit unlock would free it under a server."""
+        """Close the lock; not an unlock, which would also release it for a running server."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -64,10 +64,10 @@ def _lock(path: Path, fd: int) -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = _written_pid(fd)
-            # A dead holder's server is still on its way out: the lock comes free by itself. And
-            # whoever took it a moment ago is about to write who it is.
-            known = holder is not None and _is_alive(holder)
-            if known or time.monotonic() > deadline:
+            # The server of a dead holder is still ending, or a new holder has not written its
+            # pid yet: wait.
+            holder_alive = holder is not None and _is_alive(holder)
+            if holder_alive or time.monotonic() > deadline:
                 raise DataDirHeld(path, holder) from None
             time.sleep(0.02)
         else:

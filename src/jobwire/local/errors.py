@@ -1,11 +1,11 @@
-"""What this machine may refuse us: each error is one line that says what to do.
+"""Start errors of local servers; each message is one line with what to do.
 
-LocalError             a server of ours cannot run on this machine
+LocalError             a local server cannot run
   ProgramMissing       its program is not installed
-  PortInUse            somebody listens on the port that was asked for
-  DataDirUnwritable    we may not write where its data belongs
-  DataDirHeld          another process keeps its data there (`pid`)
-  StartFailed          it started and gave up; the line holds its last words
+  PortInUse            another program listens on the requested port
+  DataDirUnwritable    its data directory is not writable
+  DataDirHeld          another process holds its data directory (`pid`)
+  StartFailed          it exited during its start; the message has the end of its log
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 class LocalError(Exception):
-    """A server of ours cannot run on this machine."""
+    """A local server cannot run."""
 
 
 class ProgramMissing(LocalError):
@@ -22,7 +22,7 @@ class ProgramMissing(LocalError):
 
 
 class PortInUse(LocalError):
-    """Somebody listens on the port that was asked for."""
+    """Another program listens on the requested port."""
 
     def __init__(self, port: int, *, holder: str = "", free: int | None = None) -> None:
         other = f"port, such as {free}" if free else "port"
@@ -34,7 +34,7 @@ class PortInUse(LocalError):
 
 
 class DataDirUnwritable(LocalError):
-    """We may not write where the server's data belongs."""
+    """The data directory is not writable."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(
@@ -45,7 +45,7 @@ class DataDirUnwritable(LocalError):
 
 
 class DataDirHeld(LocalError):
-    """Another process keeps its data there."""
+    """Another process holds the data directory."""
 
     def __init__(self, path: Path, pid: int | None, *, at: str = "") -> None:
         holder = f"process {pid}" if pid else "another process"
@@ -58,4 +58,4 @@ class DataDirHeld(LocalError):
 
 
 class StartFailed(LocalError):
-    """The server started and gave up."""
+    """The server exited during its start."""

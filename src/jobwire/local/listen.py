@@ -1,7 +1,7 @@
-"""A listening socket, or one line that says who has the port and which one is free.
+"""A listening socket, or an error that names the port's holder and a free port.
 
-Bound before anything is started and handed on to the gateway, so that a port in use is told at
-once, and clients wait instead of being refused while a gateway starts again.
+Bound before anything is started and passed to the gateway: a port in use is reported at once, and
+clients wait instead of being refused while a gateway restarts.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _LISTENING: Final = "0A"
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listen there; `port` 0 means any free one."""
+    """Listen on host and port; `port` 0 means any free one."""
     try:
         return _bound(host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise PortInUse(port, holder=who_listens(port), free=_next_free(host, port)) from None
+            raise PortInUse(port, holder=_listener(port), free=_next_free(host, port)) from None
         raise LocalError(
             f"cannot listen on {host}:{port} ({error.strerror or error}); "
             "choose another address or port"
@@ -52,8 +52,8 @@ def _next_free(host: str, port: int) -> int | None:
     return None
 
 
-def who_listens(port: int) -> str:
-    """`name (process 123)`, or nothing where it cannot be known."""
+def _listener(port: int) -> str:
+    """`name (process 123)`, or empty if unknown."""
     inodes = _listening_inodes(port)
     if inodes:
         for folder in Path("/proc").glob("[0-9]*"):
@@ -66,7 +66,7 @@ def who_listens(port: int) -> str:
 
 
 def _listening_inodes(port: int) -> set[str]:
-    """As /proc/<pid>/fd names them; empty where there is no such file system."""
+    """Inodes as /proc/<pid>/fd names them; empty without /proc."""
     inodes: set[str] = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):

@@ -1,11 +1,9 @@
-"""Ports on loopback that nobody listens on, for servers that cannot choose their own.
+"""Free ports on loopback, for servers that cannot choose their own.
 
-Called by the servers of this room and by tests. A port may be lost between the choice and the
-server's own bind, so callers start again with another one when their server exits for it.
+A port may be taken between the choice and the server's bind: callers retry with another one.
 
-The ports lie below the range from which the system picks local ports of outgoing connections:
-no client can sit on a server's port while it restarts, and no client that dials a dead server
-can end up connected to itself.
+The ports are below the range of ephemeral ports: no outgoing connection can occupy a server's port
+while it restarts, and no client of a stopped server can connect to itself.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ _HIGHEST: Final = 32_767
 
 
 def port_is_free(port: int) -> bool:
-    """Say whether a server could listen on this port now."""
+    """Whether a server could listen on this port now."""
     with socket.socket() as probe:
         return _bound(probe, port)
 
@@ -36,7 +34,7 @@ def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as held:
         ports: list[int] = []
         while len(ports) < count:
-            # Not `random`: programs that seed it alike would all choose alike.
+            # Not `random`: programs with the same seed would choose the same ports.
             port = _LOWEST + secrets.randbelow(_HIGHEST - _LOWEST + 1)
             if _bound(held.enter_context(socket.socket()), port):
                 ports.append(port)
@@ -44,7 +42,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _bound(probe: socket.socket, port: int) -> bool:
-    # As servers do: a port whose last connections merely linger in TIME_WAIT is free.
+    # As servers do: a port with connections in TIME_WAIT is free.
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         probe.bind((LOOPBACK, port))

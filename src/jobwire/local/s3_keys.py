@@ -1,8 +1,8 @@
-"""Everything secret about the local S3 server: made once, kept in its data directory, mode 600.
+"""The secrets of the local S3 server: created once, stored in its data directory, mode 600.
 
-Used by `s3.py` alone. The server's inner ports do not know the S3 credentials. Their HTTP side is
-switched off or wants tokens, and their gRPC side wants a certificate of the server's own
-authority; that authority signs one certificate and is forgotten.
+Used by `s3.py`. The server's internal ports do not use the S3 credentials: their HTTP side is off
+or needs tokens, and their gRPC side needs a certificate of the server's own CA. The CA signs one
+certificate; its key is not stored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AUTHORITY_FILE: Final = "inner-ca.pem"
 CERTIFICATE_FILE: Final = "inner.pem"
 CERTIFICATE_KEY_FILE: Final = "inner.key"
 IDENTITIES_FILE: Final = "s3.json"
-SECURITY_FILE: Final = "security.toml"  # the server looks for this name where it is started
+SECURITY_FILE: Final = "security.toml"  # the server reads this name from its working directory
 
 _TOKENS: Final = ("signing", "signing.read", "filer_signing", "filer_signing.read")
 _PARTS: Final = ("master", "volume", "filer", "s3", "admin", "worker", "client")
@@ -32,7 +32,7 @@ _LIFE: Final = datetime.timedelta(days=100 * 365)
 
 @dataclass(frozen=True, slots=True)
 class S3Keys:
-    """What opens the server: for programs, and for its own parts among themselves."""
+    """Credentials for clients, and tokens for the server's own parts."""
 
     access_key: str
     secret_key: str
@@ -40,28 +40,28 @@ class S3Keys:
 
     @classmethod
     def kept(cls, folder: Path) -> Self:
-        """The keys of this data directory, made at the first start."""
+        """The keys of this data directory, created at the first start."""
         try:
             return cls(**json.loads(read_private(folder / KEYS_FILE)))
         except (FileNotFoundError, ValueError, TypeError):
             pass
-        made = cls(
+        keys = cls(
             access_key="JW" + secrets.token_hex(9).upper(),
             secret_key=secrets.token_urlsafe(30),
             tokens={name: secrets.token_urlsafe(32) for name in _TOKENS},
         )
         kept = {
-            "access_key": made.access_key,
-            "secret_key": made.secret_key,
-            "tokens": made.tokens,
+            "access_key": keys.access_key,
+            "secret_key": keys.secret_key,
+            "tokens": keys.tokens,
         }
         write_private(folder / KEYS_FILE, json.dumps(kept, indent=1))
-        return made
+        return keys
 
-    def write_for_the_server(self, folder: Path) -> None:
-        """Write the files that the server reads; anew at each start, since folders move."""
+    def write_server_files(self, folder: Path) -> None:
+        """Write the server's files; at each start, because the directory may have moved."""
         if not (folder / CERTIFICATE_FILE).exists():
-            _make_certificates(folder)
+            _create_certificates(folder)
         credentials = {"accessKey": self.access_key, "secretKey": self.secret_key}
         identity = {"name": "jobwire", "credentials": [credentials], "actions": ["Admin"]}
         write_private(folder / IDENTITIES_FILE, json.dumps({"identities": [identity]}))
@@ -79,7 +79,7 @@ def _quoted(path: Path) -> str:
     return json.dumps(str(path))  # TOML's basic strings are written like JSON's
 
 
-def _make_certificates(folder: Path) -> None:
+def _create_certificates(folder: Path) -> None:
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
@@ -94,7 +94,7 @@ def _make_certificates(folder: Path) -> None:
     def named(name: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
 
-    def begun(name: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    def builder(name: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
         return (
             x509.CertificateBuilder()
             .subject_name(named(name))
@@ -107,13 +107,13 @@ def _make_certificates(folder: Path) -> None:
 
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = (
-        begun("jobwire local S3", authority_key)
+        builder("jobwire local S3", authority_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(authority_key, hashes.SHA256())
     )
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
-        begun("inner", key)
+        builder("inner", key)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
         .sign(authority_key, hashes.SHA256())
     )

@@ -1,7 +1,7 @@
-"""The ports of the local S3 server, ten of them, chosen once and kept with its data; its sockets.
+"""The ten ports of the local S3 server, chosen once and stored with its data; its sockets.
 
-Used by `s3.py` alone. Beside the ports the server has sockets in the system's temporary directory,
-wherever it is told to keep them, and leaves them there when it is killed.
+Used by `s3.py`. The server also creates sockets in the system's temporary directory, regardless of
+its flags, and leaves them there when it is killed.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _OTHERS: Final = (
     "filer.port.grpc",
     _ADMIN,
 )
-# The worker inside the server, which runs the lifecycle rules, looks for the admin part at this
-# distance from its port, whatever the flag says.
+# The server's worker, which runs the lifecycle rules, expects the admin gRPC port at this offset
+# from the admin port, regardless of its flag.
 _ADMIN_GRPC_DISTANCE: Final = 10_000
 _HIGHEST: Final = 32_767
 _SOCKET: Final = re.compile(r"listening on Unix socket (\S+\.sock)")
@@ -48,12 +48,12 @@ def kept_ports(folder: Path) -> dict[str, int]:
 
 
 def all_free(ports: dict[str, int]) -> bool:
-    """Whether a server could listen on all of them now."""
+    """Whether all of them are free now."""
     return all(port_is_free(port) for port in ports.values())
 
 
 def choose_ports(folder: Path, s3_port: int = 0) -> dict[str, int]:
-    """Choose free ports and keep them; `s3_port` is the one that programs use, if it is given."""
+    """Choose free ports and store them; `s3_port` is the public one, if given."""
     while True:
         s3, *others = free_ports(1 + len(_OTHERS))
         ports = {S3: s3_port or s3, **dict(zip(_OTHERS, others, strict=True))}
@@ -66,7 +66,7 @@ def choose_ports(folder: Path, s3_port: int = 0) -> dict[str, int]:
 
 
 def remove_stale_sockets(log: Path) -> None:
-    """Remove the sockets that an ended server left, as its log names them."""
+    """Remove sockets that an ended server left, as listed in its log."""
     for path in set(_SOCKET.findall(log.read_text(errors="replace") if log.exists() else "")):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as peer:
             try:

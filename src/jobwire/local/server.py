@@ -1,7 +1,6 @@
-"""A server in a data directory that it alone holds: started, watched, stopped, killed.
+"""A server in a locked data directory: what the local Valkey and S3 server have in common.
 
-What the local Valkey and the local S3 server have in common; how each is launched is its own. Both
-are synchronous: a supervisor and a fixture want the server up before their next line.
+Synchronous: `start` returns when the server is ready.
 """
 
 from __future__ import annotations
@@ -18,63 +17,69 @@ from jobwire.spawn import ChildProcess
 
 
 def new_log(path: Path) -> IO[bytes]:
-    """An empty log; the one of the last start is kept beside it."""
+    """Open an empty log; the previous one is renamed to `.log.old`."""
     if os.path.lexists(path):
         path.replace(path.with_suffix(".log.old"))
     return os.fdopen(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
 
 
+def log_tail(text: str) -> str:
+    """The last two lines of a log, for a start error."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return " / ".join(lines[-2:])[-400:] or "its log is empty"
+
+
 class LocalServer(ABC):
-    """One server in one data directory, whose address and data outlive a restart."""
+    """One server in one data directory; address and data survive a restart."""
 
     NAME: ClassVar[str]
-    """As people are told of it."""
+    """Its name in messages."""
     STOP_S: ClassVar[float] = 10.0
-    """How long it may take to write everything down."""
+    """How long it may take to write its data."""
 
     def __init__(self, data_dir: Path | str) -> None:
         self.data_dir = Path(data_dir).absolute()
-        self._held: DataDir | None = None
+        self._lock: DataDir | None = None
         self._child: ChildProcess | None = None
 
     @property
     def pid(self) -> int:
-        """The server's process."""
+        """The server's process id."""
         return self._running().pid
 
     @property
     def alive(self) -> bool:
-        """Whether the server runs now; what a supervisor looks at."""
+        """Whether the server process runs; polled by the supervisor."""
         return self._child is not None and self._child.exit_code() is None
 
     def start(self) -> Self:
-        """Start it and return when it serves, after reading its data back if there is any."""
+        """Start the server and return when it is ready, with its data loaded."""
         if self.alive:
             return self
-        if self._held is None:
-            self._held = DataDir.hold(self.data_dir)
+        if self._lock is None:
+            self._lock = DataDir.hold(self.data_dir)
         try:
-            self._start(self._held)
+            self._start(self._lock)
         except BaseException:
             self.stop()
             raise
         return self
 
     def stop(self) -> None:
-        """Let it write everything down and end; then give the data directory up."""
+        """Stop the server gracefully; then release the data directory."""
         if self._child is not None:
             self._child.stop(self.STOP_S)
             self._child = None
-        if self._held is not None:
-            self._held.release()
-            self._held = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def kill(self) -> None:
-        """End it as a crash would; `start` brings it back on the same port with its data."""
+        """Kill the server; `start` restarts it on the same port with its data."""
         self._running().kill()
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Wait for its end: the exit code, or None if it still runs after that time."""
+        """Wait for the exit code; None if the server still runs after the timeout."""
         return self._running().wait(timeout_s)
 
     def __enter__(self) -> Self:
@@ -84,8 +89,8 @@ class LocalServer(ABC):
         self.stop()
 
     @abstractmethod
-    def _start(self, held: DataDir) -> None:
-        """Launch the program into `_child`, and wait until it serves."""
+    def _start(self, lock: DataDir) -> None:
+        """Launch the program into `_child`, and wait until it is ready."""
 
     def _running(self) -> ChildProcess:
         if self._child is None:

@@ -1,4 +1,4 @@
-"""The section `up` of the settings: what `jobwire up` brings along."""
+"""The section `up` of the settings: how `jobwire up` starts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ class UpSettings:
     """How `jobwire up` behaves."""
 
     embedded: bool = True
-    """Start the servers that were not given; off: use only those that were."""
+    """Start local servers where no address is set; off: use only servers that are set."""
     app: str = ""
-    """Handlers of your own, as `module:app`, beside the six tasks."""
+    """Your own handlers, as `module:app`, in addition to the six tasks."""
     drain: timedelta = timedelta(seconds=8)
-    """How long held work may go on after Ctrl-C; at most 8s."""
+    """How long running jobs may continue after Ctrl-C; at most 8s."""
 
     def check(self) -> Iterator[tuple[str, str]]:
-        """Yield each fault: the field, and what is wrong with it."""
-        # All has to be over within 10 s, and the servers go after the work.
+        """Yield each error: the field, and what is wrong with it."""
+        # The whole shutdown takes at most 10 s, and servers stop after the jobs.
         if self.drain > timedelta(seconds=8):
             yield "drain", "must not be longer than 8s"

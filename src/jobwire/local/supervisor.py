@@ -1,10 +1,10 @@
-"""Keeps the parts of `jobwire up` running: starts them in order, one that dies again, stops all.
+"""Supervises the parts of `jobwire up`: starts them in order, restarts those that exit, stops all.
 
-One thread and no surprises: parts are started one after the other, looked at ten times a second,
-and stopped in reverse. Whatever is still there when the time is up is killed. A part that ends
-comes back after a pause that doubles while it keeps failing.
+One thread: parts are started one after the other, polled ten times a second, and stopped in
+reverse order. Parts that still run at the stop deadline are killed. A part that exits is restarted
+with exponential backoff.
 
-Every change is told to `tell`, so that others can see which part is in what state.
+`on_change` is called at every change of a part's state.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from typing import Final, Literal, Protocol
 from jobwire.local.errors import LocalError
 
 STOP_WITHIN_S: Final = 9.5
-_LOOK_S: Final = 0.1
-_FIRST_PAUSE_S: Final = 0.2
-_LONGEST_PAUSE_S: Final = 15.0
-_STEADY_S: Final = 30.0
-"""A part that ran this long has left its troubles behind."""
+_POLL_S: Final = 0.1
+_MIN_BACKOFF_S: Final = 0.2
+_MAX_BACKOFF_S: Final = 15.0
+_STABLE_S: Final = 30.0
+"""A part that ran this long starts with the first backoff again."""
 _log = logging.getLogger("jobwire.up")
 
 
 class SupervisedServer(Protocol):
-    """What can be a part: a server or a program that runs as a process of its own."""
+    """A server or program that runs as a child process."""
 
     @property
     def pid(self) -> int: ...
     @property
     def alive(self) -> bool: ...
     def start(self) -> object:
-        """Start it and return when it is ready; LocalError if it cannot be."""
+        """Start and return when ready; LocalError on failure."""
         ...
 
     def stop(self) -> None: ...
@@ -50,13 +50,13 @@ State = Literal["starting", "ready", "restarting", "stopped"]
 
 @dataclass(slots=True)
 class SupervisedPart:
-    """A server with its name, and how it is."""
+    """A server with its name and state."""
 
     name: str
     server: SupervisedServer
     state: State = "stopped"
     note: str = ""
-    """Why it is not ready."""
+    """Why the part is not ready."""
     restarts: int = 0
     failures: int = 0
     next_try_s: float = 0.0
@@ -67,39 +67,39 @@ class SupervisedPart:
         return self.server.pid if self.server.alive else None
 
 
-def pause_s(failures: int) -> float:
-    """How long to wait before the next start."""
-    return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures, 10))
+def backoff_s(failures: int) -> float:
+    """The delay before the next start."""
+    return min(_MAX_BACKOFF_S, _MIN_BACKOFF_S * 2 ** min(failures, 10))
 
 
 class Supervisor:
-    """Runs the parts until a signal comes."""
+    """Runs the parts until a signal arrives."""
 
     def __init__(
-        self, parts: Sequence[SupervisedPart], tell: Callable[[Sequence[SupervisedPart]], None]
+        self, parts: Sequence[SupervisedPart], on_change: Callable[[Sequence[SupervisedPart]], None]
     ) -> None:
         self._parts = parts
-        self._tell = tell
-        self._asked_to_stop = threading.Event()
+        self._on_change = on_change
+        self._stop_requested = threading.Event()
         self._starting: SupervisedPart | None = None
 
     def run(self, started: Callable[[], None], stopping: Callable[[], None]) -> None:
-        """Start everything, call `started`, and keep it running until SIGTERM or SIGINT.
+        """Start all parts, call `started`, and supervise them until SIGTERM or SIGINT.
 
-        LocalError if a part cannot be started at all; then nothing is left running.
+        LocalError if a part cannot be started; then nothing is left running.
         """
         with self._signals():
             try:
                 for part in self._parts:
                     self._start(part)
-                    if self._asked_to_stop.is_set():
+                    if self._stop_requested.is_set():
                         return
                 started()
-                while not self._asked_to_stop.wait(_LOOK_S):
-                    self._look()
+                while not self._stop_requested.wait(_POLL_S):
+                    self._poll()
             except LocalError:
-                # Told to stop while a part was starting, we ended it ourselves.
-                if not self._asked_to_stop.is_set():
+                # A stop during a start kills the starting part, which then fails.
+                if not self._stop_requested.is_set():
                     raise
             finally:
                 stopping()
@@ -115,42 +115,44 @@ class Supervisor:
         part.ready_since_s = time.monotonic()
         self._set(part, "ready")
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         now_s = time.monotonic()
         for part in self._parts:
             if part.state == "ready":
                 if not part.server.alive:
                     self._on_exit(part, now_s)
-                elif part.failures and now_s - part.ready_since_s > _STEADY_S:
+                elif part.failures and now_s - part.ready_since_s > _STABLE_S:
                     part.failures = 0
             elif now_s >= part.next_try_s:
-                self._start_again(part)
+                self._restart(part)
 
     def _on_exit(self, part: SupervisedPart, now_s: float) -> None:
-        wait_s = pause_s(part.failures)
+        wait_s = backoff_s(part.failures)
         part.failures += 1
         part.next_try_s = now_s + wait_s
-        _log.warning("%s ended; it starts again in %.1f s", part.name, wait_s)
-        self._set(part, "restarting", "it ended and is started again")
+        _log.warning("part exited: part=%s; restart in %.1f s", part.name, wait_s)
+        self._set(part, "restarting", "it exited and is being restarted")
 
-    def _start_again(self, part: SupervisedPart) -> None:
+    def _restart(self, part: SupervisedPart) -> None:
         part.restarts += 1
         try:
             self._start(part)
         except LocalError as error:
-            wait_s = pause_s(part.failures)
+            wait_s = backoff_s(part.failures)
             part.failures += 1
             part.next_try_s = time.monotonic() + wait_s
-            _log.error("%s: %s; next try in %.1f s", part.name, error, wait_s)
+            _log.error(
+                "restart failed: part=%s: %s; next attempt in %.1f s", part.name, error, wait_s
+            )
             self._set(part, "restarting", str(error))
         else:
-            _log.info("%s is back", part.name)
+            _log.info("part restarted: part=%s", part.name)
 
     def _set(self, part: SupervisedPart, state: State, note: str = "") -> None:
         part.state, part.note = state, note
-        self._tell(self._parts)
+        self._on_change(self._parts)
 
-    # The end
+    # Stopping
 
     @contextlib.contextmanager
     def _signals(self) -> Generator[None]:
@@ -165,10 +167,10 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def _on_signal(self, _signum: int, _frame: FrameType | None) -> None:
-        if self._asked_to_stop.is_set():
+        if self._stop_requested.is_set():
             self._kill_all()
-        self._asked_to_stop.set()
-        # A start may last long; ended from outside, it fails and we go on to stop the rest.
+        self._stop_requested.set()
+        # A start may take long: killing the part ends it, and the rest is stopped.
         if self._starting is not None:
             _kill(self._starting)
 
@@ -188,7 +190,7 @@ class Supervisor:
 
 
 def _kill(part: SupervisedPart) -> None:
-    """Without waiting: called where nothing may wait."""
+    """Send SIGKILL without waiting: called from a signal handler."""
     if part.server.alive:
         with contextlib.suppress(ProcessLookupError):
             os.kill(part.server.pid, signal.SIGKILL)

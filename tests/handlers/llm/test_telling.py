@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobwire.handlers.llm.coalescing import CHARACTERS, EVERY_S, Coalescer
-from jobwire.handlers.llm.json_extraction import an_object, closed_strings, growing_string
+from jobwire.handlers.llm.coalescing import MAX_CHARACTERS, MAX_DELAY_S, Coalescer
+from jobwire.handlers.llm.json_extraction import closed_strings, growing_string, json_object
 from tests.handlers.llm.recording import Bench, Event
 from tests.handlers.llm.upstream import (
     DONE,
@@ -30,13 +30,13 @@ BenchAt = Callable[..., Bench]
 
 @clause("J-50")
 def test_j50_tokens_are_told_after_24_characters_or_50_milliseconds() -> None:
-    assert (CHARACTERS, EVERY_S) == (24, 0.05)
+    assert (MAX_CHARACTERS, MAX_DELAY_S) == (24, 0.05)
     waiting = Coalescer()
     assert waiting.due is None
     assert not waiting.add("12345678901234567890123", now=1.0)
     assert waiting.due == 1.05
     assert waiting.add("4", now=1.01)
-    waiting.told()
+    waiting.flush()
     assert waiting.due is None
     assert not waiting.add("a", now=2.0)
     assert not waiting.add("b", now=2.049)
@@ -49,7 +49,7 @@ async def test_j50_many_pieces_make_few_events(bench_at: BenchAt) -> None:
     async with Upstream(says(*pieces)) as upstream:
         said = await bench_at(upstream.url).run("chat", {"prompt": "Hi"})
     assert said.text() == "word " * 200
-    assert len(said.of("token")) <= 1 + 1000 / CHARACTERS
+    assert len(said.of("token")) <= 1 + 1000 / MAX_CHARACTERS
 
 
 @clause("J-50")
@@ -199,4 +199,4 @@ def test_half_an_object_reads_as_the_beginning_of_the_whole(
     ],
 )
 def test_an_object_is_found_in_prose(text: str, found: object) -> None:
-    assert an_object(text) == found
+    assert json_object(text) == found

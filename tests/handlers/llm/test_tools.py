@@ -12,7 +12,12 @@ from typing import Literal
 import pytest
 
 from jobwire.handlers.llm import LlmSettings, register
-from jobwire.handlers.llm.argument_candidates import missing, numbers, offers, word_runs
+from jobwire.handlers.llm.argument_candidates import (
+    candidates,
+    missing_arguments,
+    numbers,
+    word_runs,
+)
 from jobwire.handlers.llm.models.factory import Models
 from jobwire.handlers.llm.samples import add_numbers
 from jobwire.handlers.llm.tools import BadArguments, as_tool
@@ -80,7 +85,7 @@ async def test_j50_a_small_model_only_copies(local_models: Models, local: Bench)
 @clause("J-50")
 async def test_j50_a_wish_that_no_tool_is_like_is_told(local_models: Models, local: Bench) -> None:
     bench = Bench(local.settings, app_with(get_weather, set_timer), local_models)
-    with pytest.raises(Fail, match="no tool is much like") as failed:
+    with pytest.raises(Fail, match="no tool is similar") as failed:
         await bench.run("tool", {"prompt": "Who painted the Mona Lisa?"})
     assert failed.value.code == "tool_no_match"
     with pytest.raises(Fail, match=r"set_timer\(minutes=…\)") as failed:
@@ -186,7 +191,7 @@ async def test_j50_a_failed_tool_is_never_tried_again() -> None:
         (breaks, "breaks raised ConnectionError"),
         (asks_for_more, "asks_for_more: try me later"),
         (returns_nonsense, "returned a object that has no JSON form"),
-        (returns_no_number, "cannot be told"),
+        (returns_no_number, "cannot be published"),
     ):
         with pytest.raises(Fail, match=words) as failed:
             await run_one(function)
@@ -237,7 +242,7 @@ async def test_j50_a_tool_that_finds_no_room_is_tried_later(
         """Counts."""
         ran.append(1)
 
-    monkeypatch.setattr("jobwire.handlers.llm.tool_runner._running", threading.Semaphore(0))
+    monkeypatch.setattr("jobwire.handlers.llm.tool_runner._slots", threading.Semaphore(0))
     with pytest.raises(Retry, match="too many tools"):
         await run_one(counts)
     assert ran == []
@@ -331,7 +336,7 @@ def test_what_cannot_be_a_tool_is_told_at_the_start() -> None:
         (no_words, "needs a docstring"),
         (no_type, "'x' needs a type: str, int, float, bool or Literal"),
         (odd_type, "'x' needs a type"),
-        (any_number, "'x' cannot be given by name"),
+        (any_number, "'x' cannot be passed by name"),
         (waits, "plain `def`"),
     ):
         app = app_with(function)
@@ -384,7 +389,7 @@ def test_numbers_are_those_that_stand_there(text: str, found: list[float]) -> No
 )
 def test_a_number_is_no_two_arguments(wish: str, lacking: list[str]) -> None:
     tool = as_tool("add_numbers", add_numbers)
-    assert missing(tool, wish, offers(tool, wish)) == lacking
+    assert missing_arguments(tool, wish, candidates(tool, wish)) == lacking
 
 
 def test_word_runs_are_what_may_be_copied() -> None:
@@ -396,8 +401,8 @@ def test_word_runs_are_what_may_be_copied() -> None:
 
 def test_what_may_be_left_out_is_offered_only_where_it_is_named() -> None:
     tool = as_tool("get_weather", get_weather)
-    assert set(offers(tool, "Rain in Oslo?")) == {"city"}
-    assert offers(tool, "Oslo in FAHRENHEIT?")["unit"] == ["fahrenheit"]
+    assert set(candidates(tool, "Rain in Oslo?")) == {"city"}
+    assert candidates(tool, "Oslo in FAHRENHEIT?")["unit"] == ["fahrenheit"]
     timer = as_tool("set_timer", set_timer)
-    assert offers(timer, "Wake me in 25 minutes") == {"minutes": [25]}
-    assert offers(timer, "Wake me") == {"minutes": []}
+    assert candidates(timer, "Wake me in 25 minutes") == {"minutes": [25]}
+    assert candidates(timer, "Wake me") == {"minutes": []}

@@ -88,7 +88,7 @@ HOPELESS: dict[str, tuple[Act, str, str]] = {
     "an answer without end": (
         streams(*[delta("x" * 200_000)] * 6, then=waits),
         "backend_bad_response",
-        "no end",
+        "longer than 1 MiB",
     ),
     "a filtered answer": (
         streams(delta("I "), delta("", "content_filter"), DONE),

@@ -1,12 +1,12 @@
 """The six tasks: chat, plan, code, tool, rag, embed.
 
-    one file a task    chat plan code tool rag embed, each a function of context, payload and kit
-    payloads, tasks    what they are asked and answer, and the list of them with examples
-    models/            a server anywhere or llama.cpp in a process of ours, behind one seam
-    speaking, telling  from a model's words to events, with tries, resets and time limits
-    tools, choosing    the functions that `tool` may call, and how one is found
+    chat plan code tool rag embed  one module per task: a function of context, payload and deps
+    payloads, tasks                schemas of payloads and results; the list of tasks with examples
+    models/                        model drivers: an OpenAI-compatible server, or llama.cpp
+    generation, streaming          from a model's answer to events, with retries and time limits
+    tools, tool_selection          the functions that `tool` may call, and how one is selected
 
-`register` gives them to an app. Nothing of it is loaded before, and no model before a task runs.
+`register` adds them to an app and imports their modules; a model is loaded when a task needs it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["LlmSettings", "check_tools", "register"]
 
 
 class AppLike(Protocol):
-    """What we need of an app."""
+    """The part of an app that `register` uses."""
 
     @property
     def handlers(self) -> Mapping[str, object]: ...
@@ -39,12 +39,12 @@ class AppLike(Protocol):
 
     def handler(self, task: str, *, example: object = None) -> Callable[[F], F]: ...
 
-    def check(self, look: Callable[[], Iterable[MissingRequirement]], /) -> object: ...
+    def check(self, check: Callable[[], Iterable[MissingRequirement]], /) -> object: ...
 
 
 def register(app: AppLike, settings: LlmSettings, models: Models | None = None) -> Models:
-    """Give the app the six tasks, but for those that it has already; a tool that cannot be one is
-    told now. Returns the models, to be closed with the worker; apps of one process may share them.
+    """Add the six tasks to an app, except those that it handles itself; TypeError for an invalid
+    tool. Returns the models, to be closed with the worker; apps of one process may share them.
     """
     from jobwire.handlers.llm.models.factory import Models
     from jobwire.handlers.llm.samples import SAMPLES
@@ -54,35 +54,34 @@ def register(app: AppLike, settings: LlmSettings, models: Models | None = None) 
 
     check_tools(app.tools)
     models = Models(settings) if models is None else models
-    kit = TaskDeps(settings, models, lambda: app.tools or SAMPLES)
+    deps = TaskDeps(settings, models, lambda: app.tools or SAMPLES)
     for task in TASKS:
         if task.name not in app.handlers:
             example = task.example
-            if task.name == "tool" and app.tools:  # the usual one is for the samples
+            if task.name == "tool" and app.tools:  # the default is for the sample tools
                 name, function = next(iter(app.tools.items()))
                 example = {"prompt": as_tool(name, function).description, "tools": [name]}
-            app.handler(task.name, example=example)(_handler(task, kit))
+            app.handler(task.name, example=example)(_handler(task, deps))
     app.check(models.missing_requirements)
     return models
 
 
 def check_tools(functions: Mapping[str, Callable[..., object]]) -> None:
-    """TypeError with one clear line where a function cannot be a tool."""
+    """TypeError, with one line, if a function cannot be a tool."""
     from jobwire.handlers.llm.tools import as_tool
 
     for name, function in functions.items():
         as_tool(name, function)
 
 
-def _handler(task: LlmTask, kit: TaskDeps) -> Callable[..., object]:
+def _handler(task: LlmTask, deps: TaskDeps) -> Callable[..., object]:
     from jobwire.handlers.llm.generation import begin
 
     async def handler(ctx: TaskContext, payload: object) -> object:
         await begin(ctx)
-        return await task.run(ctx, payload, kit)
+        return await task.run(ctx, payload, deps)
 
     handler.__name__ = handler.__qualname__ = task.name
-    # An app reads a handler's annotations: the payload's is what payloads are checked against, and
-    # the context is known by its name, whoever's class it is.
+    # The app validates payloads against this annotation and passes the context by its name.
     handler.__annotations__ = {"payload": task.payload}
     return handler

@@ -1,7 +1,7 @@
-"""What stands in a request, as values that may be copied from it. Pure.
+"""Candidate values for the arguments of a tool, copied from the prompt. Pure.
 
-A small model that is asked for a city writes the country; one that may only choose among the words
-of the request finds the city. So each argument is limited to what is really there.
+A small model asked for a city writes the country; restricted to words of the prompt, it selects the
+city. So each argument is limited to values that occur in the prompt.
 """
 
 import re
@@ -13,18 +13,18 @@ from jobwire.job.messages import Json
 
 _EDGES: Final = ".,;:!?\"'()[]{}<>«»“”‘’…"
 _NUMBER: Final = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w]|\.\d)")
-_LONGEST_RUN: Final = 6
-_MOST_RUNS: Final = 400
+_MAX_RUN_WORDS: Final = 6
+_MAX_RUNS: Final = 400
 
 
-def offers(tool: Tool, text: str) -> Mapping[str, Sequence[Json]]:
-    """What each argument may be. What may be left out is left out, unless one of its choices stands
-    in the text; a required argument for which nothing fits has no offer."""
+def candidates(tool: Tool, text: str) -> Mapping[str, Sequence[Json]]:
+    """The possible values of each argument. An optional argument is left out unless the text
+    contains one of its choices; a required argument without a match has no candidates."""
     has_numbers = any(each.kind in ("number", "integer") for each in tool.parameters)
     found: dict[str, Sequence[Json]] = {}
     for each in tool.parameters:
         values = _values(each, text)
-        if each.kind == "string" and has_numbers:  # those are for the others
+        if each.kind == "string" and has_numbers:  # those are for the numeric parameters
             values = [value for value in values if not _NUMBER.fullmatch(str(value))]
         if not each.required:
             values = [value for value in each.choices if str(value).lower() in text.lower()]
@@ -33,27 +33,27 @@ def offers(tool: Tool, text: str) -> Mapping[str, Sequence[Json]]:
     return found
 
 
-def missing(tool: Tool, text: str, offered: Mapping[str, Sequence[Json]]) -> list[str]:
-    """Required arguments for which the text has nothing, or no number left: each may be used once,
-    or a sum of one number would be made of it and itself."""
+def missing_arguments(tool: Tool, text: str, candidates: Mapping[str, Sequence[Json]]) -> list[str]:
+    """Required arguments without a candidate, or without a number of their own: each number of the
+    text counts for one argument."""
     numeric = [p.name for p in tool.parameters if p.required and p.kind in ("number", "integer")]
     spare = len(_NUMBER.findall(text))
-    return [name for name, values in offered.items() if not values] or numeric[spare:]
+    return [name for name, values in candidates.items() if not values] or numeric[spare:]
 
 
 def word_runs(text: str) -> list[str]:
-    """Every run of one to six words that stand together, without the marks around it."""
+    """Every run of one to six consecutive words, without surrounding punctuation."""
     words = text.split()
     runs: dict[str, None] = {}
     for first in range(len(words)):
-        for length in range(1, min(_LONGEST_RUN, len(words) - first) + 1):
+        for length in range(1, min(_MAX_RUN_WORDS, len(words) - first) + 1):
             if run := " ".join(words[first : first + length]).strip(_EDGES):
                 runs[run] = None
-    return list(runs)[:_MOST_RUNS]
+    return list(runs)[:_MAX_RUNS]
 
 
 def numbers(text: str) -> list[float]:
-    """Every number, in its order."""
+    """Every distinct number, in order."""
     return list(dict.fromkeys(float(found) for found in _NUMBER.findall(text)))
 
 

@@ -1,4 +1,4 @@
-"""The task `chat`: a conversation, answered word by word."""
+"""The task `chat`: answers a conversation, token by token."""
 
 from collections.abc import Sequence
 
@@ -9,17 +9,17 @@ from jobwire.handlers.llm.streaming import TokenEmitter
 from jobwire.handlers.llm.task_deps import TaskDeps
 
 
-async def chat(ctx: TaskContext, payload: ChatPayload, kit: TaskDeps) -> ChatResult:
-    """The model's next turn."""
-    messages = conversation(payload, kit.settings.system)
-    answer = await kit.answer(ctx, payload, messages, TokenEmitter(ctx))
+async def chat(ctx: TaskContext, payload: ChatPayload, deps: TaskDeps) -> ChatResult:
+    """Generate the next turn."""
+    messages = conversation(payload, deps.settings.system)
+    answer = await deps.answer(ctx, payload, messages, TokenEmitter(ctx))
     usage = UsageResult(*answer.usage) if answer.usage else None
     return ChatResult(answer.text, answer.finish_reason, usage, answer.model)
 
 
 def conversation(payload: ChatPayload, system: str) -> Sequence[Message]:
-    """All turns. There is always a first one for the system: without it a template may put in its
-    own, and small models then answer nonsense."""
+    """All turns. The first is always a system turn: without one a template may insert its own,
+    and small models then answer nonsense."""
     turns = [Message(turn.role, turn.content) for turn in payload.messages]
     if payload.prompt is not None:
         turns.append(Message("user", payload.prompt))

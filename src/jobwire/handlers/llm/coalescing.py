@@ -1,28 +1,29 @@
-"""Puts small pieces of text together, so that one event carries several tokens. Pure: the time is
-handed in. At eighty tokens a second this saves the server three events out of four."""
+"""Coalesces tokens, so that one event carries several. Pure: the caller passes the time.
+
+At 80 tokens per second this saves three events out of four."""
 
 from typing import Final
 
-EVERY_S: Final = 0.05
-CHARACTERS: Final = 24
+MAX_DELAY_S: Final = 0.05
+MAX_CHARACTERS: Final = 24
 
 
 class Coalescer:
-    """Says when what has come is to be told: after 50 ms or 24 characters, whichever is first."""
+    """Decides when to emit the pending text: after 50 ms or 24 characters."""
 
     def __init__(self) -> None:
-        self._waiting = 0
+        self._pending = 0
         self.due: float | None = None
-        """When to tell at the latest; None while nothing waits."""
+        """The time to emit at the latest; None while no text is pending."""
 
     def add(self, text: str, now: float) -> bool:
-        """A piece has come; True if it is time to tell."""
-        self._waiting += len(text)
+        """Add a piece; True if the text is due."""
+        self._pending += len(text)
         if self.due is None:
-            self.due = now + EVERY_S
-        return self._waiting >= CHARACTERS or now >= self.due
+            self.due = now + MAX_DELAY_S
+        return self._pending >= MAX_CHARACTERS or now >= self.due
 
-    def told(self) -> None:
-        """Everything that had come was told."""
-        self._waiting = 0
+    def flush(self) -> None:
+        """The pending text was emitted."""
+        self._pending = 0
         self.due = None

@@ -15,17 +15,13 @@ from jobwire.job.errors import Fail
 _BLOCK: Final = re.compile(r"```[^\n`]*\n(?P<code>.*?)(?:\n[ \t]*```|(?<=\n)```)", re.DOTALL)
 
 
-async def code(ctx: TaskContext, payload: CodePayload, kit: TaskDeps) -> CodeResult:
-    """Ask for one block of code, and stop the model at its end."""
-    teller = TokenEmitter(ctx, enough=lambda text: _BLOCK.search(text) is not None)
-    answer = await kit.answer(ctx, payload, question(payload), teller)
+async def code(ctx: TaskContext, payload: CodePayload, deps: TaskDeps) -> CodeResult:
+    """Generate one fenced block, and stop the model at its end."""
+    emitter = TokenEmitter(ctx, is_complete=lambda text: _BLOCK.search(text) is not None)
+    answer = await deps.answer(ctx, payload, question(payload), emitter)
     found = block(answer.text)
     if found is None:
-        if answer.finish_reason == "length":
-            raise Fail(
-                "output_truncated",
-                f"the code is longer than max_tokens={payload.max_tokens} allows; ask for more",
-            )
+        answer.check_complete("code", payload.max_tokens)
         found = answer.text.strip()
     if not found:
         raise Fail("output_invalid", "the model wrote no code")
@@ -33,7 +29,7 @@ async def code(ctx: TaskContext, payload: CodePayload, kit: TaskDeps) -> CodeRes
 
 
 def question(payload: CodePayload) -> list[Message]:
-    """Asks for a block in a fence, which can be found again."""
+    """Ask for a fenced block, which can be extracted."""
     language = payload.language
     system = (
         f"You write {language} code. Answer with one code block, fenced by ```{language.lower()} "
@@ -44,19 +40,19 @@ def question(payload: CodePayload) -> list[Message]:
 
 
 def block(text: str) -> str | None:
-    """The first fenced block; of one that the model left open, None."""
+    """The first closed fenced block, if any."""
     if found := _BLOCK.search(text):
         return found["code"].strip("\n")
     return None
 
 
 def syntax_ok(source: str, language: str) -> bool | None:
-    """Whether it can be read as code of that language; None where we cannot tell."""
+    """Whether the source parses; None for languages other than Python."""
     if language.lower() not in ("python", "python3", "py"):
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the model's style, not ours
+            warnings.simplefilter("ignore")  # about the generated code
             ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False

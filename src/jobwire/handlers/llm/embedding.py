@@ -1,8 +1,7 @@
-"""Texts to vectors, a batch at a time, told as `progress`. Used by every task that compares."""
+"""Computes vectors in batches with progress events. Used by `embed`, `rag` and `tool`."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from jobwire.handlers.context import TaskContext
@@ -10,6 +9,7 @@ from jobwire.handlers.llm.generation import with_retries
 from jobwire.handlers.llm.models import Embedded
 from jobwire.handlers.llm.models.errors import ModelError
 from jobwire.handlers.llm.payloads import Common
+from jobwire.handlers.llm.streaming import emit_progress
 from jobwire.handlers.llm.task_deps import TaskDeps
 
 _BATCH: Final = 16
@@ -17,32 +17,23 @@ _BATCH: Final = 16
 Vector = Sequence[float]
 
 
-@dataclass(frozen=True, slots=True)
-class Vectors:
-    """In the order of the texts."""
-
-    vectors: list[Vector]
-    tokens: int
-    model: str
-
-
 async def embed_all(
     ctx: TaskContext,
-    kit: TaskDeps,
+    deps: TaskDeps,
     payload: Common,
     texts: Sequence[str],
     *,
     step: str,
     model: str = "",
-) -> Vectors:
-    """All of them; Fail or Retry where that cannot be."""
-    embedder = kit.models.embedder()
+) -> Embedded:
+    """Compute the vectors of all texts; raises Fail or Retry."""
+    embedder = deps.models.embedder()
     vectors: list[Vector] = []
     tokens, name = 0, model or embedder.name
 
-    async def one_more(trouble: ModelError, wait: float) -> None:
-        told = {"level": "warning", "message": trouble.message, "wait_s": round(wait, 2)}
-        await ctx.emit("log", told, step=step)
+    async def log_retry(error: ModelError, wait: float) -> None:
+        data = {"level": "warning", "message": error.message, "wait_s": round(wait, 2)}
+        await ctx.emit("log", data, step=step)
 
     for start in range(0, len(texts), _BATCH):
         batch = texts[start : start + _BATCH]
@@ -50,22 +41,17 @@ async def embed_all(
         async def once(batch: Sequence[str] = batch) -> Embedded:
             return await embedder.embed(batch, model)
 
-        done = await with_retries(once, one_more, kit.limit_s(payload))
-        vectors += done.vectors
-        tokens += done.tokens
-        name = done.model
+        embedded = await with_retries(once, log_retry, deps.limit_s(payload))
+        vectors += embedded.vectors
+        tokens += embedded.tokens
+        name = embedded.model
         if len(texts) > _BATCH:
-            await ctx.emit("progress", _so_far(len(vectors), len(texts)), step=step)
-    return Vectors(vectors, tokens, name)
+            await emit_progress(ctx, step, "texts embedded", len(vectors), len(texts))
+    return Embedded(vectors, tokens, name)
 
 
-def _so_far(done: int, total: int) -> dict[str, object]:
-    percent = 100 * done // total
-    return {"percent": percent, "message": "texts embedded", "done": done, "total": total}
-
-
-def cosine_similarity(one: Vector, other: Vector) -> float:
-    """How alike two vectors are: 1 the same, 0 nothing in common."""
-    dot = sum(a * b for a, b in zip(one, other, strict=True))
-    size = math.hypot(*one) * math.hypot(*other)
+def cosine_similarity(a: Vector, b: Vector) -> float:
+    """From -1 to 1; 1 for vectors of the same direction, 0 for orthogonal ones."""
+    dot = sum(x * y for x, y in zip(a, b, strict=True))
+    size = math.hypot(*a) * math.hypot(*b)
     return dot / size if size else 0.0

@@ -1,7 +1,7 @@
-"""Has a model answer, and tells it while it does: every task's way to its words.
+"""Generates one answer of a model, with events while it grows. Used by every task.
 
-One answer may take several tries; each starts from nothing and says so (`reset`). What a driver
-calls trouble becomes a signal to the worker here, when no try is left. Cancelling closes the
+One answer may take several calls of the model; each retry starts over and emits `reset`. When no
+retry is left, the driver's ModelError becomes Fail or Retry for the worker. Cancellation closes the
 connection to the model at once.
 """
 
@@ -14,54 +14,63 @@ from typing import Final, TypeVar
 from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.coalescing import Coalescer
 from jobwire.handlers.llm.models import Chat, ChatRequest, End, Piece, Reading, Text, Usage
-from jobwire.handlers.llm.models.errors import Again, ModelError, wait_s
-from jobwire.handlers.llm.streaming import Emitter
+from jobwire.handlers.llm.models.errors import ModelError, RetryLimit, wait_s
+from jobwire.handlers.llm.streaming import Emitter, emit_progress
+from jobwire.job.errors import Fail
 from jobwire.job.ids import random_fraction
 
-_UNTOLD: Final = 256
-"""Pieces that may wait for slow watchers; then the model waits."""
+_MAX_PENDING: Final = 256
+"""Pieces that may wait for slow event delivery; then reading from the model pauses."""
 
 _LONG_PROMPT: Final = 256
-"""Tokens; a shorter one is read before anybody has looked."""
+"""Tokens; a shorter prompt gets no progress events."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What a model said, to its end."""
+    """A complete answer."""
 
     text: str
     finish_reason: str
-    """`stop`, `length`, or `enough` where we stopped it ourselves."""
+    """`stop`, `length`, or `enough` if the emitter ended it."""
     usage: Usage | None
     model: str
 
+    def check_complete(self, noun: str, max_tokens: int) -> None:
+        """Fail if the token limit cut the answer; `noun` names it in the error."""
+        if self.finish_reason == "length":
+            raise Fail(
+                "output_truncated",
+                f"the {noun} is longer than max_tokens={max_tokens} allows; raise max_tokens",
+            )
+
 
 async def generate(
-    ctx: TaskContext, chat: Chat, ask: ChatRequest, teller: Emitter, limit_s: float
+    ctx: TaskContext, chat: Chat, request: ChatRequest, emitter: Emitter, limit_s: float
 ) -> Generation:
-    """The model's answer, told as it comes; Fail or Retry where there is none."""
+    """Generate an answer with events; raises Fail or Retry."""
 
     async def once() -> Generation:
-        teller.forget()
-        return await _listen(ctx, chat, ask, teller)
+        emitter.reset()
+        return await _call(ctx, chat, request, emitter)
 
-    async def before_next(trouble: ModelError, wait: float) -> None:
-        await _reset(ctx, trouble.code, wait)
+    async def before_retry(error: ModelError, wait: float) -> None:
+        await _reset(ctx, error.code, wait)
 
-    return await with_retries(once, before_next, limit_s)
+    return await with_retries(once, before_retry, limit_s)
 
 
 async def with_retries(
     once: Callable[[], Awaitable[T]],
-    before_next: Callable[[ModelError, float], Awaitable[None]],
+    before_retry: Callable[[ModelError, float], Awaitable[None]],
     limit_s: float,
 ) -> T:
-    """Try as often as the trouble allows, and no longer than `limit_s` in all."""
+    """Call `once`, with retries as the error allows, for at most `limit_s` in total."""
     loop = asyncio.get_running_loop()
     until = loop.time() + limit_s
-    made = 0
+    retries = 0
     while True:
         limit = asyncio.timeout_at(until)
         try:
@@ -70,21 +79,21 @@ async def with_retries(
         except TimeoutError:
             if not limit.expired():
                 raise
-            trouble = ModelError(
-                "backend_timeout", f"the answer took longer than {limit_s:g} s", Again.ONCE
+            error = ModelError(
+                "backend_timeout", f"the answer took longer than {limit_s:g} s", RetryLimit.ONCE
             )
-            raise trouble.signal() from None
-        except ModelError as trouble:
-            wait = wait_s(trouble, made, until - loop.time(), random_fraction())
+            raise error.signal() from None
+        except ModelError as error:
+            wait = wait_s(error, retries, until - loop.time(), random_fraction())
             if wait is None:
-                raise trouble.signal() from trouble
-            made += 1
-            await before_next(trouble, wait)
+                raise error.signal() from error
+            retries += 1
+            await before_retry(error, wait)
             await asyncio.sleep(wait)
 
 
 async def begin(ctx: TaskContext) -> None:
-    """A job that was begun before, here or elsewhere, may have told something: drop it."""
+    """Emit `reset` if an earlier run of the job may have emitted events."""
     if ctx.attempt > 1 or ctx.job.deliveries > 1:
         await _reset(ctx, "the job was started again", 0.0)
 
@@ -94,39 +103,39 @@ async def _reset(ctx: TaskContext, reason: str, wait: float) -> None:
     await ctx.emit("reset", data, step="llm.retry")
 
 
-async def _listen(ctx: TaskContext, chat: Chat, ask: ChatRequest, teller: Emitter) -> Generation:
-    """One try. The model is read by a task of its own, so that a pause in its words does not hold
-    back those that have come."""
-    inbox: asyncio.Queue[Piece | ModelError] = asyncio.Queue(_UNTOLD)
+async def _call(ctx: TaskContext, chat: Chat, request: ChatRequest, emitter: Emitter) -> Generation:
+    """Call the model once. A separate task reads the pieces, so that text already received is
+    emitted while the model pauses."""
+    inbox: asyncio.Queue[Piece | ModelError] = asyncio.Queue(_MAX_PENDING)
 
     async def read() -> None:
         try:
-            async with aclosing(chat.ask(ask)) as pieces:
+            async with aclosing(chat.ask(request)) as pieces:
                 async for piece in pieces:
                     await inbox.put(piece)
-        except ModelError as trouble:
-            await inbox.put(trouble)
+        except ModelError as error:
+            await inbox.put(error)
 
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(read())
         try:
-            heard = await _tell(ctx, inbox, teller)
+            outcome = await _emit_pieces(ctx, inbox, emitter)
         finally:
             reading.cancel()
-    if isinstance(heard, ModelError):  # raised here: a task group would wrap it
-        raise heard
-    return heard
+    if isinstance(outcome, ModelError):  # raised here: a task group would wrap it
+        raise outcome
+    return outcome
 
 
-async def _tell(
-    ctx: TaskContext, inbox: "asyncio.Queue[Piece | ModelError]", teller: Emitter
+async def _emit_pieces(
+    ctx: TaskContext, inbox: "asyncio.Queue[Piece | ModelError]", emitter: Emitter
 ) -> Generation | ModelError:
     now = asyncio.get_running_loop().time
-    text, waiting = "", Coalescer()
+    text, coalescer = "", Coalescer()
     while True:
         is_due = False
         try:
-            async with asyncio.timeout_at(waiting.due):
+            async with asyncio.timeout_at(coalescer.due):
                 piece = await inbox.get()
         except TimeoutError:
             is_due = True
@@ -134,28 +143,19 @@ async def _tell(
             match piece:
                 case Text(more):
                     text += more
-                    is_due = waiting.add(more, now())
+                    is_due = coalescer.add(more, now())
                 case Reading(done, total):
-                    await _read_so_far(ctx, done, total)
+                    if done and total >= _LONG_PROMPT:
+                        await emit_progress(
+                            ctx, "llm.prompt", "the model reads the prompt", done, total
+                        )
                 case End(finish_reason, usage, model):
-                    await teller.emit(text)
+                    await emitter.emit(text)
                     return Generation(text, finish_reason, usage, model)
                 case ModelError():
-                    await teller.emit(text)  # what there was is kept as the partial result
+                    await emitter.emit(text)  # kept as the partial result
                     return piece
         if is_due:
-            waiting.told()
-            if await teller.emit(text):
+            coalescer.flush()
+            if await emitter.emit(text):
                 return Generation(text, "enough", None, "")
-
-
-async def _read_so_far(ctx: TaskContext, done: int, total: int) -> None:
-    if total < _LONG_PROMPT or not done:
-        return
-    data = {
-        "percent": 100 * done // total,
-        "message": "the model reads the prompt",
-        "done": done,
-        "total": total,
-    }
-    await ctx.emit("progress", data, step="llm.prompt")

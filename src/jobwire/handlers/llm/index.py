@@ -1,12 +1,10 @@
-"""Documents kept under a name for `rag`: a folder of files, each a JSON list of documents.
+"""Named document indexes for `rag`: a folder of files, each a JSON list of documents.
 
-The vectors are made at the first question and kept in the cache; a changed file, or another
-embedding model, makes new ones. Names are checked by the payload: none leads out of the folder.
+The vectors are computed at the first question and cached; a changed file or another embedding model
+has its own cache file. The payload schema restricts names, so none leads out of the folder.
 """
 
 import base64
-import os
-import secrets
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,22 +13,23 @@ from hashlib import sha256
 import msgspec
 
 from jobwire.handlers.llm.embedding import Vector
+from jobwire.handlers.llm.models.files import atomic_write
 from jobwire.handlers.llm.payloads import Document, Words
 from jobwire.handlers.llm.settings import LlmSettings
 from jobwire.job.errors import Fail
 
 
-class _Kept(msgspec.Struct):
-    """What is in the cache."""
+class _CachedVectors(msgspec.Struct):
+    """The content of a cache file."""
 
     dim: int
     vectors: str
 
 
 def documents(settings: LlmSettings, name: str) -> Sequence[str | Document]:
-    """The documents of an index; Fail where there is none."""
+    """The documents of an index; Fail if there is none."""
     if settings.index_dir is None:
-        raise Fail("rag_index_unknown", "this worker keeps no indexes; set llm.index_dir")
+        raise Fail("rag_index_unknown", "this worker has no indexes; set llm.index_dir")
     try:
         raw = (settings.index_dir.expanduser() / f"{name}.json").read_bytes()
     except OSError:
@@ -45,7 +44,7 @@ def documents(settings: LlmSettings, name: str) -> Sequence[str | Document]:
 
 
 class VectorCache:
-    """Vectors of texts that were embedded before."""
+    """The cached vectors of one list of texts."""
 
     def __init__(self, settings: LlmSettings, model: str, texts: Sequence[str]) -> None:
         key = sha256(msgspec.json.encode([model, *texts])).hexdigest()
@@ -53,22 +52,19 @@ class VectorCache:
         self._count = len(texts)
 
     def load(self) -> list[Vector] | None:
-        """All of them, or None."""
+        """All vectors; None if they are not cached."""
         try:
-            kept = msgspec.json.decode(self._file.read_bytes(), type=_Kept)
-            numbers = array("f", base64.b64decode(kept.vectors))
+            cached = msgspec.json.decode(self._file.read_bytes(), type=_CachedVectors)
+            numbers = array("f", base64.b64decode(cached.vectors))
         except (OSError, ValueError):
             return None
-        if kept.dim < 1 or len(numbers) != kept.dim * self._count:
+        if cached.dim < 1 or len(numbers) != cached.dim * self._count:
             return None
-        return [numbers[at : at + kept.dim] for at in range(0, len(numbers), kept.dim)]
+        return [numbers[at : at + cached.dim] for at in range(0, len(numbers), cached.dim)]
 
     def save(self, vectors: Sequence[Vector]) -> None:
-        """Keep them; a cache that cannot be written is no reason to fail."""
+        """Store the vectors; a cache that cannot be written is ignored."""
         numbers = array("f", [number for vector in vectors for number in vector])
-        kept = _Kept(len(vectors[0]), base64.b64encode(numbers.tobytes()).decode())
-        half = self._file.with_name(f".{self._file.name}.{os.getpid()}.{secrets.token_hex(4)}")
-        with suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            half.write_bytes(msgspec.json.encode(kept))
-            half.replace(self._file)
+        cached = _CachedVectors(len(vectors[0]), base64.b64encode(numbers.tobytes()).decode())
+        with suppress(OSError), atomic_write(self._file) as temporary:
+            temporary.write_bytes(msgspec.json.encode(cached))

@@ -1,4 +1,4 @@
-"""Reads JSON out of what models write: whole, half, or wrapped in prose. Pure."""
+"""Extracts JSON from model output: complete, incomplete or inside prose. Pure."""
 
 import json
 import re
@@ -11,11 +11,11 @@ from jobwire.job.messages import Json
 
 _STRING: Final = r'"((?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*)'
 _CLOSED: Final = re.compile(_STRING + r'"|\]')
-_HALF_A_PAIR: Final = re.compile("[\ud800-\udbff]$")
+_HIGH_SURROGATE: Final = re.compile("[\ud800-\udbff]$")
 
 
-def an_object(text: str) -> dict[str, Json] | None:
-    """The object that the text is, or holds; None where there is none."""
+def json_object(text: str) -> dict[str, Json] | None:
+    """The object that the text is or contains."""
     inside = text[text.find("{") : text.rfind("}") + 1]
     for candidate in (text, inside):
         try:
@@ -28,7 +28,7 @@ def an_object(text: str) -> dict[str, Json] | None:
 
 
 def closed_strings(text: str, member: str) -> list[str]:
-    """The strings of a list that are complete, while the object around it still grows."""
+    """The complete strings of a list member in an incomplete object."""
     found = _opening(member, r"\[").search(text)
     strings: list[str] = []
     for match in _CLOSED.finditer(text, found.end()) if found else ():
@@ -39,7 +39,7 @@ def closed_strings(text: str, member: str) -> list[str]:
 
 
 def growing_string(text: str, member: str) -> str:
-    """As much of a string as there is, while the object around it still grows."""
+    """The string member so far in an incomplete object."""
     found = _opening(member, _STRING).search(text)
     return _decoded(found[1]) if found else ""
 
@@ -50,10 +50,10 @@ def _opening(member: str, then: str) -> re.Pattern[str]:
 
 
 def _decoded(inner: str) -> str:
-    """The text that the inside of a JSON string means, as far as it can be told yet."""
+    """Decode the inside of a JSON string that may be incomplete."""
     try:
         text = cast(str, json.loads(f'"{inner}"', strict=False))
-    except ValueError:  # an escape that does not exist
+    except ValueError:  # an invalid escape
         return ""
-    # The other half of a character may be on its way; half a character within is nobody's.
-    return _HALF_A_PAIR.sub("", text).encode("utf-8", "replace").decode()
+    # The low surrogate of the last character may follow; any other lone surrogate is replaced.
+    return _HIGH_SURROGATE.sub("", text).encode("utf-8", "replace").decode()

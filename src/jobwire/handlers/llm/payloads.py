@@ -1,7 +1,7 @@
-"""What the six tasks are asked, and what they answer: the only shapes that callers see.
+"""Payloads and results of the six tasks, as callers see them.
 
-Payloads are checked before a task runs: an unknown member or a wrong value is refused with its
-place. Their schema and examples are what the list of tasks shows.
+Payloads are validated before a task runs: an unknown member or a wrong value is rejected with its
+path. The list of tasks shows their schemas.
 """
 
 from typing import Annotated, Literal
@@ -14,7 +14,7 @@ Role = Literal["system", "user", "assistant"]
 
 
 class Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every task may be told."""
+    """Members of every payload."""
 
     model: Annotated[str, Meta(max_length=200, description="another model than the usual")] = ""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
@@ -35,7 +35,7 @@ class ChatTurn(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChatPayload(Common, frozen=True, kw_only=True):
-    """A conversation, or just a prompt."""
+    """A conversation or a prompt."""
 
     messages: Annotated[list[ChatTurn], Meta(max_length=1000)] = []
     prompt: Words | None = None
@@ -56,7 +56,7 @@ class ChatResult(Struct, frozen=True):
 
 
 class UsageResult(Struct, frozen=True):
-    """What it took, in tokens."""
+    """Token counts."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -64,7 +64,7 @@ class UsageResult(Struct, frozen=True):
 
 
 class PlanPayload(Common, frozen=True, kw_only=True):
-    """A goal to be taken apart."""
+    """A goal to plan for."""
 
     goal: Words
     max_steps: Annotated[int, Meta(ge=2, le=10)] = 5
@@ -83,7 +83,7 @@ class PlanResult(Struct, frozen=True):
 
 
 class CodePayload(Common, frozen=True, kw_only=True):
-    """Code to be written. It is never run."""
+    """Code to write. It is never run."""
 
     prompt: Words
     language: Annotated[str, Meta(pattern=r"^[A-Za-z0-9+#._ -]{1,32}$")] = "python"
@@ -94,16 +94,16 @@ class CodeResult(Struct, frozen=True):
     code: str
     language: str
     text: str
-    """All that the model said."""
+    """The whole answer of the model."""
     syntax_ok: bool | None
-    """Whether it can be read as Python; null for other languages. No promise that it works."""
+    """Whether it parses as Python; null for other languages. It may still be wrong."""
 
 
 ToolName = Annotated[str, Meta(min_length=1, max_length=100)]
 
 
 class ToolPayload(Common, frozen=True, kw_only=True):
-    """A wish that one of the registered functions may fulfil."""
+    """A request that one of the registered functions may fulfill."""
 
     prompt: Annotated[str, Meta(min_length=1, max_length=4000)]
     tools: Annotated[list[ToolName], Meta(min_length=1, max_length=100)] | None = None
@@ -125,7 +125,7 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RagPayload(Common, frozen=True, kw_only=True):
-    """A question to documents: given here, or kept under a name."""
+    """A question about documents: in the payload, or in a named index."""
 
     question: Annotated[str, Meta(min_length=1, max_length=2000)]
     documents: Annotated[list[Words | Document], Meta(max_length=1000)] | None = None
@@ -150,7 +150,7 @@ class RagResult(Struct, frozen=True):
 
 
 class EmbedPayload(Common, frozen=True, kw_only=True):
-    """Texts to be turned into vectors."""
+    """Texts to compute vectors of."""
 
     input: Words | list[Words]
     encoding: Literal["float", "base64"] = "float"

@@ -1,7 +1,7 @@
-"""The task `plan`: takes a goal apart into steps, each told as soon as it is whole.
+"""The task `plan`: splits a goal into steps; each is emitted when it is complete.
 
-A small model writes a numbered list, held to its form by a grammar; a real one writes JSON. Either
-way steps that repeat an earlier one are dropped and counted.
+A small model writes a numbered list under a grammar; a larger one writes JSON. Steps that repeat an
+earlier one are dropped and counted.
 """
 
 import re
@@ -15,38 +15,37 @@ from jobwire.handlers.llm.payloads import PlanPayload, PlanResult, PlanStep
 from jobwire.handlers.llm.streaming import StepEmitter
 from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.job.errors import Fail
+from jobwire.job.messages import Json
 
 _COUNTS: Final = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-"""A digit in the question finds its way into the plan of a small model."""
-_LONGEST_TITLE: Final = 1_000
+"""Words, because a small model copies a digit of the prompt into the plan."""
+_MAX_TITLE: Final = 1_000
 _OWN_NUMBER: Final = re.compile(r"^\d+[.)] ")
 _NUMBERED: Final = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s+(\S.*?)\s*$", re.MULTILINE)
 _WHOLE_LINE: Final = re.compile(r"^\d+\. (.+\.)$", re.MULTILINE)
 
 
-async def plan(ctx: TaskContext, payload: PlanPayload, kit: TaskDeps) -> PlanResult:
-    """The steps to a goal."""
-    led = kit.models.chat().led
-    form, told = (_as_list(payload), _lines) if led else (_as_json(payload), _strings)
-    teller = StepEmitter(ctx, lambda text: unique([*map(_title, told(text))])[: payload.max_steps])
-    answer = await kit.answer(ctx, payload, question(payload, led), teller, form)
-    if answer.finish_reason == "length":
-        raise Fail(
-            "output_truncated",
-            f"the plan is longer than max_tokens={payload.max_tokens} allows; ask for more",
-        )
-    all_titles = titles(answer.text, told)
+async def plan(ctx: TaskContext, payload: PlanPayload, deps: TaskDeps) -> PlanResult:
+    """Generate the steps."""
+    constrained = deps.models.chat().constrained
+    form, parse = (_as_list(payload), _lines) if constrained else (_as_json(payload), _strings)
+    emitter = StepEmitter(
+        ctx, lambda text: unique([*map(_title, parse(text))])[: payload.max_steps]
+    )
+    answer = await deps.answer(ctx, payload, question(payload, constrained), emitter, form)
+    answer.check_complete("plan", payload.max_tokens)
+    all_titles = titles(answer.text, parse)
     if not all_titles:
-        raise Fail("output_invalid", "the model made no list of steps")
+        raise Fail("output_invalid", "the model did not answer with a list of steps")
     kept = unique(all_titles)
     steps = [PlanStep(n, title) for n, title in enumerate(kept[: payload.max_steps], 1)]
     return PlanResult(payload.goal, steps, len(all_titles) - len(kept))
 
 
-def question(payload: PlanPayload, led: bool) -> list[Message]:
-    """Asks for the steps."""
+def question(payload: PlanPayload, constrained: bool) -> list[Message]:
+    """Ask for the steps."""
     context = f"{payload.context}\n\n" if payload.context else ""
-    if led:  # short and plain: more words confuse it
+    if constrained:  # short: small models fail on long instructions
         count = _COUNTS[payload.max_steps - 2]
         ask = f"Write a plan with {count} short steps for this goal: {payload.goal}"
         return [Message("system", "You are a helpful assistant."), Message("user", context + ask)]
@@ -58,26 +57,26 @@ def question(payload: PlanPayload, led: bool) -> list[Message]:
     return [Message("system", system), Message("user", context + ask)]
 
 
-def titles(text: str, told: Callable[[str], Sequence[str]]) -> list[str]:
-    """The steps of a complete answer: in the form that was asked for, or else in any list."""
-    found = told(text) or _NUMBERED.findall(text)
+def titles(text: str, parse: Callable[[str], Sequence[str]]) -> list[str]:
+    """The steps of a complete answer: in the requested form, or else in any list."""
+    found = parse(text) or _NUMBERED.findall(text)
     return [title for each in found if (title := _title(each))]
 
 
 def _title(text: str) -> str:
-    """On one line, and without a number of the model's own."""
-    return _OWN_NUMBER.sub("", " ".join(text.split()))[:_LONGEST_TITLE]
+    """One line, without the model's own number."""
+    return _OWN_NUMBER.sub("", " ".join(text.split()))[:_MAX_TITLE]
 
 
 def unique(all_titles: Sequence[str]) -> list[str]:
-    """Each step once."""
+    """Drop steps that repeat an earlier one."""
     kept: dict[str, str] = {}
     for title in all_titles:
-        kept.setdefault(_gist(title), title)
+        kept.setdefault(_normalized(title), title)
     return list(kept.values())
 
 
-def _gist(title: str) -> str:
+def _normalized(title: str) -> str:
     return re.sub(r"\W+", " ", title).strip().casefold()
 
 
@@ -90,21 +89,8 @@ def _lines(text: str) -> Sequence[str]:
 
 
 def _as_json(payload: PlanPayload) -> Form:
-    return JsonForm(
-        "plan",
-        {
-            "type": "object",
-            "properties": {
-                "steps": {
-                    "type": "array",
-                    "items": {"type": "string"},
-                    "maxItems": payload.max_steps,
-                }
-            },
-            "required": ["steps"],
-            "additionalProperties": False,
-        },
-    )
+    steps: Json = {"type": "array", "items": {"type": "string"}, "maxItems": payload.max_steps}
+    return JsonForm("plan", grammars.object_schema({"steps": steps}))
 
 
 def _strings(text: str) -> Sequence[str]:

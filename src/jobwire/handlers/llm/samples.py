@@ -1,7 +1,4 @@
-"""Two harmless functions, so that the task `tool` has something to show before an app has its own.
-
-Offered only where an app has registered none.
-"""
+"""Two sample tools for the task `tool`, used only if an app registers none."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Cuts documents into sentences that can be compared and quoted. Pure."""
+"""Splits documents into sentences that can be embedded and cited. Pure."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,25 +7,25 @@ from typing import Final, NamedTuple
 from jobwire.handlers.llm.payloads import Document
 
 _END: Final = re.compile(
-    r"""[.!?…]["'”’)\]]*(?=\s+["'“‘(\[]*[A-Z0-9À-Þ])"""  # an end mark, then a new beginning
-    r"|[。！？]|\n\s*\n|\n(?=\s*(?:[-*•]|\d+[.)])\s)"  # or a paragraph, or an item of a list
+    r"""[.!?…]["'”’)\]]*(?=\s+["'“‘(\[]*[A-Z0-9À-Þ])"""  # an end mark, then a capital or digit
+    r"|[。！？]|\n\s*\n|\n(?=\s*(?:[-*•]|\d+[.)])\s)"  # or a paragraph, or a list item
 )
-_NO_END: Final = frozenset(
+_ABBREVIATIONS: Final = frozenset(
     {"dr.", "mr.", "mrs.", "ms.", "prof.", "st.", "no.", "vs.", "e.g.", "i.e."}
 )
-_MOST_TOKENS: Final = 450
-"""The embedding model reads 512 at most; this is reckoned on the safe side."""
+_MAX_TOKENS: Final = 450
+"""The embedding model takes 512; the estimate below is approximate."""
 
 
 class Sentence(NamedTuple):
-    """A sentence, and the document it stands in."""
+    """A sentence and the id of its document."""
 
     document: str
     text: str
 
 
 def sentences(documents: Sequence[str | Document]) -> list[Sentence]:
-    """All sentences of all documents; a document without an id is named by its place, from 1."""
+    """All sentences; a document without an id is named by its position, from 1."""
     found: dict[Sentence, None] = {}
     for number, document in enumerate(documents, 1):
         if isinstance(document, str):
@@ -37,25 +37,25 @@ def sentences(documents: Sequence[str | Document]) -> list[Sentence]:
 
 
 def split(text: str) -> Iterator[str]:
-    """The sentences of a text, each on one line and short enough to be embedded."""
+    """Split a text into sentences of one line, short enough to embed."""
     start = 0
     for end in [found.end() for found in _END.finditer(text)] + [len(text)]:
         words = text[start:end].split()
-        if words and words[-1].lower() in _NO_END and end < len(text):
+        if words and words[-1].lower() in _ABBREVIATIONS and end < len(text):
             continue
         start = end
-        yield from _short(words)
+        yield from _lines(words)
 
 
-def _short(words: Sequence[str]) -> Iterator[str]:
-    """The words as one line, or as several where they are too many."""
+def _lines(words: Sequence[str]) -> Iterator[str]:
+    """Join the words to lines of at most `_MAX_TOKENS`."""
     line: list[str] = []
     tokens = 0
     for word in words:
-        for at in range(0, len(word), _MOST_TOKENS):
-            piece = word[at : at + _MOST_TOKENS]
+        for at in range(0, len(word), _MAX_TOKENS):
+            piece = word[at : at + _MAX_TOKENS]
             cost = max(1, len(piece) // 2) if piece.isascii() else len(piece)
-            if line and tokens + cost > _MOST_TOKENS:
+            if line and tokens + cost > _MAX_TOKENS:
                 yield " ".join(line)
                 line, tokens = [], 0
             line.append(piece)

@@ -1,8 +1,8 @@
-"""The section `llm` of the settings: which model answers the six tasks, and how patient we are.
+"""The section `llm` of the settings: the models of the six tasks, and their time limits.
 
-With a `base_url` an OpenAI-compatible server answers; without one, a model of the worker's own.
-Whether files and models exist is found out by the worker that needs them: other programs read the
-same settings elsewhere.
+With a `base_url` an OpenAI-compatible server answers; without one, a local model of the worker. The
+worker checks whether files and models exist, because other programs read the same settings on other
+machines.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True, slots=True)
 class LlmSettings:
-    """What answers `chat plan code tool rag embed`."""
+    """The models behind `chat plan code tool rag embed`."""
 
     base_url: str = field(default="", metadata={"env": "OPENAI_BASE_URL"})
     """An OpenAI-compatible server, such as http://127.0.0.1:8000/v1; empty: a local model."""

@@ -1,7 +1,7 @@
-"""How an answer is told while it grows: as tokens, as steps, or not at all.
+"""Emitters: the events of an answer while it grows, as tokens, as steps or none.
 
-Made by the tasks, called by `speaking.py` with the whole text so far. A teller decides what is new
-in it and emits that; it also keeps what there is as the job's partial result.
+Created by the tasks, called by `generation.py` with the whole text so far. An emitter emits what is
+new and stores the text as the job's partial result.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,80 +9,83 @@ from typing import Final, Protocol
 
 from jobwire.handlers.context import TaskContext
 
-_LONGEST_PIECE: Final = 8_000
-"""Characters; so that an event stays below its limit however they are written."""
+_MAX_PIECE: Final = 8_000
+"""Characters; keeps an event below its size limit in any encoding."""
 
 
 class Emitter(Protocol):
-    """Tells one answer."""
+    """Emits the events of one answer."""
 
     async def emit(self, text: str, /) -> bool:
-        """The answer so far; True if that is all we want of it."""
+        """Emit what is new in the answer so far; True if no more of it is needed."""
         ...
 
-    def forget(self) -> None:
-        """The answer starts anew."""
+    def reset(self) -> None:
+        """Start over with a new answer."""
         ...
 
 
 class SilentEmitter:
-    """Tells nothing."""
+    """Emits nothing."""
 
     async def emit(self, _text: str, /) -> bool:
         return False
 
-    def forget(self) -> None: ...
-
-
-def _as_it_is(text: str) -> str:
-    return text
+    def reset(self) -> None: ...
 
 
 class TokenEmitter:
-    """Tells an answer as `token` events. `at` is how many characters came before, so that a reader
-    can see a gap, or that the text starts anew."""
+    """Emits `token` events. `at` is the number of characters before, so that a reader detects a
+    gap."""
 
     def __init__(
         self,
         ctx: TaskContext,
-        shown: Callable[[str], str] = _as_it_is,
-        enough: Callable[[str], bool] | None = None,
+        visible: Callable[[str], str] = str,
+        is_complete: Callable[[str], bool] | None = None,
     ) -> None:
-        """`shown` is what people are to see of a text; as the text grows, it may only grow."""
+        """`visible` extracts the text to emit; its result must only grow as the text grows."""
         self._ctx = ctx
-        self._shown = shown
-        self._enough = enough
+        self._visible = visible
+        self._is_complete = is_complete
         self._at = 0
 
     async def emit(self, text: str) -> bool:
-        whole = self._shown(text)
-        while piece := whole[self._at : self._at + _LONGEST_PIECE]:
+        whole = self._visible(text)
+        while piece := whole[self._at : self._at + _MAX_PIECE]:
             data = {"text": piece, "at": self._at, "attempt": self._ctx.attempt}
             self._at += len(piece)
             self._ctx.partial = whole
             await self._ctx.emit("token", data, step="llm.generate")
-        return self._enough is not None and self._enough(text)
+        return self._is_complete is not None and self._is_complete(text)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self._at = 0
 
 
 class StepEmitter:
-    """Tells an answer as `step` events, each as soon as it is whole."""
+    """Emits `step` events, each when the step is complete."""
 
-    def __init__(self, ctx: TaskContext, read: Callable[[str], Sequence[str]]) -> None:
-        """`read` gives the titles that are complete in a text."""
+    def __init__(self, ctx: TaskContext, parse: Callable[[str], Sequence[str]]) -> None:
+        """`parse` returns the complete titles in a text."""
         self._ctx = ctx
-        self._read = read
-        self._told = 0
+        self._parse = parse
+        self._emitted = 0
 
     async def emit(self, text: str) -> bool:
-        titles = self._read(text)
+        titles = self._parse(text)
         self._ctx.partial = list(titles) or self._ctx.partial
-        for title in titles[self._told :]:
-            self._told += 1
-            await self._ctx.emit("step", {"n": self._told, "title": title}, step="plan.step")
+        for title in titles[self._emitted :]:
+            self._emitted += 1
+            await self._ctx.emit("step", {"n": self._emitted, "title": title}, step="plan.step")
         return False
 
-    def forget(self) -> None:
-        self._told = 0
+    def reset(self) -> None:
+        self._emitted = 0
+
+
+async def emit_progress(ctx: TaskContext, step: str, message: str, done: int, total: int) -> None:
+    """Emit a `progress` event."""
+    percent = 100 * done // total
+    data = {"percent": percent, "message": message, "done": done, "total": total}
+    await ctx.emit("progress", data, step=step)

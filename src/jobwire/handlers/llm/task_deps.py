@@ -1,4 +1,4 @@
-"""What every task works with, and the way from a payload to a question. Made once for a worker."""
+"""The dependencies of every task. Created once per worker."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class TaskDeps:
     functions: Callable[[], Functions]
 
     def limit_s(self, payload: Common) -> float:
-        """How long the whole answer may take."""
+        """The time limit for the whole answer."""
         return payload.timeout_s or self.settings.timeout.total_seconds()
 
     async def answer(
@@ -31,11 +31,11 @@ class TaskDeps:
         ctx: TaskContext,
         payload: Common,
         messages: Sequence[Message],
-        teller: Emitter,
-        form: Form = Free(),  # noqa: B008 - frozen, so one for all
+        emitter: Emitter,
+        form: Form = Free(),  # noqa: B008 - frozen
     ) -> Generation:
-        """Have the model answer, as the payload wishes."""
-        ask = ChatRequest(
+        """Generate an answer with the options of the payload."""
+        request = ChatRequest(
             messages=messages,
             max_tokens=payload.max_tokens,
             model=payload.model,
@@ -44,4 +44,4 @@ class TaskDeps:
             stop=[payload.stop] if isinstance(payload.stop, str) else payload.stop,
             form=form,
         )
-        return await generate(ctx, self.models.chat(), ask, teller, self.limit_s(payload))
+        return await generate(ctx, self.models.chat(), request, emitter, self.limit_s(payload))

@@ -1,6 +1,6 @@
-"""The six tasks as a list: each with its payload, its function and an example that works.
+"""The list of the six tasks: each with its payload, function and a working example.
 
-Bound to an app by `register` in this package's `__init__`; whatever lists tasks reads the same.
+`register` in this package's `__init__` adds them to an app; the CLI lists them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,7 +30,7 @@ class LlmTask:
     name: str
     payload: type[Common]
     run: Callable[..., Awaitable[object]]
-    """Called with the context, the payload and the kit."""
+    """Called with the context, the payload and the dependencies."""
     example: Mapping[str, Json]
 
 

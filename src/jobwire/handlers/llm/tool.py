@@ -1,7 +1,7 @@
-"""The task `tool`: finds the function that fulfils a wish, and runs it.
+"""The task `tool`: selects the registered function for a request, and runs it.
 
-Never anything that is not registered, and never twice: once a function has begun, no retry, no
-other worker and no second try calls it again.
+A function runs at most once per job: after it has started, neither a retry nor another worker calls
+it again.
 """
 
 import asyncio
@@ -20,22 +20,22 @@ from jobwire.handlers.llm.tools import Tool, as_tool
 from jobwire.job.errors import Fail, HandlerSignal, Retry
 
 _log: Final = logging.getLogger("jobwire.handlers")
-_LARGEST_SHOWN: Final = 16_384
-"""Bytes of an output that an event carries; the result has it whole."""
+_MAX_EVENT_OUTPUT: Final = 16_384
+"""Bytes; a larger output is in the result but not in the event."""
 
 
-async def tool(ctx: TaskContext, payload: ToolPayload, kit: TaskDeps) -> ToolResult:
-    """Choose, then run."""
-    choice = await choose(ctx, payload, kit, _offered(payload, kit))
+async def tool(ctx: TaskContext, payload: ToolPayload, deps: TaskDeps) -> ToolResult:
+    """Select a function, then run it."""
+    choice = await choose(ctx, payload, deps, _available_tools(payload, deps))
     name, arguments = choice.tool.name, choice.arguments
     await ctx.emit("tool_call", {"name": name, "arguments": arguments}, step="tool.choose")
-    output = await _run(ctx, choice, kit) if payload.run else None
+    output = await _run(ctx, choice, deps) if payload.run else None
     return ToolResult(name, arguments, choice.by, choice.score, payload.run, output)
 
 
-def _offered(payload: ToolPayload, kit: TaskDeps) -> list[Tool]:
-    """The functions to choose from."""
-    functions = kit.functions()
+def _available_tools(payload: ToolPayload, deps: TaskDeps) -> list[Tool]:
+    """The functions to select from."""
+    functions = deps.functions()
     if unknown := [name for name in payload.tools or () if name not in functions]:
         known = ", ".join(sorted(functions)) or "none"
         raise Fail("tool_unknown", f"no tool is named {unknown[0]!r}; this worker has: {known}")
@@ -44,51 +44,51 @@ def _offered(payload: ToolPayload, kit: TaskDeps) -> list[Tool]:
     return [as_tool(name, functions[name]) for name in payload.tools or functions]
 
 
-async def _run(ctx: TaskContext, choice: ToolChoice, kit: TaskDeps) -> object:
-    """The function's output. Once it has begun, only Fail comes out of here: anything else would
-    have the job tried again, and the function called again."""
+async def _run(ctx: TaskContext, choice: ToolChoice, deps: TaskDeps) -> object:
+    """Run the function. After it has started, this raises only Fail: any other error would retry
+    the job and call the function again."""
     name = choice.tool.name
     if ctx.job.deliveries > ctx.attempt:
         raise Fail(
             "tool_failed",
             f"a worker was lost with this job, perhaps while {name} was running: it is not run "
-            "again; submit a new job if that does no harm",
+            "again; submit a new job if a second run is safe",
         )
     try:
-        return await _told(ctx, choice, kit.settings.tool_timeout.total_seconds())
+        return await _run_and_report(ctx, choice, deps.settings.tool_timeout.total_seconds())
     except TooMany:
         raise Retry(message="too many tools are running on this worker") from None
     except Fail:
         raise
     except asyncio.CancelledError:
-        # By a time limit or the worker's end. (Canceled by somebody, the job ends so anyway.)
+        # Timeout or worker shutdown. (A canceled job ends as canceled anyway.)
         raise Fail(
             "tool_failed", f"the job was stopped while {name} was running; it is not run again"
         ) from None
     except Exception as error:
-        _log.warning("tool %s: its output could not be told", name, exc_info=True)
-        raise Fail("tool_failed", f"what {name} returned cannot be told: {error}") from error
+        _log.warning("tool output not published: tool=%s; the job fails", name, exc_info=True)
+        raise Fail("tool_failed", f"the output of {name} cannot be published: {error}") from error
 
 
-async def _told(ctx: TaskContext, choice: ToolChoice, limit_s: float) -> object:
+async def _run_and_report(ctx: TaskContext, choice: ToolChoice, limit_s: float) -> object:
     started = time.monotonic()
     output: object = None
     problem: Fail | None = None
     try:
         output = await _output(choice, limit_s)
-        shown = _shown(output)
+        fields = _event_fields(output)
     except Fail as failed:
-        shown, problem = {"error": failed.message}, failed
+        fields, problem = {"error": failed.message}, failed
     took_ms = round((time.monotonic() - started) * 1000)
-    told = {"name": choice.tool.name, "ok": problem is None, **shown, "ms": took_ms}
-    await ctx.emit("tool_result", told, step="tool.run")
+    data = {"name": choice.tool.name, "ok": problem is None, **fields, "ms": took_ms}
+    await ctx.emit("tool_result", data, step="tool.run")
     if problem is not None:
         raise problem
     return output
 
 
 async def _output(choice: ToolChoice, limit_s: float) -> object:
-    """What the function returns, in plain values."""
+    """The function's return value as JSON types."""
     name = choice.tool.name
     try:
         output = await run(choice.tool.function, choice.arguments, limit_s)
@@ -99,8 +99,8 @@ async def _output(choice: ToolChoice, limit_s: float) -> object:
     except HandlerSignal as signal:
         raise Fail("tool_failed", f"{name}: {signal}") from signal
     except Exception as error:
-        # What it says may not be for everybody's eyes.
-        _log.warning("tool %s failed", name, exc_info=True)
+        # Its message may contain secrets: it goes to the log only.
+        _log.warning("tool failed: tool=%s; the job fails", name, exc_info=True)
         raise Fail("tool_failed", f"{name} raised {type(error).__name__}") from error
     try:
         return msgspec.to_builtins(output)
@@ -109,6 +109,6 @@ async def _output(choice: ToolChoice, limit_s: float) -> object:
         raise Fail("tool_failed", f"{name} returned a {kind} that has no JSON form") from error
 
 
-def _shown(output: object) -> dict[str, object]:
+def _event_fields(output: object) -> dict[str, object]:
     size = len(msgspec.json.encode(output))
-    return {"result": output} if size <= _LARGEST_SHOWN else {"result_bytes": size}
+    return {"result": output} if size <= _MAX_EVENT_OUTPUT else {"result_bytes": size}

@@ -1,7 +1,7 @@
-"""Runs one of the user's functions in a thread of its own, with a time limit.
+"""Runs a function of the user in its own thread, with a time limit.
 
-Called by `tool.py`. A thread cannot be stopped: past its limit the function goes on, alone, and
-what it returns is dropped. It never holds up the end of the process.
+Called by `tool.py`. A thread cannot be stopped: after the limit the function continues and its
+result is dropped. The thread is a daemon, so it does not delay the exit of the process.
 """
 
 import asyncio
@@ -10,37 +10,37 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-_MOST: Final = 64
-_running = threading.Semaphore(_MOST)
+_MAX_RUNNING: Final = 64
+_slots = threading.Semaphore(_MAX_RUNNING)
 
 
 class TooMany(Exception):
-    """As many functions as may are running, most of them past their limit."""
+    """The limit of running functions is reached, mostly by those past their time limit."""
 
 
 async def run(
     function: Callable[..., object], arguments: Mapping[str, object], limit_s: float
 ) -> object:
-    """What it returns; its exception; TimeoutError after `limit_s`; TooMany if it did not start."""
+    """The function's result or exception; TimeoutError after `limit_s`; TooMany if not started."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[object] = loop.create_future()
-    room = _running
-    if not room.acquire(blocking=False):
+    slots = _slots
+    if not slots.acquire(blocking=False):
         raise TooMany
 
     def settle(value: object, error: BaseException | None) -> None:
-        if not outcome.done():  # somebody still waits for it
+        if not outcome.done():  # the caller still waits
             outcome.set_exception(error) if error is not None else outcome.set_result(value)
 
     def work() -> None:
         value, error = None, None
         try:
             value = function(**arguments)
-        except BaseException as raised:  # noqa: BLE001 - whatever it is, it is the caller's to judge
+        except BaseException as raised:  # noqa: BLE001 - passed on to the caller
             error = raised
         finally:
-            room.release()
-        with suppress(RuntimeError):  # the loop has ended without us
+            slots.release()
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, value, error)
 
     threading.Thread(target=work, name=f"tool-{function.__name__}", daemon=True).start()

@@ -1,8 +1,8 @@
-"""Which function fulfils a wish, and with which arguments.
+"""Selects the function for a prompt, and its arguments.
 
-Called by `tool.py`; runs nothing. A small model is led: the function is the one whose description
-is most like the wish, and arguments can only be words and numbers of the wish. A real model chooses
-by itself, in JSON, which is checked against the function.
+Called by `tool.py`; runs nothing. With a small model the function is the one whose description is
+most similar to the prompt, and arguments can only be words and numbers of the prompt. A larger
+model chooses by itself, in JSON, which is validated against the function.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _NONE: Final = "none"
 
 
 class ToolChoice(NamedTuple):
-    """A function, its arguments, and how we came to it."""
+    """A function, its arguments and how it was selected."""
 
     tool: Tool
     arguments: dict[str, object]
@@ -32,87 +32,87 @@ class ToolChoice(NamedTuple):
 
 
 async def choose(
-    ctx: TaskContext, payload: ToolPayload, kit: TaskDeps, offered: Sequence[Tool]
+    ctx: TaskContext, payload: ToolPayload, deps: TaskDeps, tools: Sequence[Tool]
 ) -> ToolChoice:
-    """One of those offered; Fail where none fits."""
-    if kit.models.chat().led:
-        return await _constrained(ctx, payload, kit, offered)
-    return await _asked(ctx, payload, kit, offered)
+    """Select one of the tools; Fail if none fits."""
+    if deps.models.chat().constrained:
+        return await _constrained(ctx, payload, deps, tools)
+    return await _chosen_by_model(ctx, payload, deps, tools)
 
 
-# ── a small model is led ─────────────────────────────────────────────────────────────────────────
+# ── with a small model ────────────────────────────────────────────────────────────────────────────
 
 
 async def _constrained(
-    ctx: TaskContext, payload: ToolPayload, kit: TaskDeps, offered: Sequence[Tool]
+    ctx: TaskContext, payload: ToolPayload, deps: TaskDeps, tools: Sequence[Tool]
 ) -> ToolChoice:
-    wish = " ".join(payload.prompt.split())
-    if payload.tools is not None and len(offered) == 1:
-        chosen, score = offered[0], None
+    prompt = " ".join(payload.prompt.split())
+    if payload.tools is not None and len(tools) == 1:
+        chosen, score = tools[0], None
     else:
-        chosen, score = await _likest(ctx, payload, kit, offered, wish)
-    arguments = await _copied(ctx, payload, kit, chosen, wish)
+        chosen, score = await _most_similar(ctx, payload, deps, tools, prompt)
+    arguments = await _copied_arguments(ctx, payload, deps, chosen, prompt)
     return ToolChoice(chosen, arguments, "caller" if score is None else "similarity", score)
 
 
-async def _likest(
-    ctx: TaskContext, payload: ToolPayload, kit: TaskDeps, offered: Sequence[Tool], wish: str
+async def _most_similar(
+    ctx: TaskContext, payload: ToolPayload, deps: TaskDeps, tools: Sequence[Tool], prompt: str
 ) -> tuple[Tool, float]:
-    texts = [wish, *(f"{each.name.replace('_', ' ')}: {each.description}" for each in offered)]
-    made = await embed_all(ctx, kit, payload, texts, step="tool.choose")
-    asked, *described = made.vectors
-    score, at = max((cosine_similarity(asked, each), -at) for at, each in enumerate(described))
-    chosen = offered[-at]
-    if score < kit.settings.tool_min_score:
+    texts = [prompt, *(f"{each.name.replace('_', ' ')}: {each.description}" for each in tools)]
+    embedded = await embed_all(ctx, deps, payload, texts, step="tool.choose")
+    target, *described = embedded.vectors
+    score, at = max((cosine_similarity(target, each), -at) for at, each in enumerate(described))
+    chosen = tools[-at]
+    if score < deps.settings.tool_min_score:
         raise Fail(
             "tool_no_match",
-            f"no tool is much like the request; the nearest is {chosen.name} ({score:.2f}); say it "
-            f'otherwise, or name it: "tools": ["{chosen.name}"]',
+            f"no tool is similar to the request; the nearest is {chosen.name} ({score:.2f}); "
+            f'rephrase it, or name the tool: "tools": ["{chosen.name}"]',
         )
     return chosen, round(score, 4)
 
 
-async def _copied(
-    ctx: TaskContext, payload: ToolPayload, kit: TaskDeps, chosen: Tool, wish: str
+async def _copied_arguments(
+    ctx: TaskContext, payload: ToolPayload, deps: TaskDeps, chosen: Tool, prompt: str
 ) -> dict[str, object]:
-    offers = argument_candidates.offers(chosen, wish)
-    if missing := argument_candidates.missing(chosen, wish, offers):
+    candidates = argument_candidates.candidates(chosen, prompt)
+    if missing := argument_candidates.missing_arguments(chosen, prompt, candidates):
         raise Fail(
-            "tool_bad_arguments", f"the request has nothing for {chosen.name}({missing[0]}=…)"
+            "tool_bad_arguments", f"the request has no value for {chosen.name}({missing[0]}=…)"
         )
-    if not offers:
+    if not candidates:
         return {}
-    ask = f"Function: {chosen.name} - {chosen.description}\nRequest: {wish}\nArguments as JSON:"
+    ask = f"Function: {chosen.name} - {chosen.description}\nRequest: {prompt}\nArguments as JSON:"
     messages = [
         Message(
             "system", "You fill in the arguments of a function, copying words from the request."
         ),
         Message("user", ask),
     ]
-    text = await _text(ctx, payload, kit, messages, Grammar(grammars.an_object(offers)))
-    return _checked(chosen, json_extraction.an_object(text))
+    text = await _text(ctx, payload, deps, messages, Grammar(grammars.json_object(candidates)))
+    return _checked(chosen, json_extraction.json_object(text))
 
 
-# ── a real model is asked ────────────────────────────────────────────────────────────────────────
+# ── with a larger model ───────────────────────────────────────────────────────────────────────────
 
 
-async def _asked(
-    ctx: TaskContext, payload: ToolPayload, kit: TaskDeps, offered: Sequence[Tool]
+async def _chosen_by_model(
+    ctx: TaskContext, payload: ToolPayload, deps: TaskDeps, tools: Sequence[Tool]
 ) -> ToolChoice:
-    listed = "\n".join(f"- {_signature(each)}: {each.description}" for each in offered)
+    tool_list = "\n".join(f"- {_signature(each)}: {each.description}" for each in tools)
     system = (
-        f"You choose the function that fulfils a request, and its arguments.\n{listed}\n"
+        f"You choose the function that fulfils a request, and its arguments.\n{tool_list}\n"
         f'If none of them does, the tool is "{_NONE}". Answer with JSON only: '
         '{"call": {"tool": "…", "arguments": {…}}}'
     )
     messages = [Message("system", system), Message("user", payload.prompt)]
-    text = await _text(ctx, payload, kit, messages, _form(offered))
-    read = json_extraction.an_object(text) or {}
+    text = await _text(ctx, payload, deps, messages, _form(tools))
+    read = json_extraction.json_object(text) or {}
     call = read.get("call", read)
     name = call.get("tool") if isinstance(call, dict) else None
     if name == _NONE:
-        raise Fail("tool_no_match", "the model finds that no tool fulfils the request")
-    chosen = next((each for each in offered if each.name == name), None)
+        raise Fail("tool_no_match", "the model found no tool for the request")
+    chosen = next((each for each in tools if each.name == name), None)
     if chosen is None or not isinstance(call, dict):
         raise Fail("output_invalid", "the model did not answer with one of the tools")
     return ToolChoice(chosen, _checked(chosen, call.get("arguments", {})), "model", None)
@@ -123,41 +123,30 @@ def _signature(each: Tool) -> str:
     return f"{each.name}({', '.join(shown)})"
 
 
-def _form(offered: Sequence[Tool]) -> JsonForm:
-    calls: list[Json] = [_call(each.name, each.parameters) for each in offered]
-    return JsonForm("call", _object({"call": {"anyOf": [*calls, _call(_NONE, ())]}}))
+def _form(tools: Sequence[Tool]) -> JsonForm:
+    calls: list[Json] = [_call(each.name, each.parameters) for each in tools]
+    return JsonForm("call", grammars.object_schema({"call": {"anyOf": [*calls, _call(_NONE, ())]}}))
 
 
 def _call(name: str, parameters: Sequence[ToolParameter]) -> dict[str, Json]:
-    # Strict servers want every member to be there, so what may be left out may be null.
+    # Strict servers require every member, so an optional one may be null.
     arguments: dict[str, Json] = {
         each.name: each.schema() if each.required else {"anyOf": [each.schema(), {"type": "null"}]}
         for each in parameters
     }
-    return _object({"tool": {"type": "string", "enum": [name]}, "arguments": _object(arguments)})
+    return grammars.object_schema(
+        {"tool": {"type": "string", "enum": [name]}, "arguments": grammars.object_schema(arguments)}
+    )
 
 
-def _object(properties: dict[str, Json]) -> dict[str, Json]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [*properties],
-        "additionalProperties": False,
-    }
-
-
-# ── both ─────────────────────────────────────────────────────────────────────────────────────────
+# ── both ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def _text(
-    ctx: TaskContext, payload: ToolPayload, kit: TaskDeps, messages: Sequence[Message], form: Form
+    ctx: TaskContext, payload: ToolPayload, deps: TaskDeps, messages: Sequence[Message], form: Form
 ) -> str:
-    answer = await kit.answer(ctx, payload, messages, SilentEmitter(), form)
-    if answer.finish_reason == "length":
-        raise Fail(
-            "output_truncated",
-            f"the call is longer than max_tokens={payload.max_tokens} allows; ask for more",
-        )
+    answer = await deps.answer(ctx, payload, messages, SilentEmitter(), form)
+    answer.check_complete("call", payload.max_tokens)
     return answer.text
 
 

@@ -1,4 +1,4 @@
-"""Functions that the task `tool` may call: what they take, read from their signature.
+"""Tools: functions that the task `tool` may call, with parameters read from their signature.
 
 A tool is an ordinary Python function with typed parameters and a docstring:
 
@@ -6,7 +6,7 @@ A tool is an ordinary Python function with typed parameters and a docstring:
     def get_weather(city: str, unit: Literal["C", "F"] = "C") -> str:
         "The weather in a city now."
 
-Read by `tool.py`. Nothing here runs one.
+Used by `tool.py`. Nothing here calls the function.
 """
 
 import inspect
@@ -31,29 +31,29 @@ Function = Callable[..., object]
 
 
 class BadArguments(ValueError):
-    """What was given does not fit the function; says what and where."""
+    """Arguments that do not match the function; the message names the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolParameter:
-    """One thing that a function wants to know."""
+    """One parameter of a tool."""
 
     name: str
     type: object
     kind: str
-    """As JSON Schema calls it; empty for a choice."""
+    """The JSON Schema type; empty for a choice."""
     choices: Sequence[str | int | bool]
-    """All values there are, where they are few."""
+    """The values of a `Literal`."""
     required: bool
 
     def schema(self) -> dict[str, Json]:
-        """Which values it takes."""
+        """The JSON schema of its values."""
         return {"enum": list(self.choices)} if self.choices else {"type": self.kind}
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One function, as others may know it."""
+    """A registered function and its schema."""
 
     name: str
     description: str
@@ -62,29 +62,29 @@ class Tool:
     struct: type[msgspec.Struct]
 
     def check(self, arguments: object) -> dict[str, object]:
-        """The arguments to call it with; BadArguments where they do not fit. What may be left out
-        may also be null."""
+        """Validate arguments; BadArguments if they do not match. An optional argument may also be
+        null."""
         optional = {each.name for each in self.parameters if not each.required}
-        given = arguments
+        members = arguments
         if isinstance(arguments, dict):
-            members = typing.cast("dict[str, object]", arguments).items()
-            given = {k: v for k, v in members if v is not None or k not in optional}
+            items = typing.cast("dict[str, object]", arguments).items()
+            members = {k: v for k, v in items if v is not None or k not in optional}
         try:
-            read = msgspec.convert(given, self.struct)
+            read = msgspec.convert(members, self.struct)
         except msgspec.ValidationError as error:
             raise BadArguments(str(error)) from None
-        named = typing.cast("Mapping[str, object]", given)
+        named = typing.cast("Mapping[str, object]", members)
         return {p.name: getattr(read, p.name) for p in self.parameters if p.name in named}
 
 
 @lru_cache(maxsize=1024)
 def as_tool(name: str, function: Function) -> Tool:
-    """What a function takes; TypeError with one clear line where it cannot be a tool."""
+    """Read a function's signature; TypeError, with one line, if it cannot be a tool."""
     if inspect.iscoroutinefunction(function):
-        raise TypeError(f"tool {name}: must be a plain `def`; it is run in a thread")
-    described = inspect.getdoc(function)
-    if not described:
-        raise TypeError(f"tool {name}: needs a docstring that says what it is for")
+        raise TypeError(f"tool {name}: must be a plain `def`; it runs in a thread")
+    docstring = inspect.getdoc(function)
+    if not docstring:
+        raise TypeError(f"tool {name}: needs a docstring, its description for the model")
     hints = typing.get_type_hints(function)
     parameters = [
         _parameter(name, parameter, hints.get(parameter.name))
@@ -95,13 +95,13 @@ def as_tool(name: str, function: Function) -> Tool:
         for each in parameters
     ]
     struct = msgspec.defstruct(name, fields, forbid_unknown_fields=True, kw_only=True)
-    return Tool(name, described.partition("\n\n")[0], parameters, function, struct)
+    return Tool(name, docstring.partition("\n\n")[0], parameters, function, struct)
 
 
 def _parameter(tool_name: str, parameter: inspect.Parameter, hint: object) -> ToolParameter:
     place = f"tool {tool_name}: the parameter {parameter.name!r}"
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-        raise TypeError(f"{place} cannot be given by name")
+        raise TypeError(f"{place} cannot be passed by name")
     required = parameter.default is parameter.empty
     plain = _without_none(hint)
     if typing.get_origin(plain) is Literal:
@@ -112,7 +112,7 @@ def _parameter(tool_name: str, parameter: inspect.Parameter, hint: object) -> To
 
 
 def _without_none(hint: object) -> object:
-    """`str | None` as `str`: what may be left out is left out, not null."""
+    """`str | None` as `str`: an optional argument is left out, not null."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         rest = [each for each in typing.get_args(hint) if each is not types.NoneType]
         return rest[0] if len(rest) == 1 else hint

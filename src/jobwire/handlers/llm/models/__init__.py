@@ -1,12 +1,12 @@
-"""Models behind one small seam: what the tasks may ask of one, whoever serves it.
+"""The interface between the tasks and the models: requests, pieces of an answer, protocols.
 
-    endpoint  any OpenAI-compatible server, over HTTP (events, replies: how it answers)
-    local     llama.cpp in a process of its own (process, serving: the two sides of that;
-              files, gguf: where its weights come from)
-    choose    which of them, by the settings; started when first needed
+    endpoint  any OpenAI-compatible server, over HTTP (requests, events, replies: its format)
+    local     llama.cpp in a child process (process, server_main: its two sides; files, gguf: its
+              weights)
+    factory   selects the driver by the settings; starts it on first use
 
-A driver makes one try and says what went wrong (trouble); whether there is another try is not its
-decision. The tasks see this file and never a driver.
+A driver makes one attempt and raises ModelError (errors); retries are the caller's decision. The
+tasks import this file and never a driver.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -30,14 +30,14 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """The answer is one of this grammar's sentences (GBNF). For models of llama.cpp."""
+    """The answer matches this GBNF grammar. Only llama.cpp supports it."""
 
     gbnf: str
 
 
 @dataclass(frozen=True, slots=True)
 class JsonForm:
-    """The answer is JSON of this schema; a wish, so check what comes."""
+    """The answer is JSON of this schema. Servers may ignore it: validate the answer."""
 
     name: str
     schema: Mapping[str, Json]
@@ -48,7 +48,7 @@ Form: TypeAlias = Free | Grammar | JsonForm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """A question to a model; empty and None mean: as the model has it."""
+    """A chat completion request; empty and None mean the server's default."""
 
     messages: Sequence[Message]
     max_tokens: int
@@ -60,7 +60,7 @@ class ChatRequest:
 
 
 class Reading(NamedTuple):
-    """How much of the question the model has read."""
+    """How many tokens of the prompt the model has processed."""
 
     done: int
     total: int
@@ -73,7 +73,7 @@ class Text(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What it took, in tokens."""
+    """Token counts."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -81,7 +81,7 @@ class Usage(NamedTuple):
 
 
 class End(NamedTuple):
-    """The answer is complete. Always the last, and never missing: a cut answer is a Trouble."""
+    """The answer is complete. Always the last piece: a cut answer raises ModelError instead."""
 
     finish_reason: str
     usage: Usage | None
@@ -92,13 +92,13 @@ Piece: TypeAlias = Reading | Text | End
 
 
 class Chat(Protocol):
-    """A model that answers questions."""
+    """A chat model."""
 
-    led: bool
-    """So small that it must be led: its answers are limited to what we can vouch for."""
+    constrained: bool
+    """Whether the model is so small that answers are limited by grammars to known values."""
 
-    def ask(self, ask: ChatRequest) -> AsyncGenerator[Piece, None]:
-        """One try. Closing it early stops the model at once; trouble is raised as Trouble."""
+    def ask(self, request: ChatRequest) -> AsyncGenerator[Piece, None]:
+        """Make one attempt. Closing the generator stops the model at once. Raises ModelError."""
         ...
 
 
@@ -116,5 +116,5 @@ class Embedder(Protocol):
     name: str
 
     async def embed(self, texts: Sequence[str], model: str = "") -> Embedded:
-        """One try; trouble is raised as Trouble."""
+        """Make one attempt. Raises ModelError."""
         ...

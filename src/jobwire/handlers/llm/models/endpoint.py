@@ -1,6 +1,6 @@
-"""A model behind an OpenAI-compatible server.
+"""A model behind an OpenAI-compatible server. One attempt per call.
 
-Used by the tasks through the seam, and by `local.py` for the server that it starts. One try a call.
+Made by `factory.py` for configured servers and by `local.py` for the server that it starts.
 """
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -18,39 +18,45 @@ from jobwire.handlers.llm.models import (
     replies,
     requests,
 )
-from jobwire.handlers.llm.models.errors import NOT_NAMED, Again, ModelError, ModelRefused, NoModel
+from jobwire.handlers.llm.models.errors import (
+    NOT_NAMED,
+    ModelError,
+    ModelRefused,
+    NoModel,
+    RetryLimit,
+)
 from jobwire.handlers.llm.models.events import EventReader
 from jobwire.handlers.llm.models.schemas import Chunk
 from jobwire.handlers.llm.models.server import ModelServer
 from jobwire.job.messages import Json
 
-_LAST_WORDS_S: Final = 5.0
-"""How long to wait for the usage once the answer itself is complete."""
-_LONGEST_ANSWER: Final = 1 << 20
-_LONGEST_VECTORS: Final = 64 << 20
+_USAGE_TIMEOUT_S: Final = 5.0
+"""How long to wait for the usage after the finish reason."""
+_MAX_ANSWER_BYTES: Final = 1 << 20
+_MAX_VECTORS_BYTES: Final = 64 << 20
 _DONE: Final = b"[DONE]"
 
 
 class EndpointChat:
-    """A model that answers questions."""
+    """A chat model on a server."""
 
-    def __init__(
-        self, server: ModelServer, model: str, *, led: bool = False, is_ours: bool = False
-    ) -> None:
+    constrained = False
+
+    def __init__(self, server: ModelServer, model: str, *, is_local: bool = False) -> None:
         self._server = server
         self._model = model
-        self._is_ours = is_ours
-        self._tells_progress = is_ours
-        self.led = led
+        self._is_local = is_local
+        self._wants_progress = is_local
 
-    async def ask(self, ask: ChatRequest) -> AsyncGenerator[Piece, None]:
-        """One try; where the server refuses the way it is written, once more in a plainer way."""
-        model = ask.model or self._model
+    async def ask(self, request: ChatRequest) -> AsyncGenerator[Piece, None]:
+        """Make one attempt; a rejected request is sent once more without extensions."""
+        model = request.model or self._model
         if not model:
             raise NoModel(*NOT_NAMED)
-        body = requests.body(ask, model, is_ours=self._is_ours)
-        if self._tells_progress:
-            # Without it a long prompt is read in silence, and a cancel is noticed only after it.
+        body = requests.chat_body(request, model, is_local=self._is_local)
+        if self._wants_progress:
+            # Without it the server writes nothing while it reads a long prompt, and detects a
+            # disconnect only afterwards.
             body["return_progress"] = True
         try:
             async with aclosing(self._answer(body, model)) as pieces:
@@ -58,18 +64,18 @@ class EndpointChat:
                     yield piece
             return
         except ModelRefused as refused:
-            body = requests.plainer(body, refused.wrong)
+            body = requests.without_extensions(body, refused.wrong)
         async with aclosing(self._answer(body, model)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def _answer(self, body: dict[str, Json], model: str) -> AsyncGenerator[Piece, None]:
         async with self._server.post("/chat/completions", body) as call:
-            self._tells_progress |= call.is_llama
+            self._wants_progress |= call.is_llama
             if call.content_type != "text/event-stream":
-                data = await call.body(_LONGEST_ANSWER)
-                raise replies.not_a_stream(call.content_type, data, self._server.who)
-            reader, answer = EventReader(), _Answer(model)
+                data = await call.body(_MAX_ANSWER_BYTES)
+                raise replies.not_a_stream(call.content_type, data, self._server.label)
+            reader, answer = EventReader(), _AnswerParser(model)
             while not answer.is_over:
                 try:
                     chunk = await call.chunk()
@@ -78,24 +84,24 @@ class EndpointChat:
                         break
                     raise
                 if chunk is None:
-                    with suppress(ModelError):  # a line that was cut
-                        for piece in answer.hear(reader.rest()):
+                    with suppress(ModelError):  # an incomplete last line
+                        for piece in answer.feed(reader.rest()):
                             yield piece
                     break
                 was_finished = bool(answer.finish_reason)
-                for piece in answer.hear(reader.feed(chunk)):
+                for piece in answer.feed(reader.feed(chunk)):
                     yield piece
                 if answer.finish_reason and not was_finished:
-                    call.wait(_LAST_WORDS_S)
+                    call.wait(_USAGE_TIMEOUT_S)
                 elif answer.has_begun and not was_finished:
                     call.wait(self._server.idle_s)
             if not answer.finish_reason:
-                raise self._server.cut("the answer ended without its end")
+                raise self._server.cut("the stream ended without finish_reason")
             yield answer.end()
 
 
-class _Answer:
-    """What an answer's events have said so far."""
+class _AnswerParser:
+    """Turns the events of one answer into pieces."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -104,18 +110,18 @@ class _Answer:
         self._length = 0
         self.has_begun = False
         self.finish_reason = ""
-        """Why it ended; empty as long as it has not."""
+        """Empty until the server has sent it."""
         self.is_over = False
 
-    def hear(self, events: Iterator[bytes]) -> Iterator[Piece]:
-        """Take in events; gives what they bring."""
+    def feed(self, events: Iterator[bytes]) -> Iterator[Piece]:
+        """Yield the pieces of these events."""
         for data in events:
             if data == _DONE:
                 self.is_over = True
                 return
-            yield from self._hear(replies.chunk(data))
+            yield from self._pieces(replies.chunk(data))
 
-    def _hear(self, chunk: Chunk) -> Iterator[Piece]:
+    def _pieces(self, chunk: Chunk) -> Iterator[Piece]:
         self.has_begun = True
         self._model = chunk.model or self._model
         self._usage = replies.usage(chunk.usage) or self._usage
@@ -130,35 +136,37 @@ class _Answer:
                     self._length += len(delta.content)
                     yield Text(delta.content)
             self.finish_reason = choice.finish_reason or self.finish_reason
-        if self._length > _LONGEST_ANSWER:
-            raise ModelError("backend_bad_response", "the model's answer has no end")
+        if self._length > _MAX_ANSWER_BYTES:
+            raise ModelError("backend_bad_response", "the model's answer is longer than 1 MiB")
 
     def end(self) -> End:
         """The last piece."""
         if self._refusal:
-            said = replies.quote(self._refusal.encode())
-            raise ModelError("content_filtered", f"the model will not answer: {said}")
+            refusal = replies.quote(self._refusal.encode())
+            raise ModelError("content_filtered", f"the model refused to answer: {refusal}")
         if self.finish_reason == "content_filter":
             raise ModelError("content_filtered", "the model's server filtered its answer")
         if self.finish_reason == "error":
-            raise ModelError("backend_stream_cut", "the model's server gave up", Again.ONCE)
+            raise ModelError(
+                "backend_stream_cut", "the model's server aborted the answer", RetryLimit.ONCE
+            )
         return End(self.finish_reason, self._usage, self._model)
 
 
 class EndpointEmbedder:
-    """A model that turns texts into vectors."""
+    """An embedding model on a server."""
 
     def __init__(self, server: ModelServer, model: str) -> None:
         self._server = server
         self.name = model
 
     async def embed(self, texts: Sequence[str], model: str = "") -> Embedded:
-        """One try."""
+        """Make one attempt."""
         name = model or self.name
         body: dict[str, Json] = {"model": name, "input": list(texts), "encoding_format": "float"}
         async with self._server.post("/embeddings", body) as call:
-            data = await call.body(_LONGEST_VECTORS)
+            data = await call.body(_MAX_VECTORS_BYTES)
         read = replies.vectors(data, len(texts))
-        used = replies.usage(read.usage)
-        tokens = used.total_tokens if used else 0
+        usage = replies.usage(read.usage)
+        tokens = usage.total_tokens if usage else 0
         return Embedded([each.embedding for each in read.data], tokens, read.model or name)

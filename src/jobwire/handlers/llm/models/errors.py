@@ -1,86 +1,84 @@
-"""What can go wrong with a model, and whether it is worth another try. Pure.
+"""Errors of model calls and how often to retry them. Pure.
 
-Drivers raise a Trouble; `wait_s` decides on a try within the job, and `signal` says what becomes of
-the job when there is none.
+Drivers raise ModelError. `wait_s` decides on a retry within the attempt of the job; `signal` is the
+outcome of the job when no retry is left.
 """
 
-from enum import Enum
+from enum import IntEnum
 from typing import Final
 
 from jobwire.job.errors import Fail, HandlerSignal, Retry
 
-_WAITS_S: Final = (0.5, 2.0)
-"""Before the second and the third try."""
-_LONGEST_WAIT_S: Final = 15.0
-"""A server that wants us to wait longer is asked by a later attempt: the worker has other work."""
-
+_BACKOFF_S: Final = (0.5, 2.0)
+"""Before the first and the second retry."""
+_MAX_WAIT_S: Final = 15.0
+"""A longer `Retry-After` is left to a later attempt of the job, which frees the worker's slot."""
 
 NOT_NAMED: Final = ("no model is named", "set llm.model (OPENAI_MODEL)")
-"""What is wrong with a server alone, and what to do."""
+"""The problem and the fix for a server without a model name."""
 
 
-class Again(Enum):
-    """Whether the same question may be answered later."""
+class RetryLimit(IntEnum):
+    """How often the same request may be retried within one attempt of the job."""
 
-    NEVER = "never"
-    ONCE = "once"
-    """The answer broke off: one more try."""
-    SOON = "soon"
-    """The server is not well, or told us to wait: two more tries."""
+    NEVER = 0
+    ONCE = 1
+    """The answer was cut off."""
+    TWICE = 2
+    """The server is unavailable or limits the rate."""
 
 
 class ModelError(Exception):
-    """A model did not answer as it should."""
+    """A model call failed."""
 
     def __init__(
         self,
         code: str,
         wrong: str,
-        again: Again = Again.NEVER,
+        retry_limit: RetryLimit = RetryLimit.NEVER,
         after_s: float | None = None,
         *,
-        cure: str = "",
+        fix: str = "",
     ) -> None:
         super().__init__(wrong)
         self.code = code
         self.wrong = wrong
-        self.again = again
+        self.retry_limit = retry_limit
         self.after_s = after_s
-        """How long the server asked us to wait."""
-        self.cure = cure
-        """What to do about it, where we know."""
+        """The server's `Retry-After`."""
+        self.fix = fix
+        """What to do about it; empty if unknown."""
 
     @property
     def message(self) -> str:
-        """One line for people."""
-        return f"{self.wrong}; {self.cure}" if self.cure else self.wrong
+        """The problem and its fix in one line."""
+        return f"{self.wrong}; {self.fix}" if self.fix else self.wrong
 
     def signal(self) -> HandlerSignal:
-        """What to raise when the job's tries are spent."""
-        if self.again is Again.NEVER:
+        """What the handler raises when no retry is left."""
+        if self.retry_limit is RetryLimit.NEVER:
             return Fail(self.code, self.message)
         return Retry(self.after_s, self.message, self.code)
 
 
 class NoModel(ModelError):
-    """There is no model to ask; says what is wrong, and what to do about it."""
+    """No model is available."""
 
-    def __init__(self, wrong: str, cure: str) -> None:
-        super().__init__("model_not_found", wrong, cure=cure)
+    def __init__(self, wrong: str, fix: str) -> None:
+        super().__init__("model_not_found", wrong, fix=fix)
 
 
 class ModelRefused(ModelError):
-    """The server will not take the request as it is written; it may take a plainer one."""
+    """The server rejected the request; it may accept one without extensions."""
 
 
-def wait_s(trouble: ModelError, made: int, left_s: float, chance: float) -> float | None:
-    """Seconds to wait before another try; None if there is none. `made` is how many more tries
-    there were already, `left_s` the time that is left for the answer."""
-    allowed = {Again.NEVER: 0, Again.ONCE: 1, Again.SOON: len(_WAITS_S)}[trouble.again]
-    if made >= allowed:
+def wait_s(error: ModelError, retries: int, left_s: float, random_fraction: float) -> float | None:
+    """Seconds to wait before the next retry; None if there is none. `retries` counts those made so
+    far; `left_s` is the time left for the answer."""
+    if retries >= error.retry_limit:
         return None
-    # Half of it left to chance, so that jobs that failed together do not come back together.
-    wait = _WAITS_S[made] * (0.5 + 0.5 * chance)
-    if trouble.after_s is not None:
-        wait = max(wait, trouble.after_s)
-    return wait if wait <= min(_LONGEST_WAIT_S, left_s) else None
+    # Jitter, so that jobs that failed together are not retried together.
+    wait = _BACKOFF_S[retries] * (0.5 + 0.5 * random_fraction)
+    if error.after_s is not None:
+        wait = max(wait, error.after_s)
+    return wait if wait <= min(_MAX_WAIT_S, left_s) else None

@@ -1,8 +1,8 @@
-"""Reads a stream of server-sent events: bytes in, the data of each event out. Pure.
+"""Parses server-sent events of model servers: bytes in, the data of each event out. Pure.
 
-Takes whatever servers send: either line end, comments, `data:` with or without a space, characters
-split between two reads, no empty line between two events. So each `data:` line is an event; nobody
-spreads a chunk of an answer over several. Bounded: a line without end is refused.
+Each `data:` line is one event, because some servers omit the empty line between events and none
+splits a chunk over several lines. Accepts LF and CRLF, comments, `data:` with or without a space
+and characters split between two reads. A line of more than a megabyte is an error.
 """
 
 from collections.abc import Iterator
@@ -10,19 +10,19 @@ from typing import Final
 
 from jobwire.handlers.llm.models.errors import ModelError
 
-_LONGEST_LINE: Final = 1 << 20
+_MAX_LINE_BYTES: Final = 1 << 20
 
 
 class EventReader:
-    """One for each stream."""
+    """The parser of one stream."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The data of every line that is complete now."""
+        """Yield the data of every complete line."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
-        if len(self._rest) > _LONGEST_LINE:
+        if len(self._rest) > _MAX_LINE_BYTES:
             raise ModelError(
                 "backend_bad_response", "the model's server sent a line of more than a megabyte"
             )
@@ -30,7 +30,7 @@ class EventReader:
             yield from _data(line)
 
     def rest(self) -> Iterator[bytes]:
-        """The data of a last line that was not ended: whole, or the beginning of a cut one."""
+        """Yield the data of a last line without a line end; it may be incomplete."""
         yield from _data(self._rest)
 
 

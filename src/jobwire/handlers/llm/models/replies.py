@@ -1,7 +1,7 @@
-"""What a model's server answered, and what that means. Pure: bytes and numbers in, values out.
+"""Maps responses of model servers to values and errors. Pure.
 
-Called by `endpoint.py`. Every way in which such a server fails has its line here, and no text of
-the server gets past here longer than a line.
+Called by `endpoint.py` and `server.py`. Each known failure of such a server has its case here. Text
+of the server is quoted in one line of limited length.
 """
 
 from collections.abc import Mapping, Set
@@ -12,15 +12,15 @@ from typing import Final, NamedTuple
 import msgspec
 
 from jobwire.handlers.llm.models import Usage
-from jobwire.handlers.llm.models.errors import Again, ModelError, ModelRefused
+from jobwire.handlers.llm.models.errors import ModelError, ModelRefused, RetryLimit
 from jobwire.handlers.llm.models.schemas import Chunk, ErrorBody, ErrorReply, UsageBody, VectorsBody
 
-_LONGEST_QUOTE: Final = 300
+_MAX_QUOTE: Final = 300
 
 _QUOTA: Final = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
 _CONTEXT: Final = ("context_length_exceeded", "exceed_context_size_error")
 _FILTER: Final = ("content_filter", "content_policy_violation")
-_BUSY: Final = frozenset(
+_UNAVAILABLE: Final = frozenset(
     {"overloaded_error", "server_error", "service_unavailable", "api_error", "timeout"}
 )
 _TOO_LONG_TO_EMBED: Final = ("too large to process", "input length exceeds", "input is too long")
@@ -32,13 +32,13 @@ _read_refusal: Final = msgspec.json.Decoder(ErrorReply).decode
 
 
 def chunk(data: bytes) -> Chunk:
-    """One event's data; Trouble where it is none, or says that something failed."""
+    """Parse the data of one event; ModelError if it is not JSON or reports an error."""
     try:
         read = _read_chunk(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        # Not to be passed over: a piece of the answer would be missing unseen.
+        # Skipping it would lose a piece of the answer unnoticed.
         raise ModelError(
-            "backend_bad_response", f"the model's server sent no JSON: {quote(data)}"
+            "backend_bad_response", f"the model's server sent invalid JSON: {quote(data)}"
         ) from None
     if read.error is not None:
         raise _of_error(_body(read.error))
@@ -62,7 +62,7 @@ def vectors(data: bytes, count: int) -> VectorsBody:
 
 
 def usage(body: UsageBody | None) -> Usage | None:
-    """What it took, if the server said so."""
+    """The token counts, if the server sent them."""
     if body is None:
         return None
     prompt, completion = body.prompt_tokens or 0, body.completion_tokens or 0
@@ -70,16 +70,16 @@ def usage(body: UsageBody | None) -> Usage | None:
 
 
 def quote(data: bytes) -> str:
-    """A server's words, as far as they fit in a line of ours."""
-    text = " ".join(data[: 4 * _LONGEST_QUOTE].decode("utf-8", "replace").split())
-    return text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "…"
+    """Text of the server in one line of limited length."""
+    text = " ".join(data[: 4 * _MAX_QUOTE].decode("utf-8", "replace").split())
+    return text if len(text) <= _MAX_QUOTE else text[:_MAX_QUOTE] + "…"
 
 
-# ── refusals ─────────────────────────────────────────────────────────────────────────────────────
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Who(NamedTuple):
-    """A server for people: its name, and the settings that lead to it."""
+class ServerLabel(NamedTuple):
+    """A server in error messages: its name and its settings."""
 
     name: str
     url_at: str
@@ -87,104 +87,106 @@ class Who(NamedTuple):
 
 
 def refusal(
-    status: int, headers: Mapping[str, str], body: bytes, *, server: Who, now: datetime
+    status: int, headers: Mapping[str, str], body: bytes, *, server: ServerLabel, now: datetime
 ) -> ModelError:
-    """What an answer without success means."""
+    """The error for a response without success."""
     error = _error_in(body)
-    said = quote((error.message or "").encode() if error else b"")
-    words = _words(error) if error else frozenset[str]()
-    says = f": {said}" if said else ""
+    text = quote((error.message or "").encode() if error else b"")
+    codes = _codes(error) if error else frozenset[str]()
+    detail = f": {text}" if text else ""
     name = server.name
     match status:
         case 401 | 403:
             return ModelError(
                 "backend_auth",
-                f"{name} refused our key ({status}){says}",
-                cure=f"set {server.key_at}",
+                f"{name} rejected the API key ({status}){detail}",
+                fix=f"set {server.key_at}",
             )
         case 404 if error is None:
             return ModelError(
                 "model_not_found",
-                f"{name} does not know that address (404)",
-                cure=_is_it_right(server),
+                f"{name} has no such path (404)",
+                fix=_check_url(server),
             )
         case 404:
-            return ModelError("model_not_found", f"{name} does not have that model{says}")
+            return ModelError("model_not_found", f"{name} does not have that model{detail}")
         case 402:
-            return ModelError("backend_quota", f"{name} wants to be paid first{says}")
-        case 429 if not words.isdisjoint(_QUOTA):
-            return ModelError("backend_quota", f"the quota at {name} is used up{says}")
+            return ModelError("backend_quota", f"{name} requires payment (402){detail}")
+        case 429 if not codes.isdisjoint(_QUOTA):
+            return ModelError("backend_quota", f"the quota at {name} is used up{detail}")
         case 429:
-            return _wait("backend_rate_limited", f"{name} gets too many requests", headers, now)
-        case _ if status in (400, 413, 422) or not words.isdisjoint(_CONTEXT):
-            return _bad_request(words, said, f"{name} refused the request ({status}){says}")
-        case 500 if any(part in said for part in _TOO_LONG_TO_EMBED):
-            return ModelError("embed_text_too_long", f"a text is too long to embed: {said}")
+            return _wait("backend_rate_limited", f"{name} limits the rate (429)", headers, now)
+        case _ if status in (400, 413, 422) or not codes.isdisjoint(_CONTEXT):
+            return _bad_request(codes, text, f"{name} rejected the request ({status}){detail}")
+        case 500 if any(part in text for part in _TOO_LONG_TO_EMBED):
+            return ModelError("embed_text_too_long", f"a text is too long to embed: {text}")
         case 501:
-            return ModelRefused("backend_bad_response", f"{name} cannot do that (501){says}")
+            return ModelRefused(
+                "backend_bad_response", f"{name} does not support the request (501){detail}"
+            )
         case 408 | 409 | 425 | 500 | 502 | 503 | 504 | 520 | 522 | 524 | 529:
             return _wait(
-                "backend_unavailable", f"{name} is not well ({status}){says}", headers, now
+                "backend_unavailable", f"{name} is unavailable ({status}){detail}", headers, now
             )
         case _ if 300 <= status < 400:
-            place = quote(headers.get("location", "").encode())
+            target = quote(headers.get("location", "").encode())
             return ModelError(
                 "backend_bad_response",
-                f"{name} points elsewhere ({status} {place})",
-                cure=f"set {server.url_at} to where it is",
+                f"{name} redirects ({status} {target})",
+                fix=f"set {server.url_at} to the new address",
             )
         case _:
-            return ModelError("backend_bad_response", f"{name} answered with {status}{says}")
+            return ModelError("backend_bad_response", f"{name} responded with {status}{detail}")
 
 
-def not_a_stream(content_type: str, body: bytes, server: Who) -> ModelError:
-    """Success, but no stream of events: an error in disguise, or not a model's server at all."""
+def not_a_stream(content_type: str, body: bytes, server: ServerLabel) -> ModelError:
+    """The error for a successful response that is no event stream."""
     if (error := _error_in(body)) is not None:
         return _of_error(error)
     return ModelError(
         "backend_bad_response",
-        f"{server.name} answered with {content_type or 'no content type'} instead of a stream of "
-        f"events: {quote(body)}",
-        cure=_is_it_right(server),
+        f"{server.name} responded with {content_type or 'no content type'} instead of an event "
+        f"stream: {quote(body)}",
+        fix=_check_url(server),
     )
 
 
-def _is_it_right(server: Who) -> str:
-    return f"is {server.url_at} right? it often ends in /v1"
+def _check_url(server: ServerLabel) -> str:
+    return f"check {server.url_at}: it usually ends in /v1"
 
 
-def _bad_request(words: Set[str], said: str, message: str) -> ModelError:
-    lower = said.lower()
-    if not words.isdisjoint(_CONTEXT) or ("context" in lower and "token" in lower):
-        return ModelError("context_too_long", f"the model cannot read that much: {said}")
-    if not words.isdisjoint(_FILTER):
-        return ModelError("content_filtered", f"the model's server filtered it: {said}")
-    if "model_not_found" in words:
+def _bad_request(codes: Set[str], text: str, message: str) -> ModelError:
+    lower = text.lower()
+    if not codes.isdisjoint(_CONTEXT) or ("context" in lower and "token" in lower):
+        return ModelError("context_too_long", f"the prompt is too long for the model: {text}")
+    if not codes.isdisjoint(_FILTER):
+        return ModelError("content_filtered", f"the model's server filtered the prompt: {text}")
+    if "model_not_found" in codes:
         return ModelError("model_not_found", message)
     if any(part in lower for part in _TOO_LONG_TO_EMBED):
-        return ModelError("embed_text_too_long", f"a text is too long to embed: {said}")
+        return ModelError("embed_text_too_long", f"a text is too long to embed: {text}")
     return ModelRefused("invalid_payload", message)
 
 
 def _of_error(error: ErrorBody) -> ModelError:
-    """An `error` object inside an answer that began well."""
-    said = quote((error.message or "").encode())
-    words = _words(error)
-    message = f"the model's server broke off: {said or ', '.join(sorted(words))}"
-    if not words.isdisjoint(_QUOTA):
+    """The error for an `error` member inside a stream."""
+    text = quote((error.message or "").encode())
+    codes = _codes(error)
+    message = f"the model's server reported an error: {text or ', '.join(sorted(codes))}"
+    if not codes.isdisjoint(_QUOTA):
         return ModelError("backend_quota", message)
-    if "rate_limit_exceeded" in words or "429" in words:
-        return ModelError("backend_rate_limited", message, Again.SOON)
-    if any(word.isdigit() and 500 <= int(word) < 600 for word in words) or words & _BUSY:
-        return ModelError("backend_unavailable", message, Again.SOON)
-    trouble = _bad_request(words, said, message)
-    if trouble.code == "invalid_payload":
+    if "rate_limit_exceeded" in codes or "429" in codes:
+        return ModelError("backend_rate_limited", message, RetryLimit.TWICE)
+    if any(code.isdigit() and 500 <= int(code) < 600 for code in codes) or codes & _UNAVAILABLE:
+        return ModelError("backend_unavailable", message, RetryLimit.TWICE)
+    result = _bad_request(codes, text, message)
+    if result.code == "invalid_payload":
         return ModelError("backend_bad_response", message)
-    return trouble
+    return result
 
 
 def _error_in(body: bytes) -> ErrorBody | None:
-    """The error that a body tells of, in one of the ways in which servers write it."""
+    """The error in a body, in any of the forms that servers use."""
     try:
         read = _read_refusal(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -196,9 +198,9 @@ def _error_in(body: bytes) -> ErrorBody | None:
     return ErrorBody(str(read.detail)) if read.detail is not None else None
 
 
-def _words(error: ErrorBody) -> frozenset[str]:
-    """What names the error for programs."""
-    return frozenset(str(word).lower() for word in (error.code, error.type) if word)
+def _codes(error: ErrorBody) -> frozenset[str]:
+    """The machine-readable names of the error."""
+    return frozenset(str(code).lower() for code in (error.code, error.type) if code)
 
 
 def _body(error: ErrorBody | str) -> ErrorBody:
@@ -207,12 +209,12 @@ def _body(error: ErrorBody | str) -> ErrorBody:
 
 def _wait(code: str, message: str, headers: Mapping[str, str], now: datetime) -> ModelError:
     after_s = retry_after_s(headers, now)
-    when = "" if after_s is None else f"; it asks to wait {after_s:g} s"
-    return ModelError(code, message + when, Again.SOON, after_s)
+    when = "" if after_s is None else f"; retry after {after_s:g} s"
+    return ModelError(code, message + when, RetryLimit.TWICE, after_s)
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
-    """How long we are asked to wait: `Retry-After` is a number of seconds or a date."""
+    """Seconds until `Retry-After`, which is a number of seconds or a date."""
     text = headers.get("retry-after", "").strip()
     try:
         seconds = float(text)

@@ -1,10 +1,10 @@
-"""What OpenAI-compatible servers write, as far as we read it; the rest is passed over."""
+"""The JSON that OpenAI-compatible servers send, as far as it is read; other members are ignored."""
 
 import msgspec
 
 
 class ErrorBody(msgspec.Struct):
-    """The `error` object, where it is one."""
+    """The `error` member when it is an object."""
 
     message: str | None = None
     type: str | None = None
@@ -23,11 +23,10 @@ class ChatChoice(msgspec.Struct):
 
 
 class Progress(msgspec.Struct):
-    """llama.cpp's word on how much of the prompt it has read."""
+    """llama.cpp's progress in processing the prompt."""
 
     total: int
     processed: int
-    cache: int = 0
 
 
 class UsageBody(msgspec.Struct):
@@ -52,7 +51,7 @@ class VectorBody(msgspec.Struct):
 
 
 class VectorsBody(msgspec.Struct):
-    """The whole answer to a question for embeddings."""
+    """The response to an embeddings request."""
 
     data: list[VectorBody]
     usage: UsageBody | None = None
@@ -60,7 +59,7 @@ class VectorsBody(msgspec.Struct):
 
 
 class ErrorReply(msgspec.Struct):
-    """An answer without success: most write `error`, some its members, some `detail`."""
+    """An error response: most servers send `error`, some its members, some `detail`."""
 
     error: ErrorBody | str | None = None
     message: str | None = None

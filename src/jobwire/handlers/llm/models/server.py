@@ -1,8 +1,8 @@
-"""One question to a model's server over HTTP, and its answer as it comes.
+"""One HTTP request to a model server and its streamed response.
 
-Called by `endpoint.py`. Each call has a connection of its own: closing that is what stops the
-model, and nothing is left to be shared, kept warm or found dead. Whatever goes wrong is raised as
-Trouble. Our key goes into a header and nowhere else.
+Called by `endpoint.py`. Each call opens its own connection, because closing it is what stops the
+model. Every failure is raised as ModelError. The API key is sent as a header and removed from error
+messages.
 """
 
 import asyncio
@@ -19,47 +19,49 @@ from urllib.parse import urlsplit
 import httpx
 
 from jobwire.handlers.llm.models import replies
-from jobwire.handlers.llm.models.errors import Again, ModelError
-from jobwire.handlers.llm.models.replies import Who
+from jobwire.handlers.llm.models.errors import ModelError, RetryLimit
+from jobwire.handlers.llm.models.replies import ServerLabel
 from jobwire.job.messages import Json
 
 _CONNECT_S: Final = 10.0
-_LOOK_S: Final = 5.0
-_LONGEST_REFUSAL: Final = 64 << 10
+_CHECK_TIMEOUT_S: Final = 5.0
+_MAX_ERROR_BYTES: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelServer:
-    """Where it is, what opens it, and how patient we are with it."""
+    """Address, key and timeouts of a model server."""
 
     base_url: str
     api_key: str = field(default="", repr=False)
     first_s: float = 60.0
-    """Until its first word."""
+    """Timeout for the first event."""
     idle_s: float = 20.0
-    """Between two words."""
+    """Timeout between two events."""
 
     url_at: str = "llm.base_url (OPENAI_BASE_URL)"
-    """The setting that its address comes from, for people; `key_at`: the key's."""
+    """The setting that holds the address, for error messages; `key_at`: the key."""
     key_at: str = "llm.api_key (OPENAI_API_KEY)"
 
     @property
-    def who(self) -> Who:
-        """Its name for people, without what else the URL may hold."""
+    def label(self) -> ServerLabel:
+        """The server in error messages: host and port only, since a URL may contain secrets."""
         parts = urlsplit(self.base_url)
         port = f":{parts.port}" if parts.port else ""
-        return Who(f"the model's server at {parts.hostname}{port}", self.url_at, self.key_at)
+        return ServerLabel(
+            f"the model's server at {parts.hostname}{port}", self.url_at, self.key_at
+        )
 
-    async def look(self) -> None:
-        """Trouble where nobody is there; whatever an HTTP server answers is a sign of life."""
-        until = asyncio.get_running_loop().time() + _LOOK_S
+    async def check(self) -> None:
+        """Raise ModelError if the server does not respond; any HTTP response counts."""
+        until = asyncio.get_running_loop().time() + _CHECK_TIMEOUT_S
         async with self._client() as client:
             request = client.build_request("GET", self.base_url.rstrip("/") + "/models")
             await (await self._send(client, request, until)).aclose()
 
     @contextlib.asynccontextmanager
     async def post(self, path: str, body: Mapping[str, Json]) -> AsyncGenerator["ModelCall"]:
-        """Ask. What it gives was answered with success, and its body is still to come."""
+        """Send a request; yields the successful response before its body is read."""
         try:
             async with self._client() as client:
                 url = self.base_url.rstrip("/") + path
@@ -73,15 +75,15 @@ class ModelServer:
                     yield call
                 finally:
                     await response.aclose()
-        except ModelError as trouble:
+        except ModelError as error:
             if self.api_key:
-                trouble.wrong = trouble.wrong.replace(self.api_key, "••••")
+                error.wrong = error.wrong.replace(self.api_key, "••••")
             raise
 
     def _client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
-            verify=_trust(),
-            trust_env=not _is_loopback(self.base_url),  # no proxy stands between us and ourselves
+            verify=_ssl_context(),
+            trust_env=not _is_loopback(self.base_url),  # a proxy cannot reach it
             timeout=httpx.Timeout(None, connect=_CONNECT_S),
             headers={"Authorization": f"Bearer {self.api_key}"} if self.api_key else {},
         )
@@ -98,22 +100,26 @@ class ModelServer:
             reason = str(error) or type(error).__name__
             raise ModelError(
                 "backend_unavailable",
-                f"{self.who.name} cannot be reached: {reason}",
-                Again.SOON,
-                cure=f"is it running? its address is {self.url_at}",
+                f"{self.label.name} cannot be reached: {reason}",
+                RetryLimit.TWICE,
+                fix=f"start it, or correct {self.url_at}",
             ) from error
 
     def too_slow(self) -> ModelError:
-        """It kept us waiting longer than we do."""
-        return ModelError("backend_timeout", f"{self.who.name} was silent for too long", Again.ONCE)
+        """The error for a timeout."""
+        return ModelError(
+            "backend_timeout", f"{self.label.name} sent nothing within the timeout", RetryLimit.ONCE
+        )
 
     def cut(self, reason: str) -> ModelError:
-        """The answer ended before its end."""
-        return ModelError("backend_stream_cut", f"{self.who.name} broke off: {reason}", Again.ONCE)
+        """The error for an incomplete response."""
+        return ModelError(
+            "backend_stream_cut", f"{self.label.name} closed the stream: {reason}", RetryLimit.ONCE
+        )
 
 
 class ModelCall:
-    """An answer that has begun."""
+    """A response whose headers were read."""
 
     def __init__(self, server: ModelServer, response: httpx.Response, until: float) -> None:
         self._server = server
@@ -127,11 +133,11 @@ class ModelCall:
 
     @property
     def is_llama(self) -> bool:
-        """Whether llama.cpp answers, which takes some wishes more."""
+        """Whether the server is llama.cpp, which supports progress reports."""
         return self._response.headers.get("server", "").lower() == "llama.cpp"
 
     def wait(self, seconds: float) -> None:
-        """From now on, be patient for so long."""
+        """Set the timeout for the next bytes."""
         self._until = asyncio.get_running_loop().time() + seconds
 
     async def chunk(self) -> bytes | None:
@@ -145,27 +151,27 @@ class ModelCall:
             raise self._server.cut(str(error) or type(error).__name__) from error
 
     async def body(self, limit: int) -> bytes:
-        """All of the body, or its beginning where it is longer than `limit`."""
+        """The body, cut at about `limit` bytes."""
         data = b""
         while len(data) <= limit and (chunk := await self.chunk()) is not None:
             data += chunk
         return data
 
     async def refusal(self) -> ModelError:
-        """What an answer without success means."""
+        """The error for a response without success."""
         body = b""
-        with contextlib.suppress(ModelError):  # the status says enough
-            body = await self.body(_LONGEST_REFUSAL)
+        with contextlib.suppress(ModelError):  # the status is enough
+            body = await self.body(_MAX_ERROR_BYTES)
         return replies.refusal(
             *(self._response.status_code, self._response.headers, body),
-            server=self._server.who,
+            server=self._server.label,
             now=datetime.now(UTC),
         )
 
 
 @cache
-def _trust() -> SSLContext:
-    return httpx.create_ssl_context()  # 20 ms of work, the same for every call
+def _ssl_context() -> SSLContext:
+    return httpx.create_ssl_context()  # takes 20 ms and is the same for every call
 
 
 def _is_loopback(url: str) -> bool:

@@ -1,9 +1,9 @@
 """A program: llama.cpp with one model, for the worker that started it.
 
-`process.py` starts it, hands it a Wish over a socket and waits for its one word, a Listening or a
-Refusal. Then it serves until it is killed, which is the only way it ends: llama.cpp can take for
-ever to say goodbye. The library keeps Python's lock while it loads, and may crash; here that stops
-nobody else. Nothing is imported that is not needed, to be quick.
+`process.py` starts it, sends a LoadRequest over a socket and waits for the reply, Listening or
+LoadRefusal. Then it serves until it is killed, because a clean shutdown of llama.cpp can hang. The
+library holds the GIL while it loads and may crash, hence a separate process. Imports are few, for
+a quick start.
 """
 
 import os
@@ -20,80 +20,82 @@ import msgspec
 from jobwire.handlers.llm.models.errors import NoModel
 
 _CHAT_BATCH: Final = 128
-"""Tokens read at a time: a cancel is noticed in between."""
+"""Tokens per batch: a disconnect is detected between two batches."""
 _EMBED_TOKENS: Final = 512
-"""The longest text that the embedding model can take."""
-_FIRST_TO_GO: Final = "500"
-"""Where memory runs out the system should end this program, and not one that keeps data."""
+"""The context length of the embedding model."""
+_OOM_SCORE: Final = "500"
+"""Out of memory, the kernel should kill this process before one that holds data."""
 END: Final = b"\n"
-"""Of the wish, and of the answer to it."""
+"""Ends the request and the reply."""
 
 
 class LoadRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Which model to load, and how."""
+    """Which model to load, and its options."""
 
     name: str
     file: str
-    """Empty: the model that makes vectors, converted into `cache_dir` where it is not yet."""
+    """Empty: the embedding model, converted into `cache_dir` on first use."""
     cache_dir: str = ""
     key: str
-    """Who does not have it gets no answer."""
+    """The API key that the server requires."""
     threads: int
     context_tokens: int = 0
 
 
 class Listening(msgspec.Struct, frozen=True, tag=True):
-    """The model is loaded; here it is asked."""
+    """The model is loaded and served at `url`."""
 
     url: str
 
 
 class LoadRefusal(msgspec.Struct, frozen=True, tag=True):
-    """There will be no model: what is wrong, and what to do."""
+    """The model cannot be loaded."""
 
     wrong: str
-    cure: str
+    fix: str
 
 
 class _Server(Protocol):
-    """What we use of the library's server. It ends when nobody holds it any more."""
+    """The library's server, as far as it is used. It stops when it is garbage collected."""
 
     listening_address: str
 
 
 def main() -> None:
-    """Load, say so, serve."""
+    """Load the model, reply, serve."""
     with suppress(OSError):  # only Linux has it
-        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
-    with socket.socket(fileno=int(sys.argv[1])) as line:
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
+    with socket.socket(fileno=int(sys.argv[1])) as channel:
         try:
-            server = _load(_wish(line))
+            server = _load(_receive_request(channel))
         except NoModel as missing:
-            line.sendall(msgspec.json.encode(LoadRefusal(missing.wrong, missing.cure)) + END)
+            channel.sendall(msgspec.json.encode(LoadRefusal(missing.wrong, missing.fix)) + END)
             os._exit(1)
-        line.sendall(msgspec.json.encode(Listening(f"{server.listening_address}/v1")) + END)
+        channel.sendall(msgspec.json.encode(Listening(f"{server.listening_address}/v1")) + END)
     while True:
         signal.pause()
 
 
-def _wish(line: socket.socket) -> LoadRequest:
-    heard = b""
-    while not heard.endswith(END):
-        if not (more := line.recv(65536)):
-            os._exit(1)  # nobody is there any more
-        heard += more
-    return msgspec.json.decode(heard, type=LoadRequest)
+def _receive_request(channel: socket.socket) -> LoadRequest:
+    received = b""
+    while not received.endswith(END):
+        if not (more := channel.recv(65536)):
+            os._exit(1)  # the worker has exited
+        received += more
+    return msgspec.json.decode(received, type=LoadRequest)
 
 
-def _load(wish: LoadRequest) -> _Server:
-    if wish.file:
-        file = Path(wish.file)
+def _load(request: LoadRequest) -> _Server:
+    if request.file:
+        file = Path(request.file)
     else:
-        from jobwire.handlers.llm.models import files  # late: it brings the converter
+        from jobwire.handlers.llm.models import (
+            files,
+        )  # imported here: a chat model does not need it
 
-        file = files.embed_file(Path(wish.cache_dir))
+        file = files.embed_file(Path(request.cache_dir))
     try:
-        return _server(wish, file, embeds=not wish.file)
+        return _server(request, file, embeds=not request.file)
     except ImportError as error:
         raise NoModel(f"xllamacpp cannot be loaded: {error}", "install it again") from error
     except (RuntimeError, MemoryError) as error:
@@ -101,22 +103,22 @@ def _load(wish: LoadRequest) -> _Server:
         raise NoModel(f"llama.cpp cannot load {file.name}: {reason}", "use another file") from error
 
 
-def _server(wish: LoadRequest, file: Path, *, embeds: bool) -> _Server:
+def _server(request: LoadRequest, file: Path, *, embeds: bool) -> _Server:
     library = import_module("xllamacpp")
     params = library.CommonParams()
     params.model.path = str(file)
-    params.model_alias = {wish.name}  # or answers would name the file
-    # Both, and few: threads that wait for a busy core make it thirty times slower.
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = wish.threads
+    params.model_alias = {request.name}  # else responses contain the file name
+    # Set both, and few: more threads than free cores are up to thirty times slower.
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = request.threads
     params.n_parallel = 1
-    params.n_ctx = _EMBED_TOKENS if embeds else wish.context_tokens
+    params.n_ctx = _EMBED_TOKENS if embeds else request.context_tokens
     params.n_batch = params.n_ubatch = _EMBED_TOKENS if embeds else _CHAT_BATCH
     params.embedding = embeds
     params.cache_ram_mib = 0
     params.n_threads_http = 2
     params.ui = params.endpoint_slots = params.endpoint_props = False
-    params.verbosity = 1  # errors alone: they are the reason, where it fails
-    params.api_keys = [wish.key]
+    params.verbosity = 1  # errors only: they are the reason if the load fails
+    params.api_keys = [request.key]
     return cast(_Server, library.Server(params))
 
 

@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from jobwire.job.clock import Clock
 from jobwire.valkey import Connection
 from jobwire.wires.bullmq.codec import Empty, Job, KeepRule, Limited, TakeAnswer, Took, read_fields
 from jobwire.wires.bullmq.consumer import BullConsumer, Failure, Settled
@@ -37,31 +36,19 @@ class Refused(Exception):
         self.code = code
 
 
-class Set(Clock):
-    """A clock that stands where the last call put it."""
-
-    at_ms: int = 0
-
-    def now_ms(self) -> int:
-        return self.at_ms
-
-    def monotonic_s(self) -> float:
-        return self.at_ms / 1000
-
-
 class Ours:
     def __init__(self, connection: Connection, *, extras: bool) -> None:
         self._connection = connection
         self._extras = extras
-        self._clock = Set()
+        self._now_ms = 0
 
     async def do(self, call: Call) -> object:
-        self._clock.at_ms = call["now"]
+        self._now_ms = call["now"]
         return await getattr(self, f"_{call['op']}")(call)
 
     def _queue(self, call: Call) -> BullQueue:
         settings = BullSettings(extras=self._extras)
-        return BullQueue(self._connection, call["queue"], settings, clock=self._clock)
+        return BullQueue(self._connection, call["queue"], settings, now_ms=lambda: self._now_ms)
 
     def _consumer(self, call: Call) -> BullConsumer:
         chosen = call.get("worker", {})
@@ -81,7 +68,7 @@ class Ours:
             settings,
             name=chosen.get("name", ""),
             worker_id="ours",
-            clock=self._clock,
+            now_ms=lambda: self._now_ms,
         )
 
     async def _held(self, call: Call) -> Job:

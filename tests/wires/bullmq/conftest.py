@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from jobwire.job.clock import ManualClock
 from jobwire.valkey import Connection
 from jobwire.wires.bullmq.codec import Job, Took
 from jobwire.wires.bullmq.consumer import BullConsumer, Settled
@@ -26,21 +25,22 @@ class Site:
     """Both ends of one queue, and a plain look at its keys."""
 
     def __init__(self, connection: Connection, plain: Plain, **settings: Any) -> None:
-        self.clock = ManualClock(START_MS)
+        self.now_ms = START_MS
         self.settings = BullSettings(**settings)
-        self.queue = BullQueue(connection, QUEUE, self.settings, clock=self.clock)
+        self.queue = BullQueue(connection, QUEUE, self.settings, now_ms=lambda: self.now_ms)
         self.consumer = BullConsumer(
-            connection, QUEUE, self.settings, name="w1", worker_id="worker-1", clock=self.clock
+            connection,
+            QUEUE,
+            self.settings,
+            name="w1",
+            worker_id="worker-1",
+            now_ms=lambda: self.now_ms,
         )
         self.raw = Raw(plain)
         self._tokens = 0
 
-    @property
-    def now_ms(self) -> int:
-        return self.clock.now_ms()
-
     def later(self, ms: int) -> None:
-        self.clock.advance(ms / 1000)
+        self.now_ms += ms
 
     async def add(self, name: str = "video-generation", data: object = None, **options: Any) -> str:
         answer = await self.queue.submit(name, json.dumps(data or {}), JobOptions(**options))

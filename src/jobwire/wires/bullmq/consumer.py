@@ -8,7 +8,6 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, cast
 
-from jobwire.job.clock import Clock, SystemClock
 from jobwire.valkey import Arg, Connection, Reply, ServerError
 from jobwire.wires.bullmq.checks import (
     check_json,
@@ -16,6 +15,7 @@ from jobwire.wires.bullmq.checks import (
     check_queue_name,
     is_job_id,
 )
+from jobwire.wires.bullmq.clock import NowMs, system_now_ms
 from jobwire.wires.bullmq.codec import (
     Job,
     KeepRule,
@@ -66,7 +66,7 @@ class BullConsumer:
         *,
         name: str = "",
         worker_id: str = "",
-        clock: Clock | None = None,
+        now_ms: NowMs = system_now_ms,
     ) -> None:
         """`name` is what Node shows as the worker's name; `worker_id` is the extra `workerId`."""
         self.settings = settings or BullSettings()
@@ -74,7 +74,7 @@ class BullConsumer:
         self._connection = connection
         self._name = name
         self._worker_id = worker_id
-        self._clock = clock or SystemClock()
+        self._now_ms = now_ms
 
     # Taking and holding
 
@@ -205,7 +205,7 @@ class BullConsumer:
     # How the scripts are called
 
     def _run(self, verb: str, *args: Arg) -> Awaitable[Reply]:
-        head = (self._clock.now_ms(), int(self.settings.extras))
+        head = (self._now_ms(), int(self.settings.extras))
         return self._connection.run(script(verb), (self.keys.meta,), (*head, *args))
 
     def _caller(self, token: str) -> tuple[Arg, ...]:
@@ -257,7 +257,7 @@ class BullConsumer:
         """The scheduler's next iteration is made by whoever starts the current one. A crash before
         this line heals: the job stalls, and its next worker comes here again."""
         try:
-            iteration = next_iteration(job, self._clock.now_ms())
+            iteration = next_iteration(job, self._now_ms())
             if iteration is None:
                 return
             opts = json_text(iteration.opts)

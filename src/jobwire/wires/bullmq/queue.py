@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, cast
 
-from jobwire.job.clock import Clock, SystemClock
 from jobwire.job.errors import RefusedError
 from jobwire.valkey import Arg, Connection, Reply
 from jobwire.wires.bullmq import contract
@@ -20,6 +19,7 @@ from jobwire.wires.bullmq.checks import (
     is_job_id,
     refuse,
 )
+from jobwire.wires.bullmq.clock import NowMs, system_now_ms
 from jobwire.wires.bullmq.codec import Job, read_fields, read_job
 from jobwire.wires.bullmq.contract import COLLECTIONS, Keys, Refusal, State
 from jobwire.wires.bullmq.options import JobOptions, write_options, write_parent
@@ -72,14 +72,14 @@ class BullQueue:
         settings: BullSettings | None = None,
         *,
         check_data: DataCheck | None = None,
-        clock: Clock | None = None,
+        now_ms: NowMs = system_now_ms,
     ) -> None:
         """`check_data` is the queue's schema, where it has one."""
         self.settings = settings or BullSettings()
         self.keys = Keys(check_queue_name(queue), self.settings.prefix)
         self._connection = connection
         self._check_data = check_data
-        self._clock = clock or SystemClock()
+        self._now_ms = now_ms
 
     # Submitting
 
@@ -193,13 +193,13 @@ class BullQueue:
     # How the scripts are called
 
     def _run(self, verb: str, *args: Arg) -> Awaitable[Reply]:
-        head = (self._clock.now_ms(), int(self.settings.extras))
+        head = (self._now_ms(), int(self.settings.extras))
         return self._connection.run(script(verb), (self.keys.meta,), (*head, *args))
 
     def _add(self, job: NewJob, *, waits_for_children: bool = False) -> Awaitable[Reply]:
         options, prefix = job.options, self.settings.prefix
         parent, rule = options.parent, options.deduplication
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         return self._run(
             "add",
             options.job_id,

@@ -4,14 +4,15 @@ The consumer asks `next_iteration` for each job that a scheduler made, before th
 Intervals are computed by the script, from the scheduler's own record.
 """
 
-from typing import Final, NamedTuple
+from datetime import UTC, datetime
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
-from jobwire.job import cron
+from cronsim import CronSim, CronSimError
+
 from jobwire.job.messages import Json
 from jobwire.wires.bullmq.codec import Job
 from jobwire.wires.bullmq.contract import Opt
-
-_SECONDS: Final = frozenset("0123456789*,-/")
 
 
 class Iteration(NamedTuple):
@@ -45,7 +46,7 @@ def next_iteration(job: Job, now_ms: int) -> Iteration | None:
         pattern, tz = str(repeat.get("pattern", "")), str(repeat.get("tz") or "UTC")
         try:
             due_ms = cron_ms(pattern, tz, after_ms)
-        except (ValueError, OverflowError, OSError) as error:
+        except (CronSimError, ValueError, OverflowError, OSError, LookupError) as error:
             raise Unreadable(str(error)) from error
         opts[Opt.PREVIOUS_MS] = due_ms
     repeat["count"] = count
@@ -55,30 +56,12 @@ def next_iteration(job: Job, now_ms: int) -> Iteration | None:
 
 def cron_ms(pattern: str, tz: str, after_ms: int) -> int:
     """The next time of a pattern with five fields, or six with seconds in front."""
-    fields = pattern.split()
-    if len(fields) != 6:
-        return cron.parse(pattern, tz).next_ms(after_ms)
-    seconds = _seconds(pattern, fields[0])
-    minutes = cron.parse(" ".join(fields[1:]), tz)
-    minute_ms = after_ms - after_ms % 60_000
-    # The minute that `after_ms` lies in counts too; the entry is asked from just before it.
-    minute_ms = minutes.next_ms(minute_ms - 1)
-    for second in seconds:
-        if minute_ms + second * 1000 > after_ms:
-            return minute_ms + second * 1000
-    return minutes.next_ms(minute_ms) + seconds[0] * 1000
-
-
-def _seconds(pattern: str, field: str) -> list[int]:
-    """The field has the syntax and the range of minutes: the minutes' parser reads it."""
-    if not field or not set(field) <= _SECONDS:
-        raise cron.BadCron(f"cron {pattern!r}: the seconds {field!r} must be numbers from 0 to 59")
-    entry = cron.parse(f"{field} 0 1 1 *")
-    times: list[int] = []
-    at_ms = -1
-    while (at_ms := entry.next_ms(at_ms)) < 3_600_000:
-        times.append(at_ms // 60_000)
-    return times
+    after = datetime.fromtimestamp(after_ms / 1000, UTC).astimezone(ZoneInfo(tz))
+    for due in CronSim(pattern, after):
+        due_ms = int(due.timestamp()) * 1000
+        if due_ms > after_ms:
+            return due_ms
+    raise Unreadable(f"the pattern {pattern[:60]!r} never comes")
 
 
 def _number(value: Json) -> int:

@@ -69,7 +69,7 @@ class Follower:
 
     @contextlib.asynccontextmanager
     async def running(
-        self, config: Config | str, name: str = "jobwire", *, patience_s: float = 0.0
+        self, config: Config | str, name: str = "jobwire", *, connect_timeout_s: float = 0.0
     ) -> AsyncGenerator[None]:
         """Follow inside the block; at its end all waiters are released."""
         self._loop = asyncio.get_running_loop()
@@ -79,7 +79,7 @@ class Follower:
             setup=[("CLIENT", "TRACKING", "ON")],
             on_push=self._pushed,
             on_up=self._read_all_again,
-            patience_s=patience_s,
+            connect_timeout_s=connect_timeout_s,
         )
         async with opening as self._connection, asyncio.TaskGroup() as self._group:
             pings = self._group.create_task(self._ping())

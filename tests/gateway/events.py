@@ -12,7 +12,7 @@ from jobwire.gateway.feature import Feature
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.sse import Comment, EventStream, Item, SseEvent
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.streams import Attach, Streams
 from tests.gateway.serving import Serving, TestRoom
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ _DOC = Doc(summary="events", tag="test", media_type="text/event-stream", answer=
 class EventsRoom(TestRoom):
     """`/channels/{name}/events`: whoever watches a channel gets what the test pushes into it.
 
-    Also `/count/{n}`, fed by an async iterator, and `/break`, whose feeder breaks.
+    Also `/count/{n}`, fed by an async iterator.
     """
 
     watchers: dict[str, list[EventStream]] = field(default_factory=dict[str, list[EventStream]])
@@ -50,17 +50,13 @@ class EventsRoom(TestRoom):
 
         async def count(call: HttpRequest) -> None:
             events = numbers(int(call.params[0]))
-            await streams.serve(call, streams.fed_by(events))
-
-        async def breaks(call: HttpRequest) -> None:
-            await streams.serve(call, streams.fed_by(broken()))
+            await streams.serve(call, fed_by(events))
 
         return Feature(
             name="events",
             hot=[
                 HotRoute("GET", "/channels/{name}/events", "read", channel, _DOC, stream=True),
                 HotRoute("GET", "/count/{n}", "read", count, _DOC, stream=True),
-                HotRoute("GET", "/break", "read", breaks, _DOC, stream=True),
             ],
         )
 
@@ -91,9 +87,26 @@ async def numbers(count: int) -> AsyncIterator[Item]:
         yield SseEvent("number", b"%d" % number + b" " * 1000, str(number))
 
 
-async def broken() -> AsyncIterator[Item]:
-    yield SseEvent("first", b"1")
-    raise ValueError("the feeder broke")
+def fed_by(events: AsyncIterator[Item]) -> Attach:
+    """A feeder that waits while the stream's buffer is full; its end ends the stream."""
+
+    async def feed(stream: EventStream) -> None:
+        async for item in events:
+            while not stream.push(item):
+                if stream.closed or stream.ending:
+                    return
+                await stream.wait_writable()
+        stream.end()
+
+    def attach(stream: EventStream) -> Callable[[], None]:
+        task = asyncio.get_running_loop().create_task(feed(stream))
+
+        def detach() -> None:
+            task.cancel()
+
+        return detach
+
+    return attach
 
 
 @dataclass

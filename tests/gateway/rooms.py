@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.problems import NOT_FOUND, Problem, ProblemKind
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.router import ThisCall, needs, new_router
+from jobwire.gateway.router import CurrentRequest, needs, new_router
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.job.errors import BackendUnavailable, RefusedError
 
@@ -70,7 +70,7 @@ def test_room() -> Feature:
     router = new_router("test")
 
     @router.post("/slow/form", openapi_extra=needs("submit", FULL, max_body=SMALL_BODY))
-    async def form(form: Form, call: ThisCall) -> dict[str, object]:
+    async def form(form: Form, call: CurrentRequest) -> dict[str, object]:
         return {"name": form.name, "count": form.count, "tenant": call.principal.tenant}
 
     @router.get("/slow/broken", openapi_extra=needs("read"))

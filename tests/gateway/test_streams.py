@@ -230,15 +230,6 @@ def test_an_iterators_client_that_leaves_ends_it(served: Serving) -> None:
     wait_until_sync(lambda: served.streams.open == 0, "the stream to end")
 
 
-@clause("O-9")
-def test_a_feeder_that_breaks_ends_its_own_stream_only(served: Serving, room: EventsRoom) -> None:
-    with watch(served, room) as other:
-        with Reader.open(served, "/break") as reader:
-            assert reader.rest() == [Seen("first", "1", None)]
-        room.push(served, "a", SseEvent("token", b"1", "1"))
-        assert other.next() == Seen("token", "1", "1")
-
-
 @clause("O-6")
 def test_a_key_may_hold_so_many_streams_and_no_more() -> None:
     room = EventsRoom()

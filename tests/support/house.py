@@ -39,8 +39,9 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "maintenance": frozenset({"job", "log"}),
     "endpoints": frozenset({"private_files"}),
     "functions": frozenset({"wires"}),  # a thin public name for one wire's functions
-    "gateway": frozenset({"job", "log"}),
+    "gateway": frozenset({"job", "log", "histogram"}),
     "handlers": frozenset({"job", "spawn"}),
+    "histogram": frozenset(),
     "job": frozenset(),
     "local": frozenset({"valkey", "objects", "endpoints", "private_files", "spawn"}),
     "log": frozenset(),
@@ -55,7 +56,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "wires": _GROUND,
     "wires.http": _GROUND | {"gateway"},
     "wiring": EVERYTHING,
-    "worker": frozenset({"job", "log", "spawn"}),
+    "worker": frozenset({"job", "log", "spawn", "histogram"}),
 }
 
 

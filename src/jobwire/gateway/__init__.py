@@ -1,16 +1,17 @@
-"""The HTTP shell: everything that every route has in common.
+"""The HTTP server: what all routes have in common.
 
-    app        one ASGI application out of the rooms' routes
-    room       what a part of the product hands to the shell
-    routes     hot routes: plain ASGI, as fast as it gets
-    router     FastAPI routes, each with its scope
-    call       one request: who asks, its body, its answer
-    auth       API keys, tenants, scopes        tokens   short-lived tokens for EventSource
-    guard      Host and Origin on loopback      limits   rates and counts by key
-    problems   every error as RFC 9457          openapi  one document over all routes
-    streams    all open event streams           sse      their wire, and one of them
-    health     /livez /readyz /version          metrics  /metrics
-    server     uvicorn, with limits on what a client may do to it
+    app        the ASGI application, built from the routes of all features
+    feature    what one system adds: routes, health checks, metrics
+    routes     hot routes: plain ASGI              router     FastAPI routes, each with its scope
+    admission  checks before a route runs          request    one request and its response
+    auth       API keys, tenants, scopes           tokens     short-lived tokens for EventSource
+    loopback   Host and Origin checks              limits     request rate and streams per key
+    problems   error responses (RFC 9457)          failures   exceptions as problems
+    streams    all open event streams              sse        the SSE format, and one stream
+    health     /livez /readyz /version             metrics    /metrics
+    openapi    one document for all routes         tracing    OpenTelemetry spans
+    server     uvicorn's server                    connection, response_cycle  limits per client
+    uvicorn_internals  the private parts of uvicorn in use, and the check of its version
 
-Called by `wiring`, which hands the rooms in. It never knows what a room does.
+Built by `wiring`, which passes the features. It knows nothing of what a feature does.
 """

@@ -1,7 +1,7 @@
-"""The way in, the same for every route: nothing of a request is read before it passes here.
+"""Checks that every request passes before its route runs and before its body is read.
 
-In this order: this machine's own user (without keys), who asks, the scope, the rate, the size
-that the body says it has. Called by `app` for hot routes and by `router` for FastAPI's.
+In this order: loopback (if there are no keys), authentication, scope, rate, declared body size.
+Called by `app` for hot routes and by `router` for FastAPI routes.
 """
 
 from jobwire.gateway.auth import Keyring, Scope, require
@@ -11,8 +11,8 @@ from jobwire.gateway.problems import BAD_REQUEST, ENCODED, Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.tokens import TokenMaker
 
-# Given twice, one part of the road may believe the first and another the second.
-_ONCE = (
+# A proxy and this server could each use another one of two values.
+_SINGLE_HEADERS = (
     b"host",
     b"authorization",
     b"origin",
@@ -24,7 +24,7 @@ _ONCE = (
 
 
 class Admission:
-    """What all requests to one gateway have to pass."""
+    """The checks of one gateway."""
 
     def __init__(
         self, keyring: Keyring, tokens: TokenMaker, rate: RateLimit, max_body: int
@@ -34,38 +34,38 @@ class Admission:
         self._rate = rate
         self._max_body = max_body
 
-    def check_request(self, call: HttpRequest) -> None:
-        """What can be said before the route is known."""
-        headers = call.headers
-        if len(headers) != len(call.scope["headers"]):
-            names = [name for name, _ in call.scope["headers"]]
-            for name in _ONCE:
+    def check_request(self, request: HttpRequest) -> None:
+        """The checks that do not depend on the route."""
+        headers = request.headers
+        if len(headers) != len(request.scope["headers"]):
+            names = [name for name, _ in request.scope["headers"]]
+            for name in _SINGLE_HEADERS:
                 if names.count(name) > 1:
                     raise Problem(BAD_REQUEST, f"the header {name.decode()} is given twice")
         if self.keyring.is_open:
-            why = loopback_violation(call.method, headers)
-            if why is not None:
-                raise Problem(why)
+            violation = loopback_violation(request.method, headers)
+            if violation is not None:
+                raise Problem(violation)
 
     def authorize(
-        self, call: HttpRequest, scope: Scope, max_body: int = 0, *, stream: bool = False
+        self, request: HttpRequest, scope: Scope, max_body: int = 0, *, stream: bool = False
     ) -> None:
-        """Let the call through to a route that asks for `scope`, or raise the Problem."""
-        headers = call.headers
+        """Admit the request to a route that requires `scope`, or raise a Problem."""
+        headers = request.headers
         if scope != "public":
-            token = call.query("token") if stream and b"authorization" not in headers else None
+            token = request.query("token") if stream and b"authorization" not in headers else None
             if token is None:
-                call.principal = self.keyring.authenticate(headers.get(b"authorization"))
+                request.principal = self.keyring.authenticate(headers.get(b"authorization"))
             else:
-                call.principal = self.tokens.read(token, call.path)
-            require(call.principal, scope)
-            self._rate.spend(call.principal.key)
-        call.max_body = max_body or self._max_body
+                request.principal = self.tokens.read(token, request.path)
+            require(request.principal, scope)
+            self._rate.spend(request.principal.key)
+        request.max_body = max_body or self._max_body
         if (
             headers.get(b"content-encoding", b"identity").lower() != b"identity"
             or headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked"
         ):
             raise Problem(ENCODED, headers=((b"accept-encoding", b"identity"),))
         length = headers.get(b"content-length")
-        if length is not None and int(length) > call.max_body:
-            raise call.too_large()
+        if length is not None and int(length) > request.max_body:
+            raise request.too_large()

@@ -1,9 +1,8 @@
-"""One ASGI application out of the rooms' routes.
+"""The ASGI application, built from the routes of all features.
 
-Every request takes the same way: a `Call` is made, the door looks at it, a hot route answers or
-FastAPI does, and whatever goes wrong becomes a problem document. Built by `wiring`, run by
-`server`. Pure ASGI all through: one wrapping middleware of the usual kind would cost more than
-the rest together.
+Every request takes the same path: an `HttpRequest` is created, `admission` checks it, a hot route
+or FastAPI answers, and every failure becomes a problem document. Built by `wiring`, run by
+`server`. Plain ASGI: one Starlette middleware would cost more than the rest together.
 """
 
 import re
@@ -25,7 +24,7 @@ from jobwire.gateway.failures import as_problem
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Supervised
 from jobwire.gateway.limits import RateLimit
-from jobwire.gateway.metrics import HttpMetrics, ShellCollector
+from jobwire.gateway.metrics import GatewayCollector, HttpMetrics
 from jobwire.gateway.problems import MEDIA_TYPE, NOT_FOUND, WRONG_METHOD, Problem
 from jobwire.gateway.request import (
     SCOPE_KEY,
@@ -36,7 +35,7 @@ from jobwire.gateway.request import (
     Reply,
     Send,
 )
-from jobwire.gateway.router import DOOR_KEY, ScopedRoute
+from jobwire.gateway.router import ADMISSION_KEY, ScopedRoute
 from jobwire.gateway.routes import Doc, HotRoute, RouteTable
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
@@ -53,7 +52,7 @@ class Gateway:
     def __init__(
         self,
         settings: GatewaySettings,
-        rooms: Sequence[Feature],
+        features: Sequence[Feature],
         streams: Streams,
         *,
         version: str,
@@ -62,34 +61,34 @@ class Gateway:
         keyring = Keyring(settings.keys)
         tokens = TokenMaker(settings.token_secret, settings.token_ttl.total_seconds(), keyring)
         rate = RateLimit(settings.rate_limit, time.monotonic)
-        self._door = Admission(keyring, tokens, rate, settings.max_body_bytes)
-        self._tally = HttpMetrics()
+        self._admission = Admission(keyring, tokens, rate, settings.max_body_bytes)
+        self._http_metrics = HttpMetrics()
         self.streams = streams
 
-        checks = [check for room in rooms for check in room.checks]
-        told = [room.remote_health for room in rooms if room.remote_health is not None]
-        collectors = [collector for room in rooms for collector in room.collectors]
-        readings = {room.name: room.scrape for room in rooms if room.scrape is not None}
-        shell = ShellCollector(version, streams)
+        checks = [check for feature in features for check in feature.checks]
+        remote = [feature.remote_health for feature in features if feature.remote_health]
+        collectors = [collector for feature in features for collector in feature.collectors]
+        scrapes = {feature.name: feature.scrape for feature in features if feature.scrape}
+        own = GatewayCollector(version, streams)
         self._table = RouteTable(
             [
-                *health.routes(version, checks, supervised, told),
-                metrics.route([self._tally, shell, *collectors], readings),
+                *health.routes(version, checks, supervised, remote),
+                metrics.route([self._http_metrics, own, *collectors], scrapes),
                 HotRoute("GET", "/openapi.json", "public", self._openapi, _OPENAPI_DOC),
-                *(route for room in rooms for route in room.hot),
+                *(route for feature in features for route in feature.hot),
             ]
         )
         self._fastapi = _fastapi(version, self._answer_failure)
         self._scoped: list[ScopedRoute] = []
-        for room in (
-            Feature(name="shell", routers=[stream_tokens.router(tokens, self._table)]),
-            *rooms,
+        for feature in (
+            Feature(name="gateway", routers=[stream_tokens.router(tokens, self._table)]),
+            *features,
         ):
-            for router in room.routers:
-                # Not `include_router`: matching through it costs more than all of this shell.
-                self._scoped += _scoped_routes(room.name, router.routes)
+            for router in feature.routers:
+                # Not `include_router`: matching through it costs more than the rest of the gateway.
+                self._scoped += _scoped_routes(feature.name, router.routes)
         self._fastapi.router.routes.extend(self._scoped)
-        _refuse_twins([*self._table.routes, *self._scoped])
+        _refuse_duplicates([*self._table.routes, *self._scoped])
         document = openapi.document(self._fastapi, self._scoped, self._table.routes)
         self._document = Reply(msgspec.json.encode(document))
 
@@ -100,7 +99,7 @@ class Gateway:
             (route.method, route.path, route.scope) for route in self._table.routes
         ]
         scoped: list[tuple[str, str, Scope]] = [
-            (method, route.path, route.asked_scope)
+            (method, route.path, route.required_scope)
             for route in self._scoped
             for method in sorted(route.methods or ())
         ]
@@ -108,92 +107,93 @@ class Gateway:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            raise TypeError(f"only HTTP is spoken here, not {scope['type']}")
+            raise TypeError(f"unsupported ASGI scope type {scope['type']!r}; only http is served")
         began_s = time.perf_counter()
-        call = HttpRequest(scope, receive, send)
-        bind(request_id=call.request_id.decode())
+        request = HttpRequest(scope, receive, send)
+        bind(request_id=request.request_id.decode())
         stream = False
         try:
-            self._door.check_request(call)
-            by_method, call.params = self._table.find(scope["path"])
+            self._admission.check_request(request)
+            by_method, request.params = self._table.find(scope["path"])
             route = by_method.get(scope["method"])
             if route is None:
-                await self._through_fastapi(call)
+                await self._through_fastapi(request)
             else:
-                call.route, stream = route.label, route.stream
-                self._door.authorize(call, route.scope, route.max_body, stream=stream)
-                reply = await route.endpoint(call)
+                request.route, stream = route.label, route.stream
+                self._admission.authorize(request, route.scope, route.max_body, stream=stream)
+                reply = await route.endpoint(request)
                 if reply is not None:
-                    await call.reply(reply)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a problem
-            await self._fail(call, error)
+                    await request.reply(reply)
+        except Exception as error:  # noqa: BLE001 - every failure becomes a problem document
+            await self._fail(request, error)
         finally:
-            self._tally.count(
-                call.route, call.status, None if stream else time.perf_counter() - began_s
+            self._http_metrics.count(
+                request.route, request.status, None if stream else time.perf_counter() - began_s
             )
 
-    async def _through_fastapi(self, call: HttpRequest) -> None:
-        """All that is not hot, with the same limits on the way in and headers on the way out."""
-        scope = call.scope
-        scope[SCOPE_KEY] = call
-        scope[DOOR_KEY] = self._door
-        if call.method == "HEAD":
-            # It knows no HEAD: a GET makes the answer, and the server keeps its body back.
+    async def _through_fastapi(self, request: HttpRequest) -> None:
+        """Serve a route that is not hot, with the same body limit and default headers."""
+        scope = request.scope
+        scope[SCOPE_KEY] = request
+        scope[ADMISSION_KEY] = self._admission
+        if request.method == "HEAD":
+            # FastAPI has no HEAD: it answers GET, and `response_cycle` omits the body.
             scope = {**scope, "method": "GET"}
-        send = call.send
+        send = request.send
 
-        async def dressing(message: Message) -> None:
+        async def send_with_defaults(message: Message) -> None:
             if message["type"] == "http.response.start":
-                call.status = message["status"]
-                message["headers"] = call.with_default_headers(tuple(message["headers"]))
+                request.status = message["status"]
+                message["headers"] = request.with_default_headers(tuple(message["headers"]))
             elif not message.get("more_body"):
-                call.finished = True
+                request.finished = True
             await send(message)
 
         try:
-            await self._fastapi(scope, call.counted_receive, dressing)
+            await self._fastapi(scope, request.counted_receive, send_with_defaults)
         finally:
-            # The call holds the scope too: left in a ring, both would wait for the collector, and
-            # each request would be made in memory that no cache knows.
-            del call.scope[SCOPE_KEY]
+            # Breaks the reference cycle of request and scope: both are freed at once instead of by
+            # the garbage collector, and their memory is reused while it is in the CPU's cache.
+            del request.scope[SCOPE_KEY]
 
-    async def _fail(self, call: HttpRequest, error: Exception) -> None:
-        """Answer with the problem, if there is still somebody to hear it."""
-        # FastAPI raises again what it has answered; it was told in `_answer_failure`.
-        if call.finished or isinstance(error, (ClientGone, ClientDisconnect)):
+    async def _fail(self, request: HttpRequest, error: Exception) -> None:
+        """Answer with the problem, unless the response is complete or the client has left."""
+        # FastAPI raises an error again after `_answer_failure` has answered it.
+        if request.finished or isinstance(error, (ClientGone, ClientDisconnect)):
             return
-        problem = self._told(call, error)
-        if call.status:
-            call.abort()
+        problem = self._logged_problem(request, error)
+        if request.status:
+            request.abort()
         else:
-            await call.refuse(problem)
+            await request.refuse(problem)
 
-    def _told(self, call: HttpRequest, error: Exception) -> Problem:
-        """The problem; what is our own fault goes to the log."""
+    def _logged_problem(self, request: HttpRequest, error: Exception) -> Problem:
+        """The error as a problem; a server-side failure is logged."""
         problem = as_problem(error)
+        route = f"{request.method} {request.path}"
         if isinstance(error, BackendUnavailable):
-            # A server under us that is away would fill the log with tracebacks that say the same.
-            _log.warning("%s %s: %s (%s)", call.method, call.path, error.message, error.detail)
+            # Without a traceback: during an outage every request fails for the same reason.
+            _log.warning("%s failed: %s (%s)", route, error.message, error.detail)
         elif problem.kind.status >= 500 and not isinstance(error, Problem):
-            _log.error("%s %s failed", call.method, call.path, exc_info=error)
+            _log.error("%s failed", route, exc_info=error)
         return problem
 
-    async def _answer_failure(self, request: Request, error: Exception) -> Response:
-        """FastAPI's way to us: the same problem, as a response of its kind."""
-        call: HttpRequest = request.scope[SCOPE_KEY]
-        problem = self._told(call, error)
+    async def _answer_failure(self, fastapi_request: Request, error: Exception) -> Response:
+        """FastAPI's exception handler: the same problem, as a Starlette response."""
+        request: HttpRequest = fastapi_request.scope[SCOPE_KEY]
+        problem = self._logged_problem(request, error)
         if problem.kind in (NOT_FOUND, WRONG_METHOD) and isinstance(error, HTTPException):
-            problem = self._no_route(call, problem)
+            problem = self._no_route(request, problem)
         return Response(
-            problem.body(call.request_id.decode()),
+            problem.body(request.request_id.decode()),
             problem.kind.status,
             {name.decode(): value.decode() for name, value in problem.headers},
             MEDIA_TYPE.decode(),
         )
 
-    def _no_route(self, call: HttpRequest, problem: Problem) -> Problem:
-        """A path that other methods know is no 404."""
-        allowed = set(self._table.find(call.path)[0])
+    def _no_route(self, request: HttpRequest, problem: Problem) -> Problem:
+        """405 instead of 404 if the path exists with another method."""
+        allowed = set(self._table.find(request.path)[0])
         for name, value in problem.headers:
             if name == b"allow":
                 allowed |= {method.strip() for method in value.decode().split(",")}
@@ -220,7 +220,7 @@ def _fastapi(
         description="Background jobs with live progress. Whatever answers GET answers HEAD.",
         openapi_url=None,
         redirect_slashes=False,
-        # Its own, asked for at several places of every request.
+        # FastAPI's own telemetry costs time at several places of every request.
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
         exception_handlers=dict[int | type[Exception], Callable[[Request, Any], Any]].fromkeys(
             failures, answer
@@ -228,14 +228,14 @@ def _fastapi(
     )
 
 
-def _scoped_routes(room: str, routes: Sequence[object]) -> list[ScopedRoute]:
+def _scoped_routes(feature_name: str, routes: Sequence[object]) -> list[ScopedRoute]:
     scoped = [route for route in routes if isinstance(route, ScopedRoute)]
     if len(scoped) != len(routes):
-        raise TypeError(f"room {room}: make its router with gateway.router.new_router")
+        raise TypeError(f"feature {feature_name}: create its router with gateway.router.new_router")
     return scoped
 
 
-def _refuse_twins(routes: Sequence[HotRoute | ScopedRoute]) -> None:
+def _refuse_duplicates(routes: Sequence[HotRoute | ScopedRoute]) -> None:
     seen: set[tuple[str, str]] = set()
     for route in routes:
         methods = {route.method} if isinstance(route, HotRoute) else route.methods or set[str]()

@@ -1,8 +1,8 @@
-"""Who asks, and what they may do: API keys with a tenant and scopes.
+"""Authentication: API keys with a tenant and scopes.
 
-Keys are long and random, so one round of SHA-256 is all the hashing they need; only the hashes
-are ever kept. Without keys everybody on this machine is the default tenant with every right, and
-`guard` makes sure that it is really this machine that asks.
+Keys are long and random, so one round of SHA-256 suffices; only hashes are stored. Without keys
+every caller on this machine is the default tenant with all scopes, and `loopback` rejects requests
+that do not come from this machine.
 """
 
 import hmac
@@ -16,7 +16,7 @@ from jobwire.gateway.problems import BAD_KEY, FORBIDDEN, UNAUTHORIZED, Problem
 from jobwire.gateway.settings import KeySettings, ScopeName
 
 Scope = Literal["public", "submit", "read", "admin"]
-"""What a route asks for: `public` is open to all, `admin` includes the other two."""
+"""What a route requires: `public` needs no key, `admin` includes the other two."""
 
 KEY_PREFIX: Final = "jw_"
 _CHALLENGE: Final = ((b"www-authenticate", b'Bearer realm="jobwire"'),)
@@ -25,7 +25,7 @@ _ALL: Final = frozenset[ScopeName](("submit", "read", "admin"))
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. A room shows a principal only what belongs to its tenant."""
+    """The authenticated caller. A feature shows it only the data of its tenant."""
 
     tenant: str
     scopes: frozenset[ScopeName]
@@ -34,27 +34,27 @@ class Principal:
 
 
 LOCAL: Final = Principal("default", _ALL, "local")
-NOBODY: Final = Principal("", frozenset(), "")
+ANONYMOUS: Final = Principal("", frozenset(), "")
 
 
 def new_key() -> tuple[str, str]:
-    """A new API key and the hash that goes into the settings."""
+    """A new API key, and its hash for the settings."""
     key = KEY_PREFIX + secrets.token_urlsafe(32)
     return key, hash_of(key)
 
 
 def hash_of(key: str) -> str:
-    """What the settings keep of a key."""
+    """The form in which the settings store a key."""
     return "sha256:" + sha256(key.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _StoredKey:
     digest: bytes
     principal: Principal
 
     @classmethod
-    def of(cls, key: KeySettings) -> "_Known":
+    def of(cls, key: KeySettings) -> "_StoredKey":
         scopes = _ALL if "admin" in key.scopes else frozenset(key.scopes)
         digest = bytes.fromhex(key.hash.removeprefix("sha256:"))
         return cls(digest, Principal(key.tenant, scopes, key.name))
@@ -64,21 +64,21 @@ class Keyring:
     """All keys of the settings."""
 
     def __init__(self, keys: Iterable[KeySettings]) -> None:
-        known = [_Known.of(key) for key in keys]
-        self._by_hash = {key.digest: key for key in known}
-        self._by_name = {key.principal.key: key.principal for key in known}
+        stored = [_StoredKey.of(key) for key in keys]
+        self._by_hash = {key.digest: key for key in stored}
+        self._by_name = {key.principal.key: key.principal for key in stored}
 
     @property
     def is_open(self) -> bool:
-        """Whether there are no keys, so that everybody on this machine may do everything."""
+        """Whether there are no keys: every caller on this machine has all scopes."""
         return not self._by_hash
 
     def named(self, name: str) -> Principal | None:
-        """The principal of a key that is still in the settings."""
+        """The principal of a key by its name; None if the settings do not have it."""
         return LOCAL if self.is_open and name == LOCAL.key else self._by_name.get(name)
 
     def authenticate(self, authorization: bytes | None) -> Principal:
-        """The principal behind an Authorization header; a Problem if it is nobody's."""
+        """The principal of an Authorization header, or a Problem."""
         if not self._by_hash:
             return LOCAL
         if authorization is None:
@@ -87,14 +87,14 @@ class Keyring:
         if scheme.lower() != b"bearer" or not key:
             raise Problem(UNAUTHORIZED, headers=_CHALLENGE)
         digest = sha256(key.strip()).digest()
-        known = self._by_hash.get(digest)
-        # The look-up is by a hash of a hash that nobody can aim; the proof is the full compare.
-        if known is None or not hmac.compare_digest(known.digest, digest):
+        stored = self._by_hash.get(digest)
+        # The timing of the dict look-up reveals nothing useful: a caller cannot choose the digest.
+        if stored is None or not hmac.compare_digest(stored.digest, digest):
             raise Problem(BAD_KEY, headers=_CHALLENGE)
-        return known.principal
+        return stored.principal
 
 
 def require(principal: Principal, scope: Scope) -> None:
-    """Let the principal pass, or say which scope is missing."""
+    """Raise a Problem that names the scope if the principal does not have it."""
     if scope != "public" and scope not in principal.scopes:
         raise Problem(FORBIDDEN, f"the API key {principal.key!r} does not have the scope {scope!r}")

@@ -1,9 +1,9 @@
-"""One client's connection: uvicorn's, with limits on what a client may do to it.
+"""One client's connection: uvicorn's protocol class, with limits.
 
-uvicorn keeps whatever it is sent and waits for ever for what does not come. This one counts all
-bytes outside bodies, queues a bounded number of pipelined requests, and has a time limit in every
-state. `server` calls `sweep` once a second: a client that sends or reads too slowly is refused or
-disconnected. docs/limits.md lists the bounds.
+uvicorn stores any number of bytes and waits without limit. This class counts all bytes outside
+bodies, queues a bounded number of pipelined requests, and has a time limit in every state. `server`
+calls `sweep` once a second: a client that sends or reads too slowly is refused or disconnected.
+docs/limits.md lists the limits, decision 0022 the parts of uvicorn in use.
 """
 
 import asyncio
@@ -14,13 +14,6 @@ from urllib.parse import unquote
 
 import httptools
 import msgspec
-from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
 
 from jobwire.gateway.problems import (
     BAD_REQUEST,
@@ -32,20 +25,28 @@ from jobwire.gateway.problems import (
 from jobwire.gateway.request import SAFETY, TRANSPORT_KEY, Message, new_request_id
 from jobwire.gateway.response_cycle import ResponseCycle
 from jobwire.gateway.settings import GatewaySettings
+from jobwire.gateway.uvicorn_internals import (
+    HIGH_WATER_LIMIT,
+    STATUS_LINE,
+    ASGI3Application,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 _MIN_BYTES_PER_S: Final = 1024
-"""The slowest pace at which a client may send a body or read an answer."""
+"""The lowest rate at which a client may send a body or read a response."""
 _MAX_QUEUED: Final = 16
-"""Pipelined requests that wait for the answer to the one before them."""
+"""Pipelined requests that wait for the response to an earlier one."""
 _OVERHEAD_PER_BYTE: Final = 16
-"""Bytes of chunk sizes, chunk extensions and trailers for each byte of a body."""
+"""Bytes of chunk sizes, chunk extensions and trailers allowed per byte of a body."""
 _MAX_UNSENT_BYTES: Final = 64 << 10
-"""What the system may hold of an answer before it has been sent once."""
+"""Unsent bytes of a response that the kernel may hold."""
 _LINGER_S: Final = 2.0
-"""How long a refused client may take to read why; cutting it off at once would lose the answer."""
-_SILENCE: Final = timedelta(seconds=30)
+"""How long a refused client may take to read the problem document; an immediate close could lose
+it in a TCP reset."""
+_UNACKNOWLEDGED: Final = timedelta(seconds=30)
 _UNWANTED_BYTES: Final = 1 << 20
-"""How much of a body is still read after its request was answered, and of anything after the last
+"""Bytes that are read and discarded: of a body after its request was answered, and after the last
 request of a connection."""
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 
@@ -57,55 +58,55 @@ class HttpConnection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._app: ASGI3Application = cast("Any", self).app  # whose annotation says too much
-        # Bytes of the message that is being read, its body too.
+        self._app: ASGI3Application = cast("Any", self).app  # its annotation is too wide
+        # Bytes of the message that is being read, including its body.
         self._message_bytes = 0
         self._body_bytes = 0
         self._read_bytes = 0
         self._discarded_bytes = 0
         # Nothing more is parsed: a request was refused, or too many are queued.
         self._stopped = False
-        # Since when we wait for bytes of a request; None while it is whole.
+        # Since when bytes of a request are awaited; None if the request is complete.
         self._waiting_since_s: float | None = None
         self._in_body = False
         self._framing: list[bytes] = []
         self._trailers = 0
-        # The window over which the pace of a body is measured; set by `sweep`.
-        self._pace_since_s: float | None = None
-        self._pace_bytes = 0
+        # The window over which the rate of a body is measured; set by `sweep`.
+        self._rate_since_s: float | None = None
+        self._rate_bytes = 0
         self._flush_by_s: float | None = None
         self._answered_at_s = 0.0
-        # The request that is being answered; `cycle` is the last one that came.
-        self._answering: RequestResponseCycle | None = None
+        # The request that is being answered; `cycle` is the last one received.
+        self._current_cycle: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._waiting_since_s = self.loop.time()
-        # Later than one that merely does not read, which is told apart and counted.
-        _give_up_on_silence(transport, self.limits.slow_client + _SILENCE)
+        # Later than the limit for a client that does not read: `streams` counts those.
+        _limit_unacknowledged(transport, self.limits.slow_client + _UNACKNOWLEDGED)
         _limit_unsent(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # uvicorn tells the last request that came; one before it may be a stream that never ends.
+        # uvicorn disconnects only the last request received; an earlier one may be a stream.
         self.pipeline.clear()
-        if self._answering is not None:
-            _tell_gone(self._answering)
+        if self._current_cycle is not None:
+            _mark_disconnected(self._current_cycle)
         super().connection_lost(exc)
 
-    def eof_received(  # pyright: ignore[reportIncompatibleMethodOverride] - asyncio asks for it
+    def eof_received(  # pyright: ignore[reportIncompatibleMethodOverride] - asyncio's signature
         self,
     ) -> bool:
-        """The client has closed its side. What it asked for in whole, it gets: our side stays open
+        """The client has closed its side. Complete requests are still answered; our side stays open
         (True) until then."""
-        answering = self._answering
-        if answering is None or answering.response_complete or answering.more_body:
+        current = self._current_cycle
+        if current is None or current.response_complete or current.more_body:
             return False
         if self.pipeline and self.pipeline[0][0].more_body:
-            self.pipeline.popleft()  # the last that came, and its rest will not
-        waiting = [*(cycle for cycle, _ in self.pipeline), answering]
+            self.pipeline.popleft()  # the last request is incomplete and stays so
+        waiting = [*(cycle for cycle, _ in self.pipeline), current]
         waiting[0].keep_alive = False
-        for each in cast("list[ResponseCycle]", waiting):
-            each.client_half_closed()
+        for cycle in cast("list[ResponseCycle]", waiting):
+            cycle.client_half_closed()
         return True
 
     def data_received(self, data: bytes) -> None:
@@ -124,13 +125,13 @@ class HttpConnection(HttpToolsProtocol):
 
     def _discard(self, size: int) -> None:
         """Bytes after the last request of this connection: read some, so that the client can read
-        its answer before it is reset, then stop reading."""
+        its response before a reset, then stop reading."""
         self._discarded_bytes += size
         if self._discarded_bytes > _UNWANTED_BYTES:
             self.flow.pause_reading()
 
     def _overhead_is_too_large(self) -> bool:
-        """Whether too many bytes of this message are not its body."""
+        """Whether too many bytes of this message are outside its body."""
         if not self._in_body:
             return True
         overhead = self._message_bytes - self._body_bytes
@@ -139,23 +140,23 @@ class HttpConnection(HttpToolsProtocol):
 
     def _feed(self, data: bytes) -> None:
         parser = self.parser
-        assert parser is not None, "it lives as long as the connection"
+        assert parser is not None, "the parser exists as long as the connection"
         try:
             parser.feed_data(data)
-        except httptools.HttpParserUpgrade as asked:
-            # No other protocol is spoken here, so the request counts as if it had not asked for
-            # one. The parser would skip its body: another reads it again.
+        except httptools.HttpParserUpgrade as upgrade:
+            # No other protocol is supported, so the request is handled without its Upgrade header.
+            # This parser would skip the body: a new one reads the request again.
             if self._stopped or parser.get_method() == b"CONNECT":
                 self.refuse(BAD_REQUEST)
                 return
             lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
             head = b"%b %b HTTP/1.1\r\n%b\r\n" % (parser.get_method(), self.url, b"".join(lines))
             self.parser = httptools.HttpRequestParser(self)
-            self._feed(head + data[asked.args[0] :])
+            self._feed(head + data[upgrade.args[0] :])
 
     def on_message_begin(self) -> None:
         if self._stopped:
-            # httptools ends the parsing of this read.
+            # httptools then stops parsing this read.
             raise RuntimeError("no further request is read on this connection")
         super().on_message_begin()
         self._framing.clear()
@@ -163,7 +164,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_body:
-            # A trailer. Nobody asks for one, and what comes last must not pass for a header.
+            # A trailer. No route uses trailers, and a trailer must not pass for a header.
             self._trailers += 1
             if self._trailers > self.limits.max_headers and not self._stopped:
                 self.refuse(HEADERS_TOO_LARGE)
@@ -184,27 +185,26 @@ class HttpConnection(HttpToolsProtocol):
             self.refuse(BAD_REQUEST)
             return
         if self.parser.should_upgrade():
-            return  # read again: see `_feed`
+            return  # parsed again: see `_feed`
         self._in_body = True
         self._trailers = 0
         self._body_bytes = 0
-        self._pace_since_s = None
-        # There is none before the first request, whatever uvicorn's types say.
-        before = cast("RequestResponseCycle | None", self.cycle)
-        self.cycle = self._exchange()
-        if before is None or before.response_complete:
-            self._answering = self.cycle
+        self._rate_since_s = None
+        # None before the first request, although uvicorn's types exclude it.
+        previous = cast("RequestResponseCycle | None", self.cycle)
+        self.cycle = self._new_cycle()
+        if previous is None or previous.response_complete:
+            self._current_cycle = self.cycle
             self._start_asgi_task(self.cycle, self._app)
         else:
             self.pipeline.appendleft((self.cycle, self._app))
-            answering = cast("ResponseCycle", self._answering)
-            if not answering.awaits_disconnect:
-                # Nothing more is read until the queue is empty. Behind an event stream reading
-                # goes on, since that is how the end of its client is noticed.
+            if not cast("ResponseCycle", self._current_cycle).awaits_disconnect:
+                # Reading pauses until the queue is empty. It goes on behind an event stream:
+                # otherwise a disconnect would not be noticed.
                 self.flow.pause_reading()
 
     def _framing_is_ambiguous(self, version: str) -> bool:
-        """Whether another reader could see another end of this body (RFC 9112, 6.1)."""
+        """Whether a proxy could see another end of this body (RFC 9112, 6.1)."""
         return (
             version == "1.0"
             or len(self._framing) > 1
@@ -212,13 +212,13 @@ class HttpConnection(HttpToolsProtocol):
             or self._framing[0].count(b"chunked") != 1
         )
 
-    def _exchange(self) -> ResponseCycle:
-        """The request whose head is whole, as the application will see it."""
+    def _new_cycle(self) -> ResponseCycle:
+        """The request whose head is complete, as the application receives it."""
         parser = self.parser
-        assert parser is not None, "it has just called us"
+        assert parser is not None, "called by the parser"
         url = httptools.parse_url(self.url)
         if url.host:
-            # Where the target itself names a host, that one is meant.
+            # A host in the request target overrides the Host header (RFC 9112, 3.2.2).
             port = b":%d" % url.port if url.port else b""
             self.headers[:] = [header for header in self.headers if header[0] != b"host"]
             self.headers.append((b"host", url.host + port))
@@ -247,10 +247,10 @@ class HttpConnection(HttpToolsProtocol):
     def _head_is_too_large(self) -> bool:
         if len(self.headers) > self.limits.max_headers:
             return True
-        # Counted only when so much came that it can be too large; some of it may be the body, or
-        # other messages of the same read.
-        came = max(self._message_bytes, self._read_bytes)
-        return came > self.limits.max_header_bytes and (
+        # Summed up only if enough bytes were received; part of them may be the body or other
+        # messages of the same read.
+        received = max(self._message_bytes, self._read_bytes)
+        return received > self.limits.max_header_bytes and (
             len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             > self.limits.max_header_bytes
         )
@@ -261,13 +261,13 @@ class HttpConnection(HttpToolsProtocol):
         if self._stopped or cycle.response_complete:
             return
         cycle.body += body
-        if len(cycle.body) > HIGH_WATER_LIMIT or cycle is not self._answering:
+        if len(cycle.body) > HIGH_WATER_LIMIT or cycle is not self._current_cycle:
             self.flow.pause_reading()
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         if not self._in_body:
-            return  # its head was refused, or is to be read again
+            return  # its head was refused, or is parsed again
         self._waiting_since_s = None
         self._in_body = False
         self._message_bytes = 0
@@ -278,7 +278,7 @@ class HttpConnection(HttpToolsProtocol):
             cycle.more_body = False
             cycle.message_event.set()
         if len(self.pipeline) >= _MAX_QUEUED:
-            # The last request that is answered here; its answer says `connection: close`.
+            # The last request that is answered; its response has `connection: close`.
             self._stopped = True
             cycle.keep_alive = False
 
@@ -287,12 +287,12 @@ class HttpConnection(HttpToolsProtocol):
         self._answered_at_s = self.loop.time()
         if self.transport.is_closing():
             return
-        if self._answering is not None and not self._answering.keep_alive:
+        if self._current_cycle is not None and not self._current_cycle.keep_alive:
             self._close()
             return
         if self.pipeline:
-            self._answering, app = self.pipeline.pop()
-            self._start_asgi_task(self._answering, app)
+            self._current_cycle, app = self.pipeline.pop()
+            self._start_asgi_task(self._current_cycle, app)
         if not self.pipeline:
             self.flow.resume_reading()
 
@@ -300,7 +300,7 @@ class HttpConnection(HttpToolsProtocol):
         if not (self._stopped or self._in_body or self.flow.read_paused):
             self.transport.close()
             return
-        # Closing with bytes unread would reset the connection, and the client could lose answers.
+        # Closing with unread bytes would reset the connection, and the client could lose responses.
         self._stopped = True
         self._waiting_since_s = self.loop.time()
         self.transport.write_eof()
@@ -308,7 +308,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         if self._stopped and self._waiting_since_s is not None:
-            # Its last answer is written; no sweep would end the wait for the client any more.
+            # The last response is written, and `sweep` no longer runs to end the wait.
             self.transport.close()
         else:
             super().shutdown()
@@ -318,20 +318,20 @@ class HttpConnection(HttpToolsProtocol):
         super().resume_writing()
 
     def refuse(self, kind: ProblemKind) -> None:
-        """Answer in the application's place, then hear nothing more from this client."""
+        """Answer instead of the application; nothing more is parsed on this connection."""
         if self._stopped:
             return
         self._stopped = True
         self.pipeline.clear()
-        cycle = self._answering
+        cycle = self._current_cycle
         if cycle is not None and not cycle.response_complete:
             if not cycle.more_body:
-                # What is wrong came after a whole request: its answer must not be taken for that
-                # one's, so the connection ends with it.
+                # The fault came after a complete request that is being answered. A problem document
+                # would pass for its response: the connection ends after that response instead.
                 self._waiting_since_s = None
                 cycle.keep_alive = False
                 return
-            _tell_gone(cycle)
+            _mark_disconnected(cycle)
             if cycle.response_started:
                 self.transport.abort()
                 return
@@ -350,11 +350,11 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.write_eof()
 
     def sweep(self, now_s: float) -> None:
-        """Once a second: is this client too slow for the state that it is in?"""
+        """Once a second: refuse or disconnect the client if it is too slow in its state."""
         if self.flow.write_paused or self.transport.is_closing():
             self._check_flush(now_s)
         if self._waiting_since_s is None:
-            answered = self._answering is None or self._answering.response_complete
+            answered = self._current_cycle is None or self._current_cycle.response_complete
             if answered and now_s - self._answered_at_s > self.limits.keep_alive.total_seconds():
                 self.transport.close()
             return
@@ -369,45 +369,45 @@ class HttpConnection(HttpToolsProtocol):
                 else:
                     self.transport.close()
         elif self.cycle.response_complete:
-            # Answered early; the client goes on sending what nobody reads.
+            # Answered early; the client continues to send a body that is not read.
             if self._body_bytes > _UNWANTED_BYTES or now_s - self._answered_at_s > _LINGER_S:
                 self.transport.abort()
         else:
-            self._check_pace(now_s)
+            self._check_rate(now_s)
 
-    def _check_pace(self, now_s: float) -> None:
-        """Refuse a body that stalls. A quick start buys no time for later: a client could make us
-        hold what it sent at once for hours."""
+    def _check_rate(self, now_s: float) -> None:
+        """Refuse a body that stalls. Each window counts alone: a fast start must not allow a client
+        to occupy memory for hours."""
         window_s = self.limits.body_timeout.total_seconds()
-        if self._pace_since_s is not None and not self.flow.read_paused:
-            if now_s - self._pace_since_s <= window_s:
+        if self._rate_since_s is not None and not self.flow.read_paused:
+            if now_s - self._rate_since_s <= window_s:
                 return
-            if self._body_bytes - self._pace_bytes < window_s * _MIN_BYTES_PER_S:
+            if self._body_bytes - self._rate_bytes < window_s * _MIN_BYTES_PER_S:
                 self.refuse(TIMED_OUT)
                 return
-        self._pace_since_s, self._pace_bytes = now_s, self._body_bytes
+        self._rate_since_s, self._rate_bytes = now_s, self._body_bytes
 
     def _check_flush(self, now_s: float) -> None:
-        """Disconnect a client that does not read its answer. Event streams have a shorter limit of
-        their own; systems without TCP_USER_TIMEOUT have only this one."""
+        """Disconnect a client that does not read its response. Event streams have a shorter limit;
+        on systems without TCP_USER_TIMEOUT this is the only one."""
         if self._flush_by_s is None:
-            allowed_s = (self.limits.slow_client + _SILENCE).total_seconds()
+            allowed_s = (self.limits.slow_client + _UNACKNOWLEDGED).total_seconds()
             unsent_s = self.transport.get_write_buffer_size() / _MIN_BYTES_PER_S
             self._flush_by_s = now_s + allowed_s + unsent_s
         elif now_s > self._flush_by_s:
             self.transport.abort()
 
 
-def _tell_gone(cycle: RequestResponseCycle) -> None:
-    """The application learns that nobody waits for its answer."""
+def _mark_disconnected(cycle: RequestResponseCycle) -> None:
+    """Report the disconnect to the application."""
     if not cycle.response_complete:
         cycle.disconnected = True
         cycle.message_event.set()
 
 
-def _give_up_on_silence(transport: asyncio.Transport, after: timedelta) -> None:
-    """A client that vanished without a word says nothing more, and would be written to for a
-    quarter of an hour: what it does not acknowledge in time ends the connection."""
+def _limit_unacknowledged(transport: asyncio.Transport, after: timedelta) -> None:
+    """End the connection if the peer does not acknowledge data in time; the system's default for an
+    unreachable peer is about 15 minutes."""
     peer = transport.get_extra_info("socket")
     if peer is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
         limit_ms = int(after.total_seconds() * 1000)
@@ -415,8 +415,8 @@ def _give_up_on_silence(transport: asyncio.Transport, after: timedelta) -> None:
 
 
 def _limit_unsent(transport: asyncio.Transport) -> None:
-    """The system would take megabytes for a client that does not read before it tells us: memory
-    that no buffer of ours counts."""
+    """Bound what the kernel buffers for a client that does not read; its default is megabytes,
+    which no limit of ours counts."""
     peer = transport.get_extra_info("socket")
     if peer is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_UNSENT_BYTES)

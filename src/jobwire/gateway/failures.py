@@ -1,7 +1,7 @@
-"""Whatever went wrong, as the problem that the caller is told. Pure.
+"""Exceptions as problem documents. Pure.
 
-Our own errors carry their code and status; those of FastAPI and Starlette are translated; all
-else is `internal`, and its details stay in the log.
+Our own errors have a code and a status; those of FastAPI and Starlette are translated; any other
+exception becomes `internal`, and its details go only to the log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from jobwire.gateway.problems import Headers, Problem, ProblemKind
 from jobwire.job.errors import JobwireError
 
 _MAX_FAULTS: Final = 50
-"""Faults of one request that are listed; a body may have as many as it has members."""
+"""How many faults of one request are listed."""
 _BY_STATUS: Final = {
     kind.status: kind
     for kind in (
@@ -34,7 +34,7 @@ _BY_STATUS: Final = {
 
 
 def as_problem(error: Exception) -> Problem:
-    """What to tell the caller."""
+    """The problem document for an exception."""
     match error:
         case Problem():
             return error
@@ -44,10 +44,11 @@ def as_problem(error: Exception) -> Problem:
         case RequestValidationError():
             return _invalid(error.errors())
         case HTTPException():
-            # FastAPI wraps what is raised while it reads a body.
+            # FastAPI wraps a Problem that is raised while it reads a body.
             if isinstance(error.__cause__, Problem):
                 return error.__cause__
-            return Problem(_kind(error.status_code), _said(error), headers=_headers(error.headers))
+            headers = _headers(error.headers)
+            return Problem(_kind(error.status_code), _detail(error), headers=headers)
         case _:
             return Problem(problems.INTERNAL)
 
@@ -57,8 +58,8 @@ def _kind(status: int) -> ProblemKind:
     return known or ProblemKind(f"http_{status}", status, HTTPStatus(status).phrase)
 
 
-def _said(error: HTTPException) -> str:
-    """Its words, unless they are only the name of the status."""
+def _detail(error: HTTPException) -> str:
+    """The error's text, unless it is only the name of the status."""
     return "" if error.detail == HTTPStatus(error.status_code).phrase else str(error.detail)
 
 
@@ -83,5 +84,5 @@ def _invalid(faults: Sequence[Mapping[str, Any]]) -> Problem:
 
 
 def _escaped(part: object) -> str:
-    """As RFC 6901 writes a step of a pointer."""
+    """One step of a JSON pointer (RFC 6901)."""
     return str(part).replace("~", "~0").replace("/", "~1")

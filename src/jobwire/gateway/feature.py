@@ -1,4 +1,4 @@
-"""What a part of the product hands to the shell; made by `wiring`, mounted by `app`."""
+"""What one system adds to the gateway; created by `wiring`, mounted by `app`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from jobwire.gateway.routes import HotRoute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """Routes, checks for /readyz and what it is told there of others, and what /metrics shows: what
-    is counted in this process, and what is read from a server for each scrape."""
+    """Routes; checks and remote health for /readyz; metrics that are counted in this process
+    (`collectors`) and metrics that are read from a server for each scrape."""
 
     name: str
     hot: Sequence[HotRoute] = ()

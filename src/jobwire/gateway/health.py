@@ -1,9 +1,8 @@
-"""Is it alive, is it ready, which version: /livez, /readyz, /version.
+"""/livez, /readyz and /version.
 
-Each room hands in checks; a check asks one part and never raises. Whoever supervises the parts
-hands in what it knows of them, so that /readyz can say "starting again" instead of "gone". And a
-room may know of things that are lacking elsewhere, as workers tell it: they are named too, but they
-are no reason to send nobody here.
+Each feature adds checks of its parts. A supervisor (`jobwire up`) adds the state of its processes,
+so that /readyz reports `restarting` instead of `down`. A feature may also report remote health:
+requirements that workers miss. These are listed as `degraded`; the gateway stays ready.
 """
 
 import asyncio
@@ -22,15 +21,15 @@ from jobwire.log import component
 _log = component("gateway.health")
 State = Literal["ready", "degraded", "starting", "restarting", "down"]
 _SERVING: Final = ("ready", "degraded")
-"""With these it takes requests: `degraded` means that some of them will fail."""
-_PATIENCE_S: Final = 2.0
-# /readyz is open to all: however often it is asked, the parts are not asked more often than this.
+"""States in which requests are served; with `degraded` some of them fail."""
+_TIMEOUT_S: Final = 2.0
+# /readyz is public: checks run at most this often, however many requests arrive.
 _FRESH_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class HealthStatus:
-    """How one part is; `note` says what is wrong, `cure` what to do about it."""
+    """The state of one part; `note` is what is wrong, `fix` what to do about it."""
 
     state: State
     note: str = ""
@@ -39,14 +38,14 @@ class HealthStatus:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """How to ask one part."""
+    """The check of one part."""
 
     name: str
-    ask: Callable[[], Awaitable[HealthStatus]]
+    run: Callable[[], Awaitable[HealthStatus]]
 
 
 class PartHealth(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One part, as /readyz shows it."""
+    """One part in the response of /readyz."""
 
     name: str
     state: State
@@ -56,7 +55,7 @@ class PartHealth(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """Every part is ready, or can at least do some of its work."""
+    """Every part is ready or degraded."""
 
     status: Literal["ready", "degraded"]
     version: str
@@ -64,13 +63,13 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Alive(msgspec.Struct, frozen=True):
-    """The process answers."""
+    """The response of /livez."""
 
     status: Literal["alive"]
 
 
 class VersionInfo(msgspec.Struct, frozen=True):
-    """Which program this is."""
+    """The response of /version."""
 
     name: Literal["jobwire"]
     version: str
@@ -78,72 +77,74 @@ class VersionInfo(msgspec.Struct, frozen=True):
 
 Supervised = Callable[[], Mapping[str, HealthStatus]]
 RemoteHealth = Callable[[], Awaitable[Mapping[str, HealthStatus]]]
-"""What a room knows of parts that are not well elsewhere; nothing where all are."""
+"""The parts of other processes that are not ready; empty if all are."""
 
 
 class Readiness:
-    """Asks every part, all at the same time, and remembers the answer for a moment."""
+    """Runs all checks concurrently and caches the result for `_FRESH_S`."""
 
     def __init__(
-        self, checks: Sequence[Check], supervised: Supervised, told: Sequence[RemoteHealth]
+        self, checks: Sequence[Check], supervised: Supervised, remote: Sequence[RemoteHealth]
     ) -> None:
         self._checks = checks
-        self._told = told
+        self._remote = remote
         self._supervised = supervised
-        self._asking = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._parts: list[PartHealth] = []
-        self._asked_at_s = float("-inf")
+        self._checked_at_s = float("-inf")
 
     async def parts(self) -> list[PartHealth]:
-        async with self._asking:
-            if time.monotonic() - self._asked_at_s > _FRESH_S:
-                answers = asyncio.gather(*map(_ask, self._checks))
-                told = asyncio.gather(*map(_listen, self._told))
-                own = _merged(await answers, self._supervised())
-                self._parts = _and_told(own, await told)
-                self._asked_at_s = time.monotonic()
+        async with self._lock:
+            if time.monotonic() - self._checked_at_s > _FRESH_S:
+                checked = asyncio.gather(*map(_run_check, self._checks))
+                remote = asyncio.gather(*map(_read_remote, self._remote))
+                own = _merged(await checked, self._supervised())
+                self._parts = _with_remote(own, await remote)
+                self._checked_at_s = time.monotonic()
             return self._parts
 
 
-async def _ask(check: Check) -> PartHealth:
+async def _run_check(check: Check) -> PartHealth:
     began_s = time.perf_counter()
     try:
-        async with asyncio.timeout(_PATIENCE_S):
-            health = await check.ask()
+        async with asyncio.timeout(_TIMEOUT_S):
+            health = await check.run()
     except TimeoutError:
-        health = HealthStatus("down", f"no answer within {_PATIENCE_S:g} s", "see its log")
-    except Exception:  # noqa: BLE001 - a room's code: its fault is its own part's
-        _log.exception("the check of %s broke", check.name)
-        health = HealthStatus("down", "its check broke", "see the log of the gateway")
+        health = HealthStatus("down", f"no answer within {_TIMEOUT_S:g} s", "see its log")
+    except Exception:  # noqa: BLE001 - a fault in one check must not hide the other parts
+        _log.exception(
+            "health check failed; the part is reported as down", extra={"part": check.name}
+        )
+        health = HealthStatus("down", "its check failed", "see the log of the gateway")
     latency_ms = round((time.perf_counter() - began_s) * 1000, 3)
     return PartHealth(check.name, health.state, latency_ms, health.note, health.fix)
 
 
-async def _listen(told: RemoteHealth) -> Mapping[str, HealthStatus]:
+async def _read_remote(read: RemoteHealth) -> Mapping[str, HealthStatus]:
     try:
-        async with asyncio.timeout(_PATIENCE_S):
-            return await told()
-    except Exception:  # noqa: BLE001 - what it knows stands on parts that have checks of their own
-        _log.debug("what is lacking elsewhere could not be asked", exc_info=True)
+        async with asyncio.timeout(_TIMEOUT_S):
+            return await read()
+    except Exception:  # noqa: BLE001 - the backend that it is read from has a check of its own
+        _log.debug("remote health could not be read; it is omitted", exc_info=True)
         return {}
 
 
-def _and_told(
-    own: Sequence[PartHealth], told: Sequence[Mapping[str, HealthStatus]]
+def _with_remote(
+    own: Sequence[PartHealth], remote: Sequence[Mapping[str, HealthStatus]]
 ) -> list[PartHealth]:
-    """What others tell comes last, and changes nothing about parts that answer for themselves."""
+    """Our own parts, then remote ones; a part with a check of its own keeps that result."""
     parts = {part.name: part for part in own}
-    for each in told:
-        for name, health in each.items():
+    for statuses in remote:
+        for name, health in statuses.items():
             parts.setdefault(name, PartHealth(name, health.state, None, health.note, health.fix))
     return list(parts.values())
 
 
 def _merged(
-    answers: Sequence[PartHealth], supervised: Mapping[str, HealthStatus]
+    checked: Sequence[PartHealth], supervised: Mapping[str, HealthStatus]
 ) -> list[PartHealth]:
-    """What the parts say of themselves, and what their supervisor knows better."""
-    merged = {part.name: part for part in answers}
+    """The checked parts; where a part is not ready, the state that its supervisor reports."""
+    merged = {part.name: part for part in checked}
     for name, health in supervised.items():
         own = merged.get(name)
         if own is None or (own.state != "ready" and health.state != "ready"):
@@ -151,12 +152,12 @@ def _merged(
     return list(merged.values())
 
 
-def _nobody_supervises() -> Mapping[str, HealthStatus]:
+def _no_supervisor() -> Mapping[str, HealthStatus]:
     return {}
 
 
 async def _event_loop() -> HealthStatus:
-    """The gateway's own check: its latency is how long a turn of the event loop takes."""
+    """The gateway's own check: its latency is that of the event loop."""
     await asyncio.sleep(0)
     return HealthStatus("ready")
 
@@ -165,11 +166,11 @@ def routes(
     version: str,
     checks: Sequence[Check],
     supervised: Supervised | None = None,
-    told: Sequence[RemoteHealth] = (),
+    remote: Sequence[RemoteHealth] = (),
 ) -> list[HotRoute]:
-    """The three routes, open to all."""
+    """The three public routes."""
     own = Check("gateway", _event_loop)
-    readiness = Readiness([own, *checks], supervised or _nobody_supervises, told)
+    readiness = Readiness([own, *checks], supervised or _no_supervisor, remote)
     alive = Reply(msgspec.json.encode(Alive("alive")))
     versioned = Reply(msgspec.json.encode(VersionInfo("jobwire", version)))
 
@@ -179,15 +180,15 @@ def routes(
     async def readyz(_: HttpRequest) -> Reply:
         parts = await readiness.parts()
         if all(part.state in _SERVING for part in parts):
-            is_whole = all(part.state == "ready" for part in parts)
-            ready = Ready("ready" if is_whole else "degraded", version, parts)
+            all_ready = all(part.state == "ready" for part in parts)
+            ready = Ready("ready" if all_ready else "degraded", version, parts)
             return Reply(msgspec.json.encode(ready))
-        waiting = ", ".join(
+        not_ready = ", ".join(
             f"{part.name} is {part.state}" for part in parts if part.state not in _SERVING
         )
         raise Problem(
             NOT_READY,
-            waiting,
+            not_ready,
             headers=retry_after(1),
             more={"parts": [msgspec.to_builtins(part) for part in parts]},
         )
@@ -215,7 +216,7 @@ def routes(
             "public",
             readyz,
             Doc(
-                summary="Is every part ready? If not, each says what to do. `degraded` serves.",
+                summary="Is every part ready? If not, what to do. `degraded` still serves.",
                 tag="health",
                 answer=Ready,
                 example=_plain(Ready("ready", version, [example])),

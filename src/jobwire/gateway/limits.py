@@ -1,7 +1,7 @@
-"""How much one key may ask for: a rate, and a number of open streams.
+"""Limits per API key: request rate, and number of open streams.
 
-Counted in this process; a fleet of gateways allows each its own share. Never waits: what is over
-the limit is refused at once, with the time to come back.
+Counted in this process: each gateway of a fleet allows the full limit. A request over the limit is
+refused at once with `Retry-After`; it is never delayed.
 """
 
 from collections import Counter
@@ -11,19 +11,19 @@ from jobwire.gateway.problems import RATE_LIMITED, TOO_MANY_STREAMS, Problem, re
 
 
 class RateLimit:
-    """A bucket of tokens for each key: a second's worth may come at once."""
+    """A token bucket for each key, with a burst of one second."""
 
     def __init__(self, per_s: float, now_s: Callable[[], float]) -> None:
         self._per_s = per_s
         self._burst = max(1.0, per_s)
         self._now_s = now_s
-        # key → (tokens left, when that was); as many entries as the settings have keys
+        # key → (tokens left, at which time); at most one entry for each key in the settings
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def spend(self, key: str, cost: int = 1) -> None:
-        """Take `cost` tokens from the key's bucket; a Problem if they are not there.
+        """Take `cost` tokens from the key's bucket, or raise a Problem.
 
-        What costs more than a full bucket holds passes when the bucket is full, and leaves a debt.
+        A cost above the burst passes when the bucket is full, and leaves a debt.
         """
         if not self._per_s:
             return
@@ -38,20 +38,20 @@ class RateLimit:
 
 
 class StreamCount:
-    """How many streams each key holds open."""
+    """Counts the open streams of each key."""
 
     def __init__(self, per_key: int) -> None:
         self._per_key = per_key
         self._open: Counter[str] = Counter()
 
     def enter(self, key: str) -> None:
-        """Count one more; a Problem if the key has all it may have."""
+        """Count one more stream; a Problem if the key has reached its limit."""
         if self._open[key] >= self._per_key:
             raise Problem(TOO_MANY_STREAMS, headers=retry_after(5))
         self._open[key] += 1
 
     def leave(self, key: str) -> None:
-        """Count one less."""
+        """Count one stream less."""
         self._open[key] -= 1
         if not self._open[key]:
             del self._open[key]

@@ -1,8 +1,8 @@
-"""Without API keys only this machine may ask: is it really this machine?
+"""Without API keys only callers on this machine are served: header checks for that. Pure.
 
-Listening on loopback is not enough. A page on the web can make the browser of somebody here send
-requests (cross-site), can point its own name at 127.0.0.1 (DNS rebinding), and a proxy on this
-machine can forward the whole world. Each leaves a trace in the headers. Pure.
+Listening on loopback is not enough: a web page can send requests from a local browser (cross-site),
+can resolve its own name to 127.0.0.1 (DNS rebinding), and a local proxy can forward remote clients.
+All three are visible in the headers.
 """
 
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from jobwire.gateway.problems import CROSS_SITE, FOREIGN_HOST, PROXIED, ProblemK
 
 _LOCAL_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_OWN_PAGES: Final = frozenset({b"same-origin", b"none"})
+_OWN_SITES: Final = frozenset({b"same-origin", b"none"})
 
 
 def loopback_violation(method: str, headers: Mapping[bytes, bytes]) -> ProblemKind | None:
-    """Why this request does not come from this machine's own user, if it does not."""
+    """The problem if this request does not come from a user of this machine; else None."""
     host = headers.get(b"host", b"").lower()
     if _name(host) not in _LOCAL_NAMES:
         return FOREIGN_HOST
@@ -26,13 +26,13 @@ def loopback_violation(method: str, headers: Mapping[bytes, bytes]) -> ProblemKi
     if origin is not None and origin.lower() not in (b"http://" + host, b"https://" + host):
         return CROSS_SITE
     site = headers.get(b"sec-fetch-site")
-    if site is not None and site not in _OWN_PAGES and not _follows_link(method, headers):
+    if site is not None and site not in _OWN_SITES and not _follows_link(method, headers):
         return CROSS_SITE
     return None
 
 
 def _follows_link(method: str, headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a user followed a link to here: the page with the link cannot read the answer."""
+    """Whether a user followed a link: the linking page cannot read the response."""
     return (
         method in _SAFE_METHODS
         and headers.get(b"sec-fetch-mode") == b"navigate"

@@ -1,12 +1,11 @@
-"""/metrics: what the shell counts, and what the rooms hand in, as Prometheus text.
+"""/metrics: the metrics of the gateway and of all features, as Prometheus text.
 
-Counting a request costs two dictionary look-ups and a bisection; everything that is slow is done
-when somebody asks. What only a server knows (how many wait, and for how long) is read from it for
-each scrape: a number that was kept would lie when it matters most.
+Counting a request costs two dictionary look-ups and a bisection; everything slow runs at a scrape.
+Figures of the queue are read from the server at each scrape: a cached figure would be wrong exactly
+when the queue stands still.
 """
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -23,58 +22,49 @@ from prometheus_client.registry import Collector
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.streams import Streams
+from jobwire.histogram import Histogram
 from jobwire.job.errors import BackendUnavailable
 from jobwire.log import component
 
 _log = component("gateway.metrics")
 _BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_PATIENCE_S: Final = 5.0
+_TIMEOUT_S: Final = 5.0
 _MEDIA_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class HttpMetrics(Collector):
-    """How many requests of each route ended how, and how long they took."""
+    """Requests by route and status, and their durations by route."""
 
     def __init__(self) -> None:
-        self._ended: dict[tuple[str, int], int] = {}
-        self._times: dict[str, list[int]] = {}
-        self._seconds: dict[str, float] = {}
+        self._counts: dict[tuple[str, int], int] = {}
+        self._durations: dict[str, Histogram] = {}
 
     def count(self, route: str, status: int, seconds: float | None) -> None:
-        """One request more; an event stream has no meaningful time."""
+        """Count one request; `seconds` is None for an event stream."""
         key = (route, status)
-        self._ended[key] = self._ended.get(key, 0) + 1
+        self._counts[key] = self._counts.get(key, 0) + 1
         if seconds is not None:
-            times = self._times.get(route)
-            if times is None:
-                times = self._times[route] = [0] * (len(_BOUNDS_S) + 1)
-                self._seconds[route] = 0.0
-            times[bisect_left(_BOUNDS_S, seconds)] += 1
-            self._seconds[route] += seconds
+            durations = self._durations.get(route)
+            if durations is None:
+                durations = self._durations[route] = Histogram(_BOUNDS_S)
+            durations.add(seconds)
 
     def collect(self) -> Iterator[Metric]:
-        ended = CounterMetricFamily(
+        requests = CounterMetricFamily(
             "jobwire_http_requests", "Requests by route and status", labels=["route", "status"]
         )
-        for (route, status), count in self._ended.items():
-            ended.add_metric([route or "unknown", str(status)], count)
-        yield ended
-        times = HistogramMetricFamily(
-            "jobwire_http_request_seconds", "Time to the end of the answer", labels=["route"]
+        for (route, status), count in self._counts.items():
+            requests.add_metric([route or "unknown", str(status)], count)
+        yield requests
+        durations = HistogramMetricFamily(
+            "jobwire_http_request_seconds", "Time to the end of the response", labels=["route"]
         )
-        for route, counts in self._times.items():
-            times.add_metric([route or "unknown"], list(_cumulated(counts)), self._seconds[route])
-        yield times
+        for route, histogram in self._durations.items():
+            durations.add_metric([route or "unknown"], histogram.cumulated(), histogram.seconds)
+        yield durations
 
 
-def _cumulated(counts: Sequence[int]) -> Iterator[tuple[str, float]]:
-    total = 0
-    for bound, count in zip((*map(str, _BOUNDS_S), "+Inf"), counts, strict=True):
-        total += count
-        yield bound, total
-
-
-class ShellCollector(Collector):
+class GatewayCollector(Collector):
     """The version, and the open event streams."""
 
     def __init__(self, version: str, streams: Streams) -> None:
@@ -88,58 +78,58 @@ class ShellCollector(Collector):
         )
         yield CounterMetricFamily(
             "jobwire_streams_dropped",
-            "Clients cut off because they did not read their events",
+            "Clients disconnected because they did not read their events",
             value=self._streams.dropped,
         )
 
 
 Scrape = Callable[[], Awaitable[Sequence[Metric]]]
-"""Reads something from a server; GroundError where that does not answer."""
+"""Reads metrics from a server; BackendUnavailable if it does not answer."""
 
 
 class ScrapeCollector(Collector):
-    """What was read for this scrape, and whether it could be."""
+    """The metrics that each system reads from its server at a scrape."""
 
-    def __init__(self, readings: Mapping[str, Scrape]) -> None:
-        self._readings = readings
-        self._read: list[Metric] = []
+    def __init__(self, scrapes: Mapping[str, Scrape]) -> None:
+        self._scrapes = scrapes
+        self._families: list[Metric] = []
 
     async def scrape(self) -> None:
-        """Read everything, all at the same time."""
-        told = GaugeMetricFamily(
-            "jobwire_readings_ok", "Whether a room could read its numbers", labels=["room"]
+        """Read the metrics of all systems concurrently."""
+        succeeded = GaugeMetricFamily(
+            "jobwire_readings_ok", "Whether the metrics of a system were read", labels=["system"]
         )
-        found = await asyncio.gather(*map(_read, self._readings.values()))
-        for name, families in zip(self._readings, found, strict=True):
-            told.add_metric([name], 0 if families is None else 1)
-        self._read = [told, *(family for families in found for family in families or ())]
+        results = await asyncio.gather(*map(_read, self._scrapes, self._scrapes.values()))
+        for system, families in zip(self._scrapes, results, strict=True):
+            succeeded.add_metric([system], 0 if families is None else 1)
+        self._families = [succeeded, *(each for families in results for each in families or ())]
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._read
+        yield from self._families
 
 
-async def _read(reading: Scrape) -> Sequence[Metric] | None:
+async def _read(system: str, scrape: Scrape) -> Sequence[Metric] | None:
     try:
-        async with asyncio.timeout(_PATIENCE_S):
-            return await reading()
+        async with asyncio.timeout(_TIMEOUT_S):
+            return await scrape()
     except (BackendUnavailable, TimeoutError):
         return None
-    except Exception:  # noqa: BLE001 - a room's fault must not hide the others' numbers
-        _log.exception("numbers of a room could not be read")
+    except Exception:  # noqa: BLE001 - one system's fault must not hide the metrics of others
+        _log.exception("metrics could not be read; they are omitted", extra={"system": system})
         return None
 
 
-def route(collectors: Iterable[Collector], readings: Mapping[str, Scrape]) -> HotRoute:
-    """The route; asks every collector and reads every reading each time."""
+def route(collectors: Iterable[Collector], scrapes: Mapping[str, Scrape]) -> HotRoute:
+    """The route; each request runs all collectors and scrapes."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     for collector in collectors:
         registry.register(collector)
-    fresh = ScrapeCollector(readings)
-    registry.register(fresh)
+    scraped = ScrapeCollector(scrapes)
+    registry.register(scraped)
 
     async def metrics(_: HttpRequest) -> Reply:
-        await fresh.scrape()
+        await scraped.scrape()
         return Reply(generate_latest(registry), media_type=_MEDIA_TYPE)
 
     return HotRoute(
@@ -148,7 +138,7 @@ def route(collectors: Iterable[Collector], readings: Mapping[str, Scrape]) -> Ho
         "read",
         metrics,
         Doc(
-            summary="Everything that is counted, as Prometheus text",
+            summary="All metrics, as Prometheus text",
             tag="health",
             answer=str,
             media_type="text/plain",

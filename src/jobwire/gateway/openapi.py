@@ -1,8 +1,8 @@
-"""One OpenAPI 3.1 document over FastAPI's routes and the hot ones.
+"""One OpenAPI 3.1 document for FastAPI routes and hot routes.
 
-Built once, when the app is. Every operation lists its scope and every problem that it can answer
-with, each with an example; hot routes get their schemas from msgspec types. FastAPI's own pages
-for it are not served: they would load scripts from elsewhere.
+Built once with the application. Every operation lists its scope and every problem that it can
+answer with, each with an example; the schemas of hot routes come from msgspec types. FastAPI's
+documentation pages are not served: they load scripts from other sites.
 """
 
 import re
@@ -18,7 +18,7 @@ from jobwire.gateway.problems import ProblemKind
 from jobwire.gateway.router import NEEDS_KEY, ScopedRoute
 from jobwire.gateway.routes import HotRoute
 
-Json = dict[str, Any]  # a piece of the document
+Json = dict[str, Any]  # part of the document
 _REF: Final = "#/components/schemas/{name}"
 _PLACES: Final = re.compile(r"\{(\w+)\}")
 _KEY: Final = {"apiKey": list[str]()}
@@ -41,42 +41,42 @@ def document(app: FastAPI, scoped: Sequence[ScopedRoute], hot: Sequence[HotRoute
     for route in scoped:
         for method in route.methods or ():
             _finish_scoped(paths[route.path_format][method.lower()], route)
-    # FastAPI's own shape of a 422, which nobody gets to see here.
+    # FastAPI's schema of a 422; we send a Problem instead.
     schemas.pop("HTTPValidationError", None)
     schemas.pop("ValidationError", None)
     types = [kind for route in hot for kind in _types(route)]
-    shapes, more = _published(*msgspec.json.schema_components(types, ref_template=_REF))
+    hot_schemas, more = _published(*msgspec.json.schema_components(types, ref_template=_REF))
     schemas |= {**more, "Problem": _PROBLEM_SCHEMA}
-    shape_of = {id(kind): shape for kind, shape in zip(types, shapes, strict=True)}
+    schema_of = {id(kind): schema for kind, schema in zip(types, hot_schemas, strict=True)}
     for route in hot:
-        paths.setdefault(route.path, {})[route.method.lower()] = _hot_operation(route, shape_of)
+        paths.setdefault(route.path, {})[route.method.lower()] = _hot_operation(route, schema_of)
     components["securitySchemes"] = _SECURITY_SCHEMES
     return whole
 
 
-def _published(shapes: Iterable[Json], more: Mapping[str, Json]) -> tuple[list[Json], Json]:
-    """The same schemas under their published names: `JobBody` of the code is `Job` to a client."""
-    text = _BODY_SUFFIX.sub(rb"\1", msgspec.json.encode((list(shapes), more)))
+def _published(schemas: Iterable[Json], more: Mapping[str, Json]) -> tuple[list[Json], Json]:
+    """The same schemas under their published names: `JobBody` is published as `Job`."""
+    text = _BODY_SUFFIX.sub(rb"\1", msgspec.json.encode((list(schemas), more)))
     return msgspec.json.decode(text, type=tuple[list[Json], Json])
 
 
 def _finish_scoped(operation: Json, route: ScopedRoute) -> None:
     operation.pop(NEEDS_KEY, None)
-    operation["x-jobwire-scope"] = route.asked_scope
-    if route.asked_scope != "public":
+    operation["x-jobwire-scope"] = route.required_scope
+    if route.required_scope != "public":
         operation["security"] = [_KEY]
     responses: Json = operation["responses"]
     responses.pop("422", None)
-    shell = _shell_problems(route.asked_scope, body=route.body_field is not None)
+    common = _common_problems(route.required_scope, body=route.body_field is not None)
     invalid = () if "parameters" not in operation else (problems.INVALID,)
-    responses |= _problem_responses([*shell, *invalid, *route.own_problems])
+    responses |= _problem_responses([*common, *invalid, *route.own_problems])
 
 
-def _hot_operation(route: HotRoute, shape_of: Mapping[int, Json]) -> Json:
+def _hot_operation(route: HotRoute, schema_of: Mapping[int, Json]) -> Json:
     doc = route.doc
     answer: Json = {"description": doc.description or doc.summary}
     if doc.answer is not None or doc.media_type != "application/json":
-        content: Json = {} if doc.answer is None else {"schema": shape_of[id(doc.answer)]}
+        content: Json = {} if doc.answer is None else {"schema": schema_of[id(doc.answer)]}
         if doc.example is not None:
             content["example"] = doc.example
         answer["content"] = {doc.media_type: content}
@@ -85,13 +85,13 @@ def _hot_operation(route: HotRoute, shape_of: Mapping[int, Json]) -> Json:
         "summary": doc.summary,
         "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
         "x-jobwire-scope": route.scope,
-        "parameters": [*_path_parameters(route), *_parameters(route, shape_of)],
+        "parameters": [*_path_parameters(route), *_parameters(route, schema_of)],
         "responses": {
             str(doc.status): answer,
             **{str(status): _also(status, why, answer) for status, why in doc.also.items()},
             **_problem_responses(
                 [
-                    *_shell_problems(route.scope, body=doc.body is not None),
+                    *_common_problems(route.scope, body=doc.body is not None),
                     *(problems.ON_STREAMS if route.stream else ()),
                     *doc.problems,
                 ]
@@ -103,7 +103,7 @@ def _hot_operation(route: HotRoute, shape_of: Mapping[int, Json]) -> Json:
     if route.scope != "public":
         operation["security"] = [_KEY, _TOKEN] if route.stream else [_KEY]
     if doc.body is not None:
-        body: Json = {"schema": shape_of[id(doc.body)]}
+        body: Json = {"schema": schema_of[id(doc.body)]}
         if doc.body_example is not None:
             body["example"] = doc.body_example
         operation["requestBody"] = {"required": True, "content": {"application/json": body}}
@@ -111,7 +111,7 @@ def _hot_operation(route: HotRoute, shape_of: Mapping[int, Json]) -> Json:
 
 
 def _also(status: int, why: str, answer: Json) -> Json:
-    """Another success: the same answer for another reason, or nothing at all."""
+    """Another success status: the same body, or none for 204."""
     return {"description": why} if status == 204 else {**answer, "description": why}
 
 
@@ -125,20 +125,20 @@ def _path_parameters(route: HotRoute) -> Iterable[Json]:
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
 
 
-def _parameters(route: HotRoute, shape_of: Mapping[int, Json]) -> Iterable[Json]:
+def _parameters(route: HotRoute, schema_of: Mapping[int, Json]) -> Iterable[Json]:
     for parameter in route.doc.parameters:
-        said: Json = {
+        documented: Json = {
             "name": parameter.name,
             "in": parameter.place,
             "description": parameter.description,
-            "schema": shape_of[id(parameter.kind)],
+            "schema": schema_of[id(parameter.kind)],
         }
         if parameter.example is not None:
-            said["example"] = parameter.example
-        yield said
+            documented["example"] = parameter.example
+        yield documented
 
 
-def _shell_problems(scope: str, *, body: bool) -> list[ProblemKind]:
+def _common_problems(scope: str, *, body: bool) -> list[ProblemKind]:
     return [
         *problems.EVERYWHERE,
         *(problems.WITH_SCOPE if scope != "public" else ()),
@@ -147,7 +147,7 @@ def _shell_problems(scope: str, *, body: bool) -> list[ProblemKind]:
 
 
 def _problem_responses(kinds: Iterable[ProblemKind]) -> Json:
-    """One response a status, with an example a kind."""
+    """One response per status, with one example per kind."""
     by_status: dict[int, list[ProblemKind]] = {}
     for kind in dict.fromkeys(kinds):
         by_status.setdefault(kind.status, []).append(kind)
@@ -181,7 +181,7 @@ _PROBLEM_SCHEMA: Final[Json] = {
         "request_id": {"type": "string"},
         "errors": {
             "type": "array",
-            "description": "each fault of the request, with its place as a JSON pointer",
+            "description": "each fault of the request, with its location as a JSON pointer",
             "items": {
                 "type": "object",
                 "required": ["pointer", "message"],
@@ -194,7 +194,7 @@ _SECURITY_SCHEMES: Final[Json] = {
     "apiKey": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An API key (`jw_…`). On loopback without keys none is needed.",
+        "description": "An API key (`jw_…`). Not needed on loopback if there are no keys.",
     },
     "streamToken": {
         "type": "apiKey",

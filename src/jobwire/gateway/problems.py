@@ -1,8 +1,8 @@
-"""Every error of the HTTP side, as one catalogue: RFC 9457 problem documents.
+"""All errors of the HTTP API as RFC 9457 problem documents.
 
-A `Kind` is what can go wrong, with its stable `code`; the OpenAPI document lists the kinds of
-each route. A `Problem` is one that did go wrong, raised anywhere inside a request. Rooms declare
-kinds of their own. What is said here is for everybody's eyes; the rest goes to the log.
+A `ProblemKind` has a stable `code`; the OpenAPI document lists the kinds of each route. A `Problem`
+is raised anywhere inside a request. Features declare kinds of their own. Every text here is sent to
+clients; internal details go to the log.
 """
 
 from collections.abc import Mapping
@@ -19,19 +19,19 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 @dataclass(frozen=True, slots=True)
 class ProblemKind:
-    """Something that can go wrong, once for all requests."""
+    """One kind of error, declared once."""
 
     code: str
     status: int
     detail: str
-    """What to tell the caller when the place that raises it says nothing better."""
+    """The text for the client unless the raising code has a more precise one."""
 
     @property
     def title(self) -> str:
         return HTTPStatus(self.status).phrase
 
     def document(self, detail: str = "", **more: object) -> dict[str, object]:
-        """The body of the answer."""
+        """The body of the response."""
         return {
             "type": f"urn:jobwire:problem:{self.code}",
             "title": self.title,
@@ -43,7 +43,7 @@ class ProblemKind:
 
 
 class Problem(Exception):
-    """A request that ends here, with what its caller is told."""
+    """Ends a request with an error response."""
 
     def __init__(
         self,
@@ -60,45 +60,43 @@ class Problem(Exception):
         self.more = more or {}
 
     def body(self, request_id: str) -> bytes:
-        """The document, as bytes."""
+        """The encoded document."""
         document = self.kind.document(self.detail, **self.more, request_id=request_id)
         return msgspec.json.encode(document)
 
 
 def retry_after(seconds: float) -> Headers:
-    """The header that says when to come back; whole seconds, at least one."""
+    """The `Retry-After` header: whole seconds, at least one."""
     return ((b"retry-after", str(max(1, round(seconds + 0.5))).encode()),)
 
 
-BAD_REQUEST: Final = ProblemKind(
-    "bad_request", 400, "this is no HTTP request that can be understood"
-)
-INVALID_JSON: Final = ProblemKind("invalid_json", 400, "the body is no valid JSON")
-BAD_EVENT_ID: Final = ProblemKind("bad_event_id", 400, "Last-Event-ID is no id of this stream")
+BAD_REQUEST: Final = ProblemKind("bad_request", 400, "this is not a valid HTTP request")
+INVALID_JSON: Final = ProblemKind("invalid_json", 400, "the body is not valid JSON")
+BAD_EVENT_ID: Final = ProblemKind("bad_event_id", 400, "Last-Event-ID is not an id of this stream")
 UNAUTHORIZED: Final = ProblemKind(
     "unauthorized", 401, "send an API key: `Authorization: Bearer jw_…`; `jobwire key` makes one"
 )
-BAD_KEY: Final = ProblemKind("bad_key", 401, "this API key is not known here")
+BAD_KEY: Final = ProblemKind("bad_key", 401, "this API key is not in the settings of this gateway")
 BAD_TOKEN: Final = ProblemKind(
-    "bad_token", 401, "this stream token is wrong or too old; ask for a new one"
+    "bad_token", 401, "this stream token is invalid or expired; request a new one"
 )
-FORBIDDEN: Final = ProblemKind("forbidden", 403, "this API key does not have the scope for it")
+FORBIDDEN: Final = ProblemKind("forbidden", 403, "this API key does not have the required scope")
 CROSS_SITE: Final = ProblemKind(
-    "cross_site", 403, "a page of another origin may not call this program; use an API key"
+    "cross_site", 403, "a page of another origin may not call this gateway; use an API key"
 )
 PROXIED: Final = ProblemKind(
-    "proxied", 403, "forwarded by a proxy, but without API keys only this machine may ask"
+    "proxied", 403, "forwarded by a proxy; without API keys only this machine is served"
 )
-NOT_FOUND: Final = ProblemKind("not_found", 404, "there is nothing here")
-WRONG_METHOD: Final = ProblemKind("method_not_allowed", 405, "this method is not offered here")
+NOT_FOUND: Final = ProblemKind("not_found", 404, "there is no such path")
+WRONG_METHOD: Final = ProblemKind("method_not_allowed", 405, "this path does not have this method")
 TIMED_OUT: Final = ProblemKind("request_timeout", 408, "the request arrived too slowly")
 TOO_LARGE: Final = ProblemKind("too_large", 413, "the body is too large")
 WRONG_MEDIA_TYPE: Final = ProblemKind("unsupported_media_type", 415, "send application/json")
 ENCODED: Final = ProblemKind(
-    "unsupported_encoding", 415, "send the body as it is, without an encoding"
+    "unsupported_encoding", 415, "send the body without a content encoding"
 )
 FOREIGN_HOST: Final = ProblemKind(
-    "foreign_host", 421, "without API keys this program answers only to the name localhost"
+    "foreign_host", 421, "without API keys only the host name localhost is served"
 )
 INVALID: Final = ProblemKind("invalid_request", 422, "the request does not have the right form")
 RATE_LIMITED: Final = ProblemKind("rate_limited", 429, "too many requests with this key; slow down")
@@ -109,12 +107,12 @@ HEADERS_TOO_LARGE: Final = ProblemKind(
     "headers_too_large", 431, "the headers are too large or too many"
 )
 INTERNAL: Final = ProblemKind(
-    "internal", 500, "something went wrong here; the log has it under the request id"
+    "internal", 500, "internal error; the log of the gateway has it under the request id"
 )
 NOT_READY: Final = ProblemKind(
-    "not_ready", 503, "at least one part is not ready; each says what to do"
+    "not_ready", 503, "at least one part is not ready; `parts` has what to do"
 )
-STOPPING: Final = ProblemKind("stopping", 503, "this program is stopping; try again in a moment")
+STOPPING: Final = ProblemKind("stopping", 503, "this gateway is stopping; try again")
 
 EVERYWHERE: Final = (CROSS_SITE, PROXIED, FOREIGN_HOST, HEADERS_TOO_LARGE, INTERNAL)
 WITH_SCOPE: Final = (UNAUTHORIZED, BAD_KEY, FORBIDDEN, RATE_LIMITED)

@@ -1,8 +1,7 @@
-"""One request on its way through the shell: who asks, its body, its answer.
+"""One request: its principal, its body, its response.
 
-Made by `app` for every request, handed to hot routes as their only argument, and to FastAPI
-routes by `router.this_call`. Everything that goes out passes through here, so that no answer
-lacks the headers that every answer has.
+Created by `app` for every request; the only argument of hot routes, and available to FastAPI routes
+as `router.CurrentRequest`. Every response is sent through it, so that all have the default headers.
 """
 
 import itertools
@@ -12,7 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
-from jobwire.gateway.auth import NOBODY, Principal
+from jobwire.gateway.auth import ANONYMOUS, Principal
 from jobwire.gateway.problems import (
     BAD_EVENT_ID,
     BAD_REQUEST,
@@ -23,17 +22,17 @@ from jobwire.gateway.problems import (
     Problem,
 )
 
-Message = MutableMapping[str, Any]  # as ASGI has it: each key has a type of its own
+Message = MutableMapping[str, Any]  # ASGI: the type of a value depends on its key
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Message, Receive, Send], Awaitable[None]]
 
 JSON: Final = b"application/json"
-SCOPE_KEY: Final = "jobwire.call"
+SCOPE_KEY: Final = "jobwire.request"
 TRANSPORT_KEY: Final = "jobwire.transport"
-"""Where our server puts the connection's transport."""
+"""Scope key of the connection's transport, set by `connection`."""
 
-# On every answer. A page of ours brings a policy of its own; whatever a route says wins.
+# On every response; a header that a route sets overrides it.
 SAFETY: Final[Headers] = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -43,7 +42,7 @@ SAFETY: Final[Headers] = (
 )
 _SAFE: Final = frozenset(name for name, _ in SAFETY)
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-# A request's id is no secret, only unlike all others: which process, and a running number.
+# A request id is unique, not secret: a random part per process, and a counter.
 _PROCESS: Final = secrets.token_hex(5).encode()
 _COUNT: Final = itertools.count(1)
 _MAX_PARAMETERS: Final = 64
@@ -51,16 +50,16 @@ _EVENT_ID: Final = re.compile(r"[\x20-\x7e]{1,128}")
 
 
 def new_request_id() -> bytes:
-    """For a request that brings none."""
+    """The id of a request without a valid `X-Request-ID`."""
     return b"%s%06x" % (_PROCESS, next(_COUNT))
 
 
 class ClientGone(Exception):
-    """Nobody waits for this answer any more."""
+    """The client disconnected before its response."""
 
 
 class Reply(NamedTuple):
-    """A whole answer."""
+    """A complete response."""
 
     body: bytes = b""
     status: int = 200
@@ -96,14 +95,14 @@ class HttpRequest:
             new_request_id() if given is None or not _REQUEST_ID.fullmatch(given) else given
         )
         self.params: tuple[str, ...] = ()
-        """What stands in the places of the route's path, in order."""
-        self.principal: Principal = NOBODY
+        """The path parameters, in order."""
+        self.principal: Principal = ANONYMOUS
         self.max_body = 0
         self._received = 0
         self.route = ""
-        """The route's method and path as declared, for metrics."""
+        """The route's method and path template, for metrics."""
         self.status = 0
-        """The answer's status; 0 until it has begun."""
+        """The status of the response; 0 until it has started."""
         self.finished = False
 
     @property
@@ -130,7 +129,7 @@ class HttpRequest:
         return values[-1] if values else None
 
     def last_event_id(self) -> str | None:
-        """Where the caller's last stream ended: the header, or `?last_event_id=` for browsers."""
+        """The id of the last event that the client received: the header, or `?last_event_id=`."""
         header = self.headers.get(b"last-event-id")
         given = self.query("last_event_id") if header is None else header.decode("latin-1")
         if not given:
@@ -140,11 +139,11 @@ class HttpRequest:
         return given
 
     async def body(self, media_type: bytes | None = JSON) -> bytes:
-        """The whole body, within the route's limit, if it is of this media type."""
+        """The whole body; a Problem if it is too large or of another media type."""
         if media_type is not None:
             self.require_media_type(media_type)
         message = await self.receive()
-        # Nearly always it is all here, in one part.
+        # Nearly all bodies arrive in one part.
         if message["type"] == "http.request" and not message["more_body"]:
             body: bytes = message["body"]
         else:
@@ -154,7 +153,7 @@ class HttpRequest:
         return body
 
     async def _all_parts(self, message: Message) -> bytes:
-        """What begins with this message, up to its end or to one part over the limit."""
+        """The body that starts with this message; reading stops once it exceeds the limit."""
         parts = bytearray()
         while message["type"] == "http.request":
             parts += message["body"]
@@ -164,13 +163,13 @@ class HttpRequest:
         raise ClientGone
 
     def require_media_type(self, media_type: bytes) -> None:
-        """Refuse a body that says it is something else; one that says nothing is believed."""
+        """Refuse a body with another Content-Type; one without is accepted."""
         given = self.headers.get(b"content-type", media_type).partition(b";")[0]
         if given.strip().lower() != media_type:
             raise Problem(WRONG_MEDIA_TYPE, f"send {media_type.decode()}")
 
     async def counted_receive(self) -> Message:
-        """`receive` for those who read a body by themselves: within the route's limit."""
+        """ASGI `receive` that enforces the route's body limit."""
         message = await self.receive()
         if message["type"] == "http.request":
             self._received += len(message["body"])
@@ -179,11 +178,11 @@ class HttpRequest:
         return message
 
     def too_large(self) -> Problem:
-        """The problem of a body over this route's limit."""
+        """The problem for a body over this route's limit."""
         return Problem(TOO_LARGE, f"the body must not have more than {self.max_body} bytes")
 
     async def reply(self, reply: Reply) -> None:
-        """Send a whole answer."""
+        """Send a complete response."""
         await self.start(
             reply.status,
             (
@@ -196,17 +195,17 @@ class HttpRequest:
         await self.send({"type": "http.response.body", "body": reply.body})
 
     async def reply_nothing(self) -> None:
-        """Answer 204: an EventSource that hears it does not come back."""
+        """Answer 204: an EventSource does not reconnect after it."""
         await self.start(204, ())
         await self.end()
 
     async def end(self) -> None:
-        """End an answer that has begun, with nothing more."""
+        """End a response that has started."""
         self.finished = True
         await self.send({"type": "http.response.body", "body": b""})
 
     async def start(self, status: int, headers: Headers) -> None:
-        """Begin an answer; its body is sent by `send`."""
+        """Start a response; its body follows by `send`."""
         self.status = status
         await self.send(
             {
@@ -217,17 +216,17 @@ class HttpRequest:
         )
 
     def with_default_headers(self, headers: Headers) -> list[tuple[bytes, bytes]]:
-        """A route's headers, and those that every answer has."""
-        dressed = [*headers, (b"x-request-id", self.request_id)]
-        said = {name for name, _ in headers}
-        if _SAFE.isdisjoint(said):
-            dressed += SAFETY
+        """A route's headers, and those of every response."""
+        merged = [*headers, (b"x-request-id", self.request_id)]
+        names = {name for name, _ in headers}
+        if _SAFE.isdisjoint(names):
+            merged += SAFETY
         else:
-            dressed += [header for header in SAFETY if header[0] not in said]
-        return dressed
+            merged += [header for header in SAFETY if header[0] not in names]
+        return merged
 
     def abort(self) -> None:
-        """Break off an answer that cannot be finished, so that nobody takes it for whole."""
+        """Close the connection of an incomplete response, so that it does not pass for complete."""
         transport = self.scope.get(TRANSPORT_KEY)
         if transport is not None:
             transport.abort()

@@ -1,7 +1,8 @@
-"""Hot routes: plain ASGI beside FastAPI's, in the same app and the same OpenAPI document.
+"""Hot routes: plain ASGI, in the same application and OpenAPI document as FastAPI's routes.
 
-A hot route is an async function of a `Call`. It returns a `Reply`, or None after it has spoken
-for itself (an event stream). Declared by rooms, found here by one walk over the path's segments.
+A hot route is an async function of an `HttpRequest`. It returns a `Reply`, or None after it has
+sent the response itself (an event stream). Features declare them; the table finds them by one walk
+over the segments of the path.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -18,10 +19,10 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doc:
-    """What the OpenAPI document says about a hot route.
+    """A hot route in the OpenAPI document.
 
-    `body` and `answer` are msgspec types (or None); `body_example` and `example` are shown to
-    readers and must fit them. `problems` are the route's own kinds, beyond those of the shell.
+    `body` and `answer` are msgspec types (or None) of the request and the response; `body_example`
+    and `example` must fit them. `problems` are the kinds of this route besides the common ones.
     """
 
     summary: str
@@ -32,7 +33,7 @@ class Doc:
     example: object = None
     status: int = 200
     also: Mapping[int, str] = field(default_factory=dict[int, str])
-    """Other statuses with the same answer, and what each of them means."""
+    """Other success statuses, and what each of them means."""
     media_type: str = "application/json"
     description: str = ""
     problems: Sequence[ProblemKind] = ()
@@ -41,7 +42,7 @@ class Doc:
 
 @dataclass(frozen=True, slots=True)
 class RouteParameter:
-    """A query parameter or a header that a hot route understands."""
+    """A query parameter or a header of a hot route."""
 
     name: str
     place: Literal["query", "header"]
@@ -54,8 +55,8 @@ class RouteParameter:
 class HotRoute:
     """`HotRoute("GET", "/v1/jobs/{id}", "read", endpoint, Doc(…))`.
 
-    What stands in the places of the path is in `call.params`, in order. `stream` marks an event
-    stream: it may be opened with a stream token. `max_body` 0 means the gateway's own limit.
+    Path parameters are in `request.params`, in order. `stream` marks an event stream, which may be
+    opened with a stream token. `max_body` 0 is the gateway's limit.
     """
 
     method: Method
@@ -71,7 +72,7 @@ class HotRoute:
         return f"{self.method} {self.path}"
 
 
-_PLACE: Final = "/"  # no segment of a path can look like this
+_PARAMETER: Final = "/"  # no segment of a path can look like this
 
 
 @dataclass(slots=True)
@@ -81,12 +82,12 @@ class _Node:
 
 
 class RouteTable:
-    """All hot routes, by path and method. A literal segment hides a place at the same position."""
+    """All hot routes, by path and method. A literal segment hides a parameter at its position."""
 
     def __init__(self, routes: Iterable[HotRoute]) -> None:
         self.routes = tuple(routes)
         self._root = _Node()
-        # Most paths have no places: one look-up finds them.
+        # Most paths have no parameters: one look-up finds them.
         self._plain: dict[str, dict[str, HotRoute]] = {}
         for route in self.routes:
             self._add(route)
@@ -94,19 +95,19 @@ class RouteTable:
     def _add(self, route: HotRoute) -> None:
         node = self._root
         for segment in route.path.split("/"):
-            name = _PLACE if segment.startswith("{") else segment
+            name = _PARAMETER if segment.startswith("{") else segment
             node = node.children.setdefault(name, _Node())
         if route.method in node.by_method:
             raise ValueError(f"{route.label} is declared twice")
         node.by_method[route.method] = route
         if route.method == "GET":
-            # The same answer; the server keeps its body back.
+            # The same response; `response_cycle` omits the body.
             node.by_method["HEAD"] = route
         if "{" not in route.path:
             self._plain[route.path] = node.by_method
 
     def find(self, path: str) -> tuple[dict[str, HotRoute], tuple[str, ...]]:
-        """The routes at a path, by method, and what stands in its places."""
+        """The routes of a path, by method, and its path parameters."""
         plain = self._plain.get(path)
         if plain is not None:
             return plain, ()
@@ -115,7 +116,7 @@ class RouteTable:
         for segment in path.split("/"):
             child = node.children.get(segment)
             if child is None:
-                child = node.children.get(_PLACE)
+                child = node.children.get(_PARAMETER)
                 if child is None or not segment:
                     return {}, ()
                 params.append(segment)

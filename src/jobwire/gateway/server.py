@@ -1,7 +1,7 @@
-"""The server under a gateway: uvicorn's, with an eye on its connections.
+"""The HTTP server: uvicorn's, with a check of every connection once a second.
 
-Once a second every connection is looked at. Event streams are ended before connections are waited
-for, since they would not end by themselves.
+At shutdown event streams are ended first: uvicorn would wait for them, and they do not end by
+themselves.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _SWEEP_S: Final = 1.0
 
 
 class HttpServer(uvicorn.Server):
-    """Serves one gateway on one socket until it is told to stop."""
+    """Serves one gateway on one socket until `stop`."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class HttpServer(uvicorn.Server):
         on_ready: Callable[[], None] = lambda: None,
         around: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     ) -> None:
-        """`around` may put something around the application, such as spans."""
+        """`around` may wrap the application, for example with tracing."""
         protocol: type[HttpConnection] = type("Limited", (HttpConnection,), {"limits": settings})
-        # Below errors it tells what we tell better, and what strangers make it tell.
+        # Lower levels repeat our own log, and clients can cause them at will.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         super().__init__(
             uvicorn.Config(
@@ -55,7 +55,7 @@ class HttpServer(uvicorn.Server):
         self._swept_at_s = 0.0
 
     def stop(self) -> None:
-        """End: the first call lets requests finish, the second does not."""
+        """Stop: the first call lets requests finish, the second does not."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
@@ -74,18 +74,18 @@ class HttpServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Listening ends first, so that a client that connects again finds another gateway.
+        # Listening ends first, so that a client that reconnects reaches another gateway.
         for server in self.servers:
             server.close()
         await self._gateway.streams.stop()
         await super().shutdown(sockets)
 
     async def run_until_stopped(self, listening: socket.socket) -> None:
-        """Serve; signals are the caller's business."""
-        # What is there now stays: looking through it again and again cost a fifth of a request.
+        """Serve until `stop`; the caller handles signals."""
+        # Objects of the start-up live until the end: scanning them cost a fifth of a request.
         gc.collect()
         gc.freeze()
-        # Requests leave next to nothing behind that counting does not free at once.
+        # Requests create hardly any reference cycles.
         gc.set_threshold(20_000, 20, 100)
         async with self._gateway.streams.running():
             await self._serve([listening])

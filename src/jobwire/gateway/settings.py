@@ -1,4 +1,4 @@
-"""The section `gateway` of the settings: where it listens, who may ask, how much."""
+"""The section `gateway` of the settings: address, API keys, limits."""
 
 import ipaddress
 import re
@@ -11,13 +11,13 @@ ScopeName = Literal["submit", "read", "admin"]
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 ALL_TENANTS: Final = "*"
-"""The tenant of a key that sees and cancels what any tenant has; only with the scope `admin`."""
+"""The tenant of a key that sees and cancels the jobs of all tenants; needs the scope `admin`."""
 _SUBMIT_RATE: Final = 10_000.0
 
 
 @dataclass(frozen=True, slots=True)
 class KeySettings:
-    """One API key. Only its hash is kept; `jobwire key` makes both."""
+    """One API key. Only its hash is stored; `jobwire key` creates both."""
 
     name: str
     hash: str
@@ -25,7 +25,7 @@ class KeySettings:
     tenant: str = "default"
 
     def check(self) -> Iterator[tuple[str, str]]:
-        """Yield each fault: the field, and what is wrong with it."""
+        """Yield each fault: field and problem."""
         if not _NAME.fullmatch(self.name):
             yield "name", "must be 1-64 letters, digits, dots, dashes or underscores"
         if self.tenant == ALL_TENANTS:
@@ -51,63 +51,63 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """The HTTP side."""
+    """Settings of the HTTP server."""
 
     host: str = "127.0.0.1"
     """Address to listen on; anything but loopback needs `keys`."""
     port: int = 8080
-    """Port to listen on; 0 means any free one."""
+    """Port to listen on; 0 means any free port."""
     keys: tuple[KeySettings, ...] = ()
     """API keys: a list of name, hash, scopes and tenant (in the environment: as JSON)."""
     token_secret: str = field(default="", repr=False)
-    """Signs stream tokens; the same for all gateways, by default one of its own."""
+    """Signs stream tokens; the same for all gateways, by default random per process."""
     token_ttl: timedelta = timedelta(minutes=5)
-    """How long a stream token opens its stream."""
+    """How long a stream token is valid."""
     rate_limit: float = 0.0
-    """Requests a second for each key; 0 means no limit."""
+    """Requests per second for each key; 0 means no limit."""
     submit_rate: float = 0.0
-    """Jobs a second that one key may submit, a batch counted by its jobs; 0 means 10,000 if there
+    """Jobs per second that one key may submit, a batch counted by its jobs; 0 means 10,000 if there
     are keys of several tenants, else no limit."""
     max_body_bytes: int = 1 << 20
-    """Largest body, where a route has no limit of its own."""
+    """Largest body, for routes without a limit of their own."""
     max_header_bytes: int = 16 << 10
     """Request line and headers together."""
     max_headers: int = 64
     """Number of headers."""
     header_timeout: timedelta = timedelta(seconds=10)
-    """Until a request's headers are there."""
+    """Time until the headers of a request are complete."""
     body_timeout: timedelta = timedelta(seconds=10)
-    """A body must bring a KiB a second, measured over so long; silence for as long ends it."""
+    """Window over which a body must arrive with at least 1 KiB per second."""
     keep_alive: timedelta = timedelta(seconds=75)
-    """Until a connection is closed after its last answer, if no request follows."""
+    """Time until an idle connection is closed after its last response."""
     streams_per_key: int = 20_000
-    """Event streams that one key may hold open."""
+    """Open event streams of one key."""
     stream_buffer_bytes: int = 64 << 10
-    """What may wait for one slow reader of events."""
+    """Buffer of one event stream."""
     slow_client: timedelta = timedelta(seconds=30)
-    """A reader of events whose buffer is full for so long is dropped."""
+    """A client whose event buffer is full for this long is disconnected."""
     heartbeat: timedelta = timedelta(seconds=15)
-    """Between two comments on a silent event stream."""
+    """Interval of heartbeat comments on an event stream."""
     drain: timedelta = timedelta(seconds=5)
-    """For requests that are under way at a stop."""
+    """Time for requests in flight at shutdown."""
 
     @property
     def several_tenants(self) -> bool:
-        """Whether there are keys of more than one tenant, so that each is bounded (J-57)."""
+        """Whether there are keys of more than one tenant, so that each is limited (J-57)."""
         return len({key.tenant for key in self.keys} - {ALL_TENANTS}) > 1
 
     @property
     def effective_submit_rate(self) -> float:
-        """Jobs a second and key; 0 means no limit."""
+        """Jobs per second and key; 0 means no limit."""
         return self.submit_rate or (_SUBMIT_RATE if self.several_tenants else 0.0)
 
     def check(self) -> Iterator[tuple[str, str]]:
-        """Yield each fault: the field, and what is wrong with it."""
+        """Yield each fault: field and problem."""
         if not 0 <= self.port <= 65535:
-            yield "port", f"{self.port} is no port; it must be 0-65535"
+            yield "port", f"{self.port} is not a port; it must be 0-65535"
         if not self.keys and not is_loopback(self.host):
             problem = (
-                f"{self.host} can be reached by others and there are no API keys; make one with "
+                f"{self.host} can be reached by others and there are no API keys; create one with "
                 "`jobwire key` and put it into gateway.keys, or listen on 127.0.0.1"
             )
             yield "host", problem
@@ -137,4 +137,4 @@ class GatewaySettings:
             "heartbeat",
         ):
             if not getattr(self, name):
-                yield name, "must be longer than nothing"
+                yield name, "must be longer than 0"

@@ -1,8 +1,8 @@
-"""Server-Sent Events on the wire, and one open stream of them.
+"""Server-Sent Events: the format, and one open stream.
 
-Nothing in an event can forge another one: line ends in data become further `data:` lines, those
-in names and ids are taken out. A watcher never waits for its client: it buffers up to a limit,
-then refuses. Used by `streams` and by the rooms that have events.
+The content of an event cannot forge another event: line ends in data become further `data:` lines,
+line ends in names and ids are replaced. A stream never waits for its client: it buffers up to a
+limit, then refuses. Used by `streams` and by features with events.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ from jobwire.gateway.request import Send
 _HELLO: Final = "hello"
 _GAP: Final = "gap"
 _WRITE_BYTES: Final = 16 << 10
-"""Written at once. The connection may hold as much again before it makes the writer wait, so that a
-client that does not read costs its buffer and little more."""
+"""Bytes per write, and the connection's write buffer limit: a client that does not read occupies
+its event buffer and little more."""
 _NO_LINE_ENDS: Final = {ord("\r"): " ", ord("\n"): " ", 0: " "}
 
 
 class SseEvent:
-    """One event, encoded once however many watch."""
+    """One event, encoded once for all streams."""
 
     __slots__ = ("frame", "id")
 
     def __init__(self, name: str, data: bytes, event_id: str | None = None) -> None:
         self.id = event_id
         head = f"id: {_one_line(event_id)}\n" if event_id is not None else ""
-        # Only CR, LF and CRLF end a line here; `splitlines` of bytes knows no others.
+        # In SSE only CR, LF and CRLF end a line, as in `bytes.splitlines`.
         lines = data.splitlines() if b"\n" in data or b"\r" in data else (data,)
         self.frame: bytes = (
             f"{head}event: {_one_line(name)}\ndata: ".encode() + b"\ndata: ".join(lines) + b"\n\n"
@@ -38,7 +38,7 @@ class SseEvent:
 
 
 class Comment:
-    """A line that readers skip; it carries no id and is no event."""
+    """A line that clients ignore; it has no id."""
 
     __slots__ = ("frame", "id")
 
@@ -55,23 +55,23 @@ def _one_line(text: str) -> str:
 
 
 class Transport(Protocol):
-    """What a watcher needs of the connection under it."""
+    """What a stream needs of its connection."""
 
     def abort(self) -> None: ...
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
 
 class EventStream:
-    """One open stream, as those who feed it see it."""
+    """One open stream, as its feeder uses it."""
 
     __slots__ = (
         "_bytes",
         "_frames",
         "_limit",
-        "_room",
         "_send",
         "_start_writer",
         "_transport",
+        "_writable",
         "_writing",
         "closed",
         "ending",
@@ -94,32 +94,32 @@ class EventStream:
         self._limit = limit
         self._start_writer = start_writer
         self._frames: list[bytes] = []
-        self._bytes = 0  # in the buffer and on their way
-        self._room: asyncio.Event | None = None
+        self._bytes = 0  # in the buffer and being written
+        self._writable: asyncio.Event | None = None
         self._writing = False
         self.closed = False
-        """Nothing that is pushed from now on will be read."""
+        """The client has left, or the stream has ended."""
         self.ending = False
         self.full_since_s: float | None = None
         self.last_id = last_id
-        """The id of the last event that its client has, or that was taken for it: where to go on
-        from after a refusal."""
+        """The id of the last event that the client has or that was buffered for it: the position to
+        resume from after a refusal."""
 
-    # Neither of these two has an id, so that resuming never skips a real event.
+    # `hello` and `gap` have no id, so that resuming never skips an event of the job.
 
-    def send_hello(self, said: object) -> bool:
-        """What a stream begins with: what it is about, as JSON."""
-        return self.push(SseEvent(_HELLO, msgspec.json.encode(said)))
+    def send_hello(self, content: object) -> bool:
+        """Send the first event of a stream: its subject, as JSON."""
+        return self.push(SseEvent(_HELLO, msgspec.json.encode(content)))
 
-    def send_gap(self, **about: str) -> bool:
-        """Say that events after `last_id` may be missing here; answers like `push`."""
-        return self.push(SseEvent(_GAP, msgspec.json.encode({**about, "after": self.last_id})))
+    def send_gap(self, **subject: str) -> bool:
+        """Send that events after `last_id` may be missing; returns like `push`."""
+        return self.push(SseEvent(_GAP, msgspec.json.encode({**subject, "after": self.last_id})))
 
     def push(self, item: Item) -> bool:
-        """Take one more; False if there is no room or nobody reads any more."""
+        """Buffer an event; False if the buffer is full or the stream has ended."""
         if self.closed or self.ending:
             return False
-        # A single event over the limit must not block its stream for ever.
+        # A single event over the limit must not block its stream forever.
         if self._bytes and self._bytes + len(item.frame) > self._limit:
             if self.full_since_s is None:
                 self.full_since_s = time.monotonic()
@@ -132,15 +132,15 @@ class EventStream:
         return True
 
     def end(self) -> None:
-        """Close the stream once everything that was pushed is written."""
+        """Close the stream once the buffer is written."""
         self.ending = True
         self._wake_writer()
 
     async def wait_writable(self) -> None:
-        """Return when a push may succeed again, or never will."""
+        """Wait until `push` may succeed again or the stream is closed."""
         while self._bytes * 2 > self._limit and not self.closed:
-            self._room = self._room or asyncio.Event()
-            await self._room.wait()
+            self._writable = self._writable or asyncio.Event()
+            await self._writable.wait()
 
     def _wake_writer(self) -> None:
         if not self._writing and not self.closed:
@@ -148,7 +148,7 @@ class EventStream:
             self._start_writer(self)
 
     async def write(self) -> None:
-        """Write until the buffer is empty; runs in the task that `start_writer` makes."""
+        """Write until the buffer is empty; runs in the task that `start_writer` creates."""
         try:
             while self._frames and not self.closed:
                 frames, self._frames = self._frames, []
@@ -171,21 +171,21 @@ class EventStream:
                 self._bytes -= size
                 begin, size = end, 0
                 self.full_since_s = None
-                self._tell_room()
+                self._wake_waiters()
 
     def close(self) -> None:
         """The client has left."""
         self.closed = True
         self._frames.clear()
-        self._tell_room()
+        self._wake_waiters()
 
     def drop(self) -> None:
-        """Cut the client off, whatever still waits to be written."""
+        """Disconnect the client; buffered events are discarded."""
         self.close()
         if self._transport is not None:
             self._transport.abort()
 
-    def _tell_room(self) -> None:
-        if self._room is not None:
-            self._room.set()
-            self._room = None
+    def _wake_waiters(self) -> None:
+        if self._writable is not None:
+            self._writable.set()
+            self._writable = None

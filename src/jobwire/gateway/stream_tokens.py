@@ -1,4 +1,4 @@
-"""`POST /v1/stream-tokens`: a token by which a browser's EventSource may open one stream."""
+"""`POST /v1/stream-tokens`: a token with which a browser's EventSource opens one stream."""
 
 from datetime import UTC, datetime
 
@@ -6,13 +6,13 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobwire.gateway.problems import INVALID, Problem
-from jobwire.gateway.router import ThisCall, needs, new_router
+from jobwire.gateway.router import CurrentRequest, needs, new_router
 from jobwire.gateway.routes import RouteTable
 from jobwire.gateway.tokens import TokenMaker
 
 
 class StreamTokenRequest(BaseModel):
-    """Which stream."""
+    """The stream to open."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"path": "/v1/jobs/3f2a91/events"}]}
@@ -21,7 +21,7 @@ class StreamTokenRequest(BaseModel):
 
 
 class StreamToken(BaseModel):
-    """A token, and the URL that it makes."""
+    """A token, and the URL of the stream with it."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -40,19 +40,19 @@ class StreamToken(BaseModel):
 
 
 def router(tokens: TokenMaker, table: RouteTable) -> APIRouter:
-    """The route, for the streams of this table."""
+    """The route, for the event streams of this table."""
     routes = new_router("streams")
 
     @routes.post("/v1/stream-tokens", status_code=201, openapi_extra=needs("read"))
-    async def make_a_stream_token(asked: StreamTokenRequest, call: ThisCall) -> StreamToken:
+    async def make_a_stream_token(body: StreamTokenRequest, request: CurrentRequest) -> StreamToken:
         """A short-lived token for one event stream, to be sent as `?token=`."""
-        found = table.find(asked.path)[0].get("GET")
-        if found is None or not found.stream:
-            raise Problem(INVALID, "no event stream is served at this path")
-        token = tokens.make(call.principal, asked.path)
+        route = table.find(body.path)[0].get("GET")
+        if route is None or not route.stream:
+            raise Problem(INVALID, "there is no event stream at this path")
+        token = tokens.make(request.principal, body.path)
         return StreamToken(
             token=token.text,
-            url=f"{asked.path}?token={token.text}",
+            url=f"{body.path}?token={token.text}",
             expires_at=datetime.fromtimestamp(token.expires, UTC),
         )
 

@@ -1,7 +1,7 @@
-"""Stream tokens: what a browser's EventSource sends instead of a header.
+"""Stream tokens: a browser's EventSource cannot send headers, so it sends a token in the URL.
 
-A token opens one path, for the tenant that asked for it, until it expires; it is checked when the
-stream is opened. It is signed and not stored, so every gateway with the same secret knows it.
+A token opens one path, for the tenant that requested it, until it expires; it is checked when the
+stream is opened. It is signed and not stored, so every gateway with the same secret accepts it.
 """
 
 import base64
@@ -25,14 +25,14 @@ class _Claims(msgspec.Struct, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token and the end of its life, in seconds since 1970."""
+    """A token and its expiry in seconds since 1970."""
 
     text: str
     expires: int
 
 
 class TokenMaker:
-    """Makes and reads tokens. Without a secret it takes one of its own, good until it ends."""
+    """Creates and verifies tokens. Without a secret it uses a random one per process."""
 
     def __init__(self, secret: str, ttl_s: float, keyring: Keyring) -> None:
         self._secret = secret.encode() or secrets.token_bytes(32)
@@ -40,25 +40,25 @@ class TokenMaker:
         self._keyring = keyring
 
     def make(self, principal: Principal, path: str) -> Token:
-        """A token by which `principal` may open `path`."""
+        """A token with which `principal` may open `path`."""
         expires = int(time.time() + self._ttl_s)
         claims = msgspec.json.encode(_Claims(path, principal.key, expires))
         return Token(f"{_text(claims)}.{_text(self._sign(claims))}", expires)
 
     def read(self, text: str, path: str) -> Principal:
-        """Who may open this path with this token; a Problem if nobody."""
+        """The principal of a token for this path, or a Problem."""
         try:
-            claims_text, _, signature = text.partition(".")
-            claims = _bytes(claims_text)
-            if not hmac.compare_digest(self._sign(claims), _bytes(signature)):
+            signed_text, _, signature = text.partition(".")
+            signed = _bytes(signed_text)
+            if not hmac.compare_digest(self._sign(signed), _bytes(signature)):
                 raise Problem(BAD_TOKEN)
-            said = msgspec.json.decode(claims, type=_Claims)
+            claims = msgspec.json.decode(signed, type=_Claims)
         except (binascii.Error, ValueError):
             raise Problem(BAD_TOKEN) from None
-        principal = self._keyring.named(said.key)
-        if said.path != path or said.expires < time.time() or principal is None:
+        principal = self._keyring.named(claims.key)
+        if claims.path != path or claims.expires < time.time() or principal is None:
             raise Problem(BAD_TOKEN)
-        # A token opens its stream and nothing else, whatever its maker may do.
+        # A token opens its stream and nothing else, whatever scopes its key has.
         return Principal(principal.tenant, principal.scopes & {"read"}, principal.key)
 
     def _sign(self, claims: bytes) -> bytes:

@@ -1,9 +1,8 @@
-"""A span of OpenTelemetry around each request that may make jobs (O-5).
+"""An OpenTelemetry span around each request that may create jobs (O-5).
 
-Applied by wiring where traces are wanted, around the whole gateway. What it hands on is the same
-request with the span's own `traceparent`, so the routes need not know of it: they put the header
-into the job as they always do. Requests that only read have no span: a stream of events is open
-for hours.
+`wiring` wraps the gateway with it if traces are exported. It replaces the `traceparent` header by
+that of the span; the routes store the header in the job in any case. Requests that only read have
+no span: an event stream may be open for hours.
 """
 
 from typing import Final
@@ -27,20 +26,20 @@ def traced(app: ASGIApp) -> ASGIApp:
             await app(scope, receive, send)
             return
         headers: list[tuple[bytes, bytes]] = list(scope["headers"])
-        came = {
+        received = {
             name.decode("latin-1"): value.decode("latin-1")
             for name, value in headers
             if name in (_HEADER, _STATE)
         }
         with tracer.start_as_current_span(
-            f"POST {_place(scope['path'])}", extract(came), SpanKind.SERVER
+            f"POST {_prefix(scope['path'])}", extract(received), SpanKind.SERVER
         ) as span:
-            goes: dict[str, str] = {}
-            inject(goes)
+            injected: dict[str, str] = {}
+            inject(injected)
             kept = [header for header in headers if header[0] not in (_HEADER, _STATE)]
-            scope["headers"] = [*kept, *((k.encode(), v.encode()) for k, v in goes.items())]
+            scope["headers"] = [*kept, *((k.encode(), v.encode()) for k, v in injected.items())]
 
-            async def watched(message: Message) -> None:
+            async def send_and_record(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     status: int = message["status"]
                     span.set_attribute("http.response.status_code", status)
@@ -48,11 +47,11 @@ def traced(app: ASGIApp) -> ASGIApp:
                         span.set_status(StatusCode.ERROR)
                 await send(message)
 
-            await app(scope, receive, watched)
+            await app(scope, receive, send_and_record)
 
     return answer
 
 
-def _place(path: str) -> str:
-    """The first two steps of a path: few enough to be a name."""
+def _prefix(path: str) -> str:
+    """The first two segments of a path: a span name needs few distinct values."""
     return "/".join(path.split("/")[:3])

@@ -49,11 +49,11 @@ def feature(
     if gateway.several_tenants:
         settings = settings.bounded()
     queue = StreamsQueue(connection, settings)
-    census = WorkerRegistry(connection, settings, tasks)
+    registry = WorkerRegistry(connection, settings, tasks)
     rate = RateLimit(gateway.effective_submit_rate, time.monotonic)
-    jobs = JobRoutes(queue, follower, census, rate, ServerMemory(connection))
+    jobs = JobRoutes(queue, follower, registry, rate, ServerMemory(connection))
     watching = EventRoutes(queue, follower, streams)
-    fleet = FleetRoutes(census, connection, queue.keys)
+    fleet = FleetRoutes(registry, connection, queue.keys)
     streams.at_stop(follower.release_waiters)
     return Feature(
         name="jobs",
@@ -80,5 +80,5 @@ def feature(
             HotRoute("GET", "/v1/stats", "read", fleet.stats, docs.STATS),
         ],
         remote_health=fleet.missing_requirements,
-        scrape=StreamsMetrics(connection, queue.keys, census, follower).read,
+        scrape=StreamsMetrics(connection, queue.keys, registry, follower).read,
     )

@@ -25,28 +25,28 @@ WHOLE: Final = "whole"
 class SseReader:
     """Writes a job's events to one open stream."""
 
-    __slots__ = ("_job_id", "_plain", "_watcher")
+    __slots__ = ("_job_id", "_plain", "_stream")
 
-    def __init__(self, watcher: EventStream, job_id: JobId, *, plain: bool) -> None:
-        self._watcher = watcher
+    def __init__(self, stream: EventStream, job_id: JobId, *, plain: bool) -> None:
+        self._stream = stream
         self._job_id = job_id
         self._plain = plain
 
     @property
     def closed(self) -> bool:
-        return self._watcher.closed or self._watcher.ending
+        return self._stream.closed or self._stream.ending
 
     def push(self, event: StreamEvent) -> bool:
-        return self._watcher.push(_frame(event, plain=self._plain))
+        return self._stream.push(_frame(event, plain=self._plain))
 
     def send_gap(self) -> bool:
-        return self._watcher.send_gap(job_id=self._job_id)
+        return self._stream.send_gap(job_id=self._job_id)
 
     def end(self) -> None:
-        self._watcher.end()
+        self._stream.end()
 
     async def wait_writable(self) -> None:
-        await self._watcher.wait_writable()
+        await self._stream.wait_writable()
 
 
 class EventRoutes:
@@ -57,23 +57,23 @@ class EventRoutes:
         self._follower = follower
         self._streams = streams
 
-    async def events(self, call: HttpRequest) -> None:
-        job_id = request_parser.job_id(call)
-        after = _place(call)
-        plain = request_parser.choice(call, "data", (PLAIN, WHOLE)) == PLAIN
-        standing = await self._queue.status_and_tenant(job_id)
-        if standing is None or not request_parser.may_see(call, standing.tenant):
+    async def events(self, request: HttpRequest) -> None:
+        job_id = request_parser.job_id(request)
+        after = _place(request)
+        plain = request_parser.choice(request, "data", (PLAIN, WHOLE)) == PLAIN
+        state = await self._queue.status_and_tenant(job_id)
+        if state is None or not request_parser.may_see(request, state.tenant):
             raise Problem(problems.JOB_NOT_FOUND)
-        finished = standing.status in TERMINAL_EVENTS
+        finished = state.status in TERMINAL_EVENTS
         if finished and after != START and await self._has_seen_all(job_id, after):
-            await call.reply_nothing()
+            await request.reply_nothing()
             return
         await self._streams.serve(
-            call,
-            lambda watcher: self._follower.watch(
-                job_id, SseReader(watcher, job_id, plain=plain), after, finished=finished
+            request,
+            lambda stream: self._follower.watch(
+                job_id, SseReader(stream, job_id, plain=plain), after, finished=finished
             ),
-            hello=schemas.HelloBody(job_id, standing.status.value),
+            hello=schemas.HelloBody(job_id, state.status.value),
         )
 
     async def _has_seen_all(self, job_id: JobId, after: Position) -> bool:
@@ -85,11 +85,11 @@ class EventRoutes:
             return False  # the stream itself waits until the server is back
 
 
-def _place(call: HttpRequest) -> Position:
+def _place(request: HttpRequest) -> Position:
     """Where the caller's last stream ended."""
-    given = call.last_event_id()
+    given = request.last_event_id()
     # The header wins, as a browser that connects again sends both; but neither may be nonsense.
-    also = call.query("last_event_id")
+    also = request.query("last_event_id")
     places = [read_position(text) for text in (given, also) if text]
     if None in places:
         raise Problem(BAD_EVENT_ID)

@@ -124,26 +124,26 @@ class StatsBody(Struct, frozen=True):
 class FleetRoutes:
     """The endpoints."""
 
-    def __init__(self, census: WorkerRegistry, connection: Connection, keys: StreamsKeys) -> None:
-        self._census = census
+    def __init__(self, registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) -> None:
+        self._registry = registry
         self._connection = connection
         self._keys = keys
 
     async def tasks(self, _: HttpRequest) -> Reply:
-        found = await self._census.tasks()
+        found = await self._registry.tasks()
         listed = [
             TaskBody(card.name, live, _raw(card.schema_json), _raw(card.example_json))
             for card, live in found
         ]
         return Reply(_encode(TasksBody(listed)))
 
-    async def workers(self, call: HttpRequest) -> Reply:
-        found = await self._census.workers()
-        return Reply(_encode(Workers([_worker(worker, call) for worker in found])))
+    async def workers(self, request: HttpRequest) -> Reply:
+        found = await self._registry.workers()
+        return Reply(_encode(Workers([_worker(worker, request) for worker in found])))
 
     async def missing_requirements(self) -> Mapping[str, HealthStatus]:
         """What live workers lack, for /readyz (J-51): jobs that need it fail, all others run."""
-        return requirements_health(await self._census.missing_requirements())
+        return requirements_health(await self._registry.missing_requirements())
 
     async def stats(self, _: HttpRequest) -> Reply:
         seen = await depth(self._connection, self._keys)
@@ -173,7 +173,7 @@ def _raw(text: str) -> Raw:
     return Raw(text.encode() or b"null")
 
 
-def _worker(seen: RegisteredWorker, call: HttpRequest) -> WorkerBody:
+def _worker(seen: RegisteredWorker, request: HttpRequest) -> WorkerBody:
     return WorkerBody(
         name=seen.name,
         ours=seen.ours,
@@ -184,13 +184,13 @@ def _worker(seen: RegisteredWorker, call: HttpRequest) -> WorkerBody:
         handlers=list(seen.tasks),
         started_ts=seen.started_ms,
         heartbeat_age_ms=seen.silent_ms,
-        running=[_slot(holding, call) for holding in seen.holding],
+        running=[_slot(holding, request) for holding in seen.holding],
         lacks=[MissingRequirementBody(*lack) for lack in seen.missing_requirements],
     )
 
 
-def _slot(holding: RunningJob, call: HttpRequest) -> SlotBody:
-    if not request_parser.may_see(call, holding.tenant):
+def _slot(holding: RunningJob, request: HttpRequest) -> SlotBody:
+    if not request_parser.may_see(request, holding.tenant):
         return SlotBody(None, None, holding.since_ms)
     return SlotBody(holding.job_id, holding.task, holding.since_ms)
 

@@ -58,7 +58,7 @@ class JobRoutes:
         self,
         queue: StreamsQueue,
         follower: Follower,
-        census: WorkerRegistry,
+        registry: WorkerRegistry,
         rate: RateLimit,
         memory: ServerMemory,
     ) -> None:
@@ -66,40 +66,40 @@ class JobRoutes:
         self._memory = memory
         self._queue = queue
         self._follower = follower
-        self._census = census
+        self._registry = registry
 
     # Submitting
 
-    async def submit(self, call: HttpRequest) -> Reply:
-        order = request_parser.order(call, await call.body())
-        await self._admit(call, 1)
-        if not self._census.has(order.task):
-            await self._check_task(order.task)
-        answer = await self._queue.submit_checked(order)
-        if isinstance(answer, Submitted) and b"prefer" not in call.headers:
+    async def submit(self, request: HttpRequest) -> Reply:
+        job_request = request_parser.job_request(request, await request.body())
+        await self._admit(request, 1)
+        if not self._registry.has(job_request.task):
+            await self._check_task(job_request.task)
+        answer = await self._queue.submit_checked(job_request)
+        if isinstance(answer, Submitted) and b"prefer" not in request.headers:
             # Most of them; every call less on this way counts.
             headers = ((b"location", f"{PATH}/{answer.job_id}".encode()),)
-            return Reply(_encode(_visible(call, self._new(order, answer))), 202, headers)
-        return await self._answered(call, order, answer)
+            return Reply(_encode(_visible(request, self._new(job_request, answer))), 202, headers)
+        return await self._answered(request, job_request, answer)
 
-    async def _admit(self, call: HttpRequest, count: int) -> None:
+    async def _admit(self, request: HttpRequest, count: int) -> None:
         """J-57: let this many jobs of one key in, or raise the Problem."""
-        self._rate.spend(call.principal.key, count)
+        self._rate.spend(request.principal.key, count)
         if self._memory.is_due:
             await self._memory.read()
         if self._memory.is_full:
             said = "the server's memory is nearly full; jobs that are there already go on"
             raise Problem(problems.UNAVAILABLE, said, headers=retry_after(_FULL_AGAIN_S))
 
-    async def retry(self, call: HttpRequest) -> Reply:
+    async def retry(self, request: HttpRequest) -> Reply:
         """The old job stays as it ended: a new one is made of what it was made of."""
-        old = await self._own(call)
+        old = await self._own(request)
         if old.status not in _RETRYABLE:
             raise Problem(problems.NOT_RETRYABLE, f"the job is {old.status}")
-        await self._admit(call, 1)
+        await self._admit(request, 1)
         await self._check_task(old.task)
-        key = request_parser.idempotency_key(call)
-        order = JobRequest(
+        key = request_parser.idempotency_key(request)
+        job_request = JobRequest(
             old.task,
             old.payload_json,
             ttl_s=old.ttl_s if 1 <= old.ttl_s <= MAX_TTL_S else None,
@@ -108,30 +108,34 @@ class JobRoutes:
             idempotency_key=key,
             fingerprint=request_parser.fingerprint(f"retry {old.job_id}".encode()) if key else "",
             tenant=old.tenant,
-            traceparent=request_parser.traceparent(call),
+            traceparent=request_parser.traceparent(request),
             retry_of=old.job_id,
         )
-        return await self._submit(call, order)
+        return await self._submit(request, job_request)
 
-    async def _submit(self, call: HttpRequest, order: JobRequest) -> Reply:
-        """Whatever the order comes from: with a check of its payload."""
+    async def _submit(self, request: HttpRequest, job_request: JobRequest) -> Reply:
+        """Whatever the job_request comes from: with a check of its payload."""
         try:
-            answer = await self._queue.submit(order)
+            answer = await self._queue.submit(job_request)
         except RefusedError as refused:
             raise Problem(problems.INVALID_PAYLOAD, refused.message) from None
-        return await self._answered(call, order, answer)
+        return await self._answered(request, job_request, answer)
 
-    async def _answered(self, call: HttpRequest, order: JobRequest, answer: SubmitAnswer) -> Reply:
+    async def _answered(
+        self, request: HttpRequest, job_request: JobRequest, answer: SubmitAnswer
+    ) -> Reply:
         match answer:
             case Submitted():
-                made = self._new(order, answer)
-                return await self._reply(call, answer.job_id, made, 202)
+                made = self._new(job_request, answer)
+                return await self._reply(request, answer.job_id, made, 202)
             case Already():
                 record = await self._queue.record(answer.job_id)
                 if record is None:
                     # It expired in between, and so the key is as new.
-                    return await self._submit(call, order)
-                return await self._reply(call, answer.job_id, schemas.job(record), 200, _REPLAYED)
+                    return await self._submit(request, job_request)
+                return await self._reply(
+                    request, answer.job_id, schemas.job(record), 200, _REPLAYED
+                )
             case Mismatch() | Full():
                 raise _refusal(answer)
             case _:
@@ -139,7 +143,7 @@ class JobRoutes:
 
     async def _reply(
         self,
-        call: HttpRequest,
+        request: HttpRequest,
         job_id: JobId,
         job: schemas.JobBody,
         status: int,
@@ -147,14 +151,14 @@ class JobRoutes:
     ) -> Reply:
         """The job, at its end if the caller prefers to wait for it."""
         headers = ((b"location", f"{PATH}/{job_id}".encode()), *headers)
-        wait_s = request_parser.wait_s(call)
+        wait_s = request_parser.wait_s(request)
         if wait_s:
             headers = (*headers, (b"preference-applied", b"wait=%d" % wait_s))
             record = await self._awaited(job_id, wait_s)
             if record is not None:
                 job = schemas.job(record)
                 status = 200 if record.status in _ENDED else status
-        return Reply(_encode(_visible(call, job)), status, headers)
+        return Reply(_encode(_visible(request, job)), status, headers)
 
     async def _awaited(self, job_id: JobId, wait_s: int) -> Record | None:
         """The job once it has ended or the time is up; None if nobody can tell any more."""
@@ -164,69 +168,73 @@ class JobRoutes:
         except BackendUnavailable:
             return None  # it was made: its caller must not be told otherwise
 
-    def _new(self, order: JobRequest, made: Submitted) -> schemas.JobBody:
-        return schemas.new_job(order, made, order.ttl_s or self._queue.settings.job_ttl_s)
+    def _new(self, job_request: JobRequest, made: Submitted) -> schemas.JobBody:
+        return schemas.new_job(
+            job_request, made, job_request.ttl_s or self._queue.settings.job_ttl_s
+        )
 
     async def _check_task(self, task: str) -> None:
-        if await self._census.unknown_among([task]):
+        if await self._registry.unknown_among([task]):
             raise _unknown(task)
 
-    async def batch(self, call: HttpRequest) -> Reply:
+    async def batch(self, request: HttpRequest) -> Reply:
         """Everything that can be submitted is sent in one write; each has its own answer."""
-        asked = await request_parser.batch(call, await call.body())
-        await self._admit(call, len(asked))
-        tasks = {order.task for order in asked if isinstance(order, JobRequest)}
-        unknown = await self._census.unknown_among(tasks)
+        asked = await request_parser.batch(request, await request.body())
+        await self._admit(request, len(asked))
+        tasks = {job_request.task for job_request in asked if isinstance(job_request, JobRequest)}
+        unknown = await self._registry.unknown_among(tasks)
         good = [
-            order for order in asked if isinstance(order, JobRequest) and order.task not in unknown
+            job_request
+            for job_request in asked
+            if isinstance(job_request, JobRequest) and job_request.task not in unknown
         ]
         answers = iter(self._queue.submit_many_checked(good))
         results: list[schemas.BatchResultBody] = []
-        for order in asked:
-            if isinstance(order, Problem):
-                results.append(_refused(order, call))
-            elif order.task in unknown:
-                results.append(_refused(_unknown(order.task), call))
+        for job_request in asked:
+            if isinstance(job_request, Problem):
+                results.append(_refused(job_request, request))
+            elif job_request.task in unknown:
+                results.append(_refused(_unknown(job_request.task), request))
             else:
-                results.append(await _result(next(answers), call))
+                results.append(await _result(next(answers), request))
         return Reply(_encode(schemas.BatchAnswerBody(results)))
 
     # Looking
 
-    async def get(self, call: HttpRequest) -> Reply:
-        record = await self._own(call)
+    async def get(self, request: HttpRequest) -> Reply:
+        record = await self._own(request)
         headers: Headers = ()
-        wait_s = request_parser.wait_s(call)
+        wait_s = request_parser.wait_s(request)
         if wait_s and record.status not in _ENDED:
             headers = ((b"preference-applied", b"wait=%d" % wait_s),)
             await self._follower.until_ended(record.job_id, wait_s)
-            record = await self._own(call)
+            record = await self._own(request)
         return Reply(_encode(schemas.job(record)), headers=headers)
 
-    async def list(self, call: HttpRequest) -> Reply:
+    async def list(self, request: HttpRequest) -> Reply:
         page = await self._queue.page(
-            request_parser.listed_tenant(call),
-            request_parser.number(call, "limit", 50, 200),
-            status=request_parser.choice(call, "status", tuple(Status)),
-            task=call.query("task") or "",
-            cursor=request_parser.cursor(call),
+            request_parser.listed_tenant(request),
+            request_parser.number(request, "limit", 50, 200),
+            status=request_parser.choice(request, "status", tuple(Status)),
+            task=request.query("task") or "",
+            cursor=request_parser.cursor(request),
         )
         lines = [schemas.line(record) for record in page.records]
         return Reply(_encode(schemas.JobList(lines, page.scanned, page.cursor or None)))
 
-    async def _own(self, call: HttpRequest) -> Record:
+    async def _own(self, request: HttpRequest) -> Record:
         """The caller's job that the path names."""
-        record = await self._queue.record(request_parser.job_id(call))
-        if record is None or not request_parser.may_see(call, record.tenant):
+        record = await self._queue.record(request_parser.job_id(request))
+        if record is None or not request_parser.may_see(request, record.tenant):
             raise Problem(problems.JOB_NOT_FOUND)
         return record
 
     # Cancelling
 
-    async def cancel(self, call: HttpRequest) -> Reply:
-        job_id = request_parser.job_id(call)
-        standing = await self._queue.status_and_tenant(job_id)
-        if standing is None or not request_parser.may_see(call, standing.tenant):
+    async def cancel(self, request: HttpRequest) -> Reply:
+        job_id = request_parser.job_id(request)
+        state = await self._queue.status_and_tenant(job_id)
+        if state is None or not request_parser.may_see(request, state.tenant):
             raise Problem(problems.JOB_NOT_FOUND)
         answer = await self._queue.cancel(job_id)
         if answer is CancelOutcome.GONE:
@@ -237,9 +245,9 @@ class JobRoutes:
         return Reply(_encode(schemas.CancelAnswerBody(job_id, outcome)), status)
 
 
-def _visible(call: HttpRequest, job: schemas.JobBody) -> schemas.JobBody:
+def _visible(request: HttpRequest, job: schemas.JobBody) -> schemas.JobBody:
     """The job as far as the caller's scopes go."""
-    return job if request_parser.sees_content(call) else job.without_content()
+    return job if request_parser.sees_content(request) else job.without_content()
 
 
 def _unknown(task: str) -> Problem:
@@ -254,19 +262,19 @@ def _refusal(answer: Mismatch | Full) -> Problem:
     return Problem(problems.QUEUE_FULL, said, headers=retry_after(_FULL_AGAIN_S))
 
 
-async def _result(asked: Awaitable[SubmitAnswer], call: HttpRequest) -> schemas.BatchResultBody:
+async def _result(asked: Awaitable[SubmitAnswer], request: HttpRequest) -> schemas.BatchResultBody:
     """What became of one item of a batch."""
     try:
         answer = await asked
     except BackendUnavailable as error:
-        return _refused(Problem(problems.UNAVAILABLE, error.message), call)
+        return _refused(Problem(problems.UNAVAILABLE, error.message), request)
     if isinstance(answer, Submitted):
         return schemas.BatchResultBody(202, answer.job_id)
     if isinstance(answer, Already):
         return schemas.BatchResultBody(200, answer.job_id, replayed=True)
-    return _refused(_refusal(answer), call)
+    return _refused(_refusal(answer), request)
 
 
-def _refused(problem: Problem, call: HttpRequest) -> schemas.BatchResultBody:
-    document = msgspec.Raw(problem.body(call.request_id.decode()))
+def _refused(problem: Problem, request: HttpRequest) -> schemas.BatchResultBody:
+    document = msgspec.Raw(problem.body(request.request_id.decode()))
     return schemas.BatchResultBody(problem.kind.status, problem=document)

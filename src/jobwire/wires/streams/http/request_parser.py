@@ -45,47 +45,47 @@ _REFUSED: Final = {
 }
 
 
-def tenant(call: HttpRequest) -> str:
+def tenant(request: HttpRequest) -> str:
     """Whose jobs the caller makes; the wire knows the default tenant by an empty name."""
-    return _wire_name(call.principal.tenant)
+    return _wire_name(request.principal.tenant)
 
 
 def _wire_name(name: str) -> str:
     return "" if name in (LOCAL.tenant, ALL_TENANTS) else name
 
 
-def may_see(call: HttpRequest, owner: str) -> bool:
+def may_see(request: HttpRequest, owner: str) -> bool:
     """Whether the caller may see and cancel jobs of the tenant `owner` (O-6, J-57)."""
-    principal = call.principal
+    principal = request.principal
     return _wire_name(principal.tenant) == owner or principal.tenant == ALL_TENANTS
 
 
-def listed_tenant(call: HttpRequest) -> str:
+def listed_tenant(request: HttpRequest) -> str:
     """Whose jobs are listed: `tenant` chooses, for a caller that may see them; else its own."""
-    given = call.query("tenant")
+    given = request.query("tenant")
     if given is None:
-        return tenant(call)
-    if not may_see(call, _wire_name(given)):
+        return tenant(request)
+    if not may_see(request, _wire_name(given)):
         raise Problem(FORBIDDEN, "only a key of the tenant '*' may list the jobs of other tenants")
     return _wire_name(given)
 
 
-def sees_content(call: HttpRequest) -> bool:
+def sees_content(request: HttpRequest) -> bool:
     """Whether the caller may read payloads, results and errors."""
-    return "read" in call.principal.scopes
+    return "read" in request.principal.scopes
 
 
-def job_id(call: HttpRequest) -> JobId:
+def job_id(request: HttpRequest) -> JobId:
     """The job that the path names. What cannot be an id is not asked for: it might be a key."""
-    (given,) = call.params
+    (given,) = request.params
     if not _JOB_ID.fullmatch(given):
         raise Problem(problems.JOB_NOT_FOUND)
     return JobId(given)
 
 
-def idempotency_key(call: HttpRequest) -> str:
+def idempotency_key(request: HttpRequest) -> str:
     """What the header says; empty without one."""
-    given = call.headers.get(b"idempotency-key")
+    given = request.headers.get(b"idempotency-key")
     if given is None:
         return ""
     if not given:
@@ -93,24 +93,24 @@ def idempotency_key(call: HttpRequest) -> str:
     return _checked_key(given)
 
 
-def traceparent(call: HttpRequest) -> str:
+def traceparent(request: HttpRequest) -> str:
     """The trace that this request belongs to; anything else than that is left out."""
-    given = call.headers.get(b"traceparent")
+    given = request.headers.get(b"traceparent")
     if given is None or not _TRACEPARENT.fullmatch(given):
         return ""
     return given.decode("ascii")
 
 
-def wait_s(call: HttpRequest) -> int:
+def wait_s(request: HttpRequest) -> int:
     """`Prefer: wait=N`; 0 without it, at most `MAX_WAIT_S`."""
-    prefer = call.headers.get(b"prefer")
+    prefer = request.headers.get(b"prefer")
     found = _WAIT.search(prefer) if prefer is not None else None
     return min(int(found[1]), MAX_WAIT_S) if found else 0
 
 
-def choice(call: HttpRequest, name: str, allowed: Sequence[str]) -> str:
+def choice(request: HttpRequest, name: str, allowed: Sequence[str]) -> str:
     """A query parameter that is one of a few words; empty without it."""
-    given = call.query(name)
+    given = request.query(name)
     if given is None:
         return ""
     if given not in allowed:
@@ -118,9 +118,9 @@ def choice(call: HttpRequest, name: str, allowed: Sequence[str]) -> str:
     return given
 
 
-def number(call: HttpRequest, name: str, default: int, most: int) -> int:
+def number(request: HttpRequest, name: str, default: int, most: int) -> int:
     """A query parameter that is a number from 1 to `most`."""
-    given = call.query(name)
+    given = request.query(name)
     if given is None:
         return default
     if not (given.isascii() and given.isdigit() and len(given) < 10 and 1 <= int(given) <= most):
@@ -128,9 +128,9 @@ def number(call: HttpRequest, name: str, default: int, most: int) -> int:
     return int(given)
 
 
-def cursor(call: HttpRequest) -> str:
+def cursor(request: HttpRequest) -> str:
     """Where the page before this one stopped; empty for the first."""
-    given = call.query("cursor")
+    given = request.query("cursor")
     if given is None:
         return ""
     if not _CURSOR.fullmatch(given):
@@ -138,21 +138,21 @@ def cursor(call: HttpRequest) -> str:
     return given
 
 
-def order(call: HttpRequest, body: bytes) -> JobRequest:
+def job_request(request: HttpRequest, body: bytes) -> JobRequest:
     """The job that the body asks for, checked but for its task."""
     asked = _read(_job_request, body)
-    key = idempotency_key(call)
+    key = idempotency_key(request)
     mark = fingerprint(body) if key else ""
-    return _order(asked, body, key, mark, tenant(call), traceparent(call))
+    return _order(asked, body, key, mark, tenant(request), traceparent(request))
 
 
-async def batch(call: HttpRequest, body: bytes) -> list[JobRequest | Problem]:
+async def batch(request: HttpRequest, body: bytes) -> list[JobRequest | Problem]:
     """The same for each of many; one that is wrong spoils no other. Other requests have their turn
     after every `_TURN_BYTES`."""
     jobs = _read(_batch, body).jobs
     items = _read(_items, bytes(jobs), "/jobs")
     _check_around(body, bytes(jobs), 1)
-    owner, trace = tenant(call), traceparent(call)
+    owner, trace = tenant(request), traceparent(request)
     asked: list[JobRequest | Problem] = []
     checked_bytes = 0
     for raw in items:

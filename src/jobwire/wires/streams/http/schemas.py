@@ -140,7 +140,7 @@ class BatchResultBody(Struct, frozen=True, omit_defaults=True):
 
 
 class BatchAnswerBody(Struct, frozen=True):
-    """What became of each item, in their order."""
+    """What became of each item, in their job_request."""
 
     results: list[BatchResultBody]
 
@@ -206,22 +206,22 @@ def job(record: Record) -> JobBody:
     )
 
 
-def new_job(order: JobRequest, made: Submitted, ttl_s: int) -> JobBody:
+def new_job(job_request: JobRequest, made: Submitted, ttl_s: int) -> JobBody:
     """A job that was made this moment."""
     return JobBody(
         job_id=made.job_id,
-        task=order.task,
+        task=job_request.task,
         status=_QUEUED,
-        payload=Raw(order.payload_json.encode()),
+        payload=Raw(job_request.payload_json.encode()),
         result=_NULL,
         error=_NULL,
         created_ts=made.created_ms,
         updated_ts=made.created_ms,
         ttl_s=ttl_s,
-        max_attempts=order.max_attempts,
-        timeout_s=order.timeout_s,
+        max_attempts=job_request.max_attempts,
+        timeout_s=job_request.timeout_s,
         progress=_NULL,
-        retry_of=order.retry_of,
+        retry_of=job_request.retry_of,
     )
 
 

@@ -1,18 +1,15 @@
-"""One set-up of logging for every program of ours.
+"""Logging of all jobwire programs.
 
-Called once by each program (`setup`), and by whoever holds a job (`bound`). Standard `logging`
-lies underneath, so that the logs of users' own handlers come along, each with the job's id.
-
-It never opens files or sockets, and nothing that is logged can forge a second line or speak to
-the reader's terminal.
+Each program calls `setup` once; gateway and worker call `bind` for each request and job. It
+configures standard `logging`, so the log lines of users' handlers have the job's id too. It opens
+no files and no sockets. Logged text cannot forge a second line or control the terminal.
 """
 
-import contextlib
 import logging
 import os
 import re
 import sys
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,18 +26,18 @@ class LoggingSettings:
     """The section `logging` of the settings."""
 
     level: Literal["debug", "info", "warning", "error", "critical"] = "info"
-    """The quietest level that is still written."""
+    """The lowest level that is written."""
     format: Literal["text", "json"] = "text"
-    """Text for people, json for programs; a line an entry."""
+    """Text for people, json for programs; one line per entry."""
     colors: bool = True
-    """Colour on a terminal; `NO_COLOR` switches it off as well."""
+    """Colour on a terminal; `NO_COLOR` turns it off too."""
 
     def check(self) -> Iterator[tuple[str, str]]:
-        """Yield each fault: the field, and what is wrong with it."""
+        """Yield each fault: field and problem."""
         if self.level not in LEVELS:
-            yield "level", f"{self.level!r} is no level; known: {', '.join(LEVELS)}"
+            yield "level", f"{self.level!r} is not a level; known: {', '.join(LEVELS)}"
         if self.format not in FORMATS:
-            yield "format", f"{self.format!r} is no format; known: {', '.join(FORMATS)}"
+            yield "format", f"{self.format!r} is not a format; known: {', '.join(FORMATS)}"
 
 
 def setup(
@@ -48,9 +45,9 @@ def setup(
     settings: LoggingSettings = LoggingSettings(),  # noqa: B008 - frozen
     stream: TextIO | None = None,
 ) -> None:
-    """Send everything that this process logs to `stream` (stderr), as `service`.
+    """Write all log lines of this process to `stream` (stderr) as `service`.
 
-    May be called again; the last call counts.
+    A further call replaces the configuration.
     """
     for field, problem in settings.check():
         raise ValueError(f"logging.{field}: {problem}")
@@ -62,7 +59,7 @@ def setup(
     )
     logging.basicConfig(handlers=[handler], level=settings.level.upper(), force=True)
     if settings.level.upper() != "DEBUG":
-        # It tells every request at INFO, which is our handlers' business and not news.
+        # httpx logs every request at INFO.
         logging.getLogger("httpx").setLevel(logging.WARNING)
     global _set_up
     _set_up = (service, settings)
@@ -72,12 +69,12 @@ _set_up: tuple[str, LoggingSettings] | None = None
 
 
 def as_set_up() -> tuple[str, LoggingSettings] | None:
-    """How this process logs, for a child process that is to log the same way."""
+    """The configuration of this process, for a child process that logs the same way."""
     return _set_up
 
 
 def component(name: str) -> logging.Logger:
-    """The logger of one part of ours: `component("gateway")`."""
+    """The logger of one component: `component("gateway")`."""
     return logging.getLogger(f"jobwire.{name}")
 
 
@@ -85,30 +82,20 @@ _bound: ContextVar[Mapping[str, object]] = ContextVar("jobwire_log_fields")
 _NOTHING: Final[Mapping[str, object]] = {}
 
 
-@contextlib.contextmanager
-def bound(**fields: object) -> Generator[None]:
-    """Give each line that is logged inside these fields: `with bound(job_id=job.id): …`.
-
-    Follows the context: tasks and threads (`asyncio.to_thread`) started inside have them too.
-    """
-    token = _bound.set({**_bound.get(_NOTHING), **fields})
-    try:
-        yield
-    finally:
-        _bound.reset(token)
-
-
 def bind(**fields: object) -> None:
-    """Give each line that the current task logs from now on these fields."""
+    """Add these fields to all further log lines of the current context.
+
+    Tasks and threads (`asyncio.to_thread`) started later in this context have them too.
+    """
     _bound.set({**_bound.get(_NOTHING), **fields})
 
 
 def bind_only(fields: Mapping[str, object]) -> None:
-    """The same, with these fields in the place of all others."""
+    """Set these fields and remove all others."""
     _bound.set(fields)
 
 
-# What every record has anyway; all else was put there by `extra={…}`.
+# The standard attributes of a record; any other comes from `extra={…}`.
 _STANDARD: Final = frozenset(
     (*vars(logging.makeLogRecord({})), "message", "asctime", "color_message")
 )
@@ -116,12 +103,12 @@ _STANDARD: Final = frozenset(
 _UNSAFE: Final = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-# What JSON leaves as it is inside its strings.
+# Of these, JSON does not escape the following in its strings.
 _UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def _safe(text: str) -> str:
-    """The text with everything escaped that could move the cursor or end the line."""
+    """The text with all characters escaped that could move the cursor or end the line."""
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -136,7 +123,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """`{"ts": …, "level": …, "service": …, "logger": …, "message": …, …}`, an object a line."""
+    """`{"ts": …, "level": …, "service": …, "logger": …, "message": …, …}`, one object per line."""
 
     def __init__(self, service: str) -> None:
         super().__init__()
@@ -160,7 +147,7 @@ class JsonLines(logging.Formatter):
         try:
             return self._encode(line).decode()
         except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
-            # Half a surrogate, a huge integer, a cycle: say as much as can be said.
+            # A lone surrogate, a huge integer, a cycle: write the values as text.
             return self._encode({key: _safe(str(value)) for key, value in line.items()}).decode()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import io
 import json
 import logging
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from jobwire import log
-from jobwire.log import LoggingSettings, bound, component, setup
+from jobwire.log import LoggingSettings, bind, component, setup
 from tests.support import clause
 
 
@@ -69,10 +70,14 @@ def test_a_text_line_says_the_same(out: io.StringIO) -> None:
 @clause("T-11")
 def test_users_own_logs_come_along_with_the_jobs_id(out: io.StringIO) -> None:
     setup("worker", LoggingSettings(format="json"), out)
-    mine = logging.getLogger("somebody.elses.code")
-    with bound(job_id="j-1"):
-        mine.info("inside")
-    mine.info("outside")
+    handler_log = logging.getLogger("users.handler")
+
+    def run_job() -> None:
+        bind(job_id="j-1")
+        handler_log.info("inside")
+
+    contextvars.copy_context().run(run_job)
+    handler_log.info("outside")
     inside, outside = as_json(out)
     assert inside["job_id"] == "j-1"
     assert "job_id" not in outside
@@ -83,11 +88,11 @@ async def test_the_jobs_id_follows_into_tasks_and_threads(out: io.StringIO) -> N
     setup("worker", LoggingSettings(format="json"), out)
 
     async def job(name: str) -> None:
-        with bound(job_id=name):
-            await asyncio.sleep(0)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(later(name))
-            await asyncio.to_thread(logging.getLogger("t").info, name)
+        bind(job_id=name)
+        await asyncio.sleep(0)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(later(name))
+        await asyncio.to_thread(logging.getLogger("t").info, name)
 
     async def later(name: str) -> None:
         logging.getLogger("t").info(name)
@@ -229,8 +234,7 @@ def test_what_a_task_binds_stays_in_that_task(out: io.StringIO) -> None:
 def test_a_json_line_speaks_to_no_terminal_and_stays_one_line(out: io.StringIO, sign: str) -> None:
     """JSON leaves these as they are: a terminal takes U+009B for the beginning of a command."""
     setup("gateway", LoggingSettings(format="json"), out)
-    with bound(**{f"key{sign}": f"field{sign}"}):
-        component("jobs").warning("a%sb", sign)
+    component("jobs").warning("a%sb", sign, extra={f"key{sign}": f"field{sign}"})
     written = out.getvalue()
     assert sign not in written
     assert len(written.splitlines()) == 1

@@ -1,14 +1,15 @@
-"""The Streams wire over HTTP: what the gateway mounts (J-10 … J-19, O-11).
+"""The Streams wire over HTTP: the feature that the gateway mounts (J-10 … J-19, O-11).
 
-    asking    a request: its headers, query and body, read strictly
-    shapes    what is sent and answered, as types
-    problems  what can go wrong
-    jobs      submit, look, list, cancel, run again
-    watching  live events
-    fleet     tasks, workers, the last hour
+    request_parser  headers, query and body of a request, parsed strictly
+    schemas         request and response bodies, as types
+    problems        the errors of these routes
+    jobs            submit, get, list, cancel, retry
+    event_routes    live events
+    fleet           tasks, workers, the last hour
+    docs            these routes in the OpenAPI document
 
-`wiring` calls `room` with a queue's parts and hands the result to the gateway. This folder alone
-of the wire's room knows the gateway.
+`wiring` calls `feature` and passes the result to the gateway. Of the packages of this wire, only
+this one imports the gateway.
 """
 
 import time
@@ -41,10 +42,10 @@ def feature(
     tasks: Sequence[TaskDefinition] = (),
     gateway: GatewaySettings = GatewaySettings(),  # noqa: B008 - frozen
 ) -> Feature:
-    """The routes of jobs, over a connection that many share and a follower that is running.
+    """The routes of jobs, over a shared connection and a running follower.
 
-    `tasks` are the contract's own, as far as their payloads are known here. `gateway` says how many
-    tenants there are, and so whether each is bounded (J-57).
+    `tasks` are the contract's tasks with known payloads. If `gateway` has keys of several tenants,
+    each tenant is limited (J-57).
     """
     if gateway.several_tenants:
         settings = settings.bounded()
@@ -52,7 +53,7 @@ def feature(
     registry = WorkerRegistry(connection, settings, tasks)
     rate = RateLimit(gateway.effective_submit_rate, time.monotonic)
     jobs = JobRoutes(queue, follower, registry, rate, ServerMemory(connection))
-    watching = EventRoutes(queue, follower, streams)
+    events = EventRoutes(queue, follower, streams)
     fleet = FleetRoutes(registry, connection, queue.keys)
     streams.at_stop(follower.release_waiters)
     return Feature(
@@ -69,9 +70,7 @@ def feature(
             ),
             HotRoute("GET", PATH, "read", jobs.list, docs.LIST),
             HotRoute("GET", PATH + "/{id}", "read", jobs.get, docs.GET),
-            HotRoute(
-                "GET", PATH + "/{id}/events", "read", watching.events, docs.EVENTS, stream=True
-            ),
+            HotRoute("GET", PATH + "/{id}/events", "read", events.events, docs.EVENTS, stream=True),
             HotRoute("POST", PATH + "/{id}/cancel", "submit", jobs.cancel, docs.CANCEL),
             HotRoute("DELETE", PATH + "/{id}", "submit", jobs.cancel, docs.CANCEL),
             HotRoute("POST", PATH + "/{id}/retry", "submit", jobs.retry, docs.RETRY),

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says about the routes of jobs: one `Doc` each, with examples."""
+"""The routes of jobs in the OpenAPI document: one `Doc` each, with examples."""
 
 from typing import Annotated, Final, Literal
 
@@ -26,7 +26,7 @@ _TAG: Final = "jobs"
 _FLEET: Final = "fleet"
 
 MAX_JOB_BODY: Final = MAX_PAYLOAD_BYTES + 4096
-"""A payload of the largest size, and what stands around it."""
+"""The largest payload, and the other members."""
 MAX_BATCH_BODY: Final = 8 << 20
 
 _ID: Final = "0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10"
@@ -67,20 +67,20 @@ _REQUEST: Final = {"task": "chat", "payload": {"prompt": "Say hello in one sente
 _IDEMPOTENCY_KEY: Final = RouteParameter(
     "Idempotency-Key",
     "header",
-    "Asked again with the same key and the same body, the first job is answered again.",
+    "A second request with the same key and the same body returns the first job.",
     Annotated[str, Meta(pattern=r"^[\x20-\x7e]*$", min_length=1, max_length=255)],
     "order-4711",
 )
 _PREFER: Final = RouteParameter(
     "Prefer",
     "header",
-    "`wait=N`: answer when the job has ended, or after N seconds (at most 60).",
+    "`wait=N`: respond when the job has ended, or after N seconds (at most 60).",
     str,
     "wait=10",
 )
-# Empty, as a browser has it before the first event: from the beginning.
+# Empty, as a browser sends it before the first event: from the beginning.
 _EventId = Annotated[str, Meta(pattern=r"^([0-9]{1,19}(-[0-9]{1,19})?)?$")]
-_REPLAY: Final = "The job that this Idempotency-Key has already"
+_REPLAY: Final = "The existing job of this Idempotency-Key"
 _SUBMITTING: Final = (
     BAD_IDEMPOTENCY_KEY,
     UNKNOWN_TASK,
@@ -98,7 +98,7 @@ SUBMIT: Final = Doc(
     answer=schemas.JobBody,
     example=_NEW,
     status=202,
-    also={200: f"{_REPLAY}, or one that has ended while its caller waited"},
+    also={200: f"{_REPLAY}, or a job that has ended while the request waited"},
     parameters=(_IDEMPOTENCY_KEY, _PREFER),
     problems=(*_SUBMITTING, PAYLOAD_TOO_LARGE),
 )
@@ -112,7 +112,7 @@ BATCH: Final = Doc(
     problems=(UNAVAILABLE,),
 )
 GET: Final = Doc(
-    summary="A job as it stands",
+    summary="The current state of a job",
     tag=_TAG,
     answer=schemas.JobBody,
     example=_DONE,
@@ -122,26 +122,26 @@ GET: Final = Doc(
 LIST: Final = Doc(
     summary="Jobs, newest first",
     tag=_TAG,
-    description="At most 1000 jobs are looked at for a page, however few of them fit.",
+    description="At most 1000 jobs are scanned for a page, however few of them match.",
     answer=schemas.JobList,
     example={"jobs": [_LINE], "scanned": 1, "cursor": None},
     parameters=(
-        RouteParameter("status", "query", "only those in this state", schemas.StatusName, "error"),
-        RouteParameter("task", "query", "only those of this task", str, "chat"),
+        RouteParameter("status", "query", "only jobs in this state", schemas.StatusName, "error"),
+        RouteParameter("task", "query", "only jobs of this task", str, "chat"),
         RouteParameter(
-            "limit", "query", "how many, 50 if not said", Annotated[int, Meta(ge=1, le=200)], 20
+            "limit", "query", "how many; default 50", Annotated[int, Meta(ge=1, le=200)], 20
         ),
         RouteParameter(
             "cursor",
             "query",
-            "where the page before this one stopped",
+            "`cursor` of the previous page",
             Annotated[str, Meta(pattern=r"^[0-9]{1,16}-[\x21-\x7e]{1,512}$")],
             f"1767225600000-{_ID}",
         ),
         RouteParameter(
             "tenant",
             "query",
-            "whose jobs, for a key of the tenant `*`; else one's own",
+            "for a key of the tenant `*`: the jobs of this tenant",
             str,
             "default",
         ),
@@ -154,7 +154,7 @@ EVENTS: Final = Doc(
     description=(
         "Server-sent events: `hello` first, then every event since the beginning (or since "
         "`Last-Event-ID`), each with its id; the stream ends after `done`, `error` or `canceled`. "
-        "`gap` is said where events may be missing."
+        "`gap` is sent where events may be missing."
     ),
     answer=schemas.ServerSentEvent,
     media_type="text/event-stream",
@@ -163,26 +163,26 @@ EVENTS: Final = Doc(
         "event": "queued",
         "data": '{"type":"queued","ts":1767225600000,"step":"gateway.enqueue","data":{}}',
     },
-    also={204: "`Last-Event-ID` is the job's last event: nothing follows, do not come back"},
+    also={204: "`Last-Event-ID` is the job's last event: no events follow, do not reconnect"},
     parameters=(
         RouteParameter(
             "Last-Event-ID",
             "header",
-            "the id of the last event that was seen",
+            "the id of the last event received",
             _EventId,
             "1767225600000-0",
         ),
         RouteParameter(
             "last_event_id",
             "query",
-            "the same, for those who cannot send headers",
+            "the same, for clients that cannot send headers",
             _EventId,
             "1767225600000-0",
         ),
         RouteParameter(
             "data",
             "query",
-            "`plain`: only the event's own data in `data:`",
+            "`plain`: only the event's data in `data:`",
             Literal["plain", "whole"],
             "plain",
         ),
@@ -194,21 +194,21 @@ CANCEL: Final = Doc(
     tag=_TAG,
     answer=schemas.CancelAnswerBody,
     example=to_builtins(schemas.CancelAnswerBody(_ID, "canceled")),
-    also={202: "It is running: whoever runs it was asked to stop"},
+    also={202: "The job is running: its worker was asked to stop"},
     problems=(JOB_NOT_FOUND, ALREADY_FINISHED, CONTRACT_VIOLATED, UNAVAILABLE),
 )
 RETRY: Final = Doc(
-    summary="Run a job again that has failed or was canceled, as a new job",
+    summary="Retry a failed or canceled job as a new job",
     tag=_TAG,
     answer=schemas.JobBody,
     example={**_NEW, "retry_of": "5f1c1f7a-7d0e-4c55-9a0f-0b7c1d522f6d"},
     status=202,
-    also={200: f"{_REPLAY}, or one that has ended while its caller waited"},
+    also={200: f"{_REPLAY}, or a job that has ended while the request waited"},
     parameters=(_IDEMPOTENCY_KEY, _PREFER),
     problems=(*_SUBMITTING, JOB_NOT_FOUND, NOT_RETRYABLE, CONTRACT_VIOLATED),
 )
 TASKS: Final = Doc(
-    summary="The tasks that can be asked for",
+    summary="The tasks that can be submitted",
     tag=_FLEET,
     answer=fleet.TasksBody,
     example={
@@ -219,15 +219,15 @@ TASKS: Final = Doc(
     problems=(UNAVAILABLE,),
 )
 WORKERS: Final = Doc(
-    summary="The workers, and what each slot runs",
+    summary="The workers, and the job of each slot",
     tag=_FLEET,
     answer=fleet.Workers,
     example={"workers": []},
     problems=(UNAVAILABLE,),
 )
-_NO_TIMES: Final = {"p50": None, "p90": None, "p99": None}
+_NO_QUANTILES: Final = {"p50": None, "p90": None, "p99": None}
 STATS: Final = Doc(
-    summary="How much there is to do, and the last hour by minute",
+    summary="The queue now, and the last hour by minute",
     tag=_FLEET,
     answer=fleet.StatsBody,
     example={
@@ -239,8 +239,8 @@ STATS: Final = Doc(
             "error": 0,
             "canceled": 0,
             "retried": 0,
-            "latency_ms": _NO_TIMES,
-            "duration_ms": _NO_TIMES,
+            "latency_ms": _NO_QUANTILES,
+            "duration_ms": _NO_QUANTILES,
         },
         "minutes": [],
     },

@@ -1,7 +1,7 @@
 """Live events over HTTP (J-15, J-17).
 
-The endpoint checks who asks and where to go on from; then the shell keeps the stream open and the
-follower feeds it. Between the two stands a reader that writes a job's events as frames.
+The endpoint checks tenant and position; then `gateway.streams` keeps the stream open and the
+follower feeds it through an `SseReader`, which encodes the job's events as SSE frames.
 """
 
 from typing import Final
@@ -59,7 +59,7 @@ class EventRoutes:
 
     async def events(self, request: HttpRequest) -> None:
         job_id = request_parser.job_id(request)
-        after = _place(request)
+        after = _position(request)
         plain = request_parser.choice(request, "data", (PLAIN, WHOLE)) == PLAIN
         state = await self._queue.status_and_tenant(job_id)
         if state is None or not request_parser.may_see(request, state.tenant):
@@ -77,27 +77,26 @@ class EventRoutes:
         )
 
     async def _has_seen_all(self, job_id: JobId, after: Position) -> bool:
-        """Whether nothing can follow. A browser comes back whenever a stream ends: one whose page
-        does not close it would be here every three seconds for as long as the job is known."""
+        """Whether no event can follow. An EventSource reconnects after every end of a stream: if
+        its page does not close it, it would do so every three seconds until the job expires."""
         try:
             return await self._follower.is_last(job_id, after)
         except ValkeyError:
-            return False  # the stream itself waits until the server is back
+            return False  # the stream waits until Valkey is available again
 
 
-def _place(request: HttpRequest) -> Position:
-    """Where the caller's last stream ended."""
-    given = request.last_event_id()
-    # The header wins, as a browser that connects again sends both; but neither may be nonsense.
-    also = request.query("last_event_id")
-    places = [read_position(text) for text in (given, also) if text]
-    if None in places:
+def _position(request: HttpRequest) -> Position:
+    """The position of the last event that the client received."""
+    # The header wins: a browser that reconnects sends both. But both must be valid.
+    given = (request.last_event_id(), request.query("last_event_id"))
+    positions = [read_position(text) for text in given if text]
+    if None in positions:
         raise Problem(BAD_EVENT_ID)
-    return places[0] or START if places else START
+    return positions[0] or START if positions else START
 
 
 def _frame(event: StreamEvent, *, plain: bool) -> SseEvent:
-    """The event as it goes over the wire, made once however many watch."""
+    """The event as an SSE frame, encoded once for all subscribers."""
     frame = event.rendered.get(plain)
     if not isinstance(frame, SseEvent):
         frame = SseEvent(event.kind, event.data if plain else event.body, event.id)

@@ -1,7 +1,7 @@
 """Tasks, workers and the last hour over HTTP (J-10, O-11).
 
-Everybody with the scope `read` sees the fleet; what a worker holds for another tenant is shown as
-a taken slot, without the job.
+Every key with the scope `read` sees all workers; a slot that runs a job of another tenant is shown
+without the job.
 """
 
 from collections import Counter as Counted
@@ -27,22 +27,22 @@ _AnyObject = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})
 
 
 class TaskBody(Struct, frozen=True):
-    """A task that can be asked for."""
+    """A task that can be submitted."""
 
     name: str
-    live: Annotated[bool, Meta(description="whether a worker that has it is there now")]
-    schema: Annotated[_AnyObject, Meta(description="JSON Schema of its payload, if it is known")]
-    example: Annotated[_AnyObject, Meta(description="a payload that works, if one is known")]
+    live: Annotated[bool, Meta(description="whether a live worker has this task")]
+    schema: Annotated[_AnyObject, Meta(description="JSON Schema of its payload, if known")]
+    example: Annotated[_AnyObject, Meta(description="a valid payload, if one is known")]
 
 
 class TasksBody(Struct, frozen=True):
-    """All of them."""
+    """All tasks."""
 
     tasks: list[TaskBody]
 
 
 class SlotBody(Struct, frozen=True):
-    """What one slot runs; another tenant's job is not named."""
+    """The job of one slot; null for a job of another tenant."""
 
     job_id: str | None
     task: str | None
@@ -50,7 +50,7 @@ class SlotBody(Struct, frozen=True):
 
 
 class MissingRequirementBody(Struct, frozen=True):
-    """Something that a worker needs for some of its tasks and does not have."""
+    """A requirement of some of a worker's tasks that is missing."""
 
     part: str
     wrong: str
@@ -58,7 +58,7 @@ class MissingRequirementBody(Struct, frozen=True):
 
 
 class WorkerBody(Struct, frozen=True):
-    """One worker. Of one that is not ours, only what the server knows of it."""
+    """One worker. Of a worker that is not ours, only what the consumer group knows."""
 
     name: str
     ours: bool
@@ -69,20 +69,20 @@ class WorkerBody(Struct, frozen=True):
     handlers: list[str]
     started_ts: int | None
     heartbeat_age_ms: Annotated[
-        int, Meta(description="since its last heartbeat; not ours: since it last asked for a job")
+        int, Meta(description="since its last heartbeat; if not ours: since its last read")
     ]
     running: list[SlotBody]
     lacks: list[MissingRequirementBody]
 
 
 class Workers(Struct, frozen=True):
-    """Everybody who takes jobs from this queue."""
+    """All workers of this queue."""
 
     workers: list[WorkerBody]
 
 
 class QuantilesBody(Struct, frozen=True):
-    """In milliseconds, at most a tenth off; null where there was nothing to measure."""
+    """In milliseconds, with an error of at most 10 %; null without samples."""
 
     p50: float | None
     p90: float | None
@@ -98,23 +98,24 @@ class MinuteLine(Struct, frozen=True):
     error: int
     canceled: int
     retried: int
-    latency_ms: Annotated[QuantilesBody, Meta(description="in line until its first start")]
+    latency_ms: Annotated[QuantilesBody, Meta(description="from submit to first start")]
     duration_ms: Annotated[QuantilesBody, Meta(description="from start to end")]
 
 
 class NowBody(Struct, frozen=True):
-    """How much there is to do right now."""
+    """The queue now."""
 
-    waiting: Annotated[int, Meta(description="in line")]
-    delayed: Annotated[int, Meta(description="not due yet: a delay, or a retry to come")]
-    running: Annotated[int, Meta(description="held by a worker")]
+    waiting: Annotated[int, Meta(description="in the queue")]
+    delayed: Annotated[int, Meta(description="not due yet: delayed, or waiting for a retry")]
+    running: Annotated[int, Meta(description="leased to a worker")]
     oldest_waiting_ms: Annotated[
-        int | None, Meta(description="how long the first in line has been in it")
+        int | None, Meta(description="waiting time of the oldest job in the queue")
     ]
 
 
 class StatsBody(Struct, frozen=True):
-    """Now; and the last hour: as a whole, and by minute, oldest first; the last is not over yet."""
+    """The queue now, and the last hour: in total, and by minute with the oldest first. The last
+    minute is incomplete."""
 
     now: NowBody
     hour: MinuteLine
@@ -130,42 +131,41 @@ class FleetRoutes:
         self._keys = keys
 
     async def tasks(self, _: HttpRequest) -> Reply:
-        found = await self._registry.tasks()
         listed = [
-            TaskBody(card.name, live, _raw(card.schema_json), _raw(card.example_json))
-            for card, live in found
+            TaskBody(info.name, live, _raw(info.schema_json), _raw(info.example_json))
+            for info, live in await self._registry.tasks()
         ]
         return Reply(_encode(TasksBody(listed)))
 
     async def workers(self, request: HttpRequest) -> Reply:
-        found = await self._registry.workers()
-        return Reply(_encode(Workers([_worker(worker, request) for worker in found])))
+        workers = await self._registry.workers()
+        return Reply(_encode(Workers([_worker(worker, request) for worker in workers])))
 
     async def missing_requirements(self) -> Mapping[str, HealthStatus]:
-        """What live workers lack, for /readyz (J-51): jobs that need it fail, all others run."""
+        """What live workers miss, for /readyz (J-51): jobs that need it fail, all others run."""
         return requirements_health(await self._registry.missing_requirements())
 
     async def stats(self, _: HttpRequest) -> Reply:
-        seen = await depth(self._connection, self._keys)
-        now = NowBody(seen.waiting, seen.delayed, seen.running, seen.oldest_waiting_ms)
+        queue = await depth(self._connection, self._keys)
+        now = NowBody(queue.waiting, queue.delayed, queue.running, queue.oldest_waiting_ms)
         minutes = await last_hour(self._connection, self._keys)
         lines = [_line([minute]) for minute in minutes]
         return Reply(_encode(StatsBody(now, _line(minutes), lines)))
 
 
 def requirements_health(workers: Sequence[Sequence[MissingRequirement]]) -> dict[str, HealthStatus]:
-    """Each missing part once, with how many of the workers miss it. Pure."""
+    """Each missing part once, with the number of workers that miss it. Pure."""
     first: dict[str, MissingRequirement] = {}
     count: Counted[str] = Counted()
-    for lacks in workers:
-        count.update({lack.part for lack in lacks})
-        for lack in lacks:
-            first.setdefault(lack.part, lack)
+    for requirements in workers:
+        count.update({missing.part for missing in requirements})
+        for missing in requirements:
+            first.setdefault(missing.part, missing)
     return {
         part: HealthStatus(
-            "degraded", f"{lack.wrong} ({count[part]} of {len(workers)} workers)", lack.fix
+            "degraded", f"{missing.wrong} ({count[part]} of {len(workers)} workers)", missing.fix
         )
-        for part, lack in list(first.items())[:_MOST_PARTS]
+        for part, missing in list(first.items())[:_MOST_PARTS]
     }
 
 
@@ -185,7 +185,7 @@ def _worker(seen: RegisteredWorker, request: HttpRequest) -> WorkerBody:
         started_ts=seen.started_ms,
         heartbeat_age_ms=seen.silent_ms,
         running=[_slot(holding, request) for holding in seen.holding],
-        lacks=[MissingRequirementBody(*lack) for lack in seen.missing_requirements],
+        lacks=[MissingRequirementBody(*missing) for missing in seen.missing_requirements],
     )
 
 

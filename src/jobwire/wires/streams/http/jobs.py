@@ -1,7 +1,7 @@
-"""Jobs over HTTP: submit, look, list, cancel, run again (J-10 … J-14, J-16, J-18).
+"""Jobs over HTTP: submit, get, list, cancel, retry (J-10 … J-14, J-16, J-18).
 
-Endpoints of hot routes, called by the shell with a request that has passed its door. Each reads
-what is asked, does one thing on the queue, and answers; a job of another tenant is no job.
+Endpoints of hot routes; the gateway calls them with an admitted request. Each parses the request,
+does one operation on the queue, and answers. A job of another tenant is answered as not found.
 """
 
 from collections.abc import Awaitable, Mapping
@@ -36,12 +36,12 @@ _encode = msgspec.json.Encoder().encode
 PATH: Final = "/v1/jobs"
 _ENDED: Final = (Status.DONE, Status.ERROR, Status.CANCELED)
 _RETRYABLE: Final = (Status.ERROR, Status.CANCELED)
-_FULL_AGAIN_S: Final = 5
+_FULL_RETRY_S: Final = 5
 _FULL: Final = {
-    "queue": "{} jobs are waiting, which is as many as may",
-    "tenant_open": "your tenant has {} open jobs, which is as many as it may",
-    "tenant_retained": "{} jobs are kept of your tenant, which is as many as may; "
-    "a job is forgotten when its time to live is over",
+    "queue": "{} jobs are waiting, which is the limit",
+    "tenant_open": "your tenant has {} open jobs, which is the limit",
+    "tenant_retained": "your tenant has {} stored jobs, which is the limit; "
+    "a job is removed when its time to live is over",
 }
 _REPLAYED: Final[Headers] = ((b"idempotency-replayed", b"true"),)
 _OUTCOMES: Final[Mapping[CancelOutcome, tuple[int, schemas.CancelOutcome]]] = {
@@ -77,22 +77,22 @@ class JobRoutes:
             await self._check_task(job_request.task)
         answer = await self._queue.submit_checked(job_request)
         if isinstance(answer, Submitted) and b"prefer" not in request.headers:
-            # Most of them; every call less on this way counts.
+            # The common case, kept short.
             headers = ((b"location", f"{PATH}/{answer.job_id}".encode()),)
             return Reply(_encode(_visible(request, self._new(job_request, answer))), 202, headers)
         return await self._answered(request, job_request, answer)
 
     async def _admit(self, request: HttpRequest, count: int) -> None:
-        """J-57: let this many jobs of one key in, or raise the Problem."""
+        """J-57: admit this many jobs of one key, or raise a Problem."""
         self._rate.spend(request.principal.key, count)
         if self._memory.is_due:
             await self._memory.read()
         if self._memory.is_full:
-            said = "the server's memory is nearly full; jobs that are there already go on"
-            raise Problem(problems.UNAVAILABLE, said, headers=retry_after(_FULL_AGAIN_S))
+            detail = "the server's memory is nearly full; existing jobs continue"
+            raise Problem(problems.UNAVAILABLE, detail, headers=retry_after(_FULL_RETRY_S))
 
     async def retry(self, request: HttpRequest) -> Reply:
-        """The old job stays as it ended: a new one is made of what it was made of."""
+        """Submit a new job with the same task, payload and options; the old job is unchanged."""
         old = await self._own(request)
         if old.status not in _RETRYABLE:
             raise Problem(problems.NOT_RETRYABLE, f"the job is {old.status}")
@@ -114,7 +114,7 @@ class JobRoutes:
         return await self._submit(request, job_request)
 
     async def _submit(self, request: HttpRequest, job_request: JobRequest) -> Reply:
-        """Whatever the job_request comes from: with a check of its payload."""
+        """Submit with a check of the payload, which another program may have written."""
         try:
             answer = await self._queue.submit(job_request)
         except RefusedError as refused:
@@ -131,7 +131,7 @@ class JobRoutes:
             case Already():
                 record = await self._queue.record(answer.job_id)
                 if record is None:
-                    # It expired in between, and so the key is as new.
+                    # The job expired meanwhile, and the key with it.
                     return await self._submit(request, job_request)
                 return await self._reply(
                     request, answer.job_id, schemas.job(record), 200, _REPLAYED
@@ -149,7 +149,7 @@ class JobRoutes:
         status: int,
         headers: Headers = (),
     ) -> Reply:
-        """The job, at its end if the caller prefers to wait for it."""
+        """The job; with `Prefer: wait`, once it has ended."""
         headers = ((b"location", f"{PATH}/{job_id}".encode()), *headers)
         wait_s = request_parser.wait_s(request)
         if wait_s:
@@ -161,12 +161,12 @@ class JobRoutes:
         return Reply(_encode(_visible(request, job)), status, headers)
 
     async def _awaited(self, job_id: JobId, wait_s: int) -> Record | None:
-        """The job once it has ended or the time is up; None if nobody can tell any more."""
+        """The job once it has ended or the time is up; None if it cannot be read."""
         await self._follower.until_ended(job_id, wait_s)
         try:
             return await self._queue.record(job_id)
         except BackendUnavailable:
-            return None  # it was made: its caller must not be told otherwise
+            return None  # the job was submitted: the response must not be an error
 
     def _new(self, job_request: JobRequest, made: Submitted) -> schemas.JobBody:
         return schemas.new_job(
@@ -178,19 +178,19 @@ class JobRoutes:
             raise _unknown(task)
 
     async def batch(self, request: HttpRequest) -> Reply:
-        """Everything that can be submitted is sent in one write; each has its own answer."""
-        asked = await request_parser.batch(request, await request.body())
-        await self._admit(request, len(asked))
-        tasks = {job_request.task for job_request in asked if isinstance(job_request, JobRequest)}
+        """All valid items are submitted in one write; each item has its own result."""
+        items = await request_parser.batch(request, await request.body())
+        await self._admit(request, len(items))
+        tasks = {job_request.task for job_request in items if isinstance(job_request, JobRequest)}
         unknown = await self._registry.unknown_among(tasks)
         good = [
             job_request
-            for job_request in asked
+            for job_request in items
             if isinstance(job_request, JobRequest) and job_request.task not in unknown
         ]
         answers = iter(self._queue.submit_many_checked(good))
         results: list[schemas.BatchResultBody] = []
-        for job_request in asked:
+        for job_request in items:
             if isinstance(job_request, Problem):
                 results.append(_refused(job_request, request))
             elif job_request.task in unknown:
@@ -199,7 +199,7 @@ class JobRoutes:
                 results.append(await _result(next(answers), request))
         return Reply(_encode(schemas.BatchAnswerBody(results)))
 
-    # Looking
+    # Reading
 
     async def get(self, request: HttpRequest) -> Reply:
         record = await self._own(request)
@@ -223,7 +223,7 @@ class JobRoutes:
         return Reply(_encode(schemas.JobList(lines, page.scanned, page.cursor or None)))
 
     async def _own(self, request: HttpRequest) -> Record:
-        """The caller's job that the path names."""
+        """The job of the path, if the caller may see it."""
         record = await self._queue.record(request_parser.job_id(request))
         if record is None or not request_parser.may_see(request, record.tenant):
             raise Problem(problems.JOB_NOT_FOUND)
@@ -246,26 +246,28 @@ class JobRoutes:
 
 
 def _visible(request: HttpRequest, job: schemas.JobBody) -> schemas.JobBody:
-    """The job as far as the caller's scopes go."""
+    """The job, without content if the caller may not read it."""
     return job if request_parser.sees_content(request) else job.without_content()
 
 
 def _unknown(task: str) -> Problem:
-    said = f"no worker has the task {task!r}; GET /v1/tasks lists those that can be asked for"
-    return Problem(problems.UNKNOWN_TASK, said)
+    detail = f"no worker has the task {task!r}; GET /v1/tasks lists the available tasks"
+    return Problem(problems.UNKNOWN_TASK, detail)
 
 
 def _refusal(answer: Mismatch | Full) -> Problem:
     if isinstance(answer, Mismatch):
         return Problem(problems.IDEMPOTENCY_MISMATCH)
-    said = _FULL[answer.bound].format(answer.waiting)
-    return Problem(problems.QUEUE_FULL, said, headers=retry_after(_FULL_AGAIN_S))
+    detail = _FULL[answer.bound].format(answer.waiting)
+    return Problem(problems.QUEUE_FULL, detail, headers=retry_after(_FULL_RETRY_S))
 
 
-async def _result(asked: Awaitable[SubmitAnswer], request: HttpRequest) -> schemas.BatchResultBody:
-    """What became of one item of a batch."""
+async def _result(
+    pending: Awaitable[SubmitAnswer], request: HttpRequest
+) -> schemas.BatchResultBody:
+    """The result of one item of a batch."""
     try:
-        answer = await asked
+        answer = await pending
     except BackendUnavailable as error:
         return _refused(Problem(problems.UNAVAILABLE, error.message), request)
     if isinstance(answer, Submitted):

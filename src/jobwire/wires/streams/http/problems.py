@@ -1,4 +1,4 @@
-"""What can go wrong with a request about jobs, beyond what can go wrong with any request."""
+"""The problems of requests about jobs, besides those of every request."""
 
 import re
 from typing import Final
@@ -8,35 +8,33 @@ import msgspec
 from jobwire.gateway.problems import INVALID, Problem, ProblemKind
 
 JOB_NOT_FOUND: Final = ProblemKind(
-    "job_not_found", 404, "there is no such job; a job is forgotten when its time to live is over"
+    "job_not_found", 404, "there is no such job; a job is removed when its time to live is over"
 )
 BAD_IDEMPOTENCY_KEY: Final = ProblemKind(
     "bad_idempotency_key", 400, "Idempotency-Key must be 1 to 255 printable ASCII characters"
 )
 UNKNOWN_TASK: Final = ProblemKind(
-    "unknown_task", 422, "no worker has this task; GET /v1/tasks lists those that can be asked for"
+    "unknown_task", 422, "no worker has this task; GET /v1/tasks lists the available tasks"
 )
 INVALID_PAYLOAD: Final = ProblemKind(
-    "invalid_payload", 422, "the payload must be a JSON object, strict and not too deep"
+    "invalid_payload", 422, "the payload must be a strict JSON object, at most 64 levels deep"
 )
 PAYLOAD_TOO_LARGE: Final = ProblemKind(
     "payload_too_large", 413, "the payload must not have more than 204800 bytes"
 )
 IDEMPOTENCY_MISMATCH: Final = ProblemKind(
-    "idempotency_mismatch", 409, "this Idempotency-Key has a job that was made from another request"
+    "idempotency_mismatch", 409, "this Idempotency-Key was used with another request body"
 )
-QUEUE_FULL: Final = ProblemKind("queue_full", 429, "too many jobs are waiting; come back later")
-ALREADY_FINISHED: Final = ProblemKind(
-    "already_finished", 409, "the job has ended; nothing can stop it"
-)
+QUEUE_FULL: Final = ProblemKind("queue_full", 429, "too many jobs are waiting; retry later")
+ALREADY_FINISHED: Final = ProblemKind("already_finished", 409, "the job has already ended")
 NOT_RETRYABLE: Final = ProblemKind(
-    "not_retryable", 409, "only a job that ended in error or was canceled can be run again"
+    "not_retryable", 409, "only a failed or canceled job can be retried"
 )
 UNAVAILABLE: Final = ProblemKind(
-    "unavailable", 503, "the server under this gateway does not answer or cannot write; ask again"
+    "unavailable", 503, "Valkey does not answer or cannot write; retry"
 )
 CONTRACT_VIOLATED: Final = ProblemKind(
-    "contract_violated", 502, "another program has written something that is no job"
+    "contract_violated", 502, "another program has written an invalid job"
 )
 
 _MAX_MESSAGE: Final = 500
@@ -45,8 +43,8 @@ _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
 
 def invalid(place: str, pointer: str, message: str) -> Problem:
-    """The problem of a request that does not have the right form, with the place."""
-    # It may hold a name of the caller's choice, however long.
+    """The problem of an invalid request, with the location of the fault."""
+    # The message may quote a member name of any length.
     message = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"
     errors = [{"in": place, "pointer": pointer, "message": message}]
     where = f"{place} {pointer}".rstrip()

@@ -1,7 +1,7 @@
-"""What a request asks for, read strictly from headers, query and body (J-8, J-10, J-19).
+"""Parses headers, query and body of a request strictly (J-8, J-10, J-19).
 
-The endpoints call it before anything is written. Everything that is wrong becomes the Problem that
-the caller is told; nothing is repaired. A payload is passed on byte for byte.
+The endpoints call it before anything is written. Every fault raises a Problem; nothing is corrected
+silently. A payload is passed on byte for byte.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from jobwire.wires.streams.payload import check_payload, read_strictly
 MAX_WAIT_S: Final = 60
 
 _TURN_BYTES: Final = 256 << 10
-"""Checking so much of a batch takes about as long as the largest single job."""
+"""Checking this much of a batch takes about as long as checking the largest single job."""
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _IDEMPOTENCY_KEY: Final = re.compile(rb"[\x20-\x7e]{1,255}")
 _TRACEPARENT: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -33,12 +33,12 @@ _WAIT: Final = re.compile(rb'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=[,;]|$)'
 _CURSOR: Final = re.compile(r"\d{1,16}-[\x21-\x7e]{1,512}", re.ASCII)
 _T = TypeVar("_T")
 
-_job_request: Final = msgspec.json.Decoder(JobRequestBody)
-_batch: Final = msgspec.json.Decoder(RawBatch)
-_items: Final = msgspec.json.Decoder(
+_request_decoder: Final = msgspec.json.Decoder(JobRequestBody)
+_batch_decoder: Final = msgspec.json.Decoder(RawBatch)
+_items_decoder: Final = msgspec.json.Decoder(
     Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=MAX_BATCH)]
 )
-_batch_item: Final = msgspec.json.Decoder(BatchItem)
+_item_decoder: Final = msgspec.json.Decoder(BatchItem)
 
 _REFUSED: Final = {
     kind.code: kind for kind in (problems.INVALID_PAYLOAD, problems.PAYLOAD_TOO_LARGE)
@@ -46,7 +46,7 @@ _REFUSED: Final = {
 
 
 def tenant(request: HttpRequest) -> str:
-    """Whose jobs the caller makes; the wire knows the default tenant by an empty name."""
+    """The tenant of jobs that the caller submits; on the wire the default tenant is empty."""
     return _wire_name(request.principal.tenant)
 
 
@@ -61,7 +61,7 @@ def may_see(request: HttpRequest, owner: str) -> bool:
 
 
 def listed_tenant(request: HttpRequest) -> str:
-    """Whose jobs are listed: `tenant` chooses, for a caller that may see them; else its own."""
+    """The tenant whose jobs are listed: `?tenant=` if the caller may see it; else its own."""
     given = request.query("tenant")
     if given is None:
         return tenant(request)
@@ -76,7 +76,7 @@ def sees_content(request: HttpRequest) -> bool:
 
 
 def job_id(request: HttpRequest) -> JobId:
-    """The job that the path names. What cannot be an id is not asked for: it might be a key."""
+    """The job id in the path. An invalid id is never looked up: it could name another key."""
     (given,) = request.params
     if not _JOB_ID.fullmatch(given):
         raise Problem(problems.JOB_NOT_FOUND)
@@ -84,7 +84,7 @@ def job_id(request: HttpRequest) -> JobId:
 
 
 def idempotency_key(request: HttpRequest) -> str:
-    """What the header says; empty without one."""
+    """The `Idempotency-Key` header; empty without one."""
     given = request.headers.get(b"idempotency-key")
     if given is None:
         return ""
@@ -94,7 +94,7 @@ def idempotency_key(request: HttpRequest) -> str:
 
 
 def traceparent(request: HttpRequest) -> str:
-    """The trace that this request belongs to; anything else than that is left out."""
+    """The `traceparent` header; empty if absent or invalid."""
     given = request.headers.get(b"traceparent")
     if given is None or not _TRACEPARENT.fullmatch(given):
         return ""
@@ -109,7 +109,7 @@ def wait_s(request: HttpRequest) -> int:
 
 
 def choice(request: HttpRequest, name: str, allowed: Sequence[str]) -> str:
-    """A query parameter that is one of a few words; empty without it."""
+    """A query parameter with one of the `allowed` values; empty if absent."""
     given = request.query(name)
     if given is None:
         return ""
@@ -118,42 +118,42 @@ def choice(request: HttpRequest, name: str, allowed: Sequence[str]) -> str:
     return given
 
 
-def number(request: HttpRequest, name: str, default: int, most: int) -> int:
-    """A query parameter that is a number from 1 to `most`."""
+def number(request: HttpRequest, name: str, default: int, maximum: int) -> int:
+    """A query parameter that is a number from 1 to `maximum`."""
     given = request.query(name)
     if given is None:
         return default
-    if not (given.isascii() and given.isdigit() and len(given) < 10 and 1 <= int(given) <= most):
-        raise problems.invalid("query", f"/{name}", f"must be a number from 1 to {most}")
+    if not (given.isascii() and given.isdigit() and len(given) < 10 and 1 <= int(given) <= maximum):
+        raise problems.invalid("query", f"/{name}", f"must be a number from 1 to {maximum}")
     return int(given)
 
 
 def cursor(request: HttpRequest) -> str:
-    """Where the page before this one stopped; empty for the first."""
+    """The cursor of the previous page; empty for the first page."""
     given = request.query("cursor")
     if given is None:
         return ""
     if not _CURSOR.fullmatch(given):
-        raise problems.invalid("query", "/cursor", "is no cursor of a list")
+        raise problems.invalid("query", "/cursor", "is not a cursor of a list")
     return given
 
 
 def job_request(request: HttpRequest, body: bytes) -> JobRequest:
-    """The job that the body asks for, checked but for its task."""
-    asked = _read(_job_request, body)
+    """The job request of the body; its task is not checked here."""
+    parsed = _read(_request_decoder, body)
     key = idempotency_key(request)
     mark = fingerprint(body) if key else ""
-    return _order(asked, body, key, mark, tenant(request), traceparent(request))
+    return _checked(parsed, body, key, mark, tenant(request), traceparent(request))
 
 
 async def batch(request: HttpRequest, body: bytes) -> list[JobRequest | Problem]:
-    """The same for each of many; one that is wrong spoils no other. Other requests have their turn
-    after every `_TURN_BYTES`."""
-    jobs = _read(_batch, body).jobs
-    items = _read(_items, bytes(jobs), "/jobs")
+    """The same for each item; a fault in one does not affect the others. Other requests run after
+    every `_TURN_BYTES`."""
+    jobs = _read(_batch_decoder, body).jobs
+    items = _read(_items_decoder, bytes(jobs), "/jobs")
     _check_around(body, bytes(jobs), 1)
     owner, trace = tenant(request), traceparent(request)
-    asked: list[JobRequest | Problem] = []
+    parsed: list[JobRequest | Problem] = []
     checked_bytes = 0
     for raw in items:
         whole = bytes(raw)
@@ -162,17 +162,17 @@ async def batch(request: HttpRequest, body: bytes) -> list[JobRequest | Problem]
             checked_bytes = 0
             await asyncio.sleep(0)
         try:
-            item = _read(_batch_item, whole)
+            item = _read(_item_decoder, whole)
             key = _checked_key((item.idempotency_key or "").encode())
             mark = fingerprint(whole) if key else ""
-            asked.append(_order(item, whole, key, mark, owner, trace))
+            parsed.append(_checked(item, whole, key, mark, owner, trace))
         except Problem as problem:
-            asked.append(problem)
-    return asked
+            parsed.append(problem)
+    return parsed
 
 
 def fingerprint(body: bytes) -> str:
-    """What two requests with the same body have in common."""
+    """Equal for requests with the same body."""
     return hashlib.sha256(body).hexdigest()
 
 
@@ -195,10 +195,10 @@ def _read(decoder: msgspec.json.Decoder[_T], body: bytes, place: str = "") -> _T
         raise Problem(INVALID_JSON, str(error)) from None
 
 
-def _order(
-    asked: JobRequestBody, whole: bytes, key: str, mark: str, owner: str, trace: str
+def _checked(
+    parsed: JobRequestBody, whole: bytes, key: str, mark: str, owner: str, trace: str
 ) -> JobRequest:
-    inner = bytes(asked.payload)
+    inner = bytes(parsed.payload)
     try:
         payload = inner.decode()
         check_payload(payload)
@@ -206,18 +206,18 @@ def _order(
         raise Problem(INVALID_JSON, "the payload is not valid UTF-8") from None
     except RefusedError as refused:
         raise Problem(_REFUSED[refused.code], refused.message) from None
-    given = 2 + (asked.ttl_s is not None) + (asked.delay_s is not None)
-    given += (asked.max_attempts is not None) + (asked.timeout_s is not None)
-    if type(asked) is BatchItem:
-        given += asked.idempotency_key is not None
+    given = 2 + (parsed.ttl_s is not None) + (parsed.delay_s is not None)
+    given += (parsed.max_attempts is not None) + (parsed.timeout_s is not None)
+    if type(parsed) is BatchItem:
+        given += parsed.idempotency_key is not None
     _check_around(whole, inner, given)
     return JobRequest(
-        asked.task,
+        parsed.task,
         payload,
-        delay_s=asked.delay_s or 0.0,
-        ttl_s=None if asked.ttl_s is None else int(asked.ttl_s),
-        max_attempts=None if asked.max_attempts is None else int(asked.max_attempts),
-        timeout_s=asked.timeout_s,
+        delay_s=parsed.delay_s or 0.0,
+        ttl_s=None if parsed.ttl_s is None else int(parsed.ttl_s),
+        max_attempts=None if parsed.max_attempts is None else int(parsed.max_attempts),
+        timeout_s=parsed.timeout_s,
         idempotency_key=key,
         fingerprint=mark,
         tenant=owner,
@@ -226,10 +226,10 @@ def _order(
 
 
 def _check_around(body: bytes, inner: bytes, given: int) -> None:
-    """No member twice in what stands around a payload, of which `given` members were understood;
-    the payload itself has had a check of its own."""
-    # Each member has a colon: where there are no more than members that were understood, none is
-    # there twice. Any other, like one that is null or a colon in the name of a task, is read again.
+    """Refuse a duplicate member around a payload, of which `given` members were parsed; the payload
+    itself is checked by `check_payload`."""
+    # Each member has a colon: if there are as many colons as parsed members, none is a duplicate.
+    # Other bodies (a null member, a colon in a task name) are parsed again.
     if body.count(b":") - inner.count(b":") == given:
         return
     try:

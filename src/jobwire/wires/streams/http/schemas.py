@@ -1,7 +1,7 @@
-"""What clients send and get about jobs, as types; the OpenAPI document is made from them.
+"""Request and response bodies of jobs, as types; the OpenAPI document is generated from them.
 
-Strict in what is sent, so that a misspelt member is told and not ignored. Members that hold JSON
-of somebody else's making (payload, result, error) travel as they are, byte for byte.
+Request bodies are strict: an unknown member is an error. Members with JSON of callers and handlers
+(payload, result, error) are passed byte for byte.
 """
 
 from typing import Annotated, Final, Literal
@@ -23,11 +23,11 @@ Whole = Annotated[float, Meta(multiple_of=1, extra_json_schema={"type": "integer
 StatusName = Literal["queued", "running", "done", "error", "canceled"]
 assert set(StatusName.__args__) == set(Status)
 
-# ── asked ────────────────────────────────────────────────────────────────────────────────────────
+# ── requests ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class JobRequestBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A job that somebody wants done."""
+    """A job to submit."""
 
     task: TaskName
     payload: Object
@@ -38,7 +38,7 @@ class JobRequestBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BatchItem(JobRequestBody, frozen=True, forbid_unknown_fields=True):
-    """One of many; each may have an idempotency key of its own."""
+    """An item of a batch; it may have its own idempotency key."""
 
     idempotency_key: Annotated[str, Meta(pattern=r"^[\x20-\x7e]{1,255}$")] | None = None
 
@@ -46,33 +46,33 @@ class BatchItem(JobRequestBody, frozen=True, forbid_unknown_fields=True):
 _Item = Annotated[
     Raw,
     Meta(
-        description="as the body of `POST /v1/jobs`, and perhaps `idempotency_key`",
+        description="as the body of `POST /v1/jobs`, optionally with `idempotency_key`",
         extra_json_schema={},
     ),
 ]
 
 
 class Batch(Struct, frozen=True, forbid_unknown_fields=True):
-    """Many jobs at once; what is wrong with one of them is told in its result."""
+    """Many jobs at once; a fault in one of them is reported in its result."""
 
     jobs: Annotated[list[_Item], Meta(min_length=1, max_length=MAX_BATCH)]
 
 
 class RawBatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """The same, with items not read yet: one that is wrong must not spoil the others."""
+    """The same, with items not parsed yet: a fault in one must not affect the others."""
 
     jobs: Raw
 
 
-# ── answered ─────────────────────────────────────────────────────────────────────────────────────
+# ── responses ────────────────────────────────────────────────────────────────────────────────────
 
 
 _Error = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "string", "null"]})]
 
 
 class JobBody(Struct, frozen=True, kw_only=True):
-    """A job as it stands. Times are milliseconds since 1970, of the server's clock. A key without
-    the scope `read` gets it without `payload`, `result`, `error` and `progress`."""
+    """The current state of a job. Times are milliseconds since 1970, by Valkey's clock. Without
+    the scope `read`, `payload`, `result`, `error` and `progress` are omitted."""
 
     job_id: str
     task: str
@@ -94,14 +94,14 @@ class JobBody(Struct, frozen=True, kw_only=True):
     traceback: str | UnsetType = UNSET
 
     def without_content(self) -> "JobBody":
-        """The same for a key without the scope `read`: nothing that caller or handler wrote."""
+        """The same for a key without the scope `read`: no data of caller or handler."""
         return msgspec.structs.replace(
             self, payload=UNSET, result=UNSET, error=UNSET, progress=UNSET, traceback=UNSET
         )
 
 
 class JobLineBody(Struct, frozen=True, kw_only=True):
-    """A job in a list: without what may be large."""
+    """A job in a list: without members that may be large."""
 
     job_id: str
     task: str
@@ -121,9 +121,9 @@ class JobList(Struct, frozen=True):
     """A page of jobs, newest first."""
 
     jobs: list[JobLineBody]
-    scanned: Annotated[int, Meta(description="how many jobs were looked at for this page")]
+    scanned: Annotated[int, Meta(description="how many jobs were scanned for this page")]
     cursor: Annotated[
-        str | None, Meta(description="where the next page begins; null where this was the last")
+        str | None, Meta(description="where the next page begins; null on the last page")
     ]
 
 
@@ -131,16 +131,16 @@ _ProblemDocument = Annotated[Raw, Meta(extra_json_schema={"$ref": "#/components/
 
 
 class BatchResultBody(Struct, frozen=True, omit_defaults=True):
-    """What became of one item."""
+    """The result of one item."""
 
-    status: Annotated[int, Meta(description="as the answer would have been to this job alone")]
+    status: Annotated[int, Meta(description="the status that `POST /v1/jobs` would return")]
     job_id: str | UnsetType = UNSET
     replayed: bool = False
     problem: _ProblemDocument | UnsetType = UNSET
 
 
 class BatchAnswerBody(Struct, frozen=True):
-    """What became of each item, in their job_request."""
+    """The result of each item, in order."""
 
     results: list[BatchResultBody]
 
@@ -149,14 +149,14 @@ CancelOutcome = Literal["canceled", "canceling", "cancel_requested"]
 
 
 class CancelAnswerBody(Struct, frozen=True):
-    """What became of a wish to cancel."""
+    """The result of a cancel request."""
 
     job_id: str
     outcome: Annotated[
         CancelOutcome,
         Meta(
-            description="`canceled`: it has ended. `canceling`: its worker was told. "
-            "`cancel_requested`: it runs on a worker that is not ours and may not listen."
+            description="`canceled`: the job has ended. `canceling`: its worker was notified. "
+            "`cancel_requested`: its worker is not ours and may ignore the request."
         ),
     ]
 
@@ -167,7 +167,7 @@ class ServerSentEvent(Struct, frozen=True):
     event: str
     data: str
     id: Annotated[
-        str | UnsetType, Meta(description="where to go on after; `hello` and `gap` have none")
+        str | UnsetType, Meta(description="position to resume after; not on `hello` and `gap`")
     ] = UNSET
 
 
@@ -183,7 +183,7 @@ _QUEUED: Final = Status.QUEUED.value
 
 
 def job(record: Record) -> JobBody:
-    """A job as its reader gets it; what a stranger wrote badly is shown as the text it is."""
+    """A job for the response; invalid JSON of other programs is shown as text."""
     return JobBody(
         job_id=readable(record.job_id),
         task=readable(record.task),
@@ -207,7 +207,7 @@ def job(record: Record) -> JobBody:
 
 
 def new_job(job_request: JobRequest, made: Submitted, ttl_s: int) -> JobBody:
-    """A job that was made this moment."""
+    """A job that was just submitted."""
     return JobBody(
         job_id=made.job_id,
         task=job_request.task,
@@ -226,7 +226,7 @@ def new_job(job_request: JobRequest, made: Submitted, ttl_s: int) -> JobBody:
 
 
 def line(record: Record) -> JobLineBody:
-    """A job as a list shows it."""
+    """A job for a list."""
     return JobLineBody(
         job_id=readable(record.job_id),
         task=readable(record.task),
@@ -244,7 +244,7 @@ def line(record: Record) -> JobLineBody:
 
 
 def _object(text: str) -> Raw:
-    """J-38 for readers: the payload, or `{"_raw": text}` where it is no object."""
+    """J-38: the payload, or `{"_raw": text}` if it is not an object."""
     raw = json_or_text(text)
     if raw.lstrip(b" \t\r\n").startswith(b"{"):
         return Raw(raw)

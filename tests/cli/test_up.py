@@ -127,7 +127,7 @@ def test_a_data_dir_that_cannot_be_written_is_one_line(tmp_path: Path, place: st
     ("text", "env", "line"),
     [
         ("valkye: {}", {}, "jobwire.yaml:1 valkye: unknown setting; did you mean 'valkey'?"),
-        ("gateway: {port: -1}", {}, "jobwire.yaml:1 gateway.port: -1 is no port"),
+        ("gateway: {port: -1}", {}, "jobwire.yaml:1 gateway.port: -1 is not a port"),
         ("", {"JOBWIRE_GATEWAY_POTR": "1"}, "environment JOBWIRE_GATEWAY_POTR: unknown setting"),
         ("", {"JOBWIRE_UP_DRAIN": "1m"}, "JOBWIRE_UP_DRAIN up.drain: must not be longer than 8s"),
         ("", {"JOBWIRE_GATEWAY_HOST": "0.0.0.0"}, "JOBWIRE_GATEWAY_HOST gateway.host: 0.0.0.0 can"),

@@ -135,7 +135,7 @@ def test_j57_a_tenant_keeps_a_bounded_number_of_jobs(bounded: ServedJobs) -> Non
         job_id = answer.json()["job_id"]
         bounded.client.post(f"/v1/jobs/{job_id}/cancel", headers=headers)
     refused = bounded.client.post("/v1/jobs", json=BODY, headers=headers)
-    assert "30 jobs are kept" in str(problem(refused, 429, "queue_full")["detail"])
+    assert "30 stored jobs" in str(problem(refused, 429, "queue_full")["detail"])
     assert bounded.client.post("/v1/jobs", json=BODY, headers=bearer("globex")).status_code == 202
 
 

@@ -279,7 +279,7 @@ def test_o06_an_answer_that_is_not_read_is_dropped(
     impatient: Serving, version: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client acknowledges what its window takes and reads nothing of it."""
-    monkeypatch.setattr("jobwire.gateway.connection._SILENCE", timedelta(0))
+    monkeypatch.setattr("jobwire.gateway.connection._UNACKNOWLEDGED", timedelta(0))
     monkeypatch.setattr("jobwire.gateway.connection._MIN_BYTES_PER_S", LARGE)
     wait_until_sync(lambda: connections(impatient) == 0, "earlier connections to be closed")
     with small_window(impatient) as peer:

@@ -258,7 +258,7 @@ def test_every_route_has_a_scope() -> None:
 @clause("O-6")
 def test_a_route_without_a_scope_cannot_be_declared() -> None:
     router = new_router("test")
-    with pytest.raises(TypeError, match="say who may call it"):
+    with pytest.raises(TypeError, match="the scope is missing"):
         router.get("/free")(lambda: None)
 
 

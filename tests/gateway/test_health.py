@@ -66,7 +66,7 @@ def test_readyz_names_each_part_with_its_latency() -> None:
     ("ask", "note", "cure"),
     [
         (ill, "no answer", "start it"),
-        (breaks, "its check broke", "see the log of the gateway"),
+        (breaks, "its check failed", "see the log of the gateway"),
         (hangs, "no answer within 2 s", "see its log"),
     ],
 )

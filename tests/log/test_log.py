@@ -155,8 +155,8 @@ def test_the_level_decides_what_is_written(out: io.StringIO, level: Any, seen: i
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        (LoggingSettings(level="loud"), "logging.level: 'loud' is no level"),  # pyright: ignore[reportArgumentType] - the fault
-        (LoggingSettings(format="xml"), "logging.format: 'xml' is no format"),  # pyright: ignore[reportArgumentType] - the fault
+        (LoggingSettings(level="loud"), "logging.level: 'loud' is not a level"),  # pyright: ignore[reportArgumentType] - the fault
+        (LoggingSettings(format="xml"), "logging.format: 'xml' is not a format"),  # pyright: ignore[reportArgumentType] - the fault
     ],
 )
 def test_an_unknown_level_or_format_is_refused(settings: LoggingSettings, problem: str) -> None:

@@ -220,7 +220,7 @@ def test_invalid_durations(text: str) -> None:
             {"JOBWIRE_GATEWAY_PORT": "eighty"},
             "JOBWIRE_GATEWAY_PORT gateway.port: 'eighty' is not a whole number",
         ),
-        ("gateway: {port: 70000}", {}, "jobwire.yaml:1 gateway.port: 70000 is no port; "),
+        ("gateway: {port: 70000}", {}, "jobwire.yaml:1 gateway.port: 70000 is not a port; "),
         ("valkey: {db: -1}", {}, "jobwire.yaml:1 valkey.db: must not be negative, is -1"),
         ("", {"VALKEY_ADDRESS": "h:x"}, "VALKEY_ADDRESS valkey.address: has a bad port"),
         ("valkey: 3", {}, "jobwire.yaml:1 valkey: must be a mapping of names to values"),

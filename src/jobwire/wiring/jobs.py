@@ -48,7 +48,9 @@ async def jobs_feature(
     engine = StreamsEngine(connection, jobs)
     await _make_group(engine)
     maintenance = Maintenance(engine.maintenance())
-    following = follower.running(connection.config, connection.name, connect_timeout_s=START_TIMEOUT_S)
+    following = follower.running(
+        connection.config, connection.name, connect_timeout_s=START_TIMEOUT_S
+    )
     async with following, asyncio.TaskGroup() as group:
         task = group.create_task(maintenance.run())
         try:

@@ -108,7 +108,7 @@ def test_the_shell_can_complete_commands(tmp_path: Path) -> None:
     ):
         env = {
             "_JOBWIRE_COMPLETE": "bash_complete",
-            "COMP_MEANINGS": typed,
+            "COMP_WORDS": typed,
             "COMP_CWORD": str(typed.count(" ")),
         }
         done = subprocess.run(

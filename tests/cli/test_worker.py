@@ -237,7 +237,7 @@ async def test_a_handler_that_never_ends_does_not_keep_the_worker_alive(
         ("broken", "broken cannot be loaded: ZeroDivisionError: division by zero"),
         ("needs", "absent_library is not installed"),
         ("shop:empty", "shop:empty has no handlers"),
-        ("silent", "silent: tool wave: needs a docstring that says what it is for"),
+        ("silent", "silent: tool wave: needs a docstring, its description for the model"),
     ],
 )
 def test_an_app_that_cannot_be_loaded_is_one_line(shop: Path, app: str, line: str) -> None:

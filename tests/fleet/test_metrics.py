@@ -51,7 +51,7 @@ def scrape(fleet: Fleet) -> Scrape:
 
     def whole() -> bool:
         looks.append(Scrape(fleet.url))
-        return looks[-1].value("jobwire_readings_ok", room="jobs") == 1
+        return looks[-1].value("jobwire_readings_ok", system="jobs") == 1
 
     wait_until_sync(whole, "all numbers")
     return looks[-1]
@@ -185,12 +185,12 @@ def test_o5_a_lost_lease_is_counted(own_fleet: Fleet) -> None:
 def test_an_unavailable_server_is_shown_and_hides_no_other_metric(own_fleet: Fleet) -> None:
     own_fleet.start_gateway()
     own_fleet.valkey.stop()
-    wait_until_sync(lambda: Scrape(own_fleet.url).value("jobwire_readings_ok", room="jobs") == 0)
+    wait_until_sync(lambda: Scrape(own_fleet.url).value("jobwire_readings_ok", system="jobs") == 0)
     scrape = Scrape(own_fleet.url)
     assert "jobwire_jobs" not in scrape.families, "no number is better than an old one"
     assert scrape.value("jobwire_info", version="0.1.0") == 1
     own_fleet.valkey.start()
-    wait_until_sync(lambda: Scrape(own_fleet.url).value("jobwire_readings_ok", room="jobs") == 1)
+    wait_until_sync(lambda: Scrape(own_fleet.url).value("jobwire_readings_ok", system="jobs") == 1)
 
 
 def test_a_metrics_port_in_use_gets_an_error(own_fleet: Fleet) -> None:

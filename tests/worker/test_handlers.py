@@ -22,7 +22,6 @@ from jobwire.job.messages import (
     JobId,
     Json,
     LeasedJob,
-    MissingRequirement,
     Outcome,
     RetryLater,
 )
@@ -479,26 +478,3 @@ async def test_a_def_that_returns_a_coroutine_gets_an_error(
 async def test_an_app_without_handlers_is_refused(engine: MemoryEngine, work: StartWorker) -> None:
     with pytest.raises(ValueError, match="the app has no handlers"):
         await work(App(), engine)
-
-
-def test_a_wrapped_app_keeps_tools_crons_and_checks() -> None:
-    """Tracing wraps the app of a worker: its task `tool` must still find every tool."""
-    app = App()
-
-    @app.tool
-    def add(a: int, b: int) -> int:
-        """Add two numbers."""
-        return a + b
-
-    @app.check
-    def complete() -> list[MissingRequirement]:
-        return [MissingRequirement("model", "not there", "download it")]
-
-    @app.cron("@daily")
-    def nightly(ctx: Context) -> None: ...
-
-    wrapped = app.wrapped(lambda handler: handler)
-    assert wrapped.tools == {"add": add}
-    assert wrapped.crons == app.crons
-    assert wrapped.missing_requirements() == complete()
-    assert wrapped.handlers == app.handlers

@@ -1,7 +1,7 @@
 """The wall clock of this process, for wires whose documents use the caller's time.
 
 The predictions' objects carry the caller's time, so it is passed in and a test can control it.
-Leases, delays and timestamps of Streams jobs use the server's clock instead.
+Leases and delays of queued jobs use the server's clock instead.
 """
 
 import time

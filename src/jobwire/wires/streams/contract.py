@@ -173,6 +173,8 @@ class Extra(StrEnum):
     """Failed attempts + 1; changed only by a retry. Absent: 1."""
     DELIVERIES = "deliveries"
     """Starts, less releases. Absent: 0."""
+    EXCUSED_DELIVERIES = "excused_deliveries"
+    """Starts that were lost over an outage of the server; they do not count towards the limit."""
     MAX_ATTEMPTS = "max_attempts"
     TIMEOUT_S = "timeout_s"
     OWNER = "owner"

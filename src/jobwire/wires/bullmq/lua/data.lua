@@ -3,7 +3,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now_ms, extras, job_id, value
+--   now, extras, key, value
 -- RETURNS
 --   ok       the hash has the value
 --   missing  there is no such job; nothing was written

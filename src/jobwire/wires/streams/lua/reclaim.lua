@@ -5,7 +5,7 @@
 -- Without, the jobs are requeued for any worker. Leases differ by the kind of worker,
 -- hence XCLAIM of chosen entries: XAUTOCLAIM would also take those of foreign workers that
 -- are active. Nothing is taken right after an outage of the server or a reconnect of the
--- caller, and a delivery that was lost over an outage is not counted.
+-- caller, and a delivery that was lost over an outage does not count towards the limit.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
 -- idempotency:<name>, jobs:open, jobs:index[:<tenant>], jobs:tenants,
@@ -45,13 +45,14 @@ local function reclaim(entry, id, found, holder, idle_ms)
   if not is_expired(id, holder, idle_ms) then return end
   local job = read_runnable(entry, id)
   if not job then return end
-  if job.status == 'running' and job.deliveries > 0 and now_ms - idle_ms <= outage_ended_ms then
-    job.deliveries = job.deliveries - 1
-    redis.call('HSET', job_key(id), 'deliveries', job.deliveries)
-    -- Reports are numbered within a delivery, and this delivery number is used again.
-    redis.call('HDEL', job_key(id), 'reports')
+  -- `deliveries` counts every start, since a handler may rely on it. Starts that were lost over an
+  -- outage do not count towards the limit of deliveries.
+  local excused = tonumber(redis.call('HGET', job_key(id), 'excused_deliveries')) or 0
+  if job.status == 'running' and now_ms - idle_ms <= outage_ended_ms then
+    excused = excused + 1
+    redis.call('HSET', job_key(id), 'excused_deliveries', excused)
   end
-  if is_exhausted(job.deliveries, job.attempt, max_deliveries) then
+  if is_exhausted(job.deliveries - excused, job.attempt, max_deliveries) then
     end_exhausted(id, job.expiry, job.attempt)
     clear(entry)
     moved = moved + 1

@@ -40,7 +40,7 @@ end
 
 local function reconcile(id)
   local job = try_read_job(id, 'entry_id', 'updated_ts', 'timeout_s', 'attempt', 'deliveries',
-    'cancel_ts', 'task', 'payload')
+    'excused_deliveries', 'cancel_ts', 'task', 'payload')
   local status, entry = job.status, job.entry_id
   if job.err or not status or terminal[status] then
     -- Our scripts remove a job from jobs:open when it ends: a foreign worker ended this one.
@@ -59,7 +59,8 @@ local function reconcile(id)
   if job.cancel_ts then
     finish_canceled(id, expiry, job.attempt, 'duty.sweep')
     clear_owner(id)
-  elseif is_exhausted(job.deliveries, job.attempt, max_deliveries) then
+  elseif is_exhausted((tonumber(job.deliveries) or 0) - (tonumber(job.excused_deliveries) or 0),
+    job.attempt, max_deliveries) then
     end_exhausted(id, expiry, job.attempt)
   else
     requeue(id, expiry, status, job.task, job.payload)

@@ -6,8 +6,8 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, custom, name, data, opts, timestamp_ms, delay_ms, priority, lifo
---   parent_key, parent, dedup_id, dedup_ttl_ms, flags, waits_for_children
+--   now_ms, extras, job_id, name, data, opts, timestamp_ms, delay_ms, priority, lifo
+--   parent_key, parent, dedup_id, dedup_ttl_ms, dedup_flags, waits_for_children
 -- RETURNS
 --   added       the job was made; its id follows
 --   duplicate   a job of this custom id exists; its id follows

@@ -7,7 +7,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, scheduler, producer_id, next_ms, opts
+--   now_ms, extras, scheduler, producer_id, next_ms, opts
 -- RETURNS
 --   added      the next iteration was made; its id follows
 --   duplicate  it is there already; its id follows

@@ -3,7 +3,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras
+--   now_ms, extras
 -- RETURNS
 --   numbers  of wait, paused, active, delayed, prioritized, waiting-children, completed, failed
 -- CLAUSES B-8 B-10

@@ -3,7 +3,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, key, value
+--   now_ms, extras, job_id, value
 -- RETURNS
 --   ok       the hash has the value
 --   missing  there is no such job; nothing was written

@@ -4,7 +4,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, job_id, token, delay_ms, counts, fetch_next
+--   now_ms, extras, job_id, token, delay_ms, counts, fetch_next
 --   next_token, lock_ms, limit_max, limit_ms, name, worker_id
 --   ...   fields of the hash to set, name and value
 -- RETURNS

@@ -3,7 +3,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, key, length, keep
+--   now_ms, extras, job_id, line, keep
 -- RETURNS
 --   length   how many lines there are; -1 where there is no such job
 -- CLAUSES B-7 B-8 B-10

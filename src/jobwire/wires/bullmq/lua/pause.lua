@@ -4,7 +4,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras
+--   now_ms, extras
 -- RETURNS
 --   ok       the queue is paused; what waits stays where it is
 -- CLAUSES B-8 B-10

@@ -5,7 +5,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, id, value, message, keep
+--   now_ms, extras, job_id, value, message, keep
 -- RETURNS
 --   ok       the hash has the value
 --   missing  there is no such job; nothing was written

@@ -3,7 +3,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, name, first, count, ascending
+--   now_ms, extras, state, first, count, ascending
 -- RETURNS
 --   jobs     an array of id and fields; a job whose hash is gone has none
 -- CLAUSES B-8 B-10

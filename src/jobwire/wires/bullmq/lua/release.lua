@@ -6,7 +6,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, job_id, token
+--   now_ms, extras, job_id, token
 -- RETURNS
 --   ok            the job waits; for how many ms the queue is rate limited follows
 --   missing       there is no such job

@@ -7,7 +7,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, lock_ms
+--   now_ms, extras, lock_ms
 --   ...   for each job: job id, token
 -- RETURNS
 --   lost      an array of the ids whose lock is gone or another's; these were not changed

@@ -7,7 +7,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, first
+--   now_ms, extras, first
 -- RETURNS
 --   left     how many jobs are still in the list `paused`; call again with `first` 0
 -- CLAUSES B-8 B-10

@@ -4,7 +4,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, job_id, token, lifo
+--   now_ms, extras, job_id, token, lifo
 --   ...   fields of the hash to set, name and value
 -- RETURNS
 --   ok            the job waits again

@@ -8,7 +8,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, job_id, token, target, value, attempts
+--   now_ms, extras, job_id, token, target, value, attempts
 --   keep_count, keep_age_s, keep_limit, metrics_points, fetch_next
 --   next_token, lock_ms, limit_max, limit_ms, name, worker_id
 --   ...   fields of the hash to set, name and value

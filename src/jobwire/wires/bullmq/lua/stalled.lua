@@ -8,7 +8,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, interval_ms, max_stalled
+--   now_ms, extras, interval_ms, max_stalled
 -- RETURNS
 --   ids       an array of the jobs that were moved
 -- CLAUSES B-6 B-10

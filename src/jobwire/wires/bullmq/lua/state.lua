@@ -3,7 +3,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, id
+--   now_ms, extras, job_id
 -- RETURNS
 --   state    one of the wire's states; `unknown` where the job is in none
 -- CLAUSES B-8 B-10

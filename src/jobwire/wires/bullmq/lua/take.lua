@@ -6,7 +6,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, token, lock_ms, limit_max, limit_ms, name, worker_id
+--   now_ms, extras, token, lock_ms, limit_max, limit_ms, name, worker_id
 -- RETURNS
 --   job       its id and the fields of its hash follow
 --   limited   the rate limit is reached; for how many ms follows

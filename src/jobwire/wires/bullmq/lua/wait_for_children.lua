@@ -4,7 +4,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now, extras, job_id, token, child_key
+--   now_ms, extras, job_id, token, child_key
 -- RETURNS
 --   ok               the job waits for its children
 --   no_children      nothing to wait for; the job stays active

@@ -86,6 +86,12 @@ def test_a_clock_change_of_half_an_hour() -> None:
     assert due == ["2026-04-05T01:30+10:30", "2026-04-05T01:45+10:30", "2026-04-05T02:00+10:30"]
 
 
+def test_no_run_is_skipped_on_the_day_of_a_clock_change_of_half_an_hour() -> None:
+    cron = parse("0 */6 * * 0", "Australia/Lord_Howe")
+    due = _following(cron, "2025-04-05T23:00+11:00", 3)
+    assert due == ["2025-04-06T00:00+11:00", "2025-04-06T06:00+10:30", "2025-04-06T12:00+10:30"]
+
+
 MOMENTS = st.integers(_ms("2025-01-01T00:00+00:00") // 1000, _ms("2028-01-01T00:00+00:00") // 1000)
 _FIELDS = st.tuples(
     st.sampled_from(["*", "0", "*/7", "5,35", "59"]),

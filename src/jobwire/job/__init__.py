@@ -8,4 +8,5 @@ Every package may import it; it imports only the standard library. It does no I/
     retry     backoff, and when a failed attempt is retried
     errors    the tree of errors, and the two signals that a handler may raise
     ids       job ids, fencing tokens, random fractions
+    clock     the wall clock of this process
 """

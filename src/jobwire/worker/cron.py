@@ -1,6 +1,6 @@
 """When a cron entry is due: five fields (six with seconds) in a time zone, computed by `cronsim`.
 
-The scheduler calls `next_ms` and `last_ms` with the server's time.
+The scheduler calls `next_ms` and `last_ms` with the server's time. Pure.
 
     ┌ minute 0-59   ┌ hour 0-23   ┌ day 1-31   ┌ month 1-12, jan-dec   ┌ weekday 0-7, sun-sat
     *               *             *            *                       *
@@ -42,6 +42,7 @@ _CRONSIM_NAMES: Final = ("second", "minute", "hour", "day-of-month", "month", "d
 _CLOCK_CHANGE: Final = timedelta(hours=3)
 """More than clocks ever go forward or back."""
 _SECOND: Final = timedelta(seconds=1)
+_MINUTE: Final = timedelta(minutes=1)
 
 
 class BadCron(ValueError):
@@ -55,30 +56,61 @@ class Cron:
     text: str
     tz: str
     _zone: tzinfo
-    _expression: str
-    _by_wall_clock: bool
-    """Due at fixed local times: cronsim adjusts them when the clocks change."""
+    _elapsed: bool
+    """For every hour, or with seconds: follows the elapsed time when the clocks change."""
 
     def next_ms(self, after_ms: int) -> int:
         """The first due time after that moment."""
         after = _datetime(after_ms)
-        # cronsim counts such entries in local time without its offset: begin before any change.
-        start = after - _CLOCK_CHANGE if self._by_wall_clock else after
-        return self._first(CronSim(self._expression, start.astimezone(self._zone)), after_ms, 1)
+        first: datetime | None = None
+        for local in CronSim(self.text, self._local(after, -1)):
+            if first is not None and min(self._utc(local, 0), self._utc(local, 1)) >= first:
+                break
+            due = [each for each in self._due_times(local) if each > after]
+            first = min(due if first is None else [first, *due], default=None)
+        return self._ms(first)
 
     def last_ms(self, until_ms: int) -> int:
         """The last due time up to that moment, itself included."""
-        until = _datetime(until_ms) + _SECOND
-        start = until + _CLOCK_CHANGE if self._by_wall_clock else until
-        local = start.astimezone(self._zone)
-        return self._first(CronSim(self._expression, local, reverse=True), until_ms, -1)
+        until = _datetime(until_ms)
+        last: datetime | None = None
+        for local in CronSim(self.text, self._local(until, 1) + _SECOND, reverse=True):
+            if last is not None and max(self._utc(local, 0), self._utc(local, 1)) <= last:
+                break
+            due = [each for each in self._due_times(local) if each <= until]
+            last = max(due if last is None else [last, *due], default=None)
+        return self._ms(last)
 
-    def _first(self, due_times: Iterator[datetime], limit_ms: int, direction: int) -> int:
-        for due in due_times:
-            due_ms = int(due.timestamp()) * 1000
-            if (due_ms > limit_ms) if direction > 0 else (due_ms <= limit_ms):
-                return due_ms
-        raise BadCron(f"cron {self.text!r}: there is no such day")
+    def _local(self, moment: datetime, direction: int) -> datetime:
+        """The local time to start from: some hours off if the clocks change near the moment."""
+        near = (moment - _CLOCK_CHANGE, moment, moment + _CLOCK_CHANGE)
+        changes = len({each.astimezone(self._zone).utcoffset() for each in near}) > 1
+        start = moment.astimezone(self._zone).replace(tzinfo=None, microsecond=0)
+        return start + direction * _CLOCK_CHANGE if changes else start
+
+    def _due_times(self, local: datetime) -> Iterator[datetime]:
+        """When a local time occurs: once, except at a clock change. cronsim counts in local time
+        only, since its own handling skips runs where clocks change by half an hour."""
+        first = self._utc(local, 0)
+        if self._exists(local):
+            yield first
+            if self._elapsed and (second := self._utc(local, 1)) != first:
+                yield second
+        elif not self._elapsed:
+            while not self._exists(local):
+                local += _MINUTE
+            yield self._utc(local, 0)
+
+    def _exists(self, local: datetime) -> bool:
+        return self._utc(local, 0).astimezone(self._zone).replace(tzinfo=None) == local
+
+    def _utc(self, local: datetime, fold: int) -> datetime:
+        return local.replace(tzinfo=self._zone, fold=fold).astimezone(UTC)
+
+    def _ms(self, due: datetime | None) -> int:
+        if due is None:
+            raise BadCron(f"cron {self.text!r}: there is no such day")
+        return int(due.timestamp()) * 1000
 
 
 def parse(text: str, tz: str = "UTC") -> Cron:
@@ -87,13 +119,7 @@ def parse(text: str, tz: str = "UTC") -> Cron:
     if len(parts) not in (5, 6):
         names = "minute hour day month weekday"
         raise BadCron(f"cron {text!r}: has {len(parts)} fields, must have five: {names}")
-    zone = _zone(text, tz)
-    by_wall_clock = len(parts) == 5 and zone is not UTC and not parts[1].startswith("*")
-    expression = list(parts)
-    if by_wall_clock and parts[0].startswith("*"):
-        # cronsim would take a `*` minute for an entry of every hour.
-        expression[0] = f"0-59{parts[0][1:]}"
-    cron = Cron(" ".join(parts), tz, zone, " ".join(expression), by_wall_clock)
+    cron = Cron(" ".join(parts), tz, _zone(text, tz), len(parts) == 6 or parts[1].startswith("*"))
     try:
         cron.next_ms(0)  # 30 February is an error now, not a job that never runs
     except CronSimError as error:

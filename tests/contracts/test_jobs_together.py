@@ -71,7 +71,9 @@ async def test_j18_submissions_of_one_moment_are_one_call_and_whole_jobs(
             assert expires_s - int(created) // 1000 - (order.ttl_s or 0) in (0, 1)
     jobs = {made(answer) for answer in answers}
     assert set(raw.members("jobs:open")) == set(raw.members("jobs:index")) == jobs
-    assert raw.field(raw.find("jobs:stats:*")[-1], "submissions") == "250"
+    # The calls may lie on both sides of a full minute.
+    counted = [int(raw.field(key, "submissions") or 0) for key in raw.find("jobs:stats:*")]
+    assert sum(counted) == 250
 
 
 @clause("J-9", "J-11", "J-12")

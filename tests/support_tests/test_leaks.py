@@ -56,16 +56,16 @@ async def test_a_closed_connection_is_fine(connection):
 
 
 def test_setting_changed(plain):
-    plain.config_set("maxmemory", "5mb")
+    plain.config_set("slowlog-max-len", "7")
 
 
 def test_setting_is_back_afterwards(plain):
-    assert plain.config_get("maxmemory") != {"maxmemory": "5242880"}
+    assert plain.config_get("slowlog-max-len") == {"slowlog-max-len": "128"}
 
 
 def test_setting_changed_for_the_test_is_fine(server_setting, plain):
-    server_setting("maxmemory", "5mb")
-    assert plain.config_get("maxmemory") == {"maxmemory": "5242880"}
+    server_setting("slowlog-max-len", "7")
+    assert plain.config_get("slowlog-max-len") == {"slowlog-max-len": "7"}
 
 
 def test_shared_server_killed(valkey):
@@ -131,7 +131,7 @@ def test_what_is_left_behind_fails_the_test(tmp_path: Path) -> None:
         or "task forgotten-connection: connection still runs" in said
     )
     assert "task forgotten-task still runs" in said
-    assert "now '5242880'" in said
+    assert "setting slowlog-max-len was '128', now '7'" in said
     assert "the test ended the shared server; use `own_valkey`" in said
 
 

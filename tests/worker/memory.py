@@ -66,6 +66,8 @@ class Record:
     lease_until_s: float = 0.0
     cancel: bool = False
     outcome: Outcome | None = None
+    """The latest outcome."""
+    first_outcome: Outcome | None = None
     events: list[Report] = field(default_factory=list[Report])
     last_report: int = 0
     settled: tuple[Token | None, Outcome] | None = None
@@ -231,6 +233,7 @@ class MemoryServer:
         if record.cancel and isinstance(outcome, RetryLater | Released):
             outcome = Canceled()
         record.outcome, record.settled = outcome, (record.token, outcome)
+        record.first_outcome = record.first_outcome or outcome
         self.settles[record.id] += 1
         match outcome:
             case Done():

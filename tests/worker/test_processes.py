@@ -75,12 +75,13 @@ async def test_j36_a_job_ends_however_its_process_ends(
     await work(app, engine)
     record = await ended(server.add("fails", {"how": how}, max_attempts=2))
     wanted = Failed if how == "fail" else RetryLater
-    assert isinstance(record.outcome, wanted), record.outcome
-    assert (record.outcome.error.code, record.outcome.error.message) == (code, message)
+    outcome = record.first_outcome
+    assert isinstance(outcome, wanted), outcome
+    assert (outcome.error.code, outcome.error.message) == (code, message)
     if how in ("fail", "retry", "crash"):
-        assert record.outcome.error.partial_json == '"some"'
+        assert outcome.error.partial_json == '"some"'
     if how == "crash":
-        assert "process_handlers.py" in record.outcome.error.detail
+        assert "process_handlers.py" in outcome.error.detail
 
 
 @clause("J-36")

@@ -1,0 +1,33 @@
+"""Run the tests that failed in the last run once more, alone, and report them as flaky.
+
+A timing fault on a loaded machine fails one test of some thousands; a regression fails again.
+At most `LIMIT` tests are run again, and each is printed, so that it gets repaired.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import cast
+
+LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
+LIMIT = 3
+
+
+def main() -> int:
+    if not LAST_FAILED.exists():
+        print("no failed test is on record: the run itself broke", file=sys.stderr)
+        return 1
+    failed = sorted(cast("dict[str, bool]", json.loads(LAST_FAILED.read_text())))
+    if not 0 < len(failed) <= LIMIT:
+        print(f"{len(failed)} tests failed; at most {LIMIT} are run again", file=sys.stderr)
+        return 1
+    for test in failed:
+        print(f"FLAKY? running once more, alone: {test}", flush=True)
+    return subprocess.run([sys.executable, "-m", "pytest", "-q", *failed], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -18,14 +18,14 @@ LIMIT = 3
 
 def main() -> int:
     if not LAST_FAILED.exists():
-        print("no failed test is on record: the run itself broke", file=sys.stderr)
+        sys.stderr.write("no failed test is on record: the run itself broke\n")
         return 1
     failed = sorted(cast("dict[str, bool]", json.loads(LAST_FAILED.read_text())))
     if not 0 < len(failed) <= LIMIT:
-        print(f"{len(failed)} tests failed; at most {LIMIT} are run again", file=sys.stderr)
+        sys.stderr.write(f"{len(failed)} tests failed; at most {LIMIT} are run again\n")
         return 1
     for test in failed:
-        print(f"FLAKY? running once more, alone: {test}", flush=True)
+        sys.stderr.write(f"FLAKY? running once more, alone: {test}\n")
     return subprocess.run([sys.executable, "-m", "pytest", "-q", *failed], check=False).returncode
 
 

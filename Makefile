@@ -46,9 +46,9 @@ lock: | $(BIN)/python ## write locked/*.txt anew, after a change of dependencies
 chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHAOS_SEED repeats it); under 20 minutes
 	@$(BIN)/python -m tests.chaos $(ARGS)
 	@test -n "$(ARGS)" || CHAOS_RESTARTS=$${CHAOS_RESTARTS:-1000} CHAOS_LIMIT_S=$${CHAOS_LIMIT_S:-120} \
-	  $(BIN)/python -m pytest tests/stories/test_grounds.py -k restarted -q -s
+	  $(BIN)/python -m pytest tests/stories/test_server_failures.py -k restarted -q -s
 	@test -n "$(ARGS)" || CHAOS_WATCH_S=$${CHAOS_WATCH_S:-60} \
-	  $(BIN)/python -m pytest tests/stories/test_watchers.py -k cut -q
+	  $(BIN)/python -m pytest tests/stories/test_event_streams.py -k cut -q
 	@test -n "$(ARGS)" || CHAOS_MUTANTS=$${CHAOS_MUTANTS:-2000} \
 	  $(BIN)/python -m pytest tests/handlers/photo/test_hostile.py -k mutants -q -s --timeout 300
 	@test -n "$(ARGS)" || PREDICTIONS_ROUNDS=$${PREDICTIONS_ROUNDS:-50} \

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, settings
 from tests.support.clauses import proved_clauses, report, written_clauses
 
 pytest_plugins = [
-    "tests.support.stuck",
+    "tests.support.watchdog",
     "tests.support.fixtures",
-    "tests.support.shared",
+    "tests.support.shared_server",
     "tests.support.s3",
     "tests.support.browser",
     "tests.fleet.fixtures",

@@ -5,9 +5,9 @@
     faults.py    one small function a fault
     load.py      those who submit, cancel, look and watch, and write down what they were told
     handlers.py  the work; each run leaves a line in a file outside the product
-    witness.py   an eye on the raw server, during and after
+    inspector.py an eye on the raw server, during and after
     history.py   what all of them saw, as data
-    judge.py     history → violations, one pure function a rule
+    checker.py   history → violations, one pure function a rule
     failover.py  a primary dies, a lagging replica takes over
     run.py       one run from start to verdict; `python -m tests.chaos` and the suite call it
     mutants.py   the proof of the judge: broken products, and the rules that must notice

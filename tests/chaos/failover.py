@@ -20,8 +20,8 @@ from jobwire.local import LocalValkey
 from jobwire.local.valkey import ADMIN, PASSWORD_FILE
 from tests.chaos.fleet import Fleet
 from tests.chaos.history import TERMINAL
-from tests.raw import Raw
 from tests.support import Proxy, wait_until
+from tests.support.raw import Raw
 from tests.support.servers import plain_client
 
 _KNOWN = 20

@@ -18,9 +18,9 @@ from redis import Redis, RedisError
 
 from tests.chaos.fleet import LEASE_S, Fleet, Seat
 from tests.chaos.plan import Fault
-from tests.streams import runs
 from tests.support import wait_until
 from tests.support.servers import plain_client
+from tests.support.streams import runs
 
 
 async def strike(fleet: Fleet, fault: Fault) -> None:

@@ -15,14 +15,14 @@ from typing import Final
 import httpx
 
 from tests.chaos import faults
+from tests.chaos.checker import Violation, judge
 from tests.chaos.failover import fail_over
 from tests.chaos.fleet import LEASE_S, MAX_DELIVERIES, Fleet
 from tests.chaos.history import History
-from tests.chaos.judge import Violation, judge
+from tests.chaos.inspector import Witness, empty, runs_of
 from tests.chaos.load import Caller, seen_by
 from tests.chaos.plan import AT_PROGRAMS, AT_SERVER, KINDS
 from tests.chaos.plan import faults as planned
-from tests.chaos.witness import Witness, empty, runs_of
 from tests.support import leaks, wait_until
 from tests.support.servers import plain_client
 

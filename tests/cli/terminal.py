@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from tests.cli.running import clean_env
+from tests.cli.runner import clean_env
 
 
 def _without_size(env: dict[str, str]) -> dict[str, str]:

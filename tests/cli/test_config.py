@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from jobwire.gateway.auth import hash_of
-from tests.cli.running import jobwire
+from tests.cli.runner import jobwire
 from tests.support import clause
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobwire.local import LocalValkey, free_port
-from tests.cli.running import jobwire
+from tests.cli.runner import jobwire
 from tests.support import clause
 from tests.support.faketime import server_clock
 from tests.support.servers import plain_client

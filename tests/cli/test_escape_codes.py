@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cli.running import clean_env
+from tests.cli.runner import clean_env
 from tests.cli.terminal import Terminal
 from tests.support import clause
 

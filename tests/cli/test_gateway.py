@@ -10,7 +10,7 @@ import pytest
 
 from jobwire.local import LocalS3, LocalValkey, free_port
 from jobwire.objects import BucketConfig
-from tests.cli.running import clean_env, jobwire
+from tests.cli.runner import clean_env, jobwire
 from tests.support import Program, clause, wait_until_sync
 from tests.support.s3 import rclone
 

@@ -13,9 +13,9 @@ import pytest
 from jobwire.cli.exits import Exit
 from jobwire.cli.main import main
 from jobwire.local import free_port
-from tests.cli.running import clean_env
+from tests.cli.runner import clean_env
 from tests.cli.terminal import Terminal
-from tests.fleet.running import Fleet
+from tests.fleet.runner import Fleet
 from tests.support import clause
 
 EVIL = "\x1b[31mred\x1b]0;title\x07 \x9b2J \u202e\u2028 \x08\x7f <&[bold]x[/bold]"

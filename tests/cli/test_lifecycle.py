@@ -11,7 +11,7 @@ import pytest
 from jobwire.doctor.bucket import judge
 from jobwire.objects import Bucket, BucketConfig
 from jobwire.objects.lifecycle import LifecycleUnsupported, Rule, StoredRule
-from tests.cli.running import jobwire
+from tests.cli.runner import jobwire
 from tests.support import clause
 from tests.support.s3 import boto_client
 

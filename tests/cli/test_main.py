@@ -12,7 +12,7 @@ import pytest
 from jobwire import __version__
 from jobwire.cli.exits import MEANINGS, Exit
 from jobwire.cli.main import COMMANDS, main
-from tests.cli.running import clean_env, jobwire
+from tests.cli.runner import clean_env, jobwire
 from tests.cli.terminal import Terminal
 from tests.support import clause
 

@@ -19,7 +19,7 @@ from redis import Redis
 
 from jobwire import __version__, endpoints
 from jobwire.local import LocalValkey
-from tests.cli.running import Up, is_gone, jobwire
+from tests.cli.runner import Up, is_gone, jobwire
 from tests.support import clause, wait_until_sync
 
 PARTS = {"gateway", "valkey", "s3", "worker"}

@@ -16,7 +16,7 @@ from jobwire.local import LocalValkey, free_port
 from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import Status
 from jobwire.wires.streams.queue import StreamsQueue
-from tests.cli.running import clean_env, jobwire
+from tests.cli.runner import clean_env, jobwire
 from tests.support import Program, clause, wait_until, wait_until_sync
 
 APP = """

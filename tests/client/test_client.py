@@ -31,7 +31,7 @@ from jobwire.client import (
 from jobwire.client.target import BadAddress
 from jobwire.gateway.auth import new_key
 from jobwire.local import free_port
-from tests.fleet.running import Fleet
+from tests.fleet.runner import Fleet
 from tests.support import Proxy, clause, wait_until, wait_until_sync
 from tests.support.resp import Command
 

@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.conformance.life", "tests.conformance.random_lives")
+pytest.register_assert_rewrite("tests.conformance.lifecycle", "tests.conformance.random_lifecycles")

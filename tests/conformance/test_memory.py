@@ -9,7 +9,7 @@ import pytest_asyncio
 from jobwire.job.messages import Done, Failed, JobId, TaskDefinition
 from jobwire.job.states import TERMINAL
 from tests.conformance.lab import TASK, Snapshot
-from tests.conformance.life import LifeOfAJob
+from tests.conformance.lifecycle import LifeOfAJob
 from tests.worker.memory import MemoryEngine, MemoryServer
 
 

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
-from tests.conformance import random_lives
-from tests.conformance.life import LifeOfAJob
-from tests.streams import StreamsLab
+from tests.conformance import random_lifecycles
+from tests.conformance.lifecycle import LifeOfAJob
+from tests.support.streams import StreamsLab
 
 
 class TestStreams(LifeOfAJob):
@@ -35,8 +35,8 @@ class TestStreamsBehindAPrefix(LifeOfAJob):
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(drawn=random_lives.steps)
-def test_random_lives(valkey: LocalValkey, drawn: list[random_lives.Step]) -> None:
+@given(drawn=random_lifecycles.steps)
+def test_random_lives(valkey: LocalValkey, drawn: list[random_lifecycles.Step]) -> None:
     """Long leases: time takes no part in it, only the order of things."""
 
     async def live() -> None:
@@ -45,10 +45,10 @@ def test_random_lives(valkey: LocalValkey, drawn: list[random_lives.Step]) -> No
             prefix = f"{secrets.token_hex(4)}:"
             never = {"lease_s": 3600.0, "max_deliveries": 1_000, "key_prefix": prefix}
             async with StreamsLab(connection, **never) as lab:
-                workers = [await lab.worker() for _ in range(random_lives.WORKERS)]
+                workers = [await lab.worker() for _ in range(random_lifecycles.WORKERS)]
                 keepers = [worker.lease_renewer() for worker in workers]
                 try:
-                    await random_lives.Model(lab, [*workers], [*keepers]).run(drawn)
+                    await random_lifecycles.Model(lab, [*workers], [*keepers]).run(drawn)
                 finally:
                     for keeper in keepers:
                         keeper.close()

@@ -10,10 +10,10 @@ import pytest_asyncio
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
-from tests.jobs_http import ServedJobs, key
-from tests.raw import Raw
-from tests.streams import StreamsLab
 from tests.support import Plain
+from tests.support.jobs_http import ServedJobs, key
+from tests.support.raw import Raw
+from tests.support.streams import StreamsLab
 
 
 @pytest_asyncio.fixture

@@ -15,10 +15,10 @@ from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
 from jobwire.wires.streams.cron_store import StreamsCronStore
 from jobwire.wires.streams.settings import StreamsSettings
-from tests.jobs_http import JsonObject, ServedJobs, bearer, key, problem
-from tests.raw import Raw
-from tests.streams import StreamsLab
 from tests.support import Fresh, Plain, clause
+from tests.support.jobs_http import JsonObject, ServedJobs, bearer, key, problem
+from tests.support.raw import Raw
+from tests.support.streams import StreamsLab
 
 BODY: Final[JsonObject] = {"task": "chat", "payload": {"prompt": "the secret"}}
 KEYS: Final[tuple[KeySettings, ...]] = (

@@ -19,11 +19,11 @@ from jobwire.wires.streams.cron_store import StreamsCronStore
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.worker.scheduler import CronEntry, Scheduler
 from tests.fleet.cron_app import EverySecond
-from tests.raw import Raw, foreign_job
-from tests.streams import StreamsLab
 from tests.support import clause, wait_until
 from tests.support.faketime import ServerClock, server_clock
+from tests.support.raw import Raw, foreign_job
 from tests.support.servers import plain_client
+from tests.support.streams import StreamsLab
 
 HOUR_S = 3600
 QUEUE = "jobs:stream"

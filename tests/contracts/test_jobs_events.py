@@ -19,9 +19,9 @@ from jobwire.job.messages import (
 )
 from jobwire.valkey import Connection
 from jobwire.wires.streams import contract
-from tests.raw import Raw
-from tests.streams import StreamsLab
 from tests.support import clause
+from tests.support.raw import Raw
+from tests.support.streams import StreamsLab
 
 ERROR = JobError("no_such_city", "there is no city of that name")
 TRANSIENT = JobError("handler_error", "the handler failed", retryable=True)

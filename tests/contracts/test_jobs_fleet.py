@@ -18,9 +18,9 @@ from jobwire.job.messages import (
 )
 from jobwire.valkey import Connection
 from jobwire.wires.streams.engine import StreamsEngine
-from tests.raw import Raw, foreign_job
-from tests.streams import LEASE_S, StreamsLab
 from tests.support import clause, wait_until
+from tests.support.raw import Raw, foreign_job
+from tests.support.streams import LEASE_S, StreamsLab
 
 QUEUE = "jobs:stream"
 TRANSIENT = JobError("handler_error", "the handler failed", retryable=True)

@@ -12,11 +12,11 @@ import pytest
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.job.messages import Done, Report
 from jobwire.local import LocalValkey
-from tests.jobs_http import JsonObject, Seen, ServedJobs, bearer, problem
-from tests.raw import Raw
-from tests.streams import StreamsLab
 from tests.support import clause, wait_until_sync
+from tests.support.jobs_http import JsonObject, Seen, ServedJobs, bearer, problem
+from tests.support.raw import Raw
 from tests.support.servers import plain_client
+from tests.support.streams import StreamsLab
 
 
 def add(raw: Raw, job_id: object, kind: str = "log", data: str = "{}", step: str = "x") -> str:

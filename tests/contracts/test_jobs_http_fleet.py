@@ -8,10 +8,10 @@ from typing import cast
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.job.messages import Canceled, Done, Failed, JobError, Released, RetryLater
 from jobwire.local import LocalValkey
-from tests.jobs_http import JsonObject, ServedJobs, bearer, problem
-from tests.raw import Raw
-from tests.streams import StreamsLab
 from tests.support import clause
+from tests.support.jobs_http import JsonObject, ServedJobs, bearer, problem
+from tests.support.raw import Raw
+from tests.support.streams import StreamsLab
 
 ERROR = JobError("no_such_city", "there is no city of that name")
 

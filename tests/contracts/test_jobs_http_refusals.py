@@ -11,9 +11,9 @@ from typing import Final
 import pytest
 
 from jobwire.wires.streams import contract
-from tests.jobs_http import JsonObject, ServedJobs, bearer, problem
-from tests.raw import Raw
 from tests.support import Fresh, clause
+from tests.support.jobs_http import JsonObject, ServedJobs, bearer, problem
+from tests.support.raw import Raw
 
 JSON: Final = {"content-type": "application/json"}
 MAX: Final = contract.MAX_PAYLOAD_BYTES

@@ -15,11 +15,11 @@ from jobwire.job.messages import Done
 from jobwire.local import LocalValkey
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.settings import StreamsSettings
-from tests.jobs_http import JsonObject, ServedJobs, bearer, problem
-from tests.raw import Raw, Recording
-from tests.streams import StreamsLab
 from tests.support import Fresh, Proxy, clause, wait_until_sync
+from tests.support.jobs_http import JsonObject, ServedJobs, bearer, problem
+from tests.support.raw import Raw, Recording
 from tests.support.servers import plain_client
+from tests.support.streams import StreamsLab
 
 BODY = '{"task":"chat", "payload": {"prompt": "a tiny story",  "n": 12345678901234567890123}}'
 PAYLOAD = '{"prompt": "a tiny story",  "n": 12345678901234567890123}'

@@ -31,9 +31,9 @@ from jobwire.maintenance import Maintenance
 from jobwire.valkey import Connection
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.engine import StreamsEngine
-from tests.raw import Raw, Recording, foreign_job
-from tests.streams import StreamsLab
 from tests.support import clause, wait_until
+from tests.support.raw import Raw, Recording, foreign_job
+from tests.support.streams import StreamsLab
 
 ERROR = JobError("no_such_city", "there is no city of that name")
 TRANSIENT = JobError("handler_error", "the handler failed", retryable=True)

@@ -23,9 +23,9 @@ from jobwire.job.messages import (
 from jobwire.valkey import Connection
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.payload import check_payload
-from tests.raw import Raw, Recording
-from tests.streams import StreamsLab
 from tests.support import clause, wait_until
+from tests.support.raw import Raw, Recording
+from tests.support.streams import StreamsLab
 
 QUEUE = "jobs:stream"
 

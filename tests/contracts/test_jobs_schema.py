@@ -14,11 +14,11 @@ from jobwire.job.messages import Canceled, Done, Failed, JobError, Report, Retry
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.schema import WireSchema, definition
 from jobwire.wiring.schema import schema
-from tests.cli.running import jobwire
-from tests.jobs_http import JsonObject, ServedJobs
-from tests.raw import Raw
-from tests.streams import StreamsLab
+from tests.cli.runner import jobwire
 from tests.support import clause
+from tests.support.jobs_http import JsonObject, ServedJobs
+from tests.support.raw import Raw
+from tests.support.streams import StreamsLab
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,10 @@ from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.scripts import SCRIPTS
-from tests.raw import Raw, Recording
-from tests.streams import StreamsLab, runs
 from tests.support import Proxy, clause, wait_until
+from tests.support.raw import Raw, Recording
 from tests.support.servers import plain_client
+from tests.support.streams import StreamsLab, runs
 
 QUEUE = "jobs:stream"
 

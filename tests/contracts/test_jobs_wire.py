@@ -14,9 +14,9 @@ from jobwire.job.messages import (
 from jobwire.valkey import Connection
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.contract import StreamsKeys
-from tests.raw import Raw
-from tests.streams import StreamsLab
 from tests.support import clause, wait_until
+from tests.support.raw import Raw
+from tests.support.streams import StreamsLab
 
 PAYLOAD = '{"prompt": "a tiny story",  "n": 12345678901234567890123}'
 TRANSIENT = JobError("handler_error", "the handler failed", retryable=True)

@@ -25,10 +25,10 @@ from jobwire.job.messages import (
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
 from jobwire.wires.streams.engine import StreamsEngine
-from tests.raw import Raw, Recording
-from tests.streams import StreamsLab
 from tests.support import Proxy, clause, wait_until
+from tests.support.raw import Raw, Recording
 from tests.support.servers import plain_client
+from tests.support.streams import StreamsLab
 
 QUEUE = "jobs:stream"
 TRANSIENT = JobError("handler_error", "the handler failed", retryable=True)

@@ -10,7 +10,7 @@ import httpx
 import yaml
 
 from jobwire.local import free_port
-from tests.fleet.running import Fleet
+from tests.fleet.runner import Fleet
 from tests.support import clause
 from tests.support.program import ROOT
 

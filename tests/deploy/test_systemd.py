@@ -14,7 +14,7 @@ import pytest
 from jobwire.cli.main import COMMANDS
 from jobwire.settings import load
 from jobwire.settings.sources import NO_SETTINGS
-from tests.cli.running import clean_env
+from tests.cli.runner import clean_env
 from tests.support import clause
 from tests.support.program import ROOT
 

@@ -11,8 +11,8 @@ import pytest
 
 from jobwire.local import LocalValkey
 from tests.docs.pages import blocks
-from tests.jobs_http import ServedJobs
 from tests.support import clause
+from tests.support.jobs_http import ServedJobs
 from tests.support.program import ROOT
 
 _LINES: Final = [

@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from tests.cli.running import clean_env
+from tests.cli.runner import clean_env
 from tests.docs.pages import Block, blocks
-from tests.fleet.running import Fleet
+from tests.fleet.runner import Fleet
 from tests.support import clause
 from tests.support.program import ROOT
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.cli.running import clean_env
-from tests.examples.serving import Site
-from tests.fleet.running import Fleet
+from tests.cli.runner import clean_env
+from tests.examples.server import Site
+from tests.fleet.runner import Fleet
 from tests.support.program import ROOT
 
 EXAMPLES = ROOT / "examples"

@@ -12,8 +12,8 @@ import pytest
 from jobwire import Client
 from jobwire.gateway.auth import new_key
 from tests.examples.page_app import GATE
-from tests.examples.serving import Site
-from tests.fleet.running import Fleet
+from tests.examples.server import Site
+from tests.fleet.runner import Fleet
 from tests.support import clause, wait_until_sync
 from tests.support.browser import PHONE, Browser, Message, Page, Request
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.running import Fleet
+from tests.fleet.runner import Fleet
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final, cast
 
 from jobwire.wires.streams.contract import StreamsKeys, cron_run_name
-from tests.fleet.running import Fleet
+from tests.fleet.runner import Fleet
 from tests.support import Plain, Program, Proxy, clause, wait_until_sync
 from tests.support.resp import Command
 from tests.support.servers import plain_client

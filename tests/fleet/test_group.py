@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.fleet.running import Fleet
-from tests.raw import Raw
+from tests.fleet.runner import Fleet
 from tests.support import clause
+from tests.support.raw import Raw
 from tests.support.servers import plain_client
 
 

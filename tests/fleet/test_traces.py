@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from jobwire.client import JobFailed
-from tests.fleet.running import Fleet
+from tests.fleet.runner import Fleet
 from tests.support import clause, wait_until_sync
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

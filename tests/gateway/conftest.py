@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from jobwire.gateway.settings import GatewaySettings
-from tests.gateway.rooms import test_room
-from tests.gateway.serving import Serving, key
+from tests.gateway.features import test_room
+from tests.gateway.server import Serving, key
 
 
 @pytest.fixture(scope="session")

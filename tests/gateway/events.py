@@ -13,7 +13,7 @@ from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.sse import Comment, EventStream, Item, SseEvent
 from jobwire.gateway.streams import Attach, Streams
-from tests.gateway.serving import Serving, TestRoom
+from tests.gateway.server import Serving, TestRoom
 
 T = TypeVar("T")
 _DOC = Doc(summary="events", tag="test", media_type="text/event-stream", answer=str)

@@ -17,8 +17,8 @@ from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.sse import SseEvent
 from tests.gateway.events import EventsRoom
-from tests.gateway.rooms import test_room
-from tests.gateway.serving import Serving, read_answer, status_of
+from tests.gateway.features import test_room
+from tests.gateway.server import Serving, read_answer, status_of
 from tests.support import clause, wait_until_sync
 
 HOST = b"Host: localhost\r\n"

@@ -16,8 +16,8 @@ from jobwire.gateway.router import needs, new_router
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
-from tests.gateway.rooms import echo, test_room
-from tests.gateway.serving import Serving, bearer, status_of
+from tests.gateway.features import echo, test_room
+from tests.gateway.server import Serving, bearer, status_of
 from tests.support import clause
 
 

@@ -14,8 +14,8 @@ from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.sse import SseEvent
 from tests.gateway.events import EventsRoom, on_loop
-from tests.gateway.rooms import test_room
-from tests.gateway.serving import Serving, status_of
+from tests.gateway.features import test_room
+from tests.gateway.server import Serving, status_of
 from tests.support import clause, wait_until_sync
 
 LARGE = 3_000_000

@@ -8,8 +8,8 @@ import pytest
 
 from jobwire.gateway.settings import GatewaySettings
 from tests.gateway.events import EventsRoom
-from tests.gateway.rooms import test_room
-from tests.gateway.serving import Serving, bearer, key, status_of
+from tests.gateway.features import test_room
+from tests.gateway.server import Serving, bearer, key, status_of
 from tests.support import clause, wait_until_sync
 
 STREAM = "/channels/a/events"

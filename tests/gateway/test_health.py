@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Check, HealthStatus
 from tests.gateway.events import EventsRoom, Reader
-from tests.gateway.rooms import test_room
-from tests.gateway.serving import Serving
+from tests.gateway.features import test_room
+from tests.gateway.server import Serving
 from tests.support import clause, wait_until_sync
 
 

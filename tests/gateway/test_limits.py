@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from jobwire.gateway.settings import GatewaySettings
-from tests.gateway.rooms import SMALL_BODY, test_room
-from tests.gateway.serving import Serving, bearer, key, read_answer, status_of
+from tests.gateway.features import SMALL_BODY, test_room
+from tests.gateway.server import Serving, bearer, key, read_answer, status_of
 from tests.support import clause, wait_until_sync
 
 

@@ -9,8 +9,8 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from tests.gateway.events import EventsRoom
-from tests.gateway.rooms import test_room
-from tests.gateway.serving import Serving
+from tests.gateway.features import test_room
+from tests.gateway.server import Serving
 from tests.support import clause
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.gateway.serving import Serving
+from tests.gateway.server import Serving
 from tests.support import clause
 
 

@@ -11,7 +11,7 @@ import pytest
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.sse import Comment, SseEvent
 from tests.gateway.events import EventsRoom, Reader, Seen, on_loop
-from tests.gateway.serving import Serving, bearer, key
+from tests.gateway.server import Serving, bearer, key
 from tests.support import clause, wait_until_sync
 
 PATH = "/channels/a/events"

@@ -12,7 +12,7 @@ from jobwire.gateway.problems import Problem
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.tokens import TokenMaker
 from tests.gateway.events import EventsRoom, Reader, Seen
-from tests.gateway.serving import Serving, bearer, key
+from tests.gateway.server import Serving, bearer, key
 from tests.support import clause, wait_until_sync
 
 PATH = "/channels/a/events"

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, Self
 
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
-from tests.interop.bullmq_ours import Ours, Refused
+from tests.interop.bullmq_jobwire import Ours, Refused
 from tests.interop.bullmq_state import State, differences, dump
 from tests.support.servers import plain_from_url
 from tests.support.thirdparty import NODE, node_packages, python_packages

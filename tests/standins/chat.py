@@ -8,7 +8,7 @@ from base64 import b64decode
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from tests.standins.serving import Call, Request, Standin, json_reply
+from tests.standins.server import Call, Request, Standin, json_reply
 from tests.support.s3_proxy import Reply
 
 

@@ -24,8 +24,8 @@ import pytest
 
 from jobwire.local import free_port
 from tests.support.program import Program
-from tests.support.shared import Facts, shared_server
-from tests.support.waiting import wait_until_sync
+from tests.support.shared_server import Facts, shared_server
+from tests.support.wait import wait_until_sync
 
 REQUIREMENTS: Final = Path(__file__).parent / "cog-requirements.txt"
 

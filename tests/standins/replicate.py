@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 from typing import Final, Literal, cast
 
 from tests.standins.cog import predict
-from tests.standins.serving import Call, Request, Standin, json_reply
+from tests.standins.server import Call, Request, Standin, json_reply
 from tests.support.s3_proxy import Reply
-from tests.support.waiting import wait_until_sync
+from tests.support.wait import wait_until_sync
 
 SECRET: Final = "whsec_" + base64.b64encode(b"a secret of the test suite").decode()
 TOKEN: Final = "r8_token-of-the-test-suite"

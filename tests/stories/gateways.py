@@ -12,8 +12,8 @@ from typing import Final
 import httpx
 
 from jobwire.local import free_port
-from tests.jobs_http import Seen, read_block
 from tests.support import Program
+from tests.support.jobs_http import Seen, read_block
 
 _LOST: Final = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 

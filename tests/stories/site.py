@@ -21,8 +21,8 @@ from jobwire.wires.streams.queue import StreamsQueue
 from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import Worker
 from tests.stories.handlers import app
-from tests.streams import runs
 from tests.support import Program, Proxy, wait_until
+from tests.support.streams import runs
 from tests.support.workers import started, stopped
 
 LEASE_S: Final = 2.0

@@ -13,10 +13,10 @@ import pytest
 
 from jobwire.local import LocalValkey
 from jobwire.wires.streams.contract import StreamsKeys
-from tests.raw import Raw
 from tests.stories.gateways import GatewayProgram
-from tests.streams import runs
 from tests.support import Fresh, Plain, Proxy, clause, wait_until_sync
+from tests.support.raw import Raw
+from tests.support.streams import runs
 
 BODY: Final = '{"task":"chat","payload":{"prompt":"once"}}'
 SUBMIT: Final = runs("submit")

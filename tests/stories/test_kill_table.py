@@ -14,8 +14,8 @@ from pathlib import Path
 from jobwire.job.messages import JobId
 from jobwire.local import LocalValkey
 from tests.stories.site import Site
-from tests.streams import runs
 from tests.support import Program, Proxy, clause, wait_until
+from tests.support.streams import runs
 
 Point = Callable[[Site, Proxy, Program], Awaitable[JobId]]
 

@@ -21,9 +21,9 @@ from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import GROUP
 from jobwire.wires.streams.engine import StreamsEngine
 from tests.stories.site import Site
-from tests.streams import StreamsLab
 from tests.support import Proxy, clause, wait_until
 from tests.support.faketime import ServerClock, server_clock
+from tests.support.streams import StreamsLab
 
 
 async def stall(server: LocalValkey, seconds: float) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jobwire.local import LocalValkey
 from tests.stories.site import Site
-from tests.streams import runs
 from tests.support import Proxy, clause, wait_until
+from tests.support.streams import runs
 
 
 @clause("J-40")

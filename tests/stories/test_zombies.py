@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 from jobwire.local import LocalValkey
-from tests.raw import Raw
 from tests.stories.site import LEASE_S, Site
-from tests.streams import runs
 from tests.support import Plain, Proxy, clause, wait_until
+from tests.support.raw import Raw
+from tests.support.streams import runs
 
 
 @clause("R-3", "R-2", "J-33")

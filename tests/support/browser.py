@@ -26,7 +26,7 @@ from typing import Any, Final
 import pytest
 
 from tests.support.devtools import DevTools, Json
-from tests.support.waiting import DEADLINE_S, wait_until_sync
+from tests.support.wait import DEADLINE_S, wait_until_sync
 
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 DESKTOP: Final = (1280, 800)

@@ -15,11 +15,11 @@ from redis import Redis
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
 from tests.support import leaks
-from tests.support.fresh import Fresh
 from tests.support.program import Program
 from tests.support.proxy import Proxy
 from tests.support.servers import Plain, plain_client, redis_7_program
 from tests.support.threads import Threads
+from tests.support.unique_names import Fresh
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from typing import Final, cast
 
 from redis import Redis
 
-from tests.support.waiting import wait_until_sync
+from tests.support.wait import wait_until_sync
 
 # Clients that belong to the test base itself.
 OBSERVER: Final = "tests-observer"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from jobwire.spawn import ChildProcess, spawn
-from tests.support.waiting import DEADLINE_S, wait_until_sync
+from tests.support.wait import DEADLINE_S, wait_until_sync
 
 ROOT: Final = Path(__file__).parents[2]
 

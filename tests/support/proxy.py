@@ -25,7 +25,7 @@ from typing import Final, Self, TypeVar
 from jobwire.local.ports import LOOPBACK
 from tests.support.resp import Command, CommandReader
 from tests.support.tls import own_certificate
-from tests.support.waiting import wait_until, wait_until_sync
+from tests.support.wait import wait_until, wait_until_sync
 
 T = TypeVar("T")
 Match = str | Callable[[Command], bool]

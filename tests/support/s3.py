@@ -22,10 +22,10 @@ from botocore.config import Config
 from jobwire.local import LocalS3, free_port
 from jobwire.objects import Bucket, BucketConfig
 from jobwire.objects.signed import SignedCalls
-from tests.support.fresh import Fresh
 from tests.support.program import Program
-from tests.support.shared import Facts, shared_server
-from tests.support.waiting import wait_until_sync
+from tests.support.shared_server import Facts, shared_server
+from tests.support.unique_names import Fresh
+from tests.support.wait import wait_until_sync
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from jobwire.worker import Worker
-from tests.support.waiting import wait_until
+from tests.support.wait import wait_until
 
 
 async def started(worker: Worker) -> asyncio.Task[None]:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.running import clean_env
+from tests.cli.runner import clean_env
 from tests.support.program import ROOT
 
 SHOP = """

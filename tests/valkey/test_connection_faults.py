@@ -21,7 +21,7 @@ from jobwire.valkey import (
 from jobwire.valkey.connection import Opening
 from jobwire.valkey.pool import OwnSocket
 from tests.support import Fresh, Proxy, clause, wait_until, wait_until_sync
-from tests.support.waiting import DEADLINE_S
+from tests.support.wait import DEADLINE_S
 
 pytestmark = clause("T-2", "T-4")
 

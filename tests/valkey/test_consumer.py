@@ -24,7 +24,7 @@ from jobwire.valkey import (
     Unavailable,
 )
 from tests.support import Plain, Proxy, clause, wait_until
-from tests.support.waiting import DEADLINE_S
+from tests.support.wait import DEADLINE_S
 from tests.valkey.conftest import GROUP, Recorder, entries, idle_ms, left_pending, pending
 
 pytestmark = pytest.mark.keeps("stream-*")

@@ -11,7 +11,7 @@ from jobwire.local import LocalValkey
 from jobwire.valkey import Config, Connection, Consumer, Producer
 from tests.support import Plain, Proxy, clause, wait_until
 from tests.support.servers import plain_client
-from tests.support.waiting import DEADLINE_S
+from tests.support.wait import DEADLINE_S
 from tests.valkey.conftest import GROUP, Recorder, pending
 
 pytestmark = pytest.mark.keeps("stream-*")

@@ -18,7 +18,7 @@ from jobwire.valkey import (
 )
 from tests.support import Plain, Proxy, clause, wait_until
 from tests.support.servers import plain_client
-from tests.support.waiting import DEADLINE_S
+from tests.support.wait import DEADLINE_S
 from tests.valkey.conftest import GROUP
 
 pytestmark = pytest.mark.keeps("stream-*")

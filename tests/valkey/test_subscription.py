@@ -8,7 +8,7 @@ from redis import Redis
 from jobwire.local import LocalValkey
 from jobwire.valkey import Config, Connection, subscription
 from tests.support import Fresh, Proxy, clause, wait_until
-from tests.support.waiting import DEADLINE_S
+from tests.support.wait import DEADLINE_S
 
 pytestmark = clause("T-2")
 

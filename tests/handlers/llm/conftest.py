@@ -21,10 +21,10 @@ from jobwire.valkey import Connection
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import App, Worker
-from tests.handlers.llm.recording import Bench
-from tests.handlers.llm.working import Fleet, StartFleet
+from tests.handlers.llm.local_worker import Fleet, StartFleet
+from tests.handlers.llm.recorder import Bench
 from tests.support import Plain, Program
-from tests.support.shared import Facts, shared_server
+from tests.support.shared_server import Facts, shared_server
 from tests.support.workers import started, stopped
 
 KEY = "a-key-for-tests"

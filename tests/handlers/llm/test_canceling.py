@@ -15,12 +15,12 @@ from jobwire.handlers.llm import LlmSettings
 from jobwire.handlers.llm.models import files
 from jobwire.handlers.llm.models.factory import Models
 from jobwire.local import LocalValkey
-from tests.handlers.llm.altered import altered
-from tests.handlers.llm.recording import text_of
+from tests.handlers.llm.instrumented_model import altered
+from tests.handlers.llm.local_worker import ENDLESS, TOKENS, StartFleet
+from tests.handlers.llm.recorder import text_of
 from tests.handlers.llm.upstream import Upstream, delta, streams, waits
-from tests.handlers.llm.working import ENDLESS, TOKENS, StartFleet
-from tests.jobs_http import ServedJobs
 from tests.support import clause, wait_until
+from tests.support.jobs_http import ServedJobs
 
 LONG = {"prompt": "The quick brown fox jumps over the lazy dog. " * 300, "max_tokens": 4}
 BATCHES = 23

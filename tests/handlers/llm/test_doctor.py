@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from jobwire.local import free_port
-from tests.cli.running import jobwire
-from tests.handlers.llm.bare import without_models
+from tests.cli.runner import jobwire
 from tests.handlers.llm.conftest import KEY
+from tests.handlers.llm.no_model import without_models
 from tests.handlers.llm.upstream import Act, Upstream, answers, refuses, says, vectors
 from tests.support import clause
-from tests.support.shared import Facts
+from tests.support.shared_server import Facts
 
 Finding = dict[str, str]
 

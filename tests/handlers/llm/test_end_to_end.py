@@ -13,9 +13,9 @@ from jobwire.valkey import Connection
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import App, Worker
-from tests.handlers.llm.recording import text_of
+from tests.handlers.llm.local_worker import Fleet, StartFleet
+from tests.handlers.llm.recorder import text_of
 from tests.handlers.llm.upstream import Upstream, delta, refuses, says, streams
-from tests.handlers.llm.working import Fleet, StartFleet
 from tests.support import Plain, clause, wait_until
 from tests.support.workers import started, stopped
 

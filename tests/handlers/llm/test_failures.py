@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.fleet.running import Fleet
-from tests.handlers.llm.recording import Event, text_of
+from tests.fleet.runner import Fleet
+from tests.handlers.llm.recorder import Event, text_of
 from tests.handlers.llm.upstream import (
     DONE,
     Act,
@@ -29,8 +29,8 @@ from tests.handlers.llm.upstream import (
     streams,
     waits,
 )
-from tests.jobs_http import EventReader
 from tests.support import clause
+from tests.support.jobs_http import EventReader
 from tests.support.program import ROOT
 
 HALF = delta("Hello wor")
@@ -210,7 +210,9 @@ async def test_j51_every_failure_has_its_outcome_over_http(
             "JOBWIRE_WORKER_SLOTS": str(len(ROWS)),
         }
         await asyncio.to_thread(own_fleet.start_gateway)
-        await asyncio.to_thread(own_fleet.start_worker, "tests.handlers.llm.shop:app", **env)
+        await asyncio.to_thread(
+            own_fleet.start_worker, "tests.handlers.llm.failing_tools:app", **env
+        )
         async with httpx.AsyncClient(base_url=own_fleet.url, trust_env=False, timeout=90) as client:
             ids = {name: await _submit(client, name, row) for name, row in ROWS.items()}
             ended = await asyncio.gather(*(_end(client, each) for each in ids.values()))

@@ -19,8 +19,8 @@ from jobwire.handlers.llm.models import files
 from jobwire.handlers.llm.models.factory import Models
 from jobwire.job.errors import Fail
 from jobwire.settings import SettingsError, load
-from tests.handlers.llm.altered import models_of
-from tests.handlers.llm.recording import Bench
+from tests.handlers.llm.instrumented_model import models_of
+from tests.handlers.llm.recorder import Bench
 from tests.support import Program, clause
 
 HI = {"prompt": "Hi", "max_tokens": 4}

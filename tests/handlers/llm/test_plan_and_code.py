@@ -11,7 +11,7 @@ from jobwire.handlers.llm.code import block, syntax_ok
 from jobwire.handlers.llm.grammars import numbered_list
 from jobwire.handlers.llm.plan import unique
 from jobwire.job.errors import Fail
-from tests.handlers.llm.recording import Bench
+from tests.handlers.llm.recorder import Bench
 from tests.handlers.llm.upstream import Upstream, delta, says, streams, waits
 from tests.support import clause, wait_until
 

@@ -19,10 +19,10 @@ from jobwire.handlers.llm import LlmSettings
 from jobwire.job.errors import Fail, Retry
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
-from tests.cli.running import is_gone
-from tests.handlers.llm.altered import altered, models_of, search_path, waiting
-from tests.handlers.llm.recording import Bench, text_of
-from tests.handlers.llm.working import ENDLESS, Fleet, StartFleet
+from tests.cli.runner import is_gone
+from tests.handlers.llm.instrumented_model import altered, models_of, search_path, waiting
+from tests.handlers.llm.local_worker import ENDLESS, Fleet, StartFleet
+from tests.handlers.llm.recorder import Bench, text_of
 from tests.support import Plain, Program, clause, wait_until
 
 HI = {"prompt": "Hi", "max_tokens": 4}

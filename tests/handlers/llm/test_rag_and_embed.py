@@ -17,7 +17,7 @@ from jobwire.handlers.llm.payloads import Document
 from jobwire.handlers.llm.sentences import Sentence, sentences, split
 from jobwire.job.errors import Fail, Retry
 from tests.handlers.llm.conftest import KEY
-from tests.handlers.llm.recording import Bench
+from tests.handlers.llm.recorder import Bench
 from tests.handlers.llm.upstream import Upstream, answers, refuses, says, vectors
 from tests.support import clause
 

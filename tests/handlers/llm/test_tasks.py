@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.handlers.llm.recording import Bench
+from tests.handlers.llm.recorder import Bench
 from tests.support import clause
 
 SURE = {"temperature": 0}

@@ -23,7 +23,7 @@ from jobwire.handlers.llm.samples import add_numbers
 from jobwire.handlers.llm.tools import BadArguments, as_tool
 from jobwire.job.errors import Fail, Retry
 from jobwire.worker import App
-from tests.handlers.llm.recording import Bench
+from tests.handlers.llm.recorder import Bench
 from tests.handlers.llm.upstream import Act, Upstream, says
 from tests.support import clause, wait_until
 

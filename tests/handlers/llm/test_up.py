@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.cli.running import Up
+from tests.cli.runner import Up
 from tests.handlers.llm.conftest import KEY
-from tests.handlers.llm.recording import Event, text_of
-from tests.jobs_http import EventReader
+from tests.handlers.llm.recorder import Event, text_of
 from tests.support import clause
-from tests.support.shared import Facts
+from tests.support.jobs_http import EventReader
+from tests.support.shared_server import Facts
 
 TOLD = {
     "chat": ("token", "llm.generate"),

@@ -13,7 +13,7 @@ from jobwire.handlers.llm import LlmSettings
 from jobwire.job.errors import Fail, Retry
 from jobwire.local import free_port
 from tests.handlers.llm.conftest import KEY
-from tests.handlers.llm.recording import Bench
+from tests.handlers.llm.recorder import Bench
 from tests.handlers.llm.upstream import (
     DONE,
     Act,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jobwire.handlers.photo.detectors.onnx_shapes import without_shapes
-from tests.handlers.photo.making import Pixels, package_file
+from tests.handlers.photo.images import Pixels, package_file
 
 _SCORE = 0.5
 """Hair around a smooth fill is worth up to 0.35 to it, a face 0.85 and more."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobwire.handlers.photo import PhotoOptions, PoolLimits
-from tests.handlers.photo.running import RunningPool
+from tests.handlers.photo.pool_runner import RunningPool
 
 
 @pytest.fixture(scope="session")

@@ -6,20 +6,20 @@ import random
 from collections.abc import Iterator
 from functools import cache
 
-from tests.handlers.photo import making
+from tests.handlers.photo import images
 
 
 @cache
 def seeds() -> list[bytes]:
     """One small file of each kind."""
-    pixels = making.image(making.photograph()).thumbnail_image(160).numpy()
+    pixels = images.image(images.photograph()).thumbnail_image(160).numpy()
     return [
-        making.jpeg(pixels),
-        making.jpeg(pixels, interlace=True),
-        making.png(pixels),
-        making.png(pixels, interlace=True),
-        making.webp(pixels),
-        making.webp(pixels, lossless=True),
+        images.jpeg(pixels),
+        images.jpeg(pixels, interlace=True),
+        images.png(pixels),
+        images.png(pixels, interlace=True),
+        images.webp(pixels),
+        images.webp(pixels, lossless=True),
     ]
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import jobwire
+from tests.cli.runner import jobwire
 from tests.cli.terminal import Terminal
-from tests.handlers.photo import making
+from tests.handlers.photo import images
 from tests.support import clause
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "portrait.jpg").write_bytes(making.jpeg(making.photograph()))
-    (tmp_path / "quarters.png").write_bytes(making.png(making.quarters()))
+    (tmp_path / "portrait.jpg").write_bytes(images.jpeg(images.photograph()))
+    (tmp_path / "quarters.png").write_bytes(images.png(images.quarters()))
     (tmp_path / "broken.jpg").write_bytes(b"no photo at all")
     return tmp_path
 
@@ -39,7 +39,7 @@ def test_i22_process_writes_several_photos_and_reports_what_failed(folder: Path)
     assert sorted(os.listdir(folder / "out")) == [  # noqa: PTH208 - names
         *("portrait.show.webp", "portrait.webp", "quarters.show.webp", "quarters.webp")
     ]
-    before_and_after = making.read(folder / "out" / "portrait.show.webp")
+    before_and_after = images.read(folder / "out" / "portrait.show.webp")
     assert before_and_after.shape == (512, 512 * 2 + 8, 3)
 
 
@@ -70,7 +70,7 @@ def test_i22_process_refuses_what_cannot_work(
     folder: Path, words: tuple[str, ...], complaint: str
 ) -> None:
     (folder / "twin").mkdir()
-    (folder / "twin" / "portrait.png").write_bytes(making.png(making.quarters()))
+    (folder / "twin" / "portrait.png").write_bytes(images.png(images.quarters()))
     done = jobwire("images", "process", *words, cwd=folder)
     assert done.returncode == 2
     assert complaint in done.stderr

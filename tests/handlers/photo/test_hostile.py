@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from jobwire.handlers.photo import PhotoOptions, PoolLimits
 from jobwire.handlers.photo.header import BadHeader, count_scans, read_header
-from tests.handlers.photo import making
+from tests.handlers.photo import images
 from tests.handlers.photo.hostile import HARMLESS, PAYLOAD, REFUSED
 from tests.handlers.photo.mutants import mutants, seeds
-from tests.handlers.photo.running import RunningPool
+from tests.handlers.photo.pool_runner import RunningPool
 from tests.support import clause
 
 MUTANTS = int(os.environ.get("CHAOS_MUTANTS", "200"))
@@ -70,7 +70,7 @@ def test_i22_payload_of_a_good_image_does_not_come_out(
 
 @clause("I-22")
 def test_i22_declared_type_must_be_the_real_one(pool: RunningPool, target: Path) -> None:
-    upload = making.png(making.quarters())
+    upload = images.png(images.quarters())
     for declared, code in (("image/png", ""), ("image/jpeg", "VALIDATION_FAILED")):
         options = PhotoOptions(content_type=declared)
         assert pool.process(upload, target, options).code == code
@@ -82,11 +82,11 @@ def test_i22_scan_bomb_is_ended_by_the_cpu_limit(tmp_path: Path) -> None:
     options = PhotoOptions(detect=(), max_scans=100_000)
     with RunningPool(PoolLimits(workers=1, cpu_limit_s=1), options) as pool:
         (worker,) = pool.pool.pids
-        outcome = pool.process(making.many_scans(7000, 880), tmp_path / "bomb.webp")
+        outcome = pool.process(images.many_scans(7000, 880), tmp_path / "bomb.webp")
         assert outcome.code == "TIMEOUT"
         assert outcome.error is not None
         assert "CPU" in outcome.error.detail
-        good = pool.process(making.jpeg(making.quarters()), tmp_path / "good.webp")
+        good = pool.process(images.jpeg(images.quarters()), tmp_path / "good.webp")
         assert good.photo is not None
         assert worker not in pool.pool.pids
 
@@ -100,7 +100,10 @@ def test_i22_mutants_fail_alone(pool: RunningPool, tmp_path: Path) -> None:
         codes[outcome.code] = codes.get(outcome.code, 0) + 1
         assert outcome.code in ("", "VALIDATION_FAILED", "DECODE_FAILED"), (number, outcome.error)
         if outcome.photo is not None:
-            assert making.read(target).shape[:2] == (outcome.photo.height, outcome.photo.width)
+            assert images.read(target).shape[:2] == (
+                outcome.photo.height,
+                outcome.photo.width,
+            )
         assert _peak_mib(pool.pool.pids[0]) < MOST_MIB, number
     assert sum(codes.values()) == MUTANTS
     assert len(codes) == 3, codes  # all ways were taken
@@ -124,11 +127,11 @@ def test_i22_header_is_read_or_refused_whatever_the_bytes(data: st.DataObject) -
 
 @clause("I-22")
 def test_i22_scans_are_counted_as_the_decoder_does() -> None:
-    pixels = making.quarters()
-    assert count_scans(making.jpeg(pixels), 100) == 1
-    progressive = making.jpeg(pixels, interlace=True)
+    pixels = images.quarters()
+    assert count_scans(images.jpeg(pixels), 100) == 1
+    progressive = images.jpeg(pixels, interlace=True)
     assert count_scans(progressive, 100) == progressive.count(b"\xff\xda") > 5
     # Bytes of a comment are no scans, and there is no end to what counts.
-    commented = making.with_segment(progressive, 0xFE, b"\xff\xda" * 500)
+    commented = images.with_segment(progressive, 0xFE, b"\xff\xda" * 500)
     assert count_scans(commented, 100) == count_scans(progressive, 100)
-    assert count_scans(making.many_scans(64, 300), 100) == 101
+    assert count_scans(images.many_scans(64, 300), 100) == 101

@@ -24,9 +24,9 @@ from jobwire.handlers.photo import (
     Step,
 )
 from jobwire.handlers.photo.admission import Admission
-from tests.cli.running import is_gone
-from tests.handlers.photo import making
-from tests.handlers.photo.running import PLUGINS, RunningPool
+from tests.cli.runner import is_gone
+from tests.handlers.photo import images
+from tests.handlers.photo.pool_runner import PLUGINS, RunningPool
 from tests.support import Program, clause, wait_until, wait_until_sync
 
 STARTER = """
@@ -43,14 +43,14 @@ asyncio.run(main())
 @pytest.fixture
 def dark(tmp_path: Path) -> Path:
     file = tmp_path / "dark.png"
-    file.write_bytes(making.png(np.zeros((120, 160, 3), np.uint8)))
+    file.write_bytes(images.png(np.zeros((120, 160, 3), np.uint8)))
     return file
 
 
 @pytest.fixture
 def bright(tmp_path: Path) -> Path:
     file = tmp_path / "bright.png"
-    file.write_bytes(making.png(making.quarters()))
+    file.write_bytes(images.png(images.quarters()))
     return file
 
 
@@ -214,7 +214,7 @@ async def test_i22_photo_given_up_midway_leaves_nothing_to_the_next(
             raise RuntimeError("the caller's own fault")
 
     small = tmp_path / "small.png"
-    small.write_bytes(making.png(making.quarters(60, 40)))
+    small.write_bytes(images.png(images.quarters(60, 40)))
     async with opened() as pool:
         with pytest.raises(RuntimeError, match="the caller's own fault"):
             await pool.process(bright, tmp_path / "a.webp", on_step=fail)
@@ -248,9 +248,9 @@ async def test_i21_full_pool_refuses_at_once_and_loses_nothing(
 async def test_i21_decoded_pixels_stay_within_the_budget(bright: Path, tmp_path: Path) -> None:
     """Two workers are free, and a large photo waits until its pixels fit; nobody overtakes it."""
     large = tmp_path / "large.jpg"
-    large.write_bytes(making.jpeg(making.quarters(1200, 800), interlace=True))  # 7.7 MB
+    large.write_bytes(images.jpeg(images.quarters(1200, 800), interlace=True))  # 7.7 MB
     half = tmp_path / "half.png"
-    half.write_bytes(making.png(np.zeros((700, 1000, 3), np.uint8)))  # 2.8 MB, and dark
+    half.write_bytes(images.png(np.zeros((700, 1000, 3), np.uint8)))  # 2.8 MB, and dark
     limits = PoolLimits(workers=2, pixel_budget_mb=8)
     async with opened("SleepOnDark", limits, max_megapixels=1) as pool:
         steps = Steps()

@@ -13,8 +13,8 @@ from jobwire.wires.bullmq.consumer import BullConsumer, Settled
 from jobwire.wires.bullmq.options import JobOptions
 from jobwire.wires.bullmq.queue import Added, BullQueue
 from jobwire.wires.bullmq.settings import BullSettings
-from tests.raw import Fields, Raw
 from tests.support import Plain
+from tests.support.raw import Fields, Raw
 
 QUEUE = "video-generation"
 START_MS = 1_800_000_000_000

@@ -30,7 +30,7 @@ from jobwire.wires.predictions.webhook import handle
 from tests.standins.chat import ChatStandin
 from tests.standins.chat_client import HttpChat
 from tests.standins.replicate import SECRET, TOKEN, ReplicateStandin, Webhook
-from tests.standins.serving import Call, Request, Standin
+from tests.standins.server import Call, Request, Standin
 from tests.support.s3_proxy import Reply
 
 T = TypeVar("T")

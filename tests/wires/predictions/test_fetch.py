@@ -20,7 +20,7 @@ from jobwire.wires.predictions.fetch import (
     resolve,
 )
 from jobwire.wires.predictions.providers.outputs import news_of, output_urls
-from tests.standins.serving import Call, Request, Standin
+from tests.standins.server import Call, Request, Standin
 from tests.support import clause
 from tests.support.s3_proxy import Reply
 from tests.support.tls import own_certificate

@@ -11,7 +11,7 @@ from jobwire.wires.predictions import texts
 from jobwire.wires.predictions.contract import ErrorCode, user_key
 from jobwire.wires.predictions.intent import Photo
 from jobwire.wires.predictions.reconcile import reconcile
-from tests.standins.serving import answers
+from tests.standins.server import answers
 from tests.support import clause, wait_until
 from tests.support.s3 import boto_client
 from tests.wires.predictions.conftest import MakeSite

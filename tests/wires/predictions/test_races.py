@@ -13,7 +13,7 @@ from jobwire.objects import BucketConfig
 from jobwire.wires.predictions.intent import Photo
 from jobwire.wires.predictions.reconcile import reconcile
 from tests.standins.replicate import send
-from tests.standins.serving import answers
+from tests.standins.server import answers
 from tests.support import clause, wait_until
 from tests.support.s3_proxy import (
     Forward,

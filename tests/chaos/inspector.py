@@ -1,0 +1,174 @@
+"""An eye on the raw server with all rights: during a run, and on what is left after it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, cast
+
+import httpx
+from redis import Redis, RedisError
+
+from jobwire.job.messages import Json
+from jobwire.wires.streams import contract
+from jobwire.wires.streams.contract import StreamsKeys
+from tests.chaos.history import SHORT_TTL_S, TERMINAL, Ended, Event, History, Run
+from tests.support.raw import Raw
+from tests.support.servers import Plain
+
+KEYS: Final = StreamsKeys()
+
+# One moment, seen whole: every job that is open has an entry in the queue, or waits for its time.
+_MISPLACED: Final = """
+local found = {}
+for _, id in ipairs(redis.call('ZRANGE', 'jobs:open', 0, -1)) do
+  local row = redis.call('HMGET', 'job:' .. id, 'status', 'entry_id')
+  local placed = row[2] and #redis.call('XRANGE', 'jobs:stream', row[2], row[2]) > 0
+  if (row[1] == 'queued' or row[1] == 'running') and not placed
+    and not redis.call('ZSCORE', 'jobs:delayed', id) then
+    found[#found + 1] = id .. ' is ' .. row[1] .. ' and has no place in line'
+  end
+end
+return found
+"""
+
+
+class Witness:
+    """Sees the raw keys."""
+
+    def __init__(self, plain: Plain) -> None:
+        self._plain = plain
+        self._raw = Raw(plain)
+
+    async def watch_places(self, history: History, until: asyncio.Event) -> None:
+        """R7 and R1 of short-lived jobs, looked at all the time."""
+        short_lived = ShortLived(self, history)
+        while not until.is_set():
+            try:
+                found = await asyncio.to_thread(self._plain.ask, "EVAL", _MISPLACED, 0)
+                await asyncio.to_thread(short_lived.look)
+            except (RedisError, OSError):
+                found = []  # the server is away
+            if isinstance(found, list):
+                history.misplaced += [str(each) for each in found]
+            await asyncio.sleep(0.05)
+
+    def states(self, job_ids: Sequence[str]) -> list[str | None]:
+        """The status of each; None where it is gone."""
+        with self._plain.pipeline(transaction=False) as asked:
+            for job_id in job_ids:
+                asked.hget(KEYS.job(job_id), "status")
+            return cast("list[str | None]", asked.execute())
+
+    def unfinished(self, job_ids: Sequence[str]) -> list[str]:
+        """Those that have not ended yet."""
+        return [
+            job_id
+            for job_id, state in zip(job_ids, self.states(job_ids), strict=True)
+            if state is not None and state not in TERMINAL
+        ]
+
+    def listed(self) -> list[str]:
+        """Every job there is."""
+        return self._raw.members(KEYS.index())
+
+    def at_rest(self) -> list[str]:
+        """What still waits, is pending, delayed or open; one line each."""
+        sizes = {
+            KEYS.queue: self._raw.length(KEYS.queue),
+            "pending": len(self._raw.pending(KEYS.queue, contract.GROUP)),
+            KEYS.delayed: len(self._raw.members(KEYS.delayed)),
+            KEYS.open: len(self._raw.members(KEYS.open)),
+        }
+        return [f"{name} holds {size}" for name, size in sizes.items() if size]
+
+    async def jobs(self, port: int, job_ids: Sequence[str]) -> Mapping[str, Ended]:
+        """How they stand, as a gateway tells and as it is written."""
+        found: dict[str, Ended] = {}
+        async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
+            for job_id in job_ids:
+                said = await client.get(f"http://127.0.0.1:{port}/v1/jobs/{job_id}")
+                if said.status_code == 404:
+                    continue
+                told = cast("dict[str, Json]", said.raise_for_status().json())
+                found[job_id] = Ended(
+                    str(told["status"]),
+                    told["result"],
+                    told["error"],
+                    self._raw.fields(KEYS.job(job_id)),
+                    tuple(_event(*row) for row in self._raw.entries(KEYS.events(job_id))),
+                )
+        return found
+
+
+class ShortLived:
+    """Jobs whose `ttl_s` is shorter than their wait: each must be seen to end before it is gone."""
+
+    def __init__(self, witness: Witness, history: History) -> None:
+        self._witness = witness
+        self._history = history
+        self._seen_s: dict[str, float] = {}
+        """Job → when it was last seen unfinished, or accepted."""
+        self._over: set[str] = set()
+        self._looks_s: list[float] = []
+
+    def look(self) -> None:
+        """Note who has ended, and who is gone without an end."""
+        history, now_s = self._history, time.monotonic()
+        for key, job_id in history.accepted.items():
+            if history.wishes[key].ttl_s and job_id not in self._over:
+                self._seen_s.setdefault(job_id, now_s)
+        open_ones = [job_id for job_id in self._seen_s if job_id not in self._over]
+        for job_id, state in zip(open_ones, self._witness.states(open_ones), strict=True):
+            if state is not None and state not in TERMINAL:
+                self._seen_s[job_id] = now_s
+                continue
+            self._over.add(job_id)
+            # It may have ended and expired while nobody could look; and what the server was away
+            # for half a life is not ours to keep.
+            blind_s = now_s - self._seen_s[job_id]
+            if state is None and blind_s < SHORT_TTL_S / 2 and self._away_s() < SHORT_TTL_S / 2:
+                history.lost.append(f"{job_id} was unfinished {blind_s:.2f} s before it was gone")
+        self._looks_s.append(now_s)
+
+    def _away_s(self) -> float:
+        """For how much of the last lifetime the server did not answer, or its clock was ahead."""
+        since_s = time.monotonic() - SHORT_TTL_S
+        looks = [since_s, *(at for at in self._looks_s if at > since_s), time.monotonic()]
+        away_s = sum(gap for one, other in pairwise(looks) if (gap := other - one) > 0.3)
+        jumped = any(end / 1000 > time.time() - SHORT_TTL_S for _, end in self._history.jumps)
+        return away_s + (SHORT_TTL_S / 4 if jumped else 0)
+
+
+def runs_of(effects: Path) -> list[Run]:
+    """The handlers' own lines."""
+    began: dict[str, dict[str, Json]] = {}
+    ended: dict[str, tuple[float, int]] = {}
+    for line in effects.read_text().splitlines():
+        said = cast("dict[str, Json]", json.loads(line))
+        if "job" in said:
+            began[str(said["run"])] = said
+        else:
+            ended[str(said["run"])] = float(str(said["at"])), int(str(said["said"]))
+    runs: list[Run] = []
+    for run, said in began.items():
+        at_ms, reports = ended.get(run, (None, None))
+        who = (str(said["job"]), int(str(said["attempt"])), str(said["worker"]))
+        room = (int(str(said["slots"])), float(str(said["at"])))
+        runs.append(Run(run, *who, *room, at_ms, str(said["task"]), reports))
+    return runs
+
+
+def empty(plain: Redis) -> None:
+    """Everything is lost at once (F9)."""
+    plain.flushall()
+
+
+def _event(entry: str, fields: Mapping[str, str]) -> Event:
+    data = cast("Json", json.loads(fields["data"]))
+    held = data if isinstance(data, dict) else {}
+    return Event(entry, fields["type"], int(fields["ts"]), held, fields["step"])

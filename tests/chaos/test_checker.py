@@ -1,0 +1,224 @@
+"""The judge finds what was planted, under the rule that it breaks; and a good history good."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from tests.chaos.checker import RULES, judge
+from tests.chaos.history import Answer, Ended, Event, History, Run, Watch, Wish
+from tests.chaos.plan import KINDS, faults
+
+
+def good() -> History:
+    """Two jobs that ended well, the first at its second attempt; a watcher; a refusal."""
+    history = History(max_deliveries=3, listed=["one", "two"], calm=["one", "two"])
+    for number, (job_id, fails) in enumerate({"one": 1, "two": 0}.items()):
+        history.wishes[f"key-{job_id}"] = Wish(f"key-{job_id}", fails=fails, steps=2)
+        history.answers.append(Answer("submit", f"key-{job_id}", 202, job_id=job_id))
+        kinds = ["queued", "running", "retrying", "queued"][: 4 * fails]
+        kinds = kinds or ["queued"]
+        start = 100 * number + 10
+        events = [Event(f"{start + at}-0", kind, start + at, {}) for at, kind in enumerate(kinds)]
+        events.append(Event(f"{start + 5}-0", "running", start + 5, {}))
+        events += [
+            Event(f"{start + 6 + n}-0", "step", start + 6 + n, {"run": f"run-{job_id}", "n": n})
+            for n in range(2)
+        ]
+        events.append(Event(f"{start + 9}-0", "done", start + 9, {}))
+        history.jobs[job_id] = Ended(
+            "done",
+            {"run": f"run-{job_id}"},
+            None,
+            {
+                "status": "done",
+                "idempotency_key": f"key-{job_id}",
+                "attempt": str(fails + 1),
+                "deliveries": str(fails + 1),
+                "created_ts": str(start),
+            },
+            tuple(events),
+        )
+        history.runs.append(Run(f"run-{job_id}", job_id, fails + 1, "7", 1, start + 5, start + 8))
+        history.watches.append(Watch(job_id, tuple(event.id for event in events)))
+    history.runs.append(Run("run-failed", "one", 1, "7", 1, 11, 12))
+    history.wishes["key-bad"] = Wish("key-bad", valid=False)
+    history.answers.append(Answer("submit", "key-bad", 400, "invalid_request"))
+    return history
+
+
+def change(history: History, job_id: str = "one", **fields: object) -> None:
+    history.jobs[job_id] = dataclasses.replace(history.jobs[job_id], **fields)
+
+
+def field(history: History, name: str, value: str) -> None:
+    change(history, fields={**history.jobs["one"].fields, name: value})
+
+
+def add_event(history: History, kind: str, ts: int = 999, **data: str | int) -> None:
+    event = Event(f"{ts}-0", kind, ts, data)
+    change(history, events=(*history.jobs["one"].events, event))
+
+
+def drop_job(history: History) -> None:
+    del history.jobs["one"]
+
+
+def still_running(history: History) -> None:
+    change(history, status="running", events=history.jobs["one"].events[:-1])
+
+
+def told_before(history: History) -> None:
+    history.answers.append(Answer("look", "one", 200, job_id="one", state="error"))
+
+
+def mixed_runs(history: History) -> None:
+    (*before, end) = history.jobs["one"].events
+    words = [Event(f"18.{n}-0", "step", 18, {"run": run, "n": 3}) for n, run in enumerate("ab")]
+    change(history, events=(*before, *words, before[-1], end))
+
+
+def zombie_result(history: History) -> None:
+    change(history, result={"run": "run-nobody-saw-end"})
+
+
+def speaks_after_the_result(history: History) -> None:
+    (*before, end) = history.jobs["one"].events
+    change(history, events=(*before, Event("18-0", "step", 18, {"run": "x", "n": 0}), end))
+
+
+def ran_unseen(history: History) -> None:
+    history.runs += [Run(f"more-{n}", "one", 1, "8", 1, 11, 12) for n in range(2)]
+
+
+def second_job(history: History) -> None:
+    history.answers.append(Answer("submit", "key-one", 202, job_id="two"))
+
+
+def canceled_in_vain(history: History) -> None:
+    history.answers.append(Answer("cancel", "one", 200))
+
+
+def started_after_cancel(history: History) -> None:
+    field(history, "cancel_ts", "12")
+    history.answers.append(Answer("cancel", "one", 202))
+
+
+def watcher(**what: object) -> Callable[[History], None]:
+    def spoil(history: History) -> None:
+        history.watches[0] = dataclasses.replace(history.watches[0], **what)
+
+    return spoil
+
+
+def two_in_one_slot(history: History) -> None:
+    history.runs.append(Run("run-beside", "two", 1, "7", 1, 116, 117))
+    add = Event("116-1", "running", 116, {})
+    change(history, "two", events=(history.jobs["two"].events[0], add, *history.jobs["two"].events))
+
+
+def tick_twice(history: History) -> None:
+    for name in ("tick-1", "tick-2"):
+        fields = {"task": "tick", "idempotency_key": "cron:tick:60000", "status": "done"}
+        history.jobs[name] = Ended("done", None, None, fields, (Event("1-0", "done", 1, {}),))
+
+
+def starts_early(history: History) -> None:
+    history.wishes["key-one"] = dataclasses.replace(history.wishes["key-one"], delay_s=60)
+
+
+def lost_report(history: History) -> None:
+    job = history.jobs["one"]
+    change(history, events=tuple(event for event in job.events if event.data.get("n") != 0))
+
+
+def silent_run(history: History) -> None:
+    history.runs = [dataclasses.replace(run, said=3) for run in history.runs]
+
+
+def handed_out_twice(history: History) -> None:
+    history.runs.append(Run("run-twin", "two", 1, "8", 1, 116, 117))
+
+
+def began_after_the_end(history: History) -> None:
+    history.runs = [run for run in history.runs if run.job_id != "two"]
+    history.runs.append(Run("run-two", "two", 1, "7", 1, 200, 201))
+
+
+def overlap(history: History) -> None:
+    (queued, *rest) = history.jobs["two"].events
+    change(history, "two", events=(queued, Event("111-0", "running", 111, {}), *rest))
+    history.runs.append(Run("run-first", "two", 1, "7", 2, 112, 118))
+
+
+def robbed(history: History) -> None:
+    (queued, *rest) = history.jobs["two"].events
+    change(history, "two", events=(queued, Event("111-0", "running", 111, {}), *rest))
+
+
+PLANTED: list[tuple[str, Callable[[History], object]]] = [
+    ("R1", drop_job),
+    ("R1", lambda history: history.lost.append("short-lived")),
+    ("R2", still_running),
+    ("R3", lambda history: add_event(history, "done")),
+    ("R3", lambda history: add_event(history, "log")),
+    ("R4", lambda history: field(history, "status", "error")),
+    ("R4", lambda history: change(history, error={"code": "x"})),
+    ("R4", told_before),
+    ("R5", mixed_runs),
+    ("R5", lambda history: field(history, "attempt", "1")),
+    ("R6", zombie_result),
+    ("R6", speaks_after_the_result),
+    ("R7", lambda history: history.misplaced.append("one")),
+    ("R8", ran_unseen),
+    ("R8", lambda history: history.runs.append(Run("r", "two", 9, "8", 1, 1, 2))),
+    ("R9", second_job),
+    ("R9", lambda history: history.listed.append("three")),
+    ("R10", lambda history: history.left_behind.append("a key")),
+    ("R11", canceled_in_vain),
+    ("R11", started_after_cancel),
+    ("R12", watcher(seen=("10-0",))),
+    ("R12", watcher(gaps=1)),
+    ("R12", watcher(ended=False)),
+    ("R13", two_in_one_slot),
+    ("R14", tick_twice),
+    ("R15", starts_early),
+    ("R16", lambda history: history.calm.reverse()),
+    ("R17", lambda history: field(history, "idempotency_key", "key-bad")),
+    ("R18", lambda history: history.answers.append(Answer("look", "one", 500, "internal"))),
+    ("R18", lambda history: history.answers.append(Answer("look", "one", 404))),
+    ("R19", lost_report),
+    ("R19", silent_run),
+    ("R20", handed_out_twice),
+    ("R20", began_after_the_end),
+    ("R20", overlap),
+    ("R21", robbed),
+    ("F8", lambda history: history.failed_over.append("a job is gone")),
+    ("F12", lambda history: history.failed_starts.append("a worker")),
+    ("F9", lambda history: history.emptied.append("nobody answers")),
+]
+
+
+def test_a_good_history_is_found_good() -> None:
+    assert judge(good()) == []
+
+
+@pytest.mark.parametrize(("rule", "spoil"), PLANTED)
+def test_what_was_planted_is_found(rule: str, spoil: Callable[[History], object]) -> None:
+    history = good()
+    spoil(history)
+    assert rule in {violation.rule for violation in judge(history)}
+
+
+def test_every_rule_has_something_planted() -> None:
+    assert {rule for rule, _ in PLANTED} == set(RULES)
+
+
+def test_the_same_seed_makes_the_same_plan() -> None:
+    first, again, other = (faults(seed, KINDS) for seed in (1, 1, 2))
+    plan = [next(first) for _ in range(40)]
+    assert plan == [next(again) for _ in range(40)]
+    assert plan != [next(other) for _ in range(40)]
+    assert {fault.kind for fault in plan} == set(KINDS)

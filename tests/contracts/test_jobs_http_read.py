@@ -1,0 +1,415 @@
+"""J-13, J-14, J-16: reading, listing, cancelling and running again over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+import pytest
+
+from jobwire.job.messages import Canceled, Done, Failed, JobError, LeasedJob, Report
+from jobwire.local import LocalValkey
+from jobwire.wires.streams.engine import StreamsEngine
+from tests.support import Fresh, Proxy, clause, wait_until, wait_until_sync
+from tests.support.jobs_http import JsonObject, ServedJobs, bearer, problem
+from tests.support.raw import Raw
+from tests.support.streams import StreamsLab
+
+ERROR = JobError("no_such_city", "there is no city of that name")
+
+
+async def held_job(served: ServedJobs, lab: StreamsLab) -> tuple[StreamsEngine, LeasedJob]:
+    """A job that was submitted over HTTP and is running with a worker of ours."""
+    worker = await lab.worker("chat")
+    served.submit()
+    (held,) = await worker.take(1)
+    return worker, held
+
+
+def foreign_job(raw: Raw, job_id: str, **fields: str) -> None:
+    """As a gateway writes it that knows the published contract only."""
+    plain = {
+        "job_id": job_id,
+        "task": "chat",
+        "payload": "{}",
+        "status": "queued",
+        "created_ts": "1700000000000",
+        "updated_ts": "1700000000001",
+        "ttl_s": "600",
+        "result": "",
+        "error": "",
+    }
+    raw.write(f"job:{job_id}", {**plain, **fields})
+
+
+# ── J-13 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-13")
+async def test_j13_a_job_is_read_as_json_values(served: ServedJobs, lab: StreamsLab) -> None:
+    worker, held = await held_job(served, lab)
+    await worker.report([(held, Report("progress", '{"percent":50,"message":"half"}'))])
+    job = served.job(held.job.id)
+    assert (job["status"], job["worker"]) == ("running", worker.consumer)
+    assert job["progress"] == {"percent": 50, "message": "half"}
+    assert (job["result"], job["error"], job["retry_of"]) == (None, None, None)
+    for name in ("created_ts", "started_ts", "updated_ts", "ttl_s", "attempt"):
+        assert isinstance(job[name], int), name
+
+    await worker.settle([(held, Failed(ERROR))], 0)
+    failed = served.job(held.job.id)
+    assert failed["status"] == "error"
+    assert failed["error"] == {
+        "code": "no_such_city",
+        "message": "there is no city of that name",
+        "retryable": False,
+        "attempt": 1,
+    }
+
+
+@clause("J-13", "J-15")
+async def test_j13_head_tells_what_get_would(served: ServedJobs, lab: StreamsLab) -> None:
+    worker, held = await held_job(served, lab)
+    await worker.settle([(held, Done('"hello"'))], 0)
+    path = f"/v1/jobs/{held.job.id}"
+    with served.events(held.job.id) as events:
+        ended = events.rest()[-1].id
+    same = {"x-request-id": "same"}
+    for asked in (path, "/v1/jobs?limit=1", f"{path}/events?last_event_id={ended}", f"{path}0"):
+        got, told = (
+            served.client.request(method, asked, headers=same) for method in ("GET", "HEAD")
+        )
+        assert (told.status_code, told.headers) == (got.status_code, got.headers), asked
+        assert told.content == b""
+    stream = served.client.head(f"{path}/events")
+    assert stream.status_code == 200
+    assert stream.headers["content-type"] == "text/event-stream; charset=utf-8"
+
+
+@clause("J-13", "J-8")
+def test_j13_numbers_come_back_as_they_were_sent(served: ServedJobs) -> None:
+    body = '{"task":"chat","payload":{"big":123456789012345678901234567890,"exact":0.10}}'
+    answer = served.client.post(
+        "/v1/jobs", content=body, headers={"content-type": "application/json"}
+    )
+    text = served.client.get(answer.headers["location"]).text
+    assert '"payload":{"big":123456789012345678901234567890,"exact":0.10}' in text
+
+
+@clause("J-13")
+def test_j13_what_a_stranger_wrote_is_shown_all_the_same(
+    served: ServedJobs, raw: Raw, fresh: Fresh
+) -> None:
+    job_id = fresh("job")
+    foreign_job(raw, job_id, payload="no json", result="[1", error="boom", ttl_s="soon")
+    job = served.job(job_id)
+    assert job["payload"] == {"_raw": "no json"}
+    assert (job["result"], job["error"], job["ttl_s"]) == ("[1", "boom", 0)
+    assert (job["created_ts"], job["attempt"], job["worker"]) == (1700000000000, 1, None)
+
+    raw.ask("HSET", f"job:{job_id}", "payload", "[1]", "task", b"\xff\xfe", "result", b'"\xff"')
+    job = served.job(job_id)
+    assert job["payload"] == {"_raw": "[1]"}
+    assert job["task"] == "\N{REPLACEMENT CHARACTER}" * 2
+    assert job["result"] == '"\N{REPLACEMENT CHARACTER}"'
+
+    raw.ask("HSET", f"job:{job_id}", "status", "dreaming")
+    problem(served.client.get(f"/v1/jobs/{job_id}"), 502, "contract_violated")
+    assert served.client.get("/v1/jobs").status_code == 200
+
+
+@clause("J-13")
+def test_j13_an_expired_job_is_not_found(served: ServedJobs, raw: Raw) -> None:
+    job_id = served.submit()["job_id"]
+    raw.delete(f"job:{job_id}", f"job:{job_id}:events")
+    for method, path in (
+        ("GET", ""),
+        ("GET", "/events"),
+        ("DELETE", ""),
+        ("POST", "/cancel"),
+        ("POST", "/retry"),
+    ):
+        answer = served.client.request(method, f"/v1/jobs/{job_id}{path}")
+        problem(answer, 404, "job_not_found")
+
+
+@clause("J-13")
+async def test_j13_a_reader_may_wait_for_the_end(
+    valkey: LocalValkey, proxy: Proxy, lab: StreamsLab
+) -> None:
+    with ServedJobs(proxy.url(valkey.url)) as served, ThreadPoolExecutor(2) as pool:
+        worker, held = await held_job(served, lab)
+        path = f"/v1/jobs/{held.job.id}"
+        prefer = {"prefer": "respond-async, wait=60"}
+        asked = pool.submit(served.client.get, path, headers=prefer)
+        await wait_until(lambda: served.follower.followed, "the gateway to wait")
+        await proxy.until_seen("XRANGE")
+        proxy.forget_seen()
+        await worker.settle([(held, Done('"over"'))], 0)
+        answer = await asyncio.wrap_future(asked)
+        assert (answer.json()["status"], answer.json()["result"]) == ("done", "over")
+        assert answer.headers["preference-applied"] == "wait=60"
+        # One read of the events that changed, one of the job: nobody polled.
+        assert sorted(proxy.names) == ["HGETALL", "XRANGE"]
+
+        again = served.client.get(path, headers=prefer)
+        assert again.json() == answer.json()
+        assert "preference-applied" not in again.headers
+
+
+@clause("J-13")
+async def test_j13_a_submission_may_wait_for_its_end(served: ServedJobs, lab: StreamsLab) -> None:
+    worker = await lab.worker("chat")
+    body: JsonObject = {"task": "chat", "payload": {}}
+    with ThreadPoolExecutor(2) as pool:
+        asked = pool.submit(
+            served.client.post, "/v1/jobs", json=body, headers={"prefer": "wait=60"}
+        )
+        while not (taken := await worker.take(1)):
+            await worker.wait(1)
+        await worker.settle([(taken[0], Done("42"))], 0)
+        answer = await asyncio.wrap_future(asked)
+    assert (answer.status_code, answer.json()["result"]) == (200, 42)
+
+    late = served.client.post("/v1/jobs", json=body, headers={"prefer": "wait=1"})
+    assert (late.status_code, late.json()["status"]) == (202, "queued")
+    assert late.headers["preference-applied"] == "wait=1"
+
+
+@clause("J-13")
+async def test_j13_who_closes_its_side_and_waits_is_answered(
+    served: ServedJobs, lab: StreamsLab
+) -> None:
+    """As `nc -N` does: it says nothing more, and reads what comes."""
+    worker = await lab.worker("chat")
+    body = b'{"task":"chat","payload":{}}'
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nPrefer: wait=60\r\n"
+    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as peer:
+        peer.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        peer.shutdown(socket.SHUT_WR)
+        await wait_until(lambda: served.follower.followed, "the gateway to wait")
+        (held,) = await worker.take(1)
+        await worker.settle([(held, Done("42"))], 0)
+        got = b""
+        while part := await asyncio.to_thread(peer.recv, 65536):
+            got += part
+    said, _, told = got.partition(b"\r\n\r\n")
+    assert said.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert json.loads(told)["result"] == 42
+
+
+@clause("J-13", "J-17")
+def test_j13_whoever_waits_is_answered_when_the_gateway_stops(valkey: LocalValkey) -> None:
+    with ServedJobs(valkey.url) as served, ThreadPoolExecutor(1) as pool:
+        path = f"/v1/jobs/{served.submit()['job_id']}"
+        asked = pool.submit(served.client.get, path, headers={"prefer": "wait=60"})
+        wait_until_sync(lambda: served.follower.followed, "the gateway to wait")
+        served.stop()
+        assert asked.result(30).json()["status"] == "queued"
+
+
+# ── J-14 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pages(served: ServedJobs, **query: str | int) -> list[JsonObject]:
+    """Every page of a list."""
+    found: list[JsonObject] = []
+    while True:
+        page = cast(JsonObject, served.client.get("/v1/jobs", params=query).json())
+        found.append(page)
+        if page["cursor"] is None:
+            return found
+        query["cursor"] = cast(str, page["cursor"])
+
+
+def ids(listed: list[JsonObject]) -> list[str]:
+    return [
+        cast(str, job["job_id"])
+        for page in listed
+        for job in cast("list[JsonObject]", page["jobs"])
+    ]
+
+
+@clause("J-14")
+async def test_j14_newest_first_with_filters_and_pages(served: ServedJobs, lab: StreamsLab) -> None:
+    worker = await lab.worker("chat", "embed")
+    made = [served.submit("chat" if number % 2 else "embed")["job_id"] for number in range(6)]
+    (held,) = await worker.take(1)
+    await worker.settle([(held, Done("1"))], 0)
+    assert held.job.id == made[0]
+
+    whole = pages(served)
+    times = [cast(int, job["created_ts"]) for job in cast("list[JsonObject]", whole[0]["jobs"])]
+    assert times == sorted(times, reverse=True)
+    assert set(ids(whole)) == set(made)
+    assert whole[0]["scanned"] == 6
+    assert ids(pages(served, status="done")) == [made[0]]
+    assert set(ids(pages(served, task="chat"))) == set(made[1::2])
+    small = pages(served, limit=2)
+    assert ids(small) == ids(whole)
+    assert [len(cast("list[object]", page["jobs"])) for page in small] == [2, 2, 2]
+    line = cast("list[JsonObject]", whole[0]["jobs"])[0]
+    assert "payload" not in line
+    assert "result" not in line
+
+
+@clause("J-14")
+def test_j14_jobs_of_one_millisecond_are_paged_without_loss_or_repeat(
+    served: ServedJobs, raw: Raw
+) -> None:
+    """Also where the job at which a page ended is gone when the next one is asked for."""
+    made = [f"{number:04}-job" for number in range(250)]
+    for job_id in made:
+        foreign_job(raw, job_id)
+        raw.ask("ZADD", "jobs:index", 1700000000000, job_id)
+    listed = pages(served, limit=7)
+    assert ids(listed) == sorted(made, reverse=True)
+
+    first = cast(JsonObject, served.client.get("/v1/jobs", params={"limit": 100}).json())
+    last_seen = ids([first])[-1]
+    raw.delete(f"job:{last_seen}")
+    raw.ask("ZREM", "jobs:index", last_seen)
+    rest = pages(served, limit=100, cursor=cast(str, first["cursor"]))
+    assert ids([first, *rest]) == sorted(made, reverse=True)
+
+
+@clause("J-14")
+def test_j14_a_page_looks_at_a_thousand_jobs_and_says_so(served: ServedJobs, raw: Raw) -> None:
+    """One that fits lies beyond them; those whose keys are gone are dropped on the way."""
+    foreign_job(raw, "needle", status="error")
+    raw.ask("ZADD", "jobs:index", 1, "needle")
+    gone = [word for number in range(1500) for word in (1700000000000 + number, f"gone-{number}")]
+    raw.ask("ZADD", "jobs:index", *gone)
+    listed = pages(served, status="error")
+    assert [page["scanned"] for page in listed] == [1000, 501]
+    assert ids(listed) == ["needle"]
+    assert raw.members("jobs:index") == ["needle"]
+
+
+@clause("J-14", "O-6")
+def test_j14_a_tenant_lists_its_own_jobs(keyed: ServedJobs) -> None:
+    for name in ("plain", "acme", "acme"):
+        body = {"task": "chat", "payload": {"of": name}}
+        assert keyed.client.post("/v1/jobs", json=body, headers=bearer(name)).status_code == 202
+    counts = {
+        name: len(keyed.client.get("/v1/jobs", headers=bearer(name)).json()["jobs"])
+        for name in ("plain", "acme", "globex")
+    }
+    assert counts == {"plain": 1, "acme": 2, "globex": 0}
+
+
+@clause("J-14", "J-19")
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=201",
+        "limit=x",
+        "limit=",
+        "status=asleep",
+        "cursor=x",
+        "cursor=1-",
+        "cursor=",
+    ],
+)
+def test_j14_a_query_that_makes_no_sense_is_told_with_its_place(
+    served: ServedJobs, query: str
+) -> None:
+    said = problem(served.client.get(f"/v1/jobs?{query}"), 422, "invalid_request")
+    (error,) = cast("list[JsonObject]", said["errors"])
+    assert (error["in"], error["pointer"]) == ("query", f"/{query.partition('=')[0]}")
+
+
+# ── J-16 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-16")
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+@pytest.mark.parametrize("delay_s", [0, 600])
+def test_j16_a_waiting_job_ends_at_once_and_leaves_the_line(
+    served: ServedJobs, raw: Raw, method: str, delay_s: int
+) -> None:
+    job_id = served.submit(delay_s=delay_s)["job_id"]
+    path = f"/v1/jobs/{job_id}" + ("/cancel" if method == "POST" else "")
+    answer = served.client.request(method, path)
+    assert answer.status_code == 200
+    assert answer.json() == {"job_id": job_id, "outcome": "canceled"}
+    assert served.job(job_id)["status"] == "canceled"
+    assert raw.last(f"job:{job_id}:events")["type"] == "canceled"
+    assert (raw.length("jobs:stream"), raw.members("jobs:delayed")) == (0, [])
+    problem(served.client.request(method, path), 409, "already_finished")
+
+
+@clause("J-16")
+async def test_j16_the_worker_of_a_running_job_is_told(served: ServedJobs, lab: StreamsLab) -> None:
+    worker, held = await held_job(served, lab)
+    async with lab.connection.subscribe("jobs:control") as messages:
+        answer = served.client.post(f"/v1/jobs/{held.job.id}/cancel")
+        assert (answer.status_code, answer.json()["outcome"]) == (202, "canceling")
+        assert await anext(messages) == ("jobs:control", held.token)
+    assert served.job(held.job.id)["cancel_ts"] is not None
+    assert served.job(held.job.id)["status"] == "running"
+    await worker.settle([(held, Canceled('"half"'))], 0)
+    job = served.job(held.job.id)
+    assert job["status"] == "canceled"
+    assert cast(JsonObject, job["error"])["partial"] == "half"
+
+
+@clause("J-16")
+async def test_j16_a_foreign_worker_is_only_asked(served: ServedJobs, raw: Raw) -> None:
+    job_id = served.submit()["job_id"]
+    raw.ask("XGROUP", "CREATE", "jobs:stream", "workers", "0")
+    raw.read("jobs:stream", "somebody-elses")
+    raw.ask("HSET", f"job:{job_id}", "status", "running")
+    answer = served.client.post(f"/v1/jobs/{job_id}/cancel")
+    assert answer.status_code == 202
+    assert answer.json() == {"job_id": job_id, "outcome": "cancel_requested"}
+    assert [event["type"] for _, event in raw.entries(f"job:{job_id}:events")] == ["queued"]
+    assert raw.field(f"job:{job_id}", "cancel_ts")
+
+
+@clause("J-16")
+async def test_j16_a_job_that_failed_runs_again_as_a_new_one(
+    served: ServedJobs, lab: StreamsLab, raw: Raw, fresh: Fresh
+) -> None:
+    worker = await lab.worker("chat")
+    first = served.submit(payload={"prompt": "again"}, ttl_s=700, max_attempts=2, timeout_s=9)
+    path = f"/v1/jobs/{first['job_id']}/retry"
+    problem(served.client.post(path), 409, "not_retryable")
+    (held,) = await worker.take(1)
+    problem(served.client.post(path), 409, "not_retryable")
+    await worker.settle([(held, Failed(ERROR))], 0)
+    before = raw.fields(f"job:{first['job_id']}")
+
+    headers = {"idempotency-key": fresh("key")}
+    answer = served.client.post(path, headers=headers)
+    again = answer.json()
+    assert (answer.status_code, again["status"]) == (202, "queued")
+    assert answer.headers["location"] == f"/v1/jobs/{again['job_id']}"
+    assert again["retry_of"] == first["job_id"]
+    for name in ("task", "payload", "ttl_s", "max_attempts", "timeout_s"):
+        assert again[name] == first[name], name
+    assert raw.fields(f"job:{first['job_id']}") == before, "the old one stays as it ended"
+
+    repeated = served.client.post(path, headers=headers)
+    assert (repeated.status_code, repeated.json()["job_id"]) == (200, again["job_id"])
+
+    (held,) = await worker.take(1)
+    await worker.settle([(held, Done("1"))], 0)
+    problem(served.client.post(f"/v1/jobs/{again['job_id']}/retry"), 409, "not_retryable")
+
+
+@clause("J-16")
+def test_j16_a_job_that_may_not_be_made_is_not_made_again(
+    served: ServedJobs, raw: Raw, fresh: Fresh
+) -> None:
+    """A foreign gateway's job whose payload or task would be refused at our door."""
+    bad, unknown = fresh("job"), fresh("job")
+    foreign_job(raw, bad, status="error", payload="no json")
+    foreign_job(raw, unknown, status="error", task=fresh("task"))
+    problem(served.client.post(f"/v1/jobs/{bad}/retry"), 422, "invalid_payload")
+    problem(served.client.post(f"/v1/jobs/{unknown}/retry"), 422, "unknown_task")
+    assert raw.length("jobs:stream") == 0

@@ -1,0 +1,107 @@
+"""O-9: the API is tried by its own description: schemathesis makes requests that fit it and
+requests that do not, and holds every answer against it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from tests.support import clause
+from tests.support.jobs_http import ServedJobs
+
+EXAMPLES: Final = 12
+Document = dict[str, Any]  # JSON of many shapes
+
+
+def described(served: ServedJobs) -> Document:
+    """The API's description, with what it cannot say: ids that exist, tasks that there are.
+
+    Keys have tests of their own; this gateway has none. And nobody here has time to wait.
+    """
+    ended = [served.submit()["job_id"] for _ in range(3)]
+    for job_id in ended:
+        assert served.client.delete(f"/v1/jobs/{job_id}").status_code == 200
+    waiting = [served.submit()["job_id"] for _ in range(3)]
+    document: Document = served.client.get("/openapi.json").json()
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            operation.pop("security", None)
+            parameters = [
+                each for each in operation.get("parameters", ()) if each["name"] != "Prefer"
+            ]
+            operation["parameters"] = parameters
+            for parameter in parameters:
+                if parameter["name"] == "id":
+                    over = path.endswith(("/events", "/retry"))
+                    parameter["schema"]["enum"] = ended if over else ended + waiting
+    components = document["components"]
+    components.pop("securitySchemes")
+    components["schemas"]["JobRequest"]["properties"]["task"] = {"enum": ["chat", "embed"]}
+    streams = [f"/v1/jobs/{job_id}/events" for job_id in ended]
+    components["schemas"]["StreamTokenRequest"]["properties"]["path"] = {"enum": streams}
+    return document
+
+
+@clause("J-19", "O-9")
+@pytest.mark.timeout(300)  # much to compute, and a busy machine takes its time
+@pytest.mark.parametrize("name", ["positive", "negative"])
+def test_o09_what_the_description_says_is_so(served: ServedJobs, name: str) -> None:
+    # Here and not above: every worker would import it for a second, and one has use for it.
+    import schemathesis
+    from schemathesis import GenerationMode
+
+    mode = GenerationMode(name)
+    # The library's own types leave much open.
+    schema: Any = schemathesis.openapi.from_dict(described(served))
+    schema.config.update(base_url=served.url)
+    tried: list[str] = []
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        takes = (operation.path_parameters, operation.query, operation.headers, operation.body)
+        if mode is GenerationMode.NEGATIVE and not any(map(len, takes)):
+            continue  # nothing to get wrong
+
+        @settings(
+            max_examples=EXAMPLES,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=[Phase.generate],
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+        )
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def try_it(case: Any) -> None:
+            case.validate_response(case.call(timeout=30))
+
+        try_it()
+        tried.append(operation.label)
+    assert {"POST /v1/jobs", "GET /v1/jobs/{id}/events", "POST /v1/jobs/batch"} <= set(tried)
+
+
+@clause("O-9")
+def test_o09_the_description_is_valid_and_its_examples_fit(served: ServedJobs) -> None:
+    document: Document = served.client.get("/openapi.json").json()
+    assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
+    checked = 0
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            contents = [
+                *operation.get("requestBody", {}).get("content", {}).values(),
+                *(
+                    content
+                    for response in operation["responses"].values()
+                    for content in response.get("content", {}).values()
+                ),
+            ]
+            for content in contents:
+                whole = {**content.get("schema", {}), "components": document["components"]}
+                examples = [each["value"] for each in content.get("examples", {}).values()]
+                examples += [content["example"]] if "example" in content else []
+                for example in examples:
+                    Draft202012Validator(whole).validate(example)
+                    checked += path.startswith("/v1/jobs")
+    assert checked > 50

@@ -1,0 +1,239 @@
+"""J-31, J-32, J-33: a job is held under a lease, and written by its holder alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from jobwire.job.errors import BackendUnavailable
+from jobwire.job.messages import (
+    Canceled,
+    Done,
+    Failed,
+    JobError,
+    Released,
+    RenewAnswer,
+    Report,
+    ReportAnswer,
+    RetryLater,
+    SettleAnswer,
+)
+from jobwire.local import LocalValkey
+from jobwire.valkey import Connection
+from tests.support import Proxy, clause, wait_until, wait_until_sync
+from tests.support.raw import Raw, Recording
+from tests.support.streams import StreamsLab
+
+QUEUE = "jobs:stream"
+TRANSIENT = JobError("handler_error", "the handler failed", retryable=True)
+FINAL = JobError("no_such_city", "there is no city of that name")
+
+
+# ── J-31 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-31")
+async def test_j31_the_steps_are_on_the_wire_in_their_order(lab: StreamsLab, raw: Raw) -> None:
+    worker = await lab.worker()
+    job_id = await lab.submit()
+    ((entry, _),) = raw.entries(QUEUE)
+    job, events = f"job:{job_id}", f"job:{job_id}:events"
+    with Recording(raw) as seen:
+        (held,) = await worker.take(1)
+        await worker.settle([(held, Done('"x"'))], 0)
+    steps = [
+        words
+        for words in seen.on(job, events, QUEUE)
+        if words.startswith(("HSET", "XADD", "XACK", "XDEL"))
+    ]
+    starts = [
+        f"HSET {job} updated_ts",
+        f"XADD {events} * type running",
+        f"HSET {job} updated_ts",
+        f"XADD {events} * type done",
+        f"XACK {QUEUE} workers {entry}",
+        f"XDEL {QUEUE} {entry}",
+    ]
+    assert len(steps) == len(starts)
+    for step, wanted in zip(steps, starts, strict=True):
+        assert step.startswith(wanted)
+    assert "status running" in steps[0]
+    assert "status done" in steps[2]
+    assert 'result "x"' in steps[2].replace("\\", "")
+    assert raw.length(QUEUE) == 0, "so that its length is the backlog"
+
+
+# ── J-32 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-32")
+async def test_j32_a_lease_is_kept_while_the_loop_stands_still(connection: Connection) -> None:
+    """The keeper needs no event loop: here it keeps a lease while ours is blocked."""
+    async with StreamsLab(connection, lease_s=2.0, foreign_idle_s=2.0) as lab:
+        await _kept_while_the_loop_stands_still(lab)
+
+
+async def _kept_while_the_loop_stands_still(lab: StreamsLab) -> None:
+    worker, held = await lab.start()
+    keeper = worker.lease_renewer()
+    assert keeper.period_s == keeper.lease_s / 3
+    over = threading.Event()
+    answers: list[RenewAnswer] = []
+
+    def keep() -> None:
+        while not over.wait(keeper.period_s):
+            answers.extend(keeper.renew([held]))
+
+    thread = threading.Thread(target=keep, daemon=True)
+    thread.start()
+    # A handler that blocks the loop, for longer than the lease.
+    wait_until_sync(lambda: len(answers) >= 4, "four periods to pass")
+    assert await lab.duty("reclaim") == 0
+    assert await (await lab.worker()).take(1) == []
+    over.set()
+    await asyncio.to_thread(thread.join, 30)
+    keeper.close()
+    assert set(answers) == {RenewAnswer.RENEWED}
+    assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+
+
+@clause("J-32")
+async def test_j32_keeping_does_not_steal_an_entry_back(lab: StreamsLab, raw: Raw) -> None:
+    worker, held = await lab.start()
+    raw.ask("XCLAIM", QUEUE, "workers", "stranger", 0, str(held.wire))
+    keeper = worker.lease_renewer()
+    assert keeper.renew([held]) == [RenewAnswer.LOST]
+    keeper.close()
+    assert raw.pending(QUEUE) == {held.wire: "stranger"}
+
+
+@clause("J-32")
+async def test_j32_keep_tells_of_cancel_and_end(lab: StreamsLab) -> None:
+    worker = await lab.worker()
+    job_ids = [await lab.submit() for _ in range(3)]
+    held = await worker.take(3)
+    await lab.queue.cancel(job_ids[0])
+    await worker.settle([(held[1], Done("1"))], 0)
+    keeper = worker.lease_renewer()
+    assert keeper.renew(held) == [RenewAnswer.CANCEL, RenewAnswer.ENDED, RenewAnswer.RENEWED]
+    keeper.close()
+    await worker.settle([(held[0], Canceled()), (held[2], Done("1"))], 0)
+
+
+@clause("J-32")
+async def test_j32_the_keeper_survives_a_broken_connection(
+    valkey: LocalValkey, proxy: Proxy
+) -> None:
+    async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
+        worker, held = await lab.start()
+        keeper = worker.lease_renewer()
+        assert keeper.renew([held]) == [RenewAnswer.RENEWED]
+        proxy.cut()
+        with pytest.raises(BackendUnavailable):
+            keeper.renew([held])
+        assert keeper.renew([held]) == [RenewAnswer.RENEWED]
+        keeper.close()
+
+        async def settled() -> bool:
+            try:
+                answers = (await worker.settle([(held, Done("1"))], 0)).answers
+            except BackendUnavailable:
+                return False
+            return answers == [SettleAnswer.SETTLED]
+
+        await wait_until(settled, "the settle to be answered")
+
+
+# ── J-33 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-33")
+async def test_j33_a_stranger_who_took_the_entry_over_shuts_every_door(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    """Status and owner still say that the job is ours; only the pending entry tells."""
+    worker, held = await lab.start()
+    raw.ask("XCLAIM", QUEUE, "workers", "stranger", 0, str(held.wire))
+    key = f"job:{held.job.id}"
+    before = raw.fields(key), raw.entries(f"{key}:events"), raw.entries(QUEUE)
+    assert (before[0]["status"], before[0]["owner"]) == ("running", held.token)
+
+    assert await worker.report([(held, Report("log", "1"))]) == [ReportAnswer.LOST]
+    for outcome in (Done("1"), Failed(FINAL), Canceled(), RetryLater(0, TRANSIENT), Released()):
+        settled = await worker.settle([(held, outcome)], 0)
+        assert settled.answers == [SettleAnswer.LOST]
+    assert (raw.fields(key), raw.entries(f"{key}:events"), raw.entries(QUEUE)) == before
+    assert raw.pending(QUEUE) == {held.wire: "stranger"}
+
+
+@clause("J-33")
+async def test_j33_what_a_stranger_has_ended_is_not_taken_for_our_own_doing(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    """It took the entry over and finished, and wrote of course nothing into `owner`."""
+    worker, held = await lab.start()
+    key = f"job:{held.job.id}"
+    raw.ask("XCLAIM", QUEUE, "workers", "stranger", 0, str(held.wire))
+    raw.ask("HSET", key, "status", "done", "result", '"theirs"')
+    raw.add(f"{key}:events", {"type": "done", "ts": "1", "step": "x", "data": "{}"})
+    raw.ask("XACK", QUEUE, "workers", str(held.wire))
+    for outcome in (Done("1"), Failed(FINAL), RetryLater(0, TRANSIENT), Released()):
+        settled = await worker.settle([(held, outcome)], 0)
+        assert settled.answers == [SettleAnswer.ALREADY]
+    assert raw.field(key, "result") == '"theirs"'
+
+
+@clause("J-33")
+async def test_j33_another_delivery_to_the_same_worker_is_another_token(lab: StreamsLab) -> None:
+    worker, first = await lab.start()
+    await worker.settle([(first, Released())], 0)
+    (second,) = await worker.take(1)
+    assert first.token != second.token
+    assert await worker.report([(first, Report("log", "1"))]) == [ReportAnswer.LOST]
+    for outcome in (Done("1"), Failed(FINAL), RetryLater(0, TRANSIENT)):
+        assert (await worker.settle([(first, outcome)], 0)).answers == [SettleAnswer.LOST]
+    assert (await worker.settle([(second, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+
+
+@clause("J-33")
+async def test_j33_an_entry_that_comes_back_to_its_first_worker_is_another_delivery(
+    connection: Connection, raw: Raw
+) -> None:
+    """Lost to another worker, which dies in turn: same job, same entry, same name on the door."""
+    async with StreamsLab(connection, lease_s=20.0) as lab:
+        first, second = await lab.worker(), await lab.worker()
+        await lab.submit()
+        (zombie,) = await first.take(1)
+        deliveries = [zombie]
+        for loser, winner in ((first, second), (second, first)):
+            await lab.silence(loser)
+            winner.reclaim_soon()
+            (held,) = await winner.take(1)
+            deliveries.append(held)
+        living = deliveries[-1]
+        assert len({held.wire for held in deliveries}) == 1
+        assert raw.pending(QUEUE) == {living.wire: first.consumer}
+        assert await first.report([(zombie, Report("log", "1"))]) == [ReportAnswer.LOST]
+        keeper = first.lease_renewer()
+        assert keeper.renew([zombie, living]) == [RenewAnswer.LOST, RenewAnswer.RENEWED]
+        keeper.close()
+        for outcome in (Done("1"), Failed(FINAL), Canceled(), RetryLater(0, TRANSIENT), Released()):
+            settled = await first.settle([(zombie, outcome)], 0)
+            assert settled.answers == [SettleAnswer.LOST]
+        assert (await first.settle([(living, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+
+
+@clause("J-33")
+async def test_j33_tokens_are_random(lab: StreamsLab) -> None:
+    worker = await lab.worker()
+    tokens: list[str] = []
+    for _ in range(20):
+        await lab.submit()
+        (held,) = await worker.take(1)
+        tokens.append(held.token)
+        await worker.settle([(held, Done("1"))], 0)
+    heads = [token.partition("-")[0] for token in tokens]
+    assert len(set(heads)) == 20
+    assert {len(head) for head in heads} == {32}

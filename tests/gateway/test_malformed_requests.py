@@ -1,0 +1,282 @@
+"""What a stranger may send that no well-behaved client sends, and what must come of it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from jobwire.gateway.settings import GatewaySettings
+from jobwire.gateway.sse import SseEvent
+from tests.gateway.events import EventsRoom
+from tests.gateway.server import Serving, read_answer, status_of
+from tests.support import clause, wait_until_sync
+
+HOST = b"Host: localhost\r\n"
+STREAM = b"GET /channels/a/events HTTP/1.1\r\n" + HOST + b"\r\n"
+LIVEZ = b"GET /livez HTTP/1.1\r\n" + HOST + b"\r\n"
+REPAIR = 19
+"""TCP_REPAIR: closes a socket without a word to its peer."""
+
+
+@pytest.fixture
+def room() -> EventsRoom:
+    return EventsRoom()
+
+
+@pytest.fixture
+def served(room: EventsRoom) -> Iterator[Serving]:
+    with Serving(GatewaySettings(heartbeat=timedelta(milliseconds=200)), room) as served:
+        yield served
+
+
+def post(path: bytes, body: bytes, more: bytes = b"", version: bytes = b"1.1") -> bytes:
+    head = b"POST %b HTTP/%b\r\n%b%bContent-Length: %d\r\n\r\n"
+    return head % (path, version, HOST, more, len(body)) + body
+
+
+def chunked(
+    path: bytes, body: bytes, *, coding: bytes = b"chunked", trailers: bytes = b""
+) -> bytes:
+    head = b"POST %b HTTP/1.1\r\n%bTransfer-Encoding: %b\r\n\r\n" % (path, HOST, coding)
+    return head + b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(body), body, trailers)
+
+
+def until_closed(peer: socket.socket) -> bytes:
+    got = b""
+    while part := peer.recv(65536):
+        got += part
+    return got
+
+
+def until(peer: socket.socket, wanted: bytes) -> bytes:
+    got = b""
+    while wanted not in got:
+        part = peer.recv(65536)
+        assert part, f"the connection ended before {wanted!r}: {got!r}"
+        got += part
+    return got
+
+
+@clause("O-6", "R-7")
+@pytest.mark.parametrize("how", ["closes", "resets"])
+def test_a_stream_with_a_request_behind_it_is_let_go_with_its_client(
+    served: Serving, room: EventsRoom, how: str
+) -> None:
+    """The server told only the last request that its client had left. A stream before it was
+    never told: it stayed open for good, and so used up what its key may hold."""
+    with served.open_socket() as peer:
+        peer.sendall(STREAM + LIVEZ + LIVEZ)
+        until(peer, b"event: hello")
+        wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
+        if how == "resets":
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wait_until_sync(lambda: served.streams.open == 0, "the stream to be let go")
+    assert room.detached == 1
+
+
+@clause("O-9")
+def test_a_request_behind_a_stream_waits_for_its_end(served: Serving, room: EventsRoom) -> None:
+    with served.open_socket() as peer:
+        peer.sendall(STREAM + LIVEZ)
+        until(peer, b"event: hello")
+        wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
+        room.push(served, "a", SseEvent("token", b"1", "1-1"))
+        room.end(served, "a")
+        got = until(peer, b'{"status":"alive"}')
+    assert got.index(b"id: 1-1") < got.index(b"HTTP/1.1 200 OK")
+
+
+@clause("O-9")
+@pytest.mark.parametrize(
+    "behind",
+    [b"GARBAGE\r\n\r\n", b"CONNECT x HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"],
+)
+def test_what_is_wrong_behind_a_request_is_not_its_answer(
+    open_gateway: Serving, behind: bytes
+) -> None:
+    """A job was made, and its caller read 400 because of what came after it."""
+    with open_gateway.open_socket() as peer:
+        peer.sendall(post(b"/echo", b'"whole"') + behind)
+        got = until_closed(peer)
+    assert got.count(b"HTTP/1.1 ") == 1
+    assert status_of(got) == 200
+    assert got.endswith(b'"whole"')
+    assert b"connection: close" in got
+
+
+@clause("O-6")
+def test_a_trailer_is_no_header(open_gateway: Serving) -> None:
+    """Whoever checks headers on the way here does not look at trailers."""
+    body = b'"x"'
+    with open_gateway.open_socket() as peer:
+        trailers = b"Host: evil.example\r\nContent-Type: text/plain\r\nX-Request-ID: forged\r\n"
+        peer.sendall(chunked(b"/echo", body, trailers=trailers))
+        got = read_answer(peer)
+        assert status_of(got) == 200
+        assert b"forged" not in got
+        peer.sendall(LIVEZ)
+        assert status_of(read_answer(peer)) == 200
+
+
+@clause("O-6")
+def test_trailers_are_counted(open_gateway: Serving) -> None:
+    with open_gateway.open_socket() as peer:
+        trailers = b"".join(b"X-%d: y\r\n" % number for number in range(100))
+        head, _, rest = chunked(b"/echo", b'"x"', trailers=trailers).partition(b"0\r\n")
+        peer.sendall(head)
+        peer.sendall(b"0\r\n" + rest)
+        answer = read_answer(peer)
+    assert status_of(answer) == 431
+
+
+@clause("O-9")
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket", b"tea"])
+def test_who_asks_for_another_protocol_is_answered_in_this_one(
+    open_gateway: Serving, protocol: bytes
+) -> None:
+    """Some clients offer HTTP/2 with each request, bodies too; the body used to be lost."""
+    asked = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %b\r\nHTTP2-Settings: AAMA\r\n"
+    body = b'"the whole body"'
+    with open_gateway.open_socket() as peer:
+        for _ in range(2):
+            peer.sendall(post(b"/echo", body, asked % protocol))
+            got = read_answer(peer)
+            assert status_of(got) == 200
+            assert got.endswith(body)
+        whole = post(b"/echo", body, asked % protocol)
+        peer.sendall(whole[:-5])
+        peer.sendall(whole[-5:])
+        assert read_answer(peer).endswith(body)
+
+
+@clause("O-9")
+def test_http_10_gets_no_chunks(served: Serving, room: EventsRoom) -> None:
+    with served.open_socket() as peer:
+        peer.sendall(STREAM.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        got = until(peer, b"event: hello")
+        wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
+        room.push(served, "a", SseEvent("token", b"1", "1-1"))
+        room.end(served, "a")
+        got += until_closed(peer)
+    head, _, body = got.partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert b"connection: close" in head
+    assert body.startswith(b"event: hello\n")
+    assert body.endswith(b"id: 1-1\nevent: token\ndata: 1\n\n")
+
+
+@clause("O-6")
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        (b"http://localhost:8080/livez", 200),
+        (b"http://evil.example/livez", 421),
+        (b"http://evil.example:8080/livez", 421),
+    ],
+)
+def test_the_host_of_a_whole_url_counts(open_gateway: Serving, target: bytes, status: int) -> None:
+    answer = open_gateway.raw(b"GET %b HTTP/1.1\r\n%b\r\n" % (target, HOST))
+    assert status_of(answer) == status
+
+
+@clause("O-6")
+@pytest.mark.parametrize("coding", [b"gzip, chunked", b"deflate, chunked"])
+def test_an_encoding_on_the_way_is_not_opened_either(open_gateway: Serving, coding: bytes) -> None:
+    answer = open_gateway.raw(chunked(b"/echo", b'"x"', coding=coding))
+    assert status_of(answer) == 415
+    assert b'"code":"unsupported_encoding"' in answer
+
+
+@clause("O-6")
+@pytest.mark.parametrize(
+    "name", [b"Idempotency-Key", b"Authorization", b"Last-Event-ID", b"Content-Type", b"Origin"]
+)
+def test_what_may_be_said_once_is_refused_twice(open_gateway: Serving, name: bytes) -> None:
+    answer = open_gateway.raw(post(b"/echo", b"{}", b"%b: a\r\n%b: b\r\n" % (name, name)))
+    assert status_of(answer) == 400
+    assert b"is given twice" in answer
+
+
+@clause("O-6")
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"POST /echo HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\nContent-Length: 4\r\n\r\n{}{}",
+        post(b"/echo", b"0\r\n\r\n", b"Transfer-Encoding: chunked\r\n"),
+        b"POST /echo HTTP/1.1\r\n" + HOST + b"Content-Length: +2\r\n\r\n{}",
+        b"POST /echo HTTP/1.1\r\n" + HOST + b"Content-Length: 18446744073709551616\r\n\r\n{}",
+        chunked(b"/echo", b"{}").replace(b"2\r\n{}", b"zz\r\n{}"),
+        chunked(b"/echo", b"{}").replace(b"2\r\n{}", b"1\r\n{}"),
+        chunked(b"/echo", b"{}", coding=b"identity, chunked"),
+        chunked(b"/echo", b"{}", coding=b"chunked, chunked"),
+        chunked(b"/echo", b"{}", coding=b"identity\r\nTransfer-Encoding: chunked"),
+        chunked(b"/echo", b"{}", coding=b"chunked\r\nTransfer-Encoding: chunked"),
+        chunked(b"/echo", b"{}").replace(b"HTTP/1.1", b"HTTP/1.0"),
+        b"GET /livez HTTP/2.0\r\n" + HOST + b"\r\n",
+        b"GET /livez HTTP/0.9\r\n" + HOST + b"\r\n",
+        b"GET /livez HTTP/1.1\r\nHost : localhost\r\n\r\n",
+        b"GET /livez HTTP/1.1\nHost: localhost\n\n",
+        b"GET /livez HTTP/1.1\r\n" + HOST + b"X-A: b\r\n c\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\n" + HOST + b"X-A: b\x00c\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"CONNECT localhost:80 HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"BREW /livez HTTP/1.1\r\n" + HOST + b"\r\n",
+    ],
+)
+def test_what_two_readers_could_read_differently_is_400(
+    open_gateway: Serving, request_: bytes
+) -> None:
+    with open_gateway.open_socket() as peer:
+        peer.sendall(request_)
+        got = until_closed(peer)
+    assert status_of(got) == 400
+    assert got.count(b"HTTP/1.1 ") == 1
+    assert b'"code":"bad_request"' in got
+
+
+@clause("O-9")
+def test_who_waits_to_be_asked_for_the_body_is_asked(open_gateway: Serving) -> None:
+    whole = post(b"/echo", b'"x"', b"Expect: 100-continue\r\n")
+    with open_gateway.open_socket() as peer:
+        peer.sendall(whole[:-3])
+        until(peer, b"HTTP/1.1 100 Continue\r\n\r\n")
+        peer.sendall(whole[-3:])
+        assert status_of(read_answer(peer)) == 200
+
+
+@clause("O-9", "R-7")
+def test_a_client_that_vanished_without_a_word_is_found_by_the_heartbeat(
+    served: Serving, room: EventsRoom
+) -> None:
+    """As when its machine lost power: no end of the connection ever arrives."""
+    with served.open_socket() as peer:
+        peer.sendall(STREAM)
+        until(peer, b"event: hello")
+        wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
+        try:
+            peer.setsockopt(socket.IPPROTO_TCP, REPAIR, 1)
+        except PermissionError:
+            pytest.skip("only root may leave a connection half open")
+    wait_until_sync(lambda: served.streams.open == 0, "the stream to be let go")
+    assert room.detached == 1
+
+
+@clause("O-9")
+def test_what_is_not_acknowledged_ends_the_connection(open_gateway: Serving) -> None:
+    """A vanished machine does not answer at all: the system gives it up when it is told to."""
+    if not hasattr(socket, "TCP_USER_TIMEOUT"):
+        pytest.skip("this system does not know how")
+    with open_gateway.open_socket() as peer:
+        peer.sendall(LIVEZ)
+        read_answer(peer)
+        (theirs,) = [
+            connection.transport.get_extra_info("socket")
+            for connection in tuple(open_gateway.server.server_state.connections)
+            if connection.transport.get_extra_info("peername") == peer.getsockname()
+        ]
+        raw = theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 4)
+    assert struct.unpack("i", raw) == (60_000,)

@@ -1,0 +1,182 @@
+"""How an answer's stream is read: complete only with a reason for its end, and never with a piece
+missing; whatever else servers do to it is taken as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from jobwire.job.errors import Retry
+from tests.handlers.llm.recorder import Bench
+from tests.handlers.llm.upstream import (
+    DONE,
+    USAGE,
+    Act,
+    Line,
+    Upstream,
+    delta,
+    ends_without_length,
+    event,
+    says,
+    streams,
+    waits,
+)
+from tests.support import clause, wait_until
+
+BenchAt = Callable[..., Bench]
+HI = {"prompt": "Hi", "max_tokens": 8}
+
+BROKEN: dict[str, tuple[Act, str]] = {
+    "cut in the middle": (streams(delta("Hello wor"), cut=True), "backend_stream_cut"),
+    "a clean end without a reason": (streams(delta("Hello wor")), "backend_stream_cut"),
+    "[DONE] without a reason": (streams(delta("Hello wor"), DONE), "backend_stream_cut"),
+    "a last line that is half": (
+        ends_without_length(delta("Hello wor"), delta("ld", "stop")[:-20]),
+        "backend_stream_cut",
+    ),
+    "a stall": (streams(delta("Hello wor"), then=waits), "backend_timeout"),
+    "an ended reason": (
+        streams(delta("Hello wor"), delta("", "error"), DONE),
+        "backend_stream_cut",
+    ),
+}
+
+
+@clause("J-51")
+@pytest.mark.parametrize("way", BROKEN)
+async def test_j51_a_broken_answer_starts_anew(bench_at: BenchAt, way: str) -> None:
+    act, code = BROKEN[way]
+    async with Upstream(act, says("Good ", "day")) as upstream:
+        bench = bench_at(upstream.url, idle_timeout=timedelta(seconds=0.3))
+        said = await bench.run("chat", HI)
+    assert said.result["text"] == said.text() == "Good day"
+    (reset,) = said.of("reset")
+    assert (reset["attempt"], reset["reason"]) == (1, code)
+    kinds = [event.kind for event in said.events]
+    assert kinds.index("token") < kinds.index("reset") < len(kinds) - 1
+    assert len(upstream.requests) == 2
+
+
+@clause("J-51")
+@pytest.mark.parametrize("way", BROKEN)
+async def test_j51_what_there_was_is_kept_when_it_breaks_again(bench_at: BenchAt, way: str) -> None:
+    act, code = BROKEN[way]
+    async with Upstream(act) as upstream:
+        bench = bench_at(upstream.url, idle_timeout=timedelta(seconds=0.3))
+        context, _ = bench.context("chat", HI)
+        with pytest.raises(Retry) as failed:
+            await bench.handle(context)
+    assert failed.value.code == code
+    assert context.partial == "Hello wor"
+    assert len(upstream.requests) == 2
+
+
+@clause("J-51")
+async def test_j51_slow_headers_get_one_more_try(bench_at: BenchAt) -> None:
+    async with Upstream(waits) as upstream:
+        bench = bench_at(upstream.url, first_token_timeout=timedelta(seconds=0.3))
+        with pytest.raises(Retry) as failed:
+            await bench.run("chat", HI)
+        assert failed.value.code == "backend_timeout"
+        assert len(upstream.requests) == 2
+        await wait_until(lambda: upstream.left == 2, "both connections to be closed")
+
+
+@clause("J-51")
+async def test_j51_comments_alone_are_no_first_word(bench_at: BenchAt) -> None:
+    async def only_comments(line: Line) -> None:
+        await line.head(content_type="text/event-stream", transfer_encoding="chunked")
+        while True:
+            await line.chunk(b": still here\n\n")
+            await asyncio.sleep(0.02)
+
+    async with Upstream(only_comments) as upstream:
+        bench = bench_at(upstream.url, first_token_timeout=timedelta(seconds=0.3))
+        with pytest.raises(Retry) as failed:
+            await bench.run("chat", HI)
+    assert failed.value.code == "backend_timeout"
+
+
+WELL: dict[str, Act] = {
+    "a reason, but no [DONE]": streams(delta("Hello"), delta("", "stop")),
+    "a reason, then a cut": streams(delta("Hello"), delta("", "stop"), cut=True),
+    "the end of the connection": ends_without_length(delta("Hello"), delta("", "stop")),
+    "a last line without its end": ends_without_length(delta("Hello"), delta("", "stop")[:-2]),
+    "comments": streams(b": ping\n\n", delta("Hel"), b": ping\n\n", delta("lo", "stop"), DONE),
+    "CRLF": streams((delta("Hello") + delta("", "stop") + DONE).replace(b"\n", b"\r\n")),
+    "no space": streams((delta("Hello") + delta("", "stop")).replace(b"data: ", b"data:"), DONE),
+    "no empty lines": streams((delta("Hello") + delta("", "stop")).replace(b"\n\n", b"\n"), DONE),
+    "other fields": streams(b"event: x\nid: 3\nretry: 5\n" + delta("Hello", "stop"), DONE),
+    "bytes one by one": streams(*(bytes([each]) for each in delta("Hello", "stop") + DONE)),
+    "chunks without choices": streams(event({"object": "x"}), delta("Hello", "stop"), DONE),
+    "another choice beside it": streams(
+        event({"choices": [{"index": 1, "delta": {"content": "no"}}]}), delta("Hello", "stop"), DONE
+    ),
+}
+
+
+@clause("J-51")
+@pytest.mark.parametrize("way", WELL)
+async def test_j51_a_whole_answer_in_any_dress(bench_at: BenchAt, way: str) -> None:
+    async with Upstream(WELL[way]) as upstream:
+        said = await bench_at(upstream.url).run("chat", HI)
+    assert said.result["text"] == said.text() == "Hello"
+    assert said.result["finish_reason"] == "stop"
+    assert said.of("reset") == []
+    assert len(upstream.requests) == 1
+
+
+@clause("J-51")
+async def test_j51_characters_split_between_two_reads_stay_whole(bench_at: BenchAt) -> None:
+    whole = event({"choices": [{"delta": {"content": "naïve 🙂"}}]}).replace(
+        b"na\\u00efve \\ud83d\\ude42", "naïve 🙂".encode()
+    )
+    at = whole.index("🙂".encode()) + 2
+    async with Upstream(streams(whole[:at], whole[at:], delta("", "stop"), DONE)) as upstream:
+        said = await bench_at(upstream.url).run("chat", HI)
+    assert said.text() == "naïve 🙂"
+
+
+@clause("J-50")
+async def test_j50_an_answer_that_is_cut_by_its_limit_is_an_answer(bench_at: BenchAt) -> None:
+    async with Upstream(says("The cap", finish="length")) as upstream:
+        said = await bench_at(upstream.url).run("chat", HI)
+    assert said.result == {
+        "text": "The cap",
+        "finish_reason": "length",
+        "usage": {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7},
+        "model": "tester",
+    }
+
+
+@clause("J-50")
+async def test_j50_a_server_that_tells_no_usage(bench_at: BenchAt) -> None:
+    async with Upstream(streams(delta("Yes", "stop"), DONE)) as upstream:
+        said = await bench_at(upstream.url).run("chat", HI)
+    assert said.result["usage"] is None
+
+
+@clause("J-50")
+async def test_j50_a_server_that_tells_half_the_usage(bench_at: BenchAt) -> None:
+    usage = {"prompt_tokens": 3, "completion_tokens": None}
+    act = streams(delta("Yes", "stop"), event({"choices": [], "usage": usage}), DONE)
+    async with Upstream(act) as upstream:
+        said = await bench_at(upstream.url).run("chat", HI)
+    assert said.result["usage"] == {"prompt_tokens": 3, "completion_tokens": 0, "total_tokens": 3}
+
+
+@clause("J-51")
+async def test_j51_after_its_end_an_answer_is_not_held_up(bench_at: BenchAt) -> None:
+    """The reason is there, only the usage does not come: that is not worth an error."""
+    async with Upstream(streams(delta("Yes", "stop"), USAGE, then=_says_done_later)) as upstream:
+        said = await bench_at(upstream.url, idle_timeout=timedelta(seconds=0.2)).run("chat", HI)
+    assert said.result["usage"]["total_tokens"] == 7
+
+
+async def _says_done_later(line: Line) -> None:
+    await asyncio.sleep(0.4)
+    await line.chunk(DONE)
+    await line.chunk(b"")

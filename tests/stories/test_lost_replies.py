@@ -1,0 +1,114 @@
+"""J-30, J-9: answers that are lost on their way; the lease is longer than the test, so nothing here
+is healed by waiting for it."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from jobwire.local import LocalValkey
+from tests.stories.site import Site
+from tests.support import Proxy, clause, wait_until
+from tests.support.streams import runs
+
+
+@clause("J-30", "J-9", "R-5")
+@pytest.mark.parametrize("verb", ["take", "settle", "report"])
+async def test_j30_what_was_answered_into_a_broken_connection_is_not_lost(
+    valkey: LocalValkey, tmp_path: Path, verb: str
+) -> None:
+    """The server has done it, the connection breaks before the worker knows."""
+    async with Site(valkey.url, tmp_path, lease_s=3600) as site:
+        with Proxy(valkey.port) as proxy:
+            victim = await site.ready(proxy)
+            proxy.cut_reply(runs(verb))
+            site.gate.touch()
+            job = await site.submit("gate")
+            await site.until(job, "done")
+            victim.wait_for_line("answers again")
+            await site.check_ended_once(job)
+            await site.check_at_rest()
+        assert site.begun(job) == 1
+        assert (await site.fields(job))["deliveries"] == "1"
+        assert [kind for kind in await site.events(job) if kind in ("before", "after")] == [
+            "before",
+            "after",
+        ]
+        assert "was not written" not in victim.output
+
+
+@clause("J-30", "R-1")
+async def test_j30_a_worker_that_is_cut_off_goes_on_where_it_was(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    """Running jobs go on, what they say and how they end waits for the way back."""
+    async with Site(valkey.url, tmp_path, lease_s=3600) as site:
+        with Proxy(valkey.port) as proxy:
+            victim = await site.ready(proxy)
+            jobs = [await site.submit("gate") for _ in range(3)]
+            await wait_until(lambda: all(site.begun(job) == 1 for job in jobs))
+            proxy.refuse()
+            site.gate.touch()
+            waiting = [await site.submit("quick") for _ in range(5)]
+            await wait_until(lambda: "does not answer" in victim.output)
+            assert {await site.status(job) for job in jobs} == {"running"}
+            proxy.accept()
+            await site.until_all([*jobs, *waiting], "done")
+            for job in (*jobs, *waiting):
+                await site.check_ended_once(job)
+                assert site.begun(job) == 1
+            await site.check_at_rest()
+
+
+@clause("J-30")
+async def test_j30_a_connection_that_falls_silent_is_noticed(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    """Half open: it stands, nothing breaks, and nothing comes through any more."""
+    async with Site(valkey.url, tmp_path, lease_s=3600) as site:
+        with Proxy(valkey.port) as proxy:
+            victim = await site.ready(proxy)
+            first = await site.submit("quick")
+            await site.until(first, "done")
+            proxy.silence()
+            job = await site.submit("quick")
+            victim.wait_for_line("does not answer")
+            proxy.accept()
+            proxy.cut()
+            await site.until(job, "done")
+            await site.check_ended_once(job)
+            await site.check_at_rest()
+
+
+@clause("J-30", "R-5")
+async def test_r05_a_loop_that_waits_for_a_slot_during_a_recovery_runs_nothing_twice(
+    valkey: LocalValkey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Story: the loop had seen a healthy connection and waited for a slot. The connection was lost,
+    the slot came free while the recovery's listing was on its way, and the next read began."""
+    caplog.set_level("INFO", "jobwire.worker")
+    async with Site(valkey.url, tmp_path, lease_s=3600) as site:
+        with Proxy(valkey.port) as proxy:
+            async with site.survivor(proxy.url(valkey.url)):
+                gate, end = tmp_path / "first gate", tmp_path / "first end"
+                jobs = [await site.submit("gate") for _ in range(3)]
+                await wait_until(lambda: all(site.begun(job) == 1 for job in jobs))
+                # After this recovery the loop finds no slot free, and waits for one.
+                proxy.cut_reply(runs("report"))
+                jobs.append(await site.submit("gate", gate=str(gate), end=str(end)))
+                await wait_until(lambda: "answers again" in caplog.text)
+                await wait_until(lambda: site.begun(jobs[-1]) == 1)
+                with proxy.hold(runs("recover_orphans")) as listing:
+                    proxy.cut_reply(runs("report"))
+                    gate.touch()
+                    await listing.until_reached()
+                    end.touch()
+                    late = await site.submit("quick")
+                    with contextlib.suppress(AssertionError):  # not to be taken yet is right
+                        await wait_until(lambda: site.status_is(late, "running"), timeout_s=0.5)
+                site.gate.touch()
+                await site.until_all([*jobs, late], "done")
+                await site.check_at_rest()
+        assert {job: site.begun(job) for job in (*jobs, late)} == dict.fromkeys((*jobs, late), 1)

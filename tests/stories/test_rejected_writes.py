@@ -1,0 +1,266 @@
+"""R-1 with a single worker on a real server that answers, and says no: to one job or to what one
+handler said. Nobody else is there to take anything over."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from jobwire.job.errors import Fail
+from jobwire.job.messages import JobId, JobRequest, Submitted
+from jobwire.local import LocalValkey
+from jobwire.maintenance import Maintenance
+from jobwire.valkey import Connection
+from jobwire.wires.streams.contract import TERMINAL_EVENTS
+from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.wires.streams.queue import StreamsQueue
+from jobwire.wires.streams.settings import StreamsSettings
+from jobwire.worker import App, Context, Worker
+from tests.support import Plain, clause, wait_until
+from tests.support.raw import Raw
+from tests.support.workers import ended, started
+
+SETTINGS = StreamsSettings(lease_s=0.5, foreign_idle_s=0.5, store_tracebacks=True)
+ODD = ("", "0", "-1", "1.5", "60.0", "1e3", "0x10", " 60 ", "nan", "inf", "1e300", "x", "1-1", "é")
+HALF = "half a character: \ud800"
+"""Python has such texts; no server takes them."""
+
+
+class Story:
+    """One worker, and a stranger's eye on what it does."""
+
+    def __init__(self, plain: Plain) -> None:
+        self.raw = Raw(plain)
+        self.gate = asyncio.Event()
+        self.begun: list[str] = []
+        self.app = App()
+        self.app.handler("gate")(self._wait)
+        self.app.handler("quick")(self._return)
+
+    async def _wait(self, ctx: Context) -> str:
+        self.begun.append(ctx.job.id)
+        await ctx.progress(50)
+        await self.gate.wait()
+        await ctx.progress(100)
+        return "through"
+
+    async def _return(self, ctx: Context) -> str:
+        await ctx.progress(50)
+        return "through"
+
+    @asynccontextmanager
+    async def working(self, url: str) -> AsyncGenerator[None]:
+        async with Connection.open(url) as connection:
+            engine = StreamsEngine(connection, SETTINGS)
+            beside = [Maintenance(engine.maintenance()).run]
+            worker = Worker(self.app, [engine], drain_s=1.0, grace_s=0.1, background=beside)
+            running = await started(worker)
+            try:
+                yield
+            finally:
+                worker.stop()
+                await ended(running)
+
+    def enqueue(self, job_id: str, task: str = "quick", **fields: str) -> str:
+        """As somebody else's gateway would."""
+        job = {"job_id": job_id, "task": task, "payload": "{}", "status": "queued"}
+        times = {"created_ts": "1", "updated_ts": "1", "ttl_s": "600", "result": "", "error": ""}
+        self.raw.write(f"job:{job_id}", {**job, **times, **fields})
+        self.raw.add("jobs:stream", {"job_id": job_id, "task": task, "payload": "{}"})
+        return job_id
+
+    def status(self, job_id: str) -> str | None:
+        return self.raw.field(f"job:{job_id}", "status")
+
+    def kinds(self, job_id: str) -> list[str]:
+        return [fields["type"] for _, fields in self.raw.entries(f"job:{job_id}:events")]
+
+    def ends(self, job_id: str) -> list[str]:
+        return [kind for kind in self.kinds(job_id) if kind in TERMINAL_EVENTS]
+
+    async def until_ended(self, jobs: Sequence[str], status: str) -> None:
+        await wait_until(lambda: all(self.status(job) == status for job in jobs), status)
+        for job in jobs:
+            assert self.ends(job) == [status], f"{job}: the state and one event, which agree"
+
+    async def until_idle(self) -> None:
+        await wait_until(lambda: not self.raw.pending("jobs:stream"), "nothing pending")
+        assert self.raw.length("jobs:stream") == 0
+
+
+@pytest.fixture
+def story(plain: Plain) -> Story:
+    return Story(plain)
+
+
+async def submit(connection: Connection, task: str, count: int) -> list[JobId]:
+    queue = StreamsQueue(connection, SETTINGS)
+    answers = await queue.submit_many([JobRequest(task, "{}")] * count)
+    return [answer.job_id for answer in answers if isinstance(answer, Submitted)]
+
+
+READING = "%R~job:*"
+
+
+class Rights:
+    """A user of the server who may not touch some jobs."""
+
+    def __init__(self, plain: Plain, valkey: LocalValkey) -> None:
+        self._plain = plain
+        self._name = f"user-{secrets.token_hex(4)}"
+        self.url = f"valkey://{self._name}:secret@{valkey.address}/0"
+        plain.ask("ACL", "SETUSER", self._name, "on", ">secret", "&*", "+@all", "~*")
+
+    def forbid_bad_jobs(self, *but: str) -> None:
+        allowed = ("~jobs:*", "~job:good*", *but)
+        self._plain.ask("ACL", "SETUSER", self._name, "resetkeys", *allowed)
+
+    def allow_all(self) -> None:
+        self._plain.ask("ACL", "SETUSER", self._name, "~*")
+
+    def gone(self) -> None:
+        self._plain.ask("ACL", "DELUSER", self._name)
+
+
+@pytest.fixture
+def rights(plain: Plain, valkey: LocalValkey) -> Rights:
+    return Rights(plain, valkey)
+
+
+@clause("R-1", "R-2")
+async def test_r01_an_outcome_that_the_server_refuses_harms_no_other_and_is_written_in_the_end(
+    story: Story, rights: Rights, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = story.enqueue("bad", "gate")
+    good = [story.enqueue(f"good-{number}", "gate") for number in range(4)]
+    async with story.working(rights.url):
+        await wait_until(lambda: len(story.begun) == 5)
+        rights.forbid_bad_jobs(READING)
+        story.gate.set()
+        await story.until_ended(good, "done")
+        for job in good:
+            assert story.kinds(job).count("progress") == 2, "what others say is heard"
+        await wait_until(lambda: "the server refuses to write its outcome" in caplog.text)
+        assert story.status(bad) == "running"
+        assert set(story.raw.pending("jobs:stream").values()), "it is still held"
+        rights.allow_all()
+        await story.until_ended([bad], "done")
+        await story.until_idle()
+    assert story.raw.field("job:bad", "result") == '"through"', "nothing was lost"
+    assert len(story.begun) == 5, "and nothing was done twice"
+    rights.gone()
+
+
+@clause("R-1")
+async def test_r01_a_job_that_the_server_refuses_to_start_stops_no_other_and_is_started_later(
+    story: Story, rights: Rights
+) -> None:
+    rights.forbid_bad_jobs(READING)
+    bad = story.enqueue("bad")
+    good = [story.enqueue(f"good-{number}") for number in range(4)]
+    async with story.working(rights.url):
+        await story.until_ended(good, "done")
+        assert story.status(bad) == "queued"
+        rights.allow_all()
+        await story.until_ended([bad], "done")
+        await story.until_idle()
+    rights.gone()
+
+
+@clause("R-1")
+async def test_r01_a_job_that_may_not_even_be_read_is_not_taken_for_gone(
+    story: Story, rights: Rights
+) -> None:
+    """Waiting, or at its end: nobody knows anything of it, so nothing is cleared away."""
+    good, bad = story.enqueue("good", "gate"), story.enqueue("bad", "gate")
+    async with story.working(rights.url):
+        await wait_until(lambda: len(story.begun) == 2)
+        waiting = story.enqueue("bad-too")
+        rights.forbid_bad_jobs()
+        story.gate.set()
+        await story.until_ended([good], "done")
+        await story.until_ended([story.enqueue("good-too")], "done")
+        rights.allow_all()
+        await story.until_ended([bad, waiting], "done")
+        await story.until_idle()
+    assert len(story.begun) == 2, "what was done is not done again"
+    rights.gone()
+
+
+@clause("R-1", "J-30")
+async def test_r01_a_job_that_its_worker_lost_to_nobody_is_taken_up_again(
+    story: Story, valkey: LocalValkey, connection: Connection
+) -> None:
+    """Somebody resets a job by hand while it runs: its worker is shut out, and is also the only
+    one who could take the job over. A worker's own entries are no business of reclaim."""
+    async with story.working(valkey.url):
+        (job,) = await submit(connection, "gate", 1)
+        await wait_until(lambda: story.begun == [job])
+        story.raw.ask("HSET", f"job:{job}", "status", "queued")
+        story.gate.set()
+        await story.until_ended([job], "done")
+        await story.until_idle()
+    assert story.begun == [job, job]
+
+
+@clause("R-1", "R-2", "J-39")
+async def test_r01_no_spoilt_job_stops_the_line_or_ends_without_its_event(
+    story: Story, valkey: LocalValkey, connection: Connection
+) -> None:
+    """Whatever a stranger wrote where the contract has a number: the default holds."""
+    names = ("ttl_s", "created_ts", "updated_ts", "deliveries", "timeout_s", "max_attempts")
+    texts = ("attempt", "owner", "worker", "started_ts", "reports", "unknown_ts", "result")
+    pairs = [(name, value) for name in (*names, *texts) for value in ODD]
+    # A copy of another job names that one's entry as its own.
+    pairs += [("entry_id", value) for value in ODD if value]
+    # One that has been started so often is at its end for everybody.
+    pairs = [pair for pair in pairs if pair not in (("deliveries", "1e300"), ("deliveries", "inf"))]
+    spoilt = [
+        story.enqueue(f"spoilt-{number}", **{name: value})
+        for number, (name, value) in enumerate(pairs)
+    ]
+    async with story.working(valkey.url):
+        good = await submit(connection, "quick", 5)
+        await story.until_ended([*good, *spoilt], "done")
+        await story.until_idle()
+    for job in spoilt:
+        assert 0 < story.raw.ttl_s(f"job:{job}") <= SETTINGS.job_ttl_s
+        assert 0 < story.raw.ttl_s(f"job:{job}:events") <= SETTINGS.job_ttl_s
+
+
+@clause("R-1", "J-6")
+async def test_r01_words_that_cannot_be_written_end_their_own_job_only(
+    story: Story, valkey: LocalValkey, connection: Connection
+) -> None:
+    class Unspeakable(str):
+        __slots__ = ()
+
+        def __getitem__(self, _: object) -> str:
+            raise ZeroDivisionError
+
+    mistakes: dict[str, BaseException] = {
+        "half": ValueError(HALF),
+        "half a code": Fail(HALF, HALF),
+        "an exception": Fail("bad", ValueError("as a message")),  # pyright: ignore[reportArgumentType] - that is the mistake
+        "a trap": Fail("bad", "x"),
+    }
+    mistakes["a trap"].message = Unspeakable("x")  # pyright: ignore[reportAttributeAccessIssue] - it has one
+    for task, mistake in mistakes.items():
+
+        @story.app.handler(task)
+        async def fail(_: Context, mistake: BaseException = mistake) -> None:
+            await story.gate.wait()
+            raise mistake
+
+    async with story.working(valkey.url):
+        good = await submit(connection, "gate", 3)
+        bad = [job for task in mistakes for job in await submit(connection, task, 1)]
+        await wait_until(lambda: all(story.status(job) == "running" for job in (*good, *bad)))
+        story.gate.set()
+        await story.until_ended(good, "done")
+        await story.until_ended(bad, "error")
+        await story.until_idle()

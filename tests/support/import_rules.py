@@ -1,0 +1,133 @@
+"""The import rules as data: which package may import which, and a check for violations.
+
+Used by `tests/test_architecture.py`. A package is a folder or a module directly under `jobwire`.
+Each wire is a package of its own, and so is its `http.py` or folder `http/`: only that part may
+import the gateway.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+EVERYTHING: Final = frozenset({"*"})
+_BACKENDS: Final = frozenset({"valkey", "objects", "job"})
+
+# Imports allowed besides the package's own. `wires`: any wire; `settings.*`: settings modules.
+ALLOWED: Final[Mapping[str, frozenset[str]]] = {
+    "__init__": EVERYTHING,  # the public names, loaded lazily
+    "__main__": frozenset({"cli"}),
+    "cli": frozenset(
+        {
+            "wiring",
+            "settings",
+            "log",
+            "client",
+            "local",
+            "job",
+            "valkey",
+            "objects",
+            "endpoints",
+            "private_files",
+            "doctor",
+            "spawn",
+        }
+    ),
+    "client": frozenset({"job", "valkey", "endpoints", "private_files"}),
+    "doctor": frozenset({"valkey", "objects", "endpoints", "handlers"}),
+    "maintenance": frozenset({"job", "log"}),
+    "endpoints": frozenset({"private_files"}),
+    "functions": frozenset({"wires"}),  # a thin public name for one wire's functions
+    "gateway": frozenset({"job", "log", "histogram"}),
+    "handlers": frozenset({"job", "spawn"}),
+    "histogram": frozenset(),
+    "job": frozenset(),
+    "local": frozenset({"valkey", "objects", "endpoints", "private_files", "spawn"}),
+    "log": frozenset(),
+    "objects": frozenset(),
+    "page": frozenset({"gateway"}),
+    "settings": frozenset({"settings.*", "log"}),
+    "private_files": frozenset(),
+    "spawn": frozenset(),
+    # Runs users' handlers with the real worker, and starts a real server for their tests.
+    "testing": frozenset({"job", "valkey", "worker", "local"}),
+    "valkey": frozenset(),
+    "wires": _BACKENDS,
+    "wires.http": _BACKENDS | {"gateway"},
+    "wiring": EVERYTHING,
+    "worker": frozenset({"job", "log", "spawn", "histogram"}),
+}
+
+
+def violations(package: Path) -> list[str]:
+    """Every import that breaks a rule, one line each."""
+    found: list[str] = []
+    for file in sorted(package.rglob("*.py")):
+        module = _module(package, file)
+        area, wire = _area(module)
+        if area not in ALLOWED:
+            found.append(
+                f"{module}: the package {area!r} has no rule in tests/support/import_rules.py"
+            )
+            continue
+        for line, target in _imports(package, file):
+            if not _is_allowed(area, wire, target):
+                found.append(f"{module}:{line} imports {target}; {_rule(area)}")
+    return found
+
+
+def _is_allowed(area: str, wire: str | None, target: str) -> bool:
+    allowed = ALLOWED[area]
+    other, other_wire = _area(target)
+    same_area = wire == other_wire and other.removesuffix(".http") == area.removesuffix(".http")
+    if same_area or allowed is EVERYTHING or other == "__init__":
+        return True
+    if "settings.*" in allowed and target.endswith(".settings"):
+        return True
+    if other.startswith("wires"):
+        return wire is None and "wires" in allowed
+    return other in allowed
+
+
+def _rule(area: str) -> str:
+    allowed = ", ".join(sorted(ALLOWED[area]))
+    return f"{area} may import " + (allowed or "no jobwire package")
+
+
+def _module(package: Path, file: Path) -> str:
+    parts = [package.name, *file.relative_to(package).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 2 else parts)
+
+
+def _area(module: str) -> tuple[str, str | None]:
+    """The package of a module, and the wire's name if it belongs to a wire."""
+    parts = module.split(".")[1:] or ["__init__"]
+    if parts[0] == "wires" and len(parts) > 1:
+        return ("wires.http" if parts[2:3] == ["http"] else "wires"), parts[1]
+    return parts[0], None
+
+
+def _imports(package: Path, file: Path) -> Iterator[tuple[int, str]]:
+    """Line and full module name of each import of a jobwire module."""
+    home = [package.name, *file.relative_to(package).parent.parts]
+    for node in ast.walk(ast.parse(file.read_text(), str(file))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = ".".join(home[: len(home) - node.level + 1]) if node.level else ""
+            origin = ".".join(part for part in (above, node.module) if part)
+            names = [_submodule(package, origin, alias.name) for alias in node.names]
+        else:
+            continue
+        for name in dict.fromkeys(names):
+            if name.partition(".")[0] == package.name:
+                yield node.lineno, name
+
+
+def _submodule(package: Path, origin: str, name: str) -> str:
+    """`from jobwire.valkey import errors` names a module; `… import Connection` does not."""
+    folder = package.joinpath(*origin.split(".")[1:])
+    is_module = (folder / name).is_dir() or (folder / f"{name}.py").exists()
+    return f"{origin}.{name}" if is_module else origin

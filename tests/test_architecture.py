@@ -1,0 +1,117 @@
+"""Import rules, file sizes, module docstrings and the contents of the wheel."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.import_rules import violations
+
+ROOT: Final = Path(__file__).parents[1]
+SOURCE: Final = ROOT / "src" / "jobwire"
+MAX_LINES: Final = 500
+
+
+def test_imports_follow_the_rules() -> None:
+    assert violations(SOURCE) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("job/states.py", "import jobwire.valkey"),
+        ("job/states.py", "from ..valkey import Connection"),
+        ("valkey/resp_socket.py", "from jobwire.job import states"),
+        ("valkey/resp_socket.py", "def late():\n    from jobwire import settings"),
+        ("objects/store.py", "from jobwire.valkey import Connection"),
+        ("worker/queue_loop.py", "from jobwire.wires.streams.engine import StreamsEngine"),
+        ("gateway/app.py", "from jobwire.wires import streams"),
+        ("handlers/llm/chat.py", "from jobwire.worker.app import App"),
+        ("handlers/llm/chat.py", "from jobwire.local import LocalValkey"),
+        ("spawn.py", "from jobwire.local.errors import LocalError"),
+        ("wires/streams/queue.py", "from jobwire.gateway.sse import write"),
+        ("wires/streams/http.py", "from jobwire.wires.bullmq.contract import KEYS"),
+        ("wires/streams/http.py", "from jobwire.worker.app import App"),
+        ("settings.py", "from jobwire.worker.app import App"),
+        ("client.py", "from jobwire.gateway.app import build"),
+        ("cli/up.py", "from jobwire.wires.streams.queue import Queue"),
+        ("attic/box.py", "import json"),
+    ],
+)
+def test_a_forbidden_import_is_found(tmp_path: Path, module: str, line: str) -> None:
+    assert len(violations(_package(tmp_path, module, line))) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("job/states.py", "from jobwire.job.ids import now"),
+        ("wires/streams/queue.py", "from jobwire.valkey import Connection"),
+        ("wires/streams/queue.py", "from .contract import KEYS"),
+        ("wires/streams/http.py", "from jobwire.gateway.sse import write"),
+        ("wires/streams/http.py", "from jobwire.wires.streams.queue import Queue"),
+        ("handlers/llm/chat.py", "from jobwire.spawn import spawn"),
+        ("settings.py", "from jobwire.worker.settings import WorkerSettings"),
+        ("wiring.py", "from jobwire.wires.streams.engine import StreamsEngine"),
+        ("cli/up.py", "from jobwire.wiring import build"),
+        ("cli/up.py", "from jobwire import __version__"),
+        ("__init__.py", "def late():\n    from jobwire.client import Client"),
+    ],
+)
+def test_an_allowed_import_passes(tmp_path: Path, module: str, line: str) -> None:
+    assert violations(_package(tmp_path, module, line)) == []
+
+
+def test_no_file_exceeds_the_length_limit() -> None:
+    files = [*_source_files(), *(ROOT / "tests").rglob("*.py")]
+    lengths = {file: len(file.read_text().splitlines()) for file in files}
+    assert {str(file): lines for file, lines in lengths.items() if lines > MAX_LINES} == {}
+
+
+def test_every_module_has_a_docstring() -> None:
+    undocumented = [
+        str(file) for file in _source_files() if not ast.get_docstring(ast.parse(file.read_text()))
+    ]
+    assert undocumented == []
+
+
+def test_the_wheel_contains_all_package_files(tmp_path: Path) -> None:
+    """Files other than Python (types marker, Lua scripts) are easily left out of a wheel."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=100,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    expected = {
+        str(file.relative_to(SOURCE.parent))
+        for file in SOURCE.rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    assert "jobwire/py.typed" in packed
+    assert expected - packed == set()
+
+
+def _source_files() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def _package(folder: Path, module: str, line: str) -> Path:
+    """A small package with one import, and the modules that such imports name."""
+    package = folder / "jobwire"
+    for name in ("settings.py", "valkey/__init__.py", "wires/streams/__init__.py", "job/states.py"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).touch()
+    file = package / module
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(line)
+    return package

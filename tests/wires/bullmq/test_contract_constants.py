@@ -1,0 +1,106 @@
+"""The wire's words are spelled in contract.py and in the scripts, which must agree with it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import jobwire
+from jobwire.wires.bullmq import contract
+from jobwire.wires.bullmq.contract import Event, Extra, Field, Keys, Opt, Refusal, State
+from jobwire.wires.bullmq.scripts import SCRIPTS
+from tests.support import clause
+from tests.wires.streams.test_contract_constants import literals
+
+PACKAGE = Path(jobwire.__file__).parent / "wires" / "bullmq"
+LUA = PACKAGE / "lua"
+
+WORDS = {str(word) for enum in (Field, State, Event, Extra) for word in enum}
+# Words that are everybody's English, or a member of a JSON object that is spelled where it is read.
+COMMON = {
+    *{"name", "data", "delay", "progress", "delayed", "active", "parent", "priority", "message"},
+    *{"timestamp", "failed", "completed", "waiting", "retry", "paused", "added", "unknown"},
+    *(str(opt) for opt in Opt),
+    *SCRIPTS,
+    *(word for script in SCRIPTS.values() for word in script.returns),
+}
+
+
+def faults(file: Path) -> list[str]:
+    return [
+        f"{file.name}:{line} spells {text!r}; take it from contract.py"
+        for line, text in literals(file)
+        if text in WORDS - COMMON or text.startswith("bull:")
+    ]
+
+
+def test_the_words_of_the_wire_are_spelled_in_the_contract_only() -> None:
+    files = [file for file in PACKAGE.glob("*.py") if file.name != "contract.py"]
+    assert len(files) > 8
+    assert [fault for file in files for fault in faults(file)] == []
+
+
+@pytest.mark.parametrize(
+    "planted", ['f["failedReason"]', 'key = "bull:q:id"', 'e = "retries-exhausted"']
+)
+def test_a_planted_word_is_found(tmp_path: Path, planted: str) -> None:
+    file = tmp_path / "planted.py"
+    file.write_text(planted)
+    assert len(faults(file)) == 1
+
+
+def code(file: Path) -> str:
+    return re.sub(r"--.*", "", file.read_text())
+
+
+@clause("B-16")
+def test_b16_no_script_writes_what_breaks_other_programs() -> None:
+    for file in LUA.rglob("*.lua"):
+        text = code(file)
+        assert "emit(queue, 'error'" not in text
+        # The word is a field of the event `retries-exhausted` and of nothing else.
+        for line in text.splitlines():
+            if contract.FORBIDDEN_FIELD in line:
+                assert "'retries-exhausted'" in line, f"{file.name}: {line}"
+
+
+def test_each_verb_has_its_script() -> None:
+    work = "take renew settle retry delay release wait_for_children stalled advance"
+    others = "add progress data log pause resume counts state range"
+    assert set(SCRIPTS) == {*work.split(), *others.split()}
+    for script in SCRIPTS.values():
+        assert script.keys == ("meta",), "everything else is built from its prefix"
+        assert script.args[:2] == ("now_ms", "extras"), script.name
+        assert script.clauses
+
+
+def test_words_of_the_answers_are_the_contracts() -> None:
+    answers = {word for script in SCRIPTS.values() for word in script.returns}
+    known = {str(word) for word in Refusal}
+    own = {"ok", "job", "limited", "blocked", "empty", "lost", "ids", "length", "left", "numbers"}
+    own |= {"state", "jobs", "added", "duplicate", "deduplicated", "late", "no_children"}
+    assert answers - known - own == set()
+    assert known - answers == set()
+
+
+def test_keys_of_the_scripts_are_the_contracts() -> None:
+    keys = Keys("q")
+    spelled = "\n".join(code(file) for file in LUA.rglob("*.lua"))
+    for key in (keys.wait, keys.active, keys.prioritized, keys.delayed, keys.marker, keys.events):
+        assert f"'{key.removeprefix(keys.base)}'" in spelled
+    for part in (keys.limiter, keys.stalled_check, keys.meta):
+        assert f"'{part.removeprefix(keys.base)}'" in spelled
+    assert "'jobwire:settled:'" in spelled
+    assert f"'PX', {contract.SETTLED_TTL_MS})" in spelled
+
+
+def test_verbs_that_end_work_run_on_a_full_server() -> None:
+    """What takes room is refused there; what ends jobs makes room."""
+    refused = {
+        name
+        for name, script in SCRIPTS.items()
+        if not script.source.startswith("#!lua flags=allow-oom\n")
+    }
+    assert refused == {"add", "progress", "data", "log", "counts", "state", "range"}

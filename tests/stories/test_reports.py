@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import cast
 
 import pytest
@@ -85,8 +86,25 @@ def misconf(plain: Plain) -> Callable[[], object]:
     return repair
 
 
+def loading(plain: Plain) -> Callable[[], object]:
+    """The server reads its data back, a key every 10 ms: it refuses until the delay is removed."""
+    plain.ask("DEBUG", "POPULATE", 3000, "filler", 1024)
+    plain.config_set("loading-process-events-interval-bytes", 1024)
+    plain.config_set("key-load-delay", 10_000)
+    reload = Thread(target=plain.ask, args=("DEBUG", "RELOAD"))
+    reload.start()
+    wait_until_sync(lambda: plain.info("persistence")["loading"] == 1, "the server to load")
+
+    def finish() -> None:
+        assert plain.info("errorstats")["errorstat_LOADING"]["count"] > 0
+        plain.config_set("key-load-delay", 0)
+        reload.join()
+
+    return finish
+
+
 @clause("J-9", "R-8")
-@pytest.mark.parametrize("refuse", [readonly, misconf])
+@pytest.mark.parametrize("refuse", [readonly, loading, misconf])
 async def test_r08_reports_wait_while_the_server_refuses_to_write(
     own_valkey: LocalValkey, tmp_path: Path, refuse: Refuse
 ) -> None:

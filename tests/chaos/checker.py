@@ -14,6 +14,7 @@ from typing import Final
 
 from jobwire.gateway import problems
 from jobwire.gateway.problems import ProblemKind
+from jobwire.wires.streams.contract import CANCELED_TTL_S
 from jobwire.wires.streams.http import problems as job_problems
 from tests.chaos.history import TERMINAL, Ended, Event, History, Run
 
@@ -46,7 +47,8 @@ def r1_accepted_is_there(history: History) -> Iterator[str]:
     """An accepted job never disappears before its time."""
     for key, job_id in history.accepted.items():
         # Those that live shortly are gone by now; the witness has seen whether they ended first.
-        if job_id not in history.jobs and not history.wishes[key].ttl_s:
+        is_short_lived = history.wishes[key].ttl_s or _was_canceled_long_ago(history, job_id)
+        if job_id not in history.jobs and not is_short_lived:
             yield f"{job_id} (key {key}) was accepted and is not there"
     yield from history.lost
 
@@ -262,7 +264,7 @@ def r19_reports_are_whole(history: History) -> Iterator[str]:
             numbers.setdefault(result, [])
         for name, seen in numbers.items():
             run = runs.get(name)
-            if run is None or _was_full(history, run):
+            if run is None or _was_full(history, run, job):
                 continue
             if seen != list(range(len(seen))):
                 yield f"{job_id}: of run {name} there are the reports {seen}"
@@ -378,10 +380,23 @@ def clock_was_off(history: History, job_id: str) -> bool:
     return any(began <= last and first <= ended for began, ended in history.jumps)
 
 
-def _was_full(history: History, run: Run) -> bool:
-    """Whether the server had no memory for some of its reports."""
+def _was_canceled_long_ago(history: History, job_id: str) -> bool:
+    """Whether a job may be gone because it was canceled while it waited (J-57)."""
+    asked_ms = history.asked_to_stop.get(job_id)
+    if asked_ms is None:
+        return False
+    margin_ms = 5 * history.lease_ms  # the server's clock jumps
+    return history.collected_ms - asked_ms > 1000 * CANCELED_TTL_S - margin_ms
+
+
+def _was_full(history: History, run: Run, job: Ended) -> bool:
+    """Whether the server had no memory for some of the run's reports. They may be sent long after
+    the handler returned, and before the job's end: while the server is away they wait."""
     margin_ms = history.lease_ms
     ended_ms = run.ended_ms or run.began_ms + 5 * history.lease_ms
+    if job.events:
+        # By the server's clock, which jumps.
+        ended_ms = max(ended_ms, job.events[-1].ts + 5 * history.lease_ms)
     return any(
         began - margin_ms <= ended_ms and run.began_ms <= ended + margin_ms
         for began, ended in history.full

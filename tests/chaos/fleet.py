@@ -33,6 +33,8 @@ class Seat:
         self.is_worker = name.startswith("worker")
         self.proxy = proxy
         self.deaths = 0
+        self.struck = 0
+        """Grows with every fault at this program, at its begin and at its end."""
         self._arguments = arguments
         self._env = env
         self.program = self._start()

@@ -125,8 +125,10 @@ class History:
     """Every job that the server knows of at the end."""
     calm: list[str] = field(default_factory=list[str])
     """Jobs submitted one after the other before the first fault."""
-    asked_to_stop: set[str] = field(default_factory=set[str])
-    """Jobs that somebody tried to cancel, heard or unheard."""
+    asked_to_stop: dict[str, float] = field(default_factory=dict[str, float])
+    """Jobs that a caller tried to cancel, answered or not → when it first did, in ms."""
+    collected_ms: float = 0.0
+    """When `jobs` was read."""
     misplaced: list[str] = field(default_factory=list[str])
     """Unfinished jobs that were seen without a place in line."""
     lost: list[str] = field(default_factory=list[str])

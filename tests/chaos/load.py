@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Sequence
 from random import Random
 from typing import Final, Literal, cast
@@ -104,7 +105,7 @@ class Caller:
 
     async def _cancel(self, client: httpx.AsyncClient, job_id: str, after_s: float) -> None:
         await asyncio.sleep(after_s)
-        self._history.asked_to_stop.add(job_id)
+        self._history.asked_to_stop[job_id] = time.time() * 1000
 
         async def answered() -> bool:
             answer = await self._ask(client, "cancel", job_id)

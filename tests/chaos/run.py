@@ -159,6 +159,7 @@ async def _collect(fleet: Fleet, witness: Witness, history: History) -> None:
         history.left_behind += witness.at_rest()
     history.listed = witness.listed()
     everyone = dict.fromkeys([*history.accepted.values(), *history.listed])
+    history.collected_ms = time.time() * 1000
     history.jobs.update(await witness.jobs(fleet.ports[0], list(everyone)))
     history.runs += runs_of(fleet.effects)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from jobwire.wires.streams.contract import CANCELED_TTL_S
 from tests.chaos.checker import RULES, judge
 from tests.chaos.history import Answer, Ended, Event, History, Run, Watch, Wish
 from tests.chaos.plan import KINDS, faults
@@ -210,6 +211,25 @@ def test_what_was_planted_is_found(rule: str, spoil: Callable[[History], object]
     history = good()
     spoil(history)
     assert rule in {violation.rule for violation in judge(history)}
+
+
+def test_a_job_that_was_canceled_long_ago_may_be_gone() -> None:
+    history = good()
+    drop_job(history)
+    history.asked_to_stop["one"], history.collected_ms = 10.0, 10.0 + 1000 * CANCELED_TTL_S
+    assert "R1" not in {violation.rule for violation in judge(history)}
+    history.collected_ms /= 2
+    assert "R1" in {violation.rule for violation in judge(history)}
+
+
+def test_a_server_that_is_full_after_the_handler_returned_may_drop_reports() -> None:
+    history = good()
+    lost_report(history)
+    change(history, events=(*history.jobs["one"].events[:-1], Event("9000-0", "done", 9000, {})))
+    history.full.append((8000, 8500))
+    assert "R19" not in {violation.rule for violation in judge(history)}
+    history.full[:] = [(15_500, 16_000)]
+    assert "R19" in {violation.rule for violation in judge(history)}
 
 
 def test_every_rule_has_something_planted() -> None:

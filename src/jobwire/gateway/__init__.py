@@ -3,7 +3,8 @@
     app        the ASGI application, built from the routes of all features
     feature    what one system adds: routes, health checks, metrics
     routes     hot routes: plain ASGI              router     FastAPI routes, each with its scope
-    admission  checks before a route runs          request    one request and its response
+    access     scope or verifier of a route        admission  checks before a route runs
+    request    one request and its response
     auth       API keys, tenants, scopes           tokens     short-lived tokens for EventSource
     loopback   Host and Origin checks              limits     request rate and streams per key
     problems   error responses (RFC 9457)          failures   exceptions as problems

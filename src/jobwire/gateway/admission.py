@@ -1,10 +1,14 @@
 """Checks that every request passes before its route runs and before its body is read.
 
-In this order: loopback (if there are no keys), authentication, scope, rate, declared body size.
-Called by `app` for hot routes and by `router` for FastAPI routes.
+In this order: loopback (if there are no keys), authentication, scope, rate, declared body size. A
+self-authenticated route has its verifier instead of the first four, and it runs last: it may read
+the body. Called by `app` for hot routes and by `router` for FastAPI routes.
 """
 
-from jobwire.gateway.auth import Keyring, Scope, require
+from typing import cast
+
+from jobwire.gateway.access import SelfAuthenticated
+from jobwire.gateway.auth import Keyring, Principal, Scope, require
 from jobwire.gateway.limits import RateLimit
 from jobwire.gateway.loopback import loopback_violation
 from jobwire.gateway.problems import BAD_REQUEST, ENCODED, Problem
@@ -42,8 +46,11 @@ class Admission:
             for name in _SINGLE_HEADERS:
                 if names.count(name) > 1:
                     raise Problem(BAD_REQUEST, f"the header {name.decode()} is given twice")
+
+    def check_local(self, request: HttpRequest) -> None:
+        """Without keys: raise a Problem unless the request comes from this machine."""
         if self.keyring.is_open:
-            violation = loopback_violation(request.method, headers)
+            violation = loopback_violation(request.method, request.headers)
             if violation is not None:
                 raise Problem(violation)
 
@@ -51,6 +58,7 @@ class Admission:
         self, request: HttpRequest, scope: Scope, max_body: int = 0, *, stream: bool = False
     ) -> None:
         """Admit the request to a route that requires `scope`, or raise a Problem."""
+        self.check_local(request)
         headers = request.headers
         if scope != "public":
             token = request.query("token") if stream and b"authorization" not in headers else None
@@ -60,6 +68,21 @@ class Admission:
                 request.principal = self.tokens.read(token, request.path)
             require(request.principal, scope)
             self._rate.spend(request.principal.key)
+        self._limit_body(request, max_body)
+
+    async def verify(
+        self, request: HttpRequest, access: SelfAuthenticated, max_body: int = 0
+    ) -> None:
+        """Admit the request to a self-authenticated route, or raise a Problem."""
+        self._limit_body(request, max_body)
+        # Not believed to be typed: a verifier that forgets its answer must not admit anybody.
+        principal = cast("object", await access.verify(request))
+        if not isinstance(principal, Principal):
+            raise TypeError(f"the verifier of {access.scheme} returned {principal!r}")
+        request.principal = principal
+
+    def _limit_body(self, request: HttpRequest, max_body: int) -> None:
+        headers = request.headers
         request.max_body = max_body or self._max_body
         if (
             headers.get(b"content-encoding", b"identity").lower() != b"identity"

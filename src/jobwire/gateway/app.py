@@ -18,8 +18,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from jobwire.gateway import health, metrics, openapi, stream_tokens
+from jobwire.gateway.access import SelfAuthenticated, access_name
 from jobwire.gateway.admission import Admission
-from jobwire.gateway.auth import Keyring, Scope
+from jobwire.gateway.auth import Keyring
 from jobwire.gateway.failures import as_problem
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Supervised
@@ -37,13 +38,17 @@ from jobwire.gateway.request import (
 )
 from jobwire.gateway.router import ADMISSION_KEY, ScopedRoute
 from jobwire.gateway.routes import Doc, HotRoute, RouteTable
-from jobwire.gateway.settings import GatewaySettings
+from jobwire.gateway.settings import GatewaySettings, is_loopback
 from jobwire.gateway.streams import Streams
 from jobwire.gateway.tokens import TokenMaker
 from jobwire.job.errors import BackendUnavailable, JobwireError
 from jobwire.log import bind, component
 
 _log = component("gateway")
+
+
+class ExposedWithoutKeys(RuntimeError):
+    """A route that needs an API key would be served to others without any key."""
 
 
 class Gateway:
@@ -58,7 +63,7 @@ class Gateway:
         version: str,
         supervised: Supervised | None = None,
     ) -> None:
-        keyring = Keyring(settings.keys)
+        keyring = Keyring(settings.keys, exposed=not is_loopback(settings.host))
         tokens = TokenMaker(settings.token_secret, settings.token_ttl.total_seconds(), keyring)
         rate = RateLimit(settings.rate_limit, time.monotonic)
         self._admission = Admission(keyring, tokens, rate, settings.max_body_bytes)
@@ -89,17 +94,19 @@ class Gateway:
                 self._scoped += _scoped_routes(feature.name, router.routes)
         self._fastapi.router.routes.extend(self._scoped)
         _refuse_duplicates([*self._table.routes, *self._scoped])
+        if settings.exposed_without_keys:
+            _refuse_scopes(settings.host, features)
         document = openapi.document(self._fastapi, self._scoped, self._table.routes)
         self._document = Reply(msgspec.json.encode(document))
 
     @property
-    def inventory(self) -> list[tuple[str, str, Scope]]:
-        """Every route: method, path, scope."""
-        hot: list[tuple[str, str, Scope]] = [
-            (route.method, route.path, route.scope) for route in self._table.routes
+    def inventory(self) -> list[tuple[str, str, str]]:
+        """Every route: method, path, and its scope or `self`."""
+        hot = [
+            (route.method, route.path, access_name(route.access)) for route in self._table.routes
         ]
-        scoped: list[tuple[str, str, Scope]] = [
-            (method, route.path, route.required_scope)
+        scoped = [
+            (method, route.path, access_name(route.access))
             for route in self._scoped
             for method in sorted(route.methods or ())
         ]
@@ -119,8 +126,11 @@ class Gateway:
             if route is None:
                 await self._through_fastapi(request)
             else:
-                request.route, stream = route.label, route.stream
-                self._admission.authorize(request, route.scope, route.max_body, stream=stream)
+                request.route, stream, access = route.label, route.stream, route.access
+                if isinstance(access, SelfAuthenticated):
+                    await self._admission.verify(request, access, route.max_body)
+                else:
+                    self._admission.authorize(request, access, route.max_body, stream=stream)
                 reply = await route.endpoint(request)
                 if reply is not None:
                     await request.reply(reply)
@@ -192,7 +202,12 @@ class Gateway:
         )
 
     def _no_route(self, request: HttpRequest, problem: Problem) -> Problem:
-        """405 instead of 404 if the path exists with another method."""
+        """405 instead of 404 if the path exists with another method. Without keys only this machine
+        learns which paths exist."""
+        try:
+            self._admission.check_local(request)
+        except Problem as violation:
+            return violation
         allowed = set(self._table.find(request.path)[0])
         for name, value in problem.headers:
             if name == b"allow":
@@ -233,6 +248,19 @@ def _scoped_routes(feature_name: str, routes: Sequence[object]) -> list[ScopedRo
     if len(scoped) != len(routes):
         raise TypeError(f"feature {feature_name}: create its router with gateway.router.new_router")
     return scoped
+
+
+def _refuse_scopes(host: str, features: Sequence[Feature]) -> None:
+    """Without keys, an address that others can reach serves self-authenticated routes only."""
+    for feature in features:
+        routers = [_scoped_routes(feature.name, router.routes) for router in feature.routers]
+        for route in (*feature.hot, *(route for routes in routers for route in routes)):
+            if route.access != "public" and not isinstance(route.access, SelfAuthenticated):
+                raise ExposedWithoutKeys(
+                    f"{host} can be reached by others, there are no API keys, and {route.path} "
+                    f"needs the scope {route.access!r}; create a key with `jobwire key` and put it "
+                    "into gateway.keys, or listen on 127.0.0.1"
+                )
 
 
 def _refuse_duplicates(routes: Sequence[HotRoute | ScopedRoute]) -> None:

@@ -61,17 +61,18 @@ class _StoredKey:
 
 
 class Keyring:
-    """All keys of the settings."""
+    """All keys of the settings.
 
-    def __init__(self, keys: Iterable[KeySettings]) -> None:
+    Without keys, `exposed` decides: a server that others can reach admits nobody to a route with a
+    scope, one on loopback admits this machine to all.
+    """
+
+    def __init__(self, keys: Iterable[KeySettings], *, exposed: bool = False) -> None:
         stored = [_StoredKey.of(key) for key in keys]
         self._by_hash = {key.digest: key for key in stored}
         self._by_name = {key.principal.key: key.principal for key in stored}
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there are no keys: every caller on this machine has all scopes."""
-        return not self._by_hash
+        self.is_open = not stored and not exposed
+        """Whether every caller on this machine has all scopes."""
 
     def named(self, name: str) -> Principal | None:
         """The principal of a key by its name; None if the settings do not have it."""
@@ -79,7 +80,7 @@ class Keyring:
 
     def authenticate(self, authorization: bytes | None) -> Principal:
         """The principal of an Authorization header, or a Problem."""
-        if not self._by_hash:
+        if self.is_open:
             return LOCAL
         if authorization is None:
             raise Problem(UNAUTHORIZED, headers=_CHALLENGE)

@@ -14,8 +14,9 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from jobwire.gateway import problems
+from jobwire.gateway.access import Access, SelfAuthenticated, access_name
 from jobwire.gateway.problems import ProblemKind
-from jobwire.gateway.router import NEEDS_KEY, ScopedRoute
+from jobwire.gateway.router import ScopedRoute
 from jobwire.gateway.routes import HotRoute
 
 Json = dict[str, Any]  # part of the document
@@ -50,7 +51,11 @@ def document(app: FastAPI, scoped: Sequence[ScopedRoute], hot: Sequence[HotRoute
     schema_of = {id(kind): schema for kind, schema in zip(types, hot_schemas, strict=True)}
     for route in hot:
         paths.setdefault(route.path, {})[route.method.lower()] = _hot_operation(route, schema_of)
-    components["securitySchemes"] = _SECURITY_SCHEMES
+    components["securitySchemes"] = _SECURITY_SCHEMES | {
+        route.access.scheme: dict(route.access.security)
+        for route in (*scoped, *hot)
+        if isinstance(route.access, SelfAuthenticated)
+    }
     return whole
 
 
@@ -61,13 +66,12 @@ def _published(schemas: Iterable[Json], more: Mapping[str, Json]) -> tuple[list[
 
 
 def _finish_scoped(operation: Json, route: ScopedRoute) -> None:
-    operation.pop(NEEDS_KEY, None)
-    operation["x-jobwire-scope"] = route.required_scope
-    if route.required_scope != "public":
-        operation["security"] = [_KEY]
+    operation["x-jobwire-scope"] = access_name(route.access)
+    if route.access != "public":
+        operation["security"] = _security(route.access)
     responses: Json = operation["responses"]
     responses.pop("422", None)
-    common = _common_problems(route.required_scope, body=route.body_field is not None)
+    common = _common_problems(route.access, body=route.body_field is not None)
     invalid = () if "parameters" not in operation else (problems.INVALID,)
     responses |= _problem_responses([*common, *invalid, *route.own_problems])
 
@@ -84,14 +88,14 @@ def _hot_operation(route: HotRoute, schema_of: Mapping[int, Json]) -> Json:
         "tags": [doc.tag],
         "summary": doc.summary,
         "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
-        "x-jobwire-scope": route.scope,
+        "x-jobwire-scope": access_name(route.access),
         "parameters": [*_path_parameters(route), *_parameters(route, schema_of)],
         "responses": {
             str(doc.status): answer,
             **{str(status): _also(status, why, answer) for status, why in doc.also.items()},
             **_problem_responses(
                 [
-                    *_common_problems(route.scope, body=doc.body is not None),
+                    *_common_problems(route.access, body=doc.body is not None),
                     *(problems.ON_STREAMS if route.stream else ()),
                     *doc.problems,
                 ]
@@ -100,8 +104,8 @@ def _hot_operation(route: HotRoute, schema_of: Mapping[int, Json]) -> Json:
     }
     if doc.description:
         operation["description"] = doc.description
-    if route.scope != "public":
-        operation["security"] = [_KEY, _TOKEN] if route.stream else [_KEY]
+    if route.access != "public":
+        operation["security"] = _security(route.access, stream=route.stream)
     if doc.body is not None:
         body: Json = {"schema": schema_of[id(doc.body)]}
         if doc.body_example is not None:
@@ -138,12 +142,18 @@ def _parameters(route: HotRoute, schema_of: Mapping[int, Json]) -> Iterable[Json
         yield documented
 
 
-def _common_problems(scope: str, *, body: bool) -> list[ProblemKind]:
-    return [
-        *problems.EVERYWHERE,
-        *(problems.WITH_SCOPE if scope != "public" else ()),
-        *(problems.WITH_BODY if body else ()),
-    ]
+def _security(access: Access, *, stream: bool = False) -> list[dict[str, list[str]]]:
+    if isinstance(access, SelfAuthenticated):
+        return [{access.scheme: []}]
+    return [_KEY, _TOKEN] if stream else [_KEY]
+
+
+def _common_problems(access: Access, *, body: bool) -> list[ProblemKind]:
+    with_body = problems.WITH_BODY if body else ()
+    if isinstance(access, SelfAuthenticated):
+        return [problems.HEADERS_TOO_LARGE, problems.INTERNAL, *access.problems, *with_body]
+    with_scope = problems.WITH_SCOPE if access != "public" else ()
+    return [*problems.EVERYWHERE, *with_scope, *with_body]
 
 
 def _problem_responses(kinds: Iterable[ProblemKind]) -> Json:

@@ -152,6 +152,18 @@ class HttpRequest:
             raise self.too_large()
         return body
 
+    async def buffered_body(self) -> bytes:
+        """The whole body, for a verifier; the route can still read it."""
+        body = await self.body(None)
+        received: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        receive = self.receive
+
+        async def replay() -> Message:
+            return received.pop() if received else await receive()
+
+        self.receive = replay
+        return body
+
     async def _all_parts(self, message: Message) -> bytes:
         """The body that starts with this message; reading stops once it exceeds the limit."""
         parts = bytearray()

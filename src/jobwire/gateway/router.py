@@ -1,4 +1,4 @@
-"""FastAPI routes, each with its scope; a route without one cannot be declared.
+"""FastAPI routes, each with its access (see `access`); a route without one cannot be declared.
 
     router = new_router("jobs")
 
@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
-from jobwire.gateway import auth
+from jobwire.gateway.access import Access, SelfAuthenticated, check_access
 from jobwire.gateway.admission import Admission
 from jobwire.gateway.problems import ProblemKind
 from jobwire.gateway.request import JSON, SCOPE_KEY, HttpRequest
@@ -24,21 +24,25 @@ ADMISSION_KEY: Final = "jobwire.admission"
 NEEDS_KEY: Final = "x-jobwire"
 
 
-def needs(scope: auth.Scope, *problems: ProblemKind, max_body: int = 0) -> dict[str, Any]:
-    """The scope that a route requires, and the problems that it may answer with."""
-    return {NEEDS_KEY: {"scope": scope, "max_body": max_body, "problems": problems}}
+def needs(access: Access, *problems: ProblemKind, max_body: int = 0) -> dict[str, Any]:
+    """The scope that a route requires or the proof that it verifies, and the problems that it may
+    answer with."""
+    return {NEEDS_KEY: {"access": access, "max_body": max_body, "problems": problems}}
 
 
 class ScopedRoute(APIRoute):
-    """A FastAPI route that requires a scope."""
+    """A FastAPI route that declares its access."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         extra: dict[str, Any] = options.get("openapi_extra") or {}
         required = extra.get(NEEDS_KEY)
         if required is None:
             raise TypeError(f"{path}: the scope is missing; add openapi_extra=needs(scope)")
+        check_access(path, required["access"])
+        # Not part of the OpenAPI document, which FastAPI would put it into.
+        options["openapi_extra"] = {name: extra[name] for name in extra if name != NEEDS_KEY}
         super().__init__(path, endpoint, **options)
-        self.required_scope: auth.Scope = required["scope"]
+        self.access: Access = required["access"]
         self.own_max_body: int = required["max_body"]
         self.own_problems: Sequence[ProblemKind] = required["problems"]
 
@@ -47,7 +51,10 @@ class ScopedRoute(APIRoute):
             admission: Admission = scope[ADMISSION_KEY]
             request: HttpRequest = scope[SCOPE_KEY]
             request.route = f"{scope['method']} {self.path_format}"
-            admission.authorize(request, self.required_scope, self.own_max_body)
+            if isinstance(self.access, SelfAuthenticated):
+                await admission.verify(request, self.access, self.own_max_body)
+            else:
+                admission.authorize(request, self.access, self.own_max_body)
             if self.body_field is not None:
                 request.require_media_type(JSON)
         await super().handle(scope, receive, send)

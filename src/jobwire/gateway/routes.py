@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from jobwire.gateway.auth import Scope
+from jobwire.gateway.access import Access, check_access
 from jobwire.gateway.problems import ProblemKind
 from jobwire.gateway.request import HttpRequest, Reply
 
@@ -61,11 +61,14 @@ class HotRoute:
 
     method: Method
     path: str
-    scope: Scope
+    access: Access
     endpoint: Endpoint
     doc: Doc
     stream: bool = False
     max_body: int = 0
+
+    def __post_init__(self) -> None:
+        check_access(self.label, self.access)
 
     @property
     def label(self) -> str:

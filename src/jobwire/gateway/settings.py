@@ -92,6 +92,12 @@ class GatewaySettings:
     """Time for requests in flight at shutdown."""
 
     @property
+    def exposed_without_keys(self) -> bool:
+        """Whether others can reach the server and there are no keys: then it may serve only routes
+        that authenticate by themselves."""
+        return not self.keys and not is_loopback(self.host)
+
+    @property
     def several_tenants(self) -> bool:
         """Whether there are keys of more than one tenant, so that each is limited (J-57)."""
         return len({key.tenant for key in self.keys} - {ALL_TENANTS}) > 1
@@ -105,7 +111,7 @@ class GatewaySettings:
         """Yield each fault: field and problem."""
         if not 0 <= self.port <= 65535:
             yield "port", f"{self.port} is not a port; it must be 0-65535"
-        if not self.keys and not is_loopback(self.host):
+        if self.exposed_without_keys:
             problem = (
                 f"{self.host} can be reached by others and there are no API keys; create one with "
                 "`jobwire key` and put it into gateway.keys, or listen on 127.0.0.1"

@@ -1,0 +1,60 @@
+"""What a route demands of a request: a scope of an API key, nothing, or a proof of its own.
+
+    HotRoute("GET", "/v1/jobs/{id}", "read", …)            a key with this scope
+    HotRoute("GET", "/livez", "public", …)                 nothing
+    HotRoute("PUT", "/v1/uploads/{id}", upload_token, …)   the verifier of `upload_token`
+
+A self-authenticated route is reached by any host name and without an API key, so it cannot be
+declared without a verifier. Declared by features, checked by `admission`.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, get_args
+
+from jobwire.gateway.auth import Principal, Scope
+from jobwire.gateway.problems import ProblemKind
+from jobwire.gateway.request import HttpRequest
+
+Verify = Callable[[HttpRequest], Awaitable[Principal]]
+"""Returns the principal of a request with a valid proof, and raises a Problem for any other.
+
+It runs before the route and sees the head of the request; one that signs its body is read by
+`request.buffered_body()`. Secrets are compared by `hmac.compare_digest`."""
+
+SELF: Final = "self"
+"""The name of self-authenticated access in the OpenAPI document."""
+_SCOPES: Final[tuple[str, ...]] = get_args(Scope)
+
+
+@dataclass(frozen=True, slots=True)
+class SelfAuthenticated:
+    """The access of a route whose requests carry their own proof: a webhook's signature, an upload
+    token, the secret of a bot."""
+
+    verify: Verify
+    scheme: str
+    """The name of the proof in the OpenAPI document, for example `uploadToken`."""
+    security: Mapping[str, object]
+    """The OpenAPI security scheme, for example `{"type": "http", "scheme": "bearer"}`."""
+    problems: Sequence[ProblemKind] = ()
+    """What `verify` answers without a valid proof."""
+
+    def __post_init__(self) -> None:
+        if not callable(self.verify):
+            raise TypeError(f"{self.scheme}: a self-authenticated route needs a verifier")
+
+
+Access = Scope | SelfAuthenticated
+
+
+def check_access(route: str, access: object) -> None:
+    """Raise TypeError unless a route declares a known scope or a verifier."""
+    if not isinstance(access, SelfAuthenticated) and access not in _SCOPES:
+        known = ", ".join(_SCOPES)
+        raise TypeError(f"{route}: {access!r} is neither a scope ({known}) nor SelfAuthenticated")
+
+
+def access_name(access: Access) -> str:
+    """The scope, or `self`."""
+    return SELF if isinstance(access, SelfAuthenticated) else access

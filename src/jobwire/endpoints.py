@@ -3,7 +3,6 @@
 Written by `jobwire up`, read by the CLI and by clients. It contains passwords, hence mode 600.
 """
 
-import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,10 +11,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from jobwire.net import listening_sockets
 from jobwire.private_files import Untrusted, check_directory, read_private, write_private
 
 FILE: Final = "endpoints.json"
-_LISTENING: Final = "0A"
 
 
 class S3Endpoint(msgspec.Struct, frozen=True):
@@ -69,27 +68,15 @@ def read(data_dir: Path) -> Endpoints | None:
 def is_ours(endpoints: Endpoints) -> bool:
     """Whether the process that listens at the address runs as this user: the program may have
     ended, and another user's program may have its port."""
-    listeners = _listeners(urlsplit(endpoints.http).port or 80)
-    if listeners:
-        return listeners == {os.geteuid()}
+    uids = {each.uid for each in listening_sockets(urlsplit(endpoints.http).port or 80)}
+    if uids:
+        return uids == {os.geteuid()}
     # The listener's user is unknown: at least the gateway's process must exist.
     try:
         os.kill(endpoints.pids["gateway"], 0)
     except (KeyError, OSError):
         return False
     return True
-
-
-def _listeners(port: int) -> set[int]:
-    """The uids of processes that listen on a local port; empty if unknown."""
-    users: set[int] = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path(table).read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == _LISTENING and fields[1].endswith(f":{port:04X}"):
-                    users.add(int(fields[7]))
-    return users
 
 
 def remove(data_dir: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from jobwire.objects import Bucket, BucketMissing, Unexpected
 from jobwire.objects.lifecycle import (
     Applied,
+    LifecycleUnchanged,
     LifecycleUnsupported,
     Rule,
-    Unchanged,
     apply,
     merge,
     show,
@@ -85,7 +85,7 @@ async def test_p6_rules_of_other_programs_stay(own_bucket: Bucket) -> None:
 @clause("P-6")
 async def test_p6_a_changed_rule_replaces_the_rule_of_its_id(own_bucket: Bucket) -> None:
     await apply(own_bucket.calls, RULES)
-    assert await apply(own_bucket.calls, RULES) == Unchanged()
+    assert await apply(own_bucket.calls, RULES) == LifecycleUnchanged()
     longer = [replace(RULES[0], days=3), *RULES[1:]]
     assert await apply(own_bucket.calls, longer) == Applied(kept=0)
     shown = await show(own_bucket.calls)

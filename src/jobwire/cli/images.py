@@ -71,12 +71,12 @@ def process(
       jobwire images process holiday.jpg holiday.webp
       jobwire images process *.jpg published/ --show
     """
-    from jobwire.cli.images_batch import Batch, plan
+    from jobwire.cli.images_batch import PhotoBatch, plan
     from jobwire.wiring.photo import SetupError
 
     plans, chosen = plan(sources, target, show=show), _photo_options(given)
     try:
-        failed = asyncio.run(Batch(plans, chosen, workers, as_json=as_json).run())
+        failed = asyncio.run(PhotoBatch(plans, chosen, workers, as_json=as_json).run())
     except SetupError as error:
         raise CliExit(error.message, Exit.USAGE) from error
     return Exit.JOB_FAILED if failed else Exit.OK

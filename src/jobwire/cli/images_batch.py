@@ -1,6 +1,6 @@
 """Several photos processed at a time, with a live bar and a summary, for `jobwire images process`.
 
-A photo is written beside its place and renamed, so that no half file is ever seen there.
+A photo is written to a temporary file next to its target and renamed: no partial file is visible.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class Plan:
 
 
 def plan(sources: Sequence[Path], out_name: str, *, show: bool) -> list[Plan]:
-    """Where each photo goes; whatever cannot work is said before anything is done."""
+    """Where each photo goes; all faults are reported before any photo is processed."""
     target = Path(out_name)
     is_folder = len(sources) > 1 or target.is_dir() or out_name.endswith(os.sep)
     if is_folder:
@@ -59,7 +59,7 @@ def plan(sources: Sequence[Path], out_name: str, *, show: bool) -> list[Plan]:
     return list(plans.values())
 
 
-class Batch:
+class PhotoBatch:
     """Runs the plans, a few at a time."""
 
     def __init__(

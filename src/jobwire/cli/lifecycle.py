@@ -91,7 +91,7 @@ def apply(context: click.Context, data_dir: str | None, as_json: bool) -> None:
                 f"{len(LIFECYCLE_RULES)} rules set",
                 as_json,
             )
-        case lifecycle.Unchanged():
+        case lifecycle.LifecycleUnchanged():
             _print({"applied": 0}, "nothing to do: the rules are set", as_json)
         case lifecycle.LifecycleUnsupported(answer):
             raise CliExit(f"{config.where} ({answer}) {_NO_LIFECYCLE}", Exit.REFUSED)

@@ -5,7 +5,6 @@ line are redrawn. A terminal that cannot redraw (TERM=dumb) gets only the text a
 """
 
 import time
-from types import TracebackType
 from typing import Final, Self
 
 from rich.console import Console, Group
@@ -41,12 +40,7 @@ class Screen:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._live.stop()
         self._finish_line()
 

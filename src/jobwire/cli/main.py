@@ -13,6 +13,7 @@ import click
 
 from jobwire import __version__
 from jobwire.cli.exits import MEANINGS, CliExit, Exit
+from jobwire.text import did_you_mean
 
 # name → one line of help; the command itself is `jobwire.cli.<name>.command`
 COMMANDS: Final[Mapping[str, str]] = {
@@ -46,11 +47,8 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             if ctx.resilient_parsing:
                 return None  # shell completion
-            from difflib import get_close_matches
-
-            near = get_close_matches(cmd_name, COMMANDS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "see jobwire --help"
-            raise CliExit(f"no such command {cmd_name!r}; {hint}", Exit.USAGE)
+            hint = did_you_mean(cmd_name, COMMANDS) or "; see jobwire --help"
+            raise CliExit(f"no such command {cmd_name!r}{hint}", Exit.USAGE)
         return cast("click.Command", importlib.import_module(f"jobwire.cli.{cmd_name}").command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +9,7 @@ import msgspec
 
 from jobwire.cli import sanitize
 from jobwire.cli.exits import CliExit, Exit
+from jobwire.text import did_you_mean
 
 if TYPE_CHECKING:
     from jobwire.client.messages import TaskInfo
@@ -74,9 +74,8 @@ class _Schema(msgspec.Struct):
 
 def no_such_task(task: str, names: Collection[str]) -> CliExit:
     """Return the error of an unknown task, with a near name or all names."""
-    near = get_close_matches(task, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known tasks: {', '.join(sorted(names))}"
-    line = f"no worker has the task {sanitize.line(task)!r}; {sanitize.line(hint)} (unknown_task)"
+    hint = did_you_mean(task, names) or f"; known tasks: {', '.join(sorted(names))}"
+    line = f"no worker has the task {sanitize.line(task)!r}{sanitize.line(hint)} (unknown_task)"
     return CliExit(line, Exit.REFUSED)
 
 

@@ -3,6 +3,7 @@
 import click
 
 from jobwire.cli.exits import CliExit, Exit
+from jobwire.text import did_you_mean
 
 
 @click.command()
@@ -21,10 +22,7 @@ def command(name: str | None) -> None:
 
     found = schema() if name is None else definition(name)
     if found is None:
-        from difflib import get_close_matches
-
         known = sorted(schema()["$defs"])
-        near = get_close_matches(name or "", known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
-        raise CliExit(f"there is no schema named {name!r}; {hint}", Exit.USAGE)
+        hint = did_you_mean(name or "", known) or f"; known: {', '.join(known)}"
+        raise CliExit(f"there is no schema named {name!r}{hint}", Exit.USAGE)
     click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))

@@ -1,6 +1,5 @@
 """The gateway that the client uses: address, API key, request headers."""
 
-import ipaddress
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from urllib.parse import urlsplit
 
 from jobwire import __version__, endpoints
 from jobwire.client.errors import ClientError, Unreachable
+from jobwire.net import is_loopback_url
 from jobwire.private_files import Untrusted
 
 _DATA_DIR: Final = ".jobwire"
@@ -57,7 +57,7 @@ def find(url: str | None, api_key: str | None, data_dir: Path | str | None = Non
         url = found.url
     if not key.isascii() or not key.isprintable():
         raise BadAddress("the API key contains invalid characters; copy it again")
-    return Target(_checked(url), key, _is_here(url))
+    return Target(_checked(url), key, is_loopback_url(url))
 
 
 def _default_key(url: str | None) -> str:
@@ -79,13 +79,3 @@ def _checked(url: str) -> str:
     if parts.username or parts.query or parts.fragment:
         raise BadAddress("the address may only have a scheme, host, port and path")
     return url.rstrip("/")
-
-
-def _is_here(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

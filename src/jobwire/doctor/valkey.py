@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from jobwire.doctor.finding import Finding
+from jobwire.net import is_loopback
 from jobwire.valkey import Config, Connection, HealthChecker, ServerError, ValkeyError
 from jobwire.valkey.health import Health
 
@@ -154,7 +155,7 @@ async def _nodes(connection: Connection) -> Finding:
 async def _access(config: Config) -> Finding:
     if not await _allows_anonymous(config):
         return Finding("valkey access", "ok", "requires a password")
-    if _is_loopback(config):
+    if isinstance(config.endpoint, str) or is_loopback(config.endpoint[0]):
         return Finding("valkey access", "ok", "no password, but reachable from this machine only")
     return Finding(
         "valkey access",
@@ -173,8 +174,3 @@ async def _allows_anonymous(config: Config) -> bool:
     except ValkeyError:
         return False
     return True
-
-
-def _is_loopback(config: Config) -> bool:
-    where = config.endpoint
-    return isinstance(where, str) or where[0] in ("127.0.0.1", "localhost", "::1")

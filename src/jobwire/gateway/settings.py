@@ -1,11 +1,12 @@
 """The section `gateway` of the settings: address, API keys, limits."""
 
-import ipaddress
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Literal
+
+from jobwire.net import is_loopback
 
 ScopeName = Literal["submit", "read", "admin"]
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
@@ -37,16 +38,6 @@ class KeySettings:
             yield "hash", "must be sha256: and 64 hex digits; `jobwire key` prints it"
         if not self.scopes:
             yield "scopes", "is empty; known: submit, read, admin"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server bound to `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from jobwire.local.errors import LocalError, PortInUse
+from jobwire.net import listening_sockets
 
 _BACKLOG: Final = 2048
-_LISTENING: Final = "0A"
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -54,7 +54,7 @@ def _next_free(host: str, port: int) -> int | None:
 
 def _listener(port: int) -> str:
     """`name (process 123)`, or empty if unknown."""
-    inodes = _listening_inodes(port)
+    inodes = {f"socket:[{each.inode}]" for each in listening_sockets(port)}
     if inodes:
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -63,15 +63,3 @@ def _listener(port: int) -> str:
                         name = (folder / "comm").read_text().strip()
                         return f"{name} (process {folder.name})"
     return ""
-
-
-def _listening_inodes(port: int) -> set[str]:
-    """Inodes as /proc/<pid>/fd names them; empty without /proc."""
-    inodes: set[str] = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path(table).read_text().splitlines()[1:]:
-                _, local, _, state, *rest = line.split()
-                if state == _LISTENING and local.endswith(f":{port:04X}"):
-                    inodes.add(f"socket:[{rest[5]}]")
-    return inodes

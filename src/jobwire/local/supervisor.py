@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final, Literal, Protocol
 
+from jobwire.job import retry
 from jobwire.local.errors import LocalError
 
 STOP_WITHIN_S: Final = 9.5
 _POLL_S: Final = 0.1
-_MIN_BACKOFF_S: Final = 0.2
-_MAX_BACKOFF_S: Final = 15.0
+_BACKOFF: Final = retry.exponential(0.2, 15.0, jitter=0)
 _STABLE_S: Final = 30.0
 """A part that ran this long starts with the first backoff again."""
 _log = logging.getLogger("jobwire.up")
@@ -65,11 +65,6 @@ class SupervisedPart:
     @property
     def pid(self) -> int | None:
         return self.server.pid if self.server.alive else None
-
-
-def backoff_s(failures: int) -> float:
-    """The delay before the next start."""
-    return min(_MAX_BACKOFF_S, _MIN_BACKOFF_S * 2 ** min(failures, 10))
 
 
 class Supervisor:
@@ -127,8 +122,8 @@ class Supervisor:
                 self._restart(part)
 
     def _on_exit(self, part: SupervisedPart, now_s: float) -> None:
-        wait_s = backoff_s(part.failures)
         part.failures += 1
+        wait_s = retry.delay_s(_BACKOFF, part.failures, 0.0)
         part.next_try_s = now_s + wait_s
         _log.warning("part exited: part=%s; restart in %.1f s", part.name, wait_s)
         self._set(part, "restarting", "it exited and is being restarted")
@@ -138,8 +133,8 @@ class Supervisor:
         try:
             self._start(part)
         except LocalError as error:
-            wait_s = backoff_s(part.failures)
             part.failures += 1
+            wait_s = retry.delay_s(_BACKOFF, part.failures, 0.0)
             part.next_try_s = time.monotonic() + wait_s
             _log.error(
                 "restart failed: part=%s: %s; next attempt in %.1f s", part.name, error, wait_s

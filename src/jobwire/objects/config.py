@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
+from jobwire.net import is_loopback_url
 from jobwire.objects.errors import ConfigError
 
 _BUCKET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class BucketConfig:
     access_key: str
     secret_key: str = field(repr=False)
     session_token: str = field(default="", repr=False)
-    """Sent beside temporary keys, such as those of a cloud function's role."""
+    """Sent with temporary keys, such as those of a cloud function's role."""
     region: str = "us-east-1"
     public_endpoint: str = ""
     """The server's address for other clients: URLs are signed for it."""
@@ -49,7 +49,7 @@ class BucketConfig:
     @property
     def on_loopback(self) -> bool:
         """Whether the server is on loopback: then no HTTP proxy is used."""
-        return urlsplit(self.endpoint).hostname in _LOOPBACK
+        return is_loopback_url(self.endpoint)
 
     def _faults(self) -> Iterator[tuple[str, str]]:
         yield from _endpoint_faults("endpoint", self.endpoint)

@@ -81,7 +81,7 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
-class Unchanged:
+class LifecycleUnchanged:
     """The bucket has the rules already; nothing was written."""
 
 
@@ -94,14 +94,14 @@ class LifecycleUnsupported:
 
 async def apply(
     calls: SignedCalls, rules: Sequence[Rule]
-) -> Applied | Unchanged | LifecycleUnsupported:
+) -> Applied | LifecycleUnchanged | LifecycleUnsupported:
     """Merge the rules into the bucket's document, and verify that all rules were stored."""
     current = await _read(calls)
     if isinstance(current, LifecycleUnsupported):
         return current
     document, size_setting = current
     if all(_has(document, rule) for rule in rules):
-        return Unchanged()
+        return LifecycleUnchanged()
     merged = merge(document, rules)
     headers = {"content-md5": content_md5(merged), "content-type": "application/xml"}
     if size_setting:

@@ -33,7 +33,7 @@ class ObjectVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class MultipartUpload:
     """An unfinished multipart upload."""
 
     key: str
@@ -68,20 +68,20 @@ async def versions(
             return
 
 
-async def uploads(calls: SignedCalls, prefix: str) -> AsyncIterator[Upload]:
+async def uploads(calls: SignedCalls, prefix: str) -> AsyncIterator[MultipartUpload]:
     """All unfinished multipart uploads under a prefix."""
     async for page in _pages(
         calls, {"uploads": "", "prefix": prefix}, ("key-marker", "upload-id-marker")
     ):
         for each in page.all("Upload"):
-            yield Upload(
+            yield MultipartUpload(
                 key=each.value("Key"),
                 upload_id=each.value("UploadId"),
                 begun_at=datetime.fromisoformat(each.value("Initiated")),
             )
 
 
-async def abort(calls: SignedCalls, upload: Upload) -> None:
+async def abort(calls: SignedCalls, upload: MultipartUpload) -> None:
     """Abort an upload and delete its parts."""
     await calls.send("DELETE", upload.key, query={"uploadId": upload.upload_id}, expect=(404,))
 

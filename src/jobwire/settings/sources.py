@@ -12,7 +12,8 @@ from typing import Final
 import yaml
 
 from jobwire.settings.schema import PREFIX, Section
-from jobwire.settings.values import Raw, nearest
+from jobwire.settings.values import Raw
+from jobwire.text import did_you_mean
 
 # Variables that are no settings: address and key of clients, the settings file, the test suite.
 NO_SETTINGS: Final = ("JOBWIRE_URL", "JOBWIRE_API_KEY", "JOBWIRE_CONFIG")
@@ -54,7 +55,9 @@ def environment(environ: Mapping[str, str], tree: Sequence[Section]) -> Settings
             continue
         if name not in known:
             # Compared without the common prefix, which would make every name similar.
-            near = nearest(name[len(PREFIX) :], [each[len(PREFIX) :] for each in known], PREFIX)
+            near = did_you_mean(
+                name[len(PREFIX) :], [each[len(PREFIX) :] for each in known], prefix=PREFIX
+            )
             faults.append(f"environment {name}: unknown setting{near}")
         elif text:
             found.append(SettingValue(known[name], _from_environment(text), name))
@@ -141,7 +144,7 @@ class _YamlReader:
                 self._add(name, value, where)
             else:
                 known = [*(path for path in self._tree if path), *root_leaves]
-                self.faults.append(f"{where} {name}: unknown setting{nearest(name, known)}")
+                self.faults.append(f"{where} {name}: unknown setting{did_you_mean(name, known)}")
 
     def _read_section(self, section: Section, node: yaml.MappingNode) -> None:
         known = [leaf.path.rpartition(".")[2] for leaf in section.leaves]
@@ -149,7 +152,7 @@ class _YamlReader:
             if name in known or name in section.ignored:
                 self._add(section.place(name), value, where)
             else:
-                hint = nearest(name, known)
+                hint = did_you_mean(name, known)
                 self.faults.append(f"{where} {section.place(name)}: unknown setting{hint}")
 
     def _entries(self, node: yaml.MappingNode) -> Iterator[tuple[str, str, yaml.Node]]:

@@ -8,13 +8,13 @@ import dataclasses
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Literal
 
 from jobwire.settings.schema import default_of
+from jobwire.text import did_you_mean
 
 Raw = str | Sequence["Raw"] | Mapping[str, "Raw"]
 
@@ -38,12 +38,6 @@ class BadValue(Exception):
     def under(self, place: str) -> Iterator[tuple[str, str]]:
         """Yield the faults with a prefix to their places."""
         return ((place + inside, problem) for inside, problem in self.faults)
-
-
-def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """`; did you mean 'x'?`, or nothing when no known name is near."""
-    found = get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {prefix + found[0]!r}?" if found else ""
 
 
 def duration(text: str) -> timedelta:
@@ -126,7 +120,9 @@ def seconds(kind: object, raw: Raw) -> object:
 def _choice(text: str, known: Sequence[str]) -> str:
     word = text.strip().lower()
     if word not in known:
-        raise BadValue.because(f"{text!r} is not one of {', '.join(known)}{nearest(word, known)}")
+        raise BadValue.because(
+            f"{text!r} is not one of {', '.join(known)}{did_you_mean(word, known)}"
+        )
     return word
 
 
@@ -153,7 +149,9 @@ def _convert_mapping(cls: type, raw: Raw) -> object:
     hints = typing.get_type_hints(cls)
     values: dict[str, object] = {}
     faults = [
-        (f".{name}", f"unknown name{nearest(name, hints)}") for name in raw if name not in hints
+        (f".{name}", f"unknown name{did_you_mean(name, hints)}")
+        for name in raw
+        if name not in hints
     ]
     for field in dataclasses.fields(cls):
         if field.name in raw:

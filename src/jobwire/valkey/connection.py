@@ -11,7 +11,6 @@ import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
-from types import TracebackType
 from typing import Final
 
 from jobwire.valkey.config import Config
@@ -352,12 +351,7 @@ class Opening:
         self._connection = await self._open()
         return self._connection
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exception: object) -> None:
         if self._connection is not None:
             await self._connection.close()
 

@@ -5,7 +5,6 @@ All work is a child of one task, so that nothing is left running after its end.
 
 import asyncio
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Self
 
 from jobwire.valkey.errors import AlreadyStarted, ConsumerClosed, NotStarted, Unavailable
@@ -77,12 +76,7 @@ class Lifecycle(ABC):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exception: object) -> None:
         await self.stop()
 
     @abstractmethod

@@ -5,7 +5,6 @@ command is closed, never reused.
 """
 
 import asyncio
-from types import TracebackType
 from typing import Self
 
 from jobwire.valkey.config import Config
@@ -77,12 +76,7 @@ class OwnSocket:
         self._sock, self.client_id = await self._pool.take()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exception: object) -> None:
         if self._sock is not None:
             sock, self._sock = self._sock, None
             await self._pool.release(sock, self.client_id)

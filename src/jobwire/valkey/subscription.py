@@ -8,7 +8,6 @@ reads the state itself; nothing may depend on a message alone.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Self
 
 from jobwire.valkey.config import Config
@@ -41,12 +40,7 @@ class Subscription:
         self._sock = await self._connect()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exception: object) -> None:
         if self._sock is not None:
             await self._sock.close("unsubscribed")
 

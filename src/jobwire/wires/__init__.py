@@ -1,1 +1,1 @@
-"""One folder a contract: inside it the wire's own language, at its door the heart's."""
+"""One package per documented protocol; names inside a package follow its protocol."""

@@ -18,7 +18,7 @@ class NotJson(ValueError):
     """The value has no JSON form; the message has the reason."""
 
 
-class TooLarge(ValueError):
+class JsonTooLarge(ValueError):
     """The JSON form is larger than the wire allows."""
 
 
@@ -39,7 +39,7 @@ _encode: Final = msgspec.json.Encoder(enc_hook=_unknown).encode
 
 
 def to_json(value: object, limit_bytes: int = MAX_RESULT_BYTES) -> str:
-    """The value as JSON text, or NotJson, or TooLarge."""
+    """The value as JSON text, or NotJson, or JsonTooLarge."""
     if value is None:
         return "null"
     try:
@@ -51,7 +51,7 @@ def to_json(value: object, limit_bytes: int = MAX_RESULT_BYTES) -> str:
     except (TypeError, ValueError, OverflowError) as error:
         raise NotJson(str(error)) from None
     if len(raw) > limit_bytes:
-        raise TooLarge(f"{len(raw):,} bytes of JSON are more than the {limit_bytes:,} allowed")
+        raise JsonTooLarge(f"{len(raw):,} bytes of JSON are more than the {limit_bytes:,} allowed")
     # The encoder writes NaN and Infinity as null, which a reader would take for "no value".
     if b"null" in raw and _contains_nan(msgspec.to_builtins(value, enc_hook=_unknown)):
         raise NotJson("it contains NaN or Infinity")

@@ -8,7 +8,8 @@ import contextlib
 from collections.abc import Generator, Iterator, Mapping
 from typing import Final
 
-from jobwire.worker.metrics import BOUNDS_S, Histogram, Series, WorkerMetrics
+from jobwire.histogram import Histogram
+from jobwire.worker.metrics import Series, WorkerMetrics
 
 try:
     from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
@@ -63,15 +64,8 @@ class WorkerCollector(Collector):
 def _histogram(name: str, help_text: str, histograms: Mapping[Series, Histogram]) -> Metric:
     family = HistogramMetricFamily(name, help_text, labels=_LABELS)
     for series, times in histograms.items():
-        family.add_metric(series, list(_cumulative(times)), times.seconds)
+        family.add_metric(series, times.cumulated(), times.seconds)
     return family
-
-
-def _cumulative(times: Histogram) -> Iterator[tuple[str, float]]:
-    total = 0
-    for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), tuple(times.counts), strict=True):
-        total += count
-        yield bound, total
 
 
 def serving(collector: Collector, host: str, port: int) -> contextlib.AbstractContextManager[int]:

@@ -5,8 +5,9 @@ Called by `signature.py` with the payload's JSON Schema after a failed check. Pu
 
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Final, cast
+
+from jobwire.text import did_you_mean
 
 Schema = Mapping[str, object]
 
@@ -20,8 +21,7 @@ def hint(schema: Schema, place: str, problem: str) -> str:
     nodes = list(_at(schema, place))
     if found := _UNKNOWN.search(problem):
         known = [name for node in nodes for name in _object(node, "properties")]
-        near = get_close_matches(found["name"], known, n=1)
-        return f"; did you mean `{near[0]}`?" if near else _listed("it takes", known)
+        return did_you_mean(found["name"], known, quote="`") or _listed("it takes", known)
     if "enum value" in problem:
         values = [each for node in nodes for each in cast("list[object]", node.get("enum", []))]
         return _listed("it is one of", [repr(each) for each in values])

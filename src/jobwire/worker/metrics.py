@@ -4,13 +4,13 @@ A queue loop gets one TaskMetrics per task when it starts, and counts in it when
 when its outcome is decided: no look-up per job, so it is always on. It knows no metrics library.
 """
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from jobwire.histogram import Histogram
 from jobwire.job.messages import Canceled, Done, Failed, Outcome, Released, RetryLater
 
-BOUNDS_S: Final = (
+_BOUNDS_S: Final = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
     *(10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0),
 )
@@ -32,20 +32,6 @@ class Series(NamedTuple):
     task: str
 
 
-class Histogram:
-    """Durations in buckets."""
-
-    __slots__ = ("counts", "seconds")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS_S) + 1)
-        self.seconds = 0.0
-
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
-        self.seconds += seconds
-
-
 class TaskMetrics:
     """The jobs of one task on one queue."""
 
@@ -54,9 +40,9 @@ class TaskMetrics:
     def __init__(self) -> None:
         self._ended: dict[type[Outcome] | None, int] = dict.fromkeys(_LABELS, 0)
         self._held = 0
-        self.ran = Histogram()
+        self.ran = Histogram(_BOUNDS_S)
         """From start to outcome."""
-        self.waited = Histogram()
+        self.waited = Histogram(_BOUNDS_S)
         """From submission to first start."""
 
     def started(self, waited_s: float | None) -> None:

@@ -18,7 +18,7 @@ from jobwire.job import retry
 from jobwire.job.errors import Fail, Retry
 from jobwire.job.messages import Canceled, Done, Failed, JobError, Outcome, Released
 from jobwire.job.retry import Backoff
-from jobwire.worker.codec import MAX_REPORT_BYTES, NotJson, TooLarge, to_json
+from jobwire.worker.codec import MAX_REPORT_BYTES, JsonTooLarge, NotJson, to_json
 from jobwire.worker.signature import InvalidPayload
 
 _OWN_FOLDER: Final = str(Path(__file__).parent)
@@ -89,7 +89,7 @@ def returned(value: object) -> Ending:
     """The ending of a handler that returned `value`."""
     try:
         return Returned(to_json(value))
-    except TooLarge as error:
+    except JsonTooLarge as error:
         return PermanentFailure("result_too_large", f"the result is too large: {error}")
     except NotJson as error:
         return PermanentFailure("result_not_json", f"the result has no JSON form: {error}")
@@ -121,7 +121,7 @@ def partial_json(value: object) -> str:
         return ""
     try:
         return to_json(value, MAX_REPORT_BYTES)
-    except (NotJson, TooLarge):
+    except (NotJson, JsonTooLarge):
         return ""
 
 

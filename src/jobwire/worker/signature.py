@@ -6,7 +6,6 @@ either is annotated with a type, payloads are checked against it.
 """
 
 import inspect
-import re
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +15,12 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 import msgspec
 
 from jobwire.job.messages import Json
+from jobwire.text import msgspec_fault
 from jobwire.worker.codec import to_json
 from jobwire.worker.context import Context
 from jobwire.worker.hints import hint
 
 _CONTEXT_NAMES: Final = ("ctx", "context")
-_MSGSPEC_PLACE: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<place>.*)`)?$", re.DOTALL)
 
 
 class InvalidPayload(Exception):
@@ -169,12 +168,11 @@ def _converted(payload: Json, payload_type: object) -> object:
     try:
         return msgspec.convert(payload, cast("type[object]", payload_type))
     except msgspec.ValidationError as error:
-        raise InvalidPayload(_msgspec_message(str(error), payload_type)) from None
+        raise InvalidPayload(_msgspec_message(error, payload_type)) from None
 
 
-def _msgspec_message(text: str, payload_type: object) -> str:
-    found = _MSGSPEC_PLACE.match(text)
-    problem, place = (found["problem"], found["place"] or "") if found else (text, "")
+def _msgspec_message(error: msgspec.ValidationError, payload_type: object) -> str:
+    problem, place = msgspec_fault(error)
     more = hint(msgspec.json.schema(payload_type), place, problem)
     return f"payload{place}: {problem[:1].lower()}{problem[1:]}{more}"
 

@@ -23,7 +23,7 @@ from jobwire.handlers.photo import (
     SetupError,
     Step,
 )
-from jobwire.handlers.photo.admission import Admission
+from jobwire.handlers.photo.admission import PhotoAdmission
 from tests.cli.runner import is_gone
 from tests.handlers.photo import images
 from tests.handlers.photo.pool_runner import PLUGINS, RunningPool
@@ -274,7 +274,7 @@ async def test_i21_decoded_pixels_stay_within_the_budget(bright: Path, tmp_path:
 @clause("I-21")
 async def test_i21_place_of_a_canceled_photo_goes_to_the_next() -> None:
     """Canceled in the very moment in which its turn comes."""
-    admission = Admission(workers=1, budget=0, max_waiting=2)
+    admission = PhotoAdmission(workers=1, budget=0, max_waiting=2)
     leave = asyncio.Event()
 
     async def hold(until: asyncio.Event) -> None:

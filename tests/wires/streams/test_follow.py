@@ -17,7 +17,7 @@ from jobwire.valkey import Config
 from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.events import START, Position, StreamEvent, following, read_position
 from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.subscriptions import Feeding, Subscription
+from jobwire.wires.streams.subscriptions import EventSubscription, Feeding
 from tests.support import Fresh, Plain, Proxy, clause, wait_until
 
 
@@ -392,14 +392,14 @@ async def test_j17_an_arrival_costs_nothing_per_watch_that_is_there(
 ) -> None:
     """Every arrival went through all watches of the job: 5,000 of them took 15 s of CPU."""
     fed = 0
-    feed = Subscription.feed
+    feed = EventSubscription.feed
 
-    def counted(watch: Subscription, events: Sequence[StreamEvent], *, whole: bool) -> Feeding:
+    def counted(watch: EventSubscription, events: Sequence[StreamEvent], *, whole: bool) -> Feeding:
         nonlocal fed
         fed += 1
         return feed(watch, events, whole=whole)
 
-    monkeypatch.setattr(Subscription, "feed", counted)
+    monkeypatch.setattr(EventSubscription, "feed", counted)
     foreign.add(count=3)
     readers = [Collector() for _ in range(200)]
     for reader in readers:

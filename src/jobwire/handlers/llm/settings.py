@@ -19,42 +19,42 @@ class LlmSettings:
     base_url: str = field(default="", metadata={"env": "OPENAI_BASE_URL"})
     """An OpenAI-compatible server, such as http://127.0.0.1:8000/v1; empty: a local model."""
     api_key: str = field(default="", repr=False, metadata={"env": "OPENAI_API_KEY"})
-    """Its key."""
+    """API key of that server."""
     model: str = field(default="", metadata={"env": "OPENAI_MODEL"})
-    """The model to ask it for, where the job does not say."""
+    """Model name in requests to that server; a job may name another one."""
     embed_base_url: str = ""
-    """The server for embeddings, if it is another than `base_url`."""
+    """Server for embeddings; empty: `base_url`."""
     embed_api_key: str = field(default="", repr=False)
-    """The key of that other server."""
+    """API key of the server for embeddings."""
     embed_model: str = ""
-    """The model to ask it for embeddings; empty: the local one makes them."""
+    """Model name for embeddings; empty: the local embedding model."""
     model_path: Path | None = None
-    """A GGUF file of your own, instead of the small model from the package."""
+    """A GGUF file for the local model; empty: the small model of the package."""
     threads: int = 1
-    """For the local model; fewer than the cores that are free."""
+    """Threads of the local model; fewer than the free cores."""
     context_tokens: int = 4096
-    """How much the local model can read and write in one job."""
+    """Context size of the local model: prompt and answer together."""
     cache_dir: Path = Path("~/.cache/jobwire")
-    """Where derived files lie: the converted embedding model, vectors of indexes."""
+    """Directory of derived files: the converted embedding model, vectors of indexes."""
     index_dir: Path | None = None
-    """A folder of <name>.json, each a list of documents that `rag` may search."""
+    """Directory of <name>.json files, each a list of documents for `rag`."""
     system: str = "You are a helpful assistant."
-    """The first message of a conversation that brings none of its own."""
+    """System message of conversations without one."""
     timeout: timedelta = timedelta(minutes=5)
-    """For a whole answer, where the job does not say."""
+    """Time for a whole answer; a job may set its own."""
     first_token_timeout: timedelta = timedelta(seconds=60)
-    """Until the server's first word."""
+    """Time until the first token."""
     idle_timeout: timedelta = timedelta(seconds=20)
-    """Between two words."""
+    """Time between two tokens."""
     tool_timeout: timedelta = timedelta(seconds=30)
-    """For a function that the task `tool` runs."""
+    """Time for one function call of the task `tool`."""
     tool_min_score: float = 0.2
-    """A function less like the request than this is no match (-1 to 1)."""
+    """Minimum similarity of a function to the request (-1 to 1)."""
     rag_min_score: float = 0.3
-    """A text less like the question than this is no source (-1 to 1)."""
+    """Minimum similarity of a text to the question (-1 to 1)."""
 
     def check(self) -> Iterator[tuple[str, str]]:
-        """Yield each fault: the field, and what is wrong with it."""
+        """Yield each fault: field and problem."""
         for name, url in (("base_url", self.base_url), ("embed_base_url", self.embed_base_url)):
             if url and not _is_http(url):
                 yield name, "must be a URL such as http://127.0.0.1:8000/v1"
@@ -71,7 +71,7 @@ class LlmSettings:
             yield "context_tokens", "must be 512-1048576"
         for name in ("timeout", "first_token_timeout", "idle_timeout", "tool_timeout"):
             if not getattr(self, name):
-                yield name, "must be longer than nothing"
+                yield name, "must be greater than 0"
         for name in ("tool_min_score", "rag_min_score"):
             if not -1 <= getattr(self, name) <= 1:
                 yield name, "must lie between -1 and 1"

@@ -5,7 +5,7 @@
     worker.py     the program that such a process runs; process.py: the pool's side of it
     detectors/    what finds the areas to hide, by name
 
-Nothing that a stranger uploads reaches a decoder in the caller's process.
+No uploaded file is decoded in the caller's process.
 """
 
 from jobwire.handlers.photo.errors import ErrorCode, PhotoError, PoolFull, SetupError

@@ -1,7 +1,7 @@
 """Which photo may be processed now: free workers, and a budget for decoded pixels.
 
 First come, first served: a large photo at the head of the queue is not overtaken, so it cannot
-wait for ever.
+wait forever.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ def _header(source: Path, max_bytes: int) -> Header:
             return read_header(start + file.read(max_bytes - len(start)))
 
 
-class Admission:
+class PhotoAdmission:
     """Counts workers and bytes in use. Used on one event loop."""
 
     def __init__(self, *, workers: int, budget: int, max_waiting: int) -> None:

@@ -20,7 +20,7 @@ def decode(upload: Upload, options: PhotoOptions) -> Picture:
     stored = library.new_from_buffer(upload.data, "", access="sequential")
     header = upload.header
     if (stored.width, stored.height) != (header.width, header.height):
-        # Memory was reserved for what the header said.
+        # Memory was reserved for the size in the header.
         raise PhotoError(
             ErrorCode.DECODE_FAILED, "the photo contradicts its own header; save it again"
         )
@@ -42,7 +42,7 @@ def decode(upload: Upload, options: PhotoOptions) -> Picture:
 
 
 def _without_invisible(pixels: vips.Pixels) -> vips.Pixels:
-    """Colours under full transparency are white: what nobody can see must not be published."""
+    """Colours under full transparency are white: invisible content must not be published."""
     if pixels.shape[2] == 4:
         pixels = pixels.copy()
         if pixels[:, :, 3].min() == 255:

@@ -11,7 +11,7 @@ from jobwire.handlers.photo.results import Photo
 
 
 def encode(picture: Picture, options: PhotoOptions, target: Path) -> Photo:
-    """Write the picture and say what was written."""
+    """Write the picture; returns what was written."""
     encoded = webp(picture.pixels, options)
     write_private(target, encoded)
     return Photo(

@@ -22,7 +22,7 @@ class ErrorCode(StrEnum):
 class PhotoError(JobwireError):
     """One photo failed.
 
-    `message` says what to do and holds no path and no library text; `detail` is for our log.
+    `message` names the remedy, without paths or library texts; `detail` is for our log.
     """
 
     status = 422
@@ -62,4 +62,4 @@ FAILURES: Final[Mapping[Step, tuple[ErrorCode, str]]] = {
     ),
     Step.ENCODE: (ErrorCode.ENCODE_FAILED, "the photo cannot be encoded; try again later"),
 }
-"""What the failure of a step means: its code, and what to say of it."""
+"""Code and message of a failed step."""

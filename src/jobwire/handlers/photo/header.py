@@ -27,12 +27,12 @@ _WITHOUT_LENGTH: Final = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
 class BadHeader(Exception):
-    """The bytes are no image of an allowed type; the text says in what way."""
+    """The bytes are no image of an allowed type; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the first bytes say."""
+    """The facts in the first bytes."""
 
     format: Format
     width: int

@@ -1,9 +1,9 @@
-"""What pool and worker tell each other: one JSON object a line, over a socket.
+"""Messages between pool and worker: one JSON object per line, over a socket.
 
-    pool → worker   Start, then Job, Job, …
-    worker → pool   Ready or NotReady, then for each Job: Began …, and Finished or Failed
+    pool → worker   StartWorker, then one PhotoJob after the other
+    worker → pool   WorkerReady or WorkerNotReady; for each job Began …, and Finished or PhotoFailed
 
-The pool does not trust these lines: a worker has read files of strangers.
+The pool does not trust these lines: a worker has read untrusted files.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ LONGEST: Final = 1 << 20
 """Bytes of a line: a photo with thousands of hidden areas fits."""
 
 
-class Start(msgspec.Struct, frozen=True):
+class StartWorker(msgspec.Struct, frozen=True):
     """The first line to a worker."""
 
     detect: tuple[str, ...]
@@ -27,7 +27,7 @@ class Start(msgspec.Struct, frozen=True):
     cpu_limit_s: int
 
 
-class Job(msgspec.Struct, frozen=True):
+class PhotoJob(msgspec.Struct, frozen=True):
     """One photo. Paths are bytes: names of files need not be text."""
 
     source: bytes
@@ -36,11 +36,11 @@ class Job(msgspec.Struct, frozen=True):
     comparison: bytes | None = None
 
 
-class Ready(msgspec.Struct, frozen=True, tag=True):
+class WorkerReady(msgspec.Struct, frozen=True, tag=True):
     """The worker has loaded everything."""
 
 
-class NotReady(msgspec.Struct, frozen=True, tag=True):
+class WorkerNotReady(msgspec.Struct, frozen=True, tag=True):
     """The worker lacks something and ends."""
 
     message: str
@@ -58,7 +58,7 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
     photo: Photo
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+class PhotoFailed(msgspec.Struct, frozen=True, tag=True):
     """There is no target."""
 
     code: ErrorCode
@@ -66,9 +66,9 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     detail: str
 
 
-FromWorker = Ready | NotReady | Began | Finished | Failed
+FromWorker = WorkerReady | WorkerNotReady | Began | Finished | PhotoFailed
 
 
-def to_line(message: Start | Job | FromWorker) -> bytes:
+def to_line(message: StartWorker | PhotoJob | FromWorker) -> bytes:
     """The message as it is sent."""
     return msgspec.json.encode(message) + END

@@ -84,5 +84,5 @@ class PoolLimits:
         largest = options.max_megapixels * MEGAPIXEL * BYTES_PER_PIXEL * 2
         if self.pixel_budget_mb * MEGABYTE < largest:
             needed = -int(-largest // MEGABYTE)
-            # A photo that is allowed and never fits would wait for ever.
+            # A photo that is allowed and never fits would wait forever.
             yield "pixel_budget_mb", f"must be at least {needed} for {options.max_megapixels:g} MP"

@@ -31,7 +31,7 @@ def process(
     report: Callable[[Step], None],
     comparison: Path | None = None,
 ) -> Photo:
-    """Write `target` from `source`; PhotoError says which step failed. `report` hears each step
+    """Write `target` from `source`; PhotoError names the failed step. `report` hears each step
     when it begins."""
 
     @contextmanager

@@ -14,12 +14,11 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
-from jobwire.handlers.photo.admission import Admission, memory_cost
+from jobwire.handlers.photo.admission import PhotoAdmission, memory_cost
 from jobwire.handlers.photo.errors import ErrorCode, PhotoError, SetupError
-from jobwire.handlers.photo.messages import Job
+from jobwire.handlers.photo.messages import PhotoJob
 from jobwire.handlers.photo.options import MEGABYTE, PhotoOptions, PoolLimits
 from jobwire.handlers.photo.process import WorkerExited, WorkerProcess
 from jobwire.handlers.photo.results import Photo, Step
@@ -30,7 +29,7 @@ _TRIES: Final = 3
 
 
 def _ignore(_step: Step) -> None:
-    """Nobody follows the steps."""
+    """The default for `on_step`."""
 
 
 class PhotoPool:
@@ -42,7 +41,7 @@ class PhotoPool:
         self._limits = limits or PoolLimits()
         self._options = options or PhotoOptions()
         _check(self._limits, self._options)
-        self._admission = Admission(
+        self._admission = PhotoAdmission(
             workers=self._limits.worker_count,
             budget=self._limits.pixel_budget_mb * MEGABYTE,
             max_waiting=self._limits.max_waiting,
@@ -55,7 +54,7 @@ class PhotoPool:
         """Start the workers; SetupError where a library, weights or memory are missing."""
         self._is_open = True
         try:
-            await self._add_worker()  # what is missing is missing for all: say it once
+            await self._add_worker()  # what one lacks, all lack: one error is enough
             others = (self._add_worker() for _ in range(self._limits.worker_count - 1))
             await asyncio.gather(*others)
         except BaseException:
@@ -63,12 +62,7 @@ class PhotoPool:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exception: object) -> None:
         await self._close()
 
     @property
@@ -101,7 +95,7 @@ class PhotoPool:
             raise ValueError("the detectors are chosen when the pool is made")
         _check(self._limits, chosen)
         shown = None if comparison is None else _path(comparison)
-        job = Job(_path(source), _path(target), chosen, shown)
+        job = PhotoJob(_path(source), _path(target), chosen, shown)
         cost = await asyncio.to_thread(memory_cost, source, chosen)
         try:
             async with self._admission.admitted(cost):
@@ -110,7 +104,7 @@ class PhotoPool:
             _remove(target, comparison)
             raise
 
-    async def _run(self, job: Job, on_step: Callable[[Step], None]) -> Photo:
+    async def _run(self, job: PhotoJob, on_step: Callable[[Step], None]) -> Photo:
         for _ in range(_TRIES):
             worker = await self._take()
             self._busy.add(worker)

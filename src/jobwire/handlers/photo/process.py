@@ -1,6 +1,6 @@
 """The pool's side of one worker process: start it, give it photos, kill it.
 
-It never outlives the pool's process. A worker has read files of strangers, so what it sends is
+It never outlives the pool's process. A worker has read untrusted files, so its messages are
 checked: known messages only, steps in order, a target of the size that it claims.
 """
 
@@ -21,13 +21,13 @@ from jobwire.handlers.photo import messages
 from jobwire.handlers.photo.errors import FAILURES, ErrorCode, PhotoError, SetupError
 from jobwire.handlers.photo.messages import (
     Began,
-    Failed,
     Finished,
     FromWorker,
-    Job,
-    NotReady,
-    Ready,
-    Start,
+    PhotoFailed,
+    PhotoJob,
+    StartWorker,
+    WorkerNotReady,
+    WorkerReady,
 )
 from jobwire.handlers.photo.options import PoolLimits
 from jobwire.handlers.photo.results import ORDER, Photo, Step
@@ -85,11 +85,11 @@ class WorkerProcess:
         limits = self._limits
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):
-                await self._send(Start(detect, limits.worker_memory_mb, limits.cpu_limit_s))
+                await self._send(StartWorker(detect, limits.worker_memory_mb, limits.cpu_limit_s))
                 match await self._receive():
-                    case Ready():
+                    case WorkerReady():
                         return
-                    case NotReady(message):
+                    case WorkerNotReady(message):
                         raise SetupError(message)
                     case _:
                         raise SetupError(
@@ -106,7 +106,7 @@ class WorkerProcess:
         """Whether it may have another photo."""
         return self._child.exit_code() is None and self._photos < self._limits.photos_per_worker
 
-    async def run(self, job: Job, on_step: Callable[[Step], None]) -> Photo:
+    async def run(self, job: PhotoJob, on_step: Callable[[Step], None]) -> Photo:
         """Process one photo. However it ends but by an answer of the worker, the worker is gone."""
         self._photos += 1
         began: list[Step] = []
@@ -124,7 +124,7 @@ class WorkerProcess:
                         ):
                             is_answered = True
                             return photo
-                        case Failed(code, message, detail):
+                        case PhotoFailed(code, message, detail):
                             is_answered = True
                             raise PhotoError(code, message[:_LONGEST_MESSAGE], detail=detail)
                         case None:
@@ -143,7 +143,7 @@ class WorkerProcess:
         self._writer.close()
         await asyncio.to_thread(self._child.kill)
 
-    async def _send(self, message: Start | Job) -> None:
+    async def _send(self, message: StartWorker | PhotoJob) -> None:
         with suppress(OSError):  # it is gone, as the next read will see
             self._writer.write(messages.to_line(message))
             await self._writer.drain()
@@ -175,7 +175,7 @@ def _spawn(theirs: socket.socket) -> ChildProcess:
     return spawn(
         [sys.executable, "-P", "-m", _WORKER, str(theirs.fileno())],
         env=_environment(),
-        # What libraries print about a file is written by a stranger, in part.
+        # Library output about a file may quote the untrusted file.
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         keep_fds=[theirs.fileno()],
@@ -194,7 +194,7 @@ def _environment() -> Mapping[str, str]:
     }
 
 
-def _is_written(job: Job, photo: Photo) -> bool:
+def _is_written(job: PhotoJob, photo: Photo) -> bool:
     try:
         return os.stat(job.target).st_size == photo.file_size  # noqa: PTH116 - bytes
     except OSError:

@@ -1,8 +1,8 @@
 """A program: processes photos for the pool that started it, one at a time.
 
-`process.py` starts it with one end of a socket and speaks `messages.py` with it. It reads files of
-strangers, so it knows no server and no secret, and its memory, CPU time and file sizes are limited
-by the kernel. It ends when the pool closes the socket or kills it.
+`process.py` starts it with one end of a socket and speaks `messages.py` with it. It reads
+untrusted files: it has no address and no secret, and the kernel limits its memory, CPU time and
+file sizes. It ends when the pool closes the socket or kills it.
 """
 
 import math
@@ -21,7 +21,15 @@ import msgspec
 from jobwire.handlers.photo import messages, vips
 from jobwire.handlers.photo.detectors import Detector, load
 from jobwire.handlers.photo.errors import PhotoError, SetupError
-from jobwire.handlers.photo.messages import Began, Failed, Finished, Job, NotReady, Ready, Start
+from jobwire.handlers.photo.messages import (
+    Began,
+    Finished,
+    PhotoFailed,
+    PhotoJob,
+    StartWorker,
+    WorkerNotReady,
+    WorkerReady,
+)
 from jobwire.handlers.photo.options import MEGABYTE
 from jobwire.handlers.photo.pipeline import process
 
@@ -32,29 +40,31 @@ _LONGEST_DETAIL: Final = 1000
 
 
 def main() -> None:
-    """Load, say so, serve."""
+    """Load, report readiness, serve."""
     with socket.socket(fileno=int(sys.argv[1])) as line:
         lines = _lines(line)
-        start = msgspec.json.decode(next(lines), type=Start)
+        start = msgspec.json.decode(next(lines), type=StartWorker)
         _limit(start)
         try:
             vips.images()
             detectors = {name: load(name) for name in start.detect}
         except SetupError as missing:
-            line.sendall(messages.to_line(NotReady(missing.message)))
+            line.sendall(messages.to_line(WorkerNotReady(missing.message)))
             return
         except Exception as error:  # noqa: BLE001 - a detector of others may raise anything
-            said = f"a photo worker cannot start: {type(error).__name__}: {error}"
-            line.sendall(messages.to_line(NotReady(said)))
+            message = f"a photo worker cannot start: {type(error).__name__}: {error}"
+            line.sendall(messages.to_line(WorkerNotReady(message)))
             return
-        line.sendall(messages.to_line(Ready()))
-        decode_job = msgspec.json.Decoder(Job).decode
+        line.sendall(messages.to_line(WorkerReady()))
+        decode_job = msgspec.json.Decoder(PhotoJob).decode
         for text in lines:
             _limit_cpu(start.cpu_limit_s)
             line.sendall(messages.to_line(_answer(decode_job(text), detectors, line)))
 
 
-def _answer(job: Job, detectors: dict[str, Detector], line: socket.socket) -> Finished | Failed:
+def _answer(
+    job: PhotoJob, detectors: dict[str, Detector], line: socket.socket
+) -> Finished | PhotoFailed:
     try:
         photo = process(
             _path(job.source),
@@ -65,7 +75,7 @@ def _answer(job: Job, detectors: dict[str, Detector], line: socket.socket) -> Fi
             comparison=None if job.comparison is None else _path(job.comparison),
         )
     except PhotoError as error:
-        return Failed(error.error_code, error.message, error.detail[:_LONGEST_DETAIL])
+        return PhotoFailed(error.error_code, error.message, error.detail[:_LONGEST_DETAIL])
     return Finished(photo)
 
 
@@ -81,7 +91,7 @@ def _lines(line: socket.socket) -> Iterator[bytes]:
         yield from whole
 
 
-def _limit(start: Start) -> None:
+def _limit(start: StartWorker) -> None:
     """Limits that hold for as long as the process lives."""
     os.umask(0o077)
     with suppress(OSError):  # only Linux has it

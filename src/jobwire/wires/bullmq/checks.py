@@ -1,6 +1,6 @@
 """What the wire does not take, refused before it is written (B-19).
 
-The queue and the consumer call it. Each refusal says what is wrong and what would be right.
+The queue and the consumer call it. Each refusal has what is wrong and what is allowed.
 """
 
 import math
@@ -75,7 +75,7 @@ def check_progress(value_json: str, *, any_number: bool = False) -> None:
 def check_options(options: JobOptions) -> None:
     if options.job_id:
         check_job_id(options.job_id)
-    # Values come from JSON of strangers: a type checker has not seen them.
+    # Values come from other programs' JSON: a type checker has not seen them.
     _check_int("delay_ms", options.delay_ms, 0, _MAX_DELAY_MS)
     _check_int("priority", options.priority, 0, contract.MAX_PRIORITY)
     _check_int("attempts", options.attempts, 0, 1_000_000)

@@ -1,7 +1,7 @@
 """Texts of the wire to values, and back.
 
 The queue and the consumer call it. Hashes are read with tolerance: another program may have written
-anything. What a hash lacks or spoils is said in `Job.problem`, and never raised.
+anything. Missing or invalid fields are described in `Job.problem`, never raised.
 """
 
 from typing import Final, NamedTuple, cast

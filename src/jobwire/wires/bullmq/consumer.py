@@ -254,8 +254,8 @@ class BullConsumer:
         return answer
 
     async def _advance(self, job: Job) -> None:
-        """The scheduler's next iteration is made by whoever starts the current one. A crash before
-        this line heals: the job stalls, and its next worker comes here again."""
+        """The consumer that starts an iteration adds the next one. After a crash before this line
+        the job stalls, and its next consumer adds it."""
         try:
             iteration = next_iteration(job, self._now_ms())
             if iteration is None:

@@ -170,7 +170,7 @@ class Opt(StrEnum):
 
 
 class State(StrEnum):
-    """Where a job is, as `getState` says it."""
+    """Where a job is, as `getState` returns it."""
 
     WAITING = "waiting"
     PRIORITIZED = "prioritized"
@@ -221,7 +221,7 @@ class Event(StrEnum):
     PAUSED = "paused"
     RESUMED = "resumed"
     RETRY = "retry"
-    """An extra: the published contract has it beside `waiting` or `delayed`."""
+    """An extra: the published contract has it in addition to `waiting` or `delayed`."""
 
 
 class Refusal(StrEnum):
@@ -267,7 +267,7 @@ MAX_REASON: Final = 10_000
 MAX_STACK: Final = 50_000
 MAX_MESSAGE: Final = 2_000
 KEEP_MESSAGES: Final = 10_000
-"""How many lines of a job's log stay where the job does not say."""
+"""How many lines of a job's log stay by default."""
 MAX_QUEUE_NAME: Final = 200
 MAX_JOB_ID: Final = 256
 MAX_NAME: Final = 256
@@ -277,6 +277,6 @@ STALLED_INTERVAL_MS: Final = 30_000
 MAX_STALLED: Final = 1
 SETTLED_TTL_MS: Final = 60_000
 KEEP_LIMIT: Final = 1_000
-"""How many finished jobs one settle removes by age, unless the job says otherwise."""
+"""How many finished jobs one settle removes by age, unless the job's options have a number."""
 
 TOO_MANY_STARTS: Final = "job started more than allowable limit"

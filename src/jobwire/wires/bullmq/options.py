@@ -70,7 +70,7 @@ class Deduplication:
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The job that waits for this one; `policy` says what a failure does to it."""
+    """The job that waits for this one; `policy` is the effect of a failure on it."""
 
     queue: str
     id: str

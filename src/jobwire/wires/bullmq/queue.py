@@ -31,7 +31,7 @@ DataCheck = Callable[[str, str], None]
 
 
 class NewJob(NamedTuple):
-    """A job that somebody wants done."""
+    """A job to submit."""
 
     name: str
     data_json: str = "{}"

@@ -26,9 +26,9 @@ class GiveUp(NamedTuple):
 def decide(
     job: Job, *, retryable: bool, random_fraction: float, after_ms: int | None = None
 ) -> RetryAfter | GiveUp:
-    """`after_ms` is the handler's own wish and goes before the job's backoff; negative gives up.
+    """`after_ms`, requested by the handler, precedes the job's backoff; negative gives up.
 
-    Counted by `atm` alone: another program's `attemptsMade` says nothing (B-5).
+    Counted by `atm` alone: another program's `attemptsMade` is ignored (B-5).
     """
     if not retryable or job.attempts_made + 1 >= job.attempts:
         return GiveUp()

@@ -23,7 +23,7 @@ class Iteration(NamedTuple):
 
 
 class Unreadable(Exception):
-    """A scheduler's pattern or dates make no sense here; says why."""
+    """A scheduler's pattern or dates are invalid; the text has the reason."""
 
 
 def next_iteration(job: Job, now_ms: int) -> Iteration | None:

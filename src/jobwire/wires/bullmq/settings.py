@@ -1,7 +1,4 @@
-"""What an installation may choose about the BullMQ wire.
-
-Handed to the queue and the consumer.
-"""
+"""Settings of the BullMQ wire. Passed to the queue and the consumer."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -16,9 +13,9 @@ class BullSettings:
     prefix: str = contract.DEFAULT_PREFIX
     """The first part of every key; a Node team's `prefix` option."""
     extras: bool = True
-    """Whether the published contract's own fields and events are written beside BullMQ's."""
+    """Whether the published contract's additional fields and events are written."""
     lock_ms: int = contract.LOCK_MS
-    """How long a worker may be silent before its jobs count as stalled."""
+    """Time without a renewal after which a job is stalled."""
     stalled_interval_ms: int = contract.STALLED_INTERVAL_MS
     max_stalled: int = contract.MAX_STALLED
     """How often a job may stall before it fails."""

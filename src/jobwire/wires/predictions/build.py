@@ -21,7 +21,7 @@ from jobwire.wires.predictions.settings import PredictionsSettings
 
 # The largest output that is fetched; models enlarge what users send.
 MAX_OUTPUT_BYTES: Final = 20 * 1024 * 1024
-# A task that nobody releases counts against its chat's limit no longer than this.
+# A task that is not released counts against its chat's limit no longer than this.
 _COUNTED_S: Final = 7200
 
 
@@ -36,7 +36,7 @@ def build_flow(
 ) -> Flow:
     """Build the flow of one bot; ValueError names the setting that is missing.
 
-    `bot` tells bots apart that share a bucket; `api_url` is where Replicate's API is.
+    `bot` separates bots that share a bucket; `api_url` is where Replicate's API is.
     """
     clock = clock or SystemClock()
     ids = TaskIds(settings.webhook_secret)

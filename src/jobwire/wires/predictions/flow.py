@@ -48,7 +48,7 @@ class Receipt(Enum):
     UNKNOWN = auto()
     """No such task yet: the provider shall send it again."""
     FOREIGN = auto()
-    """The news belong to another task than the URL says."""
+    """The news belong to another task than the URL names."""
 
 
 class Flow:

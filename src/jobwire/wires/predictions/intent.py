@@ -11,7 +11,7 @@ settled     outputs are stored and the outcome is published in the task object
 delivered   the user has the result, or never can; only the open marker may be left
 
 Two calls cannot be repeated: creating a prediction and sending a message. Each is preceded by a
-write of the intent that says so; all other work is repeatable and is simply done again.
+write of the intent that records it; all other work is repeatable and is simply done again.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from jobwire.job import retry
 from jobwire.wires.predictions.contract import (
     FAILED,
     PROCESSING,
@@ -57,7 +58,7 @@ class Photo(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Lease(Struct, frozen=True):
-    """Who works on the task, and until when nobody else begins. It only saves work."""
+    """Who works on the task, and until when no other process begins. It only saves work."""
 
     by: str
     until_ms: int
@@ -97,7 +98,7 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
     message: str | None = None
 
     def agrees_with(self, other: Outcome) -> bool:
-        """Whether both say the same; details may differ between two reports of one end."""
+        """Whether both mean the same; details may differ between two reports of one end."""
         return self.status == other.status
 
 
@@ -295,7 +296,8 @@ def may_create_again(intent: Intent, now_ms: int, policy: Policy) -> bool:
 
 def put_off(intent: Intent, now_ms: int, policy: Policy, after_s: float | None = None) -> Intent:
     """Wait after a temporary problem: as long as asked, else by exponential backoff."""
-    backoff_s = min(policy.backoff_s * 2 ** min(intent.tries, 10), policy.longest_backoff_s)
+    backoff = retry.exponential(policy.backoff_s, policy.longest_backoff_s, jitter=0)
+    backoff_s = retry.delay_s(backoff, intent.tries + 1, 0.0)
     wait_s = backoff_s if after_s is None else min(max(after_s, 1), 3600)
     return replace(
         intent, tries=intent.tries + 1, not_before_ms=now_ms + round(wait_s * 1000), lease=None

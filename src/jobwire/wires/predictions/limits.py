@@ -43,7 +43,7 @@ class Limits:
         return bool(self._in_flight or self._per_hour)
 
     async def admit(self, chat_id: int, user_id: int, tid: str) -> ErrorCode | None:
-        """Count a task, or say which limit it would break."""
+        """Count a task, or return the limit it would break."""
         refused: ErrorCode | None = None
 
         def count(usage: Usage, now_ms: int) -> bool:

@@ -1,7 +1,7 @@
 """Finish whatever was left half done (P-16). Called by a timer, every one or two minutes.
 
 A pass walks `tasks/open/` and drives each task. Every 15 minutes it also walks `tasks/` for tasks
-that another program submitted and nobody finished, and takes them over. Two passes at once do no
+that another program submitted and none finished, and takes them over. Two passes at once do no
 harm; memory does not grow with the number of tasks.
 """
 
@@ -161,7 +161,7 @@ async def _walk_tasks(
         if now - listing.begun < _LISTING_EVERY:
             return
         listing = _Listing(now, "", listing.begun, done=False)
-    # Whoever writes first walks; a walk that was broken off is continued from its resume key.
+    # The first writer walks; a walk that was broken off is continued from its resume key.
     seen = await _write_listing(flow, listing, seen)
     if seen is None:
         return

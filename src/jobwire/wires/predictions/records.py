@@ -40,7 +40,7 @@ from jobwire.wires.predictions.intent import Intent
 log: Final = logging.getLogger("jobwire.predictions")
 
 _MAX_INTENT_BYTES: Final = 256 * 1024
-# Writers of one intent are few; whoever loses this often meets a broken store.
+# Writers of one intent are few: so many lost races mean a broken store.
 _MAX_ROUNDS: Final = 30
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(Intent).decode
@@ -49,7 +49,7 @@ Change = Callable[[Intent], Intent]
 
 
 class BadIntent(Exception):
-    """An intent that cannot be read; the message says which."""
+    """An intent that cannot be read; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Records:
         await self._bucket.delete(open_key(tid))
 
     async def create(self, intent: Intent) -> tuple[Current, bool]:
-        """Create an intent, or find the one that exists; True for whoever created it."""
+        """Create an intent, or find the one that exists; True if this call created it."""
         answer = await self._bucket.create(
             intent_key(intent.tid),
             lambda writer: _encode(replace(intent, writer=writer)),
@@ -166,5 +166,5 @@ def _current(tid: str, found: Found) -> Current:
         intent = _decode(found.body)
     except msgspec.MsgspecError as error:
         raise BadIntent(f"{intent_key(tid)} is not an intent ({error})") from error
-    # The nonce of its writer is not part of what an intent says.
+    # The nonce of its writer is not part of an intent's content.
     return Current(replace(intent, writer=""), found.version)

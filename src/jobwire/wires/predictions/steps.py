@@ -2,7 +2,7 @@
 
 Called by `flow.py` alone. A step does its work, records it, and returns the intent as it is now
 and whether to go on. A crash between any two lines is recovered by doing the step again, by
-whoever drives the task next; the two calls that cannot be repeated are preceded by a record.
+the next driver of the task; the two calls that cannot be repeated are preceded by a record.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from jobwire.wires.predictions.intent import (
     StoredInput,
 )
 from jobwire.wires.predictions.parts import Parts
-from jobwire.wires.predictions.providers import Busy, Rejected, Unknown
+from jobwire.wires.predictions.providers import Busy, CreateRejected, Unknown
 from jobwire.wires.predictions.records import Change, Current
 
 log: Final = logging.getLogger("jobwire.predictions")
@@ -279,7 +279,7 @@ async def _submit(parts: Parts, current: Current, owner: str, given: StoredInput
         case Busy(after_s):
             log.info("provider is busy, asked again later  task=%s", seen.tid)
             return await parts.records.update(asked, _not_created(parts, after_s)), True
-        case Rejected(reason):
+        case CreateRejected(reason):
             log.error("provider refused: %s  task=%s", reason, seen.tid)
             return await _fail(parts, asked, ErrorCode.PROVIDER_REJECTED)
         case Unknown(reason):

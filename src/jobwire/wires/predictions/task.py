@@ -40,12 +40,12 @@ _STATUSES: Final[dict[str, TaskStatus]] = {
 
 
 class BadTask(Exception):
-    """A task object that cannot be worked on; the message says why."""
+    """A task object that cannot be worked on; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What we understand of a task object, whoever wrote it."""
+    """The known members of a task object of any program."""
 
     document: Document
     prediction_id: str

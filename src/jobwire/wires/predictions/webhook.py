@@ -1,7 +1,7 @@
 """A provider's webhook: headers and raw body in, an answer out (P-14, P-30).
 
 Called by an HTTP route or a cloud function. The order is: size, signature and age over the raw
-bytes, then the body. 200 says that the news are recorded; every other answer makes the provider
+bytes, then the body. 200 means that the news are recorded; every other answer makes the provider
 send them again.
 """
 

@@ -32,9 +32,9 @@ from jobwire.wires.streams.events import START, Position, StreamEvent, following
 from jobwire.wires.streams.subscriptions import (
     MAX_ENTRIES,
     EventReader,
+    EventSubscription,
     FeedResult,
     FollowedStream,
-    Subscription,
     UntilEnded,
 )
 
@@ -109,7 +109,7 @@ class Follower:
             job_key = self._keys.job(job_id)
             stream = self._streams[key] = FollowedStream(job_id, key, job_key)
             self._by_job_key[job_key] = stream
-        subscription = Subscription(reader, after, finished=finished)
+        subscription = EventSubscription(reader, after, finished=finished)
         stream.behind[subscription] = None
         self._mark(stream)
         return lambda: self._unsubscribe(stream, subscription)
@@ -147,7 +147,7 @@ class Follower:
         for waiter in self._waiting:
             waiter.end()
 
-    def _unsubscribe(self, stream: FollowedStream, subscription: Subscription) -> None:
+    def _unsubscribe(self, stream: FollowedStream, subscription: EventSubscription) -> None:
         if subscription.is_ended:
             return
         subscription.is_ended = True
@@ -287,7 +287,7 @@ class Follower:
         last = events[-1].position if events else START
         most, refused = 0, False
 
-        def feed(subscription: Subscription) -> None:
+        def feed(subscription: EventSubscription) -> None:
             nonlocal most, refused
             result, accepted = subscription.feed(events, whole=whole)
             most = max(most, accepted)
@@ -314,7 +314,12 @@ class Follower:
             self._check_exists(stream)
 
     def _regroup(
-        self, stream: FollowedStream, subscription: Subscription, result: FeedResult, *, whole: bool
+        self,
+        stream: FollowedStream,
+        subscription: EventSubscription,
+        result: FeedResult,
+        *,
+        whole: bool,
     ) -> None:
         """Move a subscription to the group that fits the result of its feed."""
         match result:
@@ -336,16 +341,16 @@ class Follower:
                         _GRACE_S, self._end_with_gap, stream, subscription
                     )
 
-    def _end(self, stream: FollowedStream, subscription: Subscription) -> None:
+    def _end(self, stream: FollowedStream, subscription: EventSubscription) -> None:
         subscription.reader.end()
         self._unsubscribe(stream, subscription)
 
-    def _end_with_gap(self, stream: FollowedStream, subscription: Subscription) -> None:
+    def _end_with_gap(self, stream: FollowedStream, subscription: EventSubscription) -> None:
         """The job has ended without a terminal event."""
         subscription.reader.send_gap()
         self._end(stream, subscription)
 
-    def _block(self, stream: FollowedStream, subscription: Subscription) -> None:
+    def _block(self, stream: FollowedStream, subscription: EventSubscription) -> None:
         """Leave a subscription out until its reader is writable."""
         if subscription.reader.closed:
             self._unsubscribe(stream, subscription)

@@ -56,7 +56,7 @@ class StatusAndTenant(NamedTuple):
     tenant: str
 
 
-class Page(NamedTuple):
+class QueuePage(NamedTuple):
     """One page of a list; `cursor` is where the next one begins, empty after the last."""
 
     records: list[Record]
@@ -120,7 +120,7 @@ class StreamsQueue:
 
     def page(
         self, tenant: str, limit: int, *, status: str = "", task: str = "", cursor: str = ""
-    ) -> Awaitable[Page]:
+    ) -> Awaitable[QueuePage]:
         """A tenant's jobs, newest first, from where the previous page ended (J-14)."""
         before_ms, _, before_id = cursor.partition("-")
         args = (tenant, status, task, limit, _MAX_SCANNED, before_ms, before_id, *_LISTED)
@@ -178,7 +178,7 @@ def _read_status_and_tenant(reply: Reply) -> StatusAndTenant | None:
     return StatusAndTenant(read_status(status or Status.QUEUED), tenant or "")
 
 
-def _read_page(reply: Reply) -> Page:
+def _read_page(reply: Reply) -> QueuePage:
     ms, last_id, scanned, rows = cast("tuple[str, str, int, list[list[str | None]]]", reply)
     names = (*_FILTERED, *_LISTED)
     records: list[Record] = []
@@ -188,7 +188,7 @@ def _read_page(reply: Reply) -> Page:
         with contextlib.suppress(ContractError):
             if record := read_record(cast("Reply", found)):
                 records.append(record)
-    return Page(records, scanned, f"{ms}-{last_id}" if ms else "")
+    return QueuePage(records, scanned, f"{ms}-{last_id}" if ms else "")
 
 
 def _read_cancel(reply: Reply) -> CancelOutcome:

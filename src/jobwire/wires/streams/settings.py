@@ -13,37 +13,38 @@ from jobwire.wires.streams import contract
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsSettings:
     key_prefix: str = ""
-    """Goes in front of every key; a hash tag in it keeps the wire in one slot of a cluster."""
+    """Prefix of every key; with a hash tag, all keys are in one slot of a cluster."""
     # The source's own name for it.
     job_ttl_s: int = field(default=contract.DEFAULT_TTL_S, metadata={"env": "JOB_TTL_S"})
-    """How long a job's keys live after their last change, where the order does not say."""
+    """Time to live of a job's keys after their last change; a job may set its own."""
     max_queue: int = contract.MAX_QUEUE
-    """More waiting jobs than this are refused."""
+    """Maximum number of waiting jobs; further jobs are refused."""
     tenant_max_open: int = 0
-    """More unfinished jobs of one tenant are refused; 0 means half of `max_queue` if there are API
-    keys of several tenants, else any number."""
+    """Maximum number of unfinished jobs of one tenant; 0 means half of `max_queue` if there are
+    API keys of several tenants, else no limit."""
     tenant_max_retained: int = 0
-    """The same for all jobs of a tenant that are still known; 0 means 1,000,000 if there are API
-    keys of several tenants, else any number."""
+    """Maximum number of stored jobs of one tenant; 0 means 1,000,000 if there are API keys of
+    several tenants, else no limit."""
     max_events: int = contract.MAX_EVENTS
-    """Events kept of one job; reports stop 100 before it."""
+    """Maximum number of events per job; the last 100 are reserved for changes of state."""
     tasks: tuple[str, ...] = ()
-    """Tasks that may be asked for though no worker has them yet, beside the contract's own."""
-    lease_s: float = field(default=30.0, metadata={"setting": False})  # it is `worker.lease`
-    """How long a worker may be silent before its jobs are taken over."""
+    """Tasks that are accepted before a worker registers them, in addition to the six of the
+    contract."""
+    lease_s: float = field(default=30.0, metadata={"setting": False})  # set by `worker.lease`
+    """Time without a renewal after which other workers reclaim a job."""
     foreign_idle_s: float = 900.0
-    """The same for workers that are not ours, of whom nobody asks to renew a lease."""
+    """The same for foreign workers, which do not renew leases."""
     max_deliveries: int = 5
-    """How many workers may die over a job before it is ended."""
+    """How many deliveries of a job may end in a worker crash before the job fails."""
     unknown_task_grace_s: float = 60.0
-    """How long a job whose task no worker has is kept for one that may come."""
+    """How long a job waits for a worker that has its task; then it fails."""
     heartbeat_s: float = 10.0
-    """How often a worker says that it lives."""
+    """Interval of a worker's heartbeats."""
     store_tracebacks: bool = False
-    """Whether a failed job's hash also holds the traceback, for everybody who may read it."""
+    """Store the traceback of a failed job in its hash, visible to all readers of the hash."""
 
     def bounded(self) -> "StreamsSettings":
-        """The same with the bounds for several tenants, where nothing else was chosen (J-57)."""
+        """The same with the default limits for several tenants (J-57)."""
         return replace(
             self,
             tenant_max_open=self.tenant_max_open or max(1, self.max_queue // 2),
@@ -55,7 +56,7 @@ class StreamsSettings:
             raise RefusedError("; ".join(faults), code="bad_settings", status=500)
 
     def check(self) -> Iterator[tuple[str, str]]:
-        """Yield each fault: the field, and what is wrong with it."""
+        """Yield each fault: field and problem."""
         limits: dict[str, tuple[float, float]] = {
             "job_ttl_s": (1, contract.MAX_TTL_S),
             "max_queue": (1, 10**9),

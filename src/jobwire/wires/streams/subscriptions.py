@@ -64,7 +64,7 @@ class Feeding(NamedTuple):
     accepted: int
 
 
-class Subscription:
+class EventSubscription:
     """One reader's position in one stream."""
 
     __slots__ = ("_gap_sent", "at", "finished", "is_ended", "pending", "reader")
@@ -139,9 +139,9 @@ class FollowedStream:
         self.is_status_known = False
         """The job's status was read since its last event, and its hash has not changed since."""
         # Used as ordered sets.
-        self.behind: dict[Subscription, None] = {}
-        self.level: dict[Subscription, None] = {}
-        self.blocked: dict[Subscription, None] = {}
+        self.behind: dict[EventSubscription, None] = {}
+        self.level: dict[EventSubscription, None] = {}
+        self.blocked: dict[EventSubscription, None] = {}
         self.tail = START
         self.level_due = False
         """There may be events after `tail`."""
@@ -156,14 +156,14 @@ class FollowedStream:
         """The COUNT of the next read: smaller where readers do not accept the entries."""
 
     @property
-    def subscriptions(self) -> Iterator[Subscription]:
+    def subscriptions(self) -> Iterator[EventSubscription]:
         return chain(self.behind, self.level, self.blocked)
 
     @property
     def has_subscriptions(self) -> bool:
         return bool(self.behind or self.level or self.blocked)
 
-    def discard(self, subscription: Subscription) -> None:
+    def discard(self, subscription: EventSubscription) -> None:
         """Remove a subscription from its group."""
         for group in (self.behind, self.level, self.blocked):
             group.pop(subscription, None)
@@ -185,7 +185,7 @@ class FollowedStream:
         self.read_limit = max(2, min(self.count, _MAX_PUSHES // (len(self.level) + 1)))
         return True
 
-    def served_by(self, last: Position, *, whole: bool) -> list[Subscription]:
+    def served_by(self, last: Position, *, whole: bool) -> list[EventSubscription]:
         """Those behind for which a read up to `last` has events; a bounded number of them."""
         return [
             subscription

@@ -25,7 +25,7 @@ from jobwire.handlers.llm.models.errors import (
     NoModel,
     RetryLimit,
 )
-from jobwire.handlers.llm.models.events import EventReader
+from jobwire.handlers.llm.models.events import SseReader
 from jobwire.handlers.llm.models.schemas import Chunk
 from jobwire.handlers.llm.models.server import ModelServer
 from jobwire.job.messages import Json
@@ -75,7 +75,7 @@ class EndpointChat:
             if call.content_type != "text/event-stream":
                 data = await call.body(_MAX_ANSWER_BYTES)
                 raise replies.not_a_stream(call.content_type, data, self._server.label)
-            reader, answer = EventReader(), _AnswerParser(model)
+            reader, answer = SseReader(), _AnswerParser(model)
             while not answer.is_over:
                 try:
                     chunk = await call.chunk()

@@ -13,7 +13,7 @@ from jobwire.handlers.llm.models.errors import ModelError
 _MAX_LINE_BYTES: Final = 1 << 20
 
 
-class EventReader:
+class SseReader:
     """The parser of one stream."""
 
     def __init__(self) -> None:

@@ -7,7 +7,6 @@ messages.
 
 import asyncio
 import contextlib
-import ipaddress
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from jobwire.handlers.llm.models import replies
 from jobwire.handlers.llm.models.errors import ModelError, RetryLimit
 from jobwire.handlers.llm.models.replies import ServerLabel
 from jobwire.job.messages import Json
+from jobwire.net import is_loopback_url
 
 _CONNECT_S: Final = 10.0
 _CHECK_TIMEOUT_S: Final = 5.0
@@ -83,7 +83,7 @@ class ModelServer:
     def _client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
             verify=_ssl_context(),
-            trust_env=not _is_loopback(self.base_url),  # a proxy cannot reach it
+            trust_env=not is_loopback_url(self.base_url),  # a proxy cannot reach it
             timeout=httpx.Timeout(None, connect=_CONNECT_S),
             headers={"Authorization": f"Bearer {self.api_key}"} if self.api_key else {},
         )
@@ -172,11 +172,3 @@ class ModelCall:
 @cache
 def _ssl_context() -> SSLContext:
     return httpx.create_ssl_context()  # takes 20 ms and is the same for every call
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

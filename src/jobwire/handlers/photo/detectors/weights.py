@@ -17,7 +17,7 @@ _PACKAGES: Final = Path(__file__).with_name("packages.txt")
 
 
 def yunet() -> bytes:
-    """The model, as it was published; SetupError says what to install where it is missing."""
+    """The model, as it was published; SetupError names the package to install if it is missing."""
     spec = find_spec(_PACKAGE)
     file = Path(spec.origin).with_name(_FILE) if spec is not None and spec.origin else None
     if file is None or not file.is_file():

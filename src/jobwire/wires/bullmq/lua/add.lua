@@ -19,7 +19,7 @@
 local custom, parent_key, flags = ARGV[3], ARGV[11], ARGV[15]
 if parent_key ~= '' and redis.call('EXISTS', parent_key) == 0 then return { 'no_parent', '' } end
 
--- A job is as old as its producer says: its delay counts from there.
+-- A job's age is that of its producer's timestamp: its delay counts from there.
 now = tonumber(ARGV[7])
 local counted = redis.call('INCR', queue .. 'id')
 max_events(queue)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- delay: end an attempt and let the job wait for a while, for a backoff or on its handler's wish.
+-- delay: end an attempt and let the job wait for a while, for a backoff or because its handler asks.
 --
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta

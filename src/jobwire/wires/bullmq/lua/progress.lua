@@ -1,4 +1,4 @@
--- progress: keep how far a job is, and tell the watchers.
+-- progress: store a job's progress and publish an event.
 --
 -- The message is a line of the job's log, of which the newest `keep` stay; 0 keeps all.
 --

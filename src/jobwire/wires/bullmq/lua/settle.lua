@@ -32,9 +32,9 @@ local memory = queue .. 'jobwire:settled:' .. token
 -- Asked again: the job is no longer the caller's because the caller has settled it. The next job
 -- that came with the first answer is given again while it is still the caller's.
 local function refused(word)
-  local said = redis.call('GET', memory)
-  if not said or string.sub(said, -#id - 1) ~= '\n' .. id then return { word } end
-  local next_id = string.sub(said, 1, -#id - 2)
+  local recorded = redis.call('GET', memory)
+  if not recorded or string.sub(recorded, -#id - 1) ~= '\n' .. id then return { word } end
+  local next_id = string.sub(recorded, 1, -#id - 2)
   if by and next_id ~= '' and redis.call('GET', queue .. next_id .. ':lock') == by.token then
     return { 'ok', { 'job', next_id, redis.call('HGETALL', queue .. next_id) } }
   end

@@ -35,7 +35,7 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class CreateRejected:
     """Not created, and never will be; the reason goes to the log only."""
 
     reason: str
@@ -71,7 +71,7 @@ class Provider(Protocol):
     model: str
     version: str | None
 
-    async def create(self, request: PredictionRequest) -> News | Busy | Rejected | Unknown:
+    async def create(self, request: PredictionRequest) -> News | Busy | CreateRejected | Unknown:
         """Ask for a prediction, once: no retries."""
         ...
 

@@ -19,9 +19,9 @@ from jobwire.wires.predictions.ids import TaskIds
 from jobwire.wires.predictions.intent import News
 from jobwire.wires.predictions.providers import (
     Busy,
+    CreateRejected,
     Gone,
     PredictionRequest,
-    Rejected,
     Unknown,
     WebhookCall,
 )
@@ -45,7 +45,7 @@ class Cog:
         self._ids = ids
         self._input_field = input_field
 
-    async def create(self, request: PredictionRequest) -> News | Busy | Rejected | Unknown:
+    async def create(self, request: PredictionRequest) -> News | Busy | CreateRejected | Unknown:
         return await self._put(request.tid, request)
 
     async def find(
@@ -84,7 +84,7 @@ class Cog:
 
     async def _put(
         self, prediction_id: str, request: PredictionRequest
-    ) -> News | Busy | Rejected | Unknown:
+    ) -> News | Busy | CreateRejected | Unknown:
         given: dict[str, object] = {self._input_field: request.input_url}
         if request.prompt:
             given["prompt"] = request.prompt
@@ -103,7 +103,7 @@ class Cog:
         if answer.status in _AT_CAPACITY:
             return Busy(None)
         if answer.status in _NOT_CREATED:
-            return Rejected(f"cog answered {answer.status}")
+            return CreateRejected(f"cog answered {answer.status}")
         news = news_of(loads(answer.body)) if 200 <= answer.status < 300 else None
         if news is None or news.prediction_id != prediction_id:
             return Unknown(f"cog answered {answer.status}")

@@ -62,7 +62,7 @@ def _outcome(prediction: Mapping[str, object]) -> Outcome | None:
         urls = output_urls(prediction.get("output"))
         if urls:
             return succeeded(tuple(Output(url=url) for url in urls))
-        # Replicate keeps a prediction's data for an hour and its record for ever.
+        # Replicate keeps a prediction's data for an hour and its record forever.
         if prediction.get("data_removed") or prediction.get("output") is None:
             return Outcome(FAILED, code=ErrorCode.OUTPUT_EXPIRED)
         return Outcome(FAILED, code=ErrorCode.OUTPUT_REFUSED, message="the output has no URL")

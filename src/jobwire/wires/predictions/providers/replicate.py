@@ -21,9 +21,9 @@ from jobwire.wires.predictions.ids import uuid_of
 from jobwire.wires.predictions.intent import News
 from jobwire.wires.predictions.providers import (
     Busy,
+    CreateRejected,
     Gone,
     PredictionRequest,
-    Rejected,
     Unknown,
     WebhookCall,
 )
@@ -62,7 +62,7 @@ class Replicate:
         self._input_field = input_field
         self._webhook_key = secret_bytes(webhook_secret)
 
-    async def create(self, request: PredictionRequest) -> News | Busy | Rejected | Unknown:
+    async def create(self, request: PredictionRequest) -> News | Busy | CreateRejected | Unknown:
         given: dict[str, object] = {self._input_field: request.input_url}
         if request.prompt:
             given["prompt"] = request.prompt
@@ -78,7 +78,7 @@ class Replicate:
         if answer.status == 429:
             return Busy(_retry_after_s(answer))
         if answer.status in _NOT_CREATED:
-            return Rejected(f"replicate answered {answer.status} to create")
+            return CreateRejected(f"replicate answered {answer.status} to create")
         news = news_of(loads(answer.body)) if 200 <= answer.status < 300 else None
         return news or Unknown(f"replicate answered {answer.status} to create")
 

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from jobwire.gateway.problems import INVALID, Problem, ProblemKind
+from jobwire.text import msgspec_fault
 
 JOB_NOT_FOUND: Final = ProblemKind(
     "job_not_found", 404, "there is no such job; a job is removed when its time to live is over"
@@ -38,7 +39,6 @@ CONTRACT_VIOLATED: Final = ProblemKind(
 )
 
 _MAX_MESSAGE: Final = 500
-_MSGSPEC: Final = re.compile(r"^(?P<problem>.*?)(?: - at `(?P<path>.*)`)?$", re.DOTALL)
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
 
@@ -52,9 +52,7 @@ def invalid(place: str, pointer: str, message: str) -> Problem:
 
 
 def invalid_body(error: msgspec.ValidationError, place: str = "") -> Problem:
-    """The same for what msgspec says: its path, below `place`, becomes a JSON pointer."""
-    found = _MSGSPEC.match(str(error))
-    assert found is not None
-    steps = _STEP.findall(found["path"] or "")
-    pointer = place + "".join(f"/{name or index}" for name, index in steps)
-    return invalid("body", pointer, found["problem"])
+    """The same for an error of msgspec: its path, below `place`, becomes a JSON pointer."""
+    problem, path = msgspec_fault(error)
+    pointer = place + "".join(f"/{name or index}" for name, index in _STEP.findall(path))
+    return invalid("body", pointer, problem)

@@ -53,7 +53,7 @@ end
 local function deduplicate(q, rule, job)
   local key = q .. 'de:' .. rule.id
   local owner = redis.call('GET', key)
-  -- An owner that was deleted by hand would keep its id for ever.
+  -- An owner that was deleted by hand would keep its id forever.
   if owner and redis.call('PTTL', key) == -1 and redis.call('EXISTS', q .. owner) == 0 then
     redis.call('DEL', key, q .. 'dn:' .. rule.id)
     owner = nil

@@ -37,7 +37,7 @@ local function limited_for(q, max)
   return left > 0 and left or 0
 end
 
--- An id whose hash is gone cannot be run by anybody: it is dropped, and the next one is looked at.
+-- An id whose hash is gone cannot be run: it is dropped, and the next one is looked at.
 local function pop(q)
   for _ = 1, 100 do
     local id = redis.call('RPOPLPUSH', q .. 'wait', q .. 'active')

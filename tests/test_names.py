@@ -1,0 +1,68 @@
+"""Names and words of the source: one class per public name, and no word of the deny-list."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+SOURCE: Final = ROOT / "src" / "jobwire"
+PUBLISHED_TWICE: Final = frozenset({"Client", "ConfigError", "Unavailable"})
+"""Published by `jobwire.client`, `jobwire.objects` and `jobwire.valkey`, which are used alone."""
+
+# Words without a technical meaning. docs/glossary.md has the words to use.
+DENIED: Final = re.compile(
+    r"\b(anybody|borne|cured?|cures|desk|for ever|heart|hopeless|hungry|in earnest|kin|mended|"
+    r"mouths?|nobody|said|seams?|somebody|strangers?|told|twins?|whoever|wish(ed|es)?)\b"
+)
+ALLOWED: Final = {
+    "src/jobwire/testing/__init__.py": {"said"},  # a published name
+    "src/jobwire/testing/memory.py": {"said"},
+    "src/jobwire/wires/streams/codec.py": {"cure"},  # the old name of `fix`, still read
+}
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+def test_no_two_public_classes_have_the_same_name() -> None:
+    """Names inside a wire follow its protocol, so each wire is compared with itself only."""
+    places: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for file in sorted(SOURCE.rglob("*.py")):
+        parts = file.relative_to(SOURCE).parts
+        wire = parts[1] if parts[0] == "wires" else ""
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[wire, node.name].append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    twice = {name: found for (_, name), found in places.items() if len(found) > 1}
+    assert {name: found for name, found in twice.items() if name not in PUBLISHED_TWICE} == {}
+
+
+def test_source_and_docs_have_no_word_of_the_deny_list() -> None:
+    assert [line for file in _texts() for line in denied_words(file)] == []
+
+
+@pytest.mark.parametrize("line", ["# nobody reads it", "def isHopeless(): ...", "_CURE = 1\n"])
+def test_a_denied_word_is_found_in_prose_and_in_names(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "module.py"
+    file.write_text(f'"""A module."""\n{line}')
+    assert len(list(denied_words(file))) == 1
+
+
+def denied_words(file: Path) -> Iterator[str]:
+    """Each line of a file that has a denied word."""
+    name = str(file.relative_to(ROOT)) if file.is_relative_to(ROOT) else file.name
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        words = " ".join(_WORDS.findall(line)).lower()
+        found = {match[0] for match in DENIED.finditer(words)} - ALLOWED.get(name, set())
+        if found:
+            yield f"{name}:{number}: {', '.join(sorted(found))}"
+
+
+def _texts() -> list[Path]:
+    docs = (ROOT / "docs").glob("*.md")
+    return sorted([*SOURCE.rglob("*.py"), *SOURCE.rglob("*.lua"), *docs, ROOT / "README.md"])

@@ -19,7 +19,7 @@ from jobwire.wires.streams.cron_store import StreamsCronStore
 from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker.app import App
 from jobwire.worker.context import Context
-from jobwire.worker.cron import BadCron, parse
+from jobwire.job.cron import BadCron, parse
 from jobwire.worker.scheduler import CronEntry, Scheduler, due_ms
 from tests.support import Plain, clause, wait_until
 from tests.support.servers import plain_client

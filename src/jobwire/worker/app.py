@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from jobwire.job import retry
+from jobwire.job.cron import parse as parse_cron
 from jobwire.job.messages import JobInfo, LeasedJob, MissingRequirement, TaskDefinition
 from jobwire.job.retry import Backoff
 from jobwire.worker import signature
 from jobwire.worker.codec import NotJson, to_json
-from jobwire.worker.cron import parse as parse_cron
 from jobwire.worker.outcomes import AttemptPolicy, ProcessResult
 from jobwire.worker.scheduler import CronEntry
 from jobwire.worker.signature import HandlerKind, InvalidPayload, Signature

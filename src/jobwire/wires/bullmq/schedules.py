@@ -4,12 +4,11 @@ The consumer asks `next_iteration` for each job that a scheduler made, before th
 Intervals are computed by the script, from the scheduler's own record.
 """
 
-from datetime import UTC, datetime
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
+from cronsim import CronSimError
 
+from jobwire.job.cron import Cron, time_zone
 from jobwire.job.messages import Json
 from jobwire.wires.bullmq.codec import Job
 from jobwire.wires.bullmq.contract import Opt
@@ -55,13 +54,13 @@ def next_iteration(job: Job, now_ms: int) -> Iteration | None:
 
 
 def cron_ms(pattern: str, tz: str, after_ms: int) -> int:
-    """The next time of a pattern with five fields, or six with seconds in front."""
-    after = datetime.fromtimestamp(after_ms / 1000, UTC).astimezone(ZoneInfo(tz))
-    for due in CronSim(pattern, after):
-        due_ms = int(due.timestamp()) * 1000
-        if due_ms > after_ms:
-            return due_ms
-    raise Unreadable(f"the pattern {pattern[:60]!r} never comes")
+    """The next time of a pattern with five fields, or six with seconds in front.
+
+    At a change of the clocks the rule is that of cron-parser, which BullMQ uses (decision 0095).
+    """
+    every_hour = pattern.split()[-4:-3] in (["*"], ["*/1"], ["0-23"])
+    cron = Cron(pattern, tz, time_zone(pattern[:60], tz), every_hour, shifts=True)
+    return cron.next_ms(after_ms)
 
 
 def _number(value: Json) -> int:

@@ -1,6 +1,6 @@
 """When a cron entry is due: five fields (six with seconds) in a time zone, computed by `cronsim`.
 
-The scheduler calls `next_ms` and `last_ms` with the server's time. Pure.
+Used by the worker's scheduler and by the BullMQ wire, with the server's time. Pure.
 
     ┌ minute 0-59   ┌ hour 0-23   ┌ day 1-31   ┌ month 1-12, jan-dec   ┌ weekday 0-7, sun-sat
     *               *             *            *                       *
@@ -55,9 +55,12 @@ class Cron:
 
     text: str
     tz: str
-    _zone: tzinfo
-    _elapsed: bool
-    """For every hour, or with seconds: follows the elapsed time when the clocks change."""
+    zone: tzinfo
+    elapsed: bool
+    """Follows the elapsed time when the clocks change: for every hour, or with seconds."""
+    shifts: bool = False
+    """cron-parser's rule: the first of the times that do not exist is due as much later as the
+    clocks go forward, and the others are skipped."""
 
     def next_ms(self, after_ms: int) -> int:
         """The first due time after that moment."""
@@ -84,8 +87,8 @@ class Cron:
     def _local(self, moment: datetime, direction: int) -> datetime:
         """The local time to start from: some hours off if the clocks change near the moment."""
         near = (moment - _CLOCK_CHANGE, moment, moment + _CLOCK_CHANGE)
-        changes = len({each.astimezone(self._zone).utcoffset() for each in near}) > 1
-        start = moment.astimezone(self._zone).replace(tzinfo=None, microsecond=0)
+        changes = len({each.astimezone(self.zone).utcoffset() for each in near}) > 1
+        start = moment.astimezone(self.zone).replace(tzinfo=None, microsecond=0)
         return start + direction * _CLOCK_CHANGE if changes else start
 
     def _due_times(self, local: datetime) -> Iterator[datetime]:
@@ -94,18 +97,22 @@ class Cron:
         first = self._utc(local, 0)
         if self._exists(local):
             yield first
-            if self._elapsed and (second := self._utc(local, 1)) != first:
+            if self.elapsed and (second := self._utc(local, 1)) != first:
                 yield second
-        elif not self._elapsed:
+        elif self.shifts and not self.elapsed:
+            before = next(CronSim(self.text, local, reverse=True), None)
+            if before is None or self._exists(before):
+                yield first
+        elif not self.elapsed:
             while not self._exists(local):
                 local += _MINUTE
             yield self._utc(local, 0)
 
     def _exists(self, local: datetime) -> bool:
-        return self._utc(local, 0).astimezone(self._zone).replace(tzinfo=None) == local
+        return self._utc(local, 0).astimezone(self.zone).replace(tzinfo=None) == local
 
     def _utc(self, local: datetime, fold: int) -> datetime:
-        return local.replace(tzinfo=self._zone, fold=fold).astimezone(UTC)
+        return local.replace(tzinfo=self.zone, fold=fold).astimezone(UTC)
 
     def _ms(self, due: datetime | None) -> int:
         if due is None:
@@ -119,7 +126,9 @@ def parse(text: str, tz: str = "UTC") -> Cron:
     if len(parts) not in (5, 6):
         names = "minute hour day month weekday"
         raise BadCron(f"cron {text!r}: has {len(parts)} fields, must have five: {names}")
-    cron = Cron(" ".join(parts), tz, _zone(text, tz), len(parts) == 6 or parts[1].startswith("*"))
+    cron = Cron(
+        " ".join(parts), tz, time_zone(text, tz), len(parts) == 6 or parts[1].startswith("*")
+    )
     try:
         cron.next_ms(0)  # 30 February is an error now, not a job that never runs
     except CronSimError as error:
@@ -127,7 +136,8 @@ def parse(text: str, tz: str = "UTC") -> Cron:
     return cron
 
 
-def _zone(text: str, tz: str) -> tzinfo:
+def time_zone(text: str, tz: str) -> tzinfo:
+    """The zone of an entry; BadCron if this machine does not have it."""
     if tz == "UTC":
         return UTC
     try:

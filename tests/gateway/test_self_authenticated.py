@@ -19,8 +19,8 @@ from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.router import CurrentRequest, needs, new_router
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.settings import GatewaySettings
-from tests.gateway.rooms import test_room
-from tests.gateway.serving import Serving, key, status_of
+from tests.gateway.features import test_room
+from tests.gateway.server import Serving, key, status_of
 from tests.support import clause
 
 SECRET: Final = b"a secret of the sender"

@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from jobwire.job.cron import BadCron, parse
 from jobwire.job.messages import AlreadyRun, JobRequest, NotDue, Submitted
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
@@ -19,7 +20,6 @@ from jobwire.wires.streams.cron_store import StreamsCronStore
 from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker.app import App
 from jobwire.worker.context import Context
-from jobwire.job.cron import BadCron, parse
 from jobwire.worker.scheduler import CronEntry, Scheduler, due_ms
 from tests.support import Plain, clause, wait_until
 from tests.support.servers import plain_client

@@ -4,7 +4,7 @@ Written by `jobwire up`, read by the CLI and by clients. It contains passwords, 
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -31,11 +31,12 @@ class Endpoints(msgspec.Struct, frozen=True):
     """The addresses of a running program."""
 
     http: str
-    valkey: str
-    """URL with its password."""
+    valkey: str | None
+    """URL with its password; None if no system needs it."""
     s3: S3Endpoint | None
     pids: Mapping[str, int]
     version: str
+    systems: Sequence[str] = ()
 
 
 class FoundProgram(msgspec.Struct, frozen=True):

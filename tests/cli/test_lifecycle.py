@@ -49,8 +49,12 @@ def test_o7_the_doctor_reports_missing_rules_and_its_fix_works(
     assert missing["verdict"] == "note"
     assert "ExpireTasks, ExpireInputImages, ExpireOutputImages" in missing["found"]
     assert missing["fix"] == "jobwire lifecycle apply"
-    assert output_of(tmp_path, config, *missing["fix"].split()[1:]) == [{"applied": 3, "kept": 0}]
-    assert output_of(tmp_path, config, "lifecycle", "apply") == [{"applied": 0}]
+    assert output_of(tmp_path, config, *missing["fix"].split()[1:]) == [
+        {"bucket": config.bucket, "applied": 3, "kept": 0}
+    ]
+    assert output_of(tmp_path, config, "lifecycle", "apply") == [
+        {"bucket": config.bucket, "applied": 0}
+    ]
     assert found(tmp_path, config)["bucket lifecycle"]["verdict"] == "ok"
     shown = {rule["id"]: rule for rule in output_of(tmp_path, config, "lifecycle", "show")}
     assert (shown["ExpireTasks"]["prefix"], shown["ExpireTasks"]["days"]) == ("tasks/", 2)
@@ -78,7 +82,7 @@ def test_p6_a_sweep_removes_only_expired_objects(tmp_path: Path, own_bucket: Buc
     raw = boto_client(own_bucket.config)
     raw.put_object(Bucket=own_bucket.config.bucket, Key="tasks/new.json", Body=b"{}")
     swept = output_of(tmp_path, own_bucket.config, "lifecycle", "sweep")
-    assert swept == [{"objects": 0, "uploads": 0}]
+    assert swept == [{"bucket": own_bucket.config.bucket, "objects": 0, "uploads": 0}]
     assert raw.head_object(Bucket=own_bucket.config.bucket, Key="tasks/new.json")
 
 

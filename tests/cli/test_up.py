@@ -52,7 +52,7 @@ def test_the_endpoints_file_is_complete_and_private(up: Up) -> None:
     file = up.data_dir / "endpoints.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     published = up.endpoints()
-    assert published.keys() == {"http", "valkey", "s3", "pids", "version"}
+    assert published.keys() == {"http", "valkey", "s3", "pids", "version", "systems"}
     assert published["http"].replace("localhost", "127.0.0.1") == up.url
     assert published["version"] == __version__
     assert published["pids"].keys() == PARTS

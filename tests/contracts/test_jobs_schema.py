@@ -12,8 +12,9 @@ from jsonschema.protocols import Validator
 
 from jobwire.job.messages import Canceled, Done, Failed, JobError, Report, RetryLater
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.schema import WireSchema, definition
-from jobwire.wiring.schema import schema
+from jobwire.wires.streams.schema import WireSchema
+from jobwire.wiring.jobs.schema import schema
+from jobwire.wiring.schema import definition_of
 from tests.cli.runner import jobwire
 from tests.support import clause
 from tests.support.jobs_http import JsonObject, ServedJobs
@@ -27,7 +28,7 @@ def whole() -> WireSchema:
 
 
 def validator(whole: WireSchema, name: str) -> Validator:
-    found = definition(name, whole)
+    found = definition_of(name, whole)
     assert found is not None
     return jsonschema.Draft202012Validator(found)
 

@@ -26,7 +26,7 @@ from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import feature
 from jobwire.wires.streams.settings import StreamsSettings
-from jobwire.wiring.schema import task_definitions
+from jobwire.wiring.jobs.schema import task_definitions
 from tests.support import wait_until_sync
 
 JsonObject = dict[str, Json]

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from jobwire.settings import Loaded
     from jobwire.wiring.backends import KnownBucket
 
-_START: Final = "start everything here: jobwire up"
 _COLOURS: Final = {"ok": "green", "note": "yellow", "fault": "red", "unreachable": "red"}
 
 
@@ -46,43 +45,40 @@ def command(
 
 
 def _findings(loaded: "Loaded") -> Iterator["Finding"]:
-    """Run the checks of each module of `doctor`."""
+    """Run the checks of the machine, the program, the needed backends and the systems."""
     import asyncio
 
     from jobwire import endpoints
-    from jobwire.doctor import Finding, machine, model, program, valkey
+    from jobwire.doctor import Finding, machine, program
     from jobwire.private_files import Untrusted
-    from jobwire.valkey import Config
-    from jobwire.wiring.backends import known_bucket, queue_key
+    from jobwire.wiring.backends import examined_systems, known_buckets, known_valkey
+    from jobwire.wiring.systems import Backend, needs
 
     settings = loaded.settings
     yield from machine.examine(settings.data_dir)
     try:
-        found, running = endpoints.find(settings.data_dir), endpoints.read(settings.data_dir)
+        found = endpoints.find(settings.data_dir)
+        systems = examined_systems(loaded)
     except Untrusted as error:
         what = f"{error.filename} is not used: {error.strerror}"
         yield Finding("data directory", "fault", what, fix="remove it, or correct its owner")
         return
     yield from program.examine(found)
-    # The servers of the settings, else those of the endpoints file.
-    queue = queue_key(settings)
-    if loaded.is_set("valkey.url") or loaded.is_set("valkey.address"):
-        fix = "start it, or correct valkey.url"
-        config = settings.valkey.config()
-        yield from asyncio.run(_all(valkey.examine(config, queue=queue, fix=fix)))
-    elif running:
-        config = Config.from_url(running.valkey)
-        yield from asyncio.run(_all(valkey.examine(config, queue=queue, fix=_START)))
-    if (known := known_bucket(loaded)) is not None:
-        yield from _bucket(known)
-    yield from asyncio.run(_all(model.examine(settings.llm)))
+    if Backend.VALKEY in needs(systems) and (known := known_valkey(loaded)) is not None:
+        from jobwire.doctor import valkey
+
+        yield from asyncio.run(_all(valkey.examine(known.config, fix=known.fix)))
+    for bucket in known_buckets(loaded, systems):
+        yield from _bucket(bucket)
+    for system in systems:
+        if system.doctor_checks is not None:
+            yield from asyncio.run(_all(system.doctor_checks(loaded)))
 
 
 def _bucket(known: "KnownBucket") -> Iterator["Finding"]:
     import asyncio
 
     from jobwire.doctor import Finding
-    from jobwire.wiring.backends import LIFECYCLE_RULES
 
     try:
         from jobwire.doctor import bucket  # needs an extra that may be missing
@@ -90,7 +86,7 @@ def _bucket(known: "KnownBucket") -> Iterator["Finding"]:
         found = f"{known.config.where} was not checked: {error.name} is not installed"
         yield Finding("bucket", "note", found, fix="pip install 'jobwire[objects]'")
         return
-    yield from asyncio.run(_all(bucket.examine(known.config, LIFECYCLE_RULES, fix=known.fix)))
+    yield from asyncio.run(_all(bucket.examine(known.config, known.rules, fix=known.fix)))
 
 
 async def _all(findings: AsyncIterator["Finding"]) -> list["Finding"]:

@@ -11,7 +11,7 @@ from jobwire.local import LocalError, ProgramMissing, StartFailed
 from jobwire.objects import ObjectsError, StoreRefused
 from jobwire.private_files import Untrusted
 from jobwire.settings import SettingsError
-from jobwire.valkey import ConfigError, ValkeyError
+from jobwire.valkey.errors import ConfigError, ValkeyError
 
 
 def explain(error: Exception, *, debug: bool) -> int:

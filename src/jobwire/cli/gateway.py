@@ -12,6 +12,7 @@ from jobwire.cli import options, output
 @options.port
 @options.host
 @options.valkey
+@options.only
 @click.option("--listen-fd", type=int, hidden=True, help="An open socket, from `up`.")
 @click.option("--ready-fd", type=int, hidden=True, help="File descriptor to report readiness on.")
 @click.option("--parts-file", type=click.Path(path_type=Path), hidden=True)
@@ -21,11 +22,12 @@ def command(
     port: str | None,
     host: str | None,
     valkey: str | None,
+    only: str | None,
     listen_fd: int | None,
     ready_fd: int | None,
     parts_file: Path | None,
 ) -> None:
-    """Run only the HTTP gateway; it needs a running Valkey.
+    """Run only the HTTP gateway; it needs the running servers of its systems.
 
     \b
     Examples:
@@ -37,14 +39,18 @@ def command(
     with ReadyPipe.of(ready_fd, explain=_explain) as ready:
         from jobwire import log
         from jobwire.local.listen import listen
+        from jobwire.wiring.systems import chosen
 
-        settings = options.settings(
+        loaded = options.settings(
             context,
             gateway__port=("--port", port),
             gateway__host=("--host", host),
             valkey__url=("--valkey", valkey),
-        ).settings
+            systems=("--only", only),
+        )
+        settings = loaded.settings
         log.setup("gateway", settings.logging)
+        systems = chosen(loaded, has_bucket=bool(settings.objects.endpoint))
         if listen_fd is None:
             listening = listen(settings.gateway.host, settings.gateway.port)
         else:
@@ -61,7 +67,9 @@ def command(
                 address, number = listening.getsockname()[:2]
                 output.info(f"gateway on http://{address}:{number}")
 
-        uvloop.run(serve_gateway(settings, listening, on_ready=on_ready, parts_file=parts_file))
+        uvloop.run(
+            serve_gateway(settings, systems, listening, on_ready=on_ready, parts_file=parts_file)
+        )
 
 
 def _explain(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """`jobwire lifecycle`: the rules that expire old objects of the bucket."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -10,7 +10,8 @@ from jobwire.cli import options, output, sanitize
 from jobwire.cli.exits import CliExit, Exit
 
 if TYPE_CHECKING:
-    from jobwire.objects import BucketConfig
+    from jobwire.objects import BucketConfig, lifecycle
+    from jobwire.wiring.backends import KnownBucket
 
 _NO_LIFECYCLE: Final = "has no lifecycle; run `jobwire lifecycle sweep` from a timer instead"
 
@@ -38,15 +39,21 @@ def _subcommand(name: str, help_text: str) -> Callable[[Callable[..., None]], cl
 def show(context: click.Context, data_dir: str | None, as_json: bool) -> None:
     from jobwire.objects import lifecycle
     from jobwire.objects.signed import SignedCalls
-    from jobwire.wiring.backends import LIFECYCLE_RULES
 
-    config = _config(context, data_dir)
-    found = asyncio.run(lifecycle.show(SignedCalls(config)))
-    if isinstance(found, lifecycle.LifecycleUnsupported):
-        raise CliExit(f"{config.where} ({found.reason}) {_NO_LIFECYCLE}", Exit.REFUSED)
-    ours = {rule.id for rule in LIFECYCLE_RULES}
+    for known in _buckets(context, data_dir):
+        found = asyncio.run(lifecycle.show(SignedCalls(known.config)))
+        if isinstance(found, lifecycle.LifecycleUnsupported):
+            raise _unsupported(known.config, found)
+        _show_rules(known, found, as_json=as_json)
+
+
+def _show_rules(
+    known: "KnownBucket", found: "Sequence[lifecycle.StoredRule]", *, as_json: bool
+) -> None:
+    ours = {rule.id for rule in known.rules}
     rows = [
         {
+            "bucket": known.config.bucket,
             "id": rule.id,
             "ours": rule.id in ours,
             "enabled": rule.enabled,
@@ -59,11 +66,12 @@ def show(context: click.Context, data_dir: str | None, as_json: bool) -> None:
         for row in rows:
             output.json_line(row)
     elif rows:
-        head = ("rule", "owner", "prefix", "days", "")
+        head = ("bucket", "rule", "owner", "prefix", "days", "")
         output.columns(
             [head]
             + [
                 (
+                    known.config.bucket,
                     sanitize.line(str(row["id"])),
                     "ours" if row["ours"] else "other",
                     sanitize.line(str(row["prefix"])) or "(everything)",
@@ -74,27 +82,24 @@ def show(context: click.Context, data_dir: str | None, as_json: bool) -> None:
             ]
         )
     else:
-        output.info(f"{config.where} has no rules; set ours: jobwire lifecycle apply")
+        output.info(f"{known.config.where} has no rules; set ours: jobwire lifecycle apply")
 
 
 @_subcommand("apply", "Add our rules to the bucket; others' rules are kept.")
 def apply(context: click.Context, data_dir: str | None, as_json: bool) -> None:
     from jobwire.objects import lifecycle
     from jobwire.objects.signed import SignedCalls
-    from jobwire.wiring.backends import LIFECYCLE_RULES
 
-    config = _config(context, data_dir)
-    match asyncio.run(lifecycle.apply(SignedCalls(config), LIFECYCLE_RULES)):
-        case lifecycle.Applied(kept):
-            _print(
-                {"applied": len(LIFECYCLE_RULES), "kept": kept},
-                f"{len(LIFECYCLE_RULES)} rules set",
-                as_json,
-            )
-        case lifecycle.LifecycleUnchanged():
-            _print({"applied": 0}, "nothing to do: the rules are set", as_json)
-        case lifecycle.LifecycleUnsupported(answer):
-            raise CliExit(f"{config.where} ({answer}) {_NO_LIFECYCLE}", Exit.REFUSED)
+    for config, rules, _ in _buckets(context, data_dir):
+        match asyncio.run(lifecycle.apply(SignedCalls(config), rules)):
+            case lifecycle.Applied(kept):
+                facts = {"bucket": config.bucket, "applied": len(rules), "kept": kept}
+                _print(facts, f"{config.bucket}: {len(rules)} rules set", as_json)
+            case lifecycle.LifecycleUnchanged():
+                text = f"{config.bucket}: nothing to do, the rules are set"
+                _print({"bucket": config.bucket, "applied": 0}, text, as_json)
+            case lifecycle.LifecycleUnsupported() as unsupported:
+                raise _unsupported(config, unsupported)
 
 
 @_subcommand("sweep", "Remove expired objects now, for stores without lifecycle.")
@@ -103,26 +108,31 @@ def sweep(context: click.Context, data_dir: str | None, as_json: bool) -> None:
 
     from jobwire.objects import Bucket
     from jobwire.objects.sweep import sweep as sweep_bucket
-    from jobwire.wiring.backends import LIFECYCLE_RULES
 
-    config = _config(context, data_dir)
-    swept = asyncio.run(sweep_bucket(Bucket(config), LIFECYCLE_RULES, datetime.now(UTC)))
-    text = f"{swept.objects} objects and {swept.uploads} unfinished uploads removed"
-    _print({"objects": swept.objects, "uploads": swept.uploads}, text, as_json)
+    for config, rules, _ in _buckets(context, data_dir):
+        swept = asyncio.run(sweep_bucket(Bucket(config), rules, datetime.now(UTC)))
+        removed = f"{swept.objects} objects and {swept.uploads} unfinished uploads removed"
+        facts = {"bucket": config.bucket, "objects": swept.objects, "uploads": swept.uploads}
+        _print(facts, f"{config.bucket}: {removed}", as_json)
 
 
-def _config(context: click.Context, data_dir: str | None) -> "BucketConfig":
-    from jobwire.wiring.backends import known_bucket
+def _unsupported(config: "BucketConfig", unsupported: "lifecycle.LifecycleUnsupported") -> CliExit:
+    return CliExit(f"{config.where} ({unsupported.reason}) {_NO_LIFECYCLE}", Exit.REFUSED)
 
-    known = known_bucket(options.settings(context, data_dir=("--data-dir", data_dir)))
-    if known is None:
+
+def _buckets(context: click.Context, data_dir: str | None) -> "list[KnownBucket]":
+    from jobwire.wiring.backends import examined_systems, known_buckets
+
+    loaded = options.settings(context, data_dir=("--data-dir", data_dir))
+    found = known_buckets(loaded, examined_systems(loaded))
+    if not found:
         raise CliExit(
             "no bucket is configured; set objects.endpoint, or run: jobwire up", Exit.USAGE
         )
-    return known.config
+    return found
 
 
-def _print(result: dict[str, int], text: str, as_json: bool) -> None:
+def _print(result: Mapping[str, object], text: str, as_json: bool) -> None:
     if output.wants_json(as_json):
         output.json_line(result)
     else:

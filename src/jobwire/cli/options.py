@@ -23,6 +23,11 @@ port = click.option(
 host = click.option(
     "--host", metavar="ADDRESS", help="HTTP address to listen on.  [env: JOBWIRE_GATEWAY_HOST]"
 )
+only = click.option(
+    "--only",
+    metavar="SYSTEMS",
+    help="Only these systems, as jobs,predictions.  [env: JOBWIRE_SYSTEMS]",
+)
 
 
 def _store_flag(context: click.Context, parameter: click.Parameter, value: object) -> None:

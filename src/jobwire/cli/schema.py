@@ -1,4 +1,4 @@
-"""`jobwire schema`: print the JSON Schema of the jobs wire, for foreign programs."""
+"""`jobwire schema`: print the JSON Schema of a system's messages, for foreign programs."""
 
 import click
 
@@ -8,21 +8,27 @@ from jobwire.text import did_you_mean
 
 @click.command()
 @click.argument("name", required=False)
-def command(name: str | None) -> None:
-    """Print the JSON Schema of the jobs wire: payloads, events and messages.
+@click.option("--system", default="jobs", show_default=True, help="The system.")
+def command(name: str | None, system: str) -> None:
+    """Print the JSON Schema of a system: payloads, events and messages.
 
     \b
     Examples:
       jobwire schema > streams.schema.json
-      jobwire schema payload.chat      one definition
+      jobwire schema payload.chat      one definition, of any system
     """
     import msgspec
 
-    from jobwire.wiring.schema import definition, schema
+    from jobwire.wiring.schema import definition, names, schema
 
-    found = schema() if name is None else definition(name)
+    if name is None:
+        found = schema(system)
+        if found is None:
+            raise CliExit(f"the system {system} has no schema", Exit.USAGE)
+    else:
+        found = definition(name)
     if found is None:
-        known = sorted(schema()["$defs"])
+        known = names()
         hint = did_you_mean(name or "", known) or f"; known: {', '.join(known)}"
         raise CliExit(f"there is no schema named {name!r}{hint}", Exit.USAGE)
     click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     metavar="MODULE:APP",
     help="Your own handlers, besides the six tasks.  [env: JOBWIRE_UP_APP]",
 )
+@options.only
+@click.option("--no-worker", is_flag=True, help="Start no worker.  [env: JOBWIRE_UP_WORKER=false]")
 @options.as_json
 @click.pass_context
 def command(
@@ -36,6 +38,8 @@ def command(
     valkey: str | None,
     no_embedded: bool,
     app: str | None,
+    only: str | None,
+    no_worker: bool,
     as_json: bool,
 ) -> None:
     """Run everything on this machine; missing servers are started.
@@ -45,12 +49,13 @@ def command(
       jobwire up
       jobwire up --port 9000 --valkey valkey://localhost:6379
       jobwire up --app shop.jobs:app
+      jobwire up --only predictions
     """
     from jobwire import endpoints, log
     from jobwire.local import DataDir, DataDirHeld
     from jobwire.local.listen import listen
     from jobwire.local.supervisor import Supervisor
-    from jobwire.wiring.installation import Installation, starts_valkey
+    from jobwire.wiring.installation import Installation, plan
 
     loaded = options.settings(
         context,
@@ -60,10 +65,12 @@ def command(
         valkey__url=("--valkey", valkey),
         up__embedded=("--no-embedded", "false" if no_embedded else None),
         up__app=("--app", app),
+        up__worker=("--no-worker", "false" if no_worker else None),
+        systems=("--only", only),
     )
     settings = loaded.settings
     log.setup("up", settings.logging)
-    starts_valkey(loaded)  # raises SettingsError before anything is written
+    planned = plan(loaded)  # raises SettingsError before anything is written
     try:
         data = DataDir.hold(settings.data_dir)
     except DataDirHeld as held:
@@ -71,7 +78,7 @@ def command(
         raise DataDirHeld(held.path, held.pid, at=running.http if running else "") from None
     try:
         with listen(settings.gateway.host, settings.gateway.port) as listening:
-            installation = Installation(loaded, data, listening)
+            installation = Installation(loaded, planned, data, listening)
             supervisor = Supervisor(installation.parts, installation.publish)
             try:
                 supervisor.run(
@@ -91,5 +98,5 @@ def _banner(installation: "Installation", *, as_json: bool) -> None:
         return
     click.echo(f"\n{output.bold('jobwire')} {__version__}\n")
     output.columns([(f"  {name}", text) for name, text in installation.facts().items()], gap=4)
-    click.echo('\n  try       jobwire submit chat "Why is the sky blue?" --follow')
+    click.echo(f"\n  try       {installation.example()}")
     click.echo("  stop      Ctrl-C  (again to stop at once)\n")

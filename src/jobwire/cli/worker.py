@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     "--tasks", is_flag=True, help="Also run the six tasks, besides the handlers of the App."
 )
 @options.valkey
+@options.only
 @click.option("--reload", is_flag=True, help="For development: restart when a file changes.")
 @click.option("--ready-fd", type=int, hidden=True, help="File descriptor to report readiness on.")
 @click.pass_context
@@ -32,6 +33,7 @@ def command(
     slots: str | None,
     tasks: bool,
     valkey: str | None,
+    only: str | None,
     reload: bool,
     ready_fd: int | None,
 ) -> None:
@@ -59,14 +61,18 @@ def command(
         import uvloop
 
         from jobwire import log
+        from jobwire.wiring.systems import chosen
         from jobwire.wiring.worker import NoSuchApp, load_app, serve_worker
 
-        settings = _with_local_valkey(
-            options.settings(
-                context, worker__slots=("--slots", slots), valkey__url=("--valkey", valkey)
-            )
+        found = options.settings(
+            context,
+            worker__slots=("--slots", slots),
+            valkey__url=("--valkey", valkey),
+            systems=("--only", only),
         )
+        settings = _with_local_valkey(found)
         log.setup("worker", settings.logging)
+        systems = chosen(found, has_bucket=bool(settings.objects.endpoint), worker=True)
         try:
             loaded = load_app(app)
         except NoSuchApp as error:
@@ -79,7 +85,7 @@ def command(
                 output.info(f"worker with {count} slots for {', '.join(sorted(loaded.handlers))}")
 
         async def serve() -> None:
-            if await serve_worker(loaded, settings, tasks=tasks, on_ready=on_ready):
+            if await serve_worker(loaded, settings, systems, tasks=tasks, on_ready=on_ready):
                 # A coroutine that ignores its cancellation would keep the event loop open forever.
                 sys.stdout.flush()
                 sys.stderr.flush()
@@ -96,7 +102,7 @@ def _with_local_valkey(loaded: "Loaded") -> "Settings":
     settings = loaded.settings
     configured = loaded.is_set("valkey.url") or loaded.is_set("valkey.address")
     running = None if configured else endpoints.read(settings.data_dir)
-    if running is None:
+    if running is None or running.valkey is None:
         return settings
     output.info(f"valkey: from {settings.data_dir}/{endpoints.FILE}")
     return replace(settings, valkey=replace(settings.valkey, url=running.valkey))

@@ -3,6 +3,7 @@
 Uses the permissions of the product; what they do not allow to read is a note, not a fault.
 """
 
+import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -19,19 +20,26 @@ _FULL: Final = 0.8
 _SMALL_NODES: Final = 1024
 
 
-async def examine(config: Config, *, queue: str, fix: str) -> AsyncIterator[Finding]:
-    """Check one server; `queue` is the key of the job queue, `fix` is for an unreachable server."""
+async def examine(config: Config, *, fix: str) -> AsyncIterator[Finding]:
+    """Check one server; `fix` is for an unreachable server."""
     try:
         async with Connection.open(config, name="jobwire-doctor") as connection:
             health = await HealthChecker(connection).summary()
             for finding in _judge(config, health):
                 yield finding
             yield await _clock(connection)
-            yield await _clock_history(connection, queue)
             yield await _nodes(connection)
             yield await _access(config)
     except ValkeyError as error:
         yield Finding("valkey", "unreachable", str(error), "nothing works without it", fix)
+
+
+async def examine_queue(config: Config, queue: str) -> AsyncIterator[Finding]:
+    """Check the stream of a job queue; nothing for an unreachable server, which `examine`
+    reports."""
+    with contextlib.suppress(ValkeyError):
+        async with Connection.open(config, name="jobwire-doctor") as connection:
+            yield await _clock_history(connection, queue)
 
 
 def _judge(config: Config, health: Health) -> Iterator[Finding]:

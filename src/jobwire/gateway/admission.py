@@ -75,7 +75,7 @@ class Admission:
     ) -> None:
         """Admit the request to a self-authenticated route, or raise a Problem."""
         self._limit_body(request, max_body)
-        # Not believed to be typed: a verifier that forgets its answer must not admit anybody.
+        # Not believed to be typed: a verifier that forgets its answer must not admit any client.
         principal = cast("object", await access.verify(request))
         if not isinstance(principal, Principal):
             raise TypeError(f"the verifier of {access.scheme} returned {principal!r}")

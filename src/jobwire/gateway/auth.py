@@ -63,7 +63,7 @@ class _StoredKey:
 class Keyring:
     """All keys of the settings.
 
-    Without keys, `exposed` decides: a server that others can reach admits nobody to a route with a
+    Without keys, `exposed` decides: a server that others can reach admits no request to a route with a
     scope, one on loopback admits this machine to all.
     """
 

@@ -2,7 +2,7 @@
 
 Started by `jobwire up` and by tests. All its ports are on loopback; the S3 port needs the
 generated credentials, the internal ones need tokens or certificates (`s3_keys.py`); telemetry is
-off. The bucket is created only here: a misspelt name is an error, not a new bucket.
+off. Buckets are created only here: a misspelt name is an error, not a new bucket.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -62,7 +63,8 @@ _FLAGS: Final = (
 class LocalS3(LocalServer):
     """One server in one data directory; address and keys survive a restart.
 
-    `port` 0 means the one of the last start, or any free one.
+    `port` 0 means the one of the last start, or any free one. `more_buckets` are created beside
+    `bucket`.
     """
 
     NAME = "the local S3 server"
@@ -70,9 +72,17 @@ class LocalS3(LocalServer):
     # acknowledged write.
     STOP_S = 1.5
 
-    def __init__(self, data_dir: Path | str, *, bucket: str = BUCKET, port: int = 0) -> None:
+    def __init__(
+        self,
+        data_dir: Path | str,
+        *,
+        bucket: str = BUCKET,
+        more_buckets: Sequence[str] = (),
+        port: int = 0,
+    ) -> None:
         super().__init__(data_dir)
         self.bucket = bucket
+        self._more_buckets = tuple(dict.fromkeys(more_buckets))
         self._log = self.data_dir / LOG_FILE
         self._requested_port = port
         self._ports: dict[str, int] = {}
@@ -191,13 +201,16 @@ class LocalS3(LocalServer):
             raise
 
     def _await_ready(self, child: ChildProcess, log: Path) -> None:
-        """Create the bucket and write an object, repeated until the server accepts both."""
-        calls = SignedCalls(replace(self.config, timeout_s=_ANSWER_S))
+        """Create the buckets and write an object, repeated until the server accepts all of it."""
+        config = replace(self.config, timeout_s=_ANSWER_S)
+        calls = SignedCalls(config)
+        more = [SignedCalls(replace(config, bucket=name)) for name in self._more_buckets]
         deadline = time.monotonic() + _READY_S
         while True:
-            refusal = _refusal(calls.exchange("PUT"), also=409) or _refusal(
-                calls.exchange("PUT", _READY_KEY, body=b"ready")
-            )
+            refusal = next(
+                filter(None, (_refusal(each.exchange("PUT"), also=409) for each in (calls, *more))),
+                "",
+            ) or _refusal(calls.exchange("PUT", _READY_KEY, body=b"ready"))
             if not refusal:
                 calls.exchange("DELETE", _READY_KEY)
                 return

@@ -13,6 +13,8 @@ class UpSettings:
     """Start local servers where no address is set; off: use only servers that are set."""
     app: str = ""
     """Your own handlers, as `module:app`, in addition to the six tasks."""
+    worker: bool = True
+    """Start a worker; off: workers are started apart."""
     drain: timedelta = timedelta(seconds=8)
     """How long running jobs may continue after Ctrl-C; at most 8s."""
 

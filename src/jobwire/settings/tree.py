@@ -24,6 +24,8 @@ class Settings:
 
     data_dir: Path = Path(".jobwire")
     """The data of `jobwire up`; clients find the running program there."""
+    systems: tuple[str, ...] = ()
+    """The systems to run, as `jobs,predictions`; empty: all that have their servers."""
     up: UpSettings = field(default_factory=UpSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)

@@ -1,11 +1,10 @@
-"""Builds the gateway: its backends, and one line per feature."""
+"""Builds the gateway from the features of the chosen systems."""
 
 import asyncio
 import contextlib
 import signal
 import socket
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,24 +16,21 @@ from jobwire.gateway.health import Check, HealthStatus
 from jobwire.gateway.request import ASGIApp
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.streams import Streams
-from jobwire.log import component
-from jobwire.objects import BucketConfig, ObjectsError
+from jobwire.objects import ObjectsError
 from jobwire.settings import Settings
-from jobwire.valkey import Connection, HealthChecker, ValkeyError
-from jobwire.valkey.health import OUT_OF_MEMORY
-from jobwire.wiring.backends import START_TIMEOUT_S, connect
-from jobwire.wiring.jobs import jobs_feature
+from jobwire.wiring.backends import Backends, open_backends
 from jobwire.wiring.parts import parts_reader
+from jobwire.wiring.systems import GatewayContext, System
 from jobwire.wiring.traces import traces
 
 if TYPE_CHECKING:
     from jobwire.objects import Bucket
-
-_log = component("gateway")
+    from jobwire.valkey import Connection
 
 
 async def serve_gateway(
     settings: Settings,
+    systems: Sequence[System],
     listening: socket.socket,
     *,
     on_ready: Callable[[], None],
@@ -42,18 +38,17 @@ async def serve_gateway(
 ) -> None:
     """Run the gateway on an open socket until SIGTERM or SIGINT; a second one ends it at once."""
     async with contextlib.AsyncExitStack() as stack:
-        connection = await connect(settings.valkey.config(), "jobwire-gateway")
-        stack.push_async_callback(connection.close)
-        bucket = (
-            await open_verified(settings.objects.config()) if settings.objects.endpoint else None
+        backends = await stack.enter_async_context(
+            open_backends(settings, systems, "jobwire-gateway")
         )
         streams = Streams(settings.gateway)
+        features = [_backends(backends)]
+        for system in systems:
+            context = GatewayContext(settings, backends.of(system), streams)
+            features.append(await stack.enter_async_context(system.feature(context)))
         gateway = Gateway(
             settings.gateway,
-            [
-                _backends(connection, bucket),
-                await stack.enter_async_context(jobs_feature(settings, connection, streams)),
-            ],
+            features,
             streams,
             version=__version__,
             supervised=parts_reader(parts_file) if parts_file else None,
@@ -73,41 +68,27 @@ def _middleware(stack: contextlib.AsyncExitStack) -> Callable[[ASGIApp], ASGIApp
     return traced
 
 
-def _backends(connection: Connection, bucket: "Bucket | None") -> Feature:
-    """The feature of the backends: no routes, only health checks."""
-    checks = [Check("valkey", partial(_valkey_health, connection))]
-    if bucket is not None:
-        checks.append(Check("s3", partial(_s3_health, bucket)))
+def _backends(backends: Backends) -> Feature:
+    """The feature of the backends: no routes, only health checks of what is needed."""
+    checks: list[Check] = []
+    if backends.valkey is not None:
+        checks.append(Check("valkey", partial(_valkey_health, backends.valkey)))
+    # The first has the name of the server, which `jobwire up` reports too.
+    for number, (name, bucket) in enumerate(backends.buckets.items()):
+        checks.append(Check(f"s3 {name}" if number else "s3", partial(_s3_health, bucket)))
     return Feature(name="backends", checks=checks)
 
 
-async def open_verified(config: BucketConfig) -> "Bucket":
-    """Open the bucket and verify its conditional writes (P-11); retry while it is unreachable."""
-    from jobwire.objects import Bucket  # late: an extra that may be missing
-    from jobwire.objects.probe import probe
-
-    bucket = Bucket(config)
-    deadline_s = time.monotonic() + START_TIMEOUT_S
-    while True:
-        try:
-            # Without concurrent writers, which take seconds on some stores (see `jobwire doctor`).
-            await probe(bucket, racers=0)
-        except ObjectsError as error:
-            if not error.retryable or time.monotonic() > deadline_s:
-                raise
-            _log.warning("bucket not usable: %s; trying again", error)
-            await asyncio.sleep(1.0)
-        else:
-            return bucket
-
-
-async def _valkey_health(connection: Connection) -> HealthStatus:
+async def _valkey_health(connection: "Connection") -> HealthStatus:
     if not connection.connected:
         return HealthStatus(
             "down",
             f"no connection to {connection.config.address}",
             "is it running? the gateway reconnects automatically",
         )
+    from jobwire.valkey import HealthChecker, ValkeyError
+    from jobwire.valkey.health import OUT_OF_MEMORY
+
     try:
         refusal = await HealthChecker(connection).write_refusal()
     except ValkeyError as error:

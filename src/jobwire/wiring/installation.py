@@ -1,8 +1,8 @@
-"""The parts of `jobwire up`, in the order of their start."""
+"""What `jobwire up` runs, by the needs of the chosen systems, in the order of the start."""
 
 import socket
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from jobwire import __version__, endpoints
 from jobwire.endpoints import Endpoints, S3Endpoint
@@ -12,35 +12,64 @@ from jobwire.local.s3 import LocalS3
 from jobwire.local.supervisor import SupervisedPart
 from jobwire.settings import Loaded, SettingsError
 from jobwire.wiring import parts
+from jobwire.wiring.systems import Backend, System, buckets, chosen, needs
 
 _FLUSH_TIMEOUT_S: Final = 3.0
 
 
-def starts_valkey(loaded: Loaded) -> bool:
-    """Whether `up` starts a Valkey: embedded servers are on, and no address is set."""
-    configured = loaded.is_set("valkey.url") or loaded.is_set("valkey.address")
-    if not configured and not loaded.settings.up.embedded:
+class Plan(NamedTuple):
+    """What `jobwire up` runs."""
+
+    systems: Sequence[System]
+    names: Sequence[str]
+    """The systems as `--only` takes them."""
+    starts_valkey: bool
+    starts_s3: bool
+    starts_worker: bool
+
+
+def plan(loaded: Loaded) -> Plan:
+    """Decide what `up` runs; raises SettingsError before anything is written or started.
+
+    A server is started if a system needs it, embedded servers are on, and no address is set.
+    """
+    settings = loaded.settings
+    embedded = settings.up.embedded
+    own_s3 = not loaded.is_set("objects.endpoint")
+    systems = chosen(loaded, has_bucket=embedded or not own_s3)
+    needed = needs(systems)
+    own_valkey = not (loaded.is_set("valkey.url") or loaded.is_set("valkey.address"))
+    if Backend.VALKEY in needed and own_valkey and not embedded:
         fault = "valkey.url: is required without embedded servers; give --valkey URL"
         raise SettingsError([fault])
-    return not configured
-
-
-def starts_s3(loaded: Loaded) -> bool:
-    """Whether `up` starts an S3 server."""
-    return loaded.settings.up.embedded and not loaded.is_set("objects.endpoint")
+    return Plan(
+        systems,
+        names=settings.systems or [system.name for system in systems],
+        starts_valkey=Backend.VALKEY in needed and own_valkey,
+        starts_s3=Backend.BUCKET in needed and embedded and own_s3,
+        starts_worker=settings.up.worker and any(system.engines for system in systems),
+    )
 
 
 class Installation:
     """The parts, their environment and the files that describe them."""
 
-    def __init__(self, loaded: Loaded, data: DataDir, listening: socket.socket) -> None:
+    def __init__(self, loaded: Loaded, plan: Plan, data: DataDir, listening: socket.socket) -> None:
         self._loaded = loaded
+        self._plan = plan
+        self._needs = needs(plan.systems)
         self._data_dir = data.path
         self._listening = listening
         settings = loaded.settings
-        self._valkey = LocalValkey(data.path / "valkey") if starts_valkey(loaded) else None
+        self._valkey = LocalValkey(data.path / "valkey") if plan.starts_valkey else None
         self._s3 = (
-            LocalS3(data.path / "s3", bucket=settings.objects.bucket) if starts_s3(loaded) else None
+            LocalS3(
+                data.path / "s3",
+                bucket=settings.objects.bucket,
+                more_buckets=list(buckets(plan.systems, settings)),
+            )
+            if plan.starts_s3
+            else None
         )
         self._parts_file = data.path / parts.FILE
         listen_fd = listening.fileno()
@@ -59,11 +88,26 @@ class Installation:
             keep_fds=[data.fd],
             grace_s=settings.up.drain.total_seconds() + 1,
         )
+        services = [
+            SupervisedPart(
+                service.name,
+                Program(
+                    service.name,
+                    service.arguments,
+                    env=self._env,
+                    keep_fds=[data.fd],
+                    grace_s=service.grace_s,
+                ),
+            )
+            for system in plan.systems
+            for service in system.services(settings)
+        ]
         self.parts = [
             *([SupervisedPart("valkey", self._valkey)] if self._valkey else []),
             *([SupervisedPart("s3", self._s3)] if self._s3 else []),
             SupervisedPart("gateway", gateway),
-            SupervisedPart("worker", worker),
+            *services,
+            *([SupervisedPart("worker", worker)] if plan.starts_worker else []),
         ]
 
     @property
@@ -74,7 +118,11 @@ class Installation:
 
     def _env(self) -> Mapping[str, str]:
         """Return the variables for the child processes: settings, and the started servers."""
-        env = {**self._loaded.child_env, "JOBWIRE_DATA_DIR": str(self._data_dir)}
+        env = {
+            **self._loaded.child_env,
+            "JOBWIRE_DATA_DIR": str(self._data_dir),
+            "JOBWIRE_SYSTEMS": ",".join(self._plan.names),
+        }
         if self._valkey is not None:
             env["JOBWIRE_VALKEY_URL"] = self._valkey.url
         if self._s3 is not None:
@@ -98,18 +146,23 @@ class Installation:
             endpoints.write(self._data_dir, self._endpoints_file())
 
     def _endpoints_file(self) -> Endpoints:
-        settings = self._loaded.settings
         return Endpoints(
             http=self.http,
-            valkey=self._valkey.url if self._valkey else settings.valkey.full_url(),
+            valkey=self._valkey_url(),
             s3=self._s3_endpoint(),
             pids={part.name: part.pid for part in self.parts if part.pid is not None},
             version=__version__,
+            systems=self._plan.names,
         )
+
+    def _valkey_url(self) -> str | None:
+        if Backend.VALKEY not in self._needs:
+            return None
+        return self._valkey.url if self._valkey else self._loaded.settings.valkey.full_url()
 
     def _s3_endpoint(self) -> S3Endpoint | None:
         settings = self._loaded.settings.objects
-        if self._s3 is None and not settings.endpoint:
+        if Backend.BUCKET not in self._needs:
             return None
         config = self._s3.config if self._s3 else settings.config()
         return S3Endpoint(
@@ -124,13 +177,19 @@ class Installation:
         """Return the lines of the banner, without secrets."""
         settings = self._loaded.settings
         own = f"embedded, data in {self._data_dir}"
-        facts = {"http": self.http}
-        facts["valkey"] = (
-            own if self._valkey else f"external, at {settings.valkey.config().address}"
-        )
-        if self._s3 or settings.objects.endpoint:
+        facts = {"http": self.http, "systems": ", ".join(self._plan.names)}
+        if Backend.VALKEY in self._needs:
+            facts["valkey"] = (
+                own if self._valkey else f"external, at {settings.valkey.config().address}"
+            )
+        if Backend.BUCKET in self._needs:
             facts["s3"] = own if self._s3 else f"external, at {settings.objects.endpoint_url}"
         return facts
+
+    def example(self) -> str:
+        """Return a command to try first."""
+        examples = (system.example for system in self._plan.systems)
+        return next(filter(None, examples), f"curl {self.http}/readyz")
 
     def remove_files(self) -> None:
         """Remove the endpoints file and the states, at the end."""

@@ -1,31 +1,43 @@
-"""The six tasks as definitions, and the JSON Schema of the wire for `jobwire schema`."""
+"""The JSON Schema of the systems' messages, for `jobwire schema`."""
 
-import msgspec
+from typing import Final
 
-from jobwire.handlers.llm.tasks import TASKS
-from jobwire.job.messages import TaskDefinition
 from jobwire.wires.bullmq.payloads import payload_schema
-from jobwire.wires.streams import schema as streams
-from jobwire.wires.streams.schema import WireSchema
+from jobwire.wiring.systems import SchemaDocument, all_systems, resolve
+
+DEFAULT_SYSTEM: Final = "jobs"
 
 
-def task_definitions() -> list[TaskDefinition]:
-    """Return name, schema and example of the six tasks, which are listed even without a worker."""
-    return [
-        TaskDefinition(
-            task.name,
-            msgspec.json.encode(msgspec.json.schema(task.payload)).decode(),
-            msgspec.json.encode(task.example).decode(),
-        )
-        for task in TASKS
-    ]
+def schema(system: str = DEFAULT_SYSTEM) -> SchemaDocument | None:
+    """Return payloads, events and messages of one system as one document; None if it has none."""
+    make = resolve(system).schema
+    return make() if make is not None else None
 
 
-def schema() -> WireSchema:
-    """Return payloads, events and messages of the Streams wire as one document."""
-    return streams.wire_schema(task_definitions())
+def names() -> list[str]:
+    """Return the names of all definitions."""
+    return sorted(name for document in _documents() for name in document["$defs"])
 
 
-def definition(name: str) -> streams.Schema | None:
-    """Return one definition, or the payload of a BullMQ queue; None if it is unknown."""
-    return streams.definition(name, schema()) or payload_schema(name.removeprefix("payload."))
+def definition(name: str) -> SchemaDocument | None:
+    """Return one definition of any system; None if it is unknown."""
+    for document in _documents():
+        if (found := definition_of(name, document)) is not None:
+            return found
+    # The payloads of BullMQ's queues are documented by their queue.
+    return payload_schema(name.removeprefix("payload."))
+
+
+def definition_of(name: str, document: SchemaDocument) -> SchemaDocument | None:
+    """Return one definition as a document of its own; None if it is unknown."""
+    found: SchemaDocument | None = document["$defs"].get(name)
+    if found is None:
+        return None
+    if "$id" in found:
+        return {"$schema": document["$schema"], **found}
+    # It may refer to other definitions, which are included.
+    return {**document, "$ref": f"#/$defs/{name}"}
+
+
+def _documents() -> list[SchemaDocument]:
+    return [system.schema() for system in all_systems() if system.schema is not None]

@@ -1,33 +1,26 @@
-"""Builds a worker: an App of handlers on its queues."""
+"""Builds a worker: an App of handlers on the queues of the chosen systems."""
 
 import asyncio
 import contextlib
 import importlib
-import logging
 import signal
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
-from jobwire.handlers.llm import LlmSettings, check_tools, register
+from jobwire.handlers.llm import check_tools
+from jobwire.job.engine import Engine
 from jobwire.maintenance import Maintenance
 from jobwire.settings import Settings, SettingsError
-from jobwire.wires.streams.cron_store import StreamsCronStore
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wiring.backends import connect
+from jobwire.wiring.backends import open_backends
+from jobwire.wiring.systems import Background, System, WorkerContext
 from jobwire.wiring.traces import traces
 from jobwire.worker import App, Worker
-from jobwire.worker.scheduler import Scheduler
 from jobwire.worker.settings import WorkerSettings
-
-if TYPE_CHECKING:
-    from jobwire.handlers.llm.models.factory import Models
-
-_log: Final = logging.getLogger("jobwire.worker")
 
 
 class NoSuchApp(Exception):
@@ -70,20 +63,25 @@ def load_app(name: str | None) -> App:
 
 
 async def serve_worker(
-    app: App, settings: Settings, *, tasks: bool, on_ready: Callable[[], None]
+    app: App,
+    settings: Settings,
+    systems: Sequence[System],
+    *,
+    tasks: bool,
+    on_ready: Callable[[], None],
 ) -> int:
     """Run a worker until SIGTERM or SIGINT; a second signal releases all jobs at once.
 
-    With `tasks` it also runs the six tasks; it always does for an App that has tools or no
+    With `tasks` it also runs the systems' own tasks; it always does for an App that has tools or no
     handlers. Returns the number of handlers that did not end: only the exit of the process ends
     those.
     """
     async with contextlib.AsyncExitStack() as stack:
-        services: list[Callable[[], Coroutine[None, None, None]]] = []
+        background: list[Background] = []
         if tasks or app.tools or not app.handlers:
-            models = _register_tasks(app, settings.llm)
-            stack.callback(models.close)
-            services.append(models.watch)
+            for system in systems:
+                if system.tasks is not None:
+                    background += stack.enter_context(system.tasks(app, settings))
         limits = settings.worker
         app = app.wrapped(
             lambda handler: replace(
@@ -96,22 +94,26 @@ async def serve_worker(
             from jobwire.worker.tracing import traced  # late: an extra
 
             app = traced(app)
-        connection = await connect(settings.valkey.config(), "jobwire-worker")
-        stack.push_async_callback(connection.close)
-        jobs = replace(settings.jobs, lease_s=settings.worker.lease.total_seconds())
-        engine = StreamsEngine(connection, jobs)
+        backends = await stack.enter_async_context(
+            open_backends(settings, systems, "jobwire-worker")
+        )
+        served = [
+            system.engines(WorkerContext(settings, backends.of(system), app))
+            for system in systems
+            if system.engines
+        ]
+        engines = [engine for parts in served for engine in parts.engines]
         maintained: Counter[str] = Counter()
         worker = Worker(
             app,
-            [engine],
+            engines,
             slots=settings.worker.slots,
             drain_s=settings.worker.drain.total_seconds(),
             max_block_s=settings.worker.max_block_s,
             background=[
-                *services,
-                # Created after the registration, which has a maintenance task of its own.
-                lambda: Maintenance(engine.maintenance(), done=maintained).run(),
-                Scheduler(app.crons, StreamsCronStore(connection, jobs)).run,
+                *background,
+                *(partial(_maintain, engine, maintained) for engine in engines),
+                *(work for parts in served for work in parts.background),
             ],
             on_ready=on_ready,
         )
@@ -123,12 +125,9 @@ async def serve_worker(
         return worker.left_behind
 
 
-def _register_tasks(app: App, settings: LlmSettings) -> "Models":
-    """Register the six tasks; log their missing requirements."""
-    models = register(app, settings)
-    for missing in models.missing_requirements():
-        _log.warning("%s: %s; %s", *missing)
-    return models
+async def _maintain(engine: Engine, maintained: Counter[str]) -> None:
+    # Asked for here, after the registration, which has a maintenance task of its own.
+    await Maintenance(engine.maintenance(), done=maintained).run()
 
 
 def _metrics(

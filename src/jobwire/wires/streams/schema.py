@@ -57,17 +57,6 @@ def wire_schema(tasks: Iterable[TaskDefinition]) -> WireSchema:
     }
 
 
-def definition(name: str, whole: WireSchema) -> Schema | None:
-    """One definition as a document; None for an unknown name."""
-    found = whole["$defs"].get(name)
-    if found is None:
-        return None
-    if name.startswith(_PAYLOAD):
-        return {"$schema": whole["$schema"], **found}
-    # It may refer to other definitions, which are included.
-    return {**whole, "$ref": f"#/$defs/{name}"}
-
-
 def _json(inside: str) -> Schema:
     return {**_JSON, "contentSchema": {"$ref": f"#/$defs/{inside}"}}
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.streams import Streams
@@ -17,16 +16,11 @@ from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import feature
 from jobwire.wires.streams.scripts import SCRIPTS
-from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.wiring.backends import START_TIMEOUT_S
-from jobwire.wiring.schema import task_definitions
+from jobwire.wiring.jobs import jobs_settings
+from jobwire.wiring.jobs.schema import task_definitions
 
 _log = component("gateway")
-
-
-def jobs_settings(settings: Settings) -> StreamsSettings:
-    """Return the wire's settings with the lease of the section `worker`."""
-    return replace(settings.jobs, lease_s=settings.worker.lease.total_seconds())
 
 
 async def _make_group(engine: StreamsEngine) -> None:

@@ -1,0 +1,36 @@
+"""The Streams wire in a worker: the six tasks, the queue and the cron schedules."""
+
+import contextlib
+import logging
+from collections.abc import Generator, Sequence
+from typing import Final
+
+from jobwire.handlers.llm import LlmSettings, register
+from jobwire.wires.streams.cron_store import StreamsCronStore
+from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.wiring.jobs import jobs_settings
+from jobwire.wiring.systems import Background, WorkerContext, WorkerParts
+from jobwire.worker import App
+from jobwire.worker.scheduler import Scheduler
+
+_log: Final = logging.getLogger("jobwire.worker")
+
+
+@contextlib.contextmanager
+def six_tasks(app: App, settings: LlmSettings) -> Generator[Sequence[Background]]:
+    """Add the six tasks to an App and log their missing requirements; the models are closed at the
+    end."""
+    models = register(app, settings)
+    try:
+        for missing in models.missing_requirements():
+            _log.warning("%s: %s; %s", *missing)
+        yield [models.watch]
+    finally:
+        models.close()
+
+
+def jobs_engines(context: WorkerContext) -> WorkerParts:
+    """Return the worker's end of the queue, and the scheduler of the App's cron entries."""
+    connection, jobs = context.backends.valkey, jobs_settings(context.settings)
+    scheduler = Scheduler(context.app.crons, StreamsCronStore(connection, jobs))
+    return WorkerParts(engines=[StreamsEngine(connection, jobs)], background=[scheduler.run])

@@ -22,7 +22,7 @@ from jobwire.wiring.photo import Photo, PhotoError, PhotoOptions, PhotoPool, Poo
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class OutputPlan:
     """One photo: from where, to where."""
 
     source: Path
@@ -30,7 +30,7 @@ class Plan:
     comparison: Path | None = None
 
 
-def plan(sources: Sequence[Path], out_name: str, *, show: bool) -> list[Plan]:
+def plan(sources: Sequence[Path], out_name: str, *, show: bool) -> list[OutputPlan]:
     """Where each photo goes; all faults are reported before any photo is processed."""
     target = Path(out_name)
     is_folder = len(sources) > 1 or target.is_dir() or out_name.endswith(os.sep)
@@ -42,7 +42,7 @@ def plan(sources: Sequence[Path], out_name: str, *, show: bool) -> list[Plan]:
         raise CliExit(
             f"the folder {_name(target.parent)} does not exist; make it first", Exit.USAGE
         )
-    plans: dict[Path, Plan] = {}
+    plans: dict[Path, OutputPlan] = {}
     for source in sources:
         if not source.is_file():
             raise CliExit(f"{_name(source)} is no file", Exit.USAGE)
@@ -55,7 +55,7 @@ def plan(sources: Sequence[Path], out_name: str, *, show: bool) -> list[Plan]:
             names = f"{_name(plans[place].source)} and {_name(source)}"
             raise CliExit(f"{names} would both become {_name(place)}; rename one", Exit.USAGE)
         comparison = place.with_suffix(".show.webp") if show else None
-        plans[place] = Plan(source, place, comparison)
+        plans[place] = OutputPlan(source, place, comparison)
     return list(plans.values())
 
 
@@ -63,7 +63,7 @@ class PhotoBatch:
     """Runs the plans, a few at a time."""
 
     def __init__(
-        self, plans: Sequence[Plan], options: PhotoOptions, workers: int, *, as_json: bool
+        self, plans: Sequence[OutputPlan], options: PhotoOptions, workers: int, *, as_json: bool
     ) -> None:
         # What fits the options must fit the budget.
         budget = max(PoolLimits().pixel_budget_mb, int(options.max_megapixels * 8) + 1)
@@ -89,7 +89,7 @@ class PhotoBatch:
         self._summary()
         return self._failed
 
-    async def _work(self, left: Iterator[Plan], bar: Progress, total: TaskID) -> None:
+    async def _work(self, left: Iterator[OutputPlan], bar: Progress, total: TaskID) -> None:
         for each in left:
 
             def show(step: Step, name: str = _name(each.source)) -> None:
@@ -101,15 +101,15 @@ class PhotoBatch:
                 photo = await self._pool.process(each.source, part, on_step=show, comparison=shown)
             except PhotoError as error:
                 self._failed += 1
-                self._tell_failure(each, error)
+                self._report_failure(each, error)
             else:
                 _publish(part, each.target)
                 if shown is not None and each.comparison is not None:
                     _publish(shown, each.comparison)
-                self._tell(each, photo)
+                self._report(each, photo)
             bar.advance(total)
 
-    def _tell(self, each: Plan, photo: Photo) -> None:
+    def _report(self, each: OutputPlan, photo: Photo) -> None:
         size = _size(each.source)
         self._bytes[0] += size
         self._bytes[1] += photo.file_size
@@ -131,7 +131,7 @@ class PhotoBatch:
             f"{_bytes(size)} → {_bytes(photo.file_size)}, {_counted(found)}"
         )
 
-    def _tell_failure(self, each: Plan, error: PhotoError) -> None:
+    def _report_failure(self, each: OutputPlan, error: PhotoError) -> None:
         if self._as_json:
             failure = {"status": "failed", "error_code": error.code, "error_message": error.message}
             output.json_line({"source": _name(each.source), **failure})

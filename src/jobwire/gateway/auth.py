@@ -63,8 +63,8 @@ class _StoredKey:
 class Keyring:
     """All keys of the settings.
 
-    Without keys, `exposed` decides: a server that others can reach admits no request to a route with a
-    scope, one on loopback admits this machine to all.
+    Without keys, `exposed` decides: a server that others can reach admits no request to a
+    route with a scope, one on loopback admits this machine to all.
     """
 
     def __init__(self, keys: Iterable[KeySettings], *, exposed: bool = False) -> None:

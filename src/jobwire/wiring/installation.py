@@ -17,7 +17,7 @@ from jobwire.wiring.systems import Backend, System, buckets, chosen, needs
 _FLUSH_TIMEOUT_S: Final = 3.0
 
 
-class Plan(NamedTuple):
+class InstallationPlan(NamedTuple):
     """What `jobwire up` runs."""
 
     systems: Sequence[System]
@@ -28,7 +28,7 @@ class Plan(NamedTuple):
     starts_worker: bool
 
 
-def plan(loaded: Loaded) -> Plan:
+def plan(loaded: Loaded) -> InstallationPlan:
     """Decide what `up` runs; raises SettingsError before anything is written or started.
 
     A server is started if a system needs it, embedded servers are on, and no address is set.
@@ -42,7 +42,7 @@ def plan(loaded: Loaded) -> Plan:
     if Backend.VALKEY in needed and own_valkey and not embedded:
         fault = "valkey.url: is required without embedded servers; give --valkey URL"
         raise SettingsError([fault])
-    return Plan(
+    return InstallationPlan(
         systems,
         names=settings.systems or [system.name for system in systems],
         starts_valkey=Backend.VALKEY in needed and own_valkey,
@@ -54,7 +54,9 @@ def plan(loaded: Loaded) -> Plan:
 class Installation:
     """The parts, their environment and the files that describe them."""
 
-    def __init__(self, loaded: Loaded, plan: Plan, data: DataDir, listening: socket.socket) -> None:
+    def __init__(
+        self, loaded: Loaded, plan: InstallationPlan, data: DataDir, listening: socket.socket
+    ) -> None:
         self._loaded = loaded
         self._plan = plan
         self._needs = needs(plan.systems)

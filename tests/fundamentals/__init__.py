@@ -1,0 +1,1 @@
+"""A tour of the product: one idea per test. Start with `test_jobs.py`."""

@@ -6,7 +6,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now_ms, extras, job_id, name, data, opts, timestamp_ms, delay_ms, priority, lifo
+--   now_ms, extras, custom_id, name, data, opts, timestamp_ms, delay_ms, priority, lifo
 --   parent_key, parent, dedup_id, dedup_ttl_ms, dedup_flags, waits_for_children
 -- RETURNS
 --   added       the job was made; its id follows

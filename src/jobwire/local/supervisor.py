@@ -57,7 +57,6 @@ class SupervisedPart:
     state: State = "stopped"
     note: str = ""
     """Why the part is not ready."""
-    restarts: int = 0
     failures: int = 0
     next_try_s: float = 0.0
     ready_since_s: float = 0.0
@@ -129,7 +128,6 @@ class Supervisor:
         self._set(part, "restarting", "it exited and is being restarted")
 
     def _restart(self, part: SupervisedPart) -> None:
-        part.restarts += 1
         try:
             self._start(part)
         except LocalError as error:

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from jobwire.gateway.problems import INVALID, Problem, ProblemKind
+from jobwire.job.errors import BackendUnavailable, ContractError
 from jobwire.text import msgspec_fault
 
 JOB_NOT_FOUND: Final = ProblemKind(
@@ -32,10 +33,12 @@ NOT_RETRYABLE: Final = ProblemKind(
     "not_retryable", 409, "only a failed or canceled job can be retried"
 )
 UNAVAILABLE: Final = ProblemKind(
-    "unavailable", 503, "Valkey does not answer or cannot write; retry"
+    BackendUnavailable.code,
+    BackendUnavailable.status,
+    "Valkey does not answer or cannot write; retry",
 )
 CONTRACT_VIOLATED: Final = ProblemKind(
-    "contract_violated", 502, "another program has written an invalid job"
+    ContractError.code, ContractError.status, "another program has written an invalid job"
 )
 
 _MAX_MESSAGE: Final = 500

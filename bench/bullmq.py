@@ -23,8 +23,8 @@ _FAILURE: Final = {"reason": "because", "stack": "Error: because"}
 def run() -> bool:
     rows: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as folder, laboratory(Path(folder) / "valkey") as lab:
-        lab.ours.ask("CONFIG", "SET", "slowlog-log-slower-than", 0)
-        lab.ours.ask("CONFIG", "SET", "slowlog-max-len", 10 * _CALLS)
+        lab.ours.call("CONFIG", "SET", "slowlog-log-slower-than", 0)
+        lab.ours.call("CONFIG", "SET", "slowlog-max-len", 10 * _CALLS)
         for _ in range(_ROUNDS):
             for side in _SIDES:
                 for verb, cost_us in _measured(lab, side).items():
@@ -47,10 +47,10 @@ def _measured(lab: Lab, side: str) -> dict[str, float]:
         return lab.official(call, db) if db == THEIRS else lab.do_ours(call)
 
     def cost_us(verb: Callable[[int], Any]) -> float:
-        plain.ask("SLOWLOG", "RESET")
+        plain.call("SLOWLOG", "RESET")
         for at in range(_CALLS):
             verb(at)
-        entries = cast("list[list[Any]]", plain.ask("SLOWLOG", "GET", -1))
+        entries = cast("list[list[Any]]", plain.call("SLOWLOG", "GET", -1))
         return statistics.median(entry[2] for entry in entries if _is_script(entry))
 
     data = {"videoId": "v", "scenes": [{"n": at} for at in range(10)]}

@@ -19,16 +19,16 @@ from tests.chaos.plan import AT_SERVER_ONLY, KINDS
 from tests.chaos.run import chaos
 
 
-def main(words: list[str]) -> int:
-    if words[:1] == ["mutants"]:
-        return prove(words[1:])
-    if unknown := set(words) - set(KINDS):
+def main(args: list[str]) -> int:
+    if args[:1] == ["mutants"]:
+        return prove(args[1:])
+    if unknown := set(args) - set(KINDS):
         print(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
         return 2
     seed = int(os.environ.get("CHAOS_SEED") or secrets.randbelow(10**6))
     seconds = float(os.environ.get("CHAOS_S") or 240)
-    if words:
-        return run(seed, seconds, words)
+    if args:
+        return run(seed, seconds, args)
     # Where nobody touches the workers, no job may be taken from one (R21).
     return max(run(seed, 0.75 * seconds, KINDS), run(seed, 0.25 * seconds, AT_SERVER_ONLY))
 

@@ -38,16 +38,16 @@ class Violation:
     what: str
 
 
-def judge(history: History) -> list[Violation]:
+def check_history(history: History) -> list[Violation]:
     """Everything that is wrong, by rule."""
-    return [Violation(rule, what) for rule, look in RULES.items() for what in look(history)]
+    return [Violation(rule, what) for rule, check in RULES.items() for what in check(history)]
 
 
 def r1_accepted_is_there(history: History) -> Iterator[str]:
     """An accepted job never disappears before its time."""
     for key, job_id in history.accepted.items():
         # Those that live shortly are gone by now; the witness has seen whether they ended first.
-        is_short_lived = history.wishes[key].ttl_s or _was_canceled_long_ago(history, job_id)
+        is_short_lived = history.submissions[key].ttl_s or _was_canceled_long_ago(history, job_id)
         if job_id not in history.jobs and not is_short_lived:
             yield f"{job_id} (key {key}) was accepted and is not there"
     yield from history.lost
@@ -82,27 +82,29 @@ def r4_state_agrees(history: History) -> Iterator[str]:
         if (wanted := _wanted_end(history, job_id, job)) and job.status != wanted:
             yield f"{job_id} ended as {job.status} with {job.error}, not as {wanted}"
     for answer in history.answers:
-        told = answer.state
-        if told in TERMINAL and (job := history.jobs.get(answer.job_id)) and job.status != told:
-            yield f"{answer.job_id} was told to be {told} and is {job.status}"
+        state = answer.state
+        if state in TERMINAL and (job := history.jobs.get(answer.job_id)) and job.status != state:
+            yield f"{answer.job_id} was told to be {state} and is {job.status}"
 
 
 def r5_runs_do_not_mix(history: History) -> Iterator[str]:
     """Events of an earlier run never follow those of a later one; inside a run they are in order,
     and the attempts are counted truly."""
     for job_id, job in history.jobs.items():
-        said = [(event.data["run"], event.data["n"]) for event in job.events if _of_run(event.data)]
-        runs = [run for run, _ in groupby(said, key=lambda each: each[0])]
+        reported = [
+            (event.data["run"], event.data["n"]) for event in job.events if _of_run(event.data)
+        ]
+        runs = [run for run, _ in groupby(reported, key=lambda each: each[0])]
         if len(runs) != len(set(runs)):
             yield f"{job_id}: runs speak in turns: {runs}"
-        for run, words in groupby(said, key=lambda each: each[0]):
-            numbers = [int(str(number)) for _, number in words]
+        for run, group in groupby(reported, key=lambda each: each[0]):
+            numbers = [int(str(number)) for _, number in group]
             if any(after <= before for before, after in pairwise(numbers)):
                 yield f"{job_id}: run {run} says {numbers}"
-        wish = history.wish_of(job_id)
+        submission = history.submission_of(job_id)
         attempt = int(job.fields.get("attempt", "1"))
-        if wish and job.status == "done" and attempt != wish.fails + 1:
-            yield f"{job_id} failed {wish.fails} times and is at attempt {attempt}"
+        if submission and job.status == "done" and attempt != submission.fails + 1:
+            yield f"{job_id} failed {submission.fails} times and is at attempt {attempt}"
 
 
 def r6_one_settle(history: History) -> Iterator[str]:
@@ -132,9 +134,9 @@ def r8_runs_are_counted(history: History) -> Iterator[str]:
         if begun[job_id] > starts:
             yield f"{job_id} ran {begun[job_id]} times, was started {starts} times"
     for run in history.runs:
-        wish = history.wish_of(run.job_id)
-        if wish and run.attempt > wish.max_attempts:
-            yield f"{run.job_id}: attempt {run.attempt} of {wish.max_attempts}"
+        submission = history.submission_of(run.job_id)
+        if submission and run.attempt > submission.max_attempts:
+            yield f"{run.job_id}: attempt {run.attempt} of {submission.max_attempts}"
 
 
 def r9_one_key_one_job(history: History) -> Iterator[str]:
@@ -168,9 +170,11 @@ def r11_canceled_is_canceled(history: History) -> Iterator[str]:
             yield f"{answer.about} was canceled and is {job.status}"
         if clock_was_off(history, answer.about):
             continue
-        asked_ms = int(job.fields.get("cancel_ts", "0"))
-        late = [event for event in job.events if event.type == "running" and event.ts > asked_ms]
-        if answer.status == 202 and asked_ms and late:
+        requested_ms = int(job.fields.get("cancel_ts", "0"))
+        late = [
+            event for event in job.events if event.type == "running" and event.ts > requested_ms
+        ]
+        if answer.status == 202 and requested_ms and late:
             yield f"{answer.about} was started after it had been asked to stop"
 
 
@@ -191,15 +195,15 @@ def r12_watchers_miss_nothing(history: History) -> Iterator[str]:
 def r13_slots(history: History) -> Iterator[str]:
     """A worker never runs more jobs at a time than it has slots."""
     for worker in {run.worker for run in history.runs}:
-        mine = [run for run in history.runs if run.worker == worker]
-        steps = [(run.began_ms, 1) for run in mine]
-        steps += [(run.ended_ms, -1) for run in mine if run.ended_ms is not None]
+        own_runs = [run for run in history.runs if run.worker == worker]
+        steps = [(run.began_ms, 1) for run in own_runs]
+        steps += [(run.ended_ms, -1) for run in own_runs if run.ended_ms is not None]
         busy = most = 0
         for _, step in sorted(steps):
             busy += step
             most = max(most, busy)
-        if most > mine[0].slots:
-            yield f"worker {worker} ran {most} jobs at a time in {mine[0].slots} slots"
+        if most > own_runs[0].slots:
+            yield f"worker {worker} ran {most} jobs at a time in {own_runs[0].slots} slots"
 
 
 def r14_cron_once(history: History) -> Iterator[str]:
@@ -217,9 +221,11 @@ def r14_cron_once(history: History) -> Iterator[str]:
 def r15_not_early(history: History) -> Iterator[str]:
     """A delayed job does not start before its time, by the server's clock."""
     for job_id, job in history.jobs.items():
-        wish = history.wish_of(job_id)
+        submission = history.submission_of(job_id)
         starts = [event.ts for event in job.events if event.type == "running"]
-        due_ms = int(job.fields.get("created_ts", "0")) + 1000 * (wish.delay_s if wish else 0)
+        due_ms = int(job.fields.get("created_ts", "0")) + 1000 * (
+            submission.delay_s if submission else 0
+        )
         if starts and starts[0] < due_ms and not clock_was_off(history, job_id):
             yield f"{job_id} was due at {due_ms:.0f} and started at {starts[0]}"
 
@@ -238,8 +244,8 @@ def r16_in_line(history: History) -> Iterator[str]:
 def r17_refused_does_not_run(history: History) -> Iterator[str]:
     """What was refused makes no job."""
     made = {job.fields.get("idempotency_key") for job in history.jobs.values()}
-    for key, wish in history.wishes.items():
-        if not wish.valid and (key in made or key in history.accepted):
+    for key, submission in history.submissions.items():
+        if not submission.valid and (key in made or key in history.accepted):
             yield f"{key} is no valid request, and made a job"
 
 
@@ -268,8 +274,8 @@ def r19_reports_are_whole(history: History) -> Iterator[str]:
                 continue
             if seen != list(range(len(seen))):
                 yield f"{job_id}: of run {name} there are the reports {seen}"
-            elif name == result and run.said is not None and len(seen) != run.said:
-                yield f"{job_id}: run {name} made {run.said} reports, there are {len(seen)}"
+            elif name == result and run.reported is not None and len(seen) != run.reported:
+                yield f"{job_id}: run {name} made {run.reported} reports, there are {len(seen)}"
 
 
 def r20_starts_are_used_once(history: History) -> Iterator[str]:
@@ -280,13 +286,13 @@ def r20_starts_are_used_once(history: History) -> Iterator[str]:
         # A process takes long to start, and runs on while its worker is frozen.
         if run.task in ("work", "block", "thread"):
             runs.setdefault(run.job_id, []).append(run)
-    for job_id, mine in runs.items():
+    for job_id, own_runs in runs.items():
         job = history.jobs.get(job_id)
         if not job or clock_was_off(history, job_id):
             continue
         begun: list[tuple[Run, Event]] = []
         unused = [event for event in job.events if event.type == "running"]
-        for run in mine:
+        for run in own_runs:
             earlier = [event for event in unused if _fits(run, event)]
             if not earlier:
                 yield f"{job_id}: run {run.id} of attempt {run.attempt} has no start of its own"
@@ -382,11 +388,11 @@ def clock_was_off(history: History, job_id: str) -> bool:
 
 def _was_canceled_long_ago(history: History, job_id: str) -> bool:
     """Whether a job may be gone because it was canceled while it waited (J-57)."""
-    asked_ms = history.asked_to_stop.get(job_id)
-    if asked_ms is None:
+    requested_ms = history.cancel_requested.get(job_id)
+    if requested_ms is None:
         return False
     margin_ms = 5 * history.lease_ms  # the server's clock jumps
-    return history.collected_ms - asked_ms > 1000 * CANCELED_TTL_S - margin_ms
+    return history.collected_ms - requested_ms > 1000 * CANCELED_TTL_S - margin_ms
 
 
 def _was_full(history: History, run: Run, job: Ended) -> bool:
@@ -417,11 +423,11 @@ def _of_run(data: object) -> bool:
 
 def _wanted_end(history: History, job_id: str, job: Ended) -> str:
     """How it has to end; empty where faults or callers may have decided."""
-    wish = history.wish_of(job_id)
+    submission = history.submission_of(job_id)
     deliveries = int(job.fields.get("deliveries", "0"))
     lost = deliveries - (int(job.fields.get("attempt", "1")) - 1)
-    if not wish or job_id in history.asked_to_stop or lost >= history.max_deliveries:
+    if not submission or job_id in history.cancel_requested or lost >= history.max_deliveries:
         return ""
-    if wish.task == "poison":
+    if submission.task == "poison":
         return "error"
-    return "done" if wish.fails < wish.max_attempts else "error"
+    return "done" if submission.fails < submission.max_attempts else "error"

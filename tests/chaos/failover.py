@@ -63,8 +63,8 @@ def _replica(primary: LocalValkey, folder: Path, link: Proxy) -> LocalValkey:
 
 def _synced(replica: LocalValkey) -> bool:
     with plain_client(replica) as plain:
-        told = cast("dict[str, str]", plain.info("replication"))
-        return told.get("master_link_status") == "up"
+        replication = cast("dict[str, str]", plain.info("replication"))
+        return replication.get("master_link_status") == "up"
 
 
 def _has(replica: LocalValkey, job_ids: Sequence[str]) -> bool:
@@ -83,10 +83,10 @@ async def _submit(
 
     async def accepted() -> str:
         try:
-            said = await client.post(f"http://127.0.0.1:{fleet.ports[0]}/v1/jobs", json=body)
+            response = await client.post(f"http://127.0.0.1:{fleet.ports[0]}/v1/jobs", json=body)
         except httpx.HTTPError:
             return ""
-        return str(said.json()["job_id"]) if said.status_code == 202 else ""
+        return str(response.json()["job_id"]) if response.status_code == 202 else ""
 
     return [await wait_until(accepted, "a job to be accepted", timeout_s=60) for _ in range(count)]
 
@@ -107,11 +107,11 @@ async def _ended(
         async def over(job_id: str = job_id, states: list[str] = states) -> bool:
             site = f"http://127.0.0.1:{fleet.ports[0]}/v1/jobs/{job_id}"
             try:
-                said = await client.get(site)
+                response = await client.get(site)
             except httpx.HTTPError:
                 return False
-            body = cast("dict[str, Json]", said.json())
-            states.append("gone" if said.status_code == 404 else str(body.get("status")))
+            body = cast("dict[str, Json]", response.json())
+            states.append("gone" if response.status_code == 404 else str(body.get("status")))
             return states[-1] in TERMINAL or states[-1] == "gone"
 
         try:

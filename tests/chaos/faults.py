@@ -196,33 +196,35 @@ async def _restarted(fleet: Fleet, seat: Seat) -> bool:
 @contextlib.asynccontextmanager
 async def _full(fleet: Fleet) -> AsyncGenerator[None]:
     began_ms = time.time() * 1000
-    await asyncio.to_thread(_ask, fleet, lambda plain: plain.config_set("maxmemory", "1mb"))
+    await asyncio.to_thread(_on_server, fleet, lambda plain: plain.config_set("maxmemory", "1mb"))
     try:
         yield
     finally:
-        await asyncio.to_thread(_ask, fleet, lambda plain: plain.config_set("maxmemory", "0"))
+        await asyncio.to_thread(_on_server, fleet, lambda plain: plain.config_set("maxmemory", "0"))
         fleet.history.full.append((began_ms, time.time() * 1000))
 
 
 @contextlib.asynccontextmanager
 async def _no_writes(fleet: Fleet) -> AsyncGenerator[None]:
     """As in a failover: it follows somebody who is not there."""
-    await asyncio.to_thread(_ask, fleet, lambda plain: plain.replicaof("127.0.0.1", "1"))
+    await asyncio.to_thread(_on_server, fleet, lambda plain: plain.replicaof("127.0.0.1", "1"))
     try:
         yield
     finally:
-        await asyncio.to_thread(_ask, fleet, lambda plain: plain.replicaof("NO", "ONE"))
+        await asyncio.to_thread(_on_server, fleet, lambda plain: plain.replicaof("NO", "ONE"))
 
 
 async def _scripts_forgotten(fleet: Fleet, fault: Fault) -> None:
-    await asyncio.to_thread(_ask, fleet, lambda plain: plain.script_flush())
+    await asyncio.to_thread(_on_server, fleet, lambda plain: plain.script_flush())
 
 
 async def _clients_dropped(fleet: Fleet, fault: Fault) -> None:
-    await asyncio.to_thread(_ask, fleet, lambda plain: plain.client_kill_filter(_type="normal"))
+    await asyncio.to_thread(
+        _on_server, fleet, lambda plain: plain.client_kill_filter(_type="normal")
+    )
 
 
-def _ask(fleet: Fleet, what: Callable[[Redis], object]) -> None:
+def _on_server(fleet: Fleet, what: Callable[[Redis], object]) -> None:
     with plain_client(fleet.server, "chaos-hand") as plain:
         try:
             what(plain)

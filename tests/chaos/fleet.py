@@ -93,8 +93,8 @@ class Fleet:
             try:
                 for number in range(GATEWAYS):
                     self.ports.append(free_port())
-                    words = ("gateway", "--port", str(self.ports[-1]))
-                    self.seats.append(self._seat(f"gateway {number}", words))
+                    args = ("gateway", "--port", str(self.ports[-1]))
+                    self.seats.append(self._seat(f"gateway {number}", args))
                 self._add_worker(SLOTS[0])
                 await self._all_ready()
                 tending = asyncio.create_task(self._tend())
@@ -134,13 +134,13 @@ class Fleet:
         return wrong
 
     def _add_worker(self, slots: int) -> None:
-        words = ("worker", "tests.chaos.handlers:app", "--slots", str(slots))
-        self.seats.append(self._seat(f"worker of {slots}", words, slots))
+        args = ("worker", "tests.chaos.handlers:app", "--slots", str(slots))
+        self.seats.append(self._seat(f"worker of {slots}", args, slots))
 
     async def _all_ready(self) -> None:
         for seat in self.seats:
-            word = "gateway on http" if "gateway" in seat.name else "worker with"
-            await asyncio.to_thread(seat.program.wait_for_line, word, timeout_s=60)
+            ready_line = "gateway on http" if "gateway" in seat.name else "worker with"
+            await asyncio.to_thread(seat.program.wait_for_line, ready_line, timeout_s=60)
 
     async def _tend(self) -> None:
         while self._tending:
@@ -148,7 +148,7 @@ class Fleet:
                 seat.replace_if_dead()
             await asyncio.sleep(0.05)
 
-    def _seat(self, name: str, words: Sequence[str], slots: int = 0) -> Seat:
+    def _seat(self, name: str, args: Sequence[str], slots: int = 0) -> Seat:
         proxy = Proxy(self.server.port).start()
         env = {
             # What the run itself is told is no setting of the programs.
@@ -162,4 +162,4 @@ class Fleet:
             handlers.EFFECTS: str(self.effects),
             handlers.SLOTS: str(slots),
         }
-        return Seat(name, ("-m", "jobwire", *words), proxy, env)
+        return Seat(name, ("-m", "jobwire", *args), proxy, env)

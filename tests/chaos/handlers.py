@@ -20,7 +20,7 @@ EFFECTS = "CHAOS_EFFECTS"
 SLOTS = "CHAOS_SLOTS"
 
 
-def _tell(**what: object) -> None:
+def _record(**what: object) -> None:
     line = json.dumps({**what, "at": time.time() * 1000}) + "\n"
     descriptor = os.open(os.environ[EFFECTS], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(descriptor, line.encode())
@@ -32,7 +32,7 @@ class Running:
 
     def __init__(self) -> None:
         self.id = uuid.uuid4().hex[:12]
-        self.said = 0
+        self.reported = 0
 
 
 @contextlib.contextmanager
@@ -40,14 +40,14 @@ def running(ctx: Context, worker: str) -> Generator[Running]:
     """One run, from its first to its last line."""
     run = Running()
     slots, job = int(os.environ[SLOTS]), ctx.job
-    _tell(run=run.id, job=job.id, task=job.task, attempt=job.attempt, worker=worker, slots=slots)
+    _record(run=run.id, job=job.id, task=job.task, attempt=job.attempt, worker=worker, slots=slots)
     try:
         yield run
     finally:
-        _tell(run=run.id, said=run.said)
+        _record(run=run.id, reported=run.reported)
 
 
-def fail_if_asked(ctx: Context) -> None:
+def fail_if_requested(ctx: Context) -> None:
     if ctx.attempt <= ctx.payload["fails"]:
         raise RuntimeError("this attempt was to fail")
 
@@ -57,9 +57,9 @@ async def work(ctx: Context) -> dict[str, str]:
     with running(ctx, str(os.getpid())) as run:
         for number in range(ctx.payload["steps"]):
             await ctx.emit("step", {"run": run.id, "n": number})
-            run.said += 1
+            run.reported += 1
             await asyncio.sleep(ctx.payload["pause_s"])
-        fail_if_asked(ctx)
+        fail_if_requested(ctx)
         return {"run": run.id}
 
 
@@ -69,9 +69,9 @@ async def block(ctx: Context) -> dict[str, str]:
     with running(ctx, str(os.getpid())) as run:
         for number in range(ctx.payload["steps"]):
             await ctx.emit("step", {"run": run.id, "n": number})
-            run.said += 1
+            run.reported += 1
             time.sleep(ctx.payload["pause_s"])  # noqa: ASYNC251 - that is the fault
-        fail_if_asked(ctx)
+        fail_if_requested(ctx)
         return {"run": run.id}
 
 
@@ -91,9 +91,9 @@ def process(ctx: Context) -> dict[str, str]:
 def steps_of(ctx: Context, run: Running) -> dict[str, str]:
     for number in range(ctx.payload["steps"]):
         ctx.emit("step", {"run": run.id, "n": number})
-        run.said += 1
+        run.reported += 1
         time.sleep(ctx.payload["pause_s"])
-    fail_if_asked(ctx)
+    fail_if_requested(ctx)
     return {"run": run.id}
 
 

@@ -14,7 +14,7 @@ TERMINAL: Final = frozenset({"done", "error", "canceled"})
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Submission:
     """A job that a caller wants, under an idempotency key, until it is accepted."""
 
     key: str
@@ -33,16 +33,16 @@ class Wish:
     def body(self) -> dict[str, object]:
         """The request."""
         work = {"steps": self.steps, "pause_s": self.pause_s, "fails": self.fails}
-        asked: dict[str, object] = {"task": self.task, "payload": work}
+        body: dict[str, object] = {"task": self.task, "payload": work}
         if self.max_attempts > 1:
-            asked["max_attempts"] = self.max_attempts
+            body["max_attempts"] = self.max_attempts
         if self.delay_s:
-            asked["delay_s"] = self.delay_s
+            body["delay_s"] = self.delay_s
         if self.ttl_s:
-            asked["ttl_s"] = self.ttl_s
+            body["ttl_s"] = self.ttl_s
         if not self.valid:
-            asked["unheard_of"] = True
-        return asked
+            body["unheard_of"] = True
+        return body
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Run:
     ended_ms: float | None
     """None where its process died over it."""
     task: str = "work"
-    said: int | None = None
+    reported: int | None = None
     """How many reports the handler made; None where its process died over it."""
 
 
@@ -116,7 +116,7 @@ class History:
 
     max_deliveries: int = 5
     lease_ms: float = 1000.0
-    wishes: dict[str, Wish] = field(default_factory=dict[str, Wish])
+    submissions: dict[str, Submission] = field(default_factory=dict[str, Submission])
     answers: list[Answer] = field(default_factory=list[Answer])
     runs: list[Run] = field(default_factory=list[Run])
     jobs: dict[str, Ended] = field(default_factory=dict[str, Ended])
@@ -125,7 +125,7 @@ class History:
     """Every job that the server knows of at the end."""
     calm: list[str] = field(default_factory=list[str])
     """Jobs submitted one after the other before the first fault."""
-    asked_to_stop: dict[str, float] = field(default_factory=dict[str, float])
+    cancel_requested: dict[str, float] = field(default_factory=dict[str, float])
     """Jobs that a caller tried to cancel, answered or not → when it first did, in ms."""
     collected_ms: float = 0.0
     """When `jobs` was read."""
@@ -156,7 +156,7 @@ class History:
             if answer.verb == "submit" and answer.job_id
         }
 
-    def wish_of(self, job_id: str) -> Wish | None:
+    def submission_of(self, job_id: str) -> Submission | None:
         """What the job was to be; None for one that nobody here asked for."""
         job = self.jobs.get(job_id)
-        return self.wishes.get(job.fields.get("idempotency_key", "")) if job else None
+        return self.submissions.get(job.fields.get("idempotency_key", "")) if job else None

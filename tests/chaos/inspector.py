@@ -37,7 +37,7 @@ return found
 """
 
 
-class Witness:
+class Inspector:
     """Sees the raw keys."""
 
     def __init__(self, plain: Plain) -> None:
@@ -49,8 +49,8 @@ class Witness:
         short_lived = ShortLived(self, history)
         while not until.is_set():
             try:
-                found = await asyncio.to_thread(self._plain.ask, "EVAL", _MISPLACED, 0)
-                await asyncio.to_thread(short_lived.look)
+                found = await asyncio.to_thread(self._plain.call, "EVAL", _MISPLACED, 0)
+                await asyncio.to_thread(short_lived.sample)
             except (RedisError, OSError):
                 found = []  # the server is away
             if isinstance(found, list):
@@ -59,10 +59,10 @@ class Witness:
 
     def states(self, job_ids: Sequence[str]) -> list[str | None]:
         """The status of each; None where it is gone."""
-        with self._plain.pipeline(transaction=False) as asked:
+        with self._plain.pipeline(transaction=False) as pipeline:
             for job_id in job_ids:
-                asked.hget(KEYS.job(job_id), "status")
-            return cast("list[str | None]", asked.execute())
+                pipeline.hget(KEYS.job(job_id), "status")
+            return cast("list[str | None]", pipeline.execute())
 
     def unfinished(self, job_ids: Sequence[str]) -> list[str]:
         """Those that have not ended yet."""
@@ -91,14 +91,14 @@ class Witness:
         found: dict[str, Ended] = {}
         async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
             for job_id in job_ids:
-                said = await client.get(f"http://127.0.0.1:{port}/v1/jobs/{job_id}")
-                if said.status_code == 404:
+                response = await client.get(f"http://127.0.0.1:{port}/v1/jobs/{job_id}")
+                if response.status_code == 404:
                     continue
-                told = cast("dict[str, Json]", said.raise_for_status().json())
+                body = cast("dict[str, Json]", response.raise_for_status().json())
                 found[job_id] = Ended(
-                    str(told["status"]),
-                    told["result"],
-                    told["error"],
+                    str(body["status"]),
+                    body["result"],
+                    body["error"],
                     self._raw.fields(KEYS.job(job_id)),
                     tuple(_event(*row) for row in self._raw.entries(KEYS.events(job_id))),
                 )
@@ -108,22 +108,22 @@ class Witness:
 class ShortLived:
     """Jobs whose `ttl_s` is shorter than their wait: each must be seen to end before it is gone."""
 
-    def __init__(self, witness: Witness, history: History) -> None:
-        self._witness = witness
+    def __init__(self, inspector: Inspector, history: History) -> None:
+        self._inspector = inspector
         self._history = history
         self._seen_s: dict[str, float] = {}
         """Job → when it was last seen unfinished, or accepted."""
         self._over: set[str] = set()
-        self._looks_s: list[float] = []
+        self._samples_s: list[float] = []
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Note who has ended, and who is gone without an end."""
         history, now_s = self._history, time.monotonic()
         for key, job_id in history.accepted.items():
-            if history.wishes[key].ttl_s and job_id not in self._over:
+            if history.submissions[key].ttl_s and job_id not in self._over:
                 self._seen_s.setdefault(job_id, now_s)
         open_ones = [job_id for job_id in self._seen_s if job_id not in self._over]
-        for job_id, state in zip(open_ones, self._witness.states(open_ones), strict=True):
+        for job_id, state in zip(open_ones, self._inspector.states(open_ones), strict=True):
             if state is not None and state not in TERMINAL:
                 self._seen_s[job_id] = now_s
                 continue
@@ -131,17 +131,17 @@ class ShortLived:
             # It may have ended and expired while nobody could look; and what the server was away
             # for half a life is not ours to keep.
             blind_s = now_s - self._seen_s[job_id]
-            if state is None and blind_s < SHORT_TTL_S / 2 and self._away_s() < SHORT_TTL_S / 2:
+            if state is None and blind_s < SHORT_TTL_S / 2 and self._outage_s() < SHORT_TTL_S / 2:
                 history.lost.append(f"{job_id} was unfinished {blind_s:.2f} s before it was gone")
-        self._looks_s.append(now_s)
+        self._samples_s.append(now_s)
 
-    def _away_s(self) -> float:
+    def _outage_s(self) -> float:
         """For how much of the last lifetime the server did not answer, or its clock was ahead."""
         since_s = time.monotonic() - SHORT_TTL_S
-        looks = [since_s, *(at for at in self._looks_s if at > since_s), time.monotonic()]
-        away_s = sum(gap for one, other in pairwise(looks) if (gap := other - one) > 0.3)
+        samples = [since_s, *(at for at in self._samples_s if at > since_s), time.monotonic()]
+        outage_s = sum(gap for one, other in pairwise(samples) if (gap := other - one) > 0.3)
         jumped = any(end / 1000 > time.time() - SHORT_TTL_S for _, end in self._history.jumps)
-        return away_s + (SHORT_TTL_S / 4 if jumped else 0)
+        return outage_s + (SHORT_TTL_S / 4 if jumped else 0)
 
 
 def runs_of(effects: Path) -> list[Run]:
@@ -149,17 +149,17 @@ def runs_of(effects: Path) -> list[Run]:
     began: dict[str, dict[str, Json]] = {}
     ended: dict[str, tuple[float, int]] = {}
     for line in effects.read_text().splitlines():
-        said = cast("dict[str, Json]", json.loads(line))
-        if "job" in said:
-            began[str(said["run"])] = said
+        row = cast("dict[str, Json]", json.loads(line))
+        if "job" in row:
+            began[str(row["run"])] = row
         else:
-            ended[str(said["run"])] = float(str(said["at"])), int(str(said["said"]))
+            ended[str(row["run"])] = float(str(row["at"])), int(str(row["reported"]))
     runs: list[Run] = []
-    for run, said in began.items():
+    for run, row in began.items():
         at_ms, reports = ended.get(run, (None, None))
-        who = (str(said["job"]), int(str(said["attempt"])), str(said["worker"]))
-        room = (int(str(said["slots"])), float(str(said["at"])))
-        runs.append(Run(run, *who, *room, at_ms, str(said["task"]), reports))
+        who = (str(row["job"]), int(str(row["attempt"])), str(row["worker"]))
+        slots_and_start = (int(str(row["slots"])), float(str(row["at"])))
+        runs.append(Run(run, *who, *slots_and_start, at_ms, str(row["task"]), reports))
     return runs
 
 
@@ -170,5 +170,5 @@ def empty(plain: Redis) -> None:
 
 def _event(entry: str, fields: Mapping[str, str]) -> Event:
     data = cast("Json", json.loads(fields["data"]))
-    held = data if isinstance(data, dict) else {}
-    return Event(entry, fields["type"], int(fields["ts"]), held, fields["step"])
+    payload = data if isinstance(data, dict) else {}
+    return Event(entry, fields["type"], int(fields["ts"]), payload, fields["step"])

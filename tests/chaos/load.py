@@ -17,14 +17,14 @@ import httpx
 
 from jobwire.job.messages import Json
 from tests.chaos.fleet import LEASE_S
-from tests.chaos.history import SHORT_TTL_S, TERMINAL, Answer, History, Watch, Wish
+from tests.chaos.history import SHORT_TTL_S, TERMINAL, Answer, History, Submission, Watch
 from tests.stories.gateways import Watcher
 from tests.support import wait_until
 
 _DROPPED: Final = 0.15
 _CANCELED: Final = 0.08
 _WATCHED: Final = 0.3
-_PATIENCE_S: Final = 120.0
+_ANSWER_TIMEOUT_S: Final = 120.0
 
 
 class Caller:
@@ -46,24 +46,24 @@ class Caller:
         self._random = Random(f"{seed} {name}")
         self._ports = ports
         self._history = history
-        self._mine: list[str] = []
+        self._own_jobs: list[str] = []
         self._made = 0
 
     async def go_on(self, until: asyncio.Event) -> None:
         """Ask for one thing after the other; what was begun is seen to its end."""
         async with self._client() as client, asyncio.TaskGroup() as others:
             while not until.is_set():
-                job_id = await self.submit(client, self._wish())
-                chance = self._random.random()
-                if job_id not in self._mine:
+                job_id = await self.submit(client, self._new_submission())
+                draw = self._random.random()
+                if job_id not in self._own_jobs:
                     pass  # refused, or gone soon after its end
-                elif chance < _CANCELED:
+                elif draw < _CANCELED:
                     others.create_task(self._cancel(client, job_id, self._random.random()))
-                elif chance < _CANCELED + _WATCHED:
+                elif draw < _CANCELED + _WATCHED:
                     self._watch(job_id, others)
-                if self._mine and self._random.random() < 0.3:
-                    await self._ask(client, "look", self._random.choice(self._mine))
-                self._cut_somebody()
+                if self._own_jobs and self._random.random() < 0.3:
+                    await self._request(client, "look", self._random.choice(self._own_jobs))
+                self._cut_a_stream()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._random.uniform(0.05, 0.25)):
                         await until.wait()
@@ -73,7 +73,7 @@ class Caller:
         async with self._client() as client:
             for _ in range(count):
                 self._made += 1
-                job_id = await self.submit(client, Wish(f"{self._name}-{self._made}"))
+                job_id = await self.submit(client, Submission(f"{self._name}-{self._made}"))
                 self._history.calm.append(job_id)
 
     async def burst(self, count: int) -> None:
@@ -81,79 +81,85 @@ class Caller:
         gate = asyncio.Semaphore(20)
 
         async def one(client: httpx.AsyncClient, number: int) -> None:
-            wish = Wish(f"{self._name}-burst-{number}", ttl_s=SHORT_TTL_S, delay_s=SHORT_TTL_S + 2)
+            submission = Submission(
+                f"{self._name}-burst-{number}", ttl_s=SHORT_TTL_S, delay_s=SHORT_TTL_S + 2
+            )
             async with gate:
-                await self.submit(client, wish)
+                await self.submit(client, submission)
 
         async with self._client() as client:
             await asyncio.gather(*(one(client, number) for number in range(count)))
 
-    async def submit(self, client: httpx.AsyncClient, wish: Wish) -> str:
+    async def submit(self, client: httpx.AsyncClient, submission: Submission) -> str:
         """Until there is a job, or a refusal that is final; the job's id, or nothing."""
-        self._history.wishes[wish.key] = wish
+        self._history.submissions[submission.key] = submission
 
         async def answered() -> Answer | None:
-            answer = await self._ask(client, "submit", wish.key)
+            answer = await self._request(client, "submit", submission.key)
             final = answer and (answer.job_id or answer.status in (400, 409, 413, 422))
             return answer if final else None
 
-        answer = await wait_until(answered, f"an answer to {wish.key}", timeout_s=_PATIENCE_S)
+        answer = await wait_until(
+            answered, f"an answer to {submission.key}", timeout_s=_ANSWER_TIMEOUT_S
+        )
         assert answer is not None
-        if answer.job_id and not wish.ttl_s:
-            self._mine.append(answer.job_id)
+        if answer.job_id and not submission.ttl_s:
+            self._own_jobs.append(answer.job_id)
         return answer.job_id
 
     async def _cancel(self, client: httpx.AsyncClient, job_id: str, after_s: float) -> None:
         await asyncio.sleep(after_s)
-        self._history.asked_to_stop[job_id] = time.time() * 1000
+        self._history.cancel_requested[job_id] = time.time() * 1000
 
         async def answered() -> bool:
-            answer = await self._ask(client, "cancel", job_id)
+            answer = await self._request(client, "cancel", job_id)
             return answer is not None and answer.status < 500
 
-        await wait_until(answered, f"an answer to a cancel of {job_id}", timeout_s=_PATIENCE_S)
+        await wait_until(
+            answered, f"an answer to a cancel of {job_id}", timeout_s=_ANSWER_TIMEOUT_S
+        )
 
-    async def _ask(
+    async def _request(
         self, client: httpx.AsyncClient, verb: Literal["submit", "cancel", "look"], about: str
     ) -> Answer | None:
         """One request to one of the gateways; None where no answer came."""
         site = f"http://127.0.0.1:{self._random.choice(self._ports)}/v1/jobs"
         dropped = self._random.random() < _DROPPED
-        patience_s = self._random.uniform(0.001, 0.02) if dropped else 20
+        timeout_s = self._random.uniform(0.001, 0.02) if dropped else 20
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 if verb == "submit":
-                    said = await client.post(
+                    response = await client.post(
                         site,
-                        json=self._history.wishes[about].body(),
+                        json=self._history.submissions[about].body(),
                         headers={"idempotency-key": about},
                     )
                 elif verb == "cancel":
-                    said = await client.post(f"{site}/{about}/cancel")
+                    response = await client.post(f"{site}/{about}/cancel")
                 else:
-                    said = await client.get(f"{site}/{about}")
+                    response = await client.get(f"{site}/{about}")
         except (httpx.HTTPError, TimeoutError):
             return None
-        answer = _read(verb, about, said)
+        answer = _read(verb, about, response)
         self._history.answers.append(answer)
         return answer
 
-    def _wish(self) -> Wish:
+    def _new_submission(self) -> Submission:
         self._made += 1
         random = self._random
         key = f"{self._name}-{self._made}"
         if random.random() < 0.03:
-            return Wish(key, valid=False)
+            return Submission(key, valid=False)
         if random.random() < 0.01:
-            return Wish(key, "poison", max_attempts=1)
+            return Submission(key, "poison", max_attempts=1)
         if random.random() < self._short_lived:
-            return Wish(key, ttl_s=SHORT_TTL_S, delay_s=SHORT_TTL_S + 2)
+            return Submission(key, ttl_s=SHORT_TTL_S, delay_s=SHORT_TTL_S + 2)
         if random.random() < 0.5:
-            return Wish(key, fails=random.choice((0, 0, 0, 1, 3)))
+            return Submission(key, fails=random.choice((0, 0, 0, 1, 3)))
         steps = random.randrange(1, 6)
         # Work has to go on past the lease, or nobody is ever a zombie.
         whole_s = random.choice((0.05, 0.3, LEASE_S, 1.5 * LEASE_S))
-        return Wish(
+        return Submission(
             key,
             random.choice(("work", "work", "work", "thread", "process", "block")),
             steps=steps,
@@ -168,7 +174,7 @@ class Caller:
         self.watchers.append(watcher)
         others.create_task(watch_for(watcher, limit_s=180))
 
-    def _cut_somebody(self) -> None:
+    def _cut_a_stream(self) -> None:
         open_ones = [watcher for watcher in self.watchers if not watcher.ended]
         for watcher in self._random.sample(open_ones, min(2, len(open_ones))):
             watcher.cut()
@@ -194,13 +200,15 @@ def seen_by(watcher: Watcher) -> Watch:
     )
 
 
-def _read(verb: Literal["submit", "cancel", "look"], about: str, said: httpx.Response) -> Answer:
+def _read(
+    verb: Literal["submit", "cancel", "look"], about: str, response: httpx.Response
+) -> Answer:
     try:
-        body = cast("dict[str, Json]", said.json())
+        body = cast("dict[str, Json]", response.json())
     except ValueError:
         body = {}
-    told = {name: str(body.get(name) or "") for name in ("job_id", "code", "status")}
-    if said.status_code >= 400:
-        return Answer(verb, about, said.status_code, told["code"])
-    state = told["status"] if told["status"] in TERMINAL else ""
-    return Answer(verb, about, said.status_code, "", told["job_id"], state)
+    fields = {name: str(body.get(name) or "") for name in ("job_id", "code", "status")}
+    if response.status_code >= 400:
+        return Answer(verb, about, response.status_code, fields["code"])
+    state = fields["status"] if fields["status"] in TERMINAL else ""
+    return Answer(verb, about, response.status_code, "", fields["job_id"], state)

@@ -67,15 +67,15 @@ def prove(names: Sequence[str] = ()) -> int:
                 seconds = LONGER.get(mutation.name, SECONDS)
                 found |= _rules_broken(source, seed, kinds, seconds)
         missed += not found & wanted
-        said = "found" if found & wanted else "NOT FOUND"
+        result = "found" if found & wanted else "NOT FOUND"
         broken = ", ".join(sorted(found)) or "nothing"
-        print(f"{said:<9} {mutation.name:<26} {mutation.what}: broke {broken}", flush=True)
+        print(f"{result:<9} {mutation.name:<26} {mutation.what}: broke {broken}", flush=True)
     print(f"{len(wanted_names) - missed} of {len(wanted_names)} broken products were found out")
     return 1 if missed else 0
 
 
 def _rules_broken(source: Path, seed: int, kinds: Sequence[str], seconds: float) -> set[str]:
-    said = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "tests.chaos", *kinds],
         cwd=ROOT,
         env={
@@ -90,6 +90,6 @@ def _rules_broken(source: Path, seed: int, kinds: Sequence[str], seconds: float)
         timeout=300,
         check=False,
     )
-    if "programs died" not in said.stdout:
-        raise RuntimeError(f"the run came to nothing:\n{said.stdout}\n{said.stderr}")
-    return set(re.findall(r"^(\w+) is broken", said.stdout, re.MULTILINE))
+    if "programs died" not in result.stdout:
+        raise RuntimeError(f"the run came to nothing:\n{result.stdout}\n{result.stderr}")
+    return set(re.findall(r"^(\w+) is broken", result.stdout, re.MULTILINE))

@@ -15,11 +15,11 @@ from typing import Final
 import httpx
 
 from tests.chaos import faults
-from tests.chaos.checker import Violation, judge
+from tests.chaos.checker import Violation, check_history
 from tests.chaos.failover import fail_over
 from tests.chaos.fleet import LEASE_S, MAX_DELIVERIES, Fleet
 from tests.chaos.history import History
-from tests.chaos.inspector import Witness, empty, runs_of
+from tests.chaos.inspector import Inspector, empty, runs_of
 from tests.chaos.load import Caller, seen_by
 from tests.chaos.plan import AT_PROGRAMS, AT_SERVER, KINDS
 from tests.chaos.plan import faults as planned
@@ -80,11 +80,11 @@ async def chaos(folder: Path, seed: int, seconds: float, kinds: Sequence[str] = 
     outcome = Outcome(seed, history)
     async with fleet.running():
         with plain_client(fleet.server, leaks.OBSERVER) as plain:
-            witness = Witness(plain)
+            inspector = Inspector(plain)
             await Caller("calm", seed, fleet.ports[:1], history).in_line(20)
             await fleet.grow()
-            await _through_the_faults(fleet, witness, outcome, seconds, kinds)
-            await _collect(fleet, witness, history)
+            await _through_the_faults(fleet, inspector, outcome, seconds, kinds)
+            await _collect(fleet, inspector, history)
         if seconds >= LONG_S:
             history.failed_over += await fail_over(fleet, folder)
         with plain_client(fleet.server, leaks.OBSERVER) as plain:
@@ -94,12 +94,12 @@ async def chaos(folder: Path, seed: int, seconds: float, kinds: Sequence[str] = 
             history.left_behind += await fleet.stop_programs()
             history.left_behind += leaks.lasting_keys(plain, leaks.permanent_patterns())
             history.left_behind += leaks.open_clients(plain, Counter())
-    outcome.violations = judge(history)
+    outcome.violations = check_history(history)
     return outcome
 
 
 async def _through_the_faults(
-    fleet: Fleet, witness: Witness, outcome: Outcome, seconds: float, kinds: Sequence[str]
+    fleet: Fleet, inspector: Inspector, outcome: Outcome, seconds: float, kinds: Sequence[str]
 ) -> None:
     """Everything that goes wrong, and the time until everything has ended in spite of it."""
     history, over, quiet = outcome.history, asyncio.Event(), asyncio.Event()
@@ -112,30 +112,32 @@ async def _through_the_faults(
     ]
     deadline_s = time.monotonic() + seconds
 
-    async def hand(mine: Sequence[str]) -> None:
-        for fault in planned(outcome.seed, [kind for kind in mine if kind in kinds]):
+    async def injector(own_kinds: Sequence[str]) -> None:
+        for fault in planned(outcome.seed, [kind for kind in own_kinds if kind in kinds]):
             # On a slow machine few faults fit into the time, and few would prove little.
             if time.monotonic() > deadline_s and len(outcome.struck) >= min(LEAST, len(kinds)):
                 break
             outcome.struck[fault.kind] += 1
             await faults.strike(fleet, fault)
 
-    async with asyncio.TaskGroup() as everybody:
-        everybody.create_task(witness.watch_places(history, quiet))
-        calling = [everybody.create_task(caller.go_on(over)) for caller in callers]
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(inspector.watch_places(history, quiet))
+        calling = [tasks.create_task(caller.go_on(over)) for caller in callers]
         if long_enough:
-            calling.append(everybody.create_task(callers[0].burst(BURST)))
-        hands = [everybody.create_task(hand(mine)) for mine in (AT_PROGRAMS, AT_SERVER)]
-        await asyncio.wait([*hands])
+            calling.append(tasks.create_task(callers[0].burst(BURST)))
+        injectors = [
+            tasks.create_task(injector(own_kinds)) for own_kinds in (AT_PROGRAMS, AT_SERVER)
+        ]
+        await asyncio.wait([*injectors])
         await asyncio.sleep(max(0.0, deadline_s - time.monotonic()))
         faults.heal(fleet)
         over.set()
         healed_s = time.monotonic()
         # Twice: a caller may still be asking for its last job when all the others have ended.
-        await _until_settled(witness)
+        await _until_settled(inspector)
         if any(not task.done() for task in calling):
             await asyncio.wait(calling, timeout=QUIET_S / 3)
-        await _until_settled(witness)
+        await _until_settled(inspector)
         outcome.quiet_after_s = time.monotonic() - healed_s
         for task in calling:
             task.cancel()
@@ -143,24 +145,24 @@ async def _through_the_faults(
     history.watches += [seen_by(watcher) for caller in callers for watcher in caller.watchers]
 
 
-async def _until_settled(witness: Witness) -> None:
+async def _until_settled(inspector: Inspector) -> None:
     async def settled() -> bool:
-        return not await asyncio.to_thread(lambda: witness.unfinished(witness.listed()))
+        return not await asyncio.to_thread(lambda: inspector.unfinished(inspector.listed()))
 
     with contextlib.suppress(AssertionError):  # the judge will say which did not end
         await wait_until(settled, timeout_s=QUIET_S)
 
 
-async def _collect(fleet: Fleet, witness: Witness, history: History) -> None:
+async def _collect(fleet: Fleet, inspector: Inspector, history: History) -> None:
     """Write down how everything stands at the end."""
     try:
-        await wait_until(lambda: not witness.at_rest(), timeout_s=10)
+        await wait_until(lambda: not inspector.at_rest(), timeout_s=10)
     except AssertionError:
-        history.left_behind += witness.at_rest()
-    history.listed = witness.listed()
+        history.left_behind += inspector.at_rest()
+    history.listed = inspector.listed()
     everyone = dict.fromkeys([*history.accepted.values(), *history.listed])
     history.collected_ms = time.time() * 1000
-    history.jobs.update(await witness.jobs(fleet.ports[0], list(everyone)))
+    history.jobs.update(await inspector.jobs(fleet.ports[0], list(everyone)))
     history.runs += runs_of(fleet.effects)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from jobwire.wires.streams.contract import CANCELED_TTL_S
-from tests.chaos.checker import RULES, judge
-from tests.chaos.history import Answer, Ended, Event, History, Run, Watch, Wish
+from tests.chaos.checker import RULES, check_history
+from tests.chaos.history import Answer, Ended, Event, History, Run, Submission, Watch
 from tests.chaos.plan import KINDS, faults
 
 
@@ -17,7 +17,7 @@ def good() -> History:
     """Two jobs that ended well, the first at its second attempt; a watcher; a refusal."""
     history = History(max_deliveries=3, listed=["one", "two"], calm=["one", "two"])
     for number, (job_id, fails) in enumerate({"one": 1, "two": 0}.items()):
-        history.wishes[f"key-{job_id}"] = Wish(f"key-{job_id}", fails=fails, steps=2)
+        history.submissions[f"key-{job_id}"] = Submission(f"key-{job_id}", fails=fails, steps=2)
         history.answers.append(Answer("submit", f"key-{job_id}", 202, job_id=job_id))
         kinds = ["queued", "running", "retrying", "queued"][: 4 * fails]
         kinds = kinds or ["queued"]
@@ -45,7 +45,7 @@ def good() -> History:
         history.runs.append(Run(f"run-{job_id}", job_id, fails + 1, "7", 1, start + 5, start + 8))
         history.watches.append(Watch(job_id, tuple(event.id for event in events)))
     history.runs.append(Run("run-failed", "one", 1, "7", 1, 11, 12))
-    history.wishes["key-bad"] = Wish("key-bad", valid=False)
+    history.submissions["key-bad"] = Submission("key-bad", valid=False)
     history.answers.append(Answer("submit", "key-bad", 400, "invalid_request"))
     return history
 
@@ -71,14 +71,14 @@ def still_running(history: History) -> None:
     change(history, status="running", events=history.jobs["one"].events[:-1])
 
 
-def told_before(history: History) -> None:
+def answered_before(history: History) -> None:
     history.answers.append(Answer("look", "one", 200, job_id="one", state="error"))
 
 
 def mixed_runs(history: History) -> None:
     (*before, end) = history.jobs["one"].events
-    words = [Event(f"18.{n}-0", "step", 18, {"run": run, "n": 3}) for n, run in enumerate("ab")]
-    change(history, events=(*before, *words, before[-1], end))
+    reports = [Event(f"18.{n}-0", "step", 18, {"run": run, "n": 3}) for n, run in enumerate("ab")]
+    change(history, events=(*before, *reports, before[-1], end))
 
 
 def zombie_result(history: History) -> None:
@@ -127,7 +127,7 @@ def tick_twice(history: History) -> None:
 
 
 def starts_early(history: History) -> None:
-    history.wishes["key-one"] = dataclasses.replace(history.wishes["key-one"], delay_s=60)
+    history.submissions["key-one"] = dataclasses.replace(history.submissions["key-one"], delay_s=60)
 
 
 def lost_report(history: History) -> None:
@@ -136,7 +136,7 @@ def lost_report(history: History) -> None:
 
 
 def silent_run(history: History) -> None:
-    history.runs = [dataclasses.replace(run, said=3) for run in history.runs]
+    history.runs = [dataclasses.replace(run, reported=3) for run in history.runs]
 
 
 def handed_out_twice(history: History) -> None:
@@ -167,7 +167,7 @@ PLANTED: list[tuple[str, Callable[[History], object]]] = [
     ("R3", lambda history: add_event(history, "log")),
     ("R4", lambda history: field(history, "status", "error")),
     ("R4", lambda history: change(history, error={"code": "x"})),
-    ("R4", told_before),
+    ("R4", answered_before),
     ("R5", mixed_runs),
     ("R5", lambda history: field(history, "attempt", "1")),
     ("R6", zombie_result),
@@ -203,23 +203,23 @@ PLANTED: list[tuple[str, Callable[[History], object]]] = [
 
 
 def test_a_good_history_is_found_good() -> None:
-    assert judge(good()) == []
+    assert check_history(good()) == []
 
 
 @pytest.mark.parametrize(("rule", "spoil"), PLANTED)
 def test_what_was_planted_is_found(rule: str, spoil: Callable[[History], object]) -> None:
     history = good()
     spoil(history)
-    assert rule in {violation.rule for violation in judge(history)}
+    assert rule in {violation.rule for violation in check_history(history)}
 
 
 def test_a_job_that_was_canceled_long_ago_may_be_gone() -> None:
     history = good()
     drop_job(history)
     history.asked_to_stop["one"], history.collected_ms = 10.0, 10.0 + 1000 * CANCELED_TTL_S
-    assert "R1" not in {violation.rule for violation in judge(history)}
+    assert "R1" not in {violation.rule for violation in check_history(history)}
     history.collected_ms /= 2
-    assert "R1" in {violation.rule for violation in judge(history)}
+    assert "R1" in {violation.rule for violation in check_history(history)}
 
 
 def test_a_server_that_is_full_after_the_handler_returned_may_drop_reports() -> None:
@@ -227,9 +227,9 @@ def test_a_server_that_is_full_after_the_handler_returned_may_drop_reports() -> 
     lost_report(history)
     change(history, events=(*history.jobs["one"].events[:-1], Event("9000-0", "done", 9000, {})))
     history.full.append((8000, 8500))
-    assert "R19" not in {violation.rule for violation in judge(history)}
+    assert "R19" not in {violation.rule for violation in check_history(history)}
     history.full[:] = [(15_500, 16_000)]
-    assert "R19" in {violation.rule for violation in judge(history)}
+    assert "R19" in {violation.rule for violation in check_history(history)}
 
 
 def test_every_rule_has_something_planted() -> None:

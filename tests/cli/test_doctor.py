@@ -99,7 +99,7 @@ def test_o7_a_server_clock_that_is_wrong_or_was_set_back(tmp_path: Path) -> None
     clock.set(3600)
     with LocalValkey(tmp_path / "valkey", admin=True, program=clock.program) as server:
         with plain_client(server) as plain:
-            plain.ask("XADD", "jobs:stream", "*", "job_id", "x")
+            plain.call("XADD", "jobs:stream", "*", "job_id", "x")
         code, found = doctor(tmp_path, "--valkey", server.url)
         assert code == 1
         assert found["clock"]["verdict"] == "fault"

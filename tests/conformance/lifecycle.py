@@ -77,12 +77,12 @@ class LifeOfAJob:
         (job_id,) = await submit(lab)
         assert await state(lab, job_id) is State.WAITING
 
-        held = await take_one(worker)
-        assert (held.job.id, held.job.task, held.job.payload) == (job_id, TASK, {"n": 0})
-        assert (held.job.attempt, held.job.deliveries, held.preset_outcome) == (1, 1, None)
+        leased = await take_one(worker)
+        assert (leased.job.id, leased.job.task, leased.job.payload) == (job_id, TASK, {"n": 0})
+        assert (leased.job.attempt, leased.job.deliveries, leased.preset_outcome) == (1, 1, None)
         assert await state(lab, job_id) is State.RUNNING
 
-        settled = await worker.settle([(held, Done('{"ok":true}'))], 0)
+        settled = await worker.settle([(leased, Done('{"ok":true}'))], 0)
         assert settled == ([SettleAnswer.SETTLED], [])
         snapshot = await lab.snapshot(job_id)
         assert (snapshot.state, snapshot.result_json) == (State.DONE, '{"ok":true}')
@@ -91,17 +91,17 @@ class LifeOfAJob:
     async def test_jobs_come_in_the_order_of_their_submission(self, lab: Lab) -> None:
         worker = await lab.worker()
         job_ids = await submit(lab, 20)
-        held = await worker.take(20)
-        assert [one.job.id for one in held] == job_ids
-        await worker.settle([(one, Done("null")) for one in held], 0)
+        leased = await worker.take(20)
+        assert [one.job.id for one in leased] == job_ids
+        await worker.settle([(one, Done("null")) for one in leased], 0)
 
     async def test_take_never_waits_and_never_exceeds_its_limit(self, lab: Lab) -> None:
         worker = await lab.worker()
         assert await worker.take(5) == []
         await submit(lab, 7)
-        held = await worker.take(5)
-        assert len(held) == 5
-        settled = await worker.settle([(one, Done("null")) for one in held], 5)
+        leased = await worker.take(5)
+        assert len(leased) == 5
+        settled = await worker.settle([(one, Done("null")) for one in leased], 5)
         assert len(settled.leased) == 2
         await worker.settle([(one, Done("null")) for one in settled.leased], 0)
 
@@ -111,10 +111,10 @@ class LifeOfAJob:
 
         async def work(engine: Engine) -> list[str]:
             done: list[str] = []
-            held = await engine.take(4)
-            while held:
-                done += [one.job.id for one in held]
-                held = (await engine.settle([(one, Done("null")) for one in held], 4)).leased
+            leased = await engine.take(4)
+            while leased:
+                done += [one.job.id for one in leased]
+                leased = (await engine.settle([(one, Done("null")) for one in leased], 4)).leased
             return done
 
         done = await asyncio.gather(*(work(worker) for worker in workers))
@@ -124,9 +124,9 @@ class LifeOfAJob:
         """A report and the settle that follows it need no await in between."""
         worker = await lab.worker()
         (job_id,) = await submit(lab)
-        held = await take_one(worker)
-        reported = worker.report([(held, Report("log", '{"line":1}', number=1))])
-        settled = worker.settle([(held, Done("null"))], 0)
+        leased = await take_one(worker)
+        reported = worker.report([(leased, Report("log", '{"line":1}', number=1))])
+        settled = worker.settle([(leased, Done("null"))], 0)
         assert (await settled).answers == [SettleAnswer.SETTLED]
         assert await reported == [ReportAnswer.WRITTEN]
         assert await lab.reports(job_id) == ["log"]
@@ -136,17 +136,17 @@ class LifeOfAJob:
         order = JobRequest(TASK, "{}", job_id=new_job_id())
         await lab.queue.submit(order)
         await lab.queue.submit(order)
-        held = await worker.take(5)
-        assert [one.job.id for one in held] == [order.job_id]
-        await worker.settle([(held[0], Done("null"))], 0)
+        leased = await worker.take(5)
+        assert [one.job.id for one in leased] == [order.job_id]
+        await worker.settle([(leased[0], Done("null"))], 0)
 
     # ── other ends ───────────────────────────────────────────────────────────────────────────
 
     async def test_a_failure_ends_the_job(self, lab: Lab) -> None:
         worker = await lab.worker()
         (job_id,) = await submit(lab)
-        held = await take_one(worker)
-        assert (await worker.settle([(held, Failed(FINAL))], 0)).answers == [SettleAnswer.SETTLED]
+        leased = await take_one(worker)
+        assert (await worker.settle([(leased, Failed(FINAL))], 0)).answers == [SettleAnswer.SETTLED]
         snapshot = await lab.snapshot(job_id)
         assert snapshot.state is State.FAILED
         assert FINAL.message in snapshot.error_json
@@ -154,8 +154,8 @@ class LifeOfAJob:
     async def test_a_retry_counts_and_comes_back_when_due(self, lab: Lab) -> None:
         worker = await lab.worker()
         (job_id,) = await submit(lab)
-        held = await take_one(worker)
-        assert (await worker.settle([(held, RetryLater(0.2, TRANSIENT))], 5)).leased == []
+        leased = await take_one(worker)
+        assert (await worker.settle([(leased, RetryLater(0.2, TRANSIENT))], 5)).leased == []
         assert await state(lab, job_id) is State.WAITING
 
         async def back() -> Sequence[LeasedJob]:
@@ -164,14 +164,14 @@ class LifeOfAJob:
 
         again = (await wait_until(back, "the job to come back"))[0]
         assert (again.job.id, again.job.attempt, again.job.deliveries) == (job_id, 2, 2)
-        assert again.token != held.token
+        assert again.token != leased.token
         await worker.settle([(again, Done("null"))], 0)
 
     async def test_a_released_job_is_available_at_once_and_counts_nothing(self, lab: Lab) -> None:
         first, second = await lab.worker(), await lab.worker()
         (job_id,) = await submit(lab)
-        held = await take_one(first)
-        await first.settle([(held, Released())], 0)
+        leased = await take_one(first)
+        await first.settle([(leased, Released())], 0)
         assert await state(lab, job_id) is State.WAITING
         again = await take_one(second)
         assert (again.job.id, again.job.attempt, again.job.deliveries) == (job_id, 1, 1)
@@ -180,16 +180,16 @@ class LifeOfAJob:
     async def test_a_canceled_job_ends_as_canceled(self, lab: Lab) -> None:
         worker = await lab.worker()
         (job_id,) = await submit(lab)
-        held = await take_one(worker)
-        await worker.settle([(held, Canceled())], 0)
+        leased = await take_one(worker)
+        await worker.settle([(leased, Canceled())], 0)
         assert await state(lab, job_id) is State.CANCELED
 
     async def test_outcomes_of_all_kinds_travel_in_one_batch(self, lab: Lab) -> None:
         worker = await lab.worker()
         job_ids = await submit(lab, 5)
-        held = await worker.take(5)
+        leased = await worker.take(5)
         outcomes = (Done("1"), Failed(FINAL), RetryLater(0, TRANSIENT), Released(), Canceled())
-        settled = await worker.settle(list(zip(held, outcomes, strict=True)), 0)
+        settled = await worker.settle(list(zip(leased, outcomes, strict=True)), 0)
         assert settled.answers == [SettleAnswer.SETTLED] * 5
         assert [await state(lab, job_id) for job_id in job_ids] == [
             State.DONE,
@@ -221,7 +221,7 @@ class LifeOfAJob:
     async def test_the_worker_of_a_running_job_gets_the_cancel(self, lab: Lab) -> None:
         worker = await lab.worker()
         (job_id,) = await submit(lab)
-        held = await take_one(worker)
+        leased = await take_one(worker)
         wishes = worker.cancels()
         heard = asyncio.ensure_future(anext(wishes))
 
@@ -232,13 +232,13 @@ class LifeOfAJob:
             return heard.done()
 
         await wait_until(told, "the wish to arrive")
-        assert heard.result().token == held.token
+        assert heard.result().token == leased.token
         await aclose(wishes)
-        keeper = worker.lease_renewer()
-        assert await asyncio.to_thread(keeper.renew, [held]) == [RenewAnswer.CANCEL]
-        keeper.close()
+        renewer = worker.lease_renewer()
+        assert await asyncio.to_thread(renewer.renew, [leased]) == [RenewAnswer.CANCEL]
+        renewer.close()
         assert await state(lab, job_id) is State.RUNNING
-        await worker.settle([(held, Canceled())], 0)
+        await worker.settle([(leased, Canceled())], 0)
         assert await lab.queue.cancel(job_id) is CancelOutcome.FINISHED
 
     async def test_a_job_to_be_canceled_is_not_retried(self, lab: Lab) -> None:
@@ -261,7 +261,7 @@ class LifeOfAJob:
     ) -> None:
         silent, living = await lab.worker(), await lab.worker()
         (job_id,) = await submit(lab)
-        held = await take_one(silent)
+        leased = await take_one(silent)
         await lab.silence(silent)
 
         async def taken_over() -> Sequence[LeasedJob]:
@@ -271,17 +271,17 @@ class LifeOfAJob:
         again = (await wait_until(taken_over, "the job to be taken over"))[0]
         assert (again.job.id, again.job.attempt, again.job.deliveries) == (job_id, 1, 2)
 
-        keeper = silent.lease_renewer()
-        assert await asyncio.to_thread(keeper.renew, [held]) == [RenewAnswer.LOST]
-        keeper.close()
-        assert await silent.report([(held, Report("log", "1"))]) == [ReportAnswer.LOST]
+        renewer = silent.lease_renewer()
+        assert await asyncio.to_thread(renewer.renew, [leased]) == [RenewAnswer.LOST]
+        renewer.close()
+        assert await silent.report([(leased, Report("log", "1"))]) == [ReportAnswer.LOST]
         for outcome in (Done('"zombie"'), Failed(FINAL), RetryLater(0, TRANSIENT), Released()):
-            settled = await silent.settle([(held, outcome)], 0)
+            settled = await silent.settle([(leased, outcome)], 0)
             assert settled.answers == [SettleAnswer.LOST]
         assert await state(lab, job_id) is State.RUNNING
 
         await living.settle([(again, Done('"living"'))], 0)
-        assert (await silent.settle([(held, Done('"zombie"'))], 0)).answers == [
+        assert (await silent.settle([(leased, Done('"zombie"'))], 0)).answers == [
             SettleAnswer.ALREADY
         ]
         snapshot = await lab.snapshot(job_id)
@@ -291,23 +291,23 @@ class LifeOfAJob:
     async def test_a_renewed_lease_is_not_reclaimed(self, lab: Lab) -> None:
         worker, other = await lab.worker(), await lab.worker()
         await submit(lab)
-        held = await take_one(worker)
-        keeper = worker.lease_renewer()
+        leased = await take_one(worker)
+        renewer = worker.lease_renewer()
         for _ in range(3):
             await lab.silence(worker)  # its last moment: nobody has looked yet
-            assert await asyncio.to_thread(keeper.renew, [held]) == [RenewAnswer.RENEWED]
+            assert await asyncio.to_thread(renewer.renew, [leased]) == [RenewAnswer.RENEWED]
             await lab.sweep()
             assert await other.take(1) == []
-        keeper.close()
-        assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+        renewer.close()
+        assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
     async def test_a_lost_job_affects_no_other_of_its_batch(self, lab: Lab) -> None:
         worker = await lab.worker()
         job_ids = await submit(lab, 3)
-        held = await worker.take(3)
-        await worker.settle([(held[1], Released())], 0)
+        leased = await worker.take(3)
+        await worker.settle([(leased[1], Released())], 0)
         again = await take_one(worker)
-        settled = await worker.settle([(one, Done("1")) for one in held], 0)
+        settled = await worker.settle([(one, Done("1")) for one in leased], 0)
         assert settled.answers == [
             SettleAnswer.SETTLED,
             SettleAnswer.LOST,
@@ -321,9 +321,9 @@ class LifeOfAJob:
     async def test_a_repeated_settle_gets_the_same_answer(self, lab: Lab) -> None:
         worker = await lab.worker()
         job_ids = await submit(lab, 4)
-        held = await worker.take(4)
+        leased = await worker.take(4)
         outcomes = (Done("1"), Failed(FINAL), RetryLater(60, TRANSIENT), Canceled())
-        batch = list(zip(held, outcomes, strict=True))
+        batch = list(zip(leased, outcomes, strict=True))
         first = await worker.settle(batch, 0)
         assert await worker.settle(batch, 0) == first
         assert await worker.settle(batch, 0) == first
@@ -333,12 +333,12 @@ class LifeOfAJob:
     async def test_a_repeated_report_is_written_once(self, lab: Lab) -> None:
         worker = await lab.worker()
         (job_id,) = await submit(lab)
-        held = await take_one(worker)
-        batch = [(held, Report("log", f'{{"n":{n}}}', number=n)) for n in (1, 2, 3)]
+        leased = await take_one(worker)
+        batch = [(leased, Report("log", f'{{"n":{n}}}', number=n)) for n in (1, 2, 3)]
         assert await worker.report(batch[:2]) == [ReportAnswer.WRITTEN] * 2
         assert await worker.report(batch) == [ReportAnswer.WRITTEN] * 3
         assert await lab.reports(job_id) == ["log", "log", "log"]
-        await worker.settle([(held, Done("1"))], 0)
+        await worker.settle([(leased, Done("1"))], 0)
 
     async def test_a_job_whose_start_answer_was_lost_is_recovered(self, lab: Lab) -> None:
         worker = await lab.worker()
@@ -357,9 +357,9 @@ class LifeOfAJob:
         await submit(lab, 2)
         under_way = worker.take(2)
         assert await worker.recover_orphans(frozenset()) == []
-        held = await under_way
-        assert len(held) == 2
-        await worker.settle([(one, Done("1")) for one in held], 0)
+        leased = await under_way
+        assert len(leased) == 2
+        await worker.settle([(one, Done("1")) for one in leased], 0)
 
     # ── waiting and leaving ──────────────────────────────────────────────────────────────────
 
@@ -368,9 +368,9 @@ class LifeOfAJob:
         waiting = asyncio.ensure_future(worker.wait(30))
         (job_id,) = await submit(lab)
         assert await waiting
-        held = await worker.take(1)
-        assert [one.job.id for one in held] == [job_id]
-        await worker.settle([(held[0], Done("1"))], 0)
+        leased = await worker.take(1)
+        assert [one.job.id for one in leased] == [job_id]
+        await worker.settle([(leased[0], Done("1"))], 0)
 
     async def test_a_wait_without_work_ends_at_its_timeout(self, lab: Lab) -> None:
         worker = await lab.worker()
@@ -390,10 +390,10 @@ class LifeOfAJob:
         job_ids = await submit(lab, 4)
         assert await leaving.wait(30)  # fetched, perhaps, and never taken
         await leaving.deregister()
-        held = await other.take(5)
-        assert sorted(one.job.id for one in held) == sorted(job_ids)
-        assert {one.job.deliveries for one in held} == {1}
-        await other.settle([(one, Done("1")) for one in held], 0)
+        leased = await other.take(5)
+        assert sorted(one.job.id for one in leased) == sorted(job_ids)
+        assert {one.job.deliveries for one in leased} == {1}
+        await other.settle([(one, Done("1")) for one in leased], 0)
         assert await lab.at_rest()
 
     async def test_deregister_releases_jobs_whose_start_answer_was_lost(self, lab: Lab) -> None:
@@ -401,6 +401,6 @@ class LifeOfAJob:
         (job_id,) = await submit(lab)
         await leaving.take(1)  # the answer is lost on the way
         await leaving.deregister()
-        held = await other.take(5)
-        assert [(one.job.id, one.job.deliveries) for one in held] == [(job_id, 1)]
-        await other.settle([(held[0], Done("1"))], 0)
+        leased = await other.take(5)
+        assert [(one.job.id, one.job.deliveries) for one in leased] == [(job_id, 1)]
+        await other.settle([(leased[0], Done("1"))], 0)

@@ -87,7 +87,7 @@ class Life:
 @dataclass
 class Delivery:
     worker: int
-    held: LeasedJob
+    leased: LeasedJob
     life: Life
     outcome: Outcome | None = None
     """What it was settled with, if it was."""
@@ -97,7 +97,7 @@ class Delivery:
 class Model:
     lab: Lab
     workers: list[Engine]
-    keepers: list[LeaseRenewer]
+    renewers: list[LeaseRenewer]
     lives: list[Life] = field(default_factory=list[Life])
     deliveries: list[Delivery] = field(default_factory=list[Delivery])
 
@@ -122,9 +122,9 @@ class Model:
     async def take(self, one: int, other: int) -> None:
         worker, limit = one % WORKERS, 1 + other % 3
         waiting = {life.id: life for life in self.lives if life.state is State.WAITING}
-        held = await self.workers[worker].take(limit)
-        assert len(held) == min(limit, len(waiting))
-        for each in held:
+        leased = await self.workers[worker].take(limit)
+        assert len(leased) == min(limit, len(waiting))
+        for each in leased:
             life = waiting.pop(each.job.id)
             life.state, life.token = State.RUNNING, each.token
             life.deliveries += 1
@@ -137,7 +137,7 @@ class Model:
         mine = [each for each in self.deliveries if each.worker == worker and self.holds(each)]
         batch = [(each, OUTCOMES[(other + at) % len(OUTCOMES)]) for at, each in enumerate(mine[:3])]
         settled = await self.workers[worker].settle(
-            [(each.held, outcome) for each, outcome in batch], 0
+            [(each.leased, outcome) for each, outcome in batch], 0
         )
         assert settled.answers == [SettleAnswer.SETTLED] * len(batch)
         for each, outcome in batch:
@@ -162,9 +162,9 @@ class Model:
         answer = SettleAnswer.LOST
         if each.life.state in TERMINAL:
             answer = SettleAnswer.ALREADY
-        if each.life.token == each.held.token:
+        if each.life.token == each.leased.token:
             answer = SettleAnswer.SETTLED
-        settled = await self.workers[each.worker].settle([(each.held, outcome)], 0)
+        settled = await self.workers[each.worker].settle([(each.leased, outcome)], 0)
         assert settled.answers == [answer]
 
     async def cancel(self, one: int, other: int) -> None:
@@ -184,7 +184,7 @@ class Model:
     async def report(self, one: int, other: int) -> None:
         if self.deliveries:
             each = self.deliveries[one % len(self.deliveries)]
-            answers = await self.workers[each.worker].report([(each.held, Report("log", "1"))])
+            answers = await self.workers[each.worker].report([(each.leased, Report("log", "1"))])
             wanted = ReportAnswer.WRITTEN if self.holds(each) else ReportAnswer.LOST
             assert answers == [wanted]
 
@@ -197,7 +197,7 @@ class Model:
             answer = RenewAnswer.ENDED
         elif self.holds(each):
             answer = RenewAnswer.RENEWED if each.life.wanted else RenewAnswer.CANCEL
-        assert list(self.keepers[each.worker].renew([each.held])) == [answer]
+        assert list(self.renewers[each.worker].renew([each.leased])) == [answer]
 
     async def silence(self, one: int, other: int) -> None:
         """A worker falls silent, and the fleet puts its jobs back in line."""
@@ -212,7 +212,7 @@ class Model:
     # The rules.
 
     def holds(self, each: Delivery) -> bool:
-        return each.life.state is State.RUNNING and each.life.token == each.held.token
+        return each.life.state is State.RUNNING and each.life.token == each.leased.token
 
     def apply(self, life: Life, outcome: Outcome) -> None:
         match outcome:

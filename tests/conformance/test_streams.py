@@ -46,11 +46,11 @@ def test_random_lives(valkey: LocalValkey, drawn: list[random_lifecycles.Step]) 
             never = {"lease_s": 3600.0, "max_deliveries": 1_000, "key_prefix": prefix}
             async with StreamsLab(connection, **never) as lab:
                 workers = [await lab.worker() for _ in range(random_lifecycles.WORKERS)]
-                keepers = [worker.lease_renewer() for worker in workers]
+                renewers = [worker.lease_renewer() for worker in workers]
                 try:
-                    await random_lifecycles.Model(lab, [*workers], [*keepers]).run(drawn)
+                    await random_lifecycles.Model(lab, [*workers], [*renewers]).run(drawn)
                 finally:
-                    for keeper in keepers:
-                        keeper.close()
+                    for renewer in renewers:
+                        renewer.close()
 
     asyncio.run(live())

@@ -65,7 +65,7 @@ async def test_j11_keys_of_an_older_version_still_find_their_jobs(
     name = fresh("order")
     job_id = await lab.submit(tenant="acme")
     former = hashlib.sha256(f"acme\0{name}".encode()).hexdigest()
-    raw.ask("SET", f"idempotency:{former}", job_id, "EX", 600)
+    raw.call("SET", f"idempotency:{former}", job_id, "EX", 600)
     theirs = {**bearer("acme"), "idempotency-key": name}
     again = keyed.client.post("/v1/jobs", json=BODY, headers=theirs)
     assert (again.status_code, again.json()["job_id"]) == (200, job_id)
@@ -86,7 +86,7 @@ async def test_j11_no_chosen_key_stops_a_cron_run(
         assert answer.status_code == 202
     made = await calendar.submit_due("nightly", "times", due_ms, JobRequest("chat", "{}"))
     assert isinstance(made, Submitted)
-    assert raw.ask("GET", f"jobs:cron-run:nightly:{due_ms}") == made.job_id
+    assert raw.call("GET", f"jobs:cron-run:nightly:{due_ms}") == made.job_id
 
 
 # ── J-57 ─────────────────────────────────────────────────────────────────────────────────────────
@@ -249,6 +249,6 @@ def test_j57_a_key_without_read_gets_no_content(bounded: ServedJobs, lab: Stream
 @clause("J-57")
 def test_j57_the_embedded_server_has_a_quarter_of_the_memory(raw: Raw) -> None:
     """Without a bound it took all memory of the machine before it refused anything."""
-    found = cast("dict[str, str]", raw.ask("CONFIG", "GET", "maxmemory*"))
+    found = cast("dict[str, str]", raw.call("CONFIG", "GET", "maxmemory*"))
     assert 0 < int(found["maxmemory"]) <= psutil.virtual_memory().total // 4
     assert found["maxmemory-policy"] == "noeviction"

@@ -67,7 +67,7 @@ async def test_j18_submissions_of_one_moment_are_one_call_and_whole_jobs(
         ((_, event),) = raw.entries(f"job:{job_id}:events")
         assert event == {"type": "queued", "ts": created, "step": "gateway.enqueue", "data": "{}"}
         for key in (f"job:{job_id}", f"job:{job_id}:events"):
-            expires_s = cast(int, raw.ask("EXPIRETIME", key))
+            expires_s = cast(int, raw.call("EXPIRETIME", key))
             assert expires_s - int(created) // 1000 - (order.ttl_s or 0) in (0, 1)
     jobs = {made(answer) for answer in answers}
     assert set(raw.members("jobs:open")) == set(raw.members("jobs:index")) == jobs
@@ -81,7 +81,7 @@ async def test_j11_each_of_a_moment_is_answered_as_if_it_had_come_alone(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, max_queue=5) as lab:
-        raw.ask("HSET", "idempotency:spoilt", "not", "a string")
+        raw.call("HSET", "idempotency:spoilt", "not", "a string")
         raw.expire("idempotency:spoilt", 60)
         orders = [
             JobRequest("echo", "{}", idempotency_key="k", fingerprint="a"),
@@ -172,17 +172,17 @@ async def test_j33_in_a_batch_each_job_is_fenced_for_itself(
     worker, other = await lab.worker(), await lab.worker()
     for _ in range(count + 40):
         await lab.queue.submit(JobRequest("echo", "{}"))
-    held = await worker.take(count + 40)
-    batch = held[20 : 20 + count]
+    leased = await worker.take(count + 40)
+    batch = leased[20 : 20 + count]
     random.Random(count).shuffle(batch)
     theirs, ours, acked = batch[0], batch[1], batch[2]
-    raw.ask("XCLAIM", QUEUE, "workers", "stranger", 0, str(theirs.wire), "JUSTID")
-    raw.ask("XCLAIM", QUEUE, "workers", other.consumer, 0, str(ours.wire), "JUSTID")
-    raw.ask("XACK", QUEUE, "workers", str(acked.wire))
+    raw.call("XCLAIM", QUEUE, "workers", "stranger", 0, str(theirs.wire), "JUSTID")
+    raw.call("XCLAIM", QUEUE, "workers", other.consumer, 0, str(ours.wire), "JUSTID")
+    raw.call("XACK", QUEUE, "workers", str(acked.wire))
     settled = await worker.settle([(one, Done("1")) for one in batch], 0)
     assert settled.answers == [SettleAnswer.LOST] * 3 + [SettleAnswer.SETTLED] * (count - 3)
     for one in (theirs, ours, acked):
         assert raw.field(f"job:{one.job.id}", "status") == "running"
-    rest = held[:20] + held[20 + count :]
+    rest = leased[:20] + leased[20 + count :]
     last = await worker.settle([(one, Done("1")) for one in rest], 0)
     assert set(last.answers) == {SettleAnswer.SETTLED}

@@ -74,13 +74,13 @@ async def test_j07_forward_jumps_shorter_than_half_a_ttl_lose_nothing(
     connection, raw = clocked
     async with StreamsLab(connection) as lab:
         job_id = await lab.submit(ttl_s=600, idempotency_key="once")
-        worker, held = await lab.start(ttl_s=600)
+        worker, leased = await lab.start(ttl_s=600)
         keys = (f"job:{job_id}", f"job:{job_id}:events", "idempotency:once")
         for offset_s in (290, 580, 870):
             await jumped(raw, clock, offset_s)
             await lab.duty("extend_ttl")
             assert raw.exists(*keys) == 3, f"after {offset_s} s"
-        assert [one.job.id for one in await worker.recover_orphans(frozenset())] == [held.job.id]
+        assert [one.job.id for one in await worker.recover_orphans(frozenset())] == [leased.job.id]
 
 
 @clause("J-34", "J-41")
@@ -117,14 +117,14 @@ async def test_j34_a_clock_that_is_set_back_takes_nothing_from_living_workers(
 ) -> None:
     connection, raw = clocked
     async with StreamsLab(connection) as lab:
-        worker, held = await lab.start()
+        worker, leased = await lab.start()
         await lab.sweep()
         await jumped(raw, clock, -HOUR_S)
-        before = raw.fields(f"job:{held.job.id}")
+        before = raw.fields(f"job:{leased.job.id}")
         await lab.sweep()
-        assert raw.fields(f"job:{held.job.id}") == before
-        assert raw.pending(QUEUE) == {held.wire: worker.consumer}
-        await worker.settle([(held, Done("1"))], 0)
+        assert raw.fields(f"job:{leased.job.id}") == before
+        assert raw.pending(QUEUE) == {leased.wire: worker.consumer}
+        await worker.settle([(leased, Done("1"))], 0)
 
 
 @clause("J-39")
@@ -136,7 +136,7 @@ async def test_j39_foreign_jobs_of_an_emptied_server_whose_clock_is_set_back_are
     async with StreamsLab(connection) as lab:
         foreign_job(raw, "before")
         assert await lab.duty("index_foreign") == 1
-        raw.ask("FLUSHALL")
+        raw.call("FLUSHALL")
         await jumped(raw, clock, -HOUR_S)
         foreign_job(raw, "after")
         found = await lab.duty("index_foreign") + await lab.duty("index_foreign")

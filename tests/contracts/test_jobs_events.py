@@ -34,18 +34,18 @@ TRANSIENT = JobError("handler_error", "the handler failed", retryable=True)
 async def test_j04_events_have_four_fields_and_tell_the_whole_story(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    worker, held = await lab.start()
+    worker, leased = await lab.start()
     await worker.report(
         [
-            (held, Report("progress", '{"percent":50,"message":"half"}', number=1)),
-            (held, Report("token", '{"text":"ab"}', "chat.generate", 2)),
+            (leased, Report("progress", '{"percent":50,"message":"half"}', number=1)),
+            (leased, Report("token", '{"text":"ab"}', "chat.generate", 2)),
         ]
     )
-    await worker.settle([(held, RetryLater(0, TRANSIENT))], 0)
+    await worker.settle([(leased, RetryLater(0, TRANSIENT))], 0)
     (again,) = await worker.take(1)
     await worker.settle([(again, Done("1"))], 0)
 
-    events = [fields for _, fields in raw.entries(f"job:{held.job.id}:events")]
+    events = [fields for _, fields in raw.entries(f"job:{leased.job.id}:events")]
     for event in events:
         assert list(event) == ["type", "ts", "step", "data"]
         assert len(event["ts"]) == 13
@@ -67,7 +67,7 @@ async def test_j04_events_have_four_fields_and_tell_the_whole_story(
         ("running", "worker.start", {"attempt": 2}),
         ("done", "worker.settle", {}),
     ]
-    assert raw.field(f"job:{held.job.id}", "progress") == '{"percent":50,"message":"half"}'
+    assert raw.field(f"job:{leased.job.id}", "progress") == '{"percent":50,"message":"half"}'
 
 
 @clause("J-4")
@@ -75,22 +75,22 @@ async def test_j04_events_have_four_fields_and_tell_the_whole_story(
 async def test_j04_no_report_can_end_a_job_or_speak_for_the_gateway(
     lab: StreamsLab, raw: Raw, kind: str
 ) -> None:
-    worker, held = await lab.start()
-    before = raw.length(f"job:{held.job.id}:events")
-    batch = [(held, Report(kind, "{}", number=1)), (held, Report("log", "{}", number=2))]
+    worker, leased = await lab.start()
+    before = raw.length(f"job:{leased.job.id}:events")
+    batch = [(leased, Report(kind, "{}", number=1)), (leased, Report("log", "{}", number=2))]
     assert await worker.report(batch) == [ReportAnswer.DROPPED, ReportAnswer.WRITTEN]
-    assert raw.length(f"job:{held.job.id}:events") == before + 1
-    await worker.settle([(held, Done("1"))], 0)
+    assert raw.length(f"job:{leased.job.id}:events") == before + 1
+    await worker.settle([(leased, Done("1"))], 0)
 
 
 @clause("J-4")
 async def test_j04_data_may_be_as_large_as_it_may_be(lab: StreamsLab) -> None:
-    worker, held = await lab.start()
+    worker, leased = await lab.start()
     fits = json.dumps("é" * ((contract.MAX_EVENT_BYTES - 2) // 2), ensure_ascii=False)
     assert len(fits.encode()) == contract.MAX_EVENT_BYTES
-    batch = [(held, Report("log", fits)), (held, Report("log", fits.replace('"', '"x', 1)))]
+    batch = [(leased, Report("log", fits)), (leased, Report("log", fits.replace('"', '"x', 1)))]
     assert await worker.report(batch) == [ReportAnswer.WRITTEN, ReportAnswer.DROPPED]
-    await worker.settle([(held, Done("1"))], 0)
+    await worker.settle([(leased, Done("1"))], 0)
 
 
 @clause("J-4")
@@ -98,16 +98,16 @@ async def test_j04_a_job_has_at_most_so_many_events_and_always_its_end(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, max_events=10) as lab:
-        worker, held = await lab.start()
-        key = f"job:{held.job.id}:events"
-        batch = [(held, Report("log", str(n), number=n)) for n in range(1, 21)]
+        worker, leased = await lab.start()
+        key = f"job:{leased.job.id}:events"
+        batch = [(leased, Report("log", str(n), number=n)) for n in range(1, 21)]
         answers = await worker.report(batch)
         assert answers == [ReportAnswer.WRITTEN] * 7 + [ReportAnswer.DROPPED] * 13
         for _ in range(4):
-            await worker.settle([(held, RetryLater(0, TRANSIENT))], 0)
-            (held,) = await worker.take(1)
+            await worker.settle([(leased, RetryLater(0, TRANSIENT))], 0)
+            (leased,) = await worker.take(1)
             assert raw.length(key) <= 10
-        await worker.settle([(held, Done("1"))], 0)
+        await worker.settle([(leased, Done("1"))], 0)
         assert raw.length(key) <= 10
         assert raw.last(key)["type"] == "done"
 
@@ -118,10 +118,10 @@ async def test_j04_a_later_attempt_evicts_reports_of_earlier_ones(
 ) -> None:
     """One that reports without end silences no other, and state events always fit."""
     async with StreamsLab(connection, max_events=1000) as lab:
-        worker, held = await lab.start()
-        key = f"job:{held.job.id}:events"
+        worker, leased = await lab.start()
+        key = f"job:{leased.job.id}:events"
         for attempt in (1, 2, 3):
-            batch = [(held, Report("log", str(attempt), number=n)) for n in range(1, 1001)]
+            batch = [(leased, Report("log", str(attempt), number=n)) for n in range(1, 1001)]
             answers = await worker.report(batch)
             assert raw.length(key) == 900, "reports stop 100 before the limit"
             written = answers.count(ReportAnswer.WRITTEN)
@@ -131,27 +131,27 @@ async def test_j04_a_later_attempt_evicts_reports_of_earlier_ones(
             reported = [fields["data"] for _, fields in raw.entries(key) if fields["type"] == "log"]
             assert reported == [str(attempt)] * 898
             assert written == 898
-            await worker.settle([(held, RetryLater(0, TRANSIENT))], 0)
-            (held,) = await worker.take(1)
-        await worker.settle([(held, Done("1"))], 0)
+            await worker.settle([(leased, RetryLater(0, TRANSIENT))], 0)
+            (leased,) = await worker.take(1)
+        await worker.settle([(leased, Done("1"))], 0)
         assert raw.last(key)["type"] == "done"
 
 
 @clause("J-4", "J-5")
 async def test_j04_nothing_is_appended_after_a_terminal_event(lab: StreamsLab, raw: Raw) -> None:
-    worker, held = await lab.start()
-    await worker.settle([(held, Done('"first"'))], 0)
-    key = f"job:{held.job.id}"
+    worker, leased = await lab.start()
+    await worker.settle([(leased, Done('"first"'))], 0)
+    key = f"job:{leased.job.id}"
     hash_before, events_before = raw.fields(key), raw.entries(f"{key}:events")
 
-    assert await worker.report([(held, Report("log", "1"))]) == [ReportAnswer.LOST]
+    assert await worker.report([(leased, Report("log", "1"))]) == [ReportAnswer.LOST]
     for outcome in (Failed(ERROR), Canceled(), RetryLater(0, TRANSIENT), Released()):
-        await worker.settle([(held, outcome)], 0)
-    await lab.queue.cancel(held.job.id)
-    keeper = worker.lease_renewer()
-    assert keeper.renew([held]) == [RenewAnswer.ENDED]
-    keeper.close()
-    raw.add("jobs:stream", {"job_id": held.job.id, "task": "echo", "payload": "{}"})
+        await worker.settle([(leased, outcome)], 0)
+    await lab.queue.cancel(leased.job.id)
+    renewer = worker.lease_renewer()
+    assert renewer.renew([leased]) == [RenewAnswer.ENDED]
+    renewer.close()
+    raw.add("jobs:stream", {"job_id": leased.job.id, "task": "echo", "payload": "{}"})
     assert await worker.take(1) == []
     await lab.sweep()
 
@@ -161,24 +161,24 @@ async def test_j04_nothing_is_appended_after_a_terminal_event(lab: StreamsLab, r
 
 @clause("J-5")
 async def test_j05_status_goes_the_ways_it_may(lab: StreamsLab, raw: Raw) -> None:
-    worker, held = await lab.start()
-    seen = [raw.field(f"job:{held.job.id}", "status")]
+    worker, leased = await lab.start()
+    seen = [raw.field(f"job:{leased.job.id}", "status")]
     for outcome in (RetryLater(0, TRANSIENT), Released()):
-        await worker.settle([(held, outcome)], 0)
-        seen.append(raw.field(f"job:{held.job.id}", "status"))
-        (held,) = await worker.take(1)
-        seen.append(raw.field(f"job:{held.job.id}", "status"))
-    await worker.settle([(held, Failed(ERROR))], 0)
-    seen.append(raw.field(f"job:{held.job.id}", "status"))
+        await worker.settle([(leased, outcome)], 0)
+        seen.append(raw.field(f"job:{leased.job.id}", "status"))
+        (leased,) = await worker.take(1)
+        seen.append(raw.field(f"job:{leased.job.id}", "status"))
+    await worker.settle([(leased, Failed(ERROR))], 0)
+    seen.append(raw.field(f"job:{leased.job.id}", "status"))
     assert seen == ["running", "queued", "running", "queued", "running", "error"]
 
 
 @clause("J-6")
 async def test_j06_an_error_is_one_object_in_hash_and_event(lab: StreamsLab, raw: Raw) -> None:
-    worker, held = await lab.start()
+    worker, leased = await lab.start()
     error = JobError("no_such_city", "no \ud800 city", False, '{"text":"so far"}', "Traceback …")
-    await worker.settle([(held, Failed(error))], 0)
-    found = raw.fields(f"job:{held.job.id}")
+    await worker.settle([(leased, Failed(error))], 0)
+    found = raw.fields(f"job:{leased.job.id}")
     assert json.loads(found["error"]) == {
         "code": "no_such_city",
         "message": "no ? city",
@@ -186,7 +186,7 @@ async def test_j06_an_error_is_one_object_in_hash_and_event(lab: StreamsLab, raw
         "attempt": 1,
         "partial": {"text": "so far"},
     }
-    event = raw.last(f"job:{held.job.id}:events")
+    event = raw.last(f"job:{leased.job.id}:events")
     assert (event["type"], event["data"]) == ("error", found["error"])
     assert found["result"] == ""
     assert "Traceback" not in json.dumps(found), "tracebacks go to the log"
@@ -195,17 +195,17 @@ async def test_j06_an_error_is_one_object_in_hash_and_event(lab: StreamsLab, raw
 @clause("J-6")
 async def test_j06_a_traceback_is_kept_only_if_asked_for(connection: Connection, raw: Raw) -> None:
     async with StreamsLab(connection, store_tracebacks=True) as lab:
-        worker, held = await lab.start()
+        worker, leased = await lab.start()
         error = JobError("handler_error", "failed", detail="Traceback …")
-        await worker.settle([(held, Failed(error))], 0)
-        assert raw.field(f"job:{held.job.id}", "traceback") == "Traceback …"
+        await worker.settle([(leased, Failed(error))], 0)
+        assert raw.field(f"job:{leased.job.id}", "traceback") == "Traceback …"
 
 
 @clause("J-6")
 async def test_j06_a_canceled_job_says_so_with_what_there_was(lab: StreamsLab, raw: Raw) -> None:
-    worker, held = await lab.start()
-    await worker.settle([(held, Canceled('{"text":"so far"}'))], 0)
-    found = raw.fields(f"job:{held.job.id}")
+    worker, leased = await lab.start()
+    await worker.settle([(leased, Canceled('{"text":"so far"}'))], 0)
+    found = raw.fields(f"job:{leased.job.id}")
     assert found["status"] == "canceled"
     assert json.loads(found["error"])["code"] == "canceled"
     assert json.loads(found["error"])["partial"] == {"text": "so far"}

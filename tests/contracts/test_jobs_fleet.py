@@ -31,7 +31,7 @@ LONG_MS = 10**9
 def let_pass(raw: Raw, entry: object, idle_ms: float) -> None:
     """As if its holder had been silent for so long."""
     holder = raw.pending(QUEUE)[str(entry)]
-    raw.ask("XCLAIM", QUEUE, "workers", holder, 0, str(entry), "IDLE", round(idle_ms), "JUSTID")
+    raw.call("XCLAIM", QUEUE, "workers", holder, 0, str(entry), "IDLE", round(idle_ms), "JUSTID")
 
 
 def kinds(raw: Raw, job_id: str) -> list[str]:
@@ -46,17 +46,17 @@ async def test_j34_a_worker_with_a_free_slot_takes_over_where_the_job_stands(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, lease_s=20.0) as lab:
-        _, held = await lab.start()
+        _, leased = await lab.start()
         behind = await lab.submit()
         other = await lab.worker()
-        let_pass(raw, held.wire, 19_000)
-        let_pass(raw, held.wire, 21_000)
+        let_pass(raw, leased.wire, 19_000)
+        let_pass(raw, leased.wire, 21_000)
         taken = await other.take(1)
-        assert [one.job.id for one in taken] == [held.job.id], "before those that wait in line"
-        assert taken[0].wire == held.wire, "the same entry, claimed"
-        assert raw.pending(QUEUE) == {held.wire: other.consumer}
+        assert [one.job.id for one in taken] == [leased.job.id], "before those that wait in line"
+        assert taken[0].wire == leased.wire, "the same entry, claimed"
+        assert raw.pending(QUEUE) == {leased.wire: other.consumer}
         assert (taken[0].job.attempt, taken[0].job.deliveries) == (1, 2)
-        assert kinds(raw, held.job.id) == ["queued", "running", "running"]
+        assert kinds(raw, leased.job.id) == ["queued", "running", "running"]
         (following,) = (await other.settle([(taken[0], Done("1"))], 1)).leased
         assert following.job.id == behind
         await other.settle([(following, Done("1"))], 0)
@@ -65,25 +65,25 @@ async def test_j34_a_worker_with_a_free_slot_takes_over_where_the_job_stands(
 @clause("J-34")
 async def test_j34_a_lease_that_runs_is_left_alone(connection: Connection, raw: Raw) -> None:
     async with StreamsLab(connection, lease_s=20.0) as lab:
-        worker, held = await lab.start()
-        let_pass(raw, held.wire, 19_000)
+        worker, leased = await lab.start()
+        let_pass(raw, leased.wire, 19_000)
         assert await (await lab.worker()).take(1) == []
-        let_pass(raw, held.wire, 39_000)
+        let_pass(raw, leased.wire, 39_000)
         assert await lab.duty("reclaim") == 0
-        assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+        assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
 
 @clause("J-34")
 async def test_j34_nobody_takes_over_from_itself(connection: Connection, raw: Raw) -> None:
     """Its own job, late as it may be, is still being worked on: settling it is what is right."""
     async with StreamsLab(connection, lease_s=20.0) as lab:
-        worker, held = await lab.start()
-        let_pass(raw, held.wire, LONG_MS)
+        worker, leased = await lab.start()
+        let_pass(raw, leased.wire, LONG_MS)
         worker.reclaim_soon()
         assert await worker.take(1) == []
         (reclaim,) = [duty for duty in worker.maintenance() if duty.name == "reclaim"]
         assert await reclaim.run() == (0, False)
-        assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+        assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
 
 @clause("J-34", "J-41")
@@ -92,15 +92,15 @@ async def test_j34_after_another_lease_anybody_puts_it_back_in_line(
 ) -> None:
     """No worker of ours came for it: a gateway's duty makes it readable for anybody's workers."""
     async with StreamsLab(connection, lease_s=20.0) as lab:
-        worker, held = await lab.start()
-        let_pass(raw, held.wire, 41_000)
+        worker, leased = await lab.start()
+        let_pass(raw, leased.wire, 41_000)
         assert await lab.duty("reclaim") == 1
-        found = raw.fields(f"job:{held.job.id}")
+        found = raw.fields(f"job:{leased.job.id}")
         assert (found["status"], found["deliveries"]) == ("queued", "1")
         assert "owner" not in found
-        assert kinds(raw, held.job.id) == ["queued", "running", "queued"]
+        assert kinds(raw, leased.job.id) == ["queued", "running", "queued"]
         assert raw.pending(QUEUE) == {}
-        assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.LOST]
+        assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.LOST]
         assert raw.read(QUEUE, "stranger-1") == [found["entry_id"]]
 
 
@@ -113,9 +113,9 @@ async def test_j34_strangers_get_longer(connection: Connection, raw: Raw) -> Non
         let_pass(raw, entry, 59_000)
         assert await other.take(1) == []
         let_pass(raw, entry, 61_000)
-        (held,) = await (await lab.worker()).take(1)
-        assert held.job.id == "theirs"
-        await other.settle([(held, Done("1"))], 0)
+        (leased,) = await (await lab.worker()).take(1)
+        assert leased.job.id == "theirs"
+        await other.settle([(leased, Done("1"))], 0)
 
 
 @clause("J-34")
@@ -124,32 +124,32 @@ async def test_j34_a_stranger_has_at_least_the_jobs_own_time(
 ) -> None:
     async with StreamsLab(connection, lease_s=10.0, foreign_idle_s=60.0) as lab:
         job_id = await lab.submit(timeout_s=300)
-        raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0")
+        raw.call("XGROUP", "CREATE", QUEUE, "workers", "0")
         (entry,) = raw.read(QUEUE, "stranger-1")
         let_pass(raw, entry, 299_000)
         assert await (await lab.worker()).take(1) == []
         let_pass(raw, entry, 301_000)
         worker = await lab.worker()
-        (held,) = await worker.take(1)
-        assert held.job.id == job_id
-        await worker.settle([(held, Done("1"))], 0)
+        (leased,) = await worker.take(1)
+        assert leased.job.id == job_id
+        await worker.settle([(leased, Done("1"))], 0)
 
 
 @clause("J-34")
 async def test_j34_a_job_that_outlives_its_workers_ends(connection: Connection, raw: Raw) -> None:
     async with StreamsLab(connection, lease_s=20.0, max_deliveries=3) as lab:
-        _, held = await lab.start(max_attempts=9)
+        _, leased = await lab.start(max_attempts=9)
         for delivery in (2, 3):
-            let_pass(raw, held.wire, LONG_MS)
-            (held,) = await (await lab.worker()).take(1)
-            assert (held.job.attempt, held.job.deliveries) == (1, delivery)
-        let_pass(raw, held.wire, LONG_MS)
+            let_pass(raw, leased.wire, LONG_MS)
+            (leased,) = await (await lab.worker()).take(1)
+            assert (leased.job.attempt, leased.job.deliveries) == (1, delivery)
+        let_pass(raw, leased.wire, LONG_MS)
         assert await (await lab.worker()).take(1) == []
-        found = raw.fields(f"job:{held.job.id}")
+        found = raw.fields(f"job:{leased.job.id}")
         assert found["status"] == "error"
         error = json.loads(found["error"])
         assert (error["code"], error["attempt"]) == ("delivery_limit", 1), "no attempt was spent"
-        assert kinds(raw, held.job.id)[-1] == "error"
+        assert kinds(raw, leased.job.id)[-1] == "error"
         assert await lab.at_rest()
 
 
@@ -165,13 +165,15 @@ async def test_j34_lost_workers_are_counted_however_little_a_stranger_wrote(
             job_id = f"sparse-{left_out}"
             foreign_job(raw, job_id)
             if left_out:
-                raw.ask("HDEL", f"job:{job_id}", *whole[:left_out])
-            (held,) = await (await lab.worker()).take(1)
-            let_pass(raw, held.wire, LONG_MS)
+                raw.call("HDEL", f"job:{job_id}", *whole[:left_out])
+            (leased,) = await (await lab.worker()).take(1)
+            let_pass(raw, leased.wire, LONG_MS)
             worker = await lab.worker()
-            (held,) = await worker.take(1)
-            assert (held.job.id, held.job.deliveries) == (job_id, 2), f"without {left_out} fields"
-            await worker.settle([(held, Done("1"))], 0)
+            (leased,) = await worker.take(1)
+            assert (leased.job.id, leased.job.deliveries) == (job_id, 2), (
+                f"without {left_out} fields"
+            )
+            await worker.settle([(leased, Done("1"))], 0)
 
 
 @clause("J-34")
@@ -179,15 +181,15 @@ async def test_j34_answered_attempts_do_not_count_as_lost_workers(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, lease_s=20.0, max_deliveries=2) as lab:
-        worker, held = await lab.start(max_attempts=99)
+        worker, leased = await lab.start(max_attempts=99)
         for _ in range(5):
-            await worker.settle([(held, RetryLater(0, TRANSIENT))], 0)
-            (held,) = await worker.take(1)
-        let_pass(raw, held.wire, LONG_MS)
+            await worker.settle([(leased, RetryLater(0, TRANSIENT))], 0)
+            (leased,) = await worker.take(1)
+        let_pass(raw, leased.wire, LONG_MS)
         other = await lab.worker()
-        (held,) = await other.take(1)
-        assert (held.job.attempt, held.job.deliveries) == (6, 7)
-        await other.settle([(held, Done("1"))], 0)
+        (leased,) = await other.take(1)
+        assert (leased.job.attempt, leased.job.deliveries) == (6, 7)
+        await other.settle([(leased, Done("1"))], 0)
 
 
 @clause("J-34")
@@ -195,19 +197,19 @@ async def test_j34_a_wait_with_a_free_slot_is_told_of_silent_workers(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, lease_s=20.0) as lab:
-        _, held = await lab.start()
+        _, leased = await lab.start()
         other = await lab.worker()
         await other.take(1)
         waiting = asyncio.ensure_future(other.wait(60))
         await wait_until(
             lambda: raw.plain.info("clients")["blocked_clients"] == 1, "the blocked read"
         )
-        let_pass(raw, held.wire, 21_000)
+        let_pass(raw, leased.wire, 21_000)
         (reclaim,) = [duty for duty in other.maintenance() if duty.name == "reclaim"]
         await reclaim.run()
         assert await waiting
         (taken,) = await other.take(1)
-        assert taken.job.id == held.job.id
+        assert taken.job.id == leased.job.id
         await other.settle([(taken, Done("1"))], 0)
 
 
@@ -217,16 +219,16 @@ async def test_j34_a_long_list_is_looked_through_piece_by_piece(
 ) -> None:
     """Entries that must be left alone do not hide the ones behind them."""
     async with StreamsLab(connection, lease_s=10.0, foreign_idle_s=10**6) as lab:
-        raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
+        raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
         for n in range(150):
             foreign_job(raw, f"theirs-{n}")
         entries = raw.read(QUEUE, "stranger-1", count=150)
-        _, held = await lab.start()
-        for entry in (*entries, held.wire):
+        _, leased = await lab.start()
+        for entry in (*entries, leased.wire):
             let_pass(raw, entry, 50_000)
         other = await lab.worker()
         (taken,) = await wait_until(lambda: other.take(1), "our own dead worker's job")
-        assert taken.job.id == held.job.id
+        assert taken.job.id == leased.job.id
         await other.settle([(taken, Done("1"))], 0)
 
 
@@ -238,11 +240,11 @@ async def test_j39_entries_that_strangers_acked_are_removed_once_the_job_has_end
     lab: StreamsLab, raw: Raw
 ) -> None:
     entries = {name: foreign_job(raw, name) for name in ("ended", "gone", "open", "held", "new")}
-    raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0")
+    raw.call("XGROUP", "CREATE", QUEUE, "workers", "0")
     assert raw.read(QUEUE, "stranger-1", count=4) == list(entries.values())[:4]
-    raw.ask("XACK", QUEUE, "workers", *(entries[name] for name in ("ended", "gone", "open")))
-    raw.ask("HSET", "job:ended", "status", "done")
-    raw.ask("HSET", "job:held", "status", "done")  # acked in a moment, by the stranger itself
+    raw.call("XACK", QUEUE, "workers", *(entries[name] for name in ("ended", "gone", "open")))
+    raw.call("HSET", "job:ended", "status", "done")
+    raw.call("HSET", "job:held", "status", "done")  # acked in a moment, by the stranger itself
     raw.delete("job:gone")
     assert await lab.duty("janitor") == 2
     left = [fields["job_id"] for _, fields in raw.entries(QUEUE)]
@@ -268,12 +270,12 @@ async def test_j39_jobs_of_other_gateways_are_taken_in(lab: StreamsLab, raw: Raw
 @clause("J-39")
 async def test_j39_stats_count_jobs_of_foreign_programs(lab: StreamsLab, raw: Raw) -> None:
     """Submitted by others, run by others, or both; each once, however often we look."""
-    raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
+    raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
 
     def run_by_others(job_id: str, status: str) -> None:
         raw.read(QUEUE, "stranger-1")
-        raw.ask("HSET", f"job:{job_id}", "status", status)
-        raw.ask("XACK", QUEUE, "workers", raw.entries(QUEUE)[-1][0])
+        raw.call("HSET", f"job:{job_id}", "status", status)
+        raw.call("XACK", QUEUE, "workers", raw.entries(QUEUE)[-1][0])
 
     foreign_job(raw, "ended-before-we-looked")
     run_by_others("ended-before-we-looked", "done")
@@ -298,10 +300,10 @@ async def test_j39_stats_count_jobs_of_foreign_programs(lab: StreamsLab, raw: Ra
 async def test_j39_a_job_that_is_taken_first_is_taken_in_as_well(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
     foreign_job(raw, "theirs")
-    (held,) = await worker.take(1)
+    (leased,) = await worker.take(1)
     assert raw.members("jobs:index") == ["theirs"]
     assert raw.members("jobs:open") == ["theirs"]
-    await worker.settle([(held, Done("1"))], 0)
+    await worker.settle([(leased, Done("1"))], 0)
     assert raw.members("jobs:open") == []
 
 
@@ -313,7 +315,7 @@ async def test_j39_only_our_own_silent_and_empty_consumers_are_removed(
     living = await lab.worker()
     await living.take(1)
     for name in ("jobwire-empty", "jobwire-holding", "stranger-1"):
-        raw.ask("XGROUP", "CREATECONSUMER", QUEUE, "workers", name)
+        raw.call("XGROUP", "CREATECONSUMER", QUEUE, "workers", name)
     entry = foreign_job(raw, "held")
     assert raw.read(QUEUE, "jobwire-holding") == [entry]
     await lab.duty("janitor")
@@ -357,11 +359,11 @@ async def test_j41_a_duty_is_done_once_a_period_whoever_comes(lab: StreamsLab, r
     ]
     for name in names[1:]:
         guard = f"jobs:guard:{name}"
-        raw.ask("SET", guard, "somebody", "PX", round(1000 * duty(one, name).period_s))
+        raw.call("SET", guard, "somebody", "PX", round(1000 * duty(one, name).period_s))
         assert await duty(one, name).run() is None, f"{name} was done in this period"
         raw.delete(guard)  # the period is over
         assert await duty(one, name).run() is not None
-        left_ms = raw.ask("PTTL", guard)
+        left_ms = raw.call("PTTL", guard)
         assert isinstance(left_ms, int)
         assert left_ms == -2 or 0 <= left_ms <= 1000 * duty(one, name).period_s
         raw.delete(guard)
@@ -378,13 +380,13 @@ async def test_j42_a_healthy_fleet_has_nothing_to_put_right(lab: StreamsLab, raw
     worker = await lab.worker()
     job_ids = [await lab.submit() for _ in range(6)]
     await lab.submit(delay_s=600)
-    held = await worker.take(3)
-    await worker.settle([(held[0], Done("1")), (held[1], RetryLater(600, TRANSIENT))], 0)
+    leased = await worker.take(3)
+    await worker.settle([(leased[0], Done("1")), (leased[1], RetryLater(600, TRANSIENT))], 0)
     assert await worker.wait(30)
     for job_id in job_ids:
-        raw.ask("HSET", f"job:{job_id}", "updated_ts", "1")  # for as long as there is
+        raw.call("HSET", f"job:{job_id}", "updated_ts", "1")  # for as long as there is
     assert await lab.duty("reconcile") == 0
-    await worker.settle([(held[2], Done("1"))], 0)
+    await worker.settle([(leased[2], Done("1"))], 0)
 
 
 @clause("J-42")
@@ -392,28 +394,30 @@ async def test_j42_a_healthy_fleet_has_nothing_to_put_right(lab: StreamsLab, raw
 async def test_j42_a_job_that_fell_out_of_the_line_gets_a_new_entry(
     lab: StreamsLab, raw: Raw, blow: str
 ) -> None:
-    raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
+    raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
     job_id = await lab.submit()
     old = raw.field(f"job:{job_id}", "entry_id")
     match blow:
         case "trimmed":
-            raw.ask("XTRIM", QUEUE, "MAXLEN", 0)
+            raw.call("XTRIM", QUEUE, "MAXLEN", 0)
         case "acked early":
             (entry,) = raw.read(QUEUE, "stranger-1")
-            raw.ask("XACK", QUEUE, "workers", entry)
+            raw.call("XACK", QUEUE, "workers", entry)
         case "trimmed while it ran":
             worker = await lab.worker()
-            (held,) = await worker.take(1)
-            raw.ask("XTRIM", QUEUE, "MAXLEN", 0)
-            keeper = worker.lease_renewer()
-            await asyncio.to_thread(keeper.renew, [held])  # the server drops it from the list here
-            keeper.close()
+            (leased,) = await worker.take(1)
+            raw.call("XTRIM", QUEUE, "MAXLEN", 0)
+            renewer = worker.lease_renewer()
+            await asyncio.to_thread(
+                renewer.renew, [leased]
+            )  # the server drops it from the list here
+            renewer.close()
         case _:
-            raw.ask("HDEL", f"job:{job_id}", "entry_id")
+            raw.call("HDEL", f"job:{job_id}", "entry_id")
             raw.delete(QUEUE)
-            raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
+            raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
     assert await lab.duty("reconcile") == 0, "not before its lease is over"
-    raw.ask("HSET", f"job:{job_id}", "updated_ts", "1")
+    raw.call("HSET", f"job:{job_id}", "updated_ts", "1")
     assert await lab.duty("reconcile") == 1
     found = raw.fields(f"job:{job_id}")
     ((entry, fields),) = raw.entries(QUEUE)
@@ -425,8 +429,8 @@ async def test_j42_a_job_that_fell_out_of_the_line_gets_a_new_entry(
     minute = raw.find("jobs:stats:*")[-1]
     assert raw.field(minute, "reconciled") == "1"
     worker = await lab.worker()
-    (held,) = await worker.take(1)
-    await worker.settle([(held, Done("1"))], 0)
+    (leased,) = await worker.take(1)
+    await worker.settle([(leased, Done("1"))], 0)
 
 
 @clause("J-42", "J-39")
@@ -434,14 +438,14 @@ async def test_j42_a_stranger_that_acked_early_and_still_works_is_left_alone(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, foreign_idle_s=600.0) as lab:
-        raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
+        raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
         job_id = await lab.submit()
         (entry,) = raw.read(QUEUE, "stranger-1")
-        raw.ask("XACK", QUEUE, "workers", entry)
+        raw.call("XACK", QUEUE, "workers", entry)
         long_ago = raw.now_ms() - round(10_000 * LEASE_S)
-        raw.ask("HSET", f"job:{job_id}", "status", "running", "updated_ts", long_ago)
+        raw.call("HSET", f"job:{job_id}", "status", "running", "updated_ts", long_ago)
         assert await lab.duty("reconcile") == 0
-        raw.ask("HSET", f"job:{job_id}", "updated_ts", raw.now_ms() - 601_000)
+        raw.call("HSET", f"job:{job_id}", "updated_ts", raw.now_ms() - 601_000)
         assert await lab.duty("reconcile") == 1
 
 
@@ -450,9 +454,9 @@ async def test_j42_what_is_to_be_canceled_or_used_up_ends_instead(
     lab: StreamsLab, raw: Raw
 ) -> None:
     wanted, worn = await lab.submit(), await lab.submit()
-    raw.ask("XTRIM", QUEUE, "MAXLEN", 0)
-    raw.ask("HSET", f"job:{wanted}", "cancel_ts", "1", "updated_ts", "1")
-    raw.ask("HSET", f"job:{worn}", "deliveries", "5", "updated_ts", "1")
+    raw.call("XTRIM", QUEUE, "MAXLEN", 0)
+    raw.call("HSET", f"job:{wanted}", "cancel_ts", "1", "updated_ts", "1")
+    raw.call("HSET", f"job:{worn}", "deliveries", "5", "updated_ts", "1")
     assert await lab.duty("reconcile") == 2
     assert raw.field(f"job:{wanted}", "status") == "canceled"
     assert json.loads(raw.field(f"job:{worn}", "error") or "")["code"] == "delivery_limit"
@@ -463,9 +467,9 @@ async def test_j42_what_is_to_be_canceled_or_used_up_ends_instead(
 async def test_j42_many_open_jobs_are_looked_at_piece_by_piece(lab: StreamsLab, raw: Raw) -> None:
     answers = await lab.queue.submit_many([JobRequest("echo", "{}") for _ in range(1000)])
     job_ids = [answer.job_id for answer in answers if isinstance(answer, Submitted)]
-    raw.ask("XTRIM", QUEUE, "MAXLEN", 400)
+    raw.call("XTRIM", QUEUE, "MAXLEN", 400)
     for job_id in job_ids:
-        raw.ask("HSET", f"job:{job_id}", "updated_ts", "1")
+        raw.call("HSET", f"job:{job_id}", "updated_ts", "1")
     (reconcile,) = [duty for duty in lab.sweeper.maintenance() if duty.name == "reconcile"]
     first = await reconcile.run()
     assert first is not None

@@ -23,7 +23,7 @@ Sign = Callable[[Raw], object]
 
 
 def update(raw: Raw) -> None:
-    raw.ask("HSET", KEYS.job(JOB), "updated_ts", str(raw.now_ms()))
+    raw.call("HSET", KEYS.job(JOB), "updated_ts", str(raw.now_ms()))
 
 
 def report(raw: Raw) -> None:
@@ -53,7 +53,7 @@ async def test_j34_a_foreign_worker_that_reports_keeps_its_job(
         worker = await lab.worker()
         entry = foreign_job(raw, JOB)
         assert raw.read(KEYS.queue, "stranger-1") == [entry]
-        raw.ask("HSET", KEYS.job(JOB), "status", "running")
+        raw.call("HSET", KEYS.job(JOB), "status", "running")
         until_s = time.monotonic() + 2 * PATIENCE_S
 
         async def reported_long_enough() -> bool:
@@ -64,9 +64,9 @@ async def test_j34_a_foreign_worker_that_reports_keeps_its_job(
 
         await wait_until(reported_long_enough, "twice its patience to pass")
         assert raw.pending(KEYS.queue) == {entry: "stranger-1"}
-        (held,) = await wait_until(lambda: look(worker), "the job of a worker that fell silent")
-        assert held.job.id == JOB
-        await worker.settle([(held, Done("1"))], 0)
+        (leased,) = await wait_until(lambda: look(worker), "the job of a worker that fell silent")
+        assert leased.job.id == JOB
+        await worker.settle([(leased, Done("1"))], 0)
 
 
 @clause("J-39", "J-42")
@@ -79,8 +79,8 @@ async def test_j42_a_foreign_worker_that_acknowledged_early_and_reports_keeps_it
         entry = foreign_job(raw, JOB)
         await lab.duty("index_foreign")
         assert raw.read(KEYS.queue, "stranger-1") == [entry]
-        raw.ask("HSET", KEYS.job(JOB), "status", "running")
-        raw.ask("XACK", KEYS.queue, "workers", entry)
+        raw.call("HSET", KEYS.job(JOB), "status", "running")
+        raw.call("XACK", KEYS.queue, "workers", entry)
         until_s = time.monotonic() + 2 * PATIENCE_S
 
         async def reported_long_enough() -> bool:
@@ -90,9 +90,9 @@ async def test_j42_a_foreign_worker_that_acknowledged_early_and_reports_keeps_it
 
         await wait_until(reported_long_enough, "twice its patience to pass")
         await wait_until(lambda: lab.duty("reconcile"), "the job of a worker that fell silent")
-        (held,) = await worker.take(1)
-        assert held.job.id == JOB
-        await worker.settle([(held, Done("1"))], 0)
+        (leased,) = await worker.take(1)
+        assert leased.job.id == JOB
+        await worker.settle([(leased, Done("1"))], 0)
 
 
 @clause("J-34")
@@ -102,8 +102,8 @@ async def test_j34_a_time_far_ahead_is_no_sign_of_life(connection: Connection, r
         worker = await lab.worker()
         foreign_job(raw, JOB)
         raw.read(KEYS.queue, "stranger-1")
-        raw.ask("HSET", KEYS.job(JOB), "status", "running", "updated_ts", "9" * 15)
-        raw.ask("XADD", KEYS.events(JOB), f"{'9' * 15}-1", "type", "progress", "ts", "x")
-        (held,) = await wait_until(lambda: look(worker), "the job to be taken over")
-        assert held.job.id == JOB
-        await worker.settle([(held, Done("1"))], 0)
+        raw.call("HSET", KEYS.job(JOB), "status", "running", "updated_ts", "9" * 15)
+        raw.call("XADD", KEYS.events(JOB), f"{'9' * 15}-1", "type", "progress", "ts", "x")
+        (leased,) = await wait_until(lambda: look(worker), "the job to be taken over")
+        assert leased.job.id == JOB
+        await worker.settle([(leased, Done("1"))], 0)

@@ -39,11 +39,11 @@ async def test_j15_a_watcher_sees_a_whole_life(
         assert events.answer.headers["content-type"] == "text/event-stream; charset=utf-8"
         hello = events.next()
         assert hello == Seen("hello", {"job_id": job_id, "status": "queued"}, None)
-        (held,) = await worker.take(1)
+        (leased,) = await worker.take(1)
         events.until("running")
-        await worker.report([(held, Report("token", '{"text":"hel"}', step="llm"))])
+        await worker.report([(leased, Report("token", '{"text":"hel"}', step="llm"))])
         told = events.until("token")[-1]
-        await worker.settle([(held, Done('"hello"'))], 0)
+        await worker.settle([(leased, Done('"hello"'))], 0)
         rest = events.rest()
         assert names(rest) == ["done"]
 
@@ -117,7 +117,7 @@ def test_j15_whoever_has_seen_the_end_is_sent_home_for_good(served: ServedJobs, 
     """204: what a browser's EventSource needs to hear, or it comes back every few seconds."""
     job_id = served.submit()["job_id"]
     path = f"/v1/jobs/{job_id}/events"
-    raw.ask("HSET", f"job:{job_id}", "status", "done")
+    raw.call("HSET", f"job:{job_id}", "status", "done")
     ended = add(raw, job_id, "done")
     answer = served.client.get(path, headers={"last-event-id": ended})
     assert (answer.status_code, answer.content) == (204, b"")
@@ -132,7 +132,7 @@ def test_j15_whoever_has_seen_the_end_is_sent_home_for_good(served: ServedJobs, 
 def test_j15_lost_events_are_told_as_a_gap(served: ServedJobs, raw: Raw) -> None:
     job_id = served.submit()["job_id"]
     added = [add(raw, job_id) for _ in range(5)]
-    raw.ask("XTRIM", f"job:{job_id}:events", "MAXLEN", "=", 2)
+    raw.call("XTRIM", f"job:{job_id}:events", "MAXLEN", "=", 2)
     ended = add(raw, job_id, "done")
     with served.events(job_id, Last_Event_ID=added[0]) as events:
         seen = events.rest()
@@ -157,10 +157,10 @@ def test_j15_a_stream_ends_though_a_foreign_worker_wrote_no_terminal_event(
         job_id = served.submit()["job_id"]
         with served.events(job_id) as events:
             events.until("queued")
-            raw.ask("HSET", f"job:{job_id}", "status", "running")
+            raw.call("HSET", f"job:{job_id}", "status", "running")
             added = add(raw, job_id, "running")
             assert events.until("running")[-1].id == added
-            raw.ask("HSET", f"job:{job_id}", "status", "done", "result", "1")
+            raw.call("HSET", f"job:{job_id}", "status", "done", "result", "1")
             assert names(events.rest()) == ["gap"]
 
 

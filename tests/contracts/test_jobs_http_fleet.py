@@ -23,26 +23,26 @@ async def test_o11_the_workers_and_what_their_slots_run(
     assert served.client.get("/v1/workers").json() == {"workers": []}
     worker = await lab.worker("chat")
     served.submit()
-    (held,) = await worker.take(1)
+    (leased,) = await worker.take(1)
     stranger = served.submit()
     raw.read("jobs:stream", "somebody-elses")
-    raw.ask("HSET", f"job:{stranger['job_id']}", "status", "running")
+    raw.call("HSET", f"job:{stranger['job_id']}", "status", "running")
     listed = cast("list[JsonObject]", served.client.get("/v1/workers").json()["workers"])
     found = {worker["name"]: worker for worker in listed}
     ours = found[worker.consumer]
     assert (ours["ours"], ours["slots"], ours["handlers"]) == (True, 10, ["chat"])
     assert all(ours[name] for name in ("host", "pid", "version", "started_ts"))
     assert 0 <= cast(int, ours["heartbeat_age_ms"]) < 60_000
-    job = served.job(held.job.id)
+    job = served.job(leased.job.id)
     assert ours["running"] == [
-        {"job_id": held.job.id, "task": "chat", "since_ts": job["started_ts"]}
+        {"job_id": leased.job.id, "task": "chat", "since_ts": job["started_ts"]}
     ]
     theirs = found["somebody-elses"]
     assert (theirs["ours"], theirs["host"], theirs["handlers"]) == (False, None, [])
     (slot,) = cast("list[JsonObject]", theirs["running"])
     assert slot["job_id"] == stranger["job_id"]
 
-    await worker.settle([(held, Released())], 0)
+    await worker.settle([(leased, Released())], 0)
     await worker.deregister()
     listed = served.client.get("/v1/workers").json()["workers"]
     assert [worker["name"] for worker in listed] == ["somebody-elses"]
@@ -55,13 +55,13 @@ async def test_o11_another_tenants_job_is_a_taken_slot_without_a_name(
     worker = await lab.worker("chat")
     body: JsonObject = {"task": "chat", "payload": {}}
     keyed.client.post("/v1/jobs", json=body, headers=bearer("acme"))
-    (held,) = await worker.take(1)
+    (leased,) = await worker.take(1)
 
     def slots(name: str) -> list[JsonObject]:
         (found,) = keyed.client.get("/v1/workers", headers=bearer(name)).json()["workers"]
         return cast("list[JsonObject]", found["running"])
 
-    assert slots("acme")[0]["job_id"] == held.job.id
+    assert slots("acme")[0]["job_id"] == leased.job.id
     (hidden,) = slots("globex")
     assert (hidden["job_id"], hidden["task"]) == (None, None)
     assert hidden["since_ts"] == slots("acme")[0]["since_ts"]
@@ -73,7 +73,7 @@ async def test_o11_the_last_hour_by_minute(served: ServedJobs, lab: StreamsLab, 
     for _ in range(5):
         served.submit()
     taken = await worker.take(5)
-    raw.ask("HINCRBY", f"job:{taken[0].job.id}", "started_ts", -10_000)
+    raw.call("HINCRBY", f"job:{taken[0].job.id}", "started_ts", -10_000)
     transient = JobError("handler_error", "try again", retryable=True)
     outcomes = [Done("1"), Done("2"), Failed(ERROR), Canceled(), RetryLater(60, transient)]
     await worker.settle(list(zip(taken, outcomes, strict=True)), 0)

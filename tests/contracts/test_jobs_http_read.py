@@ -21,12 +21,12 @@ from tests.support.streams import StreamsLab
 ERROR = JobError("no_such_city", "there is no city of that name")
 
 
-async def held_job(served: ServedJobs, lab: StreamsLab) -> tuple[StreamsEngine, LeasedJob]:
+async def leased_job(served: ServedJobs, lab: StreamsLab) -> tuple[StreamsEngine, LeasedJob]:
     """A job that was submitted over HTTP and is running with a worker of ours."""
     worker = await lab.worker("chat")
     served.submit()
-    (held,) = await worker.take(1)
-    return worker, held
+    (leased,) = await worker.take(1)
+    return worker, leased
 
 
 def foreign_job(raw: Raw, job_id: str, **fields: str) -> None:
@@ -50,17 +50,17 @@ def foreign_job(raw: Raw, job_id: str, **fields: str) -> None:
 
 @clause("J-13")
 async def test_j13_a_job_is_read_as_json_values(served: ServedJobs, lab: StreamsLab) -> None:
-    worker, held = await held_job(served, lab)
-    await worker.report([(held, Report("progress", '{"percent":50,"message":"half"}'))])
-    job = served.job(held.job.id)
+    worker, leased = await leased_job(served, lab)
+    await worker.report([(leased, Report("progress", '{"percent":50,"message":"half"}'))])
+    job = served.job(leased.job.id)
     assert (job["status"], job["worker"]) == ("running", worker.consumer)
     assert job["progress"] == {"percent": 50, "message": "half"}
     assert (job["result"], job["error"], job["retry_of"]) == (None, None, None)
     for name in ("created_ts", "started_ts", "updated_ts", "ttl_s", "attempt"):
         assert isinstance(job[name], int), name
 
-    await worker.settle([(held, Failed(ERROR))], 0)
-    failed = served.job(held.job.id)
+    await worker.settle([(leased, Failed(ERROR))], 0)
+    failed = served.job(leased.job.id)
     assert failed["status"] == "error"
     assert failed["error"] == {
         "code": "no_such_city",
@@ -72,10 +72,10 @@ async def test_j13_a_job_is_read_as_json_values(served: ServedJobs, lab: Streams
 
 @clause("J-13", "J-15")
 async def test_j13_head_tells_what_get_would(served: ServedJobs, lab: StreamsLab) -> None:
-    worker, held = await held_job(served, lab)
-    await worker.settle([(held, Done('"hello"'))], 0)
-    path = f"/v1/jobs/{held.job.id}"
-    with served.events(held.job.id) as events:
+    worker, leased = await leased_job(served, lab)
+    await worker.settle([(leased, Done('"hello"'))], 0)
+    path = f"/v1/jobs/{leased.job.id}"
+    with served.events(leased.job.id) as events:
         ended = events.rest()[-1].id
     same = {"x-request-id": "same"}
     for asked in (path, "/v1/jobs?limit=1", f"{path}/events?last_event_id={ended}", f"{path}0"):
@@ -110,13 +110,13 @@ def test_j13_what_a_stranger_wrote_is_shown_all_the_same(
     assert (job["result"], job["error"], job["ttl_s"]) == ("[1", "boom", 0)
     assert (job["created_ts"], job["attempt"], job["worker"]) == (1700000000000, 1, None)
 
-    raw.ask("HSET", f"job:{job_id}", "payload", "[1]", "task", b"\xff\xfe", "result", b'"\xff"')
+    raw.call("HSET", f"job:{job_id}", "payload", "[1]", "task", b"\xff\xfe", "result", b'"\xff"')
     job = served.job(job_id)
     assert job["payload"] == {"_raw": "[1]"}
     assert job["task"] == "\N{REPLACEMENT CHARACTER}" * 2
     assert job["result"] == '"\N{REPLACEMENT CHARACTER}"'
 
-    raw.ask("HSET", f"job:{job_id}", "status", "dreaming")
+    raw.call("HSET", f"job:{job_id}", "status", "dreaming")
     problem(served.client.get(f"/v1/jobs/{job_id}"), 502, "contract_violated")
     assert served.client.get("/v1/jobs").status_code == 200
 
@@ -141,14 +141,14 @@ async def test_j13_a_reader_may_wait_for_the_end(
     valkey: LocalValkey, proxy: Proxy, lab: StreamsLab
 ) -> None:
     with ServedJobs(proxy.url(valkey.url)) as served, ThreadPoolExecutor(2) as pool:
-        worker, held = await held_job(served, lab)
-        path = f"/v1/jobs/{held.job.id}"
+        worker, leased = await leased_job(served, lab)
+        path = f"/v1/jobs/{leased.job.id}"
         prefer = {"prefer": "respond-async, wait=60"}
         asked = pool.submit(served.client.get, path, headers=prefer)
         await wait_until(lambda: served.follower.followed, "the gateway to wait")
         await proxy.until_seen("XRANGE")
         proxy.forget_seen()
-        await worker.settle([(held, Done('"over"'))], 0)
+        await worker.settle([(leased, Done('"over"'))], 0)
         answer = await asyncio.wrap_future(asked)
         assert (answer.json()["status"], answer.json()["result"]) == ("done", "over")
         assert answer.headers["preference-applied"] == "wait=60"
@@ -191,8 +191,8 @@ async def test_j13_who_closes_its_side_and_waits_is_answered(
         peer.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         peer.shutdown(socket.SHUT_WR)
         await wait_until(lambda: served.follower.followed, "the gateway to wait")
-        (held,) = await worker.take(1)
-        await worker.settle([(held, Done("42"))], 0)
+        (leased,) = await worker.take(1)
+        await worker.settle([(leased, Done("42"))], 0)
         got = b""
         while part := await asyncio.to_thread(peer.recv, 65536):
             got += part
@@ -237,9 +237,9 @@ def ids(listed: list[JsonObject]) -> list[str]:
 async def test_j14_newest_first_with_filters_and_pages(served: ServedJobs, lab: StreamsLab) -> None:
     worker = await lab.worker("chat", "embed")
     made = [served.submit("chat" if number % 2 else "embed")["job_id"] for number in range(6)]
-    (held,) = await worker.take(1)
-    await worker.settle([(held, Done("1"))], 0)
-    assert held.job.id == made[0]
+    (leased,) = await worker.take(1)
+    await worker.settle([(leased, Done("1"))], 0)
+    assert leased.job.id == made[0]
 
     whole = pages(served)
     times = [cast(int, job["created_ts"]) for job in cast("list[JsonObject]", whole[0]["jobs"])]
@@ -264,14 +264,14 @@ def test_j14_jobs_of_one_millisecond_are_paged_without_loss_or_repeat(
     made = [f"{number:04}-job" for number in range(250)]
     for job_id in made:
         foreign_job(raw, job_id)
-        raw.ask("ZADD", "jobs:index", 1700000000000, job_id)
+        raw.call("ZADD", "jobs:index", 1700000000000, job_id)
     listed = pages(served, limit=7)
     assert ids(listed) == sorted(made, reverse=True)
 
     first = cast(JsonObject, served.client.get("/v1/jobs", params={"limit": 100}).json())
     last_seen = ids([first])[-1]
     raw.delete(f"job:{last_seen}")
-    raw.ask("ZREM", "jobs:index", last_seen)
+    raw.call("ZREM", "jobs:index", last_seen)
     rest = pages(served, limit=100, cursor=cast(str, first["cursor"]))
     assert ids([first, *rest]) == sorted(made, reverse=True)
 
@@ -280,9 +280,9 @@ def test_j14_jobs_of_one_millisecond_are_paged_without_loss_or_repeat(
 def test_j14_a_page_looks_at_a_thousand_jobs_and_says_so(served: ServedJobs, raw: Raw) -> None:
     """One that fits lies beyond them; those whose keys are gone are dropped on the way."""
     foreign_job(raw, "needle", status="error")
-    raw.ask("ZADD", "jobs:index", 1, "needle")
+    raw.call("ZADD", "jobs:index", 1, "needle")
     gone = [word for number in range(1500) for word in (1700000000000 + number, f"gone-{number}")]
-    raw.ask("ZADD", "jobs:index", *gone)
+    raw.call("ZADD", "jobs:index", *gone)
     listed = pages(served, status="error")
     assert [page["scanned"] for page in listed] == [1000, 501]
     assert ids(listed) == ["needle"]
@@ -345,15 +345,15 @@ def test_j16_a_waiting_job_ends_at_once_and_leaves_the_line(
 
 @clause("J-16")
 async def test_j16_the_worker_of_a_running_job_is_told(served: ServedJobs, lab: StreamsLab) -> None:
-    worker, held = await held_job(served, lab)
+    worker, leased = await leased_job(served, lab)
     async with lab.connection.subscribe("jobs:control") as messages:
-        answer = served.client.post(f"/v1/jobs/{held.job.id}/cancel")
+        answer = served.client.post(f"/v1/jobs/{leased.job.id}/cancel")
         assert (answer.status_code, answer.json()["outcome"]) == (202, "canceling")
-        assert await anext(messages) == ("jobs:control", held.token)
-    assert served.job(held.job.id)["cancel_ts"] is not None
-    assert served.job(held.job.id)["status"] == "running"
-    await worker.settle([(held, Canceled('"half"'))], 0)
-    job = served.job(held.job.id)
+        assert await anext(messages) == ("jobs:control", leased.token)
+    assert served.job(leased.job.id)["cancel_ts"] is not None
+    assert served.job(leased.job.id)["status"] == "running"
+    await worker.settle([(leased, Canceled('"half"'))], 0)
+    job = served.job(leased.job.id)
     assert job["status"] == "canceled"
     assert cast(JsonObject, job["error"])["partial"] == "half"
 
@@ -361,9 +361,9 @@ async def test_j16_the_worker_of_a_running_job_is_told(served: ServedJobs, lab: 
 @clause("J-16")
 async def test_j16_a_foreign_worker_is_only_asked(served: ServedJobs, raw: Raw) -> None:
     job_id = served.submit()["job_id"]
-    raw.ask("XGROUP", "CREATE", "jobs:stream", "workers", "0")
+    raw.call("XGROUP", "CREATE", "jobs:stream", "workers", "0")
     raw.read("jobs:stream", "somebody-elses")
-    raw.ask("HSET", f"job:{job_id}", "status", "running")
+    raw.call("HSET", f"job:{job_id}", "status", "running")
     answer = served.client.post(f"/v1/jobs/{job_id}/cancel")
     assert answer.status_code == 202
     assert answer.json() == {"job_id": job_id, "outcome": "cancel_requested"}
@@ -379,9 +379,9 @@ async def test_j16_a_job_that_failed_runs_again_as_a_new_one(
     first = served.submit(payload={"prompt": "again"}, ttl_s=700, max_attempts=2, timeout_s=9)
     path = f"/v1/jobs/{first['job_id']}/retry"
     problem(served.client.post(path), 409, "not_retryable")
-    (held,) = await worker.take(1)
+    (leased,) = await worker.take(1)
     problem(served.client.post(path), 409, "not_retryable")
-    await worker.settle([(held, Failed(ERROR))], 0)
+    await worker.settle([(leased, Failed(ERROR))], 0)
     before = raw.fields(f"job:{first['job_id']}")
 
     headers = {"idempotency-key": fresh("key")}
@@ -397,8 +397,8 @@ async def test_j16_a_job_that_failed_runs_again_as_a_new_one(
     repeated = served.client.post(path, headers=headers)
     assert (repeated.status_code, repeated.json()["job_id"]) == (200, again["job_id"])
 
-    (held,) = await worker.take(1)
-    await worker.settle([(held, Done("1"))], 0)
+    (leased,) = await worker.take(1)
+    await worker.settle([(leased, Done("1"))], 0)
     problem(served.client.post(f"/v1/jobs/{again['job_id']}/retry"), 409, "not_retryable")
 
 

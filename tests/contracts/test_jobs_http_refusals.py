@@ -235,7 +235,7 @@ def test_o06_no_idempotency_key_opens_another_tenants_job(keyed: ServedJobs, raw
     theirs = {**bearer("acme"), "idempotency-key": "order-1"}
     made = keyed.client.post("/v1/jobs", json=body, headers=theirs).json()
     name = f"jobs:idempotency:acme:{hashlib.sha256(b'order-1').hexdigest()}"
-    assert raw.ask("GET", name) == made["job_id"]
+    assert raw.call("GET", name) == made["job_id"]
     forged = {**bearer("plain"), "idempotency-key": name}
     answer = keyed.client.post("/v1/jobs", json=body, headers=forged)
     assert answer.status_code == 202

@@ -133,8 +133,8 @@ def test_j10_a_workers_own_word_about_its_task_counts(
     served: ServedJobs, raw: Raw, fresh: Fresh
 ) -> None:
     task = fresh("task")
-    raw.ask("XGROUP", "CREATE", "jobs:stream", "workers", "0", "MKSTREAM")
-    raw.ask("XGROUP", "CREATECONSUMER", "jobs:stream", "workers", "jobwire-me")
+    raw.call("XGROUP", "CREATE", "jobs:stream", "workers", "0", "MKSTREAM")
+    raw.call("XGROUP", "CREATECONSUMER", "jobs:stream", "workers", "jobwire-me")
     said = {"schema": {"type": "object"}, "example": {"n": 1}}
     raw.write("jobs:worker:jobwire-me", {f"task:{task}": json.dumps(said), "task:bad": "{"})
     tasks = {each["name"]: each for each in served.client.get("/v1/tasks").json()["tasks"]}
@@ -158,7 +158,7 @@ def test_j11_the_same_request_again_is_answered_with_the_first_job(
     assert again.headers["idempotency-replayed"] == "true"
     assert again.headers["location"] == first.headers["location"]
     assert first.json() == again.json()
-    assert raw.ask("GET", f"idempotency:{key}") == first.json()["job_id"]
+    assert raw.call("GET", f"idempotency:{key}") == first.json()["job_id"]
     assert raw.length("jobs:stream") == 1
     fingerprint = hashlib.sha256(BODY.encode()).hexdigest()
     assert raw.field(f"job:{first.json()['job_id']}", "fingerprint") == fingerprint
@@ -206,7 +206,7 @@ def test_j11_a_foreign_gateways_job_has_no_fingerprint_and_counts_as_the_same(
 ) -> None:
     key, job_id = fresh("key"), fresh("job")
     raw.write(f"job:{job_id}", {"job_id": job_id, "task": "chat", "status": "queued"})
-    raw.ask("SET", f"idempotency:{key}", job_id, "EX", 600)
+    raw.call("SET", f"idempotency:{key}", job_id, "EX", 600)
     headers = {**JSON, "idempotency-key": key}
     answer = served.client.post("/v1/jobs", content=BODY, headers=headers)
     assert (answer.status_code, answer.json()["job_id"]) == (200, job_id)
@@ -222,9 +222,9 @@ def test_j11_tenants_do_not_meet_in_their_keys(keyed: ServedJobs, raw: Raw, fres
         assert answer.status_code == 202
         made[name] = answer.json()["job_id"]
     assert len(set(made.values())) == 3
-    assert raw.ask("GET", f"idempotency:{key}") == made["plain"]
+    assert raw.call("GET", f"idempotency:{key}") == made["plain"]
     hashed = hashlib.sha256(key.encode()).hexdigest()
-    assert raw.ask("GET", f"jobs:idempotency:acme:{hashed}") == made["acme"]
+    assert raw.call("GET", f"jobs:idempotency:acme:{hashed}") == made["acme"]
 
 
 @clause("J-11", "J-19")
@@ -274,10 +274,10 @@ def test_j12_a_replica_is_no_place_to_submit_to(
 ) -> None:
     with ServedJobs(own_valkey.url) as served:
         with plain_client(own_valkey) as admin:
-            admin.ask("REPLICAOF", "127.0.0.1", valkey.port)
+            admin.call("REPLICAOF", "127.0.0.1", valkey.port)
             answer = served.client.post("/v1/jobs", content=BODY, headers=JSON)
             problem(answer, 503, "unavailable")
-            admin.ask("REPLICAOF", "NO", "ONE")
+            admin.call("REPLICAOF", "NO", "ONE")
         wait_until_sync(
             lambda: served.client.post("/v1/jobs", content=BODY, headers=JSON).status_code == 202,
             "a primary again",
@@ -375,9 +375,9 @@ async def test_j10_a_job_over_http_runs_and_its_result_is_read(
 ) -> None:
     worker = await lab.worker("chat")
     made = served.submit(payload={"prompt": "hi"})
-    (held,) = await worker.take(1)
-    assert held.job.payload == {"prompt": "hi"}
-    await worker.settle([(held, Done('{"text": "hello"}'))], 0)
+    (leased,) = await worker.take(1)
+    assert leased.job.payload == {"prompt": "hi"}
+    await worker.settle([(leased, Done('{"text": "hello"}'))], 0)
     job = served.job(made["job_id"])
     assert (job["status"], job["result"], job["worker"]) == (
         "done",

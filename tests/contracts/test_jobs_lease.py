@@ -41,8 +41,8 @@ async def test_j31_the_steps_are_on_the_wire_in_their_order(lab: StreamsLab, raw
     ((entry, _),) = raw.entries(QUEUE)
     job, events = f"job:{job_id}", f"job:{job_id}:events"
     with Recording(raw) as seen:
-        (held,) = await worker.take(1)
-        await worker.settle([(held, Done('"x"'))], 0)
+        (leased,) = await worker.take(1)
+        await worker.settle([(leased, Done('"x"'))], 0)
     steps = [
         words
         for words in seen.on(job, events, QUEUE)
@@ -76,15 +76,15 @@ async def test_j32_a_lease_is_kept_while_the_loop_stands_still(connection: Conne
 
 
 async def _kept_while_the_loop_stands_still(lab: StreamsLab) -> None:
-    worker, held = await lab.start()
-    keeper = worker.lease_renewer()
-    assert keeper.period_s == keeper.lease_s / 3
+    worker, leased = await lab.start()
+    renewer = worker.lease_renewer()
+    assert renewer.period_s == renewer.lease_s / 3
     over = threading.Event()
     answers: list[RenewAnswer] = []
 
     def keep() -> None:
-        while not over.wait(keeper.period_s):
-            answers.extend(keeper.renew([held]))
+        while not over.wait(renewer.period_s):
+            answers.extend(renewer.renew([leased]))
 
     thread = threading.Thread(target=keep, daemon=True)
     thread.start()
@@ -94,32 +94,32 @@ async def _kept_while_the_loop_stands_still(lab: StreamsLab) -> None:
     assert await (await lab.worker()).take(1) == []
     over.set()
     await asyncio.to_thread(thread.join, 30)
-    keeper.close()
+    renewer.close()
     assert set(answers) == {RenewAnswer.RENEWED}
-    assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+    assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
 
 @clause("J-32")
 async def test_j32_keeping_does_not_steal_an_entry_back(lab: StreamsLab, raw: Raw) -> None:
-    worker, held = await lab.start()
-    raw.ask("XCLAIM", QUEUE, "workers", "stranger", 0, str(held.wire))
-    keeper = worker.lease_renewer()
-    assert keeper.renew([held]) == [RenewAnswer.LOST]
-    keeper.close()
-    assert raw.pending(QUEUE) == {held.wire: "stranger"}
+    worker, leased = await lab.start()
+    raw.call("XCLAIM", QUEUE, "workers", "stranger", 0, str(leased.wire))
+    renewer = worker.lease_renewer()
+    assert renewer.renew([leased]) == [RenewAnswer.LOST]
+    renewer.close()
+    assert raw.pending(QUEUE) == {leased.wire: "stranger"}
 
 
 @clause("J-32")
 async def test_j32_keep_tells_of_cancel_and_end(lab: StreamsLab) -> None:
     worker = await lab.worker()
     job_ids = [await lab.submit() for _ in range(3)]
-    held = await worker.take(3)
+    leased = await worker.take(3)
     await lab.queue.cancel(job_ids[0])
-    await worker.settle([(held[1], Done("1"))], 0)
-    keeper = worker.lease_renewer()
-    assert keeper.renew(held) == [RenewAnswer.CANCEL, RenewAnswer.ENDED, RenewAnswer.RENEWED]
-    keeper.close()
-    await worker.settle([(held[0], Canceled()), (held[2], Done("1"))], 0)
+    await worker.settle([(leased[1], Done("1"))], 0)
+    renewer = worker.lease_renewer()
+    assert renewer.renew(leased) == [RenewAnswer.CANCEL, RenewAnswer.ENDED, RenewAnswer.RENEWED]
+    renewer.close()
+    await worker.settle([(leased[0], Canceled()), (leased[2], Done("1"))], 0)
 
 
 @clause("J-32")
@@ -127,18 +127,18 @@ async def test_j32_the_keeper_survives_a_broken_connection(
     valkey: LocalValkey, proxy: Proxy
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
-        worker, held = await lab.start()
-        keeper = worker.lease_renewer()
-        assert keeper.renew([held]) == [RenewAnswer.RENEWED]
+        worker, leased = await lab.start()
+        renewer = worker.lease_renewer()
+        assert renewer.renew([leased]) == [RenewAnswer.RENEWED]
         proxy.cut()
         with pytest.raises(BackendUnavailable):
-            keeper.renew([held])
-        assert keeper.renew([held]) == [RenewAnswer.RENEWED]
-        keeper.close()
+            renewer.renew([leased])
+        assert renewer.renew([leased]) == [RenewAnswer.RENEWED]
+        renewer.close()
 
         async def settled() -> bool:
             try:
-                answers = (await worker.settle([(held, Done("1"))], 0)).answers
+                answers = (await worker.settle([(leased, Done("1"))], 0)).answers
             except BackendUnavailable:
                 return False
             return answers == [SettleAnswer.SETTLED]
@@ -154,18 +154,18 @@ async def test_j33_a_stranger_who_took_the_entry_over_shuts_every_door(
     lab: StreamsLab, raw: Raw
 ) -> None:
     """Status and owner still say that the job is ours; only the pending entry tells."""
-    worker, held = await lab.start()
-    raw.ask("XCLAIM", QUEUE, "workers", "stranger", 0, str(held.wire))
-    key = f"job:{held.job.id}"
+    worker, leased = await lab.start()
+    raw.call("XCLAIM", QUEUE, "workers", "stranger", 0, str(leased.wire))
+    key = f"job:{leased.job.id}"
     before = raw.fields(key), raw.entries(f"{key}:events"), raw.entries(QUEUE)
-    assert (before[0]["status"], before[0]["owner"]) == ("running", held.token)
+    assert (before[0]["status"], before[0]["owner"]) == ("running", leased.token)
 
-    assert await worker.report([(held, Report("log", "1"))]) == [ReportAnswer.LOST]
+    assert await worker.report([(leased, Report("log", "1"))]) == [ReportAnswer.LOST]
     for outcome in (Done("1"), Failed(FINAL), Canceled(), RetryLater(0, TRANSIENT), Released()):
-        settled = await worker.settle([(held, outcome)], 0)
+        settled = await worker.settle([(leased, outcome)], 0)
         assert settled.answers == [SettleAnswer.LOST]
     assert (raw.fields(key), raw.entries(f"{key}:events"), raw.entries(QUEUE)) == before
-    assert raw.pending(QUEUE) == {held.wire: "stranger"}
+    assert raw.pending(QUEUE) == {leased.wire: "stranger"}
 
 
 @clause("J-33")
@@ -173,14 +173,14 @@ async def test_j33_what_a_stranger_has_ended_is_not_taken_for_our_own_doing(
     lab: StreamsLab, raw: Raw
 ) -> None:
     """It took the entry over and finished, and wrote of course nothing into `owner`."""
-    worker, held = await lab.start()
-    key = f"job:{held.job.id}"
-    raw.ask("XCLAIM", QUEUE, "workers", "stranger", 0, str(held.wire))
-    raw.ask("HSET", key, "status", "done", "result", '"theirs"')
+    worker, leased = await lab.start()
+    key = f"job:{leased.job.id}"
+    raw.call("XCLAIM", QUEUE, "workers", "stranger", 0, str(leased.wire))
+    raw.call("HSET", key, "status", "done", "result", '"theirs"')
     raw.add(f"{key}:events", {"type": "done", "ts": "1", "step": "x", "data": "{}"})
-    raw.ask("XACK", QUEUE, "workers", str(held.wire))
+    raw.call("XACK", QUEUE, "workers", str(leased.wire))
     for outcome in (Done("1"), Failed(FINAL), RetryLater(0, TRANSIENT), Released()):
-        settled = await worker.settle([(held, outcome)], 0)
+        settled = await worker.settle([(leased, outcome)], 0)
         assert settled.answers == [SettleAnswer.ALREADY]
     assert raw.field(key, "result") == '"theirs"'
 
@@ -210,15 +210,15 @@ async def test_j33_an_entry_that_comes_back_to_its_first_worker_is_another_deliv
         for loser, winner in ((first, second), (second, first)):
             await lab.silence(loser)
             winner.reclaim_soon()
-            (held,) = await winner.take(1)
-            deliveries.append(held)
+            (leased,) = await winner.take(1)
+            deliveries.append(leased)
         living = deliveries[-1]
-        assert len({held.wire for held in deliveries}) == 1
+        assert len({leased.wire for leased in deliveries}) == 1
         assert raw.pending(QUEUE) == {living.wire: first.consumer}
         assert await first.report([(zombie, Report("log", "1"))]) == [ReportAnswer.LOST]
-        keeper = first.lease_renewer()
-        assert keeper.renew([zombie, living]) == [RenewAnswer.LOST, RenewAnswer.RENEWED]
-        keeper.close()
+        renewer = first.lease_renewer()
+        assert renewer.renew([zombie, living]) == [RenewAnswer.LOST, RenewAnswer.RENEWED]
+        renewer.close()
         for outcome in (Done("1"), Failed(FINAL), Canceled(), RetryLater(0, TRANSIENT), Released()):
             settled = await first.settle([(zombie, outcome)], 0)
             assert settled.answers == [SettleAnswer.LOST]
@@ -231,9 +231,9 @@ async def test_j33_tokens_are_random(lab: StreamsLab) -> None:
     tokens: list[str] = []
     for _ in range(20):
         await lab.submit()
-        (held,) = await worker.take(1)
-        tokens.append(held.token)
-        await worker.settle([(held, Done("1"))], 0)
+        (leased,) = await worker.take(1)
+        tokens.append(leased.token)
+        await worker.settle([(leased, Done("1"))], 0)
     heads = [token.partition("-")[0] for token in tokens]
     assert len(set(heads)) == 20
     assert {len(head) for head in heads} == {32}

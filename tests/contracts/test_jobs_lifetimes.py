@@ -58,18 +58,18 @@ async def test_j07_every_change_renews_the_lifetime_of_hash_and_events(
         return times in ([600, 600], [599, 600], [600, 599], [599, 599])
 
     assert renewed()
-    (held,) = await worker.take(1)
+    (leased,) = await worker.take(1)
     assert renewed()
-    await worker.report([(held, Report("log", "1"))])
+    await worker.report([(leased, Report("log", "1"))])
     assert renewed()
-    await worker.settle([(held, Released())], 0)
+    await worker.settle([(leased, Released())], 0)
     assert renewed()
-    (held,) = await worker.take(1)
+    (leased,) = await worker.take(1)
     assert renewed()
-    await worker.settle([(held, RetryLater(0, TRANSIENT))], 0)
+    await worker.settle([(leased, RetryLater(0, TRANSIENT))], 0)
     assert renewed()
-    (held,) = await worker.take(1)
-    await worker.settle([(held, Done("1"))], 0)
+    (leased,) = await worker.take(1)
+    await worker.settle([(leased, Done("1"))], 0)
     assert renewed()
 
 
@@ -140,7 +140,7 @@ async def test_j07_an_outage_shorter_than_half_a_ttl_loses_nothing(
     lab: StreamsLab, raw: Raw
 ) -> None:
     """Every process is away around the time at which the keys were first to expire."""
-    worker, held = await lab.start(ttl_s=4)
+    worker, leased = await lab.start(ttl_s=4)
     waiting = await lab.submit(ttl_s=4, idempotency_key="once")
     made_ms = raw.now_ms()
     async with maintained(lab):
@@ -148,7 +148,7 @@ async def test_j07_an_outage_shorter_than_half_a_ttl_loses_nothing(
     await let_pass(raw, made_ms + 4_300)
     async with maintained(lab):
         assert raw.exists(f"job:{waiting}", f"job:{waiting}:events", "idempotency:once") == 3
-        settled = await worker.settle([(held, Done("1"))], 0)
+        settled = await worker.settle([(leased, Done("1"))], 0)
         assert settled.answers == [SettleAnswer.SETTLED], "the result is kept"
 
 
@@ -169,14 +169,14 @@ async def test_j07_a_foreign_gateways_job_is_renewed_when_it_is_first_seen(
 @clause("J-7", "J-11", "R-6")
 async def test_j11_an_idempotency_key_lives_as_long_as_its_job(lab: StreamsLab, raw: Raw) -> None:
     """The job ends late in its key's first life; then both live for a whole TTL."""
-    worker, held = await lab.start(ttl_s=3, idempotency_key="once")
+    worker, leased = await lab.start(ttl_s=3, idempotency_key="once")
     made_ms = raw.now_ms()
     await let_pass(raw, made_ms + 1_800)
-    await worker.settle([(held, Done("1"))], 0)
+    await worker.settle([(leased, Done("1"))], 0)
     await let_pass(raw, made_ms + 3_300)
-    assert raw.exists(f"job:{held.job.id}") == 1
+    assert raw.exists(f"job:{leased.job.id}") == 1
     again = await lab.queue.submit(JobRequest("echo", "{}", idempotency_key="once"))
-    assert again == Already(held.job.id)
+    assert again == Already(leased.job.id)
 
 
 @clause("J-7", "J-11", "R-6")
@@ -188,31 +188,31 @@ async def test_j11_whatever_renews_a_job_renews_its_idempotency_key(
 
     async def passed() -> None:
         """A moment later; the key expires no earlier than hash and events."""
-        times = [raw.ask("PEXPIRETIME", key) for key in keys]
+        times = [raw.call("PEXPIRETIME", key) for key in keys]
         assert times[2] == max(cast("list[int]", times)), times
         await asyncio.sleep(0.01)
 
     keys = (f"job:{job_id}", f"job:{job_id}:events", "idempotency:once")
     await passed()
-    (held,) = await worker.take(1)
+    (leased,) = await worker.take(1)
     await passed()
-    await worker.report([(held, Report("log", "1"))])
+    await worker.report([(leased, Report("log", "1"))])
     await passed()
-    await worker.settle([(held, Released())], 0)
+    await worker.settle([(leased, Released())], 0)
     await passed()
-    (held,) = await worker.take(1)
-    await worker.settle([(held, RetryLater(0.001, TRANSIENT))], 0)
+    (leased,) = await worker.take(1)
+    await worker.settle([(leased, RetryLater(0.001, TRANSIENT))], 0)
     await passed()
     await lab.duty("promote")
     await passed()
-    (held,) = await worker.take(1)
+    (leased,) = await worker.take(1)
     await lab.silence(worker)
     assert await lab.duty("reclaim") == 1
     await passed()
-    (held,) = await worker.take(1)
+    (leased,) = await worker.take(1)
     await lab.queue.cancel(job_id)
     await passed()
-    await worker.settle([(held, RetryLater(0, TRANSIENT))], 0)
+    await worker.settle([(leased, RetryLater(0, TRANSIENT))], 0)
     assert raw.field(f"job:{job_id}", "status") == "canceled"
     await passed()
 
@@ -222,17 +222,17 @@ async def test_j07_no_write_revives_half_a_hash(lab: StreamsLab, raw: Raw) -> No
     worker = await lab.worker()
     for _ in range(6):
         await lab.submit()
-    held = await worker.take(5)
+    leased = await worker.take(5)
     waiting = raw.entries("jobs:stream")[-1][1]["job_id"]
     for key in raw.find("job:*"):
         raw.delete(key)
 
-    assert await worker.report([(held[0], Report("log", "1"))]) == [ReportAnswer.LOST]
-    keeper = worker.lease_renewer()
-    assert keeper.renew(held[:1]) == [RenewAnswer.ENDED]
-    keeper.close()
+    assert await worker.report([(leased[0], Report("log", "1"))]) == [ReportAnswer.LOST]
+    renewer = worker.lease_renewer()
+    assert renewer.renew(leased[:1]) == [RenewAnswer.ENDED]
+    renewer.close()
     outcomes = (Done("1"), Failed(ERROR), Canceled(), RetryLater(0, TRANSIENT), Released())
-    settled = await worker.settle(list(zip(held, outcomes, strict=True)), 0)
+    settled = await worker.settle(list(zip(leased, outcomes, strict=True)), 0)
     assert settled.answers == [SettleAnswer.GONE] * 5
     await lab.queue.cancel(JobId(waiting))
     assert await worker.take(1) == []
@@ -250,25 +250,25 @@ async def test_j09_each_transition_is_one_call(lab: StreamsLab, raw: Raw) -> Non
     worker = await lab.worker()
     job_ids = [await lab.submit() for _ in range(3)]
     with Recording(raw) as seen:
-        held = await worker.take(3)
-        await worker.report([(one, Report("log", "1")) for one in held])
-        await worker.settle([(one, Done("1")) for one in held], 0)
+        leased = await worker.take(3)
+        await worker.report([(one, Report("log", "1")) for one in leased])
+        await worker.settle([(one, Done("1")) for one in leased], 0)
         job_id = await lab.submit()
         await lab.queue.cancel(job_id)
     # The first take of a worker looks for the jobs of silent ones, too.
     assert seen.scripts == 6
-    assert {one.job.id for one in held} == set(job_ids)
+    assert {one.job.id for one in leased} == set(job_ids)
 
 
 @clause("J-9")
 async def test_j09_time_is_the_servers(lab: StreamsLab, raw: Raw) -> None:
     before = raw.now_ms()
-    worker, held = await lab.start()
-    await worker.settle([(held, Done("1"))], 0)
+    worker, leased = await lab.start()
+    await worker.settle([(leased, Done("1"))], 0)
     after = raw.now_ms()
-    record = await lab.queue.record(held.job.id)
+    record = await lab.queue.record(leased.job.id)
     assert record is not None
-    times = [int(event["ts"]) for event in await lab.events(held.job.id)]
+    times = [int(event["ts"]) for event in await lab.events(leased.job.id)]
     assert before <= record.created_ms <= times[0] <= times[1] <= times[2] <= after
     assert record.updated_ms == times[2]
 
@@ -289,9 +289,9 @@ async def test_j09_a_full_server_can_still_start_finish_and_hand_back(
     assert refused.value.status == 503
     assert set(raw.find()) == keys_before, "nothing was written"
     assert await worker.report([(first, Report("log", "1"))]) == [ReportAnswer.DROPPED]
-    keeper = worker.lease_renewer()
-    assert keeper.renew([first]) == [RenewAnswer.RENEWED]
-    keeper.close()
+    renewer = worker.lease_renewer()
+    assert renewer.renew([first]) == [RenewAnswer.RENEWED]
+    renewer.close()
     others = await worker.take(4)
     assert len(others) == 4
     outcomes = (Done("1"), Failed(ERROR), RetryLater(0, TRANSIENT), Released(), Canceled())
@@ -307,21 +307,21 @@ async def test_j09_one_bad_key_harms_no_other_job_of_its_batch(lab: StreamsLab, 
     worker = await lab.worker()
     job_ids = [await lab.submit() for _ in range(5)]
     raw.spoil(f"job:{job_ids[0]}")
-    held = await worker.take(5)
-    assert [one.job.id for one in held] == job_ids[1:], "the broken one was dropped"
+    leased = await worker.take(5)
+    assert [one.job.id for one in leased] == job_ids[1:], "the broken one was dropped"
 
     raw.spoil(f"job:{job_ids[1]}")
     raw.spoil(f"job:{job_ids[2]}:events")
-    keeper = worker.lease_renewer()
-    assert keeper.renew(held) == [RenewAnswer.ENDED] + [RenewAnswer.RENEWED] * 3
-    keeper.close()
-    assert await worker.report([(one, Report("log", "1")) for one in held]) == [
+    renewer = worker.lease_renewer()
+    assert renewer.renew(leased) == [RenewAnswer.ENDED] + [RenewAnswer.RENEWED] * 3
+    renewer.close()
+    assert await worker.report([(one, Report("log", "1")) for one in leased]) == [
         ReportAnswer.LOST,
         ReportAnswer.DROPPED,
         ReportAnswer.WRITTEN,
         ReportAnswer.WRITTEN,
     ]
-    settled = await worker.settle([(one, Done("1")) for one in held], 0)
+    settled = await worker.settle([(one, Done("1")) for one in leased], 0)
     assert settled.answers == [SettleAnswer.GONE] + [SettleAnswer.SETTLED] * 3
     assert [raw.field(f"job:{job_id}", "status") for job_id in job_ids[2:]] == ["done"] * 3
     assert raw.kind(f"job:{job_ids[1]}") == "string", "what is not ours is left alone"

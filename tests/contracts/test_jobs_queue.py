@@ -137,9 +137,9 @@ async def test_j10_a_delayed_job_waits_for_its_time(lab: StreamsLab, raw: Raw) -
     assert raw.field(f"job:{job_id}", "status") == "queued"
     await wait_until(lambda: lab.duty("promote"), "the job to be due")
     assert raw.now_ms() >= float(due)
-    (held,) = await worker.take(1)
-    assert held.job.id == job_id
-    await worker.settle([(held, Done("1"))], 0)
+    (leased,) = await worker.take(1)
+    assert leased.job.id == job_id
+    await worker.settle([(leased, Done("1"))], 0)
 
 
 # ── J-11 ─────────────────────────────────────────────────────────────────────────────────────────
@@ -154,7 +154,7 @@ async def test_j11_fifty_racing_orders_with_one_key_make_one_job(lab: StreamsLab
     assert (len(made), len(again)) == (1, 49)
     assert {answer.job_id for answer in again} == {made[0].job_id}
     assert raw.length(QUEUE) == 1
-    assert raw.ask("GET", "idempotency:once") == made[0].job_id
+    assert raw.call("GET", "idempotency:once") == made[0].job_id
     assert 0 < raw.ttl_s("idempotency:once") <= contract.DEFAULT_TTL_S
 
 
@@ -171,7 +171,7 @@ async def test_j11_a_first_job_without_a_fingerprint_counts_as_the_same(
 ) -> None:
     """As another gateway writes it, which knows of keys and not of fingerprints."""
     raw.write("job:theirs", {"job_id": "theirs", "status": "queued", "ttl_s": "600"})
-    raw.ask("SET", "idempotency:once", "theirs", "EX", 600)
+    raw.call("SET", "idempotency:once", "theirs", "EX", 600)
     order = JobRequest("echo", "{}", idempotency_key="once", fingerprint="g")
     assert await lab.queue.submit(order) == Already(JobId("theirs"))
 
@@ -182,7 +182,7 @@ async def test_j11_a_key_whose_job_is_gone_is_as_new(lab: StreamsLab, raw: Raw) 
     raw.delete(f"job:{first}")
     second = await lab.submit(idempotency_key="once")
     assert second != first
-    assert raw.ask("GET", "idempotency:once") == second
+    assert raw.call("GET", "idempotency:once") == second
 
 
 @clause("J-11")
@@ -248,7 +248,7 @@ async def test_j16_a_job_that_a_wait_has_brought_can_still_be_canceled(
 ) -> None:
     worker = await lab.worker()
     job_id = await lab.submit()
-    raw.ask("SCRIPT", "FLUSH")  # so that the wait brings it and cannot start it
+    raw.call("SCRIPT", "FLUSH")  # so that the wait brings it and cannot start it
     assert await worker.wait(30)
     assert await lab.queue.cancel(job_id) is CancelOutcome.CANCELED
     assert await worker.take(1) == []
@@ -259,16 +259,16 @@ async def test_j16_a_job_that_a_wait_has_brought_can_still_be_canceled(
 async def test_j16_a_running_jobs_worker_is_told_its_token(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
     job_id = await lab.submit()
-    (held,) = await worker.take(1)
+    (leased,) = await worker.take(1)
     with Recording(raw) as seen:
         assert await lab.queue.cancel(job_id) is CancelOutcome.REQUESTED
-    assert seen.on("jobs:control") == [f"PUBLISH jobs:control {held.token}"]
+    assert seen.on("jobs:control") == [f"PUBLISH jobs:control {leased.token}"]
     first = raw.field(f"job:{job_id}", "cancel_ts")
     assert first
     assert raw.field(f"job:{job_id}", "status") == "running"
     assert await lab.queue.cancel(job_id) is CancelOutcome.REQUESTED
     assert raw.field(f"job:{job_id}", "cancel_ts") == first
-    await worker.settle([(held, Canceled())], 0)
+    await worker.settle([(leased, Canceled())], 0)
     assert await lab.queue.cancel(job_id) is CancelOutcome.FINISHED
 
 
@@ -278,10 +278,10 @@ async def test_j16_a_strangers_job_is_asked_for_and_not_ended(
     lab: StreamsLab, raw: Raw, status: str
 ) -> None:
     """Also in the moment between its reading the entry and saying so."""
-    raw.ask("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
+    raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
     job_id = await lab.submit()
     assert len(raw.read(QUEUE, "stranger-1")) == 1
-    raw.ask("HSET", f"job:{job_id}", "status", status)
+    raw.call("HSET", f"job:{job_id}", "status", status)
     assert await lab.queue.cancel(job_id) is CancelOutcome.REQUESTED_FOREIGN
     assert raw.field(f"job:{job_id}", "status") == status
     assert raw.last(f"job:{job_id}:events")["type"] == "queued", "no terminal event of ours"
@@ -306,10 +306,10 @@ async def test_j16_a_foreign_gateways_job_is_ended_and_its_entry_dropped_by_take
 async def test_j16_a_wish_outlives_the_worker_it_was_for(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
     job_id = await lab.submit()
-    (held,) = await worker.take(1)
+    (leased,) = await worker.take(1)
     await lab.queue.cancel(job_id)
-    raw.ask("XCLAIM", QUEUE, "workers", worker.consumer, 0, str(held.wire), "IDLE", 10**9)
+    raw.call("XCLAIM", QUEUE, "workers", worker.consumer, 0, str(leased.wire), "IDLE", 10**9)
     assert await (await lab.worker()).take(1) == [], "another worker ends it instead of running it"
     assert raw.field(f"job:{job_id}", "status") == "canceled"
-    assert (await worker.settle([(held, Released())], 0)).leased == []
+    assert (await worker.settle([(leased, Released())], 0)).leased == []
     assert await lab.at_rest()

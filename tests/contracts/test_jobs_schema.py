@@ -46,17 +46,17 @@ async def test_the_keys_of_every_life_fit_their_schema(
     for _, entry in raw.entries("jobs:stream"):
         validator(whole, "queue_entry").validate(entry)
     taken = await worker.take(4)
-    await worker.report([(held, Report("progress", '{"percent":5}')) for held in taken])
+    await worker.report([(leased, Report("progress", '{"percent":5}')) for leased in taken])
     error = JobError("no_such_city", "there is none", partial_json='{"text":"half"}')
     outcomes = [Done("1"), Failed(error), Canceled('"half"'), RetryLater(60, error)]
     await worker.settle(list(zip(taken, outcomes, strict=True)), 0)
-    for held in taken:
-        fields = raw.fields(f"job:{held.job.id}")
+    for leased in taken:
+        fields = raw.fields(f"job:{leased.job.id}")
         validator(whole, "job_hash").validate(fields)
         if fields["error"]:
             validator(whole, "error").validate(json.loads(fields["error"]))
         validator(whole, "progress").validate(json.loads(fields["progress"]))
-        for _, event in raw.entries(f"job:{held.job.id}:events"):
+        for _, event in raw.entries(f"job:{leased.job.id}:events"):
             validator(whole, "event_entry").validate(event)
 
     with served.events(taken[1].job.id) as events:

@@ -39,9 +39,9 @@ async def test_j30_what_came_before_the_first_worker_is_taken(lab: StreamsLab, r
     job_id = await lab.submit()
     assert raw.exists(QUEUE) == 1
     worker = await lab.worker()
-    held = await worker.take(5)
-    assert [one.job.id for one in held] == [job_id]
-    await worker.settle([(held[0], Done("1"))], 0)
+    leased = await worker.take(5)
+    assert [one.job.id for one in leased] == [job_id]
+    await worker.settle([(leased[0], Done("1"))], 0)
 
 
 @clause("J-30")
@@ -51,12 +51,12 @@ async def test_j30_take_reads_and_starts_in_one_script(lab: StreamsLab, raw: Raw
     for _ in range(5):
         await lab.submit()
     with Recording(raw) as seen:
-        held = await worker.take(3)
+        leased = await worker.take(3)
     assert seen.scripts == 1
-    assert len(held) == 3
+    assert len(leased) == 3
     assert set(raw.pending(QUEUE).values()) == {worker.consumer}
     assert len(raw.pending(QUEUE)) == 3, "no more is read than can be started"
-    await worker.settle([(one, Done("1")) for one in held], 0)
+    await worker.settle([(one, Done("1")) for one in leased], 0)
 
 
 @clause("J-30")
@@ -65,12 +65,12 @@ async def test_j30_what_a_wait_brings_is_started_first(lab: StreamsLab) -> None:
     waiting = asyncio.ensure_future(worker.wait(30))
     job_ids = [await lab.submit(f'{{"n":{n}}}') for n in range(3)]
     assert await waiting
-    held = await worker.take(2)
-    assert [(one.job.id, one.job.payload) for one in held] == [
+    leased = await worker.take(2)
+    assert [(one.job.id, one.job.payload) for one in leased] == [
         (job_ids[0], {"n": 0}),
         (job_ids[1], {"n": 1}),
     ]
-    await worker.settle([(one, Done("1")) for one in held], 0)
+    await worker.settle([(one, Done("1")) for one in leased], 0)
 
 
 @clause("J-30")
@@ -80,20 +80,20 @@ async def test_j30_an_emptied_server_is_survived(lab: StreamsLab, raw: Raw, blow
     waiting = asyncio.ensure_future(worker.wait(30))
     await wait_until(lambda: raw.plain.info("clients")["blocked_clients"] == 1, "the blocked read")
     words = blow.split() if blow != "XGROUP DESTROY" else [*blow.split(), QUEUE, "workers"]
-    raw.ask(*words)
+    raw.call(*words)
     assert not await waiting
     job_id = await lab.submit()
     assert await worker.wait(30)
-    held = await worker.take(5)
-    assert [one.job.id for one in held] == [job_id]
-    raw.ask(*words)
+    leased = await worker.take(5)
+    assert [one.job.id for one in leased] == [job_id]
+    raw.call(*words)
     assert await worker.take(5) == [] or blow == "XGROUP DESTROY"
 
 
 @clause("J-30")
 async def test_j30_a_restarted_server_is_survived(own_valkey: LocalValkey) -> None:
     async with Connection.open(own_valkey.url) as connection, StreamsLab(connection) as lab:
-        worker, held = await lab.start()
+        worker, leased = await lab.start()
         waiting = asyncio.ensure_future(worker.wait(30))
         with plain_client(own_valkey) as plain:
             await wait_until(Raw(plain).blocked, "the worker to wait")
@@ -102,17 +102,17 @@ async def test_j30_a_restarted_server_is_survived(own_valkey: LocalValkey) -> No
         with pytest.raises(BackendUnavailable):
             await waiting
         # The same token still holds the job, wherever the answer to its start went.
-        keeper = worker.lease_renewer()
+        renewer = worker.lease_renewer()
 
         async def kept() -> bool:
             try:
-                return await asyncio.to_thread(keeper.renew, [held]) == [RenewAnswer.RENEWED]
+                return await asyncio.to_thread(renewer.renew, [leased]) == [RenewAnswer.RENEWED]
             except BackendUnavailable:
                 return False
 
         await wait_until(kept, "the keeper to reconnect")
-        keeper.close()
-        assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+        renewer.close()
+        assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
         job_id = await lab.submit()
         (after,) = await take_from(worker, "the job after the restart")
         assert after.job.id == job_id
@@ -146,7 +146,7 @@ async def test_j30_an_entry_that_was_read_into_a_broken_connection_is_adopted(
     async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
         worker = await lab.worker()
         job_id = await lab.submit('{"a":1}')
-        raw.ask("SCRIPT", "FLUSH")  # so that the wait brings it and cannot start it
+        raw.call("SCRIPT", "FLUSH")  # so that the wait brings it and cannot start it
         proxy.cut_reply("XREADGROUP")
         with pytest.raises(BackendUnavailable):
             await worker.wait(30)
@@ -193,11 +193,11 @@ async def test_j30_what_comes_is_started_before_the_worker_has_seen_it(
         proxy.forget_seen()
         job_id = await lab.submit('{"a":1}')
         assert await waiting
-        (held,) = await worker.take(5)
-        assert (held.job.id, held.job.payload, held.job.deliveries) == (job_id, {"a": 1}, 1)
+        (leased,) = await worker.take(5)
+        assert (leased.job.id, leased.job.payload, leased.job.deliveries) == (job_id, {"a": 1}, 1)
         assert proxy.seen(runs("take")) == [], "nobody had to ask for it"
-        assert await worker.recover_orphans({held.token}) == []
-        await worker.settle([(held, Done("1"))], 0)
+        assert await worker.recover_orphans({leased.token}) == []
+        await worker.settle([(leased, Done("1"))], 0)
         await wait_until(lab.at_rest)
 
 
@@ -210,12 +210,12 @@ async def test_j30_a_wait_starts_no_more_than_it_has_room_for_and_a_take_brings_
     assert await worker.wait(30, 2)
     assert len(raw.pending(QUEUE)) == 2
     assert await worker.recover_orphans(frozenset()) == [], "they wait for their take"
-    held = await worker.take(4)
-    assert [one.job.id for one in held] == job_ids[:4]
+    leased = await worker.take(4)
+    assert [one.job.id for one in leased] == job_ids[:4]
     assert await worker.wait(30, 1)
-    held += await worker.take(1)
-    assert [one.job.id for one in held] == job_ids
-    await worker.settle([(one, Done("1")) for one in held], 0)
+    leased += await worker.take(1)
+    assert [one.job.id for one in leased] == job_ids
+    await worker.settle([(one, Done("1")) for one in leased], 0)
 
 
 @clause("J-30")
@@ -229,16 +229,16 @@ async def test_j30_a_wait_does_not_start_again_what_a_take_has_started(
             waiting = asyncio.ensure_future(worker.wait(30))
             await read.until_reached()
             job_ids = [await lab.submit()]
-            held = await worker.take(1)
+            leased = await worker.take(1)
             job_ids.append(await lab.submit())
         assert await waiting
-        held += await worker.take(1)
-        assert [one.job.id for one in held] == job_ids
-        assert [raw.field(f"job:{one.job.id}", "owner") for one in held] == [
-            one.token for one in held
+        leased += await worker.take(1)
+        assert [one.job.id for one in leased] == job_ids
+        assert [raw.field(f"job:{one.job.id}", "owner") for one in leased] == [
+            one.token for one in leased
         ]
         assert {raw.field(f"job:{job_id}", "deliveries") for job_id in job_ids} == {"1"}
-        await worker.settle([(one, Done("1")) for one in held], 0)
+        await worker.settle([(one, Done("1")) for one in leased], 0)
 
 
 @clause("J-30", "R-5")
@@ -258,11 +258,11 @@ async def test_r05_a_read_behind_a_listing_and_the_listing_hand_out_one_start(
                 await wait_until(
                     lambda: raw.field(f"job:{job_id}", "status") == "running", timeout_s=0.5
                 )
-        held = await adopting
+        leased = await adopting
         assert await waiting
-        held += await worker.take(1)
-        assert [one.job.id for one in held] == [job_id]
-        await worker.settle([(held[0], Done("1"))], 0)
+        leased += await worker.take(1)
+        assert [one.job.id for one in leased] == [job_id]
+        await worker.settle([(leased[0], Done("1"))], 0)
 
 
 @clause("J-30", "R-5")
@@ -277,12 +277,12 @@ async def test_r05_a_listing_leaves_alone_what_a_read_in_flight_has_brought(
             await behind_the_read.until_reached()
             job_id = await lab.submit()
             await wait_until(lambda: raw.pending(QUEUE), "the read to bring it")
-            held = await worker.recover_orphans(frozenset())
+            leased = await worker.recover_orphans(frozenset())
         assert await waiting
-        held += await worker.take(1)
-        assert [one.job.id for one in held] == [job_id]
+        leased += await worker.take(1)
+        assert [one.job.id for one in leased] == [job_id]
         assert raw.field(f"job:{job_id}", "deliveries") == "1"
-        await worker.settle([(held[0], Done("1"))], 0)
+        await worker.settle([(leased[0], Done("1"))], 0)
 
 
 @clause("J-30", "R-5")
@@ -296,15 +296,15 @@ async def test_r05_a_take_of_what_a_listing_has_started_starts_it_no_second_time
         await worker.take(1)  # the first one also looks for silent workers
         await worker.recover_orphans(frozenset())
         job_id = await lab.submit()
-        raw.ask("SCRIPT", "FLUSH")  # so that the wait brings it and cannot start it
+        raw.call("SCRIPT", "FLUSH")  # so that the wait brings it and cannot start it
         assert await worker.wait(30)
-        raw.ask("SCRIPT", "LOAD", SCRIPTS["recover_orphans"].source)
+        raw.call("SCRIPT", "LOAD", SCRIPTS["recover_orphans"].source)
         taking = worker.take(1)
-        held = await worker.recover_orphans(frozenset())
-        held += await taking
-        assert [one.job.id for one in held] == [job_id]
+        leased = await worker.recover_orphans(frozenset())
+        leased += await taking
+        assert [one.job.id for one in leased] == [job_id]
         assert raw.field(f"job:{job_id}", "deliveries") == "1"
-        await worker.settle([(held[0], Done("1"))], 0)
+        await worker.settle([(leased[0], Done("1"))], 0)
 
 
 @clause("J-30", "J-9")
@@ -312,14 +312,14 @@ async def test_j30_a_settle_whose_answer_was_lost_is_asked_again(
     valkey: LocalValkey, proxy: Proxy, raw: Raw
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
-        worker, held = await lab.start()
+        worker, leased = await lab.start()
         await lab.submit()
         proxy.cut_reply(runs("settle"))
         with pytest.raises(BackendUnavailable):
-            await worker.settle([(held, Done('"once"'))], 5)
-        again = await worker.settle([(held, Done('"once"'))], 0)
+            await worker.settle([(leased, Done('"once"'))], 5)
+        again = await worker.settle([(leased, Done('"once"'))], 0)
         assert again.answers == [SettleAnswer.SETTLED]
-        events = [e["type"] for _, e in raw.entries(f"job:{held.job.id}:events")]
+        events = [e["type"] for _, e in raw.entries(f"job:{leased.job.id}:events")]
         assert events == ["queued", "running", "done"]
         (following,) = [*await worker.recover_orphans(frozenset()), *await worker.take(1)]
         await worker.settle([(following, Done("1"))], 0)
@@ -327,9 +327,9 @@ async def test_j30_a_settle_whose_answer_was_lost_is_asked_again(
 
 @clause("J-30")
 async def test_j30_a_second_entry_of_a_live_job_is_dropped(lab: StreamsLab, raw: Raw) -> None:
-    worker, held = await lab.start()
-    raw.add(QUEUE, {"job_id": held.job.id, "task": "echo", "payload": "{}"})
+    worker, leased = await lab.start()
+    raw.add(QUEUE, {"job_id": leased.job.id, "task": "echo", "payload": "{}"})
     assert await worker.take(5) == []
-    assert [entry for entry, _ in raw.entries(QUEUE)] == [held.wire], "only the one that counts"
-    assert list(raw.pending(QUEUE)) == [held.wire]
-    assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+    assert [entry for entry, _ in raw.entries(QUEUE)] == [leased.wire], "only the one that counts"
+    assert list(raw.pending(QUEUE)) == [leased.wire]
+    assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]

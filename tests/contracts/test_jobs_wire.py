@@ -39,10 +39,10 @@ def without_times(raw: Raw, job_id: str) -> dict[str, str]:
 async def test_j01_the_keys_of_a_whole_life_are_the_declared_ones(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    worker, held = await lab.start(idempotency_key="once", tenant="acme")
+    worker, leased = await lab.start(idempotency_key="once", tenant="acme")
     delayed = await lab.submit(delay_s=600)
-    await worker.report([(held, Report("progress", '{"percent":5}'))])
-    await worker.settle([(held, Done("1"))], 0)
+    await worker.report([(leased, Report("progress", '{"percent":5}'))])
+    await worker.settle([(leased, Done("1"))], 0)
     await lab.sweep()
 
     name = contract.idempotency_name("acme", "once")
@@ -53,8 +53,8 @@ async def test_j01_the_keys_of_a_whole_life_are_the_declared_ones(
     }
     known = {
         "jobs:stream": "stream",
-        f"job:{held.job.id}": "hash",
-        f"job:{held.job.id}:events": "stream",
+        f"job:{leased.job.id}": "hash",
+        f"job:{leased.job.id}:events": "stream",
         f"job:{delayed}": "hash",
         f"job:{delayed}:events": "stream",
         name: "string",
@@ -78,9 +78,9 @@ async def test_j01_the_keys_of_a_whole_life_are_the_declared_ones(
 @clause("J-1")
 async def test_j01_a_prefix_goes_in_front_of_every_key(connection: Connection, raw: Raw) -> None:
     async with StreamsLab(connection, key_prefix="team{7}:") as lab:
-        worker, held = await lab.start(idempotency_key="once", tenant="acme")
+        worker, leased = await lab.start(idempotency_key="once", tenant="acme")
         await lab.submit(delay_s=600)
-        await worker.settle([(held, Done("1"))], 0)
+        await worker.settle([(leased, Done("1"))], 0)
         await lab.sweep()
         assert raw.find()
         assert [key for key in raw.find() if not key.startswith("team{7}:")] == []
@@ -90,9 +90,9 @@ async def test_j01_a_prefix_goes_in_front_of_every_key(connection: Connection, r
 async def test_j01_keys_without_a_lifetime_are_the_permanent_ones(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    worker, held = await lab.start(idempotency_key="once", tenant="acme")
+    worker, leased = await lab.start(idempotency_key="once", tenant="acme")
     await lab.submit(delay_s=600)
-    await worker.report([(held, Report("log", "1"))])
+    await worker.report([(leased, Report("log", "1"))])
     await lab.sweep()
     lasting = {key for key in raw.find() if raw.ttl_s(key) == -1}
     assert lasting == {
@@ -112,7 +112,7 @@ async def test_j01_keys_without_a_lifetime_are_the_permanent_ones(
         keys.index(),
         keys.index("*"),
     }
-    await worker.settle([(held, Done("1"))], 0)
+    await worker.settle([(leased, Done("1"))], 0)
 
 
 # ── J-2, J-3 ─────────────────────────────────────────────────────────────────────────────────────
@@ -130,9 +130,9 @@ async def test_j02_a_queue_entry_has_exactly_three_fields(lab: StreamsLab, raw: 
 @clause("J-2")
 async def test_j02_an_entry_that_was_made_anew_is_the_same(lab: StreamsLab, raw: Raw) -> None:
     """After a retry, a release and a delay, too."""
-    worker, held = await lab.start(payload_json=PAYLOAD)
-    wanted = {"job_id": held.job.id, "task": "echo", "payload": PAYLOAD}
-    await worker.settle([(held, RetryLater(0, TRANSIENT))], 0)
+    worker, leased = await lab.start(payload_json=PAYLOAD)
+    wanted = {"job_id": leased.job.id, "task": "echo", "payload": PAYLOAD}
+    await worker.settle([(leased, RetryLater(0, TRANSIENT))], 0)
     (again,) = await worker.take(1)
     await worker.settle([(again, Released())], 0)
     assert [fields for _, fields in raw.entries("jobs:stream")] == [wanted]
@@ -157,9 +157,9 @@ async def test_j03_the_hash_of_a_plain_job_through_its_life(lab: StreamsLab, raw
         "entry_id": entry,
     }
 
-    (held,) = await worker.take(1)
+    (leased,) = await worker.take(1)
     ours = {
-        "owner": held.token,
+        "owner": leased.token,
         "worker": worker.consumer,
         "deliveries": "1",
         "entry_id": entry,
@@ -172,11 +172,11 @@ async def test_j03_the_hash_of_a_plain_job_through_its_life(lab: StreamsLab, raw
         "error": "",
     }
 
-    await worker.settle([(held, Done('{"text": "once"}'))], 0)
+    await worker.settle([(leased, Done('{"text": "once"}'))], 0)
     assert without_times(raw, job_id) == {
         **source,
         **ours,
-        "owner": f"{held.token}!",
+        "owner": f"{leased.token}!",
         "status": "done",
         "result": '{"text": "once"}',
         "error": "",
@@ -212,10 +212,10 @@ async def test_j03_declared_extras_stand_where_they_say_something(
     assert set(found) - set(extras) == set(contract.Field) - {"created_ts", "updated_ts"}
 
     worker = await lab.worker()
-    (held,) = await worker.take(1)
-    assert (held.policy.max_attempts, held.policy.timeout_s) == (3, 7.5)
-    assert (held.job.tenant, held.job.traceparent) == ("acme", "00-abc")
-    await worker.settle([(held, RetryLater(60, TRANSIENT))], 0)
+    (leased,) = await worker.take(1)
+    assert (leased.policy.max_attempts, leased.policy.timeout_s) == (3, 7.5)
+    assert (leased.job.tenant, leased.job.traceparent) == ("acme", "00-abc")
+    await worker.settle([(leased, RetryLater(60, TRANSIENT))], 0)
     found = without_times(raw, job_id)
     assert (found["attempt"], found["deliveries"], found["status"]) == ("2", "1", "queued")
     assert "entry_id" not in found, "it lies in jobs:delayed, in no entry"
@@ -228,12 +228,12 @@ async def test_j03_a_job_without_extras_runs_all_the_same(lab: StreamsLab, raw: 
     worker = await lab.worker()
     raw.write("job:foreign", foreign_hash("foreign"))
     entry = raw.add("jobs:stream", {"task": "echo", "payload": '{"a":1}', "job_id": "foreign"})
-    (held,) = await worker.take(1)
-    assert held.job.payload == {"a": 1}
-    assert (held.job.attempt, held.job.deliveries) == (1, 1)
-    assert (held.policy.max_attempts, held.policy.timeout_s) == (None, None)
+    (leased,) = await worker.take(1)
+    assert leased.job.payload == {"a": 1}
+    assert (leased.job.attempt, leased.job.deliveries) == (1, 1)
+    assert (leased.policy.max_attempts, leased.policy.timeout_s) == (None, None)
     assert raw.field("job:foreign", "entry_id") == entry
-    await worker.settle([(held, Done("1"))], 0)
+    await worker.settle([(leased, Done("1"))], 0)
     assert raw.field("job:foreign", "status") == "done"
 
 
@@ -258,8 +258,8 @@ def foreign_hash(job_id: str, **fields: str) -> dict[str, str]:
 @clause("J-8")
 async def test_j08_a_payload_is_kept_byte_for_byte(lab: StreamsLab, raw: Raw) -> None:
     text = '{ "big":123456789012345678901234567890,"f": 1.10e5 , "ü":"\\u00fc", "z":[]}'
-    worker, held = await lab.start(payload_json=text)
-    assert raw.field(f"job:{held.job.id}", "payload") == text
-    assert cast("dict[str, object]", held.job.payload)["big"] == 123456789012345678901234567890
-    await worker.settle([(held, Released())], 0)
+    worker, leased = await lab.start(payload_json=text)
+    assert raw.field(f"job:{leased.job.id}", "payload") == text
+    assert cast("dict[str, object]", leased.job.payload)["big"] == 123456789012345678901234567890
+    await worker.settle([(leased, Released())], 0)
     assert raw.entries("jobs:stream")[0][1]["payload"] == text

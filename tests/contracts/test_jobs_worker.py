@@ -46,11 +46,11 @@ async def take_from(worker: StreamsEngine, what: str) -> Sequence[LeasedJob]:
 async def test_j35_a_retry_waits_in_delayed_until_due_by_the_servers_clock(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    worker, held = await lab.start()
+    worker, leased = await lab.start()
     before = raw.now_ms()
-    await worker.settle([(held, RetryLater(0.3, TRANSIENT))], 0)
+    await worker.settle([(leased, RetryLater(0.3, TRANSIENT))], 0)
     after = raw.now_ms()
-    score = raw.plain.zscore("jobs:delayed", held.job.id)
+    score = raw.plain.zscore("jobs:delayed", leased.job.id)
     assert score is not None
     assert before + 300 <= float(score) <= after + 300
     assert raw.length(QUEUE) == 0
@@ -94,9 +94,9 @@ async def test_j37_an_unknown_task_goes_to_a_worker_that_has_it(lab: StreamsLab,
     assert raw.pending(QUEUE) == {}
 
     await wait_until(lambda: lab.duty("promote"), "the job to come back")
-    (held,) = await able.take(5)
-    assert (held.job.id, held.job.attempt, held.job.deliveries) == (job_id, 1, 1)
-    await able.settle([(held, Done("1"))], 0)
+    (leased,) = await able.take(5)
+    assert (leased.job.id, leased.job.attempt, leased.job.deliveries) == (job_id, 1, 1)
+    await able.settle([(leased, Done("1"))], 0)
 
 
 @clause("J-37")
@@ -121,12 +121,12 @@ async def test_j37_each_time_it_is_put_back_for_twice_as_long(lab: StreamsLab, r
         """For how long it is put back (at least, at most) if it first was so long ago."""
         before_ms = raw.now_ms()
         if waited_ms:
-            raw.ask("HSET", f"job:{job_id}", "unknown_ts", before_ms - waited_ms)
-            raw.ask("HSET", f"job:{job_id}", "updated_ts", before_ms - 2 * waited_ms)
+            raw.call("HSET", f"job:{job_id}", "unknown_ts", before_ms - waited_ms)
+            raw.call("HSET", f"job:{job_id}", "updated_ts", before_ms - 2 * waited_ms)
         assert await worker.take(5) == []
         due = raw.plain.zscore("jobs:delayed", job_id)
         assert due is not None
-        raw.ask("ZADD", "jobs:delayed", 0, job_id)
+        raw.call("ZADD", "jobs:delayed", 0, job_id)
         after_ms = raw.now_ms()
         await lab.duty("promote")
         return float(due) - after_ms, float(due) - before_ms
@@ -167,14 +167,14 @@ async def test_j37_while_somebody_may_have_the_task_the_job_waits(
     async with StreamsLab(connection, unknown_task_grace_s=0.0) as lab:
         worker = await lab.worker("paint")
         if who == "a stranger":
-            raw.ask("XGROUP", "CREATECONSUMER", QUEUE, "workers", "stranger-1")
+            raw.call("XGROUP", "CREATECONSUMER", QUEUE, "workers", "stranger-1")
         else:
             # A consumer comes into being when it first reads.
             await (await lab.worker("sing")).take(1)
         job_id = await lab.submit(task="sing")
         for _ in range(3):
             assert await worker.take(5) == []
-            raw.ask("ZADD", "jobs:delayed", 0, job_id)
+            raw.call("ZADD", "jobs:delayed", 0, job_id)
             await lab.duty("promote")
         assert raw.field(f"job:{job_id}", "status") == "queued"
         await lab.queue.cancel(job_id)
@@ -192,12 +192,12 @@ async def test_j37_a_stranger_that_has_long_been_silent_keeps_no_job_waiting(
         job_id = await lab.submit(task="sing")
 
         async def put_back() -> str | None:
-            raw.ask("ZADD", "jobs:delayed", 0, job_id)
+            raw.call("ZADD", "jobs:delayed", 0, job_id)
             await lab.duty("promote")
             assert await worker.take(5) == []
             return raw.field(f"job:{job_id}", "status")
 
-        raw.ask("XREADGROUP", "GROUP", "workers", "stranger-1", "STREAMS", QUEUE, "0")
+        raw.call("XREADGROUP", "GROUP", "workers", "stranger-1", "STREAMS", QUEUE, "0")
         assert await worker.take(5) == []
         assert await put_back() == "queued", "it was heard of a moment ago"
 
@@ -230,11 +230,11 @@ async def test_j38_the_entrys_payload_is_used_whatever_it_says(
     worker = await lab.worker()
     job_id = await lab.submit('{"from":"the hash"}')
     raw.delete(QUEUE)
-    entry = raw.ask("XADD", QUEUE, "*", "job_id", job_id, "task", "echo", "payload", text)
-    raw.ask("HSET", f"job:{job_id}", "entry_id", str(entry))
-    (held,) = await take_from(worker, "the job")
-    assert held.job.payload == seen
-    assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+    entry = raw.call("XADD", QUEUE, "*", "job_id", job_id, "task", "echo", "payload", text)
+    raw.call("HSET", f"job:{job_id}", "entry_id", str(entry))
+    (leased,) = await take_from(worker, "the job")
+    assert leased.job.payload == seen
+    assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
 
 @clause("J-38")
@@ -245,12 +245,12 @@ async def test_j38_what_a_blocking_read_brings_is_read_the_same_way(
     waiting = asyncio.ensure_future(worker.wait(30))
     await wait_until(raw.blocked, "the worker to wait")
     raw.write("job:\xff", {"status": "queued", "ttl_s": "600"})
-    raw.ask("XADD", QUEUE, "*", "job_id", "\xff", "task", "echo", "payload", b"\xff")
+    raw.call("XADD", QUEUE, "*", "job_id", "\xff", "task", "echo", "payload", b"\xff")
     assert await waiting
-    (held,) = await worker.take(1)
-    assert held.job.payload == {"_raw": "\ufffd"}
-    await worker.report([(held, Report("log", "1"))])
-    assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+    (leased,) = await worker.take(1)
+    assert leased.job.payload == {"_raw": "\ufffd"}
+    await worker.report([(leased, Report("log", "1"))])
+    assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
 
 @clause("J-38")
@@ -258,35 +258,35 @@ async def test_j38_a_job_id_that_is_no_text_is_served_all_the_same(
     lab: StreamsLab, raw: Raw
 ) -> None:
     worker = await lab.worker()
-    raw.ask("HSET", b"job:\xff\xfe", "status", "queued", "ttl_s", "600")
-    raw.ask("EXPIRE", b"job:\xff\xfe", 600)
-    raw.ask("XADD", QUEUE, "*", "job_id", b"\xff\xfe", "task", "echo", "payload", "{}")
-    (held,) = await worker.take(1)
-    keeper = worker.lease_renewer()
-    assert keeper.renew([held]) == [RenewAnswer.RENEWED]
-    keeper.close()
-    assert await worker.report([(held, Report("log", "1"))]) == [ReportAnswer.WRITTEN]
-    assert (await worker.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
-    assert raw.ask("HGET", b"job:\xff\xfe", "status") == "done"
+    raw.call("HSET", b"job:\xff\xfe", "status", "queued", "ttl_s", "600")
+    raw.call("EXPIRE", b"job:\xff\xfe", 600)
+    raw.call("XADD", QUEUE, "*", "job_id", b"\xff\xfe", "task", "echo", "payload", "{}")
+    (leased,) = await worker.take(1)
+    renewer = worker.lease_renewer()
+    assert renewer.renew([leased]) == [RenewAnswer.RENEWED]
+    renewer.close()
+    assert await worker.report([(leased, Report("log", "1"))]) == [ReportAnswer.WRITTEN]
+    assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+    assert raw.call("HGET", b"job:\xff\xfe", "status") == "done"
     # The leak check reads keys as text.
-    raw.ask("DEL", b"job:\xff\xfe", b"job:\xff\xfe:events")
+    raw.call("DEL", b"job:\xff\xfe", b"job:\xff\xfe:events")
 
 
 @clause("J-38")
 async def test_j38_entries_with_nothing_to_run_are_acked_and_deleted(
     lab: StreamsLab, raw: Raw, caplog: pytest.LogCaptureFixture
 ) -> None:
-    worker, held = await lab.start()
-    await worker.settle([(held, Done("1"))], 0)
-    ended = raw.fields(f"job:{held.job.id}")
-    raw.add(QUEUE, {"job_id": held.job.id, "task": "echo", "payload": "{}"})
+    worker, leased = await lab.start()
+    await worker.settle([(leased, Done("1"))], 0)
+    ended = raw.fields(f"job:{leased.job.id}")
+    raw.add(QUEUE, {"job_id": leased.job.id, "task": "echo", "payload": "{}"})
     raw.add(QUEUE, {"job_id": "gone", "task": "echo", "payload": "{}"})
     raw.add(QUEUE, {"something": "else"})
     with caplog.at_level("INFO", "jobwire.streams"):
         assert await worker.take(5) == []
     assert raw.length(QUEUE) == 0
     assert raw.pending(QUEUE) == {}
-    assert raw.fields(f"job:{held.job.id}") == ended
+    assert raw.fields(f"job:{leased.job.id}") == ended
     assert raw.exists("job:gone") == 0
     dropped = [line for line in caplog.messages if "entry dropped" in line]
     assert [line.rpartition("reason=")[2] for line in dropped] == ["ended", "gone", "malformed"]
@@ -299,20 +299,20 @@ async def test_j38_entries_with_nothing_to_run_are_acked_and_deleted(
 async def test_j40_a_release_puts_the_new_entry_in_line_before_the_old_one_goes(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    worker, held = await lab.start()
+    worker, leased = await lab.start()
     with Recording(raw) as seen:
-        await worker.settle([(held, Released())], 0)
+        await worker.settle([(leased, Released())], 0)
     steps = [
         words.split(" ")[0]
         for words in seen.on(QUEUE)
         if words.startswith(("XADD", "XACK", "XDEL"))
     ]
     assert steps == ["XADD", "XACK", "XDEL"]
-    found = raw.fields(f"job:{held.job.id}")
+    found = raw.fields(f"job:{leased.job.id}")
     assert (found["status"], found["deliveries"]) == ("queued", "0")
     assert "attempt" not in found
     assert found["entry_id"] == raw.entries(QUEUE)[0][0]
-    assert raw.last(f"job:{held.job.id}:events")["type"] == "queued"
+    assert raw.last(f"job:{leased.job.id}:events")["type"] == "queued"
 
 
 @clause("J-40")
@@ -329,7 +329,7 @@ async def test_j40_a_blocked_read_is_ended_and_what_it_brought_is_given_back(
 
         job_id = await lab.submit('{"a":1}')
         if not started:
-            raw.ask("SCRIPT", "FLUSH")  # the wait brings it and cannot start it
+            raw.call("SCRIPT", "FLUSH")  # the wait brings it and cannot start it
         assert await worker.wait(30), "brought, and not taken"
         assert raw.field(f"job:{job_id}", "status") == ("running" if started else "queued")
         await worker.deregister()
@@ -355,14 +355,14 @@ async def test_the_oldest_server_knows_every_command(redis7: LocalValkey) -> Non
                 await lab.queue.submit_many(orders)
                 await lab.submit(delay_s=0.001, tenant="acme")
                 assert await worker.wait(30)
-                held = await worker.take(5)
-                keeper = worker.lease_renewer()
-                assert keeper.renew(held) == [RenewAnswer.RENEWED] * 5
-                keeper.close()
-                await worker.report([(held[0], Report("progress", "1", number=1))])
+                leased = await worker.take(5)
+                renewer = worker.lease_renewer()
+                assert renewer.renew(leased) == [RenewAnswer.RENEWED] * 5
+                renewer.close()
+                await worker.report([(leased[0], Report("progress", "1", number=1))])
                 outcomes = (Done("1"), Failed(FINAL), Canceled(), Released())
                 retried = RetryLater(0.001, TRANSIENT)
-                batch = list(zip(held, (*outcomes, retried), strict=True))
+                batch = list(zip(leased, (*outcomes, retried), strict=True))
                 settled = await worker.settle(batch, 0)
                 assert settled.answers == [SettleAnswer.SETTLED] * 5
                 rest: list[LeasedJob] = []
@@ -386,4 +386,4 @@ async def test_the_oldest_server_knows_every_command(redis7: LocalValkey) -> Non
                 await silent.settle([(one, Done("1")) for one in again], 0)
                 await wait_until(lab.at_rest)
         finally:
-            raw.ask("FLUSHALL")
+            raw.call("FLUSHALL")

@@ -140,7 +140,7 @@ def _last_minute(fleet: Fleet) -> dict[str, float]:
                     counted[name] += int(count)
                 plain.delete(key)
             past = KEYS.stats(minute - 1)
-            plain.ask("HSET", past, *itertools.chain(*counted.items()))
+            plain.call("HSET", past, *itertools.chain(*counted.items()))
             plain.expire(past, 600)
             family = scrape(fleet).families["jobwire_jobs_last_minute"]
             if plain.time()[0] // 60 == minute:

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from jobwire.gateway.settings import GatewaySettings
-from tests.gateway.features import test_room
+from tests.gateway.features import test_feature
 from tests.gateway.server import Serving, key
 
 
 @pytest.fixture(scope="session")
 def open_gateway() -> Iterator[Serving]:
     """Without keys: open to this machine."""
-    with Serving(GatewaySettings(), test_room()) as served:
+    with Serving(GatewaySettings(), test_feature()) as served:
         yield served
 
 
@@ -27,5 +27,5 @@ def keyed_gateway() -> Iterator[Serving]:
         key("boss", "admin", tenant="acme"),
         key("other", "submit", "read", "admin", tenant="globex"),
     )
-    with Serving(GatewaySettings(keys=keys), test_room()) as served:
+    with Serving(GatewaySettings(keys=keys), test_feature()) as served:
         yield served

@@ -13,14 +13,14 @@ from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.sse import Comment, EventStream, Item, SseEvent
 from jobwire.gateway.streams import Attach, Streams
-from tests.gateway.server import Serving, TestRoom
+from tests.gateway.server import Serving, TestFeature
 
 T = TypeVar("T")
 _DOC = Doc(summary="events", tag="test", media_type="text/event-stream", answer=str)
 
 
 @dataclass
-class EventsRoom(TestRoom):
+class EventsFeature(TestFeature):
     """`/channels/{name}/events`: whoever watches a channel gets what the test pushes into it.
 
     Also `/count/{n}`, fed by an async iterator.
@@ -50,7 +50,7 @@ class EventsRoom(TestRoom):
 
         async def count(call: HttpRequest) -> None:
             events = numbers(int(call.params[0]))
-            await streams.serve(call, fed_by(events))
+            await streams.serve(call, feeder(events))
 
         return Feature(
             name="events",
@@ -87,7 +87,7 @@ async def numbers(count: int) -> AsyncIterator[Item]:
         yield SseEvent("number", b"%d" % number + b" " * 1000, str(number))
 
 
-def fed_by(events: AsyncIterator[Item]) -> Attach:
+def feeder(events: AsyncIterator[Item]) -> Attach:
     """A feeder that waits while the stream's buffer is full; its end ends the stream."""
 
     async def feed(stream: EventStream) -> None:

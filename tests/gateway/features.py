@@ -51,7 +51,7 @@ async def refused(_: HttpRequest) -> Reply:
     raise RefusedError("no such task", code="unknown_task", detail="hush")
 
 
-async def ground_is_away(_: HttpRequest) -> Reply:
+async def backend_unavailable(_: HttpRequest) -> Reply:
     raise BackendUnavailable("Valkey does not answer")
 
 
@@ -66,7 +66,7 @@ def _doc(summary: str, **more: object) -> Doc:
     return Doc(summary=summary, tag="test", **more)  # pyright: ignore[reportArgumentType] - by name
 
 
-def test_room() -> Feature:
+def test_feature() -> Feature:
     router = new_router("test")
 
     @router.post("/slow/form", openapi_extra=needs("submit", FULL, max_body=SMALL_BODY))
@@ -100,7 +100,7 @@ def test_room() -> Feature:
             HotRoute("GET", "/broken", "read", broken, _doc("breaks")),
             HotRoute("GET", "/full", "read", full, _doc("full", problems=[FULL])),
             HotRoute("GET", "/refused", "read", refused, _doc("refuses")),
-            HotRoute("GET", "/away", "read", ground_is_away, _doc("away")),
+            HotRoute("GET", "/away", "read", backend_unavailable, _doc("away")),
             HotRoute("GET", "/half", "read", half, _doc("half")),
             HotRoute("POST", "/mixed", "submit", echo, _doc("mixed")),
         ],
@@ -108,4 +108,4 @@ def test_room() -> Feature:
     )
 
 
-test_room.__test__ = False  # pyright: ignore[reportFunctionMemberAccess] - no test, for pytest
+test_feature.__test__ = False  # pyright: ignore[reportFunctionMemberAccess] - no test, for pytest

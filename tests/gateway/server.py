@@ -36,12 +36,15 @@ class Serving:
     def __init__(
         self,
         settings: GatewaySettings | None = None,
-        *rooms: Feature | TestRoom,
+        *features: Feature | TestFeature,
         supervised: Supervised | None = None,
     ) -> None:
         settings = settings or GatewaySettings()
         self.streams = Streams(settings)
-        made = [room if isinstance(room, Feature) else room.made(self.streams) for room in rooms]
+        made = [
+            feature if isinstance(feature, Feature) else feature.made(self.streams)
+            for feature in features
+        ]
         self.gateway = Gateway(
             settings, made, self.streams, version="0.0.test", supervised=supervised
         )
@@ -85,7 +88,7 @@ class Serving:
             return read_answer(peer)
 
 
-class TestRoom:
+class TestFeature:
     """A room that needs the streams of its gateway."""
 
     __test__ = False
@@ -117,4 +120,4 @@ def status_of(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
-Rooms = Sequence[Feature]
+Features = Sequence[Feature]

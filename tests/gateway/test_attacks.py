@@ -16,8 +16,8 @@ from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.sse import SseEvent
-from tests.gateway.events import EventsRoom
-from tests.gateway.features import test_room
+from tests.gateway.events import EventsFeature
+from tests.gateway.features import test_feature
 from tests.gateway.server import Serving, read_answer, status_of
 from tests.support import clause, wait_until_sync
 
@@ -34,12 +34,12 @@ async def large(_: HttpRequest) -> Reply:
 
 
 @pytest.fixture(scope="module")
-def room() -> EventsRoom:
-    return EventsRoom()
+def events_feature() -> EventsFeature:
+    return EventsFeature()
 
 
 @pytest.fixture(scope="module")
-def impatient(room: EventsRoom) -> Iterator[Serving]:
+def impatient(events_feature: EventsFeature) -> Iterator[Serving]:
     """A gateway whose limits on time are one second each."""
     second = timedelta(seconds=1)
     settings = GatewaySettings(
@@ -51,7 +51,7 @@ def impatient(room: EventsRoom) -> Iterator[Serving]:
     )
     doc = Doc(summary="large", tag="test")
     more = Feature(name="large", hot=[HotRoute("GET", "/large", "read", large, doc)])
-    with Serving(settings, test_room(), room, more) as served:
+    with Serving(settings, test_feature(), events_feature, more) as served:
         yield served
 
 
@@ -138,19 +138,21 @@ def test_o09_queued_bodies_arrive_whole(open_gateway: Serving) -> None:
 
 
 @clause("O-6", "O-9")
-def test_o06_requests_behind_a_stream_are_bounded(impatient: Serving, room: EventsRoom) -> None:
-    detached = room.detached
+def test_o06_requests_behind_a_stream_are_bounded(
+    impatient: Serving, events_feature: EventsFeature
+) -> None:
+    detached = events_feature.detached
     with impatient.open_socket() as peer:
         peer.sendall(STREAM)
-        wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
+        wait_until_sync(lambda: events_feature.watchers.get("a"), "the watcher")
         for _ in range(40):
             peer.sendall(LIVEZ)
-        room.push(impatient, "a", SseEvent("token", b"1", "1-1"))
-        room.end(impatient, "a")
+        events_feature.push(impatient, "a", SseEvent("token", b"1", "1-1"))
+        events_feature.end(impatient, "a")
         got = until_closed(peer)
     assert got.count(ALIVE) == 1 + MAX_QUEUED or got.count(ALIVE) == MAX_QUEUED
     assert got.index(b"id: 1-1") < got.index(ALIVE)
-    wait_until_sync(lambda: room.detached == detached + 1, "the stream to be let go")
+    wait_until_sync(lambda: events_feature.detached == detached + 1, "the stream to be let go")
 
 
 # ── bytes outside bodies ─────────────────────────────────────────────────────────────────────────
@@ -221,7 +223,9 @@ def test_o06_an_idle_connection_is_closed_after_a_stray_line_end(
 
 
 @clause("O-9")
-def test_o09_a_stray_line_end_does_not_end_a_stream(impatient: Serving, room: EventsRoom) -> None:
+def test_o09_a_stray_line_end_does_not_end_a_stream(
+    impatient: Serving, events_feature: EventsFeature
+) -> None:
     with impatient.open_socket() as peer:
         peer.sendall(STREAM + b"\r\n")
         got = b""
@@ -291,20 +295,20 @@ def test_o06_an_answer_that_is_not_read_is_dropped(
 @clause("O-6", "J-17")
 def test_j17_memory_of_a_watcher_that_does_not_read_is_bounded() -> None:
     """Below its own buffer a watcher had the transport's and the system's, half a MiB and more."""
-    room = EventsRoom()
+    events_feature = EventsFeature()
     limit = 64 << 10
     with (
-        Serving(GatewaySettings(stream_buffer_bytes=limit), room) as served,
+        Serving(GatewaySettings(stream_buffer_bytes=limit), events_feature) as served,
         small_window(served) as peer,
     ):
         peer.sendall(STREAM)
-        wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
+        wait_until_sync(lambda: events_feature.watchers.get("a"), "the watcher")
         event = SseEvent("token", b"x" * 1000)
         taken = 0
 
         def full() -> bool:
             nonlocal taken
-            accepted = room.push(served, "a", *[event] * 100).count(True)
+            accepted = events_feature.push(served, "a", *[event] * 100).count(True)
             taken += accepted * len(event.frame)
             return not accepted
 

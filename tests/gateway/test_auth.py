@@ -16,7 +16,7 @@ from jobwire.gateway.router import needs, new_router
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
-from tests.gateway.features import echo, test_room
+from tests.gateway.features import echo, test_feature
 from tests.gateway.server import Serving, bearer, status_of
 from tests.support import clause
 
@@ -241,14 +241,14 @@ def test_what_a_proxy_forwards_is_not_local(open_gateway: Serving, header: str) 
 # Every route has a scope
 
 
-def build(*rooms: Feature) -> Gateway:
+def build(*features: Feature) -> Gateway:
     settings = GatewaySettings()
-    return Gateway(settings, rooms, Streams(settings), version="0")
+    return Gateway(settings, features, Streams(settings), version="0")
 
 
 @clause("O-6")
 def test_every_route_has_a_scope() -> None:
-    inventory = build(test_room()).inventory
+    inventory = build(test_feature()).inventory
     assert ("POST", "/v1/stream-tokens", "read") in inventory
     assert {scope for _, _, scope in inventory} <= {"public", "submit", "read", "admin"}
     public = {path for _, path, scope in inventory if scope == "public"}

@@ -13,8 +13,8 @@ from jobwire.gateway.feature import Feature
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.sse import SseEvent
-from tests.gateway.events import EventsRoom, on_loop
-from tests.gateway.features import test_room
+from tests.gateway.events import EventsFeature, on_loop
+from tests.gateway.features import test_feature
 from tests.gateway.server import Serving, status_of
 from tests.support import clause, wait_until_sync
 
@@ -28,15 +28,15 @@ async def large(_: HttpRequest) -> Reply:
 
 
 @pytest.fixture
-def room() -> EventsRoom:
-    return EventsRoom()
+def events_feature() -> EventsFeature:
+    return EventsFeature()
 
 
 @pytest.fixture
-def served(room: EventsRoom) -> Iterator[Serving]:
+def served(events_feature: EventsFeature) -> Iterator[Serving]:
     doc = Doc(summary="large", tag="test")
     more = Feature(name="large", hot=[HotRoute("GET", "/large", "read", large, doc)])
-    with Serving(None, test_room(), room, more) as served:
+    with Serving(None, test_feature(), events_feature, more) as served:
         yield served
         wait_until_sync(lambda: not served.server.server_state.connections, "nothing to be left")
 
@@ -119,17 +119,17 @@ def test_what_was_never_asked_for_in_whole_is_let_go(served: Serving, part: byte
 @pytest.mark.parametrize("when", ["at-once", "later"])
 @pytest.mark.parametrize("behind", [b"", LIVEZ], ids=["alone", "with-more"])
 def test_an_event_stream_is_let_go(
-    served: Serving, room: EventsRoom, when: str, behind: bytes
+    served: Serving, events_feature: EventsFeature, when: str, behind: bytes
 ) -> None:
     """Most who close their side have gone altogether, and without data nobody can tell: a client
     that is taken for alive would hold a stream until the next heartbeat finds it out."""
     with served.open_socket() as peer:
         peer.sendall(STREAM + behind)
         if when == "later":
-            wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
-            room.push(served, "a", SseEvent("token", b"1", "1-1"))
+            wait_until_sync(lambda: events_feature.watchers.get("a"), "the watcher")
+            events_feature.push(served, "a", SseEvent("token", b"1", "1-1"))
         peer.shutdown(socket.SHUT_WR)
         while peer.recv(65536):
             pass
-    wait_until_sync(lambda: room.detached == 1, "the feeder to be let go")
+    wait_until_sync(lambda: events_feature.detached == 1, "the feeder to be let go")
     assert served.streams.open == 0

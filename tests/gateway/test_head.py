@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from jobwire.gateway.settings import GatewaySettings
-from tests.gateway.events import EventsRoom
-from tests.gateway.features import test_room
+from tests.gateway.events import EventsFeature
+from tests.gateway.features import test_feature
 from tests.gateway.server import Serving, bearer, key, status_of
 from tests.support import clause, wait_until_sync
 
@@ -16,14 +16,16 @@ STREAM = "/channels/a/events"
 
 
 @pytest.fixture(scope="module")
-def room() -> EventsRoom:
-    return EventsRoom()
+def events_feature() -> EventsFeature:
+    return EventsFeature()
 
 
 @pytest.fixture(scope="module")
-def served(room: EventsRoom) -> Iterator[Serving]:
+def served(events_feature: EventsFeature) -> Iterator[Serving]:
     keys = (key("reader", "read"), key("writer", "submit"))
-    with Serving(GatewaySettings(keys=keys, streams_per_key=1), test_room(), room) as served:
+    with Serving(
+        GatewaySettings(keys=keys, streams_per_key=1), test_feature(), events_feature
+    ) as served:
         yield served
 
 
@@ -66,11 +68,11 @@ def head_of(served: Serving, method: str, path: str, name: str = "reader") -> by
     ],
 )
 def test_head_is_the_head_of_get(served: Serving, path: str, status: int) -> None:
-    asked, told = head_of(served, "GET", path), head_of(served, "HEAD", path)
+    asked, metrics = head_of(served, "GET", path), head_of(served, "HEAD", path)
     wait_until_sync(lambda: served.streams.open == 0, "the stream to be let go")
-    assert told == asked
-    assert status_of(told) == status
-    assert (b"content-length: " in told) == (path != STREAM)
+    assert metrics == asked
+    assert status_of(metrics) == status
+    assert (b"content-length: " in metrics) == (path != STREAM)
 
 
 @clause("O-9")
@@ -95,15 +97,15 @@ def test_it_asks_for_the_same_scope(served: Serving, path: str) -> None:
 
 
 @clause("O-9")
-def test_a_stream_is_not_opened_by_it(served: Serving, room: EventsRoom) -> None:
+def test_a_stream_is_not_opened_by_it(served: Serving, events_feature: EventsFeature) -> None:
     """It holds no place of its key's, but tells when there is none."""
-    seen = room.detached
+    seen = events_feature.detached
     for _ in range(3):
         assert status_of(head_of(served, "HEAD", STREAM)) == 200
-    assert room.detached == seen
+    assert events_feature.detached == seen
     assert served.streams.open == 0
-    with served.client.stream("GET", STREAM, headers=bearer("reader")) as held:
-        assert held.status_code == 200
+    with served.client.stream("GET", STREAM, headers=bearer("reader")) as leased:
+        assert leased.status_code == 200
         assert status_of(head_of(served, "HEAD", STREAM)) == 429
     wait_until_sync(lambda: served.streams.open == 0, "the stream to be let go")
 
@@ -111,6 +113,6 @@ def test_a_stream_is_not_opened_by_it(served: Serving, room: EventsRoom) -> None
 @clause("O-9")
 def test_it_counts_as_its_route(served: Serving) -> None:
     head_of(served, "HEAD", "/slow/teapot")
-    told = served.client.get("/metrics", headers=bearer("reader")).text
-    assert 'jobwire_http_requests_total{route="GET /slow/teapot",status="418"}' in told
-    assert 'route="HEAD ' not in told
+    metrics = served.client.get("/metrics", headers=bearer("reader")).text
+    assert 'jobwire_http_requests_total{route="GET /slow/teapot",status="418"}' in metrics
+    assert 'route="HEAD ' not in metrics

@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Check, HealthStatus
-from tests.gateway.events import EventsRoom, Reader
-from tests.gateway.features import test_room
+from tests.gateway.events import EventsFeature, Reader
+from tests.gateway.features import test_feature
 from tests.gateway.server import Serving
 from tests.support import clause, wait_until_sync
 
@@ -35,18 +35,18 @@ async def hangs() -> HealthStatus:
     return HealthStatus("ready")
 
 
-def checks(**asks: object) -> Feature:
+def checks(**checks_by_name: object) -> Feature:
     return Feature(
         name="checks",
-        checks=[Check(name, ask) for name, ask in asks.items()],  # pyright: ignore[reportArgumentType] - functions above
+        checks=[Check(name, check) for name, check in checks_by_name.items()],  # pyright: ignore[reportArgumentType] - functions above
     )
 
 
 @clause("O-7")
 def test_livez_and_version(open_gateway: Serving) -> None:
     assert open_gateway.client.get("/livez").json() == {"status": "alive"}
-    said = open_gateway.client.get("/version").json()
-    assert said == {"name": "jobwire", "version": "0.0.test"}
+    body = open_gateway.client.get("/version").json()
+    assert body == {"name": "jobwire", "version": "0.0.test"}
 
 
 @clause("O-7")
@@ -54,38 +54,38 @@ def test_readyz_names_each_part_with_its_latency() -> None:
     with Serving(None, checks(valkey=well, bucket=well)) as served:
         answer = served.client.get("/readyz")
     assert answer.status_code == 200
-    said = answer.json()
-    assert said["status"] == "ready"
-    assert [part["name"] for part in said["parts"]] == ["gateway", "valkey", "bucket"]
-    assert all(part["state"] == "ready" for part in said["parts"])
-    assert all(part["latency_ms"] >= 0 for part in said["parts"])
+    body = answer.json()
+    assert body["status"] == "ready"
+    assert [part["name"] for part in body["parts"]] == ["gateway", "valkey", "bucket"]
+    assert all(part["state"] == "ready" for part in body["parts"])
+    assert all(part["latency_ms"] >= 0 for part in body["parts"])
 
 
 @clause("O-7")
 @pytest.mark.parametrize(
-    ("ask", "note", "cure"),
+    ("check", "note", "fix"),
     [
         (ill, "no answer", "start it"),
         (breaks, "its check failed", "see the log of the gateway"),
         (hangs, "no answer within 2 s", "see its log"),
     ],
 )
-def test_readyz_says_what_is_wrong_and_what_to_do(ask: object, note: str, cure: str) -> None:
-    with Serving(None, checks(valkey=well, bucket=ask)) as served:
+def test_readyz_says_what_is_wrong_and_what_to_do(check: object, note: str, fix: str) -> None:
+    with Serving(None, checks(valkey=well, bucket=check)) as served:
         answer = served.client.get("/readyz")
         assert served.client.get("/livez").status_code == 200
     assert answer.status_code == 503
-    said = answer.json()
-    assert said["code"] == "not_ready"
-    assert said["detail"] == "bucket is down"
-    parts = {part["name"]: part for part in said["parts"]}
+    body = answer.json()
+    assert body["code"] == "not_ready"
+    assert body["detail"] == "bucket is down"
+    parts = {part["name"]: part for part in body["parts"]}
     assert parts["valkey"]["state"] == "ready"
     assert parts["bucket"] | {"latency_ms": 0} == {
         "name": "bucket",
         "state": "down",
         "latency_ms": 0,
         "note": note,
-        "what_to_do": cure,
+        "what_to_do": fix,
     }
     assert "hush" not in answer.text
 
@@ -111,23 +111,23 @@ def test_readyz_believes_the_supervisor_about_parts_that_do_not_answer() -> None
 
 @clause("O-7")
 def test_what_is_lacking_elsewhere_is_named_and_stops_nothing() -> None:
-    async def told() -> Mapping[str, HealthStatus]:
-        lack = HealthStatus("degraded", "no model here", "install one")
-        return {"model": lack, "valkey": HealthStatus("down", "says somebody else")}
+    async def remote() -> Mapping[str, HealthStatus]:
+        missing = HealthStatus("degraded", "no model here", "install one")
+        return {"model": missing, "valkey": HealthStatus("down", "says somebody else")}
 
-    async def told_badly() -> Mapping[str, HealthStatus]:
+    async def remote_failing() -> Mapping[str, HealthStatus]:
         raise ValueError("hush")
 
-    rooms = [
-        Feature(name="jobs", remote_health=told),
-        Feature(name="others", remote_health=told_badly),
+    features = [
+        Feature(name="jobs", remote_health=remote),
+        Feature(name="others", remote_health=remote_failing),
     ]
-    with Serving(None, checks(valkey=well), *rooms) as served:
+    with Serving(None, checks(valkey=well), *features) as served:
         answer = served.client.get("/readyz")
     assert answer.status_code == 200
-    said = answer.json()
-    assert said["status"] == "degraded"
-    parts = {part["name"]: part for part in said["parts"]}
+    body = answer.json()
+    assert body["status"] == "degraded"
+    parts = {part["name"]: part for part in body["parts"]}
     assert parts.keys() == {"gateway", "valkey", "model"}
     assert parts["valkey"]["state"] == "ready"  # it answers for itself
     assert parts["model"] == {
@@ -136,7 +136,7 @@ def test_what_is_lacking_elsewhere_is_named_and_stops_nothing() -> None:
         "note": "no model here",
         "what_to_do": "install one",
     }
-    with Serving(None, checks(valkey=ill), *rooms) as served:
+    with Serving(None, checks(valkey=ill), *features) as served:
         answer = served.client.get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["detail"] == "valkey is down"
@@ -145,17 +145,17 @@ def test_what_is_lacking_elsewhere_is_named_and_stops_nothing() -> None:
 
 @clause("O-7")
 def test_the_parts_are_not_asked_by_every_stranger() -> None:
-    asked = 0
+    checked = 0
 
     async def count() -> HealthStatus:
-        nonlocal asked
-        asked += 1
+        nonlocal checked
+        checked += 1
         return HealthStatus("ready")
 
     with Serving(None, checks(valkey=count)) as served:
         for _ in range(50):
             served.client.get("/readyz")
-    assert 1 <= asked < 50
+    assert 1 <= checked < 50
 
 
 class OneGauge(Collector):
@@ -175,7 +175,7 @@ def metrics(served: Serving) -> dict[tuple[str, tuple[tuple[str, str], ...]], fl
 
 @clause("O-5")
 def test_metrics_count_requests_by_route_and_status() -> None:
-    with Serving(None, test_room(), Feature(name="own", collectors=[OneGauge()])) as served:
+    with Serving(None, test_feature(), Feature(name="own", collectors=[OneGauge()])) as served:
         for name in ("default.1", "default.2", "globex.1"):
             served.client.get(f"/things/{name}")
         served.client.get("/nowhere")
@@ -199,7 +199,7 @@ def test_metrics_count_requests_by_route_and_status() -> None:
 
 @clause("O-5")
 def test_metrics_count_open_streams() -> None:
-    with Serving(None, EventsRoom()) as served:
+    with Serving(None, EventsFeature()) as served:
         with Reader.open(served, "/channels/a/events") as reader:
             assert reader.next() is not None
             assert metrics(served)["jobwire_streams_open", ()] == 1

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from jobwire.gateway.settings import GatewaySettings
-from tests.gateway.features import SMALL_BODY, test_room
+from tests.gateway.features import SMALL_BODY, test_feature
 from tests.gateway.server import Serving, bearer, key, read_answer, status_of
 from tests.support import clause, wait_until_sync
 
@@ -23,7 +23,7 @@ def impatient() -> Iterator[Serving]:
         max_header_bytes=4096,
         max_headers=20,
     )
-    with Serving(settings, test_room()) as served:
+    with Serving(settings, test_feature()) as served:
         yield served
 
 
@@ -173,7 +173,7 @@ def test_a_slow_client_hurts_no_other(impatient: Serving) -> None:
 @clause("O-6")
 def test_a_rate_is_kept_for_each_key() -> None:
     keys = (key("one", "read"), key("two", "read"))
-    with Serving(GatewaySettings(keys=keys, rate_limit=2), test_room()) as served:
+    with Serving(GatewaySettings(keys=keys, rate_limit=2), test_feature()) as served:
         answers = [served.client.get("/mixed", headers=bearer("one")) for _ in range(20)]
         refused = [answer for answer in answers if answer.status_code == 429]
         assert [answer.status_code for answer in answers[:2]] == [200, 200]

@@ -11,7 +11,7 @@ import pytest
 
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.sse import SseEvent
-from tests.gateway.events import EventsRoom
+from tests.gateway.events import EventsFeature
 from tests.gateway.server import Serving, read_answer, status_of
 from tests.support import clause, wait_until_sync
 
@@ -23,13 +23,13 @@ REPAIR = 19
 
 
 @pytest.fixture
-def room() -> EventsRoom:
-    return EventsRoom()
+def events_feature() -> EventsFeature:
+    return EventsFeature()
 
 
 @pytest.fixture
-def served(room: EventsRoom) -> Iterator[Serving]:
-    with Serving(GatewaySettings(heartbeat=timedelta(milliseconds=200)), room) as served:
+def served(events_feature: EventsFeature) -> Iterator[Serving]:
+    with Serving(GatewaySettings(heartbeat=timedelta(milliseconds=200)), events_feature) as served:
         yield served
 
 
@@ -64,28 +64,30 @@ def until(peer: socket.socket, wanted: bytes) -> bytes:
 @clause("O-6", "R-7")
 @pytest.mark.parametrize("how", ["closes", "resets"])
 def test_a_stream_with_a_request_behind_it_is_let_go_with_its_client(
-    served: Serving, room: EventsRoom, how: str
+    served: Serving, events_feature: EventsFeature, how: str
 ) -> None:
     """The server told only the last request that its client had left. A stream before it was
     never told: it stayed open for good, and so used up what its key may hold."""
     with served.open_socket() as peer:
         peer.sendall(STREAM + LIVEZ + LIVEZ)
         until(peer, b"event: hello")
-        wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
+        wait_until_sync(lambda: events_feature.watchers.get("a"), "the watcher")
         if how == "resets":
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     wait_until_sync(lambda: served.streams.open == 0, "the stream to be let go")
-    assert room.detached == 1
+    assert events_feature.detached == 1
 
 
 @clause("O-9")
-def test_a_request_behind_a_stream_waits_for_its_end(served: Serving, room: EventsRoom) -> None:
+def test_a_request_behind_a_stream_waits_for_its_end(
+    served: Serving, events_feature: EventsFeature
+) -> None:
     with served.open_socket() as peer:
         peer.sendall(STREAM + LIVEZ)
         until(peer, b"event: hello")
-        wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
-        room.push(served, "a", SseEvent("token", b"1", "1-1"))
-        room.end(served, "a")
+        wait_until_sync(lambda: events_feature.watchers.get("a"), "the watcher")
+        events_feature.push(served, "a", SseEvent("token", b"1", "1-1"))
+        events_feature.end(served, "a")
         got = until(peer, b'{"status":"alive"}')
     assert got.index(b"id: 1-1") < got.index(b"HTTP/1.1 200 OK")
 
@@ -139,28 +141,28 @@ def test_who_asks_for_another_protocol_is_answered_in_this_one(
     open_gateway: Serving, protocol: bytes
 ) -> None:
     """Some clients offer HTTP/2 with each request, bodies too; the body used to be lost."""
-    asked = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %b\r\nHTTP2-Settings: AAMA\r\n"
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %b\r\nHTTP2-Settings: AAMA\r\n"
     body = b'"the whole body"'
     with open_gateway.open_socket() as peer:
         for _ in range(2):
-            peer.sendall(post(b"/echo", body, asked % protocol))
+            peer.sendall(post(b"/echo", body, upgrade % protocol))
             got = read_answer(peer)
             assert status_of(got) == 200
             assert got.endswith(body)
-        whole = post(b"/echo", body, asked % protocol)
+        whole = post(b"/echo", body, upgrade % protocol)
         peer.sendall(whole[:-5])
         peer.sendall(whole[-5:])
         assert read_answer(peer).endswith(body)
 
 
 @clause("O-9")
-def test_http_10_gets_no_chunks(served: Serving, room: EventsRoom) -> None:
+def test_http_10_gets_no_chunks(served: Serving, events_feature: EventsFeature) -> None:
     with served.open_socket() as peer:
         peer.sendall(STREAM.replace(b"HTTP/1.1", b"HTTP/1.0"))
         got = until(peer, b"event: hello")
-        wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
-        room.push(served, "a", SseEvent("token", b"1", "1-1"))
-        room.end(served, "a")
+        wait_until_sync(lambda: events_feature.watchers.get("a"), "the watcher")
+        events_feature.push(served, "a", SseEvent("token", b"1", "1-1"))
+        events_feature.end(served, "a")
         got += until_closed(peer)
     head, _, body = got.partition(b"\r\n\r\n")
     assert b"transfer-encoding" not in head
@@ -250,19 +252,19 @@ def test_who_waits_to_be_asked_for_the_body_is_asked(open_gateway: Serving) -> N
 
 @clause("O-9", "R-7")
 def test_a_client_that_vanished_without_a_word_is_found_by_the_heartbeat(
-    served: Serving, room: EventsRoom
+    served: Serving, events_feature: EventsFeature
 ) -> None:
     """As when its machine lost power: no end of the connection ever arrives."""
     with served.open_socket() as peer:
         peer.sendall(STREAM)
         until(peer, b"event: hello")
-        wait_until_sync(lambda: room.watchers.get("a"), "the watcher")
+        wait_until_sync(lambda: events_feature.watchers.get("a"), "the watcher")
         try:
             peer.setsockopt(socket.IPPROTO_TCP, REPAIR, 1)
         except PermissionError:
             pytest.skip("only root may leave a connection half open")
     wait_until_sync(lambda: served.streams.open == 0, "the stream to be let go")
-    assert room.detached == 1
+    assert events_feature.detached == 1
 
 
 @clause("O-9")

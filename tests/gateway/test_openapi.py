@@ -8,15 +8,15 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from tests.gateway.events import EventsRoom
-from tests.gateway.features import test_room
+from tests.gateway.events import EventsFeature
+from tests.gateway.features import test_feature
 from tests.gateway.server import Serving
 from tests.support import clause
 
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    with Serving(None, test_room(), EventsRoom()) as served:
+    with Serving(None, test_feature(), EventsFeature()) as served:
         return served.client.get("/openapi.json").json()
 
 
@@ -36,7 +36,7 @@ def test_the_document_is_valid_openapi_31(document: dict[str, Any]) -> None:
 
 @clause("O-9")
 def test_every_route_is_in_it_with_its_scope(document: dict[str, Any]) -> None:
-    with Serving(None, test_room(), EventsRoom()) as served:
+    with Serving(None, test_feature(), EventsFeature()) as served:
         inventory = sorted(served.gateway.inventory)
     listed = sorted(
         (method, path, operation["x-jobwire-scope"])
@@ -87,8 +87,8 @@ def test_bodies_and_answers_have_schemas(document: dict[str, Any]) -> None:
     echo = document["paths"]["/echo"]["post"]["requestBody"]["content"]["application/json"]
     assert echo["schema"] == {"$ref": "#/components/schemas/Thing"}
     assert document["components"]["schemas"]["Thing"]["required"] == ["name"]
-    (place,) = document["paths"]["/things/{id}"]["get"]["parameters"]
-    assert (place["name"], place["in"]) == ("id", "path")
+    (parameter,) = document["paths"]["/things/{id}"]["get"]["parameters"]
+    assert (parameter["name"], parameter["in"]) == ("id", "path")
 
 
 @clause("O-9")

@@ -16,13 +16,13 @@ from tests.support import clause
 def problem(answer: httpx.Response) -> dict[str, Any]:
     """The document, after looking at what every one of them must have."""
     assert answer.headers["content-type"] == "application/problem+json"
-    said: dict[str, Any] = answer.json()
-    assert said["status"] == answer.status_code
-    assert said["type"] == f"urn:jobwire:problem:{said['code']}"
-    assert said["request_id"] == answer.headers["x-request-id"]
-    assert said["title"]
-    assert said["detail"]
-    return said
+    body: dict[str, Any] = answer.json()
+    assert body["status"] == answer.status_code
+    assert body["type"] == f"urn:jobwire:problem:{body['code']}"
+    assert body["request_id"] == answer.headers["x-request-id"]
+    assert body["title"]
+    assert body["detail"]
+    return body
 
 
 @clause("O-9")
@@ -78,8 +78,8 @@ def test_an_error_of_ours_keeps_its_code_and_not_its_detail(
     open_gateway: Serving, path: str
 ) -> None:
     answer = open_gateway.client.get(path)
-    said = problem(answer)
-    assert (answer.status_code, said["code"], said["detail"]) == (
+    body = problem(answer)
+    assert (answer.status_code, body["code"], body["detail"]) == (
         422,
         "unknown_task",
         "no such task",
@@ -100,8 +100,8 @@ def test_what_may_be_tried_again_says_when(open_gateway: Serving) -> None:
 @clause("O-9")
 def test_an_http_exception_becomes_a_problem_with_its_headers(open_gateway: Serving) -> None:
     answer = open_gateway.client.get("/slow/teapot")
-    said = problem(answer)
-    assert (answer.status_code, said["code"], said["detail"]) == (
+    body = problem(answer)
+    assert (answer.status_code, body["code"], body["detail"]) == (
         418,
         "http_418",
         "short and stout",
@@ -112,9 +112,9 @@ def test_an_http_exception_becomes_a_problem_with_its_headers(open_gateway: Serv
 @clause("O-9")
 def test_a_wrong_form_is_422_with_the_place_of_each_fault(open_gateway: Serving) -> None:
     answer = open_gateway.client.post("/slow/form", json={"count": "many"})
-    said = problem(answer)
-    assert (answer.status_code, said["code"]) == (422, "invalid_request")
-    assert {error["pointer"] for error in said["errors"]} == {"/name", "/count"}
+    body = problem(answer)
+    assert (answer.status_code, body["code"]) == (422, "invalid_request")
+    assert {error["pointer"] for error in body["errors"]} == {"/name", "/count"}
     query = open_gateway.client.get("/mixed?limit=x")
     assert problem(query)["errors"][0]["in"] == "query"
 

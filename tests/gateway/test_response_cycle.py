@@ -19,8 +19,13 @@ LARGE = 300_000
 
 async def forging(call: HttpRequest) -> Reply:
     """As if what a caller sent were put into a header unread."""
-    said = {"crlf": b"a\r\nX-Forged: yes", "lf": b"a\nX-Forged: yes", "cr": b"a\rb", "nul": b"a\0b"}
-    return Reply(b"{}", headers=((b"x-said", said[call.params[0]]),))
+    values = {
+        "crlf": b"a\r\nX-Forged: yes",
+        "lf": b"a\nX-Forged: yes",
+        "cr": b"a\rb",
+        "nul": b"a\0b",
+    }
+    return Reply(b"{}", headers=((b"x-said", values[call.params[0]]),))
 
 
 async def lying(call: HttpRequest) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.sse import Comment, SseEvent
-from tests.gateway.events import EventsRoom, Reader, Seen, on_loop
+from tests.gateway.events import EventsFeature, Reader, Seen, on_loop
 from tests.gateway.server import Serving, bearer, key
 from tests.support import clause, wait_until_sync
 
@@ -18,63 +18,75 @@ PATH = "/channels/a/events"
 
 
 @pytest.fixture
-def room() -> EventsRoom:
-    return EventsRoom()
+def events_feature() -> EventsFeature:
+    return EventsFeature()
 
 
 @pytest.fixture
-def served(room: EventsRoom) -> Iterator[Serving]:
+def served(events_feature: EventsFeature) -> Iterator[Serving]:
     settings = GatewaySettings(heartbeat=timedelta(milliseconds=200))
-    with Serving(settings, room) as served:
+    with Serving(settings, events_feature) as served:
         yield served
 
 
-def watch(served: Serving, room: EventsRoom, path: str = PATH, **headers: str) -> Reader:
+def watch(
+    served: Serving, events_feature: EventsFeature, path: str = PATH, **headers: str
+) -> Reader:
     """Open a stream and read its greeting."""
     reader = Reader.open(served, path, **headers)
     assert reader.answer.status == 200
     assert reader.next() == Seen("hello", '{"channel":1}', None)
-    wait_until_sync(lambda: room.watchers.get(path.split("/")[2]), "the watcher")
+    wait_until_sync(lambda: events_feature.watchers.get(path.split("/")[2]), "the watcher")
     return reader
 
 
 @clause("O-9")
-def test_hello_first_then_events_in_order_then_the_end(served: Serving, room: EventsRoom) -> None:
-    with watch(served, room) as reader:
+def test_hello_first_then_events_in_order_then_the_end(
+    served: Serving, events_feature: EventsFeature
+) -> None:
+    with watch(served, events_feature) as reader:
         assert reader.answer.headers["content-type"] == "text/event-stream; charset=utf-8"
-        room.push(served, "a", *(SseEvent("token", b'{"n":%d}' % n, f"1-{n}") for n in range(100)))
-        room.end(served, "a")
+        events_feature.push(
+            served, "a", *(SseEvent("token", b'{"n":%d}' % n, f"1-{n}") for n in range(100))
+        )
+        events_feature.end(served, "a")
         assert reader.rest() == [Seen("token", f'{{"n":{n}}}', f"1-{n}") for n in range(100)]
-    wait_until_sync(lambda: room.detached == 1, "the feeder to be let go")
+    wait_until_sync(lambda: events_feature.detached == 1, "the feeder to be let go")
 
 
 @clause("O-9")
-def test_a_silent_stream_has_a_heartbeat_without_an_id(served: Serving, room: EventsRoom) -> None:
-    with watch(served, room) as reader:
+def test_a_silent_stream_has_a_heartbeat_without_an_id(
+    served: Serving, events_feature: EventsFeature
+) -> None:
+    with watch(served, events_feature) as reader:
         assert reader.block() == b": heartbeat"
         assert reader.block() == b": heartbeat"
 
 
 @clause("O-9")
 @pytest.mark.parametrize("way", ["header", "query"])
-def test_a_stream_is_resumed_where_it_ended(served: Serving, room: EventsRoom, way: str) -> None:
+def test_a_stream_is_resumed_where_it_ended(
+    served: Serving, events_feature: EventsFeature, way: str
+) -> None:
     if way == "header":
-        reader = watch(served, room, last_event_id="1-7")
+        reader = watch(served, events_feature, last_event_id="1-7")
     else:
         reader = Reader.open(served, f"{PATH}?last_event_id=1-7")
         assert reader.next() is not None
     reader.close()
-    assert room.opened[-1] == ("default", "1-7")
+    assert events_feature.opened[-1] == ("default", "1-7")
 
 
 @clause("O-9")
-def test_a_gap_says_after_which_event_and_is_none_itself(served: Serving, room: EventsRoom) -> None:
-    with watch(served, room, last_event_id="1-7") as reader:
-        (watcher,) = room.watchers["a"]
+def test_a_gap_says_after_which_event_and_is_none_itself(
+    served: Serving, events_feature: EventsFeature
+) -> None:
+    with watch(served, events_feature, last_event_id="1-7") as reader:
+        (watcher,) = events_feature.watchers["a"]
         on_loop(served, lambda: watcher.send_gap(channel="a"))
-        room.push(served, "a", SseEvent("token", b"1", "2-1"))
+        events_feature.push(served, "a", SseEvent("token", b"1", "2-1"))
         on_loop(served, watcher.send_gap)
-        room.end(served, "a")
+        events_feature.end(served, "a")
         assert reader.rest() == [
             Seen("gap", '{"channel":"a","after":"1-7"}', None),
             Seen("token", "1", "2-1"),
@@ -103,11 +115,11 @@ def test_what_is_no_event_id_is_400(served: Serving, bad: str) -> None:
     ],
 )
 def test_an_event_cannot_forge_another(
-    served: Serving, room: EventsRoom, name: str, data: bytes, event_id: str
+    served: Serving, events_feature: EventsFeature, name: str, data: bytes, event_id: str
 ) -> None:
-    with watch(served, room) as reader:
-        room.push(served, "a", SseEvent(name, data, event_id), SseEvent("end", b"1"))
-        room.end(served, "a")
+    with watch(served, events_feature) as reader:
+        events_feature.push(served, "a", SseEvent(name, data, event_id), SseEvent("end", b"1"))
+        events_feature.end(served, "a")
         first, end = reader.rest()
         assert first.name.startswith("log")
         assert first.name != "done"
@@ -117,37 +129,41 @@ def test_an_event_cannot_forge_another(
 
 
 @clause("O-9")
-def test_data_of_several_lines_arrives_as_it_was(served: Serving, room: EventsRoom) -> None:
-    with watch(served, room) as reader:
-        room.push(
+def test_data_of_several_lines_arrives_as_it_was(
+    served: Serving, events_feature: EventsFeature
+) -> None:
+    with watch(served, events_feature) as reader:
+        events_feature.push(
             served, "a", SseEvent("log", b"one\ntwo\r\nthree"), SseEvent("log", "ü\u2028 ".encode())
         )
-        room.end(served, "a")
+        events_feature.end(served, "a")
         assert [event.data for event in reader.rest()] == ["one\ntwo\nthree", "ü\u2028 "]
 
 
 @clause("O-9")
-def test_a_comment_cannot_become_an_event(served: Serving, room: EventsRoom) -> None:
-    with watch(served, room) as reader:
-        room.push(served, "a", Comment("x\n\nevent: done\ndata: forged\n\n"))
-        room.end(served, "a")
+def test_a_comment_cannot_become_an_event(served: Serving, events_feature: EventsFeature) -> None:
+    with watch(served, events_feature) as reader:
+        events_feature.push(served, "a", Comment("x\n\nevent: done\ndata: forged\n\n"))
+        events_feature.end(served, "a")
         assert reader.rest() == []
 
 
 @clause("O-9")
-def test_when_the_client_leaves_the_feeder_is_let_go(served: Serving, room: EventsRoom) -> None:
-    reader = watch(served, room)
+def test_when_the_client_leaves_the_feeder_is_let_go(
+    served: Serving, events_feature: EventsFeature
+) -> None:
+    reader = watch(served, events_feature)
     reader.close()
-    wait_until_sync(lambda: room.detached == 1, "the feeder to be let go")
+    wait_until_sync(lambda: events_feature.detached == 1, "the feeder to be let go")
     assert served.streams.open == 0
 
 
 @clause("O-9")
-def test_a_full_buffer_refuses_and_goes_on_later(room: EventsRoom) -> None:
+def test_a_full_buffer_refuses_and_goes_on_later(events_feature: EventsFeature) -> None:
     """A feeder that is refused knows where to go on, and no event is lost or doubled."""
     settings = GatewaySettings(stream_buffer_bytes=10_000)
-    with Serving(settings, room) as served, watch(served, room) as reader:
-        watcher = room.watchers["a"][0]
+    with Serving(settings, events_feature) as served, watch(served, events_feature) as reader:
+        watcher = events_feature.watchers["a"][0]
         events = [SseEvent("token", b"%d" % n + b" " * 50_000, str(n)) for n in range(200)]
 
         def fill() -> None:
@@ -168,28 +184,30 @@ def test_a_full_buffer_refuses_and_goes_on_later(room: EventsRoom) -> None:
 
 
 @clause("O-9")
-def test_a_client_that_does_not_read_is_dropped_and_hurts_nobody(room: EventsRoom) -> None:
+def test_a_client_that_does_not_read_is_dropped_and_hurts_nobody(
+    events_feature: EventsFeature,
+) -> None:
     settings = GatewaySettings(
         stream_buffer_bytes=50_000,
         slow_client=timedelta(seconds=1),
         heartbeat=timedelta(milliseconds=500),
     )
     with (
-        Serving(settings, room) as served,
-        watch(served, room) as slow,
-        watch(served, room, "/channels/b/events") as quick,
+        Serving(settings, events_feature) as served,
+        watch(served, events_feature) as slow,
+        watch(served, events_feature, "/channels/b/events") as quick,
     ):
         big = SseEvent("token", b"x" * 40_000)
 
         def filled() -> bool:
-            return not all(room.push(served, "a", big))
+            return not all(events_feature.push(served, "a", big))
 
         wait_until_sync(filled, "the buffer of the slow client to be full")
-        room.push(served, "b", SseEvent("token", b"1", "1"))
+        events_feature.push(served, "b", SseEvent("token", b"1", "1"))
         assert quick.next() == Seen("token", "1", "1")
         wait_until_sync(lambda: served.streams.dropped == 1, "the slow client to be dropped")
-        wait_until_sync(lambda: room.detached == 1, "its feeder to be let go")
-        room.push(served, "b", SseEvent("token", b"2", "2"))
+        wait_until_sync(lambda: events_feature.detached == 1, "its feeder to be let go")
+        events_feature.push(served, "b", SseEvent("token", b"2", "2"))
         assert quick.next() == Seen("token", "2", "2")
         assert served.streams.open == 1
         with pytest.raises((ConnectionError, IncompleteRead)):
@@ -197,9 +215,14 @@ def test_a_client_that_does_not_read_is_dropped_and_hurts_nobody(room: EventsRoo
 
 
 @clause("O-9")
-def test_a_stop_ends_each_stream_with_a_word(served: Serving, room: EventsRoom) -> None:
-    with watch(served, room) as one, watch(served, room, "/channels/b/events") as two:
-        room.push(served, "a", SseEvent("token", b"1", "1"))
+def test_a_stop_ends_each_stream_with_a_word(
+    served: Serving, events_feature: EventsFeature
+) -> None:
+    with (
+        watch(served, events_feature) as one,
+        watch(served, events_feature, "/channels/b/events") as two,
+    ):
+        events_feature.push(served, "a", SseEvent("token", b"1", "1"))
         served.stop()
         assert one.rest() == [Seen("token", "1", "1")]
         assert two.rest() == []
@@ -232,14 +255,14 @@ def test_an_iterators_client_that_leaves_ends_it(served: Serving) -> None:
 
 @clause("O-6")
 def test_a_key_may_hold_so_many_streams_and_no_more() -> None:
-    room = EventsRoom()
+    events_feature = EventsFeature()
     settings = GatewaySettings(keys=(key("one", "read"), key("two", "read")), streams_per_key=2)
-    with Serving(settings, room) as served:
-        readers = [watch(served, room, **bearer("one")) for _ in range(2)]
+    with Serving(settings, events_feature) as served:
+        readers = [watch(served, events_feature, **bearer("one")) for _ in range(2)]
         refused = served.client.get(PATH, headers=bearer("one"))
         assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
-        watch(served, room, **bearer("two")).close()
+        watch(served, events_feature, **bearer("two")).close()
         readers[0].close()
-        wait_until_sync(lambda: room.detached == 2, "a place to be free")
-        watch(served, room, **bearer("one")).close()
+        wait_until_sync(lambda: events_feature.detached == 2, "a place to be free")
+        watch(served, events_feature, **bearer("one")).close()
         readers[1].close()

@@ -11,7 +11,7 @@ from jobwire.gateway.auth import Keyring
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.tokens import TokenMaker
-from tests.gateway.events import EventsRoom, Reader, Seen
+from tests.gateway.events import EventsFeature, Reader, Seen
 from tests.gateway.server import Serving, bearer, key
 from tests.support import clause, wait_until_sync
 
@@ -19,41 +19,45 @@ PATH = "/channels/a/events"
 
 
 @pytest.fixture(scope="module")
-def room() -> EventsRoom:
-    return EventsRoom()
+def events_feature() -> EventsFeature:
+    return EventsFeature()
 
 
 @pytest.fixture(scope="module")
-def served(room: EventsRoom) -> Iterator[Serving]:
+def served(events_feature: EventsFeature) -> Iterator[Serving]:
     keys = (key("reader", "read", tenant="acme"), key("writer", "submit", tenant="acme"))
-    with Serving(GatewaySettings(keys=keys, token_ttl=timedelta(seconds=60)), room) as served:
+    with Serving(
+        GatewaySettings(keys=keys, token_ttl=timedelta(seconds=60)), events_feature
+    ) as served:
         yield served
 
 
 def token(served: Serving, path: str = PATH) -> str:
     answer = served.client.post("/v1/stream-tokens", json={"path": path}, headers=bearer("reader"))
     assert answer.status_code == 201, answer.text
-    said = answer.json()
-    assert said["url"] == f"{path}?token={said['token']}"
-    assert said["expires_at"].endswith("Z")
-    return said["token"]
+    body = answer.json()
+    assert body["url"] == f"{path}?token={body['token']}"
+    assert body["expires_at"].endswith("Z")
+    return body["token"]
 
 
 @clause("O-6")
 def test_a_token_opens_its_stream_for_the_tenant_that_asked(
-    served: Serving, room: EventsRoom
+    served: Serving, events_feature: EventsFeature
 ) -> None:
     with Reader.open(served, f"{PATH}?token={token(served)}") as reader:
         assert reader.next() == Seen("hello", '{"channel":1}', None)
-    assert room.opened[-1][0] == "acme"
+    assert events_feature.opened[-1][0] == "acme"
 
 
 @clause("O-6")
-def test_a_token_can_be_used_with_last_event_id(served: Serving, room: EventsRoom) -> None:
+def test_a_token_can_be_used_with_last_event_id(
+    served: Serving, events_feature: EventsFeature
+) -> None:
     url = f"{PATH}?token={token(served)}&last_event_id=5-1"
     with Reader.open(served, url) as reader:
         assert reader.next() is not None
-    assert room.opened[-1] == ("acme", "5-1")
+    assert events_feature.opened[-1] == ("acme", "5-1")
 
 
 @clause("O-6")
@@ -104,7 +108,7 @@ def test_a_token_is_made_only_for_streams_and_by_readers(served: Serving) -> Non
 def test_a_token_ends() -> None:
     keys = (key("reader", "read"),)
     settings = GatewaySettings(keys=keys, token_ttl=timedelta(seconds=1))
-    with Serving(settings, EventsRoom()) as served:
+    with Serving(settings, EventsFeature()) as served:
         short = token(served)
 
         def is_refused() -> bool:
@@ -122,6 +126,6 @@ def test_gateways_with_one_secret_know_each_others_tokens() -> None:
         TokenMaker(secret, 60, keyring).make(keyring.authenticate(b"Bearer jw_reader"), PATH).text
     )
     assert TokenMaker(secret, 60, keyring).read(made, PATH).tenant == "acme"
-    for stranger in (TokenMaker("t" * 32, 60, keyring), TokenMaker(secret, 60, Keyring([]))):
+    for other_maker in (TokenMaker("t" * 32, 60, keyring), TokenMaker(secret, 60, Keyring([]))):
         with pytest.raises(Problem):
-            stranger.read(made, PATH)
+            other_maker.read(made, PATH)

@@ -71,7 +71,7 @@ class Ours:
             now_ms=lambda: self._now_ms,
         )
 
-    async def _held(self, call: Call) -> Job:
+    async def _active_job(self, call: Call) -> Job:
         return await self._queue(call).get(call["id"]) or read_fields(call["id"], {})
 
     # Producing
@@ -107,11 +107,11 @@ class Ours:
         return _found(await self._consumer(call).take(call["token"]))
 
     async def _renew(self, call: Call) -> object:
-        held = list(zip(call["ids"], call["tokens"], strict=True))
-        return await self._consumer(call).renew(held)
+        leased = list(zip(call["ids"], call["tokens"], strict=True))
+        return await self._consumer(call).renew(leased)
 
     async def _complete(self, call: Call) -> object:
-        job, token = await self._held(call), call["token"]
+        job, token = await self._active_job(call), call["token"]
         return _left(
             await self._consumer(call).complete(
                 job,
@@ -123,7 +123,7 @@ class Ours:
         )
 
     async def _fail(self, call: Call) -> object:
-        job, token, consumer = await self._held(call), call["token"], self._consumer(call)
+        job, token, consumer = await self._active_job(call), call["token"], self._consumer(call)
         failure = Failure(call["reason"], call["stack"])
         verdict = decide(job, retryable=not call.get("final"), random_fraction=0.5)
         next_token = token if call.get("fetch") else ""
@@ -138,7 +138,7 @@ class Ours:
         return left or ({"due": 0} if next_token else None)
 
     async def _delay(self, call: Call) -> object:
-        job = await self._held(call)
+        job = await self._active_job(call)
         delay_ms = max(0, call["until"] - call["now"])
         return _left(await self._consumer(call).delay(job, call["token"], delay_ms))
 

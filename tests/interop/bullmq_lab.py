@@ -150,7 +150,7 @@ class Lab:
     def both(self, *words: str | int) -> None:
         """A raw command in both databases: time that passes, or a stranger's write."""
         for side in (self.ours, self.theirs):
-            side.ask(*words)
+            side.call(*words)
 
     def check(self) -> None:
         found = differences(*self.states())

@@ -131,7 +131,7 @@ async def test_their_worker_dies_and_ours_takes_over(
         with node_worker(valkey, "node-1") as doomed:
             job_id = await gateway.submit({"sleep_ms": 600_000})
             doomed.wait_for_line(f"started {job_id}")
-            raw.ask("HSET", f"job:{job_id}", "payload", "{}")  # what is run is the entry's own
+            raw.call("HSET", f"job:{job_id}", "payload", "{}")  # what is run is the entry's own
             doomed.kill()
         entry = next(iter(raw.pending(QUEUE)))
         async with our_worker(lab) as worker:
@@ -154,12 +154,12 @@ async def test_our_worker_dies_and_theirs_takes_over(
     """They never claim: our duties, in whatever process of ours is left, put the job in line."""
     silent = await lab.worker()
     job_id = await submit(lab, {"n": 1})
-    (held,) = await silent.take(1)
+    (leased,) = await silent.take(1)
     with node_worker(valkey, "node-1"):
         await lab.silence(silent)
         await lab.sweep()
         await ended(raw, job_id)
-        settled = await silent.settle([(held, Done('"zombie"'))], 0)
+        settled = await silent.settle([(leased, Done('"zombie"'))], 0)
         assert settled.answers == [SettleAnswer.ALREADY]
         found = raw.fields(f"job:{job_id}")
         assert json.loads(found["result"])["by"] == "node-1"

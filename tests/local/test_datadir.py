@@ -24,9 +24,9 @@ time.sleep(600)
 
 
 def test_it_is_made_private_with_its_parents(tmp_path: Path) -> None:
-    held = DataDir.hold(tmp_path / "a" / "b")
-    assert held.path.stat().st_mode & 0o777 == 0o700
-    held.release()
+    leased = DataDir.hold(tmp_path / "a" / "b")
+    assert leased.path.stat().st_mode & 0o777 == 0o700
+    leased.release()
 
 
 def test_a_second_holder_is_told_who_has_it(tmp_path: Path) -> None:
@@ -50,9 +50,9 @@ def test_it_is_free_again_when_its_holder_was_killed(tmp_path: Path) -> None:
 
 def test_it_stays_held_while_a_server_has_it(tmp_path: Path) -> None:
     """A server may live a moment longer than the process that started it."""
-    held = DataDir.hold(tmp_path)
-    server = spawn([sys.executable, "-c", "import time; time.sleep(600)"], keep_fds=[held.fd])
-    held.release()
+    leased = DataDir.hold(tmp_path)
+    server = spawn([sys.executable, "-c", "import time; time.sleep(600)"], keep_fds=[leased.fd])
+    leased.release()
     with pytest.raises(DataDirHeld):
         DataDir.hold(tmp_path)
     server.kill()
@@ -82,9 +82,9 @@ time.sleep(600)
 
 
 def test_release_twice_does_no_harm(tmp_path: Path) -> None:
-    held = DataDir.hold(tmp_path)
-    held.release()
-    held.release()
+    leased = DataDir.hold(tmp_path)
+    leased.release()
+    leased.release()
     DataDir.hold(tmp_path).release()
 
 

@@ -86,7 +86,7 @@ def test_without_the_password_nothing_answers(own_valkey: LocalValkey) -> None:
 )
 def test_our_programs_may_not_harm_the_server(valkey: LocalValkey, command: str) -> None:
     with client(valkey) as ours, pytest.raises(NoPermissionError):
-        ours.ask(*command.split())
+        ours.call(*command.split())
 
 
 def test_our_programs_may_do_what_they_need(valkey: LocalValkey) -> None:
@@ -95,7 +95,7 @@ def test_our_programs_may_do_what_they_need(valkey: LocalValkey) -> None:
         ours.xadd("stream", {"a": "1"})
         ours.expire("stream", 60)
         assert ours.eval("return redis.call('GET', KEYS[1])", 1, "key") == "1"
-        assert "master" in str(ours.ask("ROLE"))
+        assert "master" in str(ours.call("ROLE"))
         assert ours.info("server")
         assert ours.client_id()
 
@@ -152,7 +152,7 @@ def test_a_torn_tail_of_its_log_costs_the_last_write_only(tmp_path: Path) -> Non
 def test_start_returns_when_all_data_are_read_back(tmp_path: Path) -> None:
     """While it reads, the server answers LOADING; a caller must not meet that."""
     with LocalValkey(tmp_path, admin=True) as server, plain_client(server) as all_rights:
-        all_rights.ask("DEBUG", "POPULATE", "300")
+        all_rights.call("DEBUG", "POPULATE", "300")
         all_rights.bgrewriteaof()
         wait_until_sync(
             lambda: all_rights.info("persistence")["aof_rewrite_in_progress"] == 0, "the rewrite"
@@ -271,7 +271,7 @@ def test_extra_lines_and_all_rights_for_tests(tmp_path: Path) -> None:
         assert all_rights.config_get("maxmemory") == {"maxmemory": "3145728"}
         assert all_rights.flushall()
         assert all_rights.script_flush()
-        assert all_rights.ask("DEBUG", "SLEEP", "0") in {True, "OK"}
+        assert all_rights.call("DEBUG", "SLEEP", "0") in {True, "OK"}
 
 
 def test_all_rights_are_given_only_when_asked_for(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class Scene:
             self.gateway.post(BODY, idempotency_key=self.key)
 
     def job_id(self) -> str | None:
-        found = self.raw.ask("GET", f"idempotency:{self.key}")
+        found = self.raw.call("GET", f"idempotency:{self.key}")
         return found if isinstance(found, str) else None
 
     def is_whole(self) -> bool:

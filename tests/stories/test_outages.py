@@ -46,8 +46,8 @@ async def taken_over(by: StreamsEngine, timeout_s: float = 30) -> LeasedJob:
         by.reclaim_soon()
         return await by.take(1)
 
-    (held,) = await wait_until(taken, "the job to be taken over", timeout_s=timeout_s)
-    return held
+    (leased,) = await wait_until(taken, "the job to be taken over", timeout_s=timeout_s)
+    return leased
 
 
 @clause("J-34")
@@ -86,7 +86,7 @@ async def test_g27_after_a_reconnect_a_process_reclaims_nothing_for_a_third_of_t
         StreamsLab(connection, lease_s=3.0) as near,
         StreamsLab(cut, lease_s=3.0) as far,
     ):
-        holder, held = await near.start()
+        holder, leased = await near.start()
         other = await far.worker()
         assert await other.take(1) == []
         proxy.refuse()
@@ -105,10 +105,10 @@ async def test_g27_after_a_reconnect_a_process_reclaims_nothing_for_a_third_of_t
         await wait_until(reconnected, "the reconnect")
         other.reclaim_soon()
         assert await other.take(1) == []
-        keeper = holder.lease_renewer()
-        assert keeper.renew([held]) == [RenewAnswer.RENEWED]
-        keeper.close()
-        assert (await holder.settle([(held, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+        renewer = holder.lease_renewer()
+        assert renewer.renew([leased]) == [RenewAnswer.RENEWED]
+        renewer.close()
+        assert (await holder.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
 
 @clause("J-34")
@@ -120,17 +120,17 @@ async def test_j34_a_delivery_that_was_lost_over_a_stall_is_not_counted(
         Connection.open(own_valkey.url) as connection,
         StreamsLab(connection, lease_s=2.0, max_deliveries=2) as lab,
     ):
-        _, held = await lab.start()
+        _, leased = await lab.start()
         for start in (2, 3):
             await lab.duty("reclaim")
             await stall(own_valkey, 2.5)
             worker = await lab.worker()
-            held = await taken_over(worker)
-            assert held.job.deliveries == start, "a handler sees that the job was started before"
+            leased = await taken_over(worker)
+            assert leased.job.deliveries == start, "a handler sees that the job was started before"
         worker = await lab.worker()
-        held = await taken_over(worker)
-        assert held.job.deliveries == 4, "the limit of 2 counts one lost worker so far"
-        await worker.settle([(held, Done("1"))], 0)
+        leased = await taken_over(worker)
+        assert leased.job.deliveries == 4, "the limit of 2 counts one lost worker so far"
+        await worker.settle([(leased, Done("1"))], 0)
 
 
 @clause("J-34")

@@ -113,17 +113,17 @@ class Rights:
         self._plain = plain
         self._name = f"user-{secrets.token_hex(4)}"
         self.url = f"valkey://{self._name}:secret@{valkey.address}/0"
-        plain.ask("ACL", "SETUSER", self._name, "on", ">secret", "&*", "+@all", "~*")
+        plain.call("ACL", "SETUSER", self._name, "on", ">secret", "&*", "+@all", "~*")
 
     def forbid_bad_jobs(self, *but: str) -> None:
         allowed = ("~jobs:*", "~job:good*", *but)
-        self._plain.ask("ACL", "SETUSER", self._name, "resetkeys", *allowed)
+        self._plain.call("ACL", "SETUSER", self._name, "resetkeys", *allowed)
 
     def allow_all(self) -> None:
-        self._plain.ask("ACL", "SETUSER", self._name, "~*")
+        self._plain.call("ACL", "SETUSER", self._name, "~*")
 
     def gone(self) -> None:
-        self._plain.ask("ACL", "DELUSER", self._name)
+        self._plain.call("ACL", "DELUSER", self._name)
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ async def test_r01_a_job_that_its_worker_lost_to_nobody_is_taken_up_again(
     async with story.working(valkey.url):
         (job,) = await submit(connection, "gate", 1)
         await wait_until(lambda: story.begun == [job])
-        story.raw.ask("HSET", f"job:{job}", "status", "queued")
+        story.raw.call("HSET", f"job:{job}", "status", "queued")
         story.gate.set()
         await story.until_ended([job], "done")
         await story.until_idle()

@@ -55,8 +55,8 @@ async def test_r08_after_a_drain_every_report_of_the_next_run_is_written(
 
 def readonly(plain: Plain) -> Callable[[], object]:
     """The server is a replica of one that is not there, until somebody promotes it."""
-    plain.ask("REPLICAOF", "127.0.0.1", "1")
-    return lambda: plain.ask("REPLICAOF", "NO", "ONE")
+    plain.call("REPLICAOF", "127.0.0.1", "1")
+    return lambda: plain.call("REPLICAOF", "NO", "ONE")
 
 
 def misconf(plain: Plain) -> Callable[[], object]:
@@ -71,7 +71,7 @@ def misconf(plain: Plain) -> Callable[[], object]:
         return plain.info("persistence")["rdb_last_bgsave_status"] == "err"
 
     def save() -> None:
-        plain.ask("BGSAVE")
+        plain.call("BGSAVE")
         wait_until_sync(lambda: not plain.info("persistence")["rdb_bgsave_in_progress"])
 
     save()
@@ -88,10 +88,10 @@ def misconf(plain: Plain) -> Callable[[], object]:
 
 def loading(plain: Plain) -> Callable[[], object]:
     """The server reads its data back, a key every 10 ms: it refuses until the delay is removed."""
-    plain.ask("DEBUG", "POPULATE", 3000, "filler", 1024)
+    plain.call("DEBUG", "POPULATE", 3000, "filler", 1024)
     plain.config_set("loading-process-events-interval-bytes", 1024)
     plain.config_set("key-load-delay", 10_000)
-    reload = Thread(target=plain.ask, args=("DEBUG", "RELOAD"))
+    reload = Thread(target=plain.call, args=("DEBUG", "RELOAD"))
     reload.start()
     wait_until_sync(lambda: plain.info("persistence")["loading"] == 1, "the server to load")
 

@@ -87,7 +87,7 @@ async def test_r3_a_foreign_worker_that_took_over_is_not_disturbed(
 
         def claimed() -> bool:
             idle_ms = round(LEASE_S * 1000)
-            raw.ask("XAUTOCLAIM", queue, "workers", "stranger-1", idle_ms, "0")
+            raw.call("XAUTOCLAIM", queue, "workers", "stranger-1", idle_ms, "0")
             return raw.pending(queue) == {entry: "stranger-1"}
 
         await wait_until(claimed, "the entry to be idle for a lease")
@@ -103,7 +103,7 @@ async def test_r3_a_foreign_worker_that_took_over_is_not_disturbed(
 
         raw.write(key, {"status": "done", "result": '"strange"'})
         raw.add(events, {"type": "done", "ts": "2", "step": "stranger", "data": "{}"})
-        raw.ask("XACK", queue, "workers", entry)
+        raw.call("XACK", queue, "workers", entry)
         await site.check_ended_once(job)
         assert victim.exit_code is None
         # The zombie is a worker like any other again.

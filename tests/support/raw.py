@@ -19,35 +19,35 @@ class Raw:
     def __init__(self, plain: Plain) -> None:
         self.plain = plain
 
-    def ask(self, *words: str | bytes | int | float) -> object:
+    def call(self, *args: str | bytes | int | float) -> object:
         """Any command."""
-        return self.plain.ask(*words)
+        return self.plain.call(*args)
 
     # Keys
 
     def find(self, pattern: str = "*") -> list[str]:
-        return sorted(cast("list[str]", self.ask("KEYS", pattern)))
+        return sorted(cast("list[str]", self.call("KEYS", pattern)))
 
     def kind(self, key: str) -> str:
-        return cast(str, self.ask("TYPE", key))
+        return cast(str, self.call("TYPE", key))
 
     def ttl_s(self, key: str) -> int:
-        return cast(int, self.ask("TTL", key))
+        return cast(int, self.call("TTL", key))
 
     def expire(self, key: str, ttl_s: int) -> None:
-        self.ask("EXPIRE", key, ttl_s)
+        self.call("EXPIRE", key, ttl_s)
 
     def delete(self, *keys: str) -> None:
         if keys:
-            self.ask("DEL", *keys)
+            self.call("DEL", *keys)
 
     def exists(self, *keys: str) -> int:
-        return cast(int, self.ask("EXISTS", *keys))
+        return cast(int, self.call("EXISTS", *keys))
 
     def spoil(self, key: str) -> None:
         """Put something else where a key of the wire should be."""
         self.delete(key)
-        self.ask("SET", key, "not yours", "EX", 600)
+        self.call("SET", key, "not yours", "EX", 600)
 
     # Hashes and sorted sets
 
@@ -56,14 +56,14 @@ class Raw:
         return cast("Fields", found)
 
     def field(self, key: str, name: str) -> str | None:
-        return cast("str | None", self.ask("HGET", key, name))
+        return cast("str | None", self.call("HGET", key, name))
 
     def write(self, key: str, fields: Mapping[str, str], ttl_s: int = 600) -> None:
-        self.ask("HSET", key, *(word for pair in fields.items() for word in pair))
+        self.call("HSET", key, *(word for pair in fields.items() for word in pair))
         self.expire(key, ttl_s)
 
     def members(self, key: str) -> list[str]:
-        return cast("list[str]", self.ask("ZRANGE", key, 0, -1))
+        return cast("list[str]", self.call("ZRANGE", key, 0, -1))
 
     # Streams
 
@@ -75,11 +75,11 @@ class Raw:
         return self.entries(key)[-1][1]
 
     def length(self, key: str) -> int:
-        return cast(int, self.ask("XLEN", key))
+        return cast(int, self.call("XLEN", key))
 
     def add(self, key: str, fields: Mapping[str, str]) -> str:
         words = [word for pair in fields.items() for word in pair]
-        return cast(str, self.ask("XADD", key, "*", *words))
+        return cast(str, self.call("XADD", key, "*", *words))
 
     def pending(self, key: str, group: str = "workers") -> dict[str, str]:
         """Entry → consumer."""
@@ -131,13 +131,13 @@ class Recording:
     def __enter__(self) -> Self:
         # One that the server hears of for the first time would go out twice.
         for script in SCRIPTS.values():
-            self._raw.ask("SCRIPT", "LOAD", script.source)
+            self._raw.call("SCRIPT", "LOAD", script.source)
         self._monitor = self._raw.plain.monitor()
         self._monitor.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._raw.ask("ECHO", OVER)
+        self._raw.call("ECHO", OVER)
         while True:
             said = cast("dict[str, str]", self._monitor.next_command())
             words = said["command"].split(" ")

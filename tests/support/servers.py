@@ -17,11 +17,11 @@ from jobwire.valkey import Reply
 class Plain(Redis):
     """A client of somebody else's making, for raw looks at the wire."""
 
-    def ask(self, *words: str | bytes | int | float) -> Reply:
+    def call(self, *args: str | bytes | int | float) -> Reply:
         """Send any command and get the reply as it came, without the library's reshaping."""
         connection = self.connection_pool.get_connection()
         try:
-            connection.send_command(*words)
+            connection.send_command(*args)
             return cast("Reply", connection.read_response())
         finally:
             self.connection_pool.release(connection)

@@ -93,8 +93,8 @@ class StreamsLab:
         """A new worker, which holds a new job."""
         worker = await self.worker()
         await self.submit(**order)  # pyright: ignore[reportArgumentType] - by name
-        (held,) = await worker.take(1)
-        return worker, held
+        (leased,) = await worker.take(1)
+        return worker, leased
 
     async def worker(self, *tasks: str) -> StreamsEngine:
         """A new worker; its tasks are those named, or the suite's."""

@@ -61,13 +61,13 @@ def stream(fresh: Fresh) -> str:
 
 def pending(plain: Plain, stream: str, group: str = GROUP) -> dict[str, tuple[str, int]]:
     """Entry id → its holder and its number of deliveries."""
-    rows = plain.ask("XPENDING", stream, group, "-", "+", 1000)
+    rows = plain.call("XPENDING", stream, group, "-", "+", 1000)
     return {row[0]: (row[1], row[3]) for row in cast("list[tuple[str, str, int, int]]", rows)}
 
 
 def idle_ms(plain: Plain, stream: str, id_: str) -> int:
     """The idle time of a pending entry."""
-    rows = plain.ask("XPENDING", stream, GROUP, id_, id_, 1)
+    rows = plain.call("XPENDING", stream, GROUP, id_, id_, 1)
     return cast("list[tuple[str, str, int, int]]", rows)[0][2]
 
 
@@ -83,5 +83,5 @@ def left_pending(plain: Plain, stream: str, consumer: str, *numbers: int) -> lis
     groups = [group["name"] for group in plain.xinfo_groups(stream)]
     if GROUP not in groups:
         plain.xgroup_create(stream, GROUP, "0")
-    plain.ask("XREADGROUP", "GROUP", GROUP, consumer, "COUNT", len(ids), "STREAMS", stream, ">")
+    plain.call("XREADGROUP", "GROUP", GROUP, consumer, "COUNT", len(ids), "STREAMS", stream, ">")
     return ids

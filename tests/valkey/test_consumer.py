@@ -236,7 +236,7 @@ async def test_t06_stop_releases_entries_that_were_not_started(
     await asyncio.sleep(0)
     go.set()
     await stopping
-    rows = plain.ask("XPENDING", stream, GROUP, "IDLE", 3_600_000, "-", "+", 10)
+    rows = plain.call("XPENDING", stream, GROUP, "IDLE", 3_600_000, "-", "+", 10)
     assert isinstance(rows, list)
     assert len(rows) == 2, "their idle time is high, so any reclaimer claims them"
     assert [count for _, count in pending(plain, stream).values()] == [0, 0], (
@@ -311,7 +311,7 @@ async def test_t06_an_exhausted_own_entry_is_dead_lettered(
 ) -> None:
     """A consumer that crashes on an entry must not start with it after each restart forever."""
     exhausted, fine = left_pending(plain, stream, "c1", 1, 2)
-    plain.ask("XCLAIM", stream, GROUP, "c1", 0, exhausted, "RETRYCOUNT", 5, "JUSTID")
+    plain.call("XCLAIM", stream, GROUP, "c1", 0, exhausted, "RETRYCOUNT", 5, "JUSTID")
     handler = Recorder()
     async with build(connection, stream, handler):
         await handler.until_done(2)
@@ -348,7 +348,7 @@ async def test_t06_renewal_does_not_take_back_a_claimed_entry(
         await publish(connection, stream, 1)
         await wait_until(lambda: handler.got, "the handler to begin")
         (id_,) = pending(plain, stream)
-        plain.ask("XCLAIM", stream, GROUP, "other", 0, id_, "JUSTID")
+        plain.call("XCLAIM", stream, GROUP, "other", 0, id_, "JUSTID")
         await wait_until(
             lambda: "lost to another consumer" in caplog.text, "the loss to be noticed"
         )
@@ -380,7 +380,7 @@ async def test_t06_the_handler_of_a_lost_entry_is_cancelled(
         await publish(connection, stream, 1)
         await wait_until(lambda: handler.got, "the handler to begin")
         (id_,) = pending(plain, stream)
-        plain.ask("XCLAIM", stream, GROUP, "other", 0, id_, "JUSTID")
+        plain.call("XCLAIM", stream, GROUP, "other", 0, id_, "JUSTID")
         await publish(connection, stream, 2)
         await handler.until_done(2)
         await wait_until(lambda: set(pending(plain, stream)) == {id_}, "the next one's end")

@@ -172,11 +172,11 @@ async def test_t06_it_follows_a_failover(tmp_path: Path, stream: str, busy: bool
         Proxy(old.port) as proxy,
     ):
         # Both servers accept the same password, and each other's for replication.
-        new_plain.ask("ACL", "SETUSER", "jobwire", f">{old.password}")
+        new_plain.call("ACL", "SETUSER", "jobwire", f">{old.password}")
         for client, primary in ((old_plain, new), (new_plain, old)):
             password = primary.admin_url.split(":")[2].split("@")[0]
-            client.ask("CONFIG", "SET", "masteruser", "admin", "masterauth", password)
-        new_plain.ask("REPLICAOF", "127.0.0.1", old.port)
+            client.call("CONFIG", "SET", "masteruser", "admin", "masterauth", password)
+        new_plain.call("REPLICAOF", "127.0.0.1", old.port)
         async with (
             Connection.open(proxy.url(old.url)) as connection,
             build(connection, stream, handler),
@@ -185,8 +185,8 @@ async def test_t06_it_follows_a_failover(tmp_path: Path, stream: str, busy: bool
             await wait_until(lambda: handler.got, "the first entry")
             await wait_until(lambda: new_plain.xlen(stream) == 1, "the replica to follow")
             proxy.upstream = new.port
-            new_plain.ask("REPLICAOF", "NO", "ONE")
-            old_plain.ask("REPLICAOF", "127.0.0.1", new.port)
+            new_plain.call("REPLICAOF", "NO", "ONE")
+            old_plain.call("REPLICAOF", "127.0.0.1", new.port)
             go.set()
             new_plain.xadd(stream, {"n": 2})
             await handler.until_done(1, 2)

@@ -83,7 +83,7 @@ async def test_t09_lag_is_counted_also_where_entries_were_deleted(
     plain.xgroup_create(stream, GROUP, "0")
     assert (await checker.summary(stream, GROUP)).lag == 5
     assert (await checker.summary(stream, "others")).lag is None
-    plain.ask("XREADGROUP", "GROUP", GROUP, "c", "COUNT", 2, "STREAMS", stream, ">")
+    plain.call("XREADGROUP", "GROUP", GROUP, "c", "COUNT", 2, "STREAMS", stream, ">")
     plain.xdel(stream, ids[3])
     assert (await checker.summary(stream, GROUP)).lag == 2
 
@@ -122,5 +122,5 @@ async def test_t09_a_value_that_is_not_disclosed_is_none(tmp_path: Path) -> None
             checker = HealthChecker(connection)
             assert (await checker.summary()).persistence == "none"
             with plain_client(server) as plain:
-                plain.ask("ACL", "SETUSER", "jobwire", "-config|get")
+                plain.call("ACL", "SETUSER", "jobwire", "-config|get")
             assert (await checker.summary()).persistence is None

@@ -199,7 +199,7 @@ async def test_t07_an_entry_without_a_recorded_failure_is_dead_lettered(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     (id_,) = left_pending(plain, stream, "c1", 1)
-    plain.ask("XCLAIM", stream, GROUP, "c1", 0, id_, "RETRYCOUNT", 5, "JUSTID")
+    plain.call("XCLAIM", stream, GROUP, "c1", 0, id_, "RETRYCOUNT", 5, "JUSTID")
     handler = Recorder()
     async with build(connection, stream, handler):
         await wait_until(lambda: plain.exists(f"{stream}:dead"), "the dead letter")
@@ -217,7 +217,7 @@ async def test_t07_a_dead_letter_keeps_every_byte(
     fields = {"text": 'é "quoted"\n', "bytes": b"\xff\x00\xfe", "": "empty name"}
     await Producer(connection).publish(stream, fields)
     plain.xgroup_create(stream, GROUP, "0")
-    plain.ask("XREADGROUP", "GROUP", GROUP, "c1", "STREAMS", stream, ">")
+    plain.call("XREADGROUP", "GROUP", GROUP, "c1", "STREAMS", stream, ">")
     async with build(connection, stream, Recorder(), max_deliveries=1):
         await wait_until(lambda: plain.exists(f"{stream}:dead"), "the dead letter")
     (dead,) = entries(plain, f"{stream}:dead")
@@ -262,7 +262,7 @@ async def test_t07_a_deleted_entry_is_not_dead_lettered(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     gone, alive = left_pending(plain, stream, "c1", 1, 2)
-    plain.ask("XCLAIM", stream, GROUP, "c1", 0, gone, "RETRYCOUNT", 9, "JUSTID")
+    plain.call("XCLAIM", stream, GROUP, "c1", 0, gone, "RETRYCOUNT", 9, "JUSTID")
     plain.xdel(stream, gone)
     handler = Recorder()
     async with build(connection, stream, handler):
@@ -279,13 +279,13 @@ async def test_t07_an_entry_claimed_meanwhile_is_neither_dead_lettered_nor_claim
     exhausted, idle = left_pending(plain, stream, "c1", 1, 2)
     for id_, count in ((exhausted, 5), (idle, 1)):
         as_idle = ("IDLE", 2 * int(LONG) * 1000, "RETRYCOUNT", count, "JUSTID")
-        plain.ask("XCLAIM", stream, GROUP, "c1", 0, id_, *as_idle)
+        plain.call("XCLAIM", stream, GROUP, "c1", 0, id_, *as_idle)
     handler = Recorder()
     async with Connection.open(proxy.url(valkey.url)) as connection:
         with proxy.hold("XRANGE") as hold:  # sent between listing and claim
             async with build(connection, stream, handler, idle_timeout_s=LONG):
                 await hold.until_reached()
-                plain.ask("XCLAIM", stream, GROUP, "other", 0, exhausted, idle, "JUSTID")
+                plain.call("XCLAIM", stream, GROUP, "other", 0, exhausted, idle, "JUSTID")
                 hold.release()
                 await proxy.until_seen("EVALSHA", 3)
     assert {holder for holder, _ in pending(plain, stream).values()} == {"other"}
@@ -322,7 +322,7 @@ async def test_t07_several_reclaimers_share_the_work(
             )
         ]
         for id_ in pending(plain, stream):
-            plain.ask("XCLAIM", stream, GROUP, "dead", 0, id_, "IDLE", 60_000, "JUSTID")
+            plain.call("XCLAIM", stream, GROUP, "dead", 0, id_, "IDLE", 60_000, "JUSTID")
         for reclaimer in reclaimers:
             await reclaimer.start()
         await wait_until(lambda: pending(plain, stream) == {}, "all to be acknowledged")
@@ -337,7 +337,7 @@ async def test_t07_idle_consumers_without_pending_entries_are_removed(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     left_pending(plain, stream, "owner", 1)
-    plain.ask("XGROUP", "CREATECONSUMER", stream, GROUP, "idle")
+    plain.call("XGROUP", "CREATECONSUMER", stream, GROUP, "idle")
 
     def names() -> set[str]:
         return {each["name"] for each in plain.xinfo_consumers(stream, GROUP)}
@@ -353,7 +353,7 @@ async def test_t07_no_consumer_is_removed_within_a_day(
     valkey: LocalValkey, proxy: Proxy, plain: Plain, stream: str
 ) -> None:
     plain.xgroup_create(stream, GROUP, "0", mkstream=True)
-    plain.ask("XGROUP", "CREATECONSUMER", stream, GROUP, "yesterday")
+    plain.call("XGROUP", "CREATECONSUMER", stream, GROUP, "yesterday")
     async with Connection.open(proxy.url(valkey.url)) as connection:
         async with build(connection, stream, Recorder()):
             await proxy.until_seen("XPENDING", 3)

@@ -191,9 +191,9 @@ class MemoryServer:
         record.deliveries += 1
         record.last_report = 0
         record.lease_until_s = now_s + self.lease_s
-        return self.held(record)
+        return self.lease(record)
 
-    def held(self, record: Record) -> LeasedJob:
+    def lease(self, record: Record) -> LeasedJob:
         order = record.order
         payload = cast(Json, json.loads(order.payload_json))
         job = JobInfo(
@@ -209,22 +209,22 @@ class MemoryServer:
                 record.state = State.WAITING
                 self.line.append(record.id)
 
-    def owned(self, held: LeasedJob) -> Record | None:
-        record = self.jobs.get(held.job.id)
-        if record is None or record.state is not State.RUNNING or record.token != held.token:
+    def owned(self, leased: LeasedJob) -> Record | None:
+        record = self.jobs.get(leased.job.id)
+        if record is None or record.state is not State.RUNNING or record.token != leased.token:
             return None
         return record
 
-    def end(self, held: LeasedJob, outcome: Outcome) -> SettleAnswer:
+    def end(self, leased: LeasedJob, outcome: Outcome) -> SettleAnswer:
         with self.lock:
-            record = self.jobs.get(held.job.id)
+            record = self.jobs.get(leased.job.id)
             if record is None:
                 return SettleAnswer.GONE
-            if record.settled == (held.token, outcome):
+            if record.settled == (leased.token, outcome):
                 return SettleAnswer.SETTLED  # asked again
             if record.state in TERMINAL:
                 return SettleAnswer.ALREADY
-            if self.owned(held) is None:
+            if self.owned(leased) is None:
                 return SettleAnswer.LOST
             self._end(record, outcome)
             return SettleAnswer.SETTLED
@@ -251,9 +251,9 @@ class MemoryServer:
                 self.line.append(record.id)
         self.ring()
 
-    def say(self, held: LeasedJob, report: Report) -> ReportAnswer:
+    def say(self, leased: LeasedJob, report: Report) -> ReportAnswer:
         with self.lock:
-            record = self.owned(held)
+            record = self.owned(leased)
             if record is None:
                 return ReportAnswer.LOST
             if report.number == 0 or report.number > record.last_report:
@@ -261,12 +261,12 @@ class MemoryServer:
                 record.last_report = report.number
             return ReportAnswer.WRITTEN
 
-    def renew(self, held: LeasedJob) -> RenewAnswer:
+    def renew(self, leased: LeasedJob) -> RenewAnswer:
         with self.lock:
-            record = self.jobs.get(held.job.id)
+            record = self.jobs.get(leased.job.id)
             if record is None or record.state in TERMINAL:
                 return RenewAnswer.ENDED
-            if self.owned(held) is None:
+            if self.owned(leased) is None:
                 return RenewAnswer.LOST
             record.lease_until_s = time.monotonic() + self.lease_s
             return RenewAnswer.CANCEL if record.cancel else RenewAnswer.RENEWED
@@ -348,13 +348,13 @@ class MemoryEngine:
     def take(self, limit: int) -> Awaitable[list[LeasedJob]]:
         return self._starting(
             lambda: self.server.answer("take", self.server.start(self.consumer, limit)),
-            lambda held: held,
+            lambda leased: leased,
         )
 
     def report(self, batch: Sequence[tuple[LeasedJob, Report]]) -> Awaitable[list[ReportAnswer]]:
         def act() -> list[ReportAnswer]:
             self.server.check_up()
-            answers = [self.server.say(held, report) for held, report in batch]
+            answers = [self.server.say(leased, report) for leased, report in batch]
             return self.server.answer("report", answers)
 
         return _answered(act)
@@ -362,20 +362,20 @@ class MemoryEngine:
     def settle(self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int) -> Awaitable[Settled]:
         def act() -> Settled:
             self.server.check_up()
-            answers = [self.server.end(held, outcome) for held, outcome in batch]
+            answers = [self.server.end(leased, outcome) for leased, outcome in batch]
             started = self.server.start(self.consumer, want)
             return self.server.answer("settle", Settled(answers, started))
 
         return self._starting(act, lambda settled: settled.leased)
 
     def _starting(
-        self, act: Callable[[], T], held_of: Callable[[T], Sequence[LeasedJob]]
+        self, act: Callable[[], T], leased_of: Callable[[T], Sequence[LeasedJob]]
     ) -> Awaitable[T]:
         """What it starts is nobody else's to find until the answer was read."""
 
         def start() -> T:
             value = act()
-            under_way.update(held.token for held in held_of(value))
+            under_way.update(leased.token for leased in leased_of(value))
             return value
 
         under_way: set[Token] = set()
@@ -395,7 +395,7 @@ class MemoryEngine:
         kept_since_s = time.monotonic() + self.server.lease_s - idle_s
         with self.server.lock:
             mine = [
-                self.server.held(record)
+                self.server.lease(record)
                 for record in self.server.jobs.values()
                 if record.state is State.RUNNING
                 and record.holder == self.consumer
@@ -407,7 +407,7 @@ class MemoryEngine:
 
     async def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
         self.server.check_up()
-        return self.server.answer("renew", [self.server.renew(held) for held in batch])
+        return self.server.answer("renew", [self.server.renew(leased) for leased in batch])
 
     def lease_renewer(self) -> MemoryLeaseRenewer:
         return MemoryLeaseRenewer(self.server, self.kept)
@@ -424,8 +424,8 @@ class MemoryEngine:
         return ()
 
     async def deregister(self) -> None:
-        for held in await self.recover_orphans(frozenset()):
-            self.server.end(held, Released())
+        for leased in await self.recover_orphans(frozenset()):
+            self.server.end(leased, Released())
         self.entered = False
 
 
@@ -440,7 +440,7 @@ class MemoryLeaseRenewer:
 
     def renew(self, batch: Sequence[LeasedJob]) -> Sequence[RenewAnswer]:
         self._server.check_up()
-        answers = [self._server.renew(held) for held in batch]
+        answers = [self._server.renew(leased) for leased in batch]
         self._kept.set()
         return self._server.answer("keep", answers)
 

@@ -75,11 +75,11 @@ class BreaksLate(MemoryEngine):
         self.waits += 1
         if self.waits != 2:
             return await super().wait(timeout_s, room)
-        (held,) = self.server.start(self.consumer, 1)
-        self._under_way.add(held.token)
+        (leased,) = self.server.start(self.consumer, 1)
+        self._under_way.add(leased.token)
         self.started.set()
         await self._breaks.wait()
-        self._under_way.discard(held.token)
+        self._under_way.discard(leased.token)
         raise BackendUnavailable("cut off")
 
     async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:

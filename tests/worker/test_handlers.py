@@ -268,12 +268,12 @@ async def test_a_job_with_a_preset_outcome_is_settled_without_a_run(
     async def task(ctx: Context) -> None:
         ran.append(ctx.job.id)
 
-    plain = server.held
+    plain = server.lease
 
     def foregone(record: Record) -> LeasedJob:
         return plain(record)._replace(preset_outcome=Canceled())
 
-    monkeypatch.setattr(server, "held", foregone)
+    monkeypatch.setattr(server, "lease", foregone)
     await work(app, engine)
     record = await ended(server.add("task"))
     assert record.outcome == Canceled()

@@ -158,7 +158,7 @@ def test_j51_a_models_server_that_is_away_is_seen_until_it_is_back(fleet: Fleet)
 @clause("J-51", "O-11")
 def test_j51_strangers_words_on_a_card_do_no_harm(valkey: LocalValkey, plain: Plain) -> None:
     raw = Raw(plain)
-    raw.ask("XGROUP", "CREATE", "jobs:stream", "workers", "0", "MKSTREAM")
+    raw.call("XGROUP", "CREATE", "jobs:stream", "workers", "0", "MKSTREAM")
     said: dict[str, str | bytes] = {
         "none": "",
         "no-json": "{",
@@ -168,9 +168,9 @@ def test_j51_strangers_words_on_a_card_do_no_harm(valkey: LocalValkey, plain: Pl
         "many": json.dumps([{"part": f"p{n}", "wrong": "w", "cure": "c"} for n in range(500)]),
     }
     for name, lacks in said.items():
-        raw.ask("XGROUP", "CREATECONSUMER", "jobs:stream", "workers", f"jobwire-{name}")
+        raw.call("XGROUP", "CREATECONSUMER", "jobs:stream", "workers", f"jobwire-{name}")
         card = f"jobs:worker:jobwire-{name}"
-        raw.ask("HSET", card, "host", "h", "seen_ts", "1", "lacks", lacks)
+        raw.call("HSET", card, "host", "h", "seen_ts", "1", "lacks", lacks)
         raw.expire(card, 60)
     with ServedJobs(valkey.url) as served:
         assert len(get(served.url, "/v1/workers")["workers"]) == len(said)

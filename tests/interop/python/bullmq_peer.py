@@ -48,7 +48,7 @@ class Peer:
     def _worker(self, call: Call) -> Any:
         return self._part("Worker", call, None, autorun=False, **call.get("worker", {}))
 
-    async def _held(self, call: Call) -> Any:
+    async def _active_job(self, call: Call) -> Any:
         return await bullmq.Job.fromId(self._worker(call), call["id"])
 
     async def _add(self, call: Call) -> object:
@@ -59,16 +59,16 @@ class Peer:
         return {"job": job.id} if job else {"due": 0}
 
     async def _complete(self, call: Call) -> object:
-        await (await self._held(call)).moveToCompleted(call["value"], call["token"])
+        await (await self._active_job(call)).moveToCompleted(call["value"], call["token"])
         return None
 
     async def _fail(self, call: Call) -> object:
         traceback.format_exc = cast("Callable[..., str]", lambda: call["stack"])
-        await (await self._held(call)).moveToFailed(ValueError(call["reason"]), call["token"])
+        await (await self._active_job(call)).moveToFailed(ValueError(call["reason"]), call["token"])
         return None
 
     async def _progress(self, call: Call) -> object:
-        await (await self._held(call)).updateProgress(call["value"])
+        await (await self._active_job(call)).updateProgress(call["value"])
         return None
 
     async def _state(self, call: Call) -> object:

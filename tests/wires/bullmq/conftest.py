@@ -72,7 +72,7 @@ class Site:
         key = f"{KEY}{name}"
         if self.raw.kind(key) == "zset":
             return self.raw.members(key)
-        return self.raw.ask("LRANGE", key, 0, -1)
+        return self.raw.call("LRANGE", key, 0, -1)
 
 
 @pytest.fixture

@@ -188,8 +188,8 @@ async def test_b19_a_log_of_messages_has_an_end(site: Site) -> None:
 
 @clause("B-19")
 async def test_b19_an_id_without_a_hash_is_dropped_and_the_next_job_runs(site: Site) -> None:
-    site.raw.ask("LPUSH", f"{KEY}wait", "ghost-1")
-    site.raw.ask("ZADD", f"{KEY}prioritized", 1, "ghost-2")
+    site.raw.call("LPUSH", f"{KEY}wait", "ghost-1")
+    site.raw.call("ZADD", f"{KEY}prioritized", 1, "ghost-2")
     await site.add()
     assert (await site.take())[0].id == "1"
     assert await site.consumer.take("t") == Empty(0)
@@ -211,7 +211,7 @@ async def test_b19_a_spoilt_hash_is_taken_and_can_be_failed(
     site: Site, field: str, value: str, problem: str
 ) -> None:
     await site.add()
-    site.raw.ask("HSET", f"{KEY}1", field, value)
+    site.raw.call("HSET", f"{KEY}1", field, value)
     job, token = await site.take()
     assert problem in job.problem
     await site.consumer.fail(job, token, Failure(job.problem))
@@ -224,7 +224,7 @@ async def test_b19_a_spoilt_hash_is_taken_and_can_be_failed(
 )
 async def test_b19_other_fields_may_be_anything(site: Site, field: str) -> None:
     await site.add()
-    site.raw.ask("HSET", f"{KEY}1", field, "25%")
+    site.raw.call("HSET", f"{KEY}1", field, "25%")
     job, token = await site.take()
     assert job.problem == ""
     assert (job.priority, job.attempts_made, job.progress_json) == (0, 0, "0")
@@ -241,7 +241,7 @@ async def test_b19_a_spoilt_parent_does_not_hold_up_the_child(site: Site, parent
     await site.add(remove_on_complete=True)
     await site.add()
     for job_id in ("1", "2"):
-        site.raw.ask("HSET", f"{KEY}{job_id}", "parentKey", "bull:q:p", "parent", parent)
+        site.raw.call("HSET", f"{KEY}{job_id}", "parentKey", "bull:q:p", "parent", parent)
         await site.complete()
     assert site.ids("completed") == ["2"]
     assert site.raw.exists(f"{KEY}active") == 0
@@ -251,8 +251,8 @@ async def test_b19_a_spoilt_parent_does_not_hold_up_the_child(site: Site, parent
 @pytest.mark.parametrize("value", ["many", "nan", "inf", "1e999"])
 async def test_b19_spoilt_settings_of_a_queue_do_not_stop_it(site: Site, value: str) -> None:
     for field in ("concurrency", "max", "duration"):
-        site.raw.ask("HSET", f"{KEY}meta", field, value)
-    site.raw.ask("SET", f"{KEY}limiter", value)
+        site.raw.call("HSET", f"{KEY}meta", field, value)
+    site.raw.call("SET", f"{KEY}limiter", value)
     await site.add()
     await site.complete()
     assert site.ids("completed") == ["1"]
@@ -283,15 +283,15 @@ async def test_b19_a_spoilt_scheduler_does_not_hold_up_its_job(
         f"{KEY}{job_id}",
         mapping={"name": "job", "data": "{}", "opts": opts, "rjk": "s", "timestamp": START_MS},
     )
-    site.raw.ask("ZADD", f"{KEY}repeat", START_MS, "s")
-    site.raw.ask("LPUSH", f"{KEY}wait", job_id)
+    site.raw.call("ZADD", f"{KEY}repeat", START_MS, "s")
+    site.raw.call("LPUSH", f"{KEY}wait", job_id)
     assert await site.complete() == job_id
 
 
 @clause("B-19")
 async def test_b19_a_job_without_a_name_says_so(site: Site) -> None:
-    site.raw.ask("HSET", f"{KEY}x", "data", "{}", "opts", "{}", "timestamp", START_MS)
-    site.raw.ask("LPUSH", f"{KEY}wait", "x")
+    site.raw.call("HSET", f"{KEY}x", "data", "{}", "opts", "{}", "timestamp", START_MS)
+    site.raw.call("LPUSH", f"{KEY}wait", "x")
     answer = await site.consumer.take("t")
     assert isinstance(answer, Took)
     assert answer.job.problem == "the job has no name"

@@ -44,7 +44,7 @@ async def test_b01_a_job_has_its_hash_and_its_place(site: Site) -> None:
         "priority": "0",
         "progress": "0",
     }
-    assert site.raw.ask("GET", f"{KEY}id") == "1"
+    assert site.raw.call("GET", f"{KEY}id") == "1"
     assert site.ids("wait") == ["1"]
     assert site.events() == [
         {"event": "added", "jobId": "1", "name": "video-generation"},
@@ -55,7 +55,7 @@ async def test_b01_a_job_has_its_hash_and_its_place(site: Site) -> None:
 @clause("B-1")
 async def test_b01_a_waiting_worker_is_woken(site: Site) -> None:
     await site.add()
-    assert site.raw.ask("ZRANGE", f"{KEY}marker", 0, -1, "WITHSCORES") == [["0", 0.0]]
+    assert site.raw.call("ZRANGE", f"{KEY}marker", 0, -1, "WITHSCORES") == [["0", 0.0]]
 
 
 @clause("B-1")
@@ -63,7 +63,7 @@ async def test_b01_priority_is_shifted_and_kept_in_order(site: Site) -> None:
     for priority in (7, 1, 7):
         await site.add(priority=priority)
     assert site.ids("prioritized") == ["2", "1", "3"]
-    assert site.raw.ask("ZSCORE", f"{KEY}prioritized", "1") == 7 * 2**32 + 1
+    assert site.raw.call("ZSCORE", f"{KEY}prioritized", "1") == 7 * 2**32 + 1
     assert site.hash("1")["priority"] == "7"
 
 
@@ -71,7 +71,7 @@ async def test_b01_priority_is_shifted_and_kept_in_order(site: Site) -> None:
 async def test_b01_a_delayed_job_waits_for_its_time(site: Site) -> None:
     await site.add(delay_ms=5000)
     due_ms = START_MS + 5000
-    assert site.raw.ask("ZSCORE", f"{KEY}delayed", "1") == due_ms * 4096
+    assert site.raw.call("ZSCORE", f"{KEY}delayed", "1") == due_ms * 4096
     assert site.last("delayed") == {"event": "delayed", "jobId": "1", "delay": str(due_ms)}
     assert await site.consumer.take("t") == Empty(due_ms)
     site.later(5000)
@@ -92,7 +92,7 @@ async def test_b01_a_custom_id_makes_no_second_job(site: Site) -> None:
     assert await site.add(job_id="mine") == "mine"
     assert await site.queue.submit("x", "{}", JobOptions(job_id="mine")) == Duplicate("mine")
     assert site.hash("mine")["name"] == "video-generation"
-    assert site.raw.ask("GET", f"{KEY}id") == "2", "the counter is raised all the same"
+    assert site.raw.call("GET", f"{KEY}id") == "2", "the counter is raised all the same"
 
 
 # 2 pickup
@@ -104,9 +104,9 @@ async def test_b02_a_job_is_started_under_a_lock(site: Site) -> None:
     site.later(10)
     job, token = await site.take()
     assert (job.name, job.data_json, job.attempts_started) == ("video-generation", '{"n": 1}', 1)
-    assert site.raw.ask("LLEN", f"{KEY}wait") == 0
+    assert site.raw.call("LLEN", f"{KEY}wait") == 0
     assert site.ids("active") == ["1"]
-    assert site.raw.ask("GET", f"{KEY}1:lock") == token
+    assert site.raw.call("GET", f"{KEY}1:lock") == token
     assert 0 < site.raw.ttl_s(f"{KEY}1:lock") <= 30
     found = site.hash("1")
     assert (found["processedOn"], found["ats"]) == (str(START_MS + 10), "1")
@@ -147,11 +147,11 @@ async def test_b03_locks_are_renewed_in_bulk_by_their_owner_only(site: Site) -> 
     first, token = await site.take()
     second, other = await site.take()
     for job in (first, second):
-        site.raw.ask("PEXPIRE", f"{KEY}{job.id}:lock", 5000)
+        site.raw.call("PEXPIRE", f"{KEY}{job.id}:lock", 5000)
     assert await site.consumer.renew([(first.id, token), (second.id, "stranger")]) == [second.id]
     assert site.raw.ttl_s(f"{KEY}{first.id}:lock") > 20
     assert site.raw.ttl_s(f"{KEY}{second.id}:lock") <= 5
-    assert site.raw.ask("GET", f"{KEY}{second.id}:lock") == other
+    assert site.raw.call("GET", f"{KEY}{second.id}:lock") == other
     assert site.last("active")["jobId"] == second.id, "a renewal is no event"
 
 
@@ -178,7 +178,7 @@ async def test_b04_a_completed_job_keeps_its_result(site: Site) -> None:
         "1",
     )
     assert site.raw.exists(f"{KEY}1:lock", f"{KEY}active") == 0
-    assert site.raw.ask("ZSCORE", f"{KEY}completed", "1") == START_MS + 50
+    assert site.raw.call("ZSCORE", f"{KEY}completed", "1") == START_MS + 50
     assert site.last("completed") == {
         "event": "completed",
         "jobId": "1",
@@ -380,7 +380,7 @@ async def test_b06_a_job_whose_lock_lives_is_left_alone(site: Site) -> None:
     for _ in range(2):
         assert await site.consumer.check_stalled() == []
         await wait_until(lambda: not site.raw.exists(f"{KEY}stalled-check"), "the interval")
-    assert site.raw.ask("SMEMBERS", f"{KEY}stalled") == ["1"]
+    assert site.raw.call("SMEMBERS", f"{KEY}stalled") == ["1"]
     assert site.ids("active") == ["1"]
 
 
@@ -389,8 +389,8 @@ async def test_b06_one_check_an_interval_for_all_programs(site: Site) -> None:
     await site.add()
     await site.take()
     await site.consumer.check_stalled()
-    assert site.raw.ask("SMEMBERS", f"{KEY}stalled") == ["1"]
-    site.raw.ask("DEL", f"{KEY}1:lock")
+    assert site.raw.call("SMEMBERS", f"{KEY}stalled") == ["1"]
+    site.raw.call("DEL", f"{KEY}1:lock")
     assert await site.consumer.check_stalled() == []
     assert 0 < site.raw.ttl_s(f"{KEY}stalled-check") <= 30
 

@@ -16,7 +16,7 @@ from tests.wires.bullmq.conftest import KEY, START_MS, Site
 
 def submit(site: Site, **options: object) -> str:
     """Contract 1 of the document, command by command."""
-    job_id = str(site.raw.ask("INCR", f"{KEY}id"))
+    job_id = str(site.raw.call("INCR", f"{KEY}id"))
     site.raw.plain.hset(
         f"{KEY}{job_id}",
         mapping={
@@ -31,9 +31,9 @@ def submit(site: Site, **options: object) -> str:
     )
     priority = options.get("priority", 0)
     if priority:
-        site.raw.ask("ZADD", f"{KEY}prioritized", str(priority), job_id)
+        site.raw.call("ZADD", f"{KEY}prioritized", str(priority), job_id)
     else:
-        site.raw.ask("RPUSH", f"{KEY}wait", job_id)
+        site.raw.call("RPUSH", f"{KEY}wait", job_id)
     site.raw.add(f"{KEY}events", {"event": "waiting", "jobId": job_id, "timestamp": str(START_MS)})
     return job_id
 
@@ -65,15 +65,15 @@ async def test_b02_a_missing_priority_is_the_options(site: Site) -> None:
     job, token = await site.take()
     assert job.priority == 3
     await site.consumer.retry(job, token, Failure("no"))
-    assert site.raw.ask("ZSCORE", f"{KEY}prioritized", job_id) == 3 * 2**32 + 1
+    assert site.raw.call("ZSCORE", f"{KEY}prioritized", job_id) == 3 * 2**32 + 1
 
 
 @clause("B-2")
 async def test_b02_a_raw_time_in_delayed_waits_until_it_is_due(site: Site) -> None:
     job_id = submit(site)
-    site.raw.ask("LREM", f"{KEY}wait", 0, job_id)
+    site.raw.call("LREM", f"{KEY}wait", 0, job_id)
     due_ms = START_MS + 60_000
-    site.raw.ask("ZADD", f"{KEY}delayed", due_ms, job_id)
+    site.raw.call("ZADD", f"{KEY}delayed", due_ms, job_id)
     await site.add(delay_ms=90_000)
     assert await site.consumer.take("t") == Empty(due_ms)
     site.later(59_999)
@@ -86,7 +86,7 @@ async def test_b02_a_raw_time_in_delayed_waits_until_it_is_due(site: Site) -> No
 @clause("B-2")
 async def test_b02_the_marker_of_a_raw_time_is_that_time(site: Site) -> None:
     job_id = submit(site)
-    site.raw.ask("LREM", f"{KEY}wait", 0, job_id)
-    site.raw.ask("ZADD", f"{KEY}delayed", START_MS + 60_000, job_id)
+    site.raw.call("LREM", f"{KEY}wait", 0, job_id)
+    site.raw.call("ZADD", f"{KEY}delayed", START_MS + 60_000, job_id)
     await site.add(delay_ms=90_000)
-    assert site.raw.ask("ZSCORE", f"{KEY}marker", "1") == START_MS + 60_000
+    assert site.raw.call("ZSCORE", f"{KEY}marker", "1") == START_MS + 60_000

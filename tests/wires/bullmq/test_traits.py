@@ -45,7 +45,7 @@ async def test_b17_the_next_job_comes_again_with_the_repeated_answer(site: Site)
         assert isinstance(answer, Settled)
         assert isinstance(answer.next, Took)
         assert (answer.next.job.id, answer.next.job.attempts_started) == ("2", 1)
-    assert site.raw.ask("GET", f"{KEY}2:lock") == "next"
+    assert site.raw.call("GET", f"{KEY}2:lock") == "next"
 
 
 @clause("B-17")
@@ -53,7 +53,7 @@ async def test_b17_what_another_ended_is_not_ours(site: Site) -> None:
     """A worker whose lock expired asks to settle a job that a second worker has completed."""
     await site.add()
     job, token = await site.take()
-    site.raw.ask("DEL", f"{KEY}1:lock")
+    site.raw.call("DEL", f"{KEY}1:lock")
     assert await site.consumer.complete(job, token) is Refusal.NO_LOCK
     await site.consumer.release(job.id, "0")
     again, other = await site.take()
@@ -77,7 +77,7 @@ async def test_b17_the_same_job_under_the_same_token_can_be_settled_anew(site: S
 async def test_b17_a_lock_that_expired_is_not_renewed(site: Site) -> None:
     await site.add()
     job, token = await site.take()
-    site.raw.ask("DEL", f"{KEY}1:lock")
+    site.raw.call("DEL", f"{KEY}1:lock")
     assert await site.consumer.renew([(job.id, token)]) == [job.id]
     assert site.raw.exists(f"{KEY}1:lock") == 0
 

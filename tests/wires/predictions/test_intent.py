@@ -177,10 +177,10 @@ def test_p13_a_second_create_waits_for_the_list_and_one_lease() -> None:
 
 @clause("P-16")
 def test_p16_a_lease_holds_others_off_until_it_expires() -> None:
-    held = intent(lease=Lease("me", NOW + 1000))
-    assert held.held_by_other("you", NOW)
-    assert not held.held_by_other("me", NOW)
-    assert not held.held_by_other("you", NOW + 1000)
+    leased = intent(lease=Lease("me", NOW + 1000))
+    assert leased.held_by_other("you", NOW)
+    assert not leased.held_by_other("me", NOW)
+    assert not leased.held_by_other("you", NOW + 1000)
 
 
 @clause("P-16")

@@ -73,7 +73,7 @@ class Foreign:
     def add(self, kind: str = "log", count: int = 1, data: str = "{}") -> list[str]:
         for _ in range(count):
             fields = ("type", kind, "ts", "1", "step", "foreign", "data", data)
-            self.ids.append(cast(str, self._plain.ask("XADD", self.key, "*", *fields)))
+            self.ids.append(cast(str, self._plain.call("XADD", self.key, "*", *fields)))
         self._plain.expire(self.key, 600)
         return self.ids
 

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from jobwire.valkey.answers import Answer, DeadLetter, NotNow
     from jobwire.valkey.config import Config
     from jobwire.valkey.connection import Connection
     from jobwire.valkey.consumer import Consumer
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     )
     from jobwire.valkey.health import Health, HealthChecker, Ping
     from jobwire.valkey.in_flight import Handler
-    from jobwire.valkey.operations import Client, PendingInfo, StreamMessage
+    from jobwire.valkey.operations import Client, Pending, PendingInfo, StreamMessage
     from jobwire.valkey.producer import Producer
     from jobwire.valkey.progress import ProgressTracker
     from jobwire.valkey.reclaimer import Reclaimer
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadyStarted",
+    "Answer",
     "Arg",
     "AuthFailed",
     "Client",
@@ -46,13 +48,16 @@ __all__ = [
     "ConnectionLost",
     "Consumer",
     "ConsumerClosed",
+    "DeadLetter",
     "GroupExists",
     "GroupNotFound",
     "Handler",
     "Health",
     "HealthChecker",
+    "NotNow",
     "NotSent",
     "NotStarted",
+    "Pending",
     "PendingInfo",
     "Ping",
     "Producer",
@@ -71,6 +76,10 @@ __all__ = [
 
 # Loaded on first use: reading the settings needs no connection, and predictions run without one.
 _MODULES: Final = {
+    "Pending": "operations",
+    "NotNow": "answers",
+    "DeadLetter": "answers",
+    "Answer": "answers",
     "AlreadyStarted": "errors",
     "Arg": "resp_socket",
     "AuthFailed": "errors",

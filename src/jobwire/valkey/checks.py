@@ -26,3 +26,13 @@ def check_callable(field: str, value: object) -> None:
     """Reject a value that is not callable."""
     if not callable(value):
         raise ConfigError(field, f"must be callable, is {type(value).__name__}")
+
+
+def check_client(client: object, *operations: str) -> None:
+    """Reject a missing client, and one without the operations that are needed."""
+    if client is None:
+        raise ConfigError("connection", "is missing; open one with Connection.open()")
+    if missing := [name for name in operations if not callable(getattr(client, name, None))]:
+        raise ConfigError(
+            "connection", f"{type(client).__name__} has no method {', '.join(missing)}"
+        )

@@ -8,13 +8,21 @@ import asyncio
 import logging
 from typing import Final
 
-from jobwire.valkey.checks import check_callable, check_count, check_duration, check_text
-from jobwire.valkey.connection import Connection, backoff_s
+from jobwire.valkey.checks import (
+    check_callable,
+    check_client,
+    check_count,
+    check_duration,
+    check_text,
+)
+from jobwire.valkey.connection import backoff_s
 from jobwire.valkey.errors import ServerError, ValkeyError
 from jobwire.valkey.exhausted import is_exhausted, reason_for
-from jobwire.valkey.group_consumer import GroupConsumer
+from jobwire.valkey.group_consumer import GroupReader
 from jobwire.valkey.in_flight import Handler, InFlight
 from jobwire.valkey.lifecycle import Lifecycle
+from jobwire.valkey.operations import Client
+from jobwire.valkey.plain_group import group_consumer
 
 _log = logging.getLogger("jobwire.valkey.consumer")
 # A repetition gets the same answer: the key has another type, or permission is missing.
@@ -28,12 +36,13 @@ class Consumer(Lifecycle):
     `count` entries at most are read at once, `concurrency` are handled at the same time.
     `idle_timeout_s` and `max_deliveries` are those of the group's reclaimer: entries in flight are
     renewed at a third of the former, and an entry that was delivered as often as the latter is
-    not retried. Each consumer occupies one of the connection's `pool_size` sockets.
+    not retried. Each consumer occupies one of the connection's `pool_size` sockets. Any object with
+    the `Client` protocol can take the connection's place.
     """
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Client,
         *,
         stream: str,
         group: str,
@@ -46,6 +55,11 @@ class Consumer(Lifecycle):
         idle_timeout_s: float = 300.0,
         max_deliveries: int = 5,
     ) -> None:
+        check_client(
+            connection,
+            *("xgroup_create_mkstream", "xreadgroup", "xack", "xpending_range", "xclaim"),
+            "xadd_maxlen",
+        )
         for name, text in (("stream", stream), ("group", group), ("consumer", consumer)):
             check_text(name, text)
         check_callable("handler", handler)
@@ -56,15 +70,14 @@ class Consumer(Lifecycle):
         check_duration("ready_timeout_s", ready_timeout_s)
         check_duration("idle_timeout_s", idle_timeout_s)
         super().__init__(f"consumer {consumer} of {stream}", ready_timeout_s)
-        self._connection = connection
-        self._group_consumer = GroupConsumer(connection, stream, group, consumer)
+        self._group_consumer = group_consumer(connection, stream, group, consumer)
         self._in_flight = InFlight(
             self._group_consumer, handler, concurrency=concurrency, idle_timeout_s=idle_timeout_s
         )
         self._count = count
         self._block_s = block_s
         self._max_deliveries = max_deliveries
-        self._blocked: int | None = None
+        self._reading: GroupReader | None = None
 
     async def _run(self) -> None:
         await self._ensure_group()
@@ -80,10 +93,10 @@ class Consumer(Lifecycle):
         self._in_flight.stop()
         # The read is not cancelled: entries it returns at that moment would stay pending, unseen.
         # Repeated, because the server may get UNBLOCK before the read that it is to end.
-        while (blocked := self._blocked) is not None:
+        while (reading := self._reading) is not None:
             try:
                 async with asyncio.timeout(self._block_s):
-                    await self._connection.call("CLIENT", "UNBLOCK", blocked)
+                    await reading.unblock()
             except (ValkeyError, TimeoutError):
                 _log.debug("%s: unblock failed; the read ends by its timeout", self._name)
             await asyncio.sleep(0.01)
@@ -123,16 +136,16 @@ class Consumer(Lifecycle):
 
     async def _read_on(self, tasks: asyncio.TaskGroup) -> None:
         """Read and handle until stopped or until an error."""
-        async with self._connection.socket() as own:
+        async with self._group_consumer.reader() as reader:
             while True:
                 await self._in_flight.until_free()
                 if self._in_flight.stopping:
                     return
-                self._blocked = own.client_id
+                self._reading = reader
                 try:
-                    entries = await self._group_consumer.read_new(own, self._count, self._block_s)
+                    entries = await reader.read(self._count, self._block_s)
                 finally:
-                    self._blocked = None
+                    self._reading = None
                 await self._in_flight.handle(entries, tasks)
 
     async def _recover_orphans(self, tasks: asyncio.TaskGroup) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from jobwire.valkey.group_consumer import Pending
+from jobwire.valkey.operations import Pending
 
 _MAX_REASON: Final = 1000
 
@@ -14,7 +14,11 @@ def is_exhausted(entry: Pending, max_deliveries: int) -> bool:
 
 def reason_for(entry: Pending, last_failure: str | None) -> str:
     """The `reason` field of the dead-letter entry."""
-    # Lone surrogates cannot be sent; they must not prevent the move.
-    last_failure = (last_failure or "").encode("utf-8", "replace").decode()[:_MAX_REASON]
+    last_failure = sendable_reason(last_failure or "")
     why = f"its handler failed: {last_failure}" if last_failure else "its consumers stopped"
     return f"delivered {entry.deliveries} times and never acknowledged; {why}"
+
+
+def sendable_reason(text: str) -> str:
+    """The text in its bounds, without lone surrogates, which cannot be sent."""
+    return text.encode("utf-8", "replace").decode()[:_MAX_REASON]

@@ -7,8 +7,10 @@ import time
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
+from jobwire.valkey.checks import check_client
 from jobwire.valkey.connection import Connection
-from jobwire.valkey.errors import ServerError
+from jobwire.valkey.errors import ConfigError, ServerError
+from jobwire.valkey.operations import Client
 from jobwire.valkey.scripts import load_scripts
 
 _SCRIPTS: Final = load_scripts("jobwire.valkey.lua")
@@ -49,15 +51,22 @@ class Health:
 
 
 class HealthChecker:
-    """`HealthChecker(connection)`."""
+    """`HealthChecker(connection)`. With another client, only `ping` and `group_exists`."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Client) -> None:
+        check_client(connection, "ping", "group_exists")
+        self._client = connection
+
+    @property
+    def _connection(self) -> Connection:
+        if not isinstance(self._client, Connection):
+            raise ConfigError("connection", f"{type(self._client).__name__} is not a Connection")
+        return self._client
 
     async def ping(self) -> Ping:
         """Measure a round trip; raises Unavailable or ConnectionLost on failure."""
         start = time.perf_counter()
-        await self._connection.ping()
+        await self._client.ping()
         return Ping(time.perf_counter() - start)
 
     async def write_refusal(self) -> ServerError | None:
@@ -70,7 +79,7 @@ class HealthChecker:
 
     async def group_exists(self, stream: str, group: str) -> bool:
         """False for a missing stream, too."""
-        return await self._connection.group_exists(stream, group)
+        return await self._client.group_exists(stream, group)
 
     async def summary(self, stream: str | None = None, group: str | None = None) -> Health:
         """All values; with a stream and a group, also the group's lag."""

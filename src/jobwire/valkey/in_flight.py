@@ -9,15 +9,21 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
+from jobwire.valkey.answers import Answer, DeadLetter, NotNow
 from jobwire.valkey.connection import backoff_s
 from jobwire.valkey.errors import ValkeyError
+from jobwire.valkey.exhausted import sendable_reason
 from jobwire.valkey.group_consumer import GroupConsumer
-from jobwire.valkey.operations import StreamMessage
+from jobwire.valkey.operations import Pending, StreamMessage
 
-Handler = Callable[[StreamMessage], Awaitable[None] | None]
-"""Called with an entry. Returning acknowledges it; raising leaves it pending."""
+T = TypeVar("T")
+
+Handler = Callable[[StreamMessage], Awaitable[Answer] | Answer]
+"""Called with an entry. Returning acknowledges it, unless the answer is `DeadLetter` or `NotNow`;
+raising leaves it pending."""
 
 _log = logging.getLogger("jobwire.valkey.handling")
 _RENEW_BATCH: Final = 500
@@ -139,9 +145,16 @@ class InFlight:
 
     async def _handle(self, entry: StreamMessage) -> None:
         try:
-            result = self._handler(entry)
-            if inspect.isawaitable(result):
-                await result
+            answer = await self._call(entry)
+            if isinstance(answer, NotNow):
+                _log.warning(
+                    "entry postponed: entry=%s stream=%s: %s; retry in %g s",
+                    *(entry.id, self._group_consumer.stream, answer.reason, answer.retry_after_s),
+                )
+            while isinstance(answer, NotNow):
+                if not await self._postpone(entry.id, answer.retry_after_s):
+                    return
+                answer = await self._call(entry)
         except Exception as error:  # noqa: BLE001 - a handler's error affects its entry only
             self._record_failure(entry.id, error)
             _log.exception(
@@ -153,7 +166,7 @@ class InFlight:
             self._failures.pop(entry.id, None)
             self._running.pop(entry.id, None)
             if entry.id not in self._lost:
-                await self._acknowledge(entry.id)
+                await self._finish(entry.id, answer)
         finally:
             self._ids.discard(entry.id)
             self._lost.discard(entry.id)
@@ -161,18 +174,50 @@ class InFlight:
             self._busy -= 1
             self._slot_change.set()
 
-    async def _acknowledge(self, id_: str) -> None:
-        """Repeat until acknowledged: a handled entry must not be handled again."""
+    async def _call(self, entry: StreamMessage) -> Answer:
+        answer = self._handler(entry)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def _finish(self, id_: str, answer: DeadLetter | None) -> None:
+        """Acknowledge a handled entry, or move it to the dead letters."""
+        if not isinstance(answer, DeadLetter):
+            await self._repeat("acknowledge", id_, partial(self._group_consumer.ack, id_))
+            return
+        entry = Pending(id_, self._group_consumer.consumer, 0, 1)
+        reason = sendable_reason(answer.reason)
+        move = partial(self._group_consumer.dead_letter, entry, reason, idle_s=0.0)
+        if await self._repeat("dead letter", id_, move):
+            _log.error(
+                "entry moved to dead letters: entry=%s stream=%s: %s",
+                *(id_, self._group_consumer.stream, reason),
+            )
+
+    async def _postpone(self, id_: str, delay_s: float) -> bool:
+        """Wait with an entry that is not counted meanwhile; False if it is not to be handled here:
+        the consumer stops, or the entry was lost or deleted.
+
+        Counted again before the handler is called, so that a handler that ends the process is.
+        """
+        consumer = self._group_consumer
+        await self._repeat("postpone", id_, partial(consumer.postpone, id_))
+        await self.pause(delay_s)
+        resumed = await self._repeat("resume", id_, partial(consumer.resume, id_))
+        if self.stopping and resumed:
+            await self._release([id_])
+        return bool(resumed) and not self.stopping
+
+    async def _repeat(self, what: str, id_: str, step: Callable[[], Awaitable[T]]) -> T | None:
+        """Repeat until the server has done it: a handled entry must not be handled again. None if
+        it is stopped without success."""
         attempts = 0
         while True:
             last_attempt = self.stopping
             try:
-                await self._group_consumer.ack(id_)
-                return
+                return await step()
             except ValkeyError as error:
-                _log.warning("acknowledge failed: entry=%s: %s", id_, error)
+                _log.warning("%s failed: entry=%s: %s", what, id_, error)
                 if last_attempt:
-                    return
+                    return None
             await asyncio.sleep(backoff_s(attempts))
             attempts += 1
 

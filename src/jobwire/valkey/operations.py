@@ -27,8 +27,19 @@ class PendingInfo:
     """Pending entries of each consumer that has any."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An entry that was delivered and not acknowledged."""
+
+    id: str
+    holder: str
+    idle_ms: int
+    deliveries: int
+
+
 class Client(Protocol):
-    """The commands that producers and other programs need of a connection."""
+    """The commands that the toolkit needs of a connection. Another object with these methods can
+    take its place, such as a fake in a test."""
 
     async def ping(self) -> str: ...
     async def close(self) -> None: ...
@@ -51,6 +62,16 @@ class Client(Protocol):
         self, stream: str, group: str, consumer: str, min_idle_s: float, *ids: str
     ) -> list[StreamMessage]: ...
     async def xpending(self, stream: str, group: str) -> PendingInfo: ...
+    async def xpending_range(
+        self,
+        stream: str,
+        group: str,
+        start: str,
+        limit: int,
+        *,
+        consumer: str | None = None,
+        idle_s: float = 0.0,
+    ) -> list[Pending]: ...
     async def xtrim(self, stream: str, maxlen: int, *, approximate: bool = False) -> int: ...
     async def xgroup_create(self, stream: str, group: str, start: str = "0") -> None: ...
     async def xgroup_create_mkstream(self, stream: str, group: str, start: str = "0") -> None: ...
@@ -128,6 +149,23 @@ class Operations(ABC):
         count, _, _, consumers = cast("list[Reply]", await self.call("XPENDING", stream, group))
         pairs = cast("list[tuple[str, str]] | None", consumers) or []
         return PendingInfo(cast(int, count), {name: int(number) for name, number in pairs})
+
+    async def xpending_range(
+        self,
+        stream: str,
+        group: str,
+        start: str,
+        limit: int,
+        *,
+        consumer: str | None = None,
+        idle_s: float = 0.0,
+    ) -> list[Pending]:
+        """Pending entries from `start` on (`-` for the first, `(id` to continue), of one consumer
+        or of all, idle for at least `idle_s`."""
+        idle = ("IDLE", round(idle_s * 1000)) if idle_s else ()
+        of = (consumer,) if consumer is not None else ()
+        reply = await self.call("XPENDING", stream, group, *idle, start, "+", limit, *of)
+        return [Pending(*row) for row in cast("list[tuple[str, str, int, int]]", reply)]
 
     async def xtrim(self, stream: str, maxlen: int, *, approximate: bool = False) -> int:
         """Delete the oldest entries beyond `maxlen`; returns how many."""

@@ -5,6 +5,7 @@ Nothing is retried here: the error says whether the entry may have been added.
 
 from collections.abc import Mapping
 
+from jobwire.valkey.checks import check_client
 from jobwire.valkey.operations import Client
 from jobwire.valkey.resp_socket import Arg
 
@@ -13,6 +14,7 @@ class Producer:
     """`Producer(connection)`, or any other implementation of `Client`."""
 
     def __init__(self, client: Client) -> None:
+        check_client(client, "xadd")
         self._client = client
 
     async def publish(self, stream: str, fields: Mapping[str, Arg]) -> str:

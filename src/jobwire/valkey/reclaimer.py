@@ -8,13 +8,19 @@ import asyncio
 import logging
 from typing import Final
 
-from jobwire.valkey.checks import check_callable, check_count, check_duration, check_text
-from jobwire.valkey.connection import Connection
+from jobwire.valkey.checks import (
+    check_callable,
+    check_client,
+    check_count,
+    check_duration,
+    check_text,
+)
 from jobwire.valkey.errors import GroupNotFound, ValkeyError
 from jobwire.valkey.exhausted import is_exhausted, reason_for
-from jobwire.valkey.group_consumer import GroupConsumer, Pending
 from jobwire.valkey.in_flight import Handler, InFlight
 from jobwire.valkey.lifecycle import Lifecycle
+from jobwire.valkey.operations import Client, Pending
+from jobwire.valkey.plain_group import group_consumer
 
 _log = logging.getLogger("jobwire.valkey.reclaimer")
 _READY_S: Final = 10.0
@@ -29,7 +35,7 @@ class Reclaimer(Lifecycle):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Client,
         *,
         stream: str,
         group: str,
@@ -42,6 +48,7 @@ class Reclaimer(Lifecycle):
         concurrency: int = 1,
         forget_after_s: float = _FORGET_AFTER_S,
     ) -> None:
+        check_client(connection, "xpending_range", "xclaim", "xack", "xadd_maxlen")
         for name, text in (("stream", stream), ("group", group), ("consumer", consumer)):
             check_text(name, text)
         check_callable("handler", handler)
@@ -52,7 +59,7 @@ class Reclaimer(Lifecycle):
         check_duration("scan_interval_s", scan_interval_s)
         check_duration("forget_after_s", forget_after_s)
         super().__init__(f"reclaimer {consumer} of {stream}", _READY_S)
-        self._group_consumer = GroupConsumer(connection, stream, group, f"{consumer}:reclaimer")
+        self._group_consumer = group_consumer(connection, stream, group, f"{consumer}:reclaimer")
         self._in_flight = InFlight(
             self._group_consumer, handler, concurrency=concurrency, idle_timeout_s=idle_timeout_s
         )

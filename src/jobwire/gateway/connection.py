@@ -23,7 +23,7 @@ from jobwire.gateway.problems import (
     ProblemKind,
 )
 from jobwire.gateway.request import SAFETY, TRANSPORT_KEY, Message, new_request_id
-from jobwire.gateway.response_cycle import ResponseCycle
+from jobwire.gateway.response_cycle import MAX_UNWANTED_BYTES, ResponseCycle
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.uvicorn_internals import (
     HIGH_WATER_LIMIT,
@@ -42,12 +42,13 @@ _OVERHEAD_PER_BYTE: Final = 16
 _MAX_UNSENT_BYTES: Final = 64 << 10
 """Unsent bytes of a response that the kernel may hold."""
 _LINGER_S: Final = 2.0
-"""How long a refused client may take to read the problem document; an immediate close could lose
-it in a TCP reset."""
+"""How long a client may be silent after its last response; an immediate close could lose the
+response in a TCP reset. A client that is still sending a body has `body_timeout` in all."""
 _UNACKNOWLEDGED: Final = timedelta(seconds=30)
-_UNWANTED_BYTES: Final = 1 << 20
-"""Bytes that are read and discarded: of a body after its request was answered, and after the last
-request of a connection."""
+_MAX_DISCARDED_BYTES: Final = 32 << 20
+"""Bytes of a body that are read and discarded after its response: many clients read the response
+only when they have sent the body. Then reading stops, and the connection is reset `_LINGER_S`
+later; a client can read a response that came before the reset."""
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 
 
@@ -64,6 +65,7 @@ class HttpConnection(HttpToolsProtocol):
         self._body_bytes = 0
         self._read_bytes = 0
         self._discarded_bytes = 0
+        self._discarded_at_s = 0.0
         # Nothing more is parsed: a request was refused, or too many are queued.
         self._stopped = False
         # Since when bytes of a request are awaited; None if the request is complete.
@@ -124,10 +126,11 @@ class HttpConnection(HttpToolsProtocol):
             self.refuse(HEADERS_TOO_LARGE)
 
     def _discard(self, size: int) -> None:
-        """Bytes after the last request of this connection: read some, so that the client can read
-        its response before a reset, then stop reading."""
+        """Bytes after the last request of this connection, or of a body that was answered early:
+        read some, so that the client can read its response before a reset, then stop reading."""
         self._discarded_bytes += size
-        if self._discarded_bytes > _UNWANTED_BYTES:
+        self._discarded_at_s = self.loop.time()
+        if self._discarded_bytes > (_MAX_DISCARDED_BYTES if self._in_body else MAX_UNWANTED_BYTES):
             self.flow.pause_reading()
 
     def _overhead_is_too_large(self) -> bool:
@@ -259,6 +262,7 @@ class HttpConnection(HttpToolsProtocol):
         self._body_bytes += len(body)
         cycle = self.cycle
         if self._stopped or cycle.response_complete:
+            self._discarded_at_s = self.loop.time()
             return
         cycle.body += body
         if len(cycle.body) > HIGH_WATER_LIMIT or cycle is not self._current_cycle:
@@ -335,7 +339,7 @@ class HttpConnection(HttpToolsProtocol):
             if cycle.response_started:
                 self.transport.abort()
                 return
-        self._waiting_since_s = self.loop.time()
+        self._waiting_since_s = self._answered_at_s = self.loop.time()
         request_id = new_request_id()
         body = msgspec.json.encode(kind.document(request_id=request_id.decode()))
         head = [
@@ -358,22 +362,25 @@ class HttpConnection(HttpToolsProtocol):
             if answered and now_s - self._answered_at_s > self.limits.keep_alive.total_seconds():
                 self.transport.close()
             return
-        waited_s = now_s - self._waiting_since_s
-        if self._stopped:
-            if waited_s > _LINGER_S:
-                self.transport.abort()
+        if self._stopped or (self._in_body and self.cycle.response_complete):
+            self._check_linger(now_s)
         elif not self._in_body:
-            if waited_s > self.limits.header_timeout.total_seconds():
+            if now_s - self._waiting_since_s > self.limits.header_timeout.total_seconds():
                 if self._message_bytes:
                     self.refuse(TIMED_OUT)
                 else:
                     self.transport.close()
-        elif self.cycle.response_complete:
-            # Answered early; the client continues to send a body that is not read.
-            if self._body_bytes > _UNWANTED_BYTES or now_s - self._answered_at_s > _LINGER_S:
-                self.transport.abort()
         else:
             self._check_rate(now_s)
+
+    def _check_linger(self, now_s: float) -> None:
+        """Disconnect a client that has its last response, or that still sends a body which was
+        answered early: when it falls silent, or has sent for too long."""
+        body_s = self.limits.body_timeout.total_seconds()
+        limit_s = max(_LINGER_S, body_s) if self._in_body else _LINGER_S
+        silent_s = now_s - max(self._answered_at_s, self._discarded_at_s)
+        if silent_s > _LINGER_S or now_s - self._answered_at_s > limit_s:
+            self.transport.abort()
 
     def _check_rate(self, now_s: float) -> None:
         """Refuse a body that stalls. Each window counts alone: a fast start must not allow a client

@@ -7,7 +7,7 @@ as `router.CurrentRequest`. Every response is sent through it, so that all have 
 import itertools
 import re
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
@@ -151,6 +151,21 @@ class HttpRequest:
         if len(body) > self.max_body:
             raise self.too_large()
         return body
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        """The body in parts as they arrive, for a body that is not held in memory.
+
+        The connection reads at most 64 KiB and one read ahead: while the route does not ask for the
+        next part, the client waits. ClientGone ends a body whose client leaves or stalls.
+        """
+        more = True
+        while more:
+            message = await self.counted_receive()
+            if message["type"] != "http.request":
+                raise ClientGone
+            more = message["more_body"]
+            if message["body"]:
+                yield message["body"]
 
     async def buffered_body(self) -> bytes:
         """The whole body, for a verifier; the route can still read it."""

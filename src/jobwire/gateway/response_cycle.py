@@ -11,6 +11,8 @@ from jobwire.gateway.request import Message
 from jobwire.gateway.uvicorn_internals import STATUS_LINE, RequestResponseCycle
 
 _BODILESS: Final = (204, 304)
+MAX_UNWANTED_BYTES: Final = 1 << 20
+"""The largest body after which a connection is used again, if the response came before its end."""
 
 
 class ResponseCycle(RequestResponseCycle):
@@ -79,6 +81,8 @@ class ResponseCycle(RequestResponseCycle):
 
     def _begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.response_started = True
+        if self.more_body and self._rest_is_large():
+            self.keep_alive = False
         self.waiting_for_100_continue = False
         headers = self.default_headers + headers
         parts = [STATUS_LINE[status]]
@@ -104,6 +108,16 @@ class ResponseCycle(RequestResponseCycle):
         if not self._sized:
             # The first event of a stream may come much later.
             self._write(b"")
+
+    def _rest_is_large(self) -> bool:
+        """An early response: whether the rest of the body is too large to be read and discarded
+        before the next request, or may never come."""
+        if self.waiting_for_100_continue:
+            return True
+        for name, value in self.scope["headers"]:
+            if name == b"content-length":
+                return int(value) > MAX_UNWANTED_BYTES
+        return True
 
     def _continue(self, message: Message) -> None:
         body: bytes = message.get("body", b"")

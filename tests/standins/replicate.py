@@ -70,15 +70,22 @@ class ReplicateStandin(Standin):
         self._queue: queue.Queue[str | None] = queue.Queue()
         self._runner = threading.Thread(target=self._run_all, daemon=True)
         self._lock = threading.Lock()
+        self._senders: list[threading.Thread] = []
 
     def created_for(self, uuid: str) -> list[dict[str, object]]:
         """Every prediction, paid for, whose input holds this UUID."""
         return [p for p in self.predictions.values() if uuid in json.dumps(p["input"])]
 
     def wait_idle(self) -> None:
-        """Wait until every prediction has ended."""
+        """Wait until every prediction has ended and its webhooks have been taken or given up.
+
+        A test that moves the clock on after this meets no driver at work.
+        """
         wait_until_sync(
-            lambda: all("completed_at" in each for each in list(self.predictions.values())),
+            lambda: (
+                all("completed_at" in each for each in list(self.predictions.values()))
+                and not any(sender.is_alive() for sender in self._senders)
+            ),
             "all predictions to end",
         )
 
@@ -177,11 +184,18 @@ class ReplicateStandin(Standin):
                 "error": ended.get("error"),
                 "output": outputs or None,
             }
-            prediction["completed_at"] = self._now()
+            ended_at = {"completed_at": self._now()}
             if self.webhooks == "once" and self._webhook_urls[prediction_id]:
-                webhook = self.webhook(prediction_id)
-                for _ in range(self.copies):
-                    threading.Thread(target=_send_until_taken, args=(webhook,), daemon=True).start()
+                webhook = self.webhook(prediction_id, **ended_at)
+                senders = [
+                    threading.Thread(target=_send_until_taken, args=(webhook,), daemon=True)
+                    for _ in range(self.copies)
+                ]
+                for sender in senders:
+                    sender.start()
+                # Before the end can be seen, so that `wait_idle` waits for these too.
+                self._senders += senders
+            prediction |= ended_at
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._now_ms() / 1000, UTC).isoformat()

@@ -13,6 +13,7 @@ from jobwire.objects import BucketConfig
 from tests.support import Fresh
 from tests.support.s3 import make_bucket
 from tests.wires.predictions.site import Site
+from tests.wires.predictions.telegram_site import TelegramSite
 
 MakeSite = Callable[..., Site]
 
@@ -40,3 +41,26 @@ def make_site(tasks_bucket: BucketConfig, cog_url: str) -> Iterator[MakeSite]:
 def site(make_site: MakeSite) -> Site:
     """A site on each of the stores, in turn."""
     return make_site()
+
+
+MakeTelegramSite = Callable[..., TelegramSite]
+
+
+@pytest.fixture
+def make_telegram_site(
+    moto: BucketConfig, fresh: Fresh, cog_url: str
+) -> Iterator[MakeTelegramSite]:
+    """Build a site with Telegram as its chat; on moto, since the store is not what is tested."""
+    with ExitStack() as stack:
+
+        def make(store: BucketConfig = moto, **options: Any) -> TelegramSite:
+            config = replace(store, bucket=fresh("telegram"))
+            make_bucket(config)
+            return stack.enter_context(TelegramSite(config, cog_url, **options))
+
+        yield make
+
+
+@pytest.fixture
+def telegram_site(make_telegram_site: MakeTelegramSite) -> TelegramSite:
+    return make_telegram_site()

@@ -20,18 +20,24 @@ from typing import Any, Final, Self, TypeVar
 from jobwire.job.clock import SystemClock
 from jobwire.objects import Bucket, BucketConfig, Found
 from jobwire.wires.predictions import build
+from jobwire.wires.predictions.chat import Chat
 from jobwire.wires.predictions.contract import OPEN_PREFIX, task_key
 from jobwire.wires.predictions.flow import Flow
 from jobwire.wires.predictions.ids import TaskIds, uuid_of
 from jobwire.wires.predictions.intent import Photo
 from jobwire.wires.predictions.reconcile import PassReport, reconcile
 from jobwire.wires.predictions.settings import PredictionsSettings
+from jobwire.wires.predictions.telegram.api import BotApi
+from jobwire.wires.predictions.telegram.bot import TelegramBot, handle_update
+from jobwire.wires.predictions.telegram.chat import TelegramChat
 from jobwire.wires.predictions.webhook import handle
+from tests.standins import telegram
 from tests.standins.chat import ChatStandin
 from tests.standins.chat_client import HttpChat
 from tests.standins.replicate import SECRET, TOKEN, ReplicateStandin, Webhook
 from tests.standins.server import Call, Request, Standin
 from tests.support.s3_proxy import Reply
+from tests.support.waiting import wait_until
 
 T = TypeVar("T")
 BOT: Final = "bot"
@@ -47,15 +53,15 @@ def rounds(site: Site, moto: BucketConfig) -> int:
     return ROUNDS if site.bucket.config.endpoint == moto.endpoint else 1
 
 
-def png(red: int, green: int, blue: int) -> bytes:
+def png(red: int, green: int, blue: int, width: int = 8, height: int = 8) -> bytes:
     """A small PNG of one colour."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         crc = struct.pack(">I", zlib.crc32(kind + data))
         return struct.pack(">I", len(data)) + kind + data + crc
 
-    rows = b"".join(b"\0" + bytes((red, green, blue)) * 8 for _ in range(8))
-    head = struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)
+    rows = b"".join(b"\0" + bytes((red, green, blue)) * width for _ in range(height))
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + body
 
@@ -83,6 +89,19 @@ class Addresses:
     in_flight: int = 0
     per_hour: int = 0
     max_image_mb: int = 10
+    max_album: int = 0
+    telegram_url: str = ""
+    """With it, the chat is Telegram."""
+
+    @property
+    def chat(self) -> Chat:
+        if self.telegram_url:
+            return TelegramChat(BotApi(telegram.TOKEN, self.telegram_url))
+        return HttpChat(self.chat_url)
+
+    @property
+    def bot(self) -> str:
+        return telegram.TOKEN.partition(":")[0] if self.telegram_url else BOT
 
 
 def build_flow(addresses: Addresses, clock: SystemClock | None = None) -> Flow:
@@ -98,13 +117,14 @@ def build_flow(addresses: Addresses, clock: SystemClock | None = None) -> Flow:
         max_image_mb=addresses.max_image_mb,
         max_in_flight=addresses.in_flight,
         max_per_hour=addresses.per_hour,
+        max_album=addresses.max_album,
         allow_loopback=True,
     )
     return build.build_flow(
         settings,
         Bucket(BucketConfig(**addresses.bucket)),
-        HttpChat(addresses.chat_url),
-        bot=BOT,
+        addresses.chat,
+        bot=addresses.bot,
         clock=clock or ShiftedClock(addresses.shift_s),
         api_url=addresses.replicate_url,
     )
@@ -116,6 +136,7 @@ class Receiver(Standin):
     def __init__(self) -> None:
         super().__init__()
         self.flow: Flow | None = None
+        self.bot: TelegramBot | None = None
         self.statuses: list[int] = []
         self._loop = asyncio.new_event_loop()
         self._runner = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -128,9 +149,13 @@ class Receiver(Standin):
         return "webhook", lambda: self._take(request)
 
     def _take(self, request: Request) -> Reply:
-        _, _hooks, provider, tid = request.path.split("/")
         assert self.flow is not None
-        work = handle(self.flow, provider, tid, request.headers, request.query, request.body)
+        if request.path == "/hooks/telegram":
+            assert self.bot is not None
+            work = handle_update(self.bot, telegram.SECRET, request.headers, request.body)
+        else:
+            _, _hooks, provider, tid = request.path.split("/")
+            work = handle(self.flow, provider, tid, request.headers, request.query, request.body)
         answer = self.run(work)
         self.statuses.append(answer.status)
         return Reply(answer.status, (), answer.text.encode())
@@ -167,7 +192,7 @@ class Site:
             bucket=asdict(store),
             replicate_url=self.replicate.url,
             chat_url=self.chat.url,
-            public_url=self.receiver.url,
+            public_url=options.pop("public_url", self.receiver.url),
             **options,
         )
         self.flow = build_flow(self.addresses, self.clock)
@@ -196,11 +221,19 @@ class Site:
         return Photo(**given)
 
     def tid(self, photo: Photo) -> str:
-        return IDS.of_message(BOT, photo.chat_id, photo.message_id or 0)
+        return IDS.of_message(self.addresses.bot, photo.chat_id, photo.message_id or 0)
 
     def paid(self, photo: Photo) -> list[dict[str, object]]:
         """The predictions that were made, and paid for, because of this photo."""
         return self.replicate.created_for(uuid_of(self.tid(photo)))
+
+    async def closed(self) -> None:
+        """Wait until nothing is open."""
+
+        async def none_open() -> bool:
+            return await self.open_tasks() == []
+
+        await wait_until(none_open, "every task to be closed")
 
     async def state(self, photo: Photo) -> str | None:
         current = await self.flow.parts.records.load(self.tid(photo))

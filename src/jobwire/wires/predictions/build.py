@@ -23,6 +23,8 @@ from jobwire.wires.predictions.settings import PredictionsSettings
 MAX_OUTPUT_BYTES: Final = 20 * 1024 * 1024
 # A task that is not released counts against its chat's limit no longer than this.
 _COUNTED_S: Final = 7200
+_POLL_AFTER_S: Final = 30
+_POLL_SOON_S: Final = 3
 
 
 def build_flow(
@@ -40,6 +42,7 @@ def build_flow(
     """
     clock = clock or SystemClock()
     ids = TaskIds(settings.webhook_secret)
+    has_webhooks = bool(settings.public_url or settings.callback_url)
     return Flow(
         Parts(
             bucket=bucket,
@@ -50,16 +53,22 @@ def build_flow(
                 in_flight=settings.max_in_flight,
                 per_hour=settings.max_per_hour,
                 life_s=_COUNTED_S,
+                album=settings.max_album,
             ),
             provider=_provider(settings, ids, api_url),
             chat=chat,
             fetcher=Fetcher(max_bytes=MAX_OUTPUT_BYTES, allow_loopback=settings.allow_loopback),
             ids=ids,
             clock=clock,
-            policy=Policy(deadline_s=settings.deadline_s),
+            policy=Policy(
+                deadline_s=settings.deadline_s,
+                # Without webhooks a poll is the only way to learn of the outcome.
+                poll_after_s=_POLL_AFTER_S if has_webhooks else _POLL_SOON_S,
+            ),
             bot=bot,
             tenant=settings.tenant,
             public_url=settings.public_url,
+            callback_url=settings.callback_url,
             max_image_mb=settings.max_image_mb,
         )
     )

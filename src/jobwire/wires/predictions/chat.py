@@ -63,7 +63,7 @@ class Chat(Protocol):
 
     async def fetch_photo(
         self, file_id: str, max_bytes: int
-    ) -> bytes | PhotoTooLarge | Rejected | Unclear:
+    ) -> bytes | PhotoTooLarge | Rejected | Later | Unclear:
         """Download a photo; cut it off above the limit."""
         ...
 

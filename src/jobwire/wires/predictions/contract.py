@@ -24,6 +24,8 @@ INTENTS_PREFIX: Final = "tasks/intents/"
 OPEN_PREFIX: Final = "tasks/open/"
 LISTING_KEY: Final = "tasks/intents/.listing"
 """When reconcile last walked `tasks/`, and where to go on (P-29)."""
+POLLER_KEY: Final = "tasks/intents/.poller"
+"""Who polls for updates, and until when nobody else does (P-26)."""
 TASK_SUFFIX: Final = ".json"
 
 JSON_TYPE: Final = "application/json; charset=utf-8"
@@ -56,6 +58,7 @@ class ErrorCode(StrEnum):
     PHOTO_UNAVAILABLE = "photo_unavailable"
     TOO_MANY_AT_ONCE = "too_many_at_once"
     TOO_MANY_PER_HOUR = "too_many_per_hour"
+    TOO_MANY_IN_ALBUM = "too_many_in_album"
     BUSY = "busy"
     PROVIDER_FAILED = "provider_failed"
     PROVIDER_REJECTED = "provider_rejected"
@@ -100,9 +103,14 @@ def open_key(tid: str) -> str:
     return f"{OPEN_PREFIX}{tid}"
 
 
-def webhook_path(provider: str, tid: str) -> str:
-    """Path of the route that takes a provider's webhooks."""
-    return f"/hooks/{provider}/{tid}"
+def webhook_url(public_url: str, callback_url: str, provider: str, tid: str) -> str | None:
+    """Where a provider sends the outcome of a task; None without any public address.
+
+    `callback_url` is a function of its own, whose address has no path to choose by.
+    """
+    if callback_url:
+        return f"{callback_url}{'&' if '?' in callback_url else '?'}tid={tid}"
+    return f"{public_url.rstrip('/')}/hooks/{provider}/{tid}" if public_url else None
 
 
 def user_key(chat_id: int) -> str:

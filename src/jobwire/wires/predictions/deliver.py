@@ -36,7 +36,8 @@ async def deliver(
     outcome = intent.outcome
     assert outcome is not None
     age_s = (parts.clock.now_ms() - intent.created_ms) / 1000
-    if outcome.code == ErrorCode.BLOCKED or age_s > parts.policy.delivery_life_s:
+    silent = intent.quiet or outcome.code == ErrorCode.BLOCKED
+    if silent or age_s > parts.policy.delivery_life_s:
         return await _delivered(parts, current)
     succeeded = outcome.status == SUCCEEDED
     index = _next_index(intent) if succeeded else 0

@@ -17,6 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from jobwire.objects import ObjectsError
 from jobwire.wires.predictions import steps, task
 from jobwire.wires.predictions.contract import PROCESSING, is_task_id
 from jobwire.wires.predictions.deliver import deliver
@@ -74,7 +75,12 @@ class Flow:
         current, created = await parts.records.create(intent)
         if not created:
             log.info("update redelivered  task=%s state=%s", tid, current.intent.state)
-        await self._drive(current, owner)
+        try:
+            await self._drive(current, owner)
+        except ObjectsError:
+            raise  # the update comes again, and finds its intent
+        except Exception:
+            log.exception("task left to reconcile  task=%s", tid)
         return tid
 
     async def receive(self, tid: str, news: News) -> Receipt:

@@ -55,6 +55,8 @@ class Photo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Size in bytes as the chat claims, where it does."""
     caption: str = ""
     language: str = ""
+    album: str = ""
+    """What the messages of one album have in common."""
 
 
 class Lease(Struct, frozen=True):
@@ -119,6 +121,8 @@ class Intent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     trouble: str | None = None
     """Error code of the last temporary problem; the task fails with it when it grows too old."""
     admitted: bool = False
+    quiet: bool = False
+    """Its end is not told to the user: another photo of the same album has told it."""
     slots: tuple[Slot, ...] = ()
     """Our messages in the chat; the first is the placeholder. One picture each."""
     input: StoredInput | None = None

@@ -1,4 +1,4 @@
-"""Limits of users and chats, kept in `users/{chat_id}.json` by conditional writes (P-19).
+"""Limits of users, chats and albums, kept in `users/{chat_id}.json` by conditional writes (P-19).
 
 Only the member `jobwire` of that object is ours; preferences and whatever else others keep there
 survive. A task that is counted twice, or released twice, counts once: entries go by task id, and
@@ -10,62 +10,102 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, cast
 
 from jobwire.job.clock import Clock
 from jobwire.objects import Bucket, Changed, Created, Exists, Found, Replaced, TooLarge, Unavailable
 from jobwire.wires.predictions.contract import JSON_TYPE, ErrorCode, user_key
+from jobwire.wires.predictions.intent import Photo
 
 log: Final = logging.getLogger("jobwire.predictions")
 
 _HOUR_MS: Final = 3_600_000
 _MAX_BYTES: Final = 1024 * 1024
+_MAX_ALBUMS: Final = 20
 _MAX_ROUNDS: Final = 30
 _OURS: Final = "jobwire"
 
 Usage = dict[str, dict[str, object]]
 
 
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The photo is counted; `caption` is its own, else its album's."""
+
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class OverLimit:
+    """The photo breaks a limit; `quiet` if the user has been told so for its album."""
+
+    code: ErrorCode
+    quiet: bool = False
+
+
 class Limits:
-    """`in_flight` tasks per chat and `per_hour` photos per user; 0 means without limit."""
+    """`in_flight` tasks per chat, `per_hour` photos per user, `album` photos of one album.
+
+    0 means without limit.
+    """
 
     def __init__(
-        self, bucket: Bucket, clock: Clock, *, in_flight: int, per_hour: int, life_s: int
+        self,
+        bucket: Bucket,
+        clock: Clock,
+        *,
+        in_flight: int,
+        per_hour: int,
+        life_s: int,
+        album: int = 0,
     ) -> None:
         self._bucket = bucket
         self._clock = clock
         self._in_flight = in_flight
         self._per_hour = per_hour
+        self._album = album
         self._life_ms = life_s * 1000
 
     @property
     def enabled(self) -> bool:
         return bool(self._in_flight or self._per_hour)
 
-    async def admit(self, chat_id: int, user_id: int, tid: str) -> ErrorCode | None:
-        """Count a task, or return the limit it would break."""
-        refused: ErrorCode | None = None
+    async def admit(self, photo: Photo, tid: str) -> Admitted | OverLimit:
+        """Count a task, or return which limit it would break."""
+        answer: Admitted | OverLimit = Admitted(photo.caption)
 
         def count(usage: Usage, now_ms: int) -> bool:
-            nonlocal refused
-            refused = None
+            nonlocal answer
             flying, recent = usage["in_flight"], usage["recent"]
+            album = _album(usage, photo, now_ms) if photo.album else None
+            answer = Admitted(photo.caption or (album.caption if album else ""))
             if tid in flying:
                 return False
-            mine = cast("list[int]", recent.get(str(user_id), []))
-            if self._in_flight and len(flying) >= self._in_flight:
-                refused = ErrorCode.TOO_MANY_AT_ONCE
+            mine = cast("list[int]", recent.get(str(photo.user_id), []))
+            code = None
+            if album and self._album and len({*album.tids, tid}) > self._album:
+                code = ErrorCode.TOO_MANY_IN_ALBUM
+            elif self._in_flight and len(flying) >= self._in_flight:
+                code = ErrorCode.TOO_MANY_AT_ONCE
             elif self._per_hour and len(mine) >= self._per_hour:
-                refused = ErrorCode.TOO_MANY_PER_HOUR
-            if refused:
-                return False
+                code = ErrorCode.TOO_MANY_PER_HOUR
+            if code is not None:
+                answer = OverLimit(code, quiet=album is not None and album.told not in ("", tid))
+                if album is None or album.told:
+                    return False
+                album.told = tid
+                return album.write(usage)
             flying[tid] = now_ms + self._life_ms
-            recent[str(user_id)] = [*mine, now_ms]
+            recent[str(photo.user_id)] = [*mine, now_ms]
+            if album:
+                album.tids.append(tid)
+                album.write(usage)
             return True
 
-        if self.enabled:
-            await self._change(chat_id, count)
-        return refused
+        if self.enabled or photo.album:
+            await self._change(photo.chat_id, count)
+        return answer
 
     async def release(self, chat_id: int, tid: str) -> None:
         """A task is no longer in flight."""
@@ -114,6 +154,33 @@ class Limits:
         raise Unavailable(f"{key} changed {_MAX_ROUNDS} times under us")
 
 
+@dataclass(slots=True)
+class _Album:
+    """What is known of one album: its caption, the tasks counted, the one that told the limit."""
+
+    name: str
+    until_ms: int
+    caption: str
+    tids: list[str]
+    told: str
+
+    def write(self, usage: Usage) -> bool:
+        usage["albums"][self.name] = [self.until_ms, self.caption, self.told, *self.tids]
+        return True
+
+
+def _album(usage: Usage, photo: Photo, now_ms: int) -> _Album:
+    known = cast("list[object]", usage["albums"].get(photo.album, []))
+    until_ms, caption, told, *tids = [*known, *["", "", ""][len(known) :]]
+    return _Album(
+        photo.album,
+        until_ms if isinstance(until_ms, int) else now_ms + _HOUR_MS,
+        photo.caption or str(caption),
+        [str(each) for each in tids],
+        str(told),
+    )
+
+
 def _document(body: bytes, chat_id: int) -> dict[str, object] | None:
     """The object as it is; None if it is not JSON, and then it is not ours to replace."""
     try:
@@ -129,8 +196,14 @@ def _document(body: bytes, chat_id: int) -> dict[str, object] | None:
 def _usage(ours: object, now_ms: int) -> Usage:
     """What counts now: tasks that have not expired, photos of the last hour."""
     given = cast("dict[str, object]", ours) if isinstance(ours, dict) else {}
-    flying, recent = given.get("in_flight"), given.get("recent")
-    usage: Usage = {"in_flight": {}, "recent": {}}
+    flying, recent, albums = given.get("in_flight"), given.get("recent"), given.get("albums")
+    usage: Usage = {"in_flight": {}, "recent": {}, "albums": {}}
+    for name, known in list(
+        cast("dict[str, object]", albums if isinstance(albums, dict) else {}).items()
+    )[-_MAX_ALBUMS:]:
+        parts = cast("list[object]", known if isinstance(known, list) else [])
+        if parts and isinstance(parts[0], int) and parts[0] > now_ms:
+            usage["albums"][name] = parts
     for tid, until_ms in cast(
         "dict[str, object]", flying if isinstance(flying, dict) else {}
     ).items():

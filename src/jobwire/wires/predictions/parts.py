@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from jobwire.job.clock import Clock
 from jobwire.objects import Bucket
 from jobwire.wires.predictions.chat import Chat
-from jobwire.wires.predictions.contract import FAILED, ErrorCode, output_key
+from jobwire.wires.predictions.contract import FAILED, ErrorCode, output_key, webhook_url
+from jobwire.wires.predictions.counts import Counts
 from jobwire.wires.predictions.fetch import Fetched, Fetcher, decode_data_url
 from jobwire.wires.predictions.ids import TaskIds
 from jobwire.wires.predictions.intent import (
@@ -48,6 +49,8 @@ class Parts:
     bot: str = ""
     tenant: str = ""
     public_url: str = ""
+    callback_url: str = ""
+    counts: Counts = field(default_factory=Counts)
     max_image_mb: int = 10
 
     @property
@@ -68,13 +71,12 @@ class Parts:
         """What the provider is asked for; the input URL outlives the provider's deadline."""
         life = timedelta(seconds=self.policy.deadline_s + _INPUT_MARGIN_S)
         input_url = await self.bucket.presign(intent.input.key, life) if intent.input else ""
+        url = webhook_url(self.public_url, self.callback_url, self.provider.name, intent.tid)
         return PredictionRequest(
             tid=intent.tid,
             input_url=input_url,
             prompt=intent.photo.caption,
-            webhook_url=self.provider.webhook_url(self.public_url, intent.tid)
-            if self.public_url
-            else None,
+            webhook_url=self.provider.webhook_url(url, intent.tid) if url else None,
             deadline_s=self.policy.deadline_s,
         )
 

@@ -98,6 +98,9 @@ async def reconcile(
     entries = _open_tasks(flow.parts.bucket, page_size)
     await _at_once(entries, lambda entry: _advance(flow, entry, report), in_time)
     if report.complete:
+        flow.parts.counts.open_tasks = report.open - report.delivered - report.orphans
+    flow.parts.counts.add("passes", "complete" if report.complete else "out_of_time")
+    if report.complete:
         await _walk_tasks(flow, report, in_time, page_size, pages)
     return report
 

@@ -1,8 +1,12 @@
 """The section `predictions` of the settings: the photo bot."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
+
+_TOKEN: Final = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,200}")
+_SECRET: Final = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +27,18 @@ class PredictionsSettings:
         default="", repr=False, metadata={"env": "REPLICATE_WEBHOOK_SECRET"}
     )
     """Signing secret of the provider's webhooks; task ids are derived from it too."""
+    telegram_token: str = field(default="", repr=False, metadata={"env": "TELEGRAM_BOT_TOKEN"})
+    """Token of the Telegram bot; empty: no bot."""
+    telegram_secret: str = field(
+        default="", repr=False, metadata={"env": "TELEGRAM_WEBHOOK_SECRET"}
+    )
+    """Secret that Telegram sends with each update; required for its webhook."""
+    telegram_url: str = "https://api.telegram.org"
+    """Address of the Bot API; another one for a server of your own."""
     public_url: str = field(default="", metadata={"env": "PUBLIC_URL"})
     """Public address for webhooks of the provider; empty: outcomes are polled."""
+    callback_url: str = field(default="", metadata={"env": "CALLBACK_URL"})
+    """Public address of the callback function, where it has one of its own; else `public_url`."""
     tenant: str = ""
     """The tenant that the bot's tasks belong to."""
     bucket: str = ""
@@ -33,6 +47,8 @@ class PredictionsSettings:
     """Largest photo, in MB of 1,048,576 bytes."""
     max_in_flight: int = 5
     """Tasks of one chat at a time; 0: without limit."""
+    max_album: int = 5
+    """Photos of one album that are processed; 0: without limit."""
     max_per_hour: int = 60
     """Photos of one user in an hour; 0: without limit."""
     deadline_s: int = 600
@@ -44,10 +60,16 @@ class PredictionsSettings:
         """Yield each fault: the field, and what is wrong with it."""
         if self.max_image_mb < 1:
             yield "max_image_mb", "must be at least 1"
-        for name in ("max_in_flight", "max_per_hour"):
+        for name in ("max_in_flight", "max_album", "max_per_hour"):
             if getattr(self, name) < 0:
                 yield name, "must be 0 or more"
         if not 10 <= self.deadline_s <= 86_400:
             yield "deadline_s", "must be 10 to 86400"
-        if self.public_url and not self.public_url.startswith(("https://", "http://")):
-            yield "public_url", "must begin with https://"
+        for name in ("public_url", "callback_url", "telegram_url"):
+            value: str = getattr(self, name)
+            if value and not value.startswith(("https://", "http://")):
+                yield name, "must begin with https://"
+        if self.telegram_token and not _TOKEN.fullmatch(self.telegram_token):
+            yield "telegram_token", "must be digits, a colon and the rest, as BotFather shows it"
+        if self.telegram_secret and not _SECRET.fullmatch(self.telegram_secret):
+            yield "telegram_secret", "must be 1 to 256 of A-Z, a-z, 0-9, _ and -"

@@ -36,6 +36,7 @@ from jobwire.wires.predictions.intent import (
     Slot,
     StoredInput,
 )
+from jobwire.wires.predictions.limits import OverLimit
 from jobwire.wires.predictions.parts import Parts
 from jobwire.wires.predictions.providers import Busy, CreateRejected, Unknown
 from jobwire.wires.predictions.records import Change, Current
@@ -53,11 +54,17 @@ async def accept(parts: Parts, current: Current, owner: str) -> Stepped:
     if photo.size is not None and photo.size > parts.max_image_bytes:
         return await _fail(parts, current, ErrorCode.TOO_LARGE)
     if not intent.admitted:
-        refused = await parts.limits.admit(photo.chat_id, photo.user_id, intent.tid)
-        if refused is not None:
-            return await _fail(parts, current, refused)
+        admitted = await parts.limits.admit(photo, intent.tid)
+        if isinstance(admitted, OverLimit):
+            refused = admitted
+
+            def over_limit(intent: Intent) -> Intent:
+                return replace(rules.failed(intent, refused.code), quiet=refused.quiet)
+
+            return await parts.records.update(current, over_limit), True
+        photo = replace(photo, caption=admitted.caption)
     if not intent.slots:
-        placed = await _send_placeholder(parts, current, owner)
+        placed = await _send_placeholder(parts, current, owner, photo.caption)
         if placed is None or placed.intent.state != "accepted" or not placed.intent.slots:
             return placed, True
         current = placed
@@ -70,6 +77,8 @@ async def accept(parts: Parts, current: Current, owner: str) -> Stepped:
         case chat.Unclear(reason):
             log.warning("photo not downloaded, retried later: %s  task=%s", reason, intent.tid)
             return await _put_off(parts, current, ErrorCode.PHOTO_UNAVAILABLE)
+        case chat.Later(after_s):
+            return await _put_off(parts, current, ErrorCode.PHOTO_UNAVAILABLE, after_s)
         case bytes():
             pass
     mime = images.sniff(body)
@@ -218,12 +227,15 @@ def _merging(parts: Parts, news: News, owner: str) -> Change:
     return change
 
 
-async def _send_placeholder(parts: Parts, current: Current, owner: str) -> Current | None:
+async def _send_placeholder(
+    parts: Parts, current: Current, owner: str, caption: str
+) -> Current | None:
     def claim(intent: Intent) -> Intent:
         if intent.state != "accepted" or intent.slots:
             return intent
         leased = parts.leased(intent, owner)
-        return replace(leased, admitted=True, slots=(Slot("sending"),))
+        photo = replace(leased.photo, caption=caption)
+        return replace(leased, admitted=True, photo=photo, slots=(Slot("sending"),))
 
     claimed = await parts.records.update(current, claim)
     if claimed is None or not claimed.written:
@@ -390,13 +402,15 @@ async def _fail(
     ), True
 
 
-async def _put_off(parts: Parts, current: Current, trouble: ErrorCode | None) -> Stepped:
+async def _put_off(
+    parts: Parts, current: Current, trouble: ErrorCode | None, after_s: float | None = None
+) -> Stepped:
     state = current.intent.state
 
     def later(intent: Intent) -> Intent:
         if intent.state != state:
             return intent
         marked = replace(intent, trouble=str(trouble)) if trouble else intent
-        return rules.put_off(marked, parts.clock.now_ms(), parts.policy)
+        return rules.put_off(marked, parts.clock.now_ms(), parts.policy, after_s)
 
     return await parts.records.update(current, later), True

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, cast
@@ -26,6 +25,7 @@ from jobwire.wires.predictions.contract import (
     rfc3339,
 )
 from jobwire.wires.predictions.intent import Intent, Outcome, Output
+from jobwire.wires.predictions.json_values import integer, items, mapping, text
 
 Document = dict[str, object]
 # The largest task object that is read; ours have about one kilobyte.
@@ -69,11 +69,11 @@ class Task:
     @property
     def outcome(self) -> Outcome:
         """The published end of a terminal task of ours."""
-        ours = _mapping(self.document.get(_OURS))
-        error = _mapping(self.document.get("error"))
+        ours = mapping(self.document.get(_OURS))
+        error = mapping(self.document.get("error"))
         outputs = tuple(
             Output(url=_text(each.get("url")), key=_text(each.get("key")), mime=_text(each["mime"]))
-            for each in map(_mapping, _list(ours.get("outputs")))
+            for each in map(mapping, items(ours.get("outputs")))
             if "mime" in each
         )
         return Outcome(
@@ -96,24 +96,23 @@ def parse(body: bytes, prediction_id: str) -> Task:
     status = document.get("status", QUEUED)
     if not isinstance(status, str) or status not in _STATUSES:
         raise BadTask(f"its status {str(status)[:40]!r} is unknown")
-    chat_id, user_id = document.get("chat_id"), document.get("user_id")
-    if not _is_int(chat_id):
+    chat_id, user_id = integer(document.get("chat_id")), integer(document.get("user_id"))
+    if chat_id is None:
         raise BadTask("it has no chat_id")
     if document.get("prediction_id", prediction_id) != prediction_id:
         raise BadTask("its prediction_id is not the one of its key")
-    telegram, given = _mapping(document.get("telegram")), _mapping(document.get("input"))
-    message_id, size = telegram.get("message_id"), given.get("size_bytes")
-    ours = _mapping(document.get(_OURS))
+    telegram, given = mapping(document.get("telegram")), mapping(document.get("input"))
+    ours = mapping(document.get(_OURS))
     return Task(
         document=document,
         prediction_id=prediction_id,
-        chat_id=cast("int", chat_id),
-        user_id=cast("int", user_id) if _is_int(user_id) else cast("int", chat_id),
-        message_id=cast("int", message_id) if _is_int(message_id) else None,
+        chat_id=chat_id,
+        user_id=chat_id if user_id is None else user_id,
+        message_id=integer(telegram.get("message_id")),
         file_id=_text(telegram.get("file_id")),
         input_key=_text(given.get("s3_key")) or _text(document.get("input_s3_key")),
         input_mime=_text(given.get("mime")) or "image/jpeg",
-        input_size=cast("int", size) if _is_int(size) else 0,
+        input_size=integer(given.get("size_bytes")) or 0,
         status=_STATUSES[status],
         created_ms=_time_ms(document.get("created_at")),
         tid=_text(ours.get("tid")),
@@ -165,17 +164,17 @@ def with_outcome(document: Document, tid: str, outcome: Outcome, now_ms: int) ->
         "status": outcome.status,
         "updated_at": rfc3339(now_ms),
         "result": {
-            **_mapping(document.get("result")),
+            **mapping(document.get("result")),
             "output_url": first.url,
             "output_s3_key": first.key,
         },
         "error": {
-            **_mapping(document.get("error")),
+            **mapping(document.get("error")),
             "code": code,
             "message": outcome.message if code else None,
         },
         _OURS: {
-            **_mapping(document.get(_OURS)),
+            **mapping(document.get(_OURS)),
             "tid": tid,
             "settled": rfc3339(now_ms),
             "outputs": [
@@ -187,7 +186,7 @@ def with_outcome(document: Document, tid: str, outcome: Outcome, now_ms: int) ->
 
 def encode(document: Document, writer: str) -> bytes:
     """The bytes of a version; `writer` makes them unique."""
-    stamped = {**document, _OURS: {**_mapping(document.get(_OURS)), "writer": writer}}
+    stamped = {**document, _OURS: {**mapping(document.get(_OURS)), "writer": writer}}
     return json.dumps(stamped, ensure_ascii=False, indent=2).encode()
 
 
@@ -196,20 +195,8 @@ def known_code(code: str | None) -> ErrorCode:
     return ErrorCode(code) if code in set(ErrorCode) else ErrorCode.PROVIDER_FAILED
 
 
-def _mapping(value: object) -> Mapping[str, object]:
-    return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[object]:
-    return cast("list[object]", value) if isinstance(value, list) else []
-
-
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) < value < 2**63
+    return text(value) or None
 
 
 def _time_ms(value: object) -> int:

@@ -9,6 +9,19 @@ from typing import Final
 
 from jobwire.wires.predictions.contract import ErrorCode
 
+_HELP: Final = (
+    (
+        "Send me a photo and I will send back what the model makes of it.\n"
+        "The caption of the photo is the prompt. Photos in JPEG or PNG, at most {limit_mb} MB.\n"
+        "/mode shows the model."
+    ),
+    (
+        "Пришлите фото, и я верну то, что из него сделает модель.\n"
+        "Подпись к фото станет запросом. Фото в JPEG или PNG, не больше {limit_mb} МБ.\n"
+        "/mode покажет модель."
+    ),
+)
+_MODE: Final = ("The model is {model}.", "Модель: {model}.")
 _RECEIVED: Final = ("Photo received.", "Фото получено.")
 _RESULT: Final = ("Your picture.", "Ваша картинка.")
 
@@ -32,6 +45,10 @@ _ERRORS: Final[dict[ErrorCode, tuple[str, str]]] = {
     ErrorCode.TOO_MANY_PER_HOUR: (
         "You have reached the limit of photos per hour. Please try again later.",
         "Достигнут лимит фото в час. Попробуйте позже.",
+    ),
+    ErrorCode.TOO_MANY_IN_ALBUM: (
+        "I process the first photos of an album only. Please send the others later.",
+        "Из альбома я обработаю только первые фото. Остальные пришлите позже.",
     ),
     ErrorCode.BUSY: (
         "The service is busy. Please try again later.",
@@ -72,6 +89,16 @@ def received(language: str) -> str:
 def result(language: str) -> str:
     """The text of a further message that becomes a picture."""
     return _RESULT[_column(language)]
+
+
+def help_text(language: str, *, limit_mb: int) -> str:
+    """The answer to /start, /help and to words."""
+    return _HELP[_column(language)].format(limit_mb=limit_mb)
+
+
+def mode(language: str, model: str) -> str:
+    """The answer to /mode."""
+    return _MODE[_column(language)].format(model=model)
 
 
 def error(code: ErrorCode, language: str, *, limit_mb: int) -> str:

@@ -40,6 +40,19 @@ async def handle(
     body: bytes,
 ) -> Answer:
     """Take one webhook. `tid` is the last part of its URL's path; it may be empty."""
+    answer = await _handle(flow, provider, tid, headers, query, body)
+    flow.parts.counts.add("webhooks", str(answer.status))
+    return answer
+
+
+async def _handle(
+    flow: Flow,
+    provider: str,
+    tid: str,
+    headers: Mapping[str, str],
+    query: Mapping[str, str],
+    body: bytes,
+) -> Answer:
     configured = flow.parts.provider
     if provider != configured.name:
         return Answer(404, "no such provider here")

@@ -87,8 +87,8 @@ class Provider(Protocol):
         """Ask to stop a prediction; best effort, never raises."""
         ...
 
-    def webhook_url(self, public_url: str, tid: str) -> str:
-        """Where the provider sends the outcome."""
+    def webhook_url(self, url: str, tid: str) -> str:
+        """The address for the task's webhook, with a token where the provider does not sign."""
         ...
 
     def refusal(self, call: WebhookCall) -> str | None:

@@ -2,7 +2,8 @@
 
 A PUT of a running prediction answers with its state; of one that ended, it runs it again, which
 brings its webhook again. So the repeated PUT is what finds, polls and recovers a prediction here.
-cog does not sign its webhooks: the URL carries a token.
+cog does not sign its webhooks: the URL carries a token. Without an address for webhooks the PUT
+waits for the outcome, since cog has no other way to ask for it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from jobwire.wires.predictions.contract import EVENTS_FILTER, webhook_path
+from jobwire.wires.predictions.contract import EVENTS_FILTER
 from jobwire.wires.predictions.http_client import AnswerTooLarge, NoAnswer, Response, exchange
 from jobwire.wires.predictions.ids import TaskIds
 from jobwire.wires.predictions.intent import News
@@ -67,9 +68,8 @@ class Cog:
     async def cancel(self, prediction_id: str) -> None:
         await self._send("POST", f"/predictions/{prediction_id}/cancel", b"", {})
 
-    def webhook_url(self, public_url: str, tid: str) -> str:
-        token = self._ids.webhook_token(tid)
-        return f"{public_url.rstrip('/')}{webhook_path(self.name, tid)}?token={token}"
+    def webhook_url(self, url: str, tid: str) -> str:
+        return f"{url}{'&' if '?' in url else '?'}token={self._ids.webhook_token(tid)}"
 
     def refusal(self, call: WebhookCall) -> str | None:
         token = call.query.get("token", "")
@@ -89,14 +89,13 @@ class Cog:
         if request.prompt:
             given["prompt"] = request.prompt
         body: dict[str, object] = {"input": given}
+        headers, timeout_s = {"content-type": "application/json"}, float(request.deadline_s)
         if request.webhook_url:
             body["webhook"] = request.webhook_url
             body["webhook_events_filter"] = list(EVENTS_FILTER)
+            headers["prefer"], timeout_s = "respond-async", _TIMEOUT_S
         answer = await self._send(
-            "PUT",
-            f"/predictions/{prediction_id}",
-            json.dumps(body).encode(),
-            {"content-type": "application/json", "prefer": "respond-async"},
+            "PUT", f"/predictions/{prediction_id}", json.dumps(body).encode(), headers, timeout_s
         )
         if isinstance(answer, Unknown):
             return answer
@@ -110,7 +109,12 @@ class Cog:
         return news
 
     async def _send(
-        self, method: str, path: str, body: bytes, headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        timeout_s: float = _TIMEOUT_S,
     ) -> Response | Unknown:
         try:
             return await asyncio.to_thread(
@@ -119,7 +123,7 @@ class Cog:
                 self._url + path,
                 headers=headers,
                 body=body,
-                timeout_s=_TIMEOUT_S,
+                timeout_s=timeout_s,
                 max_bytes=_MAX_ANSWER,
             )
         except (NoAnswer, AnswerTooLarge) as error:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 from urllib.parse import quote, urlsplit
 
-from jobwire.wires.predictions.contract import EVENTS_FILTER, webhook_path
+from jobwire.wires.predictions.contract import EVENTS_FILTER
 from jobwire.wires.predictions.http_client import AnswerTooLarge, NoAnswer, Response, exchange
 from jobwire.wires.predictions.ids import uuid_of
 from jobwire.wires.predictions.intent import News
@@ -121,8 +121,8 @@ class Replicate:
     async def cancel(self, prediction_id: str) -> None:
         await self._send("POST", f"/v1/predictions/{quote(prediction_id, safe='')}/cancel")
 
-    def webhook_url(self, public_url: str, tid: str) -> str:
-        return f"{public_url.rstrip('/')}{webhook_path(self.name, tid)}"
+    def webhook_url(self, url: str, tid: str) -> str:  # noqa: ARG002 - the protocol's
+        return url
 
     def refusal(self, call: WebhookCall) -> str | None:
         return refusal(self._webhook_key, call.headers, call.body, call.now_s)

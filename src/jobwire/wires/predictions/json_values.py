@@ -1,0 +1,28 @@
+"""JSON of others, read member by member: a value of another kind counts as absent. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """An object; empty for anything else."""
+    return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}
+
+
+def items(value: object) -> list[object]:
+    """A list; empty for anything else."""
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def text(value: object) -> str:
+    """A string; empty for anything else."""
+    return value if isinstance(value, str) else ""
+
+
+def integer(value: object, below: int = 2**63) -> int | None:
+    """A whole number within bounds; None for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool) and -below < value < below:
+        return value
+    return None

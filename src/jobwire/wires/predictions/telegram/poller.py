@@ -1,0 +1,205 @@
+"""Updates by `getUpdates`, where no public address exists; one poller at a time (P-26).
+
+Telegram cuts off whichever of two pollers asked first, so two of them would starve each other. A
+lease in the bucket decides who polls; the others wait for it. Updates are confirmed to Telegram
+only after their photos are recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from jobwire.objects import (
+    Changed,
+    Created,
+    Exists,
+    Found,
+    Missing,
+    ObjectsError,
+    Replaced,
+    Unavailable,
+)
+from jobwire.wires.predictions.contract import JSON_TYPE, POLLER_KEY
+from jobwire.wires.predictions.json_values import integer, items, mapping
+from jobwire.wires.predictions.telegram.api import ApiRefusal, ApiResult
+from jobwire.wires.predictions.telegram.bot import TelegramBot
+
+log: Final = logging.getLogger("jobwire.predictions")
+
+_WAIT_S: Final = 25  # how long Telegram holds a request without updates
+_LEASE_S: Final = 90
+_ASK_AGAIN_S: Final = 5.0
+_LONGEST_PAUSE_S: Final = 60.0
+_AT_ONCE: Final = 100
+_ALLOWED: Final = ("message",)
+_MAX_LEASE_BYTES: Final = 4096
+
+
+class PollingRefused(Exception):
+    """Telegram does not let this bot poll; the message says what to do."""
+
+
+class UpdatePoller:
+    """Polls while it has the lease. `wait_s` is how long Telegram holds a request."""
+
+    def __init__(self, bot: TelegramBot, *, wait_s: int = _WAIT_S, lease_s: int = _LEASE_S) -> None:
+        self._bot = bot
+        self._parts = bot.flow.parts
+        self._wait_s = wait_s
+        self._lease_ms = lease_s * 1000
+        self._name = secrets.token_hex(8)
+        self._until_ms = 0
+        self._offset: int | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Poll until `stop`; raises PollingRefused where waiting cannot help."""
+        pause_s, waits = 1.0, False
+        try:
+            while not stop.is_set():
+                try:
+                    if not await self.hold_lease():
+                        if not waits:
+                            log.info("another poller is at work; waiting for its lease to end")
+                        waits = True
+                        await _pause(stop, _ASK_AGAIN_S)
+                        continue
+                    waits = False
+                    wait_s = await self.poll_once()
+                    if wait_s is None:
+                        pause_s = 1.0
+                        continue
+                except ObjectsError as error:
+                    log.warning("updates not taken, asked for again: %s", error)
+                    wait_s = pause_s
+                await _pause(stop, max(wait_s, pause_s))
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        finally:
+            await self._release()
+
+    async def poll_once(self) -> float | None:
+        """Take what Telegram has; None if all went well, else how long to wait."""
+        params: dict[str, object] = {"timeout": self._wait_s, "allowed_updates": list(_ALLOWED)}
+        if self._offset is not None:
+            params["offset"] = self._offset
+        answer = await self._bot.api.call("getUpdates", params, timeout_s=self._wait_s + 15.0)
+        if isinstance(answer, ApiResult):
+            await self._take_all(items(answer.value))
+            return None
+        if isinstance(answer, ApiRefusal):
+            if answer.code in (401, 404):
+                raise PollingRefused("Telegram does not know this token; see telegram_token")
+            if answer.code == 409 and answer.says("webhook"):
+                raise PollingRefused(
+                    "a webhook is set for this bot, so it cannot poll; "
+                    "remove it: jobwire bot poll --delete-webhook"
+                )
+            log.warning("getUpdates refused: %s", answer.description)
+            return answer.retry_after_s or 1.0
+        log.warning("getUpdates: %s", answer.reason)
+        return 1.0
+
+    async def _take_all(self, updates: Sequence[object]) -> None:
+        """Take a batch: chats at the same time, each chat's updates in order.
+
+        The offset goes on past a photo only when it is recorded; what comes again is known.
+        """
+        numbered = [(integer(mapping(each).get("update_id")), each) for each in updates]
+        by_chat: dict[object, list[tuple[int, object]]] = defaultdict(list)
+        for update_id, update in numbered:
+            if update_id is not None:
+                by_chat[_chat_of(update)].append((update_id, update))
+        failed: list[int] = []
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def take(chat: list[tuple[int, object]]) -> None:
+            async with slots:
+                for update_id, update in chat:
+                    try:
+                        await self._bot.take(update)
+                    except ObjectsError as error:
+                        log.warning("update left for the next poll: %s", error)
+                        failed.append(update_id)
+                        return
+                    except Exception:
+                        log.exception("update skipped  update=%s", update_id)
+
+        async with asyncio.TaskGroup() as group:
+            for chat in by_chat.values():
+                group.create_task(take(chat))
+        known = [update_id for update_id, _ in numbered if update_id is not None]
+        if failed:
+            self._offset = min(failed)
+            raise Unavailable(f"the photos of {len(failed)} chats are not recorded")
+        if known:
+            self._offset = max(known) + 1
+
+    async def hold_lease(self) -> bool:
+        """Take the lease or renew it; False while another poller has it."""
+        now_ms = self._parts.clock.now_ms()
+        if self._until_ms - now_ms > self._lease_ms // 2:
+            return True
+        bucket = self._parts.bucket
+        found = await bucket.get(POLLER_KEY, max_bytes=_MAX_LEASE_BYTES)
+        if isinstance(found, Found) and _held_by_other(found.body, self._name, now_ms):
+            self._until_ms = 0
+            return False
+        until_ms = now_ms + self._lease_ms
+        taken = await self._write(found, until_ms)
+        self._until_ms = until_ms if taken else 0
+        return taken
+
+    async def _write(self, found: Found | Missing, until_ms: int) -> bool:
+        def compose(writer: str) -> bytes:
+            lease = {"poller": self._name, "until_ms": until_ms, "writer": writer}
+            return json.dumps(lease).encode()
+
+        bucket = self._parts.bucket
+        if isinstance(found, Missing):
+            answer = await bucket.create(POLLER_KEY, compose, content_type=JSON_TYPE)
+        else:
+            answer = await bucket.replace(
+                POLLER_KEY, compose, seen=found.version, content_type=JSON_TYPE
+            )
+        match answer:
+            case Created() | Replaced():
+                return True
+            case Exists() | Changed() | Missing():
+                return False
+
+    async def _release(self) -> None:
+        """End the lease, so that the next poller does not wait for it."""
+        if not self._until_ms:
+            return
+        try:
+            found = await self._parts.bucket.get(POLLER_KEY, max_bytes=_MAX_LEASE_BYTES)
+            now_ms = self._parts.clock.now_ms()
+            if isinstance(found, Found) and not _held_by_other(found.body, self._name, now_ms):
+                await self._write(found, 0)
+        except ObjectsError as error:
+            log.warning("lease not released, it ends by itself: %s", error)
+
+
+def _held_by_other(body: bytes, name: str, now_ms: int) -> bool:
+    try:
+        lease = mapping(json.loads(body))
+    except (ValueError, RecursionError):
+        return False
+    return lease.get("poller") != name and (integer(lease.get("until_ms")) or 0) > now_ms
+
+
+def _chat_of(update: object) -> object:
+    """What orders updates: the chat of the message."""
+    return integer(mapping(mapping(mapping(update).get("message")).get("chat")).get("id"))
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return

@@ -37,7 +37,7 @@ from tests.standins.chat_client import HttpChat
 from tests.standins.replicate import SECRET, TOKEN, ReplicateStandin, Webhook
 from tests.standins.server import Call, Request, Standin
 from tests.support.s3_proxy import Reply
-from tests.support.waiting import wait_until
+from tests.support.wait import wait_until
 
 T = TypeVar("T")
 BOT: Final = "bot"

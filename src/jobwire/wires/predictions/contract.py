@@ -25,7 +25,7 @@ OPEN_PREFIX: Final = "tasks/open/"
 LISTING_KEY: Final = "tasks/intents/.listing"
 """When reconcile last walked `tasks/`, and where to go on (P-29)."""
 POLLER_KEY: Final = "tasks/intents/.poller"
-"""Who polls for updates, and until when nobody else does (P-26)."""
+"""Who polls for updates, and until when no other process does (P-26)."""
 TASK_SUFFIX: Final = ".json"
 
 JSON_TYPE: Final = "application/json; charset=utf-8"

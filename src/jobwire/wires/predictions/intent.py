@@ -122,7 +122,7 @@ class Intent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Error code of the last temporary problem; the task fails with it when it grows too old."""
     admitted: bool = False
     quiet: bool = False
-    """Its end is not told to the user: another photo of the same album has told it."""
+    """Its end is not shown to the user: another photo of the same album has shown it."""
     slots: tuple[Slot, ...] = ()
     """Our messages in the chat; the first is the placeholder. One picture each."""
     input: StoredInput | None = None

@@ -38,7 +38,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class OverLimit:
-    """The photo breaks a limit; `quiet` if the user has been told so for its album."""
+    """The photo breaks a limit; `quiet` if the user has been notified for its album."""
 
     code: ErrorCode
     quiet: bool = False
@@ -91,10 +91,11 @@ class Limits:
             elif self._per_hour and len(mine) >= self._per_hour:
                 code = ErrorCode.TOO_MANY_PER_HOUR
             if code is not None:
-                answer = OverLimit(code, quiet=album is not None and album.told not in ("", tid))
-                if album is None or album.told:
+                quiet = album is not None and album.notified not in ("", tid)
+                answer = OverLimit(code, quiet=quiet)
+                if album is None or album.notified:
                     return False
-                album.told = tid
+                album.notified = tid
                 return album.write(usage)
             flying[tid] = now_ms + self._life_ms
             recent[str(photo.user_id)] = [*mine, now_ms]
@@ -156,28 +157,28 @@ class Limits:
 
 @dataclass(slots=True)
 class _Album:
-    """What is known of one album: its caption, the tasks counted, the one that told the limit."""
+    """One album: its caption, the tasks counted, the task whose user read of the limit."""
 
     name: str
     until_ms: int
     caption: str
     tids: list[str]
-    told: str
+    notified: str
 
     def write(self, usage: Usage) -> bool:
-        usage["albums"][self.name] = [self.until_ms, self.caption, self.told, *self.tids]
+        usage["albums"][self.name] = [self.until_ms, self.caption, self.notified, *self.tids]
         return True
 
 
 def _album(usage: Usage, photo: Photo, now_ms: int) -> _Album:
     known = cast("list[object]", usage["albums"].get(photo.album, []))
-    until_ms, caption, told, *tids = [*known, *["", "", ""][len(known) :]]
+    until_ms, caption, notified, *tids = [*known, *["", "", ""][len(known) :]]
     return _Album(
         photo.album,
         until_ms if isinstance(until_ms, int) else now_ms + _HOUR_MS,
         photo.caption or str(caption),
         [str(each) for each in tids],
-        str(told),
+        str(notified),
     )
 
 

@@ -95,7 +95,7 @@ async def handle_update(
 ) -> Answer:
     """Take one update by webhook: its secret, then its body (P-30).
 
-    200 also for an update that cannot be understood: Telegram would send it for ever.
+    200 also for an update that cannot be understood: Telegram would send it again and again.
     """
     given = next((text for name, text in headers.items() if name.lower() == SECRET_HEADER), "")
     if not secret or not hmac.compare_digest(secret.encode(), given.encode()):

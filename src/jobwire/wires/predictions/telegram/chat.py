@@ -1,6 +1,6 @@
 """The chat port over Telegram's Bot API (P-17).
 
-A refusal of Telegram is told apart from no answer, because only the first is safe to repeat. A
+A refusal of Telegram is distinguished from no answer, because only the first is safe to repeat. A
 group that became a supergroup is followed to its new id.
 """
 

@@ -13,8 +13,9 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[1]
 SOURCE: Final = ROOT / "src" / "jobwire"
-PUBLISHED_TWICE: Final = frozenset({"Client", "ConfigError", "Unavailable"})
-"""Published by `jobwire.client`, `jobwire.objects` and `jobwire.valkey`, which are used alone."""
+PUBLISHED_TWICE: Final = frozenset({"Client", "ConfigError", "RateLimited", "Unavailable"})
+"""Published by `jobwire.client`, `jobwire.objects` and `jobwire.valkey`, which are used alone; the
+client's `RateLimited` is also the name of an outcome."""
 
 # Words without a technical meaning. docs/glossary.md has the words to use.
 DENIED: Final = re.compile(

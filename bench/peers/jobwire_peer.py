@@ -1,4 +1,7 @@
-"""Ours: the Streams wire, the whole contract."""
+"""Ours: the Streams wire, the whole contract.
+
+A fifth argument is how many idle queues in memory the same worker serves besides (Q-10).
+"""
 
 import asyncio
 import sys
@@ -7,6 +10,7 @@ import time
 import uvloop
 
 from bench.peers.clocks import Phase, latency, throughput
+from bench.peers.idle_engine import IdleEngine
 from jobwire import App, Context
 from jobwire.job.messages import JobRequest
 from jobwire.valkey import Connection
@@ -16,7 +20,7 @@ from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import Worker
 
 
-async def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
+async def main(url: str, server_pid: int, mode: str, jobs: int, idle_queues: int = 0) -> None:
     settings = StreamsSettings(max_queue=10**7)
     async with Connection.open(url) as connection:
         queue = StreamsQueue(connection, settings)
@@ -34,7 +38,8 @@ async def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
         async def timed(ctx: Context) -> None:
             waits_s.append(time.perf_counter() - ctx.payload["at"])
 
-        worker = Worker(app, [StreamsEngine(connection, settings)], slots=100)
+        idle = [IdleEngine(f"idle-{number}") for number in range(idle_queues)]
+        worker = Worker(app, [StreamsEngine(connection, settings), *idle], slots=100)
         if mode == "latency":
             running = asyncio.create_task(worker.run())
             await worker.ready.wait()
@@ -66,4 +71,4 @@ async def main(url: str, server_pid: int, mode: str, jobs: int) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])))
+    uvloop.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], *map(int, sys.argv[4:])))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jobwire.client.aio import AsyncClient
     from jobwire.client.messages import NewJob
     from jobwire.client.sync import Client
-    from jobwire.job.errors import Fail, Retry
+    from jobwire.job.errors import Fail, Postpone, RateLimit, Retry, WaitForChildren
     from jobwire.worker.app import App
     from jobwire.worker.context import Context
 
@@ -33,7 +33,10 @@ __all__ = [
     "Context",
     "Fail",
     "NewJob",
+    "Postpone",
+    "RateLimit",
     "Retry",
+    "WaitForChildren",
     "__version__",
 ]
 __version__ = "0.1.0"
@@ -46,7 +49,10 @@ _MODULES: Final = {
     "Context": "jobwire.worker.context",
     "Fail": "jobwire.job.errors",
     "NewJob": "jobwire.client.messages",
+    "Postpone": "jobwire.job.errors",
+    "RateLimit": "jobwire.job.errors",
     "Retry": "jobwire.job.errors",
+    "WaitForChildren": "jobwire.job.errors",
 }
 
 

@@ -174,7 +174,8 @@ class LifeOfAJob:
         await first.settle([(leased, Released())], 0)
         assert await state(lab, job_id) is State.WAITING
         again = await take_one(second)
-        assert (again.job.id, again.job.attempt, again.job.deliveries) == (job_id, 1, 1)
+        starts = 1 if second.traits.releases_uncounted else 2
+        assert (again.job.id, again.job.attempt, again.job.deliveries) == (job_id, 1, starts)
         await second.settle([(again, Done("null"))], 0)
 
     async def test_a_canceled_job_ends_as_canceled(self, lab: Lab) -> None:
@@ -182,7 +183,7 @@ class LifeOfAJob:
         (job_id,) = await submit(lab)
         leased = await take_one(worker)
         await worker.settle([(leased, Canceled())], 0)
-        assert await state(lab, job_id) is State.CANCELED
+        assert await state(lab, job_id) is worker.traits.canceled_state
 
     async def test_outcomes_of_all_kinds_travel_in_one_batch(self, lab: Lab) -> None:
         worker = await lab.worker()
@@ -196,7 +197,7 @@ class LifeOfAJob:
             State.FAILED,
             State.WAITING,
             State.WAITING,
-            State.CANCELED,
+            worker.traits.canceled_state,
         ]
 
     # ── cancelling ───────────────────────────────────────────────────────────────────────────
@@ -205,7 +206,10 @@ class LifeOfAJob:
         worker = await lab.worker()
         (job_id,) = await submit(lab)
         assert await lab.queue.cancel(job_id) is CancelOutcome.CANCELED
-        assert await state(lab, job_id) is State.CANCELED
+        if worker.traits.keeps_canceled:
+            assert await state(lab, job_id) is State.CANCELED
+        else:
+            assert await lab.queue.cancel(job_id) is CancelOutcome.GONE
         assert await worker.take(5) == []
         assert await lab.at_rest()
 
@@ -248,7 +252,13 @@ class LifeOfAJob:
         for job_id in job_ids:
             await lab.queue.cancel(job_id)
         await worker.settle([(first, RetryLater(0, TRANSIENT)), (second, Released())], 0)
-        assert [await state(lab, job_id) for job_id in job_ids] == [State.CANCELED] * 2
+        if not worker.traits.cancels_at_release:
+            again = [await take_one(worker), await take_one(worker)]
+            outcomes = [(one, one.preset_outcome) for one in again if one.preset_outcome]
+            assert len(outcomes) == 2, "neither may run"
+            await worker.settle(outcomes, 0)
+        ended = worker.traits.canceled_state
+        assert [await state(lab, job_id) for job_id in job_ids] == [ended] * 2
         assert await worker.take(5) == []
 
     async def test_an_unknown_job_cannot_be_canceled(self, lab: Lab) -> None:
@@ -281,9 +291,8 @@ class LifeOfAJob:
         assert await state(lab, job_id) is State.RUNNING
 
         await living.settle([(again, Done('"living"'))], 0)
-        assert (await silent.settle([(leased, Done('"zombie"'))], 0)).answers == [
-            SettleAnswer.ALREADY
-        ]
+        late = SettleAnswer.ALREADY if silent.traits.tells_ended else SettleAnswer.LOST
+        assert (await silent.settle([(leased, Done('"zombie"'))], 0)).answers == [late]
         snapshot = await lab.snapshot(job_id)
         assert snapshot.result_json == '"living"'
         assert await lab.reports(job_id) == []
@@ -294,10 +303,16 @@ class LifeOfAJob:
         leased = await take_one(worker)
         renewer = worker.lease_renewer()
         for _ in range(3):
-            await lab.silence(worker)  # its last moment: nobody has looked yet
+            if worker.traits.renews_expired:
+                await lab.silence(worker)  # its lease has run out, and no other worker has looked
             assert await asyncio.to_thread(renewer.renew, [leased]) == [RenewAnswer.RENEWED]
             await lab.sweep()
             assert await other.take(1) == []
+        if not worker.traits.renews_expired:
+            await lab.silence(worker)
+            assert await asyncio.to_thread(renewer.renew, [leased]) == [RenewAnswer.LOST]
+            renewer.close()
+            return
         renewer.close()
         assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
@@ -337,7 +352,8 @@ class LifeOfAJob:
         batch = [(leased, Report("log", f'{{"n":{n}}}', number=n)) for n in (1, 2, 3)]
         assert await worker.report(batch[:2]) == [ReportAnswer.WRITTEN] * 2
         assert await worker.report(batch) == [ReportAnswer.WRITTEN] * 3
-        assert await lab.reports(job_id) == ["log", "log", "log"]
+        written = 3 if worker.traits.reports_once else 5
+        assert await lab.reports(job_id) == ["log"] * written
         await worker.settle([(leased, Done("1"))], 0)
 
     async def test_a_job_whose_start_answer_was_lost_is_recovered(self, lab: Lab) -> None:
@@ -372,6 +388,25 @@ class LifeOfAJob:
         assert [one.job.id for one in leased] == [job_id]
         await worker.settle([(leased[0], Done("1"))], 0)
 
+    async def test_a_wait_without_capacity_leaves_the_job_to_others(self, lab: Lab) -> None:
+        full, other = await lab.worker(), await lab.worker()
+        waiting = asyncio.ensure_future(full.wait(30, 0))
+        (job_id,) = await submit(lab)
+        assert await waiting
+        assert await full.wait(30, 0), "the job is still there"
+        leased = await other.take(1)
+        assert [one.job.id for one in leased] == [job_id]
+        await other.settle([(leased[0], Done("1"))], 0)
+        assert await full.take(1) == []
+
+    async def test_a_wait_without_capacity_ends_at_its_timeout_and_by_wake(self, lab: Lab) -> None:
+        worker = await lab.worker()
+        assert not await worker.wait(0.02, 0)
+        waiting = asyncio.ensure_future(worker.wait(30, 0))
+        await asyncio.sleep(0)
+        await worker.wake()
+        assert not await waiting
+
     async def test_a_wait_without_work_ends_at_its_timeout(self, lab: Lab) -> None:
         worker = await lab.worker()
         assert not await worker.wait(0.02)
@@ -402,5 +437,6 @@ class LifeOfAJob:
         await leaving.take(1)  # the answer is lost on the way
         await leaving.deregister()
         leased = await other.take(5)
-        assert [(one.job.id, one.job.deliveries) for one in leased] == [(job_id, 1)]
+        starts = 1 if leaving.traits.releases_uncounted else 2
+        assert [(one.job.id, one.job.deliveries) for one in leased] == [(job_id, starts)]
         await other.settle([(leased[0], Done("1"))], 0)

@@ -230,3 +230,5 @@ class Model:
             case Released():
                 life.state = State.WAITING
                 life.deliveries -= 1
+            case _:
+                raise AssertionError(f"{outcome} is not among OUTCOMES")

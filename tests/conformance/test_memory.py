@@ -10,6 +10,7 @@ from jobwire.job.messages import Done, Failed, JobId, TaskDefinition
 from jobwire.job.states import TERMINAL
 from tests.conformance.lab import TASK, Snapshot
 from tests.conformance.lifecycle import LifeOfAJob
+from tests.conformance.uses import UsesOfSomeWires
 from tests.worker.memory import MemoryEngine, MemoryServer
 
 
@@ -44,7 +45,7 @@ class MemoryLab:
         return all(record.state in TERMINAL for record in self.queue.jobs.values())
 
 
-class TestMemory(LifeOfAJob):
+class TestMemory(LifeOfAJob, UsesOfSomeWires):
     @pytest_asyncio.fixture
     async def lab(self) -> AsyncIterator[MemoryLab]:
         yield MemoryLab()

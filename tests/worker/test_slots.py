@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from jobwire.job.messages import Canceled, Done, JobId
-from jobwire.worker import App, Context, Worker
+from jobwire.worker import App, Context
 from jobwire.worker.slots import Slots
 from tests.support import clause, wait_until
 from tests.worker.conftest import StartWorker
@@ -111,25 +111,51 @@ async def test_two_queues_share_the_slots_evenly_while_both_have_work(work: Star
     for _ in range(40):
         servers["a"].add("task", {"queue": "a"})
     await work(app, *engines, slots=8)
-    # One slot is kept for the quiet queue, however busy the other one is.
-    await wait_until(lambda: meter.now["a"] == 7)
+    # No slot is kept for the quiet queue.
+    await wait_until(lambda: meter.now["a"] == 8)
     for _ in range(40):
         servers["b"].add("task", {"queue": "b"})
-    await wait_until(lambda: meter.now["b"] == 1)
     meter.gate.set()
     await wait_until(lambda: meter.most["b"] >= 4, "the other queue to get its even part")
     await wait_until(lambda: all(len(server.settles) == 40 for server in servers.values()))
 
 
-async def test_each_queue_needs_a_slot(work: StartWorker) -> None:
-    app = App()
+async def test_more_queues_than_slots_are_served(work: StartWorker) -> None:
+    """A quiet queue holds no slot, so one slot is enough for any number of them."""
+    app, ran = App(), list[str]()
 
     @app.handler("task")
-    async def task(ctx: Context) -> None: ...
+    async def task(ctx: Context) -> None:
+        ran.append(ctx.job.id)
 
-    engines = [MemoryEngine(MemoryServer(), name) for name in ("a", "b")]
-    with pytest.raises(ValueError, match=r"1 slot\(s\) for 2 queues"):
-        Worker(app, engines, slots=1)
+    servers = [MemoryServer() for _ in range(5)]
+    engines = [MemoryEngine(server, f"queue-{n}") for n, server in enumerate(servers)]
+    await work(app, *engines, slots=1)
+    jobs = [server.add("task") for server in servers for _ in range(3)]
+    await wait_until(lambda: sorted(ran) == sorted(jobs))
+
+
+async def test_a_quiet_queue_gets_the_next_free_slot(work: StartWorker) -> None:
+    """However many jobs wait on the busy one."""
+    app, gates, order = App(), asyncio.Event(), list[str]()
+
+    @app.handler("task")
+    async def task(ctx: Context) -> None:
+        await gates.wait()
+        order.append(ctx.payload["queue"])
+
+    servers = {name: MemoryServer() for name in ("busy", "quiet")}
+    engines = [MemoryEngine(server, name) for name, server in servers.items()]
+    for _ in range(20):
+        servers["busy"].add("task", {"queue": "busy"})
+    await work(app, *engines, slots=2)
+    await wait_until(lambda: sum(r.token is not None for r in servers["busy"].jobs.values()) == 2)
+    servers["quiet"].add("task", {"queue": "quiet"})
+    # Seen, and in line for a slot.
+    await wait_until(lambda: servers["quiet"].calls["wait"] > 0)
+    gates.set()
+    await wait_until(lambda: len(order) == 21)
+    assert order.index("quiet") < 10
 
 
 async def test_a_cancelled_acquire_loses_no_slot() -> None:
@@ -155,3 +181,26 @@ async def test_a_forced_slot_is_repaid_first() -> None:
     assert (slots.free, share.try_acquire(1)) == (0, 0)
     share.release(2)
     assert (slots.free, share.held) == (2, 0)
+
+
+async def test_an_offered_slot_stays_free_for_other_queues() -> None:
+    slots = Slots(2)
+    quiet, busy = slots.share(lambda: None), slots.share(lambda: None)
+    assert (quiet.offer(2), busy.offer(2)) == (2, 0), "no slot is offered twice"
+    assert busy.try_acquire(5) == 2
+    started = list[bool]()
+    assert quiet.accept(2, 2) == 0, "the busy queue was faster"
+    quiet.when_free(lambda: not started.append(True))
+    busy.release()
+    assert (started, slots.free, quiet.held, busy.held) == ([True], 0, 1, 1)
+
+
+async def test_a_job_in_line_that_is_over_passes_its_slot_on() -> None:
+    slots = Slots(1)
+    share = slots.share(lambda: None)
+    assert share.try_acquire(1) == 1
+    share.when_free(lambda: False)
+    taken = list[bool]()
+    share.when_free(lambda: not taken.append(True))
+    share.release()
+    assert (taken, share.held, slots.free) == ([True], 1, 0)

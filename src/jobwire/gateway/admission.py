@@ -9,7 +9,7 @@ from typing import cast
 
 from jobwire.gateway.access import SelfAuthenticated
 from jobwire.gateway.auth import Keyring, Principal, Scope, require
-from jobwire.gateway.limits import RateLimit
+from jobwire.gateway.limits import RequestRate
 from jobwire.gateway.loopback import loopback_violation
 from jobwire.gateway.problems import BAD_REQUEST, ENCODED, Problem
 from jobwire.gateway.request import HttpRequest
@@ -31,7 +31,7 @@ class Admission:
     """The checks of one gateway."""
 
     def __init__(
-        self, keyring: Keyring, tokens: TokenMaker, rate: RateLimit, max_body: int
+        self, keyring: Keyring, tokens: TokenMaker, rate: RequestRate, max_body: int
     ) -> None:
         self.keyring = keyring
         self.tokens = tokens

@@ -24,7 +24,7 @@ from jobwire.gateway.auth import Keyring
 from jobwire.gateway.failures import as_problem
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Supervised
-from jobwire.gateway.limits import RateLimit
+from jobwire.gateway.limits import RequestRate
 from jobwire.gateway.metrics import GatewayCollector, HttpMetrics
 from jobwire.gateway.problems import MEDIA_TYPE, NOT_FOUND, WRONG_METHOD, Problem
 from jobwire.gateway.request import (
@@ -65,7 +65,7 @@ class Gateway:
     ) -> None:
         keyring = Keyring(settings.keys, exposed=not is_loopback(settings.host))
         tokens = TokenMaker(settings.token_secret, settings.token_ttl.total_seconds(), keyring)
-        rate = RateLimit(settings.rate_limit, time.monotonic)
+        rate = RequestRate(settings.rate_limit, time.monotonic)
         self._admission = Admission(keyring, tokens, rate, settings.max_body_bytes)
         self._http_metrics = HttpMetrics()
         self.streams = streams

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from jobwire.gateway.problems import RATE_LIMITED, TOO_MANY_STREAMS, Problem, retry_after
 
 
-class RateLimit:
+class RequestRate:
     """A token bucket for each key, with a burst of one second."""
 
     def __init__(self, per_s: float, now_s: Callable[[], float]) -> None:

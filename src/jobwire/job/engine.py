@@ -14,10 +14,13 @@ Three rules hold for every implementation:
 - **One write, one fence.** A write whose token is no longer valid is refused (`LOST`).
 
 Cancelling an await never takes back what was sent.
+
+Where wires differ, an engine declares its `Traits`; the conformance suite tests each of them.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from jobwire.job.messages import (
     CancelOutcome,
@@ -37,6 +40,42 @@ from jobwire.job.messages import (
     TaskDefinition,
     Token,
 )
+from jobwire.job.states import State
+
+Use: TypeAlias = Literal["postpone", "rate_limit", "children", "update_data"]
+"""What a handler may use on some wires only, and has to declare with `uses=`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What an engine does where wires differ. The defaults are those of a wire that can express
+    everything."""
+
+    uses: frozenset[Use] = frozenset()
+    """What handlers of this queue may use."""
+    prefetches: bool = False
+    """A wait may start jobs, as many as its `capacity`."""
+    catch_all: bool = True
+    """A handler may serve all tasks of the queue."""
+    settle_memory_s: float = float("inf")
+    """For how long a repeated settle gets the answer of the first; LOST after that."""
+    tells_ended: bool = True
+    """A worker that lost a job which has ended since is answered ALREADY and ENDED; otherwise
+    LOST, as if it were still running."""
+    renews_expired: bool = True
+    """A lease that has run out is renewed as long as no other worker has the job; otherwise the
+    answer is LOST."""
+    releases_uncounted: bool = True
+    """A released job's start is not counted in `JobInfo.deliveries`."""
+    canceled_state: State = State.CANCELED
+    """The state of a job that was running when it was canceled."""
+    keeps_canceled: bool = True
+    """A job that was waiting when it was canceled keeps a record; otherwise it is removed."""
+    cancels_at_release: bool = True
+    """A canceled job that is retried or released ends in that moment; otherwise when a worker takes
+    it next, without running."""
+    reports_once: bool = True
+    """A repeated report is written once; otherwise it may be written again."""
 
 
 class Queue(Protocol):
@@ -88,7 +127,8 @@ class MaintenanceTask(NamedTuple):
 
 class LeaseRenewer(Protocol):
     """Renews leases. Synchronous, with its own socket: it runs in a thread, where a handler that
-    blocks the event loop cannot stop it. Made on the loop, used in that thread only.
+    blocks the event loop cannot stop it. Made on the loop, used in that thread only. Engines of
+    one worker may share one: it is then called with the jobs of all of them.
     """
 
     lease_s: float
@@ -128,7 +168,20 @@ class Engine(Protocol):
     """One worker's end of one queue."""
 
     name: str
-    """The queue's name, for logs and for `JobInfo.source`."""
+    """The queue's name, for logs, for `JobInfo.source` and for the handlers of one queue."""
+
+    wire: str
+    """The wire's name."""
+
+    traits: Traits
+
+    reserved_kinds: frozenset[str]
+    """Kinds of reports that no handler may use: the wire writes such events itself."""
+
+    def unknown_task(self, leased: LeasedJob, /) -> Outcome:
+        """The outcome of a leased job for which this worker has no handler. Never one that makes
+        the same worker take it again at once."""
+        ...
 
     async def register(
         self,
@@ -142,9 +195,9 @@ class Engine(Protocol):
         ...
 
     async def wait(self, timeout_s: float, capacity: int = 1, /) -> bool:
-        """Wait until there may be work; False after the timeout. One caller at a time, on its own
-        socket. It may start up to `capacity` jobs as they arrive, which the next `take` returns:
-        the caller reserves as many slots."""
+        """Wait until there may be work; False after the timeout. One caller at a time, without
+        blocking other calls. It may start up to `capacity` jobs as they arrive, which the next
+        `take` returns; with 0 it starts and fetches nothing."""
         ...
 
     async def wake(self) -> None:
@@ -178,7 +231,7 @@ class Engine(Protocol):
         ...
 
     def lease_renewer(self) -> LeaseRenewer:
-        """A new renewer of this worker's leases."""
+        """A renewer of this worker's leases: a new one, or one shared with other engines."""
         ...
 
     def cancels(self) -> AsyncIterator[CancelRequest]:

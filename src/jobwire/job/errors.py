@@ -7,12 +7,15 @@
 
     HandlerSignal              raised by handlers only
     ├─ Retry(after=…)          transient: retry then, or by the job's own backoff
-    └─ Fail(code, message)     permanent: settle as failed, no retry
+    ├─ Fail(code, message)     permanent: settle as failed, no retry
+    ├─ Postpone(after=…)       run it later; not an attempt
+    ├─ RateLimit(seconds)      run it again when the queue may start jobs; not an attempt
+    └─ WaitForChildren()       run it again when its children have ended; not an attempt
 
 Expected answers (a lost lease, a full queue) are values, not errors: `messages.py`.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 
 class JobwireError(Exception):
@@ -85,10 +88,7 @@ class Retry(HandlerSignal):
         code: str = "handler_error",
     ) -> None:
         super().__init__(message)
-        seconds = after.total_seconds() if isinstance(after, timedelta) else after
-        if seconds is not None and not 0 <= seconds < float("inf"):
-            raise ValueError(f"Retry(after={after!r}): must be a number of seconds, 0 or more")
-        self.after_s = seconds
+        self.after_s = None if after is None else _seconds("Retry", after)
         self.message = str(message)
         self.code = str(code)
 
@@ -104,3 +104,44 @@ class Fail(HandlerSignal):
         # Callers often pass another exception.
         self.code = str(code)
         self.message = str(message)
+
+
+class Postpone(HandlerSignal):
+    """Run the job again later; it does not count as an attempt.
+
+    `after` is a delay in seconds (or a timedelta), `until` a time with a time zone: give one.
+    """
+
+    def __init__(
+        self, after: float | timedelta | None = None, *, until: datetime | None = None
+    ) -> None:
+        super().__init__("the handler postponed the job")
+        if (after is None) == (until is None):
+            raise ValueError("Postpone: give either after= or until=")
+        if until is not None and until.tzinfo is None:
+            raise ValueError("Postpone(until=…): the time needs a time zone")
+        self.after_s = None if after is None else _seconds("Postpone", after)
+        self.until_ms = None if until is None else round(until.timestamp() * 1000)
+
+
+class RateLimit(HandlerSignal):
+    """Start no job of this queue for so long, and run this one again then; it does not count as an
+    attempt."""
+
+    def __init__(self, seconds: float | timedelta) -> None:
+        super().__init__("the handler limited the rate of its queue")
+        self.for_s = _seconds("RateLimit", seconds)
+
+
+class WaitForChildren(HandlerSignal):
+    """Run the job again when all its children have ended; it does not count as an attempt."""
+
+    def __init__(self) -> None:
+        super().__init__("the handler waits for the job's children")
+
+
+def _seconds(signal: str, value: float | timedelta) -> float:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"{signal}({value!r}): must be a number of seconds, 0 or more")
+    return seconds

@@ -5,6 +5,7 @@ and not frozen dataclasses: also immutable, and four times cheaper to make.
 """
 
 import re
+from collections.abc import Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NewType, TypeAlias
@@ -188,15 +189,27 @@ class Report(NamedTuple):
 
 
 REPORT_KIND: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
-RESERVED_KINDS: Final = frozenset(
-    {"queued", "running", "retrying", "done", "failed", "error", "canceled", "hello", "gap"}
-)
+
+DATA_KIND: Final = "=data"
+CHILD_KIND: Final = "=child"
+"""Kinds of the requests that travel with the reports, to keep their order: `Context.update_data`
+and `Context.add_child`. No handler can name them."""
 
 
-def check_kind(kind: str) -> str:
-    """A report's kind as a handler may name it; ValueError with one clear line otherwise."""
-    if kind in RESERVED_KINDS:
-        raise ValueError(f"{kind!r} is reserved for jobwire; choose another kind")
+class ChildRequest(NamedTuple):
+    """The data of a report of the kind `CHILD_KIND`: a job that the running one waits for."""
+
+    queue: str
+    task: str
+    payload_json: str
+    job_id: JobId
+
+
+def check_kind(kind: str, reserved: "Set[str]") -> str:
+    """A report's kind as a handler may name it; ValueError with one clear line otherwise.
+    `reserved` are the kinds that the job's engine writes itself."""
+    if kind in reserved:
+        raise ValueError(f"{kind!r} is reserved on this job's queue; choose another kind")
     if not REPORT_KIND.fullmatch(kind):
         raise ValueError(
             f"{kind!r} cannot name a report: use 1-64 of a-z 0-9 _ . - and begin with a letter"
@@ -241,6 +254,11 @@ class JobError:
     """The partial result; empty for none."""
     detail: str = ""
     """Private: the traceback."""
+    cause_type: str = ""
+    """The type of the exception that the handler raised; empty for none. Like `cause_text`, each
+    wire decides whether it is public."""
+    cause_text: str = ""
+    """The text of that exception."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +295,28 @@ class Released:
     """Available to other workers at once; counts neither as an attempt nor as a delivery."""
 
 
-Outcome: TypeAlias = Done | Failed | RetryLater | Canceled | Released
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """Run it again at `until_ms`, a time since 1970; not an attempt."""
+
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimited:
+    """Its queue starts no job for `for_s` seconds; then it is run again. Not an attempt."""
+
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsForChildren:
+    """Run it again when its children have ended, at once if they have. Not an attempt."""
+
+
+Outcome: TypeAlias = (
+    Done | Failed | RetryLater | Canceled | Released | Postponed | RateLimited | WaitsForChildren
+)
 
 
 class SettleAnswer(StrEnum):

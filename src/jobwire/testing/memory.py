@@ -10,10 +10,18 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from jobwire.job.engine import MaintenanceTask, MissingRequirements, no_missing_requirements
+from jobwire.job.engine import (
+    MaintenanceTask,
+    MissingRequirements,
+    Traits,
+    no_missing_requirements,
+)
 from jobwire.job.ids import new_job_id, new_tokens
 from jobwire.job.messages import (
+    CHILD_KIND,
+    DATA_KIND,
     CancelRequest,
+    ChildRequest,
     Done,
     Failed,
     JobError,
@@ -22,6 +30,8 @@ from jobwire.job.messages import (
     LeasedJob,
     Outcome,
     Policy,
+    Postponed,
+    RateLimited,
     RenewAnswer,
     Report,
     ReportAnswer,
@@ -30,6 +40,7 @@ from jobwire.job.messages import (
     Settled,
     TaskDefinition,
     Token,
+    WaitsForChildren,
 )
 from jobwire.worker.app import App
 from jobwire.worker.worker import Worker
@@ -60,6 +71,13 @@ class Ran:
     attempts: int = 0
     waits_s: list[float] = field(default_factory=list[float])
     """The delay of each retry."""
+    runs: int = field(default=0, compare=False)
+    """How often the handler ran: attempts, and runs after `Postpone`, `RateLimit` and
+    `WaitForChildren`, which come at once here."""
+    children: list[ChildRequest] = field(default_factory=list[ChildRequest])
+    """What the handler added with `ctx.add_child`; nothing runs them here."""
+    data: Json = None
+    """What the handler stored with `ctx.update_data`."""
 
     def of(self, kind: str) -> list[Json]:
         """The data of all events of one kind."""
@@ -109,6 +127,9 @@ class SingleJobEngine:
     """An Engine with a single job."""
 
     name = "memory"
+    wire = "memory"
+    traits = Traits(uses=frozenset({"postpone", "rate_limit", "children", "update_data"}))
+    reserved_kinds = frozenset({"done", "error", "canceled"})
 
     def __init__(self, task: str, payload: Json, policy: Policy) -> None:
         self.ran = Ran()
@@ -119,6 +140,9 @@ class SingleJobEngine:
         (token,) = new_tokens(1)
         self._job = JobInfo(new_job_id(), self.name, task, payload, 1, 0, 0, "", "")
         self._token = token
+
+    def unknown_task(self, leased: LeasedJob) -> Outcome:
+        return Failed(JobError("unknown_task", f"there is no task {leased.job.task!r}"))
 
     async def register(
         self,
@@ -143,15 +167,22 @@ class SingleJobEngine:
         if not self._available.is_set() or self.over.is_set():
             return _answer(list[LeasedJob]())
         self._available.clear()
-        self.ran.attempts += 1
-        self._job = self._job._replace(attempt=self.ran.attempts, deliveries=self.ran.attempts)
+        self.ran.runs += 1
+        self.ran.attempts = self._job.attempt
+        self._job = self._job._replace(deliveries=self.ran.runs)
         (self._token,) = new_tokens(1)
         return _answer([LeasedJob(self._job, self._token, self._policy, None, None)])
 
     def report(self, batch: Sequence[tuple[LeasedJob, Report]]) -> Awaitable[list[ReportAnswer]]:
         for _, report in batch:
             data = cast(Json, msgspec.json.decode(report.data_json))
-            self.ran.events.append(Said(report.kind, data, report.step))
+            if report.kind == DATA_KIND:
+                self.ran.data = data
+                self._job = self._job._replace(payload=data)
+            elif report.kind == CHILD_KIND:
+                self.ran.children.append(msgspec.json.decode(report.data_json, type=ChildRequest))
+            else:
+                self.ran.events.append(Said(report.kind, data, report.step))
         return _answer([ReportAnswer.WRITTEN for _ in batch])
 
     def settle(  # `take` returns the next attempt
@@ -171,6 +202,10 @@ class SingleJobEngine:
                 self.ran.error = error
             case RetryLater(after_s, _):
                 self.ran.waits_s.append(after_s)
+                self._job = self._job._replace(attempt=self._job.attempt + 1)
+                self._available.set()
+                return
+            case Postponed() | RateLimited() | WaitsForChildren():
                 self._available.set()
                 return
             case _:  # canceled or released: the test itself was stopped

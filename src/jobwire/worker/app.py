@@ -1,18 +1,22 @@
-"""An App holds the handlers of a worker, one per task.
+"""An App holds the handlers of a worker: one per task, or per task of a named queue.
 
 Made by users (`app = App()`), read by the worker and the CLI. It opens nothing and runs nothing.
 
     @app.handler("chat", timeout_s=60, retries=3)
     async def chat(ctx: Context, payload: Chat) -> Answer: ...
+
+    @app.handler("*", queue="video-generation", wire="bullmq")
+    async def video(ctx: Context) -> Clip: ...
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from jobwire.job import retry
 from jobwire.job.cron import parse as parse_cron
+from jobwire.job.engine import Use
 from jobwire.job.messages import JobInfo, LeasedJob, MissingRequirement, TaskDefinition
 from jobwire.job.retry import Backoff
 from jobwire.worker import signature
@@ -26,6 +30,10 @@ RequirementCheck = Callable[[], Iterable[MissingRequirement]]
 Around = Callable[[JobInfo, Callable[[str], ProcessResult]], ProcessResult]
 """Gets the job and a function that runs it in a process, given the traceparent to continue."""
 _log: Final = logging.getLogger("jobwire.worker")
+
+CATCH_ALL: Final = "*"
+"""The task of a handler that serves all tasks of its queue."""
+_USES: Final[frozenset[Use]] = frozenset(get_args(Use))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,12 @@ class Handler:
     """The longest timeout that a job may request, if the handler's own is shorter."""
     attempt_limit: int = 1_000_000
     """The most attempts that a job may request, if the handler has fewer."""
+    queue: str = ""
+    """The only queue that it serves; empty for those without handlers of their own."""
+    wire: str = ""
+    """The wire of that queue; empty for any."""
+    uses: frozenset[Use] = frozenset()
+    """What it uses beyond the means of every wire."""
 
     def timeout_of(self, leased: LeasedJob) -> float | None:
         """The job's timeout; None: unlimited."""
@@ -66,6 +80,7 @@ class Handler:
             max_attempts=attempts,
             timeout_s=self.timeout_of(leased),
             backoff=policy.backoff or self.backoff,
+            uses=self.uses,
         )
 
 
@@ -83,19 +98,57 @@ NO_HANDLER: Final = Handler(
 """The handler of a job that is not to run."""
 
 
+class Routes(NamedTuple):
+    """The handlers of one queue."""
+
+    handlers: Mapping[str, Handler]
+    """By task."""
+    catch_all: Handler | None
+    """For all other tasks."""
+
+    @property
+    def all(self) -> list[Handler]:
+        rest = [] if self.catch_all is None else [self.catch_all]
+        return [*self.handlers.values(), *rest]
+
+    @property
+    def definitions(self) -> list[TaskDefinition]:
+        """The public descriptions of the tasks; a handler of all tasks has none."""
+        return [handler.definition for handler in self.handlers.values()]
+
+
 class App:
     """The handlers of a worker."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._queue_handlers: dict[tuple[str, str, str], Handler] = {}
+        """By wire, queue and task."""
         self._crons: dict[str, CronEntry] = {}
         self._tools: dict[str, Callable[..., object]] = {}
         self._checks: list[RequirementCheck] = []
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        """All handlers, by task."""
+        """The handlers that are not for a named queue, by task."""
         return self._handlers
+
+    def routes(self, wire: str, queue: str) -> Routes:
+        """The handlers of a queue: its own ones, or those without a queue if it has none."""
+        found = {
+            task: handler
+            for for_wire in ("", wire)
+            for (own_wire, own_queue, task), handler in self._queue_handlers.items()
+            if own_queue == queue and own_wire == for_wire
+        }
+        catch_all = found.pop(CATCH_ALL, None)
+        if not found and catch_all is None:
+            return Routes(self._handlers, None)
+        return Routes(found, catch_all)
+
+    def queues(self, wire: str) -> list[str]:
+        """The queues of a wire that have handlers of their own."""
+        return list(dict.fromkeys(q for own, q, _ in self._queue_handlers if own == wire))
 
     @property
     def tools(self) -> Mapping[str, Callable[..., object]]:
@@ -126,6 +179,9 @@ class App:
         """A copy of the app with each handler replaced by `wrap(handler)`."""
         wrapped = App()
         wrapped._handlers = {task: wrap(handler) for task, handler in self._handlers.items()}
+        wrapped._queue_handlers = {
+            place: wrap(handler) for place, handler in self._queue_handlers.items()
+        }
         wrapped._crons = dict(self._crons)
         wrapped._tools = dict(self._tools)
         wrapped._checks = list(self._checks)
@@ -135,24 +191,39 @@ class App:
         self,
         task: str,
         *,
+        queue: str = "",
+        wire: str = "",
         timeout_s: float | None = None,
         retries: int = 0,
         backoff: Backoff = retry.DEFAULT,
         concurrency: int | None = None,
         process: bool = False,
         example: object = None,
+        uses: Collection[Use] = (),
     ) -> Callable[[F], F]:
         """Register a function for `task`: an `async def`, a `def` (runs in a thread), or, with
         `process=True`, either of them in its own process.
 
+        With `queue` (and `wire`, if several wires have such a queue) it serves that queue only, and
+        the queue has no other handlers than its own; the task "*" is then any task that no other
+        handler of the queue names. A function may be registered several times.
+
         `timeout_s` and `retries` apply to jobs that request no other. `concurrency` is how many of
-        them run at a time in one worker. `example` is a valid payload.
+        them run at a time in one worker. `example` is a valid payload. `uses` names what it needs
+        beyond the means of every wire: "postpone", "rate_limit", "children", "update_data"; a
+        worker refuses to start on a queue that lacks one of them.
         """
         _check(task, timeout_s, retries, concurrency)
+        _check_queue(task, queue, wire)
+        if unknown := set(uses) - _USES:
+            known = ", ".join(sorted(_USES))
+            raise ValueError(f"handler {task!r}: uses={sorted(unknown)} is unknown; it is {known}")
 
         def register(function: F) -> F:
-            if task in self._handlers:
-                raise ValueError(f"task {task!r} has a handler already")
+            place = (wire, queue, task)
+            if task in self._handlers if not queue else place in self._queue_handlers:
+                where = f" on the queue {queue!r}" if queue else ""
+                raise ValueError(f"task {task!r} has a handler already{where}")
             parameters = signature.read(function)
             if process:
                 _check_importable(task, function)
@@ -163,7 +234,7 @@ class App:
                 if parameters.is_async
                 else HandlerKind.THREAD
             )
-            self._handlers[task] = Handler(
+            made = Handler(
                 task=task,
                 kind=kind,
                 function=function,
@@ -175,7 +246,14 @@ class App:
                 max_attempts=retries + 1,
                 backoff=backoff,
                 concurrency=concurrency,
+                queue=queue,
+                wire=wire,
+                uses=frozenset(uses),
             )
+            if queue:
+                self._queue_handlers[place] = made
+            else:
+                self._handlers[task] = made
             return function
 
         return register
@@ -243,6 +321,13 @@ def _check(task: str, timeout_s: float | None, retries: int, concurrency: int | 
         raise ValueError(f"handler {task!r}: retries={retries} must not be negative")
     if concurrency is not None and concurrency < 1:
         raise ValueError(f"handler {task!r}: concurrency={concurrency} must be at least 1")
+
+
+def _check_queue(task: str, queue: str, wire: str) -> None:
+    if wire and not queue:
+        raise ValueError(f"handler {task!r}: wire={wire!r} needs the name of a queue, queue=")
+    if task == CATCH_ALL and not queue:
+        raise ValueError("handler '*': name the queue whose tasks it serves, queue=")
 
 
 def _check_importable(task: str, function: Callable[..., Any]) -> None:

@@ -10,7 +10,18 @@ It knows no wire: reports go to a sink (`reports.py`).
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final, Generic
 
-from jobwire.job.messages import JobInfo, Report, check_kind
+from jobwire.job.engine import Use
+from jobwire.job.errors import Fail
+from jobwire.job.ids import new_job_id
+from jobwire.job.messages import (
+    CHILD_KIND,
+    DATA_KIND,
+    ChildRequest,
+    JobId,
+    JobInfo,
+    Report,
+    check_kind,
+)
 from jobwire.worker.codec import MAX_REPORT_BYTES, to_json
 from jobwire.worker.reports import ReportSink
 
@@ -70,6 +81,33 @@ class Context(Generic[P]):
 
     def emit(self, kind: str, data: object = None, *, step: str = "") -> Awaitable[None]:
         """Report an event of your own kind, with data that has a JSON form."""
-        check_kind(kind)
+        check_kind(kind, self._sink.reserved_kinds)
         data_json = "{}" if data is None else to_json(data, MAX_REPORT_BYTES)
         return self._sink.add(Report(kind, data_json, step))
+
+    def update_data(self, payload: object) -> Awaitable[None]:
+        """Replace the job's payload, for later attempts and for those who look at the job; this
+        attempt's `ctx.payload` stays. Needs `uses={"update_data"}`."""
+        self._require("update_data")
+        return self._sink.add(Report(DATA_KIND, to_json(payload)))
+
+    def add_child(
+        self, queue: str, task: str, payload: object = None, *, job_id: str = ""
+    ) -> Awaitable[None]:
+        """Submit a job that this one waits for when the handler raises `WaitForChildren`. With a
+        `job_id` of your own choice a repeated attempt adds no second child. Needs
+        `uses={"children"}`."""
+        self._require("children")
+        payload_json = to_json({} if payload is None else payload)
+        child = ChildRequest(queue, task, payload_json, JobId(job_id) if job_id else new_job_id())
+        return self._sink.add(Report(CHILD_KIND, to_json(child)))
+
+    def _require(self, use: Use) -> None:
+        if use not in self._sink.uses:
+            raise undeclared(use)
+
+
+def undeclared(use: Use) -> Fail:
+    """The failure of a handler that uses what it has not declared."""
+    how = f"@app.handler(…, uses={{{use!r}}})"
+    return Fail("unsupported", f"the handler uses {use!r} and does not declare it: {how}")

@@ -1,4 +1,4 @@
-"""Renews the leases of all jobs of a queue loop, from a thread of its own.
+"""Renews the leases of all jobs of a worker, from one thread for all its queues.
 
 So a handler that blocks the event loop, even for minutes, keeps its job. A handler that holds the
 GIL longer than the lease does not: no thread of this process can act then, another worker reclaims
@@ -7,7 +7,8 @@ the job, and later writes of this worker are refused.
 A blocked loop must not hold the worker's other jobs without end (J-56): the renewal of a job ends
 some time after its own timeout, and a loop that is blocked for too long ends the process.
 
-The thread reads the loop's table of runs and passes lost leases and cancels to the loop.
+The thread reads the queue loops' tables of runs and passes lost leases and cancels to them. Engines
+that share a renewer are renewed in one call.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from jobwire.job import retry
 from jobwire.job.engine import LeaseRenewer
 from jobwire.job.errors import BackendUnavailable
 from jobwire.job.ids import random_fraction
-from jobwire.job.messages import RenewAnswer
+from jobwire.job.messages import RenewAnswer, Token
 from jobwire.worker.queue_loop import QueueLoop
 from jobwire.worker.run import Run
 from jobwire.worker.watchdog import Watchdog
@@ -40,26 +41,60 @@ _EXIT_BLOCKED: Final = 70
 """EX_SOFTWARE of sysexits.h."""
 
 
-class LeaseRenewalThread:
-    """One thread per queue. Started before the first job, ended after the last settle."""
+class _Renewal:
+    """One renewer, and the queue loops whose leases it renews."""
 
-    def __init__(self, queue_loop: QueueLoop, watchdog: Watchdog, max_block_s: float) -> None:
-        self._queue_loop = queue_loop
+    def __init__(self, renewer: LeaseRenewer) -> None:
+        self.renewer = renewer
+        self.queue_loops: list[QueueLoop] = []
+        self.due_s = time.monotonic() + renewer.period_s
+
+    @property
+    def name(self) -> str:
+        first, *rest = (each.engine.name for each in self.queue_loops)
+        return f"{first} and {len(rest)} more" if rest else first
+
+    def runs(self, now_s: float) -> list[Run]:
+        # `list` of a dict is one step under the GIL: the loop cannot change it meanwhile.
+        return [
+            run
+            for queue_loop in self.queue_loops
+            for run in list(queue_loop.runs.values())
+            if _is_renewable(run, now_s)
+        ]
+
+
+class LeaseRenewalThread:
+    """One thread per worker. Started before the first job, ended after the last settle."""
+
+    def __init__(
+        self, queue_loops: Sequence[QueueLoop], watchdog: Watchdog, max_block_s: float
+    ) -> None:
         self._watchdog = watchdog
         self._max_block_s = max_block_s
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._renewer: LeaseRenewer = queue_loop.engine.lease_renewer()
-        self.lease_s = queue_loop.lease_s = self._renewer.lease_s
+        self._renewals: list[_Renewal] = []
+        for queue_loop in queue_loops:
+            self._add(queue_loop)
+        self._heartbeat_s = min(each.renewer.heartbeat_s for each in self._renewals)
         self._stop = threading.Event()
         self._warned = False
         self._awake_s = time.monotonic()
         """Since when this thread has run without a pause: while the whole process was suspended
         (SIGSTOP, a sleeping machine), the loop was not blocked."""
-        self._thread = threading.Thread(
-            target=self._run, name=f"jobwire-renew-{queue_loop.engine.name}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="jobwire-renew", daemon=True)
         self._thread.start()
+
+    def _add(self, queue_loop: QueueLoop) -> None:
+        renewer = queue_loop.engine.lease_renewer()
+        queue_loop.lease_s = renewer.lease_s
+        for renewal in self._renewals:
+            if renewal.renewer is renewer:
+                break
+        else:
+            self._renewals.append(renewal := _Renewal(renewer))
+        renewal.queue_loops.append(queue_loop)
 
     async def close(self) -> None:
         """End the thread; leases are no longer renewed."""
@@ -67,19 +102,24 @@ class LeaseRenewalThread:
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
-        renewer = self._renewer
-        renew_at_s = time.monotonic() + renewer.period_s
         try:
-            while not self._wait(min(renew_at_s - time.monotonic(), renewer.heartbeat_s)):
-                if (now_s := time.monotonic()) >= renew_at_s:
-                    pause_s = renewer.period_s
-                    if not self._renew_all():
-                        pause_s = min(pause_s, retry.delay_s(_FAILED_BACKOFF, 1, random_fraction()))
-                    renew_at_s = now_s + pause_s
-                self._heartbeat()
+            while not self._wait(self._pause_s()):
+                for renewal in self._renewals:
+                    if (now_s := time.monotonic()) >= renewal.due_s:
+                        pause_s = renewal.renewer.period_s
+                        if not self._renew_all(renewal):
+                            backoff_s = retry.delay_s(_FAILED_BACKOFF, 1, random_fraction())
+                            pause_s = min(pause_s, backoff_s)
+                        renewal.due_s = now_s + pause_s
+                    self._heartbeat(renewal)
                 self._check_loop()
         finally:
-            renewer.close()
+            for renewal in self._renewals:
+                renewal.renewer.close()
+
+    def _pause_s(self) -> float:
+        due_s = min(renewal.due_s for renewal in self._renewals)
+        return min(due_s - time.monotonic(), self._heartbeat_s)
 
     def _wait(self, pause_s: float) -> bool:
         """Wait for the pause; True if the thread is to stop."""
@@ -90,20 +130,19 @@ class LeaseRenewalThread:
             self._awake_s = now_s
         return stopped
 
-    def _renew_all(self) -> bool:
-        # `list` of a dict is one step under the GIL: the loop cannot change it meanwhile.
+    def _renew_all(self, renewal: _Renewal) -> bool:
         asked_s = time.monotonic()
-        runs = [run for run in list(self._queue_loop.runs.values()) if _is_renewable(run, asked_s)]
+        runs = renewal.runs(asked_s)
         if not runs:
             return True
         try:
-            answers = self._renewer.renew([run.leased for run in runs])
+            answers = renewal.renewer.renew([run.leased for run in runs])
         except BackendUnavailable as error:
-            name = self._queue_loop.engine.name
-            _log.warning("%s: leases were not renewed: %s (%s); retried", name, error, error.detail)
+            line = "%s: leases were not renewed: %s (%s); retried"
+            _log.warning(line, renewal.name, error, error.detail)
             return False
         except Exception:  # noqa: BLE001 - renewal never gives up
-            _log.exception("%s: leases were not renewed; retried", self._queue_loop.engine.name)
+            _log.exception("%s: leases were not renewed; retried", renewal.name)
             return False
         self._pass_answers(runs, answers, asked_s)
         return True
@@ -111,26 +150,24 @@ class LeaseRenewalThread:
     def _pass_answers(
         self, runs: list[Run], answers: Sequence[RenewAnswer], asked_s: float
     ) -> None:
+        not_renewed: dict[QueueLoop, list[tuple[Token, RenewAnswer]]] = {}
         for run, answer in zip(runs, answers, strict=True):
             if answer is RenewAnswer.RENEWED:
                 run.leased_s = asked_s
-        not_renewed = [
-            (run.leased.token, answer)
-            for run, answer in zip(runs, answers, strict=True)
-            if answer is not RenewAnswer.RENEWED
-        ]
-        if not_renewed:
+            else:
+                not_renewed.setdefault(run.owner, []).append((run.leased.token, answer))
+        for queue_loop, tokens in not_renewed.items():
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._queue_loop.lease_answers, not_renewed)
+                self._loop.call_soon_threadsafe(queue_loop.lease_answers, tokens)
 
-    def _heartbeat(self) -> None:
+    def _heartbeat(self, renewal: _Renewal) -> None:
         try:
-            self._renewer.heartbeat()
+            renewal.renewer.heartbeat()
         except BackendUnavailable as error:
-            name = self._queue_loop.engine.name
-            _log.warning("%s: heartbeat was not sent: %s (%s); retried", name, error, error.detail)
+            line = "%s: heartbeat was not sent: %s (%s); retried"
+            _log.warning(line, renewal.name, error, error.detail)
         except Exception:  # noqa: BLE001 - renewal never gives up
-            _log.exception("%s: heartbeat was not sent; retried", self._queue_loop.engine.name)
+            _log.exception("%s: heartbeat was not sent; retried", renewal.name)
 
     def _check_loop(self) -> None:
         """Log which code blocks the event loop: no other job proceeds meanwhile. End the process if

@@ -8,7 +8,17 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from jobwire.histogram import Histogram
-from jobwire.job.messages import Canceled, Done, Failed, Outcome, Released, RetryLater
+from jobwire.job.messages import (
+    Canceled,
+    Done,
+    Failed,
+    Outcome,
+    Postponed,
+    RateLimited,
+    Released,
+    RetryLater,
+    WaitsForChildren,
+)
 
 _BOUNDS_S: Final = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
@@ -21,6 +31,9 @@ _LABELS: Final[dict[type[Outcome] | None, str]] = {
     Canceled: "canceled",
     RetryLater: "retried",
     Released: "released",
+    Postponed: "postponed",
+    RateLimited: "rate_limited",
+    WaitsForChildren: "waits_for_children",
     None: LOST,
 }
 

@@ -6,6 +6,7 @@ crash arrives as text.
 """
 
 import asyncio
+import time
 import traceback
 from enum import Enum
 from pathlib import Path
@@ -15,14 +16,27 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from jobwire.job import retry
-from jobwire.job.errors import Fail, Retry
-from jobwire.job.messages import Canceled, Done, Failed, JobError, Outcome, Released
+from jobwire.job.engine import Use
+from jobwire.job.errors import Fail, Postpone, RateLimit, Retry, WaitForChildren
+from jobwire.job.messages import (
+    Canceled,
+    Done,
+    Failed,
+    JobError,
+    Outcome,
+    Postponed,
+    RateLimited,
+    Released,
+    WaitsForChildren,
+)
 from jobwire.job.retry import Backoff
 from jobwire.worker.codec import MAX_REPORT_BYTES, JsonTooLarge, NotJson, to_json
+from jobwire.worker.context import undeclared
 from jobwire.worker.signature import InvalidPayload
 
 _OWN_FOLDER: Final = str(Path(__file__).parent)
 _LONGEST_TRACE: Final = 16_384
+_LONGEST_TEXT: Final = 4_096
 _NULL: Final = Done("null")
 
 
@@ -52,9 +66,35 @@ class Crashed(msgspec.Struct, frozen=True, tag=True):
 
     message: str
     detail: str
+    cause_type: str = ""
+    cause_text: str = ""
 
 
-Ending: TypeAlias = Returned | PermanentFailure | RetryRequested | Crashed
+class PostponeRequested(msgspec.Struct, frozen=True, tag=True):
+    """The handler raised `Postpone`."""
+
+    until_ms: int
+
+
+class RateLimitRequested(msgspec.Struct, frozen=True, tag=True):
+    """The handler raised `RateLimit`."""
+
+    for_s: float
+
+
+class ChildrenAwaited(msgspec.Struct, frozen=True, tag=True):
+    """The handler raised `WaitForChildren`."""
+
+
+Ending: TypeAlias = (
+    Returned
+    | PermanentFailure
+    | RetryRequested
+    | Crashed
+    | PostponeRequested
+    | RateLimitRequested
+    | ChildrenAwaited
+)
 
 
 class ProcessResult(NamedTuple):
@@ -83,6 +123,8 @@ class AttemptPolicy(msgspec.Struct, frozen=True):
     max_attempts: int
     timeout_s: float | None
     backoff: Backoff
+    uses: frozenset[Use] = frozenset()
+    """What the handler declares to use."""
 
 
 def returned(value: object) -> Ending:
@@ -107,12 +149,19 @@ def raised(error: BaseException) -> Ending:
             return PermanentFailure(error.code, error.message)
         case Retry():
             return RetryRequested(error.code, error.message, error.after_s)
+        case Postpone():
+            return PostponeRequested(_until_ms(error))
+        case RateLimit():
+            return RateLimitRequested(error.for_s)
+        case WaitForChildren():
+            return ChildrenAwaited()
         case InvalidPayload():
             return PermanentFailure("invalid_payload", str(error))
         case asyncio.CancelledError():
             return Crashed("the handler was cancelled from inside", _trace(error))
         case _:
-            return Crashed(f"the handler raised {type(error).__name__}", _trace(error))
+            name = type(error).__name__
+            return Crashed(f"the handler raised {name}", _trace(error), name, _text(error))
 
 
 def partial_json(value: object) -> str:
@@ -141,9 +190,16 @@ def outcome(
                 return Failed(JobError(code, message, partial_json=partial))
             case RetryRequested(code, message, after_s):
                 error = JobError(code, message, retryable=True, partial_json=partial)
-            case Crashed(message, detail):
+            case Crashed(message, detail, cause_type, cause_text):
                 after_s = None
-                error = JobError("handler_error", message, True, partial, detail)
+                cause = (cause_type, cause_text)
+                error = JobError("handler_error", message, True, partial, detail, *cause)
+            case PostponeRequested(until_ms):
+                return _if_declared(Postponed(until_ms), "postpone", policy, partial)
+            case RateLimitRequested(for_s):
+                return _if_declared(RateLimited(for_s), "rate_limit", policy, partial)
+            case ChildrenAwaited():
+                return _if_declared(WaitsForChildren(), "children", policy, partial)
         return _retry_or_fail(error, policy, random_fraction, after_s)
     # What a handler returns after it was asked to stop is its partial result.
     if isinstance(ending, Returned) and ending.result_json != "null" and not partial:
@@ -162,6 +218,14 @@ def outcome(
             message = f"the handler took longer than {policy.timeout_s or 0:g} s"
             error = JobError("timeout", message, True, partial)
             return _retry_or_fail(error, policy, random_fraction, None)
+
+
+def _if_declared(outcome: Outcome, use: Use, policy: AttemptPolicy, partial: str) -> Outcome:
+    """A worker checks what its handlers declare when it starts; other uses are never tried."""
+    if use in policy.uses:
+        return outcome
+    failure = undeclared(use)
+    return Failed(JobError(failure.code, failure.message, partial_json=partial))
 
 
 def _retry_or_fail(
@@ -184,3 +248,18 @@ def _trace(error: BaseException) -> str:
         trace = trace.tb_next
     text = "".join(traceback.format_exception(type(error), error, trace))
     return text if len(text) <= _LONGEST_TRACE else "…" + text[-_LONGEST_TRACE:]
+
+
+def _text(error: BaseException) -> str:
+    """The text of the exception, limited in length; user code may fail even here."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - `__str__` of the user's exception
+        return ""
+    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
+
+
+def _until_ms(signal: Postpone) -> int:
+    if signal.until_ms is not None:
+        return signal.until_ms
+    return round((time.time() + (signal.after_s or 0.0)) * 1000)

@@ -11,9 +11,19 @@ from typing import Final, Generic, Literal, TypeVar, cast
 
 import msgspec
 
+from jobwire.job.engine import Use
 from jobwire.job.messages import JobId, JobInfo, Json, Report
 from jobwire.log import LoggingSettings
-from jobwire.worker.outcomes import Crashed, PermanentFailure, RetryRequested, Returned
+from jobwire.worker.outcomes import (
+    ChildrenAwaited,
+    Crashed,
+    PermanentFailure,
+    PostponeRequested,
+    RateLimitRequested,
+    RetryRequested,
+    Returned,
+)
+from jobwire.worker.reports import ReportSink
 
 _HEAD: Final = struct.Struct("!I")
 
@@ -55,12 +65,18 @@ class Start(msgspec.Struct, tag=True):
     traceparent: str
     trace: str = ""
     """The traceparent of the worker's span of this run; empty without tracing."""
+    uses: frozenset[Use] = frozenset()
+    reserved_kinds: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(job: JobInfo, module: str, path: str, function: str, trace: str) -> "Start":
+    def of(
+        job: JobInfo, module: str, path: str, function: str, trace: str, sink: ReportSink
+    ) -> "Start":
         payload_json = json.dumps(job.payload)
         rest = (job.attempt, job.deliveries, job.created_ms, job.tenant, job.traceparent, trace)
-        return Start(module, path, function, job.id, job.source, job.task, payload_json, *rest)
+        of_sink = (frozenset(sink.uses), frozenset(sink.reserved_kinds))
+        head = (module, path, function, job.id, job.source, job.task, payload_json)
+        return Start(*head, *rest, *of_sink)
 
     def job(self) -> JobInfo:
         """The job, as the handler's context shows it."""
@@ -106,7 +122,15 @@ class RestartTimeout(msgspec.Struct, tag=True):
 class Ended(msgspec.Struct, tag=True):
     """How the handler ended; the process is ready for the next job."""
 
-    ending: Returned | PermanentFailure | RetryRequested | Crashed
+    ending: (
+        Returned
+        | PermanentFailure
+        | RetryRequested
+        | Crashed
+        | PostponeRequested
+        | RateLimitRequested
+        | ChildrenAwaited
+    )
     partial_json: str
 
 

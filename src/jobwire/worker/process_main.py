@@ -60,6 +60,8 @@ class JobReceiver:
                         self._sink = PipeSink(
                             lambda report: self._pipe.send(ReportMessage.of(report)),
                             lambda: self._pipe.send(RestartTimeout()),
+                            message.uses,
+                            message.reserved_kinds,
                         )
                         self._starts.put((message, self._sink))
                     case ReportAck(ok=ok) if self._sink is not None:

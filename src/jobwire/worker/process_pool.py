@@ -78,7 +78,7 @@ class HandlerProcess:
     ) -> ProcessResult:
         """Run one job; blocks until it has ended."""
         module, path = _location_of(function)
-        start = Start.of(job, module, path, function.__qualname__, trace)
+        start = Start.of(job, module, path, function.__qualname__, trace, sink)
         with contextlib.suppress(OSError):
             pipe = self._send_start(start, sink)
             while message := pipe.receive():

@@ -25,7 +25,7 @@ from jobwire.job.messages import (
     Settled,
     Token,
 )
-from jobwire.worker.app import NO_HANDLER, App
+from jobwire.worker.app import NO_HANDLER, Routes
 from jobwire.worker.backend import BackendState
 from jobwire.worker.late_starts import LateStarts
 from jobwire.worker.metrics import WorkerMetrics
@@ -48,6 +48,13 @@ _MAX_BATCH: Final = 200
 _MAX_CALLS: Final = 2
 """Calls in flight: one is sent while the other's answer is handled."""
 
+_OFFER: Final = 2
+"""Slots that a wait offers: one for the job it waits for, and one more. If that one stays empty,
+the queue is empty and no take has to ask."""
+
+_IN_LINE_S: Final = 2.0
+"""How long a job that a wait has started may wait for a slot before it is released."""
+
 _REFUSED_BACKOFF: Final = retry.exponential(0.1, 1.0, jitter=0)
 """Between two tries to write an outcome that the server refuses."""
 
@@ -58,7 +65,7 @@ class QueueLoop:
     def __init__(
         self,
         engine: Engine,
-        app: App,
+        routes: Routes,
         slots: Slots,
         runner: Runner,
         tasks: TaskPool,
@@ -78,20 +85,24 @@ class QueueLoop:
         """Nothing is leased, and no call is in flight that could bring a job."""
         self.idle.set()
         self.send_queue = SendQueue(engine, watchdog, self._turn_soon, self._mark_unavailable)
-        self._handlers = app.handlers
+        self._handlers = routes.handlers
+        self._catch_all = routes.catch_all or NO_HANDLER
         self._runner = runner
         self._tasks = tasks
         self._watchdog = watchdog
         # Only registered tasks get a series: callers cannot fill the metrics with invented names.
-        self._metrics = {task: metrics.task(engine.name, task) for task in app.handlers}
-        self._unknown = metrics.task(engine.name, "")
+        self._metrics = {task: metrics.task(engine.name, task) for task in routes.handlers}
+        self._other_tasks = metrics.task(engine.name, self._catch_all.task)
         self._backend = BackendState(engine.name, tasks, self._recover)
         self._share = slots.share(self._turn_soon)
         self._batch_limit = min(_MAX_BATCH, slots.total)
         self._turn_due = False
         self._calls = 0
-        self._reserved = self._share.try_acquire(1)
-        """Slots reserved for the jobs that a wait may start."""
+        self._prefetches = engine.traits.prefetches
+        self._arrived = 0
+        """How many jobs the last wait may have started; the next take returns them."""
+        self._reserved = 0
+        """Slots held for them."""
         self._waited_from_s = 0.0
         """When the last wait was sent: jobs that it started may be as old as that."""
         self._late = LateStarts(self._renew, self._backend, tasks, runner)
@@ -107,35 +118,53 @@ class QueueLoop:
         """Wait for jobs and take them, until stopped."""
         while not self._stopping:
             await self._backend.wait()
-            if not self._reserved:
-                await self._share.acquire()
-                self._reserved = 1
+            share = self._share
+            if share.holds_all:  # nothing to wait for but a free slot
+                await share.acquire()
+                share.release()
                 continue  # the server may have become unavailable meanwhile
-            # Reserve one slot more than the wait needs, if no other queue wants it: if it stays
-            # empty, the queue is empty and no take has to ask.
-            if self._reserved == 1 and not self._share.contested:
-                self._reserved += self._share.try_acquire(1)
-            if not self._stopping and await self._wait_for_work():
-                self._share.wants_more = True
+            offered = share.offer(_OFFER) if self._prefetches else 0
+            if await self._wait_for_work(offered):
+                if not offered and not await self._reserve_one():
+                    continue
+                share.want(True)
                 self._caught_up.clear()
                 self._turn()
                 await self._caught_up.wait()
 
-    async def _wait_for_work(self) -> bool:
+    async def _wait_for_work(self, offered: int) -> bool:
+        """Wait; with `offered` slots the wait may start jobs. Without any it only watches, and
+        other queues keep all slots until there is work."""
         self._waited_from_s = time.monotonic()
-        wait = self.engine.wait(WAIT_S, self._reserved)
+        wait = self.engine.wait(WAIT_S, offered)
         try:
             woken = await self._watchdog.watched(f"{self.engine.name}: wait", wait, WAIT_S)
+        except asyncio.CancelledError:
+            self._share.accept(offered, 0)
+            raise
         except Exception as error:  # noqa: BLE001 - a queue is never given up
-            self._in_doubt, self._reserved = self._in_doubt + self._reserved, 0
+            self._in_doubt += self._share.accept(offered, offered)
             self._mark_unavailable(error)
             return False
-        return woken and not self._stopping
+        if not woken or self._stopping:
+            self._share.accept(offered, 0)
+            return False
+        self._arrived, self._reserved = offered, self._share.accept(offered, offered)
+        return True
+
+    async def _reserve_one(self) -> bool:
+        """Reserve a slot for the next take; False if nothing can be taken any more."""
+        await self._share.acquire()
+        if self._stopping or not self._backend.available:
+            self._share.release()
+            return False
+        self._reserved = 1
+        return True
 
     async def stop_taking(self) -> None:
         """Take no more; jobs that arrive from now on are released."""
         self._stopping = True
-        self._share.wants_more = False
+        self._share.want(False)
         self._caught_up.set()
         try:
             await self._watchdog.watched(f"{self.engine.name}: wake", self.engine.wake())
@@ -160,28 +189,32 @@ class QueueLoop:
         ends = self.send_queue.take_outcomes(_MAX_BATCH)
         share = self._share
         want = share.try_acquire(self._batch_limit - self._reserved) if share.wants_more else 0
-        if share.wants_more and (self._reserved or (want and not ends)):
+        if share.wants_more and (self._arrived or self._reserved or (want and not ends)):
             # Jobs that a wait has started are handed out by a take, not by a settle.
-            taken_from_s = self._waited_from_s if self._reserved else asked_s
-            want, self._reserved = want + self._reserved, 0
+            taken_from_s = self._waited_from_s if self._arrived else asked_s
+            held = want + self._reserved
+            limit = max(held, self._arrived)
+            self._arrived = self._reserved = want = 0
             self._call_sent()
-            self._tasks.start(self._taken(call(self.engine.take, want), want, taken_from_s))
-            want = 0
+            taking = call(self.engine.take, limit)
+            self._tasks.start(self._taken(taking, limit, held, taken_from_s))
         if ends:
             batch = [(run.leased, outcome) for run, outcome in ends]
             self._call_sent()
             settling = call(self.engine.settle, batch, want)
             self._tasks.start(self._settled(settling, ends, want, asked_s))
 
-    async def _taken(self, answer: Awaitable[list[LeasedJob]], want: int, asked_s: float) -> None:
+    async def _taken(
+        self, answer: Awaitable[list[LeasedJob]], limit: int, held: int, asked_s: float
+    ) -> None:
         try:
             leased = await self._watchdog.watched(f"{self.engine.name}: take", answer)
         except Exception as error:  # noqa: BLE001 - a queue is never given up
-            self._in_doubt += want
+            self._in_doubt += held
             self._mark_unavailable(error)
             self._call_answered()
             return
-        await self._begin(leased, want, asked_s)
+        await self._begin(leased, limit, held, asked_s)
 
     def _call_sent(self) -> None:
         self._calls += 1
@@ -192,41 +225,72 @@ class QueueLoop:
         if not (self._calls or self.runs or self._in_doubt):
             self.idle.set()
 
-    async def _begin(self, leased: Sequence[LeasedJob], want: int, asked_s: float) -> None:
-        """Start the jobs that came for `want` slots, requested at `asked_s`. The calling task may
-        become a handler's own: nothing may follow this call."""
-        if len(leased) < want:
-            self._share.release(want - len(leased))
-            self._share.wants_more = False
+    async def _begin(
+        self, leased: Sequence[LeasedJob], limit: int, held: int, asked_s: float
+    ) -> None:
+        """Start the jobs that came for a call for up to `limit`, made at `asked_s`, in `held`
+        slots; those beyond wait in line for a slot. The calling task may become a handler's own:
+        nothing may follow this call."""
+        count = len(leased)
+        if count < limit:
+            self._share.want(False)
             self._caught_up.set()
+        if count < held:
+            self._share.release(held - count)
         runs: list[Run] = []
         if leased:
             now_s, now_ms = time.monotonic(), time.time() * 1000
             for each in leased:
-                run = self._add_run(each)
+                run = self._add_run(each, has_slot=held > 0)
+                held -= 1
                 if not run.is_over:
                     run.began_s = now_s
                     run.leased_s = asked_s
                     run.metrics.started(_waited_s(each, now_ms))
-                    runs.append(run)
+                    if run.has_slot:
+                        runs.append(run)
+                    else:
+                        self._wait_in_line(run)
         self._call_answered()
         ready = self._runner.begin(runs)
         if self.send_queue or self._share.wants_more:
             self._turn_soon()
         await self._runner.drive(ready)
 
-    def _add_run(self, leased: LeasedJob) -> Run:
+    def _add_run(self, leased: LeasedJob, *, has_slot: bool = True) -> Run:
         """A run for the job, whose lease is renewed from here on; over already if it must not
         run."""
         task = leased.job.task
-        handler = self._handlers.get(task, NO_HANDLER)
-        run = Run(leased, handler, self, self._metrics.get(task, self._unknown))
+        handler = self._handlers.get(task, self._catch_all)
+        run = Run(leased, handler, self, self._metrics.get(task, self._other_tasks))
         self.runs[leased.token] = run
+        if not has_slot:
+            run.has_slot = False
         if leased.preset_outcome is not None:
             run.skip(leased.preset_outcome)
-        elif handler is NO_HANDLER or self._stopping:
+        elif self._stopping:
             run.skip(Released())
+        elif handler is NO_HANDLER:
+            run.skip(self.engine.unknown_task(leased))
         return run
+
+    def _wait_in_line(self, run: Run) -> None:
+        """Begin the run with the next free slot: other queues took the one that was offered for
+        it. If none is free soon, other workers get the job."""
+
+        def begin() -> bool:
+            if run.is_over:
+                return False
+            run.has_slot = True
+            self._tasks.start(self._runner.drive(self._runner.begin([run])))
+            return True
+
+        def give_up() -> None:
+            if not run.has_slot:
+                run.halt(StopReason.RELEASE)
+
+        self._share.when_free(begin)
+        self.loop.call_later(_IN_LINE_S, give_up)
 
     # ── settling ─────────────────────────────────────────────────────────────────────────────────
 
@@ -241,7 +305,8 @@ class QueueLoop:
 
     def code_ended(self, run: Run) -> None:
         """The run's code has ended: its slot is free."""
-        self._share.release()
+        if run.has_slot:
+            self._share.release()
         self._runner.ended(run)
         if self._share.wants_more:
             self._turn_soon()
@@ -267,7 +332,7 @@ class QueueLoop:
             if result is SettleAnswer.LOST:
                 run.metrics.lost()
             self._forget(run)
-        await self._begin(settled.leased, want, asked_s)
+        await self._begin(settled.leased, want, want, asked_s)
 
     def _retry_write_later(self, run: Run, outcome: Outcome) -> None:
         """The server answers but refuses the write: keep the job and retry until the cause is
@@ -320,8 +385,11 @@ class QueueLoop:
 
     def _mark_unavailable(self, error: Exception) -> None:
         """Send nothing until the server answers again."""
-        self._share.wants_more = False
+        self._share.want(False)
         self._caught_up.set()
+        if self._reserved:
+            self._in_doubt, self._reserved = self._in_doubt + self._reserved, 0
+        self._arrived = 0
         self._backend.mark_unavailable(error)
 
     async def _recover(self) -> None:
@@ -339,9 +407,10 @@ class QueueLoop:
         self._backend.mark_available()
         await self._run_orphans(orphans, reserved, asked_s)
 
-    async def recover_own_orphans(self, lease_s: float) -> None:
+    async def recover_own_orphans(self) -> None:
         """Take up jobs that are pending under this worker's name and were not renewed for a lease,
         forever. Other workers would reclaim them, but need not exist (R-1)."""
+        lease_s = self.lease_s
         while True:
             await asyncio.sleep(lease_s)
             if not self._backend.available or self._stopping:
@@ -374,7 +443,7 @@ class QueueLoop:
             self._share.force_acquire()
             self._add_run(leased).halt(StopReason.RELEASE)
         self._turn_soon()
-        await self._begin(orphans[:reserved], reserved, asked_s)
+        await self._begin(orphans[:reserved], reserved, reserved, asked_s)
 
     async def _renew(self, runs: Sequence[Run]) -> list[Run]:
         """Renew the leases of runs; returns those that are still ours."""

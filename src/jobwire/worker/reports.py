@@ -20,10 +20,10 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence, Set
 from typing import TYPE_CHECKING, Final, Protocol
 
-from jobwire.job.engine import Engine
+from jobwire.job.engine import Engine, Use
 from jobwire.job.errors import BackendUnavailable
 from jobwire.job.messages import Outcome, Report, ReportAnswer
 from jobwire.worker.watchdog import Watchdog, call
@@ -42,6 +42,16 @@ class ReportSink(Protocol):
     @property
     def stopped(self) -> bool:
         """Whether the handler was asked to stop."""
+        ...
+
+    @property
+    def uses(self) -> Set[Use]:
+        """What the handler declares to use."""
+        ...
+
+    @property
+    def reserved_kinds(self) -> Set[str]:
+        """The kinds of reports that no handler of the queue may use."""
         ...
 
     def add(self, report: Report) -> Awaitable[None]:
@@ -166,15 +176,19 @@ class ThreadSink:
     """The sink of a handler in a thread, or of the thread that serves a child process. Any thread
     may use it, since a handler may start threads of its own."""
 
-    __slots__ = ("_add", "_loop", "_restart", "_window", "stopped")
+    __slots__ = ("_add", "_loop", "_restart", "_window", "reserved_kinds", "stopped", "uses")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         add: Callable[[Report], object],
         restart: Callable[[], object],
+        uses: Set[Use],
+        reserved_kinds: Set[str],
     ) -> None:
         """`add` and `restart` are called on the event loop."""
+        self.uses = uses
+        self.reserved_kinds = reserved_kinds
         self._loop = loop
         self._add = add
         self._restart = restart
@@ -205,8 +219,16 @@ class ThreadSink:
 class PipeSink:
     """The sink in a child process: one report at a time, each acknowledged before the next."""
 
-    def __init__(self, send: Callable[[Report], None], restart: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        send: Callable[[Report], None],
+        restart: Callable[[], None],
+        uses: Set[Use] = frozenset(),
+        reserved_kinds: Set[str] = frozenset(),
+    ) -> None:
         """`send` and `restart` write to the pipe."""
+        self.uses = uses
+        self.reserved_kinds = reserved_kinds
         self._send = send
         self._lock = threading.Lock()
         self._acks: queue.SimpleQueue[bool] = queue.SimpleQueue()

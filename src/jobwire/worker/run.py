@@ -10,10 +10,11 @@ Everything here happens in the event loop's thread.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from jobwire.job.engine import Use
 from jobwire.job.ids import random_fraction
 from jobwire.job.messages import Done, Failed, LeasedJob, Outcome, Released, Report, RetryLater
 from jobwire.worker import outcomes
@@ -46,6 +47,8 @@ class Run:
     run is to set four names."""
 
     phase: Phase = Phase.PARKED
+    has_slot: bool = True
+    """It holds a slot; otherwise it waits in line for one."""
     begun: bool = False
     """The runner has begun it, and counts its end."""
     began_s: float | None = None
@@ -84,6 +87,14 @@ class Run:
     @property
     def stopped(self) -> bool:
         return self.stop is not None
+
+    @property
+    def uses(self) -> Set[Use]:
+        return self.handler.uses
+
+    @property
+    def reserved_kinds(self) -> Set[str]:
+        return self.owner.engine.reserved_kinds
 
     def add(self, report: Report) -> Awaitable[None]:
         buffer = self.buffer

@@ -50,7 +50,7 @@ class Runner:
         self._tasks = tasks
         self._threads = Threads()
         self._processes = ProcessPool()
-        self._limits: dict[str, Limit] = {}
+        self._limits: dict[tuple[str, str, str], Limit] = {}
         self.running = 0
         """Handlers whose code has not ended."""
 
@@ -89,7 +89,7 @@ class Runner:
             self.running -= 1
         if run.handler.concurrency is None:
             return
-        limit = self._limits.get(run.handler.task)
+        limit = self._limits.get(_place(run))
         if limit is None or not run.begun:
             if limit is not None and run in limit.parked:  # stopped while parked
                 limit.parked.remove(run)
@@ -105,9 +105,9 @@ class Runner:
         self._processes.close()
 
     def _admit(self, run: Run, concurrency: int) -> bool:
-        limit = self._limits.get(run.handler.task)
+        limit = self._limits.get(_place(run))
         if limit is None:
-            limit = self._limits[run.handler.task] = Limit(concurrency)
+            limit = self._limits[_place(run)] = Limit(concurrency)
         if not limit.free:
             limit.parked.append(run)
             return False
@@ -165,7 +165,9 @@ class Runner:
             run.owner.renew_first(run)
             return
         run.phase = Phase.RUNNING
-        run.sink = ThreadSink(self._loop, run.add_from_thread, run.restart_timeout)
+        run.sink = ThreadSink(
+            self._loop, run.add_from_thread, run.restart_timeout, run.uses, run.reserved_kinds
+        )
         run.limit(run.handler.timeout_of(run.leased))
         if run.handler.kind is HandlerKind.PROCESS:
             process = self._processes.acquire()
@@ -208,6 +210,11 @@ class Runner:
 
 
 _Work = Coroutine[object, None, object]
+
+
+def _place(run: Run) -> tuple[str, str, str]:
+    """What the handler was registered for."""
+    return run.handler.wire, run.handler.queue, run.handler.task
 
 
 def _call_handler(run: Run, sink: ReportSink) -> object:

@@ -1,8 +1,10 @@
 """The slots of a worker, shared fairly by its queues: how many jobs it runs at a time.
 
-Each queue loop has a Share. It reserves one slot while it waits for work, so that arriving work has
-one; then it acquires more without waiting. If several queues want more slots than there are, each
-gets at most an equal part. A slot is free again when the handler's code has ended.
+Each queue loop has a Share. A queue that waits for work holds no slot: it only *offers* free ones
+for the jobs that the wait may start, and acquires them when such jobs have come. If other queues
+were faster, the jobs wait in line for the next free slots (`when_free`). If several queues want
+more slots than there are, each gets at most an equal part. A slot is free again when the handler's
+code has ended.
 """
 
 import asyncio
@@ -14,53 +16,53 @@ class Slots:
     """All of one worker's slots."""
 
     def __init__(self, total: int) -> None:
+        if total < 1:
+            raise ValueError(f"{total} slots: a worker needs at least one")
         self.total = total
         self.free = total
-        self._shares: list[Share] = []
-        self._waiting: deque[tuple[Share, asyncio.Future[None]]] = deque()
+        self.offered = 0
+        """Free slots that waiting queues have offered."""
+        self.queues = 0
+        self.wanting: dict[Share, None] = {}
+        """The shares that want more slots than they have."""
+        self._in_line: deque[tuple[Share, Callable[[], bool]]] = deque()
 
     def share(self, nudge: Callable[[], None]) -> "Share":
         """A share for one queue; `nudge` is called when slots are free and it wants more."""
-        if len(self._shares) == self.total:
-            raise ValueError(
-                f"{self.total} slot(s) for {self.total + 1} queues: "
-                "each queue needs at least one; set more slots or serve fewer queues"
-            )
-        self._shares.append(Share(self, nudge))
-        return self._shares[-1]
+        self.queues += 1
+        return Share(self, nudge)
 
     @property
     def contested(self) -> bool:
         """Whether another queue may need a released slot."""
-        return bool(self._waiting) or self.free < 0 or len(self._shares) > 1
+        return self.queues > 1 or bool(self._in_line) or self.free < 0
 
     def fair_part(self, share: "Share") -> int:
         """How many slots the share may hold, given how many others want some."""
-        others = sum(1 for other in self._shares if other is not share and other.wants_more)
+        others = len(self.wanting) - (share in self.wanting)
         return self.total if not others else max(1, self.total // (others + 1))
 
-    def wait_for_slot(self, share: "Share") -> asyncio.Future[None]:
-        """A future for the next free slot."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((share, waiter))
-        return waiter
+    def wait_in_line(self, share: "Share", start: Callable[[], bool]) -> None:
+        """Call `start` with the next free slot; False: it needs none any more."""
+        self._in_line.append((share, start))
 
     def release(self, count: int, by: "Share") -> None:
-        """`count` slots are free: first for waiting shares, then for those that want more."""
+        """`count` slots are free: first for those in line, then for shares that want more."""
         if self.free < 0:  # after force_acquire
             repaid = min(count, -self.free)
             self.free += repaid
             count -= repaid
-        while count and self._waiting:
-            share, waiter = self._waiting.popleft()
-            if not waiter.done():
+        while count and self._in_line:
+            share, start = self._in_line.popleft()
+            share.held += 1
+            if start():
                 count -= 1
-                share.held += 1
-                waiter.set_result(None)
+            else:
+                share.held -= 1
         self.free += count
-        if count and len(self._shares) > 1:
-            for share in self._shares:
-                if share.wants_more and share is not by:
+        if count and self.wanting:
+            for share in tuple(self.wanting):
+                if share is not by:
                     share.nudge()
 
 
@@ -72,27 +74,67 @@ class Share:
         self.nudge = nudge
         self.held = 0
         self.wants_more = False
-        """Its queue may have more jobs than it has slots."""
+        """Its queue may have more jobs than it has slots. Set by `want`."""
 
     @property
-    def contested(self) -> bool:
-        """Whether another queue may need the slots that this one does not use."""
-        return self._slots.contested
+    def holds_all(self) -> bool:
+        """No slot is free, and no other queue uses one."""
+        return self._slots.queues == 1 and self._slots.free <= 0
+
+    def want(self, more: bool) -> None:
+        """Set `wants_more`."""
+        if more is self.wants_more:
+            return
+        self.wants_more = more
+        if more:
+            self._slots.wanting[self] = None
+        else:
+            del self._slots.wanting[self]
+
+    def offer(self, limit: int) -> int:
+        """Offer up to `limit` free slots for jobs that a wait may start; returns how many. They
+        stay free for other queues. `accept` ends the offer."""
+        slots = self._slots
+        count = max(0, min(limit, slots.free - slots.offered))
+        slots.offered += count
+        return count
+
+    def accept(self, offered: int, needed: int) -> int:
+        """End an offer and acquire up to `needed` slots; returns how many were still free."""
+        slots = self._slots
+        slots.offered -= offered
+        count = max(0, min(needed, slots.free))
+        slots.free -= count
+        self.held += count
+        return count
 
     async def acquire(self) -> None:
-        """Acquire one slot; waits if none is free."""
+        """Acquire one slot; waits in line if none is free."""
         slots = self._slots
         if slots.free > 0:
             slots.free -= 1
             self.held += 1
             return
-        waiter = slots.wait_for_slot(self)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def start() -> bool:
+            if waiter.done():
+                return False
+            waiter.set_result(None)
+            return True
+
+        slots.wait_in_line(self, start)
         try:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
                 self.release()
             raise
+
+    def when_free(self, start: Callable[[], bool]) -> None:
+        """Call `start` with the next free slot, which it holds from then on; False: it needs none
+        any more."""
+        self._slots.wait_in_line(self, start)
 
     def try_acquire(self, limit: int) -> int:
         """Acquire up to `limit` slots without waiting; returns how many."""

@@ -18,15 +18,18 @@ from opentelemetry import context, trace
 from opentelemetry.propagate import extract, inject
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
 
-from jobwire.job.errors import Fail, Retry
+from jobwire.job.errors import Fail, Postpone, RateLimit, Retry, WaitForChildren
 from jobwire.job.messages import JobInfo
 from jobwire.worker.app import App, Handler
 from jobwire.worker.context import Context
 from jobwire.worker.outcomes import (
+    ChildrenAwaited,
     Crashed,
     Ending,
     PermanentFailure,
+    PostponeRequested,
     ProcessResult,
+    RateLimitRequested,
     RetryRequested,
     Returned,
 )
@@ -76,7 +79,7 @@ def _run_in_process(
 
 def _record_ending(span: Span, ending: Ending) -> None:
     match ending:
-        case Returned():
+        case Returned() | PostponeRequested() | RateLimitRequested() | ChildrenAwaited():
             pass
         case PermanentFailure(code, message) | RetryRequested(code, message):
             span.set_attribute("jobwire.code", code)
@@ -119,6 +122,8 @@ def _span(tracer: Tracer, job: JobInfo) -> Generator[Span]:
             yield span
         except asyncio.CancelledError:
             span.set_attribute("jobwire.stopped", True)
+            raise
+        except (Postpone, RateLimit, WaitForChildren):
             raise
         except (Retry, Fail) as signal:
             span.set_attribute("jobwire.code", signal.code)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 from jobwire.job.engine import Engine
-from jobwire.worker.app import App
+from jobwire.worker.app import App, Routes
 from jobwire.worker.lease_renewal import LeaseRenewalThread
 from jobwire.worker.metrics import WorkerMetrics
 from jobwire.worker.queue_loop import QueueLoop
@@ -44,10 +44,10 @@ class Worker:
         `stall_s` too long is cancelled; an event loop that is blocked for `max_block_s` ends the
         process. `background` coroutines, like an engine's maintenance, start after registration and
         end after the last job."""
-        if not app.handlers:
-            raise ValueError("the app has no handlers: register one with @app.handler('name')")
+        routes = [_routes(app, engine) for engine in engines]
         self._app = app
         self._engines = engines
+        self._routes = routes
         self._total = slots
         self._drain_s = drain_s
         self._grace_s = grace_s
@@ -65,7 +65,10 @@ class Worker:
         self.metrics = WorkerMetrics()
         all_slots = Slots(slots)
         shared = (self._runner, self._tasks, self._watchdog, self._grace_s, self.metrics)
-        self._queue_loops = [QueueLoop(engine, app, all_slots, *shared) for engine in engines]
+        self._queue_loops = [
+            QueueLoop(engine, served, all_slots, *shared)
+            for engine, served in zip(engines, routes, strict=True)
+        ]
 
     def stop(self) -> None:
         """Drain; the second call releases everything now. Safe to call from a signal handler."""
@@ -74,26 +77,23 @@ class Worker:
     async def run(self) -> None:
         """Serve until stopped. If cancelled, it releases everything before it returns."""
         registered: list[Engine] = []
-        renewals: list[LeaseRenewalThread] = []
+        renewal: LeaseRenewalThread | None = None
         try:
-            for engine in self._engines:
+            for engine, routes in zip(self._engines, self._routes, strict=True):
                 await engine.register(
-                    self._app.task_definitions, self._total, self._app.missing_requirements
+                    routes.definitions, self._total, self._app.missing_requirements
                 )
                 registered.append(engine)
-            renewals += [
-                LeaseRenewalThread(queue_loop, self._watchdog, self._max_block_s)
-                for queue_loop in self._queue_loops
-            ]
-            await self._serve(renewals)
+            renewal = LeaseRenewalThread(self._queue_loops, self._watchdog, self._max_block_s)
+            await self._serve()
         finally:
-            await self._close(registered, renewals)
+            await self._close(registered, renewal)
 
-    async def _serve(self, renewals: Sequence[LeaseRenewalThread]) -> None:
+    async def _serve(self) -> None:
         self._tasks.start(self._watchdog.watch(), "watchdog")
-        for queue_loop, renewal in zip(self._queue_loops, renewals, strict=True):
+        for queue_loop in self._queue_loops:
             name = queue_loop.engine.name
-            self._tasks.start(queue_loop.recover_own_orphans(renewal.lease_s), f"{name}: orphans")
+            self._tasks.start(queue_loop.recover_own_orphans(), f"{name}: orphans")
             self._tasks.start(queue_loop.serve(), f"{name}: serve")
             self._tasks.start(queue_loop.listen(), f"{name}: cancels")
         for work in self._background:
@@ -118,12 +118,12 @@ class Worker:
             _log.error("%d job(s) could not be settled or released; their leases expire", leased)
 
     async def _close(
-        self, registered: Sequence[Engine], renewals: Sequence[LeaseRenewalThread]
+        self, registered: Sequence[Engine], renewal: LeaseRenewalThread | None
     ) -> None:
         await self._tasks.end(_FLUSH_TIMEOUT_S)
         self.left_behind = self._runner.running
         # First, so that no heartbeat registers the worker again after `deregister`.
-        for renewal in renewals:
+        if renewal is not None:
             await renewal.close()
         for engine in registered:
             try:
@@ -136,3 +136,20 @@ class Worker:
         self._runner.close()
         if self.left_behind:
             _log.error("%d handler(s) would not end", self.left_behind)
+
+
+def _routes(app: App, engine: Engine) -> Routes:
+    """The handlers of the engine's queue; ValueError if it cannot run them."""
+    routes = app.routes(engine.wire, engine.name)
+    if not routes.all:
+        raise ValueError("the app has no handlers: register one with @app.handler('name')")
+    queue = f"the queue {engine.name!r} ({engine.wire})"
+    if routes.catch_all is not None and not engine.traits.catch_all:
+        raise ValueError(f"{queue} takes no handler for all tasks: name each task")
+    for handler in routes.all:
+        if missing := handler.uses - engine.traits.uses:
+            raise ValueError(
+                f"handler {handler.task!r} uses {', '.join(sorted(missing))}, which {queue} does "
+                "not have"
+            )
+    return routes

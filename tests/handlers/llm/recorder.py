@@ -9,6 +9,7 @@ import msgspec
 
 from jobwire.handlers.llm import LlmSettings, register
 from jobwire.handlers.llm.models.factory import Models
+from jobwire.job.engine import Use
 from jobwire.job.messages import JobId, JobInfo, Json, Report
 from jobwire.worker import App, Context
 from jobwire.worker.reports import REPORT_ADDED
@@ -26,6 +27,8 @@ class RecordingSink:
     def __init__(self, hear: Callable[[Event], None] | None = None) -> None:
         self.events: list[Event] = []
         self.stopped = False
+        self.uses: frozenset[Use] = frozenset()
+        self.reserved_kinds: frozenset[str] = frozenset()
         self._hear = hear
 
     def restart_timeout(self) -> None:

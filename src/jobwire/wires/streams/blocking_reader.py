@@ -6,8 +6,9 @@ here until the next take. A blocked read can be ended from outside without losin
 """
 
 import asyncio
-from collections.abc import Awaitable, Collection, Sequence
-from typing import Final
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Collection, Sequence
+from typing import Final, cast
 
 from jobwire.valkey import Arg, Connection, Reply, ServerError, ValkeyError
 from jobwire.wires.streams.contract import GROUP
@@ -30,6 +31,8 @@ class BlockingReader:
         self._client_id = 0
         self._woken = False
         self._is_nudged = False
+        self._was_nudged = False
+        """The last wait ended as if there were a job."""
 
     @property
     def fetched(self) -> list[FetchedEntry]:
@@ -57,19 +60,11 @@ class BlockingReader:
         where the server refused it or it was not sent."""
         if self._fetched:
             return True, None
-        if self._woken:
-            self._woken = False
-            return False, None
-        wait_ended = self._wait_ended = asyncio.Event()
-        try:
+        read = answer = None
+        async with self._interruptible() as begins:
+            if not begins:
+                return False, None
             read, answer = await self._read(max(1, round(timeout_s * 1000)), then)
-            is_nudged = self._is_nudged
-        except ValkeyError as error:
-            raise backend_unavailable(error) from error
-        finally:
-            self._wait_ended, self._client_id = None, 0
-            self._woken = self._is_nudged = False
-            wait_ended.set()
         if isinstance(read, ServerError):
             if read.code not in _GROUP_GONE:
                 raise backend_unavailable(read) from read
@@ -77,7 +72,44 @@ class BlockingReader:
             await self.make_group()
         else:
             self._fetched = read_fetched(read)
-        return bool(self._fetched) or is_nudged, None if isinstance(answer, ServerError) else answer
+        is_ready = bool(self._fetched) or self._was_nudged
+        return is_ready, None if isinstance(answer, ServerError) else answer
+
+    @contextlib.asynccontextmanager
+    async def _interruptible(self) -> AsyncGenerator[bool]:
+        """A wait that `wake` and `wake_if_idle` end; False: it is to end before it begins."""
+        if self._woken:
+            self._woken = False
+            yield False
+            return
+        wait_ended = self._wait_ended = asyncio.Event()
+        try:
+            yield True
+        except ValkeyError as error:
+            raise backend_unavailable(error) from error
+        finally:
+            self._was_nudged = self._is_nudged
+            self._wait_ended, self._client_id = None, 0
+            self._woken = self._is_nudged = False
+            wait_ended.set()
+
+    async def watch(self, timeout_s: float) -> bool:
+        """Whether there is a job to take or to reclaim, without fetching one: for a worker that
+        has no free slot, so that other workers get the job first."""
+        if self._fetched:
+            return True
+        async with self._interruptible() as begins:
+            if not begins:
+                return False
+            async with self._connection.socket() as own:
+                self._client_id = own.client_id
+                last = _last_delivered(
+                    await _reply_or_error(own.call("XINFO", "GROUPS", self._queue))
+                )
+                block_ms = max(1, round(timeout_s * 1000))
+                command = ("XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", self._queue, last)
+                found = await own.call(*command, block_s=block_ms / 1000)
+        return bool(found) or self._was_nudged
 
     async def _read(self, block_ms: int, then: Sequence[Arg]) -> tuple[Reply, Reply]:
         """The replies to the read and to the command behind it; errors of the server as values."""
@@ -126,3 +158,11 @@ async def _reply_or_error(reply: Awaitable[Reply]) -> Reply:
         return await reply
     except ServerError as error:
         return error
+
+
+def _last_delivered(reply: Reply) -> str:
+    """The last entry that the group has received, by XINFO GROUPS; without a group the start."""
+    if not isinstance(reply, list):
+        return "0-0"
+    groups = cast("list[dict[str, Reply]]", reply)
+    return next((str(each["last-delivered-id"]) for each in groups if each["name"] == GROUP), "0-0")

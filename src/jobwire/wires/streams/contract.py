@@ -249,6 +249,10 @@ GAP: Final = "gap"
 
 EVENT_TYPE: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 RESERVED_TYPES: Final = frozenset({*TERMINAL_EVENTS, HELLO, GAP})
+RESERVED_KINDS: Final[frozenset[str]] = RESERVED_TYPES | {
+    *(EventType.QUEUED, EventType.RUNNING, EventType.RETRYING, "failed")
+}
+"""Types that no handler may use: a reader would take them for a change of the job's state."""
 
 
 class EventStep(StrEnum):

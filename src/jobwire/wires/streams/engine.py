@@ -12,7 +12,12 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence, Set
 from typing import Final, cast
 
-from jobwire.job.engine import MaintenanceTask, MissingRequirements, no_missing_requirements
+from jobwire.job.engine import (
+    MaintenanceTask,
+    MissingRequirements,
+    Traits,
+    no_missing_requirements,
+)
 from jobwire.job.errors import BackendUnavailable
 from jobwire.job.ids import random_fraction
 from jobwire.job.messages import (
@@ -66,6 +71,10 @@ _YIELD_WAIT_S: Final = 0.1
 
 class StreamsEngine:
     name: str = "jobs"
+    wire: str = "streams"
+    # The script that takes jobs gets the worker's tasks by name, so there is no catch-all.
+    traits = Traits(prefetches=True, catch_all=False)
+    reserved_kinds = contract.RESERVED_KINDS
 
     def __init__(
         self,
@@ -106,6 +115,11 @@ class StreamsEngine:
         self._cursor = "-"
         self._reclaim_at_s = 0.0
 
+    def unknown_task(self, leased: LeasedJob) -> Outcome:  # noqa: ARG002 - of the protocol
+        """`take` puts jobs off whose task this worker lacks (J-37); others may have come by
+        `recover_orphans`, and go back to the queue in the same way."""
+        return Released()
+
     # Registering, waiting, deregistering
 
     async def register(
@@ -131,9 +145,11 @@ class StreamsEngine:
 
     async def wait(self, timeout_s: float, capacity: int = 1) -> bool:
         """Wait until there is a job to take or to reclaim. A fetched entry is started at once, by a
-        take that is pipelined behind the blocking read."""
+        take that is pipelined behind the blocking read. Without `capacity` nothing is fetched."""
         if self._prefetched:
             return True
+        if not capacity:
+            return await self._reader.watch(timeout_s)
         now_s = asyncio.get_running_loop().time()
         if now_s < self._yielding_until_s:
             timeout_s = min(timeout_s, _YIELD_WAIT_S * (0.2 + random_fraction()))

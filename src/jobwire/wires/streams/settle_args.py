@@ -15,11 +15,14 @@ from jobwire.job.messages import (
     JobError,
     LeasedJob,
     Outcome,
+    Postponed,
+    RateLimited,
     Released,
     Report,
     ReportAnswer,
     RetryLater,
     SettleAnswer,
+    WaitsForChildren,
 )
 from jobwire.valkey import Arg, Connection, Reply, Script
 from jobwire.wires.streams.codec import write_canceled, write_error, write_retrying, written
@@ -101,6 +104,9 @@ def _outcome_args(
             return _RETRY, (delay_ms, write_retrying(outcome.error, attempt, delay_ms))
         case Released():
             return _RELEASE, ()
+        case Postponed() | RateLimited() | WaitsForChildren():
+            # No handler can declare these on this wire: the worker refuses to start.
+            raise TypeError(f"the wire has no {type(outcome).__name__}")
         case _:
             assert_never(outcome)
 

@@ -1,0 +1,28 @@
+"""A worker whose queues have no jobs: `python -m bench.peers.idle_worker URL KIND QUEUES`."""
+
+import sys
+
+import uvloop
+
+from bench.peers.idle_engine import IdleEngine
+from jobwire import App, Context
+from jobwire.valkey import Connection
+from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.worker import Worker
+
+
+async def main(url: str, kind: str, queues: int) -> None:
+    app = App()
+
+    @app.handler("noop")
+    async def noop(_: Context) -> None: ...
+
+    async with Connection.open(url) as connection:
+        assert kind == "memory"
+        more = [IdleEngine(f"idle-{number}") for number in range(queues - 1)]
+        engines = [StreamsEngine(connection), *more]
+        await Worker(app, engines, on_ready=lambda: print("ready", flush=True)).run()
+
+
+if __name__ == "__main__":
+    uvloop.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

@@ -82,6 +82,8 @@ async def test_j13_head_tells_what_get_would(served: ServedJobs, lab: StreamsLab
         got, told = (
             served.client.request(method, asked, headers=same) for method in ("GET", "HEAD")
         )
+        for answer in (got, told):
+            del answer.headers["date"]  # a second may pass between them
         assert (told.status_code, told.headers) == (got.status_code, got.headers), asked
         assert told.content == b""
     stream = served.client.head(f"{path}/events")
@@ -309,6 +311,11 @@ def test_j14_a_tenant_lists_its_own_jobs(keyed: ServedJobs) -> None:
         "limit=201",
         "limit=x",
         "limit=",
+        "limit=5.0",
+        "limit=1_0",
+        "limit=%205",
+        "limit=%D9%A3",
+        "limit=5&limit=x",
         "status=asleep",
         "cursor=x",
         "cursor=1-",

@@ -41,7 +41,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "maintenance": frozenset({"job", "log"}),
     "endpoints": frozenset({"net", "private_files"}),
     "functions": frozenset({"wires"}),  # a thin public name for one wire's functions
-    "gateway": frozenset({"job", "log", "histogram", "net"}),
+    "gateway": frozenset({"job", "log", "histogram", "net", "text"}),
     "handlers": frozenset({"job", "net", "spawn"}),
     "histogram": frozenset(),
     "job": frozenset(),

@@ -4,8 +4,9 @@
     feature    what one system adds: routes, health checks, metrics
     routes     hot routes: plain ASGI              router     FastAPI routes, each with its scope
     access     scope or verifier of a route        admission  checks before a route runs
-    request    one request and its response
+    request    one request and its response        parameters paging and others of several wires
     auth       API keys, tenants, scopes           tokens     short-lived tokens for EventSource
+    tenants    who sees what belongs to whom
     loopback   Host and Origin checks              limits     request rate and streams per key
     problems   error responses (RFC 9457)          failures   exceptions as problems
     streams    all open event streams              sse        the SSE format, and one stream

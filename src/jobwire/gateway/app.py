@@ -7,7 +7,7 @@ or FastAPI answers, and every failure becomes a problem document. Built by `wiri
 
 import re
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -38,11 +38,12 @@ from jobwire.gateway.request import (
 )
 from jobwire.gateway.router import ADMISSION_KEY, ScopedRoute
 from jobwire.gateway.routes import Doc, HotRoute, RouteTable
-from jobwire.gateway.settings import GatewaySettings, is_loopback
+from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
 from jobwire.gateway.tokens import TokenMaker
 from jobwire.job.errors import BackendUnavailable, JobwireError
 from jobwire.log import bind, component
+from jobwire.net import is_loopback
 
 _log = component("gateway")
 
@@ -93,6 +94,7 @@ class Gateway:
                 # Not `include_router`: matching through it costs more than the rest of the gateway.
                 self._scoped += _scoped_routes(feature.name, router.routes)
         self._fastapi.router.routes.extend(self._scoped)
+        self._literal_paths = {route.path for route in self._scoped if "{" not in route.path}
         _refuse_duplicates([*self._table.routes, *self._scoped])
         if settings.exposed_without_keys:
             _refuse_scopes(settings.host, features)
@@ -124,7 +126,7 @@ class Gateway:
             by_method, request.params = self._table.find(scope["path"])
             route = by_method.get(scope["method"])
             if route is None:
-                await self._through_fastapi(request)
+                await self._through_fastapi(request, by_method)
             else:
                 request.route, stream, access = route.label, route.stream, route.access
                 if isinstance(access, SelfAuthenticated):
@@ -141,8 +143,13 @@ class Gateway:
                 request.route, request.status, None if stream else time.perf_counter() - began_s
             )
 
-    async def _through_fastapi(self, request: HttpRequest) -> None:
-        """Serve a route that is not hot, with the same body limit and default headers."""
+    async def _through_fastapi(self, request: HttpRequest, hot: Mapping[str, HotRoute]) -> None:
+        """Serve a route that is not hot, with the same body limit and default headers. `hot` are
+        the hot routes of this path with other methods."""
+        if hot and not request.params and request.path not in self._literal_paths:
+            # A path without parameters hides those with: FastAPI would match `{id}`.
+            self._admission.check_local(request)
+            raise _wrong_method(hot)
         scope = request.scope
         scope[SCOPE_KEY] = request
         scope[ADMISSION_KEY] = self._admission
@@ -212,14 +219,15 @@ class Gateway:
         for name, value in problem.headers:
             if name == b"allow":
                 allowed |= {method.strip() for method in value.decode().split(",")}
-        if not allowed:
-            return problem
-        if "GET" in allowed:
-            allowed.add("HEAD")
-        return Problem(WRONG_METHOD, headers=((b"allow", ", ".join(sorted(allowed)).encode()),))
+        return _wrong_method(allowed) if allowed else problem
 
     async def _openapi(self, _: HttpRequest) -> Reply:
         return self._document
+
+
+def _wrong_method(allowed: Collection[str]) -> Problem:
+    methods = {*allowed, "HEAD"} if "GET" in allowed else set(allowed)
+    return Problem(WRONG_METHOD, headers=((b"allow", ", ".join(sorted(methods)).encode()),))
 
 
 _OPENAPI_DOC = Doc(summary="This document", tag="health", answer=dict)

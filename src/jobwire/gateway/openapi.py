@@ -17,7 +17,7 @@ from jobwire.gateway import problems
 from jobwire.gateway.access import Access, SelfAuthenticated, access_name
 from jobwire.gateway.problems import ProblemKind
 from jobwire.gateway.router import ScopedRoute
-from jobwire.gateway.routes import HotRoute
+from jobwire.gateway.routes import Doc, HotRoute
 
 Json = dict[str, Any]  # part of the document
 _REF: Final = "#/components/schemas/{name}"
@@ -39,16 +39,17 @@ def document(app: FastAPI, scoped: Sequence[ScopedRoute], hot: Sequence[HotRoute
     paths: Json = whole.setdefault("paths", {})
     components: Json = whole.setdefault("components", {})
     schemas: Json = components.setdefault("schemas", {})
-    for route in scoped:
-        for method in route.methods or ():
-            _finish_scoped(paths[route.path_format][method.lower()], route)
     # FastAPI's schema of a 422; we send a Problem instead.
     schemas.pop("HTTPValidationError", None)
     schemas.pop("ValidationError", None)
-    types = [kind for route in hot for kind in _types(route)]
+    docs = [*(route.doc for route in hot), *(route.doc for route in scoped if route.doc)]
+    types = [kind for doc in docs for kind in _types(doc)]
     hot_schemas, more = _published(*msgspec.json.schema_components(types, ref_template=_REF))
     schemas |= {**more, "Problem": _PROBLEM_SCHEMA}
     schema_of = {id(kind): schema for kind, schema in zip(types, hot_schemas, strict=True)}
+    for route in scoped:
+        for method in route.methods or ():
+            _finish_scoped(method, paths[route.path_format][method.lower()], route, schema_of)
     for route in hot:
         paths.setdefault(route.path, {})[route.method.lower()] = _hot_operation(route, schema_of)
     components["securitySchemes"] = _SECURITY_SCHEMES | {
@@ -65,34 +66,68 @@ def _published(schemas: Iterable[Json], more: Mapping[str, Json]) -> tuple[list[
     return msgspec.json.decode(text, type=tuple[list[Json], Json])
 
 
-def _finish_scoped(operation: Json, route: ScopedRoute) -> None:
+def _finish_scoped(
+    method: str, operation: Json, route: ScopedRoute, schema_of: Mapping[int, Json]
+) -> None:
+    if route.doc is not None:
+        _use_doc(method, operation, route, route.doc, schema_of)
     operation["x-jobwire-scope"] = access_name(route.access)
     if route.access != "public":
         operation["security"] = _security(route.access)
     responses: Json = operation["responses"]
     responses.pop("422", None)
     common = _common_problems(route.access, body=route.body_field is not None)
-    invalid = () if "parameters" not in operation else (problems.INVALID,)
+    invalid = (problems.INVALID,) if "parameters" in operation and route.doc is None else ()
     responses |= _problem_responses([*common, *invalid, *route.own_problems])
 
 
-def _hot_operation(route: HotRoute, schema_of: Mapping[int, Json]) -> Json:
-    doc = route.doc
+def _use_doc(
+    method: str, operation: Json, route: ScopedRoute, doc: Doc, schema_of: Mapping[int, Json]
+) -> None:
+    """Complete an operation of FastAPI as that of a hot route, with FastAPI's parameters."""
+    operation.pop("description", None)
+    operation |= _described(doc, _operation_id(method, route.path))
+    for parameter in operation.setdefault("parameters", []):
+        schema: Json = parameter["schema"]
+        for repeated in ("title", "description"):
+            schema.pop(repeated, None)
+        if parameter["required"] is False:
+            del parameter["required"]  # the default
+        if "example" in schema:
+            parameter["example"] = schema.pop("example")
+    operation["parameters"] += _parameters(doc, schema_of)
+    operation["responses"] = _answers(doc, schema_of)
+
+
+def _operation_id(method: str, path: str) -> str:
+    return re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_")
+
+
+def _described(doc: Doc, operation_id: str) -> Json:
+    described: Json = {"tags": [doc.tag], "summary": doc.summary, "operationId": operation_id}
+    return {**described, "description": doc.description} if doc.description else described
+
+
+def _answers(doc: Doc, schema_of: Mapping[int, Json]) -> Json:
+    """The successful responses."""
     answer: Json = {"description": doc.description or doc.summary}
     if doc.answer is not None or doc.media_type != "application/json":
         content: Json = {} if doc.answer is None else {"schema": schema_of[id(doc.answer)]}
         if doc.example is not None:
             content["example"] = doc.example
         answer["content"] = {doc.media_type: content}
+    others = {str(status): _also(status, why, answer) for status, why in doc.also.items()}
+    return {str(doc.status): answer, **others}
+
+
+def _hot_operation(route: HotRoute, schema_of: Mapping[int, Json]) -> Json:
+    doc = route.doc
     operation: Json = {
-        "tags": [doc.tag],
-        "summary": doc.summary,
-        "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
+        **_described(doc, _operation_id(route.method, route.path)),
         "x-jobwire-scope": access_name(route.access),
-        "parameters": [*_path_parameters(route), *_parameters(route, schema_of)],
+        "parameters": [*_path_parameters(route), *_parameters(doc, schema_of)],
         "responses": {
-            str(doc.status): answer,
-            **{str(status): _also(status, why, answer) for status, why in doc.also.items()},
+            **_answers(doc, schema_of),
             **_problem_responses(
                 [
                     *_common_problems(route.access, body=doc.body is not None),
@@ -102,8 +137,6 @@ def _hot_operation(route: HotRoute, schema_of: Mapping[int, Json]) -> Json:
             ),
         },
     }
-    if doc.description:
-        operation["description"] = doc.description
     if route.access != "public":
         operation["security"] = _security(route.access, stream=route.stream)
     if doc.body is not None:
@@ -119,9 +152,9 @@ def _also(status: int, why: str, answer: Json) -> Json:
     return {"description": why} if status == 204 else {**answer, "description": why}
 
 
-def _types(route: HotRoute) -> Iterable[object]:
-    yield from (kind for kind in (route.doc.body, route.doc.answer) if kind is not None)
-    yield from (parameter.kind for parameter in route.doc.parameters)
+def _types(doc: Doc) -> Iterable[object]:
+    yield from (kind for kind in (doc.body, doc.answer) if kind is not None)
+    yield from (parameter.kind for parameter in doc.parameters)
 
 
 def _path_parameters(route: HotRoute) -> Iterable[Json]:
@@ -129,8 +162,8 @@ def _path_parameters(route: HotRoute) -> Iterable[Json]:
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
 
 
-def _parameters(route: HotRoute, schema_of: Mapping[int, Json]) -> Iterable[Json]:
-    for parameter in route.doc.parameters:
+def _parameters(doc: Doc, schema_of: Mapping[int, Json]) -> Iterable[Json]:
+    for parameter in doc.parameters:
         documented: Json = {
             "name": parameter.name,
             "in": parameter.place,

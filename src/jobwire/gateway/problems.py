@@ -5,6 +5,7 @@ is raised anywhere inside a request. Features declare kinds of their own. Every 
 clients; internal details go to the log.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -12,9 +13,13 @@ from typing import Final
 
 import msgspec
 
+from jobwire.text import msgspec_fault
+
 MEDIA_TYPE: Final = b"application/problem+json"
 
 Headers = tuple[tuple[bytes, bytes], ...]
+_MAX_MESSAGE: Final = 500
+_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +123,19 @@ EVERYWHERE: Final = (CROSS_SITE, PROXIED, FOREIGN_HOST, HEADERS_TOO_LARGE, INTER
 WITH_SCOPE: Final = (UNAUTHORIZED, BAD_KEY, FORBIDDEN, RATE_LIMITED)
 WITH_BODY: Final = (INVALID_JSON, TIMED_OUT, TOO_LARGE, WRONG_MEDIA_TYPE, ENCODED, INVALID)
 ON_STREAMS: Final = (BAD_EVENT_ID, BAD_TOKEN, TOO_MANY_STREAMS, STOPPING)
+
+
+def invalid(place: str, pointer: str, message: str) -> Problem:
+    """The problem of an invalid request, with the location of the fault."""
+    # The message may quote a member name of any length.
+    message = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"
+    errors = [{"in": place, "pointer": pointer, "message": message}]
+    where = f"{place} {pointer}".rstrip()
+    return Problem(INVALID, f"{where}: {message}", more={"errors": errors})
+
+
+def invalid_body(error: msgspec.ValidationError, place: str = "") -> Problem:
+    """The same for an error of msgspec: its path, below `place`, becomes a JSON pointer."""
+    problem, path = msgspec_fault(error)
+    pointer = place + "".join(f"/{name or index}" for name, index in _STEP.findall(path))
+    return invalid("body", pointer, problem)

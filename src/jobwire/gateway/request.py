@@ -54,6 +54,10 @@ def new_request_id() -> bytes:
     return b"%s%06x" % (_PROCESS, next(_COUNT))
 
 
+def _too_many_parameters() -> Problem:
+    return Problem(BAD_REQUEST, f"the query has more than {_MAX_PARAMETERS} parameters")
+
+
 class ClientGone(Exception):
     """The client disconnected before its response."""
 
@@ -113,6 +117,12 @@ class HttpRequest:
     def path(self) -> str:
         return self.scope["path"]
 
+    def check_query(self) -> None:
+        """Refuse a query with too many parameters before it is parsed."""
+        query: bytes = self.scope["query_string"]
+        if query.count(b"&") >= _MAX_PARAMETERS:
+            raise _too_many_parameters()
+
     def query(self, name: str) -> str | None:
         """The last value of a query parameter."""
         text: bytes = self.scope["query_string"]
@@ -123,8 +133,7 @@ class HttpRequest:
                 text.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_PARAMETERS
             )
         except ValueError:
-            detail = f"the query has more than {_MAX_PARAMETERS} parameters"
-            raise Problem(BAD_REQUEST, detail) from None
+            raise _too_many_parameters() from None
         values = found.get(name)
         return values[-1] if values else None
 

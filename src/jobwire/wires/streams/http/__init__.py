@@ -3,9 +3,10 @@
     request_parser  headers, query and body of a request, parsed strictly
     schemas         request and response bodies, as types
     problems        the errors of these routes
-    jobs            submit, get, list, cancel, retry
-    event_routes    live events
-    fleet           tasks, workers, the last hour
+    jobs            submit, batch, get: hot routes
+    job_management  list, cancel, retry
+    event_routes    live events: a hot route
+    fleet           tasks, workers, the last hour; `fleet_schemas` has their types
     docs            these routes in the OpenAPI document
 
 `wiring` calls `feature` and passes the result to the gateway. Of the packages of this wire, only
@@ -14,6 +15,7 @@ this one imports the gateway.
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.limits import RateLimit
@@ -23,9 +25,8 @@ from jobwire.gateway.streams import Streams
 from jobwire.job.messages import TaskDefinition
 from jobwire.valkey import Connection
 from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.http import docs
+from jobwire.wires.streams.http import docs, fleet, job_management
 from jobwire.wires.streams.http.event_routes import EventRoutes
-from jobwire.wires.streams.http.fleet import FleetRoutes
 from jobwire.wires.streams.http.jobs import PATH, JobRoutes
 from jobwire.wires.streams.memory import ServerMemory
 from jobwire.wires.streams.metrics import StreamsMetrics
@@ -54,7 +55,6 @@ def feature(
     rate = RateLimit(gateway.effective_submit_rate, time.monotonic)
     jobs = JobRoutes(queue, follower, registry, rate, ServerMemory(connection))
     events = EventRoutes(queue, follower, streams)
-    fleet = FleetRoutes(registry, connection, queue.keys)
     streams.at_stop(follower.release_waiters)
     return Feature(
         name="jobs",
@@ -68,16 +68,13 @@ def feature(
                 docs.BATCH,
                 max_body=docs.MAX_BATCH_BODY,
             ),
-            HotRoute("GET", PATH, "read", jobs.list, docs.LIST),
             HotRoute("GET", PATH + "/{id}", "read", jobs.get, docs.GET),
             HotRoute("GET", PATH + "/{id}/events", "read", events.events, docs.EVENTS, stream=True),
-            HotRoute("POST", PATH + "/{id}/cancel", "submit", jobs.cancel, docs.CANCEL),
-            HotRoute("DELETE", PATH + "/{id}", "submit", jobs.cancel, docs.CANCEL),
-            HotRoute("POST", PATH + "/{id}/retry", "submit", jobs.retry, docs.RETRY),
-            HotRoute("GET", "/v1/tasks", "read", fleet.tasks, docs.TASKS),
-            HotRoute("GET", "/v1/workers", "read", fleet.workers, docs.WORKERS),
-            HotRoute("GET", "/v1/stats", "read", fleet.stats, docs.STATS),
         ],
-        remote_health=fleet.missing_requirements,
+        routers=[
+            job_management.router(queue, jobs),
+            fleet.router(registry, connection, queue.keys),
+        ],
+        remote_health=partial(fleet.missing_requirements, registry),
         scrape=StreamsMetrics(connection, queue.keys, registry, follower).read,
     )

@@ -7,7 +7,7 @@ from msgspec import Meta, to_builtins
 from jobwire.gateway.problems import INVALID
 from jobwire.gateway.routes import Doc, RouteParameter
 from jobwire.wires.streams.contract import MAX_PAYLOAD_BYTES
-from jobwire.wires.streams.http import fleet, schemas
+from jobwire.wires.streams.http import fleet_schemas, schemas
 from jobwire.wires.streams.http.problems import (
     ALREADY_FINISHED,
     BAD_IDEMPOTENCY_KEY,
@@ -30,6 +30,7 @@ MAX_JOB_BODY: Final = MAX_PAYLOAD_BYTES + 4096
 MAX_BATCH_BODY: Final = 8 << 20
 
 _ID: Final = "0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10"
+CURSOR_EXAMPLE: Final = f"1767225600000-{_ID}"
 _NEW: Final[dict[str, object]] = {
     "job_id": _ID,
     "task": "chat",
@@ -125,27 +126,6 @@ LIST: Final = Doc(
     description="At most 1000 jobs are scanned for a page, however few of them match.",
     answer=schemas.JobList,
     example={"jobs": [_LINE], "scanned": 1, "cursor": None},
-    parameters=(
-        RouteParameter("status", "query", "only jobs in this state", schemas.StatusName, "error"),
-        RouteParameter("task", "query", "only jobs of this task", str, "chat"),
-        RouteParameter(
-            "limit", "query", "how many; default 50", Annotated[int, Meta(ge=1, le=200)], 20
-        ),
-        RouteParameter(
-            "cursor",
-            "query",
-            "`cursor` of the previous page",
-            Annotated[str, Meta(pattern=r"^[0-9]{1,16}-[\x21-\x7e]{1,512}$")],
-            f"1767225600000-{_ID}",
-        ),
-        RouteParameter(
-            "tenant",
-            "query",
-            "for a key of the tenant `*`: the jobs of this tenant",
-            str,
-            "default",
-        ),
-    ),
     problems=(INVALID, UNAVAILABLE),
 )
 EVENTS: Final = Doc(
@@ -210,7 +190,7 @@ RETRY: Final = Doc(
 TASKS: Final = Doc(
     summary="The tasks that can be submitted",
     tag=_FLEET,
-    answer=fleet.TasksBody,
+    answer=fleet_schemas.TasksBody,
     example={
         "tasks": [
             {"name": "chat", "live": True, "schema": {"type": "object"}, "example": {"prompt": "?"}}
@@ -221,7 +201,7 @@ TASKS: Final = Doc(
 WORKERS: Final = Doc(
     summary="The workers, and the job of each slot",
     tag=_FLEET,
-    answer=fleet.Workers,
+    answer=fleet_schemas.Workers,
     example={"workers": []},
     problems=(UNAVAILABLE,),
 )
@@ -229,7 +209,7 @@ _NO_QUANTILES: Final = {"p50": None, "p90": None, "p99": None}
 STATS: Final = Doc(
     summary="The queue now, and the last hour by minute",
     tag=_FLEET,
-    answer=fleet.StatsBody,
+    answer=fleet_schemas.StatsBody,
     example={
         "now": {"waiting": 0, "delayed": 0, "running": 0, "oldest_waiting_ms": None},
         "hour": {

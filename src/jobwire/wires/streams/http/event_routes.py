@@ -6,7 +6,7 @@ follower feeds it through an `SseReader`, which encodes the job's events as SSE 
 
 from typing import Final
 
-from jobwire.gateway.problems import BAD_EVENT_ID, Problem
+from jobwire.gateway.problems import BAD_EVENT_ID, Problem, invalid
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.sse import EventStream, SseEvent
 from jobwire.gateway.streams import Streams
@@ -58,9 +58,9 @@ class EventRoutes:
         self._streams = streams
 
     async def events(self, request: HttpRequest) -> None:
-        job_id = request_parser.job_id(request)
+        job_id = request_parser.job_id(request.params[0])
         after = _position(request)
-        plain = request_parser.choice(request, "data", (PLAIN, WHOLE)) == PLAIN
+        plain = _is_plain(request)
         state = await self._queue.status_and_tenant(job_id)
         if state is None or not request_parser.may_see(request, state.tenant):
             raise Problem(problems.JOB_NOT_FOUND)
@@ -83,6 +83,13 @@ class EventRoutes:
             return await self._follower.is_last(job_id, after)
         except ValkeyError:
             return False  # the stream waits until Valkey is available again
+
+
+def _is_plain(request: HttpRequest) -> bool:
+    given = request.query("data")
+    if given not in (None, PLAIN, WHOLE):
+        raise invalid("query", "/data", f"must be one of {PLAIN}, {WHOLE}")
+    return given == PLAIN
 
 
 def _position(request: HttpRequest) -> Position:

@@ -6,151 +6,70 @@ without the job.
 
 from collections import Counter as Counted
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from fastapi import APIRouter, Response
+from msgspec import Raw
 
 from jobwire.gateway.health import HealthStatus
 from jobwire.gateway.request import HttpRequest, Reply
+from jobwire.gateway.router import CurrentRequest, documented, new_router, response
 from jobwire.job.messages import MissingRequirement
 from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import Counter, Status, StreamsKeys
 from jobwire.wires.streams.depth import depth
-from jobwire.wires.streams.http import request_parser
+from jobwire.wires.streams.http import docs, request_parser
+from jobwire.wires.streams.http.fleet_schemas import (
+    MinuteLine,
+    MissingRequirementBody,
+    NowBody,
+    QuantilesBody,
+    SlotBody,
+    StatsBody,
+    TaskBody,
+    TasksBody,
+    WorkerBody,
+    Workers,
+)
 from jobwire.wires.streams.registry import RegisteredWorker, RunningJob, WorkerRegistry
 from jobwire.wires.streams.stats import MinuteStats, last_hour, quantile_ms
 
 _encode = msgspec.json.Encoder().encode
 _MOST_PARTS: Final = 20
-_AnyObject = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})]
 
 
-class TaskBody(Struct, frozen=True):
-    """A task that can be submitted."""
+def router(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) -> APIRouter:
+    """The routes."""
+    routes = new_router("fleet")
 
-    name: str
-    live: Annotated[bool, Meta(description="whether a live worker has this task")]
-    schema: Annotated[_AnyObject, Meta(description="JSON Schema of its payload, if known")]
-    example: Annotated[_AnyObject, Meta(description="a valid payload, if one is known")]
-
-
-class TasksBody(Struct, frozen=True):
-    """All tasks."""
-
-    tasks: list[TaskBody]
-
-
-class SlotBody(Struct, frozen=True):
-    """The job of one slot; null for a job of another tenant."""
-
-    job_id: str | None
-    task: str | None
-    since_ts: int
-
-
-class MissingRequirementBody(Struct, frozen=True):
-    """A requirement of some of a worker's tasks that is missing."""
-
-    part: str
-    wrong: str
-    what_to_do: str
-
-
-class WorkerBody(Struct, frozen=True):
-    """One worker. Of a worker that is not ours, only what the consumer group knows."""
-
-    name: str
-    ours: bool
-    host: str | None
-    pid: int | None
-    version: str | None
-    slots: int | None
-    handlers: list[str]
-    started_ts: int | None
-    heartbeat_age_ms: Annotated[
-        int, Meta(description="since its last heartbeat; if not ours: since its last read")
-    ]
-    running: list[SlotBody]
-    lacks: list[MissingRequirementBody]
-
-
-class Workers(Struct, frozen=True):
-    """All workers of this queue."""
-
-    workers: list[WorkerBody]
-
-
-class QuantilesBody(Struct, frozen=True):
-    """In milliseconds, with an error of at most 10 %; null without samples."""
-
-    p50: float | None
-    p90: float | None
-    p99: float | None
-
-
-class MinuteLine(Struct, frozen=True):
-    """One minute."""
-
-    start_ts: int
-    submitted: int
-    done: int
-    error: int
-    canceled: int
-    retried: int
-    latency_ms: Annotated[QuantilesBody, Meta(description="from submit to first start")]
-    duration_ms: Annotated[QuantilesBody, Meta(description="from start to end")]
-
-
-class NowBody(Struct, frozen=True):
-    """The queue now."""
-
-    waiting: Annotated[int, Meta(description="in the queue")]
-    delayed: Annotated[int, Meta(description="not due yet: delayed, or waiting for a retry")]
-    running: Annotated[int, Meta(description="leased to a worker")]
-    oldest_waiting_ms: Annotated[
-        int | None, Meta(description="waiting time of the oldest job in the queue")
-    ]
-
-
-class StatsBody(Struct, frozen=True):
-    """The queue now, and the last hour: in total, and by minute with the oldest first. The last
-    minute is incomplete."""
-
-    now: NowBody
-    hour: MinuteLine
-    minutes: list[MinuteLine]
-
-
-class FleetRoutes:
-    """The endpoints."""
-
-    def __init__(self, registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) -> None:
-        self._registry = registry
-        self._connection = connection
-        self._keys = keys
-
-    async def tasks(self, _: HttpRequest) -> Reply:
+    @routes.get("/v1/tasks", openapi_extra=documented("read", docs.TASKS))
+    async def list_tasks() -> Response:
         listed = [
             TaskBody(info.name, live, _raw(info.schema_json), _raw(info.example_json))
-            for info, live in await self._registry.tasks()
+            for info, live in await registry.tasks()
         ]
-        return Reply(_encode(TasksBody(listed)))
+        return response(Reply(_encode(TasksBody(listed))))
 
-    async def workers(self, request: HttpRequest) -> Reply:
-        workers = await self._registry.workers()
-        return Reply(_encode(Workers([_worker(worker, request) for worker in workers])))
+    @routes.get("/v1/workers", openapi_extra=documented("read", docs.WORKERS))
+    async def list_workers(request: CurrentRequest) -> Response:
+        listed = [_worker(worker, request) for worker in await registry.workers()]
+        return response(Reply(_encode(Workers(listed))))
 
-    async def missing_requirements(self) -> Mapping[str, HealthStatus]:
-        """What live workers miss, for /readyz (J-51): jobs that need it fail, all others run."""
-        return requirements_health(await self._registry.missing_requirements())
-
-    async def stats(self, _: HttpRequest) -> Reply:
-        queue = await depth(self._connection, self._keys)
+    @routes.get("/v1/stats", openapi_extra=documented("read", docs.STATS))
+    async def read_stats() -> Response:
+        queue = await depth(connection, keys)
         now = NowBody(queue.waiting, queue.delayed, queue.running, queue.oldest_waiting_ms)
-        minutes = await last_hour(self._connection, self._keys)
+        minutes = await last_hour(connection, keys)
         lines = [_line([minute]) for minute in minutes]
-        return Reply(_encode(StatsBody(now, _line(minutes), lines)))
+        return response(Reply(_encode(StatsBody(now, _line(minutes), lines))))
+
+    return routes
+
+
+async def missing_requirements(registry: WorkerRegistry) -> Mapping[str, HealthStatus]:
+    """What live workers miss, for /readyz (J-51): jobs that need it fail, all others run."""
+    return requirements_health(await registry.missing_requirements())
 
 
 def requirements_health(workers: Sequence[Sequence[MissingRequirement]]) -> dict[str, HealthStatus]:

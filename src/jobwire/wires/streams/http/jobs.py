@@ -1,21 +1,21 @@
-"""Jobs over HTTP: submit, get, list, cancel, retry (J-10 … J-14, J-16, J-18).
+"""Jobs over HTTP, hot routes: submit, batch, get (J-10 … J-14, J-16).
 
 Endpoints of hot routes; the gateway calls them with an admitted request. Each parses the request,
 does one operation on the queue, and answers. A job of another tenant is answered as not found.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from typing import Final, assert_never
 
 import msgspec
 
+from jobwire.gateway import parameters, tenants
 from jobwire.gateway.limits import RateLimit
 from jobwire.gateway.problems import Headers, Problem, retry_after
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.job.errors import BackendUnavailable, RefusedError
 from jobwire.job.messages import (
     Already,
-    CancelOutcome,
     Full,
     JobId,
     JobRequest,
@@ -24,7 +24,7 @@ from jobwire.job.messages import (
     Submitted,
 )
 from jobwire.wires.streams.codec import Record
-from jobwire.wires.streams.contract import MAX_TTL_S, Status
+from jobwire.wires.streams.contract import Status
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import problems, request_parser, schemas
 from jobwire.wires.streams.memory import ServerMemory
@@ -35,7 +35,6 @@ _encode = msgspec.json.Encoder().encode
 
 PATH: Final = "/v1/jobs"
 _ENDED: Final = (Status.DONE, Status.ERROR, Status.CANCELED)
-_RETRYABLE: Final = (Status.ERROR, Status.CANCELED)
 _FULL_RETRY_S: Final = 5
 _FULL: Final = {
     "queue": "{} jobs are waiting, which is the limit",
@@ -44,11 +43,6 @@ _FULL: Final = {
     "a job is removed when its time to live is over",
 }
 _REPLAYED: Final[Headers] = ((b"idempotency-replayed", b"true"),)
-_OUTCOMES: Final[Mapping[CancelOutcome, tuple[int, schemas.CancelOutcome]]] = {
-    CancelOutcome.CANCELED: (200, "canceled"),
-    CancelOutcome.REQUESTED: (202, "canceling"),
-    CancelOutcome.REQUESTED_FOREIGN: (202, "cancel_requested"),
-}
 
 
 class JobRoutes:
@@ -72,9 +66,9 @@ class JobRoutes:
 
     async def submit(self, request: HttpRequest) -> Reply:
         job_request = request_parser.job_request(request, await request.body())
-        await self._admit(request, 1)
+        await self.admit(request, 1)
         if not self._registry.has(job_request.task):
-            await self._check_task(job_request.task)
+            await self.check_task(job_request.task)
         answer = await self._queue.submit_checked(job_request)
         if isinstance(answer, Submitted) and b"prefer" not in request.headers:
             # The common case, kept short.
@@ -82,7 +76,7 @@ class JobRoutes:
             return Reply(_encode(_visible(request, self._new(job_request, answer))), 202, headers)
         return await self._answered(request, job_request, answer)
 
-    async def _admit(self, request: HttpRequest, count: int) -> None:
+    async def admit(self, request: HttpRequest, count: int) -> None:
         """J-57: admit this many jobs of one key, or raise a Problem."""
         self._rate.spend(request.principal.key, count)
         if self._memory.is_due:
@@ -91,29 +85,7 @@ class JobRoutes:
             detail = "the server's memory is nearly full; existing jobs continue"
             raise Problem(problems.UNAVAILABLE, detail, headers=retry_after(_FULL_RETRY_S))
 
-    async def retry(self, request: HttpRequest) -> Reply:
-        """Submit a new job with the same task, payload and options; the old job is unchanged."""
-        old = await self._own(request)
-        if old.status not in _RETRYABLE:
-            raise Problem(problems.NOT_RETRYABLE, f"the job is {old.status}")
-        await self._admit(request, 1)
-        await self._check_task(old.task)
-        key = request_parser.idempotency_key(request)
-        job_request = JobRequest(
-            old.task,
-            old.payload_json,
-            ttl_s=old.ttl_s if 1 <= old.ttl_s <= MAX_TTL_S else None,
-            max_attempts=old.max_attempts,
-            timeout_s=old.timeout_s,
-            idempotency_key=key,
-            fingerprint=request_parser.fingerprint(f"retry {old.job_id}".encode()) if key else "",
-            tenant=old.tenant,
-            traceparent=request_parser.traceparent(request),
-            retry_of=old.job_id,
-        )
-        return await self._submit(request, job_request)
-
-    async def _submit(self, request: HttpRequest, job_request: JobRequest) -> Reply:
+    async def submit_request(self, request: HttpRequest, job_request: JobRequest) -> Reply:
         """Submit with a check of the payload, which another program may have written."""
         try:
             answer = await self._queue.submit(job_request)
@@ -132,7 +104,7 @@ class JobRoutes:
                 record = await self._queue.record(answer.job_id)
                 if record is None:
                     # The job expired meanwhile, and the key with it.
-                    return await self._submit(request, job_request)
+                    return await self.submit_request(request, job_request)
                 return await self._reply(
                     request, answer.job_id, schemas.job(record), 200, _REPLAYED
                 )
@@ -151,7 +123,7 @@ class JobRoutes:
     ) -> Reply:
         """The job; with `Prefer: wait`, once it has ended."""
         headers = ((b"location", f"{PATH}/{job_id}".encode()), *headers)
-        wait_s = request_parser.wait_s(request)
+        wait_s = parameters.wait_s(request)
         if wait_s:
             headers = (*headers, (b"preference-applied", b"wait=%d" % wait_s))
             record = await self._awaited(job_id, wait_s)
@@ -173,14 +145,14 @@ class JobRoutes:
             job_request, made, job_request.ttl_s or self._queue.settings.job_ttl_s
         )
 
-    async def _check_task(self, task: str) -> None:
+    async def check_task(self, task: str) -> None:
         if await self._registry.unknown_among([task]):
             raise _unknown(task)
 
     async def batch(self, request: HttpRequest) -> Reply:
         """All valid items are submitted in one write; each item has its own result."""
         items = await request_parser.batch(request, await request.body())
-        await self._admit(request, len(items))
+        await self.admit(request, len(items))
         tasks = {job_request.task for job_request in items if isinstance(job_request, JobRequest)}
         unknown = await self._registry.unknown_among(tasks)
         good = [
@@ -202,52 +174,26 @@ class JobRoutes:
     # Reading
 
     async def get(self, request: HttpRequest) -> Reply:
-        record = await self._own(request)
+        record = await self.own(request, request.params[0])
         headers: Headers = ()
-        wait_s = request_parser.wait_s(request)
+        wait_s = parameters.wait_s(request)
         if wait_s and record.status not in _ENDED:
             headers = ((b"preference-applied", b"wait=%d" % wait_s),)
             await self._follower.until_ended(record.job_id, wait_s)
-            record = await self._own(request)
+            record = await self.own(request, request.params[0])
         return Reply(_encode(schemas.job(record)), headers=headers)
 
-    async def list(self, request: HttpRequest) -> Reply:
-        page = await self._queue.page(
-            request_parser.listed_tenant(request),
-            request_parser.number(request, "limit", 50, 200),
-            status=request_parser.choice(request, "status", tuple(Status)),
-            task=request.query("task") or "",
-            cursor=request_parser.cursor(request),
-        )
-        lines = [schemas.line(record) for record in page.records]
-        return Reply(_encode(schemas.JobList(lines, page.scanned, page.cursor or None)))
-
-    async def _own(self, request: HttpRequest) -> Record:
-        """The job of the path, if the caller may see it."""
-        record = await self._queue.record(request_parser.job_id(request))
+    async def own(self, request: HttpRequest, given_id: str) -> Record:
+        """The job of this id, if the caller may see it."""
+        record = await self._queue.record(request_parser.job_id(given_id))
         if record is None or not request_parser.may_see(request, record.tenant):
             raise Problem(problems.JOB_NOT_FOUND)
         return record
 
-    # Cancelling
-
-    async def cancel(self, request: HttpRequest) -> Reply:
-        job_id = request_parser.job_id(request)
-        state = await self._queue.status_and_tenant(job_id)
-        if state is None or not request_parser.may_see(request, state.tenant):
-            raise Problem(problems.JOB_NOT_FOUND)
-        answer = await self._queue.cancel(job_id)
-        if answer is CancelOutcome.GONE:
-            raise Problem(problems.JOB_NOT_FOUND)
-        if answer is CancelOutcome.FINISHED:
-            raise Problem(problems.ALREADY_FINISHED)
-        status, outcome = _OUTCOMES[answer]
-        return Reply(_encode(schemas.CancelAnswerBody(job_id, outcome)), status)
-
 
 def _visible(request: HttpRequest, job: schemas.JobBody) -> schemas.JobBody:
     """The job, without content if the caller may not read it."""
-    return job if request_parser.sees_content(request) else job.without_content()
+    return job if tenants.sees_content(request) else job.without_content()
 
 
 def _unknown(task: str) -> Problem:

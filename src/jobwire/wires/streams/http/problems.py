@@ -1,13 +1,9 @@
 """The problems of requests about jobs, besides those of every request."""
 
-import re
 from typing import Final
 
-import msgspec
-
-from jobwire.gateway.problems import INVALID, Problem, ProblemKind
+from jobwire.gateway.problems import ProblemKind
 from jobwire.job.errors import BackendUnavailable, ContractError
-from jobwire.text import msgspec_fault
 
 JOB_NOT_FOUND: Final = ProblemKind(
     "job_not_found", 404, "there is no such job; a job is removed when its time to live is over"
@@ -40,22 +36,3 @@ UNAVAILABLE: Final = ProblemKind(
 CONTRACT_VIOLATED: Final = ProblemKind(
     ContractError.code, ContractError.status, "another program has written an invalid job"
 )
-
-_MAX_MESSAGE: Final = 500
-_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
-
-
-def invalid(place: str, pointer: str, message: str) -> Problem:
-    """The problem of an invalid request, with the location of the fault."""
-    # The message may quote a member name of any length.
-    message = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"
-    errors = [{"in": place, "pointer": pointer, "message": message}]
-    where = f"{place} {pointer}".rstrip()
-    return Problem(INVALID, f"{where}: {message}", more={"errors": errors})
-
-
-def invalid_body(error: msgspec.ValidationError, place: str = "") -> Problem:
-    """The same for an error of msgspec: its path, below `place`, becomes a JSON pointer."""
-    problem, path = msgspec_fault(error)
-    pointer = place + "".join(f"/{name or index}" for name, index in _STEP.findall(path))
-    return invalid("body", pointer, problem)

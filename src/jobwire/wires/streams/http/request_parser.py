@@ -7,30 +7,24 @@ silently. A payload is passed on byte for byte.
 import asyncio
 import hashlib
 import re
-from collections.abc import Sequence
 from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from jobwire.gateway.auth import LOCAL
-from jobwire.gateway.problems import FORBIDDEN, INVALID_JSON, Problem
+from jobwire.gateway import tenants
+from jobwire.gateway.problems import INVALID_JSON, Problem, invalid, invalid_body
 from jobwire.gateway.request import HttpRequest
-from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.job.errors import RefusedError
 from jobwire.job.messages import JobId, JobRequest
 from jobwire.wires.streams.http import problems
 from jobwire.wires.streams.http.schemas import MAX_BATCH, BatchItem, JobRequestBody, RawBatch
 from jobwire.wires.streams.payload import check_payload, read_strictly
 
-MAX_WAIT_S: Final = 60
-
 _TURN_BYTES: Final = 256 << 10
 """Checking this much of a batch takes about as long as checking the largest single job."""
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _IDEMPOTENCY_KEY: Final = re.compile(rb"[\x20-\x7e]{1,255}")
 _TRACEPARENT: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_WAIT: Final = re.compile(rb'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=[,;]|$)', re.IGNORECASE)
-_CURSOR: Final = re.compile(r"\d{1,16}-[\x21-\x7e]{1,512}", re.ASCII)
 _T = TypeVar("_T")
 
 _request_decoder: Final = msgspec.json.Decoder(JobRequestBody)
@@ -46,38 +40,27 @@ _REFUSED: Final = {
 
 
 def tenant(request: HttpRequest) -> str:
-    """The tenant of jobs that the caller submits; on the wire the default tenant is empty."""
-    return _wire_name(request.principal.tenant)
-
-
-def _wire_name(name: str) -> str:
-    return "" if name in (LOCAL.tenant, ALL_TENANTS) else name
+    """The tenant of jobs that the caller submits, as on the wire."""
+    return _on_wire(tenants.own_tenant(request))
 
 
 def may_see(request: HttpRequest, owner: str) -> bool:
-    """Whether the caller may see and cancel jobs of the tenant `owner` (O-6, J-57)."""
-    principal = request.principal
-    return _wire_name(principal.tenant) == owner or principal.tenant == ALL_TENANTS
+    """Whether the caller may see and cancel jobs of the tenant `owner` of the wire (O-6, J-57)."""
+    return tenants.may_see(request, owner or tenants.DEFAULT_TENANT)
 
 
-def listed_tenant(request: HttpRequest) -> str:
-    """The tenant whose jobs are listed: `?tenant=` if the caller may see it; else its own."""
-    given = request.query("tenant")
-    if given is None:
-        return tenant(request)
-    if not may_see(request, _wire_name(given)):
-        raise Problem(FORBIDDEN, "only a key of the tenant '*' may list the jobs of other tenants")
-    return _wire_name(given)
+def listed_tenant(request: HttpRequest, given: str | None) -> str:
+    """The tenant whose jobs are listed, as on the wire."""
+    return _on_wire(tenants.listed_tenant(request, given, "jobs"))
 
 
-def sees_content(request: HttpRequest) -> bool:
-    """Whether the caller may read payloads, results and errors."""
-    return "read" in request.principal.scopes
+def _on_wire(name: str) -> str:
+    """On the wire the default tenant is empty."""
+    return "" if name == tenants.DEFAULT_TENANT else name
 
 
-def job_id(request: HttpRequest) -> JobId:
+def job_id(given: str) -> JobId:
     """The job id in the path. An invalid id is never looked up: it could name another key."""
-    (given,) = request.params
     if not _JOB_ID.fullmatch(given):
         raise Problem(problems.JOB_NOT_FOUND)
     return JobId(given)
@@ -99,43 +82,6 @@ def traceparent(request: HttpRequest) -> str:
     if given is None or not _TRACEPARENT.fullmatch(given):
         return ""
     return given.decode("ascii")
-
-
-def wait_s(request: HttpRequest) -> int:
-    """`Prefer: wait=N`; 0 without it, at most `MAX_WAIT_S`."""
-    prefer = request.headers.get(b"prefer")
-    found = _WAIT.search(prefer) if prefer is not None else None
-    return min(int(found[1]), MAX_WAIT_S) if found else 0
-
-
-def choice(request: HttpRequest, name: str, allowed: Sequence[str]) -> str:
-    """A query parameter with one of the `allowed` values; empty if absent."""
-    given = request.query(name)
-    if given is None:
-        return ""
-    if given not in allowed:
-        raise problems.invalid("query", f"/{name}", f"must be one of {', '.join(allowed)}")
-    return given
-
-
-def number(request: HttpRequest, name: str, default: int, maximum: int) -> int:
-    """A query parameter that is a number from 1 to `maximum`."""
-    given = request.query(name)
-    if given is None:
-        return default
-    if not (given.isascii() and given.isdigit() and len(given) < 10 and 1 <= int(given) <= maximum):
-        raise problems.invalid("query", f"/{name}", f"must be a number from 1 to {maximum}")
-    return int(given)
-
-
-def cursor(request: HttpRequest) -> str:
-    """The cursor of the previous page; empty for the first page."""
-    given = request.query("cursor")
-    if given is None:
-        return ""
-    if not _CURSOR.fullmatch(given):
-        raise problems.invalid("query", "/cursor", "is not a cursor of a list")
-    return given
 
 
 def job_request(request: HttpRequest, body: bytes) -> JobRequest:
@@ -186,7 +132,7 @@ def _read(decoder: msgspec.json.Decoder[_T], body: bytes, place: str = "") -> _T
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise problems.invalid_body(error, place) from None
+        raise invalid_body(error, place) from None
     except RecursionError:
         raise Problem(problems.INVALID_PAYLOAD, "the body is nested too deeply") from None
     except UnicodeDecodeError:
@@ -235,4 +181,4 @@ def _check_around(body: bytes, inner: bytes, given: int) -> None:
     try:
         read_strictly(body.replace(inner, b"0", 1).decode())
     except ValueError as error:
-        raise problems.invalid("body", "", str(error)) from None
+        raise invalid("body", "", str(error)) from None

@@ -1,0 +1,103 @@
+"""Response bodies of tasks, workers and the last hour, as types for the OpenAPI document."""
+
+from typing import Annotated
+
+from msgspec import Meta, Raw, Struct
+
+_AnyObject = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})]
+
+
+class TaskBody(Struct, frozen=True):
+    """A task that can be submitted."""
+
+    name: str
+    live: Annotated[bool, Meta(description="whether a live worker has this task")]
+    schema: Annotated[_AnyObject, Meta(description="JSON Schema of its payload, if known")]
+    example: Annotated[_AnyObject, Meta(description="a valid payload, if one is known")]
+
+
+class TasksBody(Struct, frozen=True):
+    """All tasks."""
+
+    tasks: list[TaskBody]
+
+
+class SlotBody(Struct, frozen=True):
+    """The job of one slot; null for a job of another tenant."""
+
+    job_id: str | None
+    task: str | None
+    since_ts: int
+
+
+class MissingRequirementBody(Struct, frozen=True):
+    """A requirement of some of a worker's tasks that is missing."""
+
+    part: str
+    wrong: str
+    what_to_do: str
+
+
+class WorkerBody(Struct, frozen=True):
+    """One worker. Of a worker that is not ours, only what the consumer group knows."""
+
+    name: str
+    ours: bool
+    host: str | None
+    pid: int | None
+    version: str | None
+    slots: int | None
+    handlers: list[str]
+    started_ts: int | None
+    heartbeat_age_ms: Annotated[
+        int, Meta(description="since its last heartbeat; if not ours: since its last read")
+    ]
+    running: list[SlotBody]
+    lacks: list[MissingRequirementBody]
+
+
+class Workers(Struct, frozen=True):
+    """All workers of this queue."""
+
+    workers: list[WorkerBody]
+
+
+class QuantilesBody(Struct, frozen=True):
+    """In milliseconds, with an error of at most 10 %; null without samples."""
+
+    p50: float | None
+    p90: float | None
+    p99: float | None
+
+
+class MinuteLine(Struct, frozen=True):
+    """One minute."""
+
+    start_ts: int
+    submitted: int
+    done: int
+    error: int
+    canceled: int
+    retried: int
+    latency_ms: Annotated[QuantilesBody, Meta(description="from submit to first start")]
+    duration_ms: Annotated[QuantilesBody, Meta(description="from start to end")]
+
+
+class NowBody(Struct, frozen=True):
+    """The queue now."""
+
+    waiting: Annotated[int, Meta(description="in the queue")]
+    delayed: Annotated[int, Meta(description="not due yet: delayed, or waiting for a retry")]
+    running: Annotated[int, Meta(description="leased to a worker")]
+    oldest_waiting_ms: Annotated[
+        int | None, Meta(description="waiting time of the oldest job in the queue")
+    ]
+
+
+class StatsBody(Struct, frozen=True):
+    """The queue now, and the last hour: in total, and by minute with the oldest first. The last
+    minute is incomplete."""
+
+    now: NowBody
+    hour: MinuteLine
+    minutes: list[MinuteLine]

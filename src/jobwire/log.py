@@ -2,7 +2,8 @@
 
 Each program calls `setup` once; gateway and worker call `bind` for each request and job. It
 configures standard `logging`, so the log lines of users' handlers have the job's id too. It opens
-no files and no sockets. Logged text cannot forge a second line or control the terminal.
+no files and no sockets. Logged text cannot forge a second line or control the terminal, and secrets
+in it are masked (`redaction`).
 """
 
 import logging
@@ -17,18 +18,21 @@ from typing import Final, Literal, TextIO
 
 import msgspec
 
-LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-FORMATS: Final = ("text", "json")
+from jobwire.redaction import redact
+
+# `warn` and `console` are other words for `warning` and `text`.
+LEVELS: Final = ("debug", "info", "warn", "warning", "error", "critical")
+FORMATS: Final = ("text", "console", "json")
 
 
 @dataclass(frozen=True, slots=True)
 class LoggingSettings:
     """The section `logging` of the settings."""
 
-    level: Literal["debug", "info", "warning", "error", "critical"] = "info"
-    """The lowest level that is written."""
-    format: Literal["text", "json"] = "text"
-    """Text for people, json for programs; one line per entry."""
+    level: Literal["debug", "info", "warn", "warning", "error", "critical"] = "info"
+    """The lowest level that is written; `warn` is `warning`."""
+    format: Literal["text", "console", "json"] = "text"
+    """Text (or console) for people, json for programs; one line per entry."""
     colors: bool = True
     """Colour on a terminal; `NO_COLOR` turns it off too."""
 
@@ -141,7 +145,8 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", self._encoded(line))
+        text = redact(self._encoded(line))
+        return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
     def _encoded(self, line: Mapping[str, object]) -> str:
         try:
@@ -176,4 +181,4 @@ class TextLines(logging.Formatter):
         if record.exc_info:
             lines = self.formatException(record.exc_info).split("\n")
             line += "".join(f"\n    {_safe(text)}" for text in lines)
-        return line
+        return redact(line)

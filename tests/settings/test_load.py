@@ -213,7 +213,7 @@ def test_invalid_durations(text: str) -> None:
         (
             "logging: {level: debgu}",
             {},
-            "jobwire.yaml:1 logging.level: 'debgu' is not one of debug, info, warning, error, ",
+            "jobwire.yaml:1 logging.level: 'debgu' is not one of debug, info, warn, warning, ",
         ),
         (
             "",

@@ -10,6 +10,7 @@ from jobwire.job.errors import BackendUnavailable
 from jobwire.local import LocalError, ProgramMissing, StartFailed
 from jobwire.objects import ObjectsError, StoreRefused
 from jobwire.private_files import Untrusted
+from jobwire.redaction import redact
 from jobwire.settings import SettingsError
 from jobwire.valkey.errors import ConfigError, ValkeyError
 
@@ -17,10 +18,10 @@ from jobwire.valkey.errors import ConfigError, ValkeyError
 def explain(error: Exception, *, debug: bool) -> int:
     """Print one line per fault and return the exit code."""
     if debug:
-        traceback.print_exception(error)
+        click.echo(redact("".join(traceback.format_exception(error))), err=True, nl=False)
     lines, code = lines_and_code(error)
     for line in lines:
-        click.echo(f"jobwire: {sanitize.line(line)}", err=True)
+        click.echo(f"jobwire: {sanitize.line(redact(line))}", err=True)
     return code
 
 

@@ -108,7 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo(_usage_line(error), err=True)
         return Exit.USAGE
     except CliExit as stop:
-        click.echo(f"jobwire: {stop.line}", err=True)
+        from jobwire.redaction import redact
+
+        click.echo(f"jobwire: {redact(stop.line)}", err=True)
         return stop.code
     except Exception as error:  # noqa: BLE001 - every exception becomes one line
         from jobwire.cli.failures import explain

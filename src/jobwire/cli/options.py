@@ -77,6 +77,7 @@ def settings(context: click.Context, **values: tuple[str, str | None]) -> "Loade
 
     Each argument is a setting's path (`__` for the dot) with the option's name and its text.
     """
+    from jobwire.redaction import register_secrets
     from jobwire.settings import load
 
     options = {
@@ -96,6 +97,7 @@ def settings(context: click.Context, **values: tuple[str, str | None]) -> "Loade
             )
     file: Path | None = context.find_root().params.get("config")
     loaded = load(options, file=file)
+    register_secrets(loaded.secrets)
     for warning in loaded.warnings:
         info(f"jobwire: warning: {warning}")
     return loaded

@@ -40,9 +40,26 @@ class Loaded:
     child_env: Mapping[str, str]
     """Variables for a child process, so that it has the same settings."""
 
+    @property
+    def secrets(self) -> list[str]:
+        """The values that must not be shown."""
+        return [
+            value
+            for section in _TREE
+            for leaf in section.leaves
+            if leaf.secret and isinstance(value := _value(self.settings, leaf.path), str) and value
+        ]
+
     def is_set(self, path: str) -> bool:
         """Whether the value comes from a source, not from the default."""
         return self.origins[path] != DEFAULT
+
+
+def _value(settings: Settings, path: str) -> object:
+    value: object = settings
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
 
 
 def load(

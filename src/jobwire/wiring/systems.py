@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from enum import StrEnum
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from jobwire.log import component
 from jobwire.settings import SettingsError
+from jobwire.text import did_you_mean
 
 if TYPE_CHECKING:
     from jobwire.doctor import Finding
@@ -121,20 +124,27 @@ class System:
     """A command to try first, for the banner of `jobwire up`."""
 
 
+def import_from_here(module_name: str) -> ModuleType:
+    """Import a module, also from the working directory."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return importlib.import_module(module_name)
+
+
 def resolve(name: str) -> System:
     """Import the declaration of one system; SettingsError if there is none."""
     module_name, _, attribute = name.partition(":")
     if attribute:
         try:
-            found: object = getattr(importlib.import_module(module_name), attribute, None)
+            found: object = getattr(import_from_here(module_name), attribute, None)
         except ImportError as error:
             raise SettingsError([f"systems: {name} cannot be imported: {error}"]) from error
     elif name in SYSTEMS:
         found = importlib.import_module(SYSTEMS[name]).SYSTEM
     else:
-        near = get_close_matches(name, SYSTEMS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(SYSTEMS)}"
-        raise SettingsError([f"systems: there is no system named {name!r}; {hint}"])
+        hint = did_you_mean(name, SYSTEMS) or f"; known: {', '.join(SYSTEMS)}"
+        raise SettingsError([f"systems: there is no system named {name!r}{hint}"])
     if not isinstance(found, System):
         raise SettingsError([f"systems: {name} is not a System"])
     return found

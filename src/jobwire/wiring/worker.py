@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import importlib
 import signal
-import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +15,7 @@ from jobwire.job.engine import Engine
 from jobwire.maintenance import Maintenance
 from jobwire.settings import Settings, SettingsError
 from jobwire.wiring.backends import open_backends
-from jobwire.wiring.systems import Background, System, WorkerContext
+from jobwire.wiring.systems import Background, System, WorkerContext, import_from_here
 from jobwire.wiring.traces import traces
 from jobwire.worker import App, Worker
 from jobwire.worker.settings import WorkerSettings
@@ -33,15 +31,12 @@ def load_app(name: str | None) -> App:
     if name is None:
         return App()
     module_name, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
     try:
-        module = importlib.import_module(module_name)
+        module = import_from_here(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise NoSuchApp(f"there is no module {error.name!r} here ({here})") from error
+        raise NoSuchApp(f"there is no module {error.name!r} here ({Path.cwd()})") from error
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise NoSuchApp(

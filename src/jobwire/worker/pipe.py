@@ -34,8 +34,8 @@ class LogConfig(msgspec.Struct, tag=True):
     """The worker's logging settings."""
 
     service: str
-    level: Literal["debug", "info", "warning", "error", "critical"]
-    format: Literal["text", "json"]
+    level: Literal["debug", "info", "warn", "warning", "error", "critical"]
+    format: Literal["text", "console", "json"]
     colors: bool
 
     @staticmethod

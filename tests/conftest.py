@@ -17,6 +17,7 @@ pytest_plugins = [
     "tests.support.fixtures",
     "tests.support.shared_server",
     "tests.support.s3",
+    "tests.support.postgres",
     "tests.support.browser",
     "tests.fleet.fixtures",
     "tests.standins.cog",

@@ -28,6 +28,7 @@ NEEDS: Final = (
     Need("redis-check-rdb", "redis-tools", "tests against Redis 7"),
     Need("chromium", "chromium", "tests in a browser"),
     Need("faketime", "faketime", "tests of a server whose clock jumps"),
+    Need("pg_ctlcluster", "postgresql-15", "tests against PostgreSQL"),
 )
 
 

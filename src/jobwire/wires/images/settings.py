@@ -7,37 +7,113 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import ClassVar
+from typing import ClassVar, Final, Literal
+
+from jobwire.wires.images.contract import (
+    GROUP,
+    GUARD_TTL_S,
+    RESULT_STREAM,
+    RETIRED_GROUP,
+    UPLOAD_PREFIX,
+)
+
+NO_DETECTION: Final = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class ImagesSettings:
-    """The database of image records."""
-
-    HIDDEN: ClassVar = True
+    """Images: the API with its records, and the upload gateway with its photo pipeline."""
 
     database_url: str = field(default="", repr=False, metadata={"env": "DATABASE_URL"})
     """PostgreSQL or SQLite; empty: SQLite in the data dir."""
+    bucket: str = ""
+    """The bucket of the published images; empty: `objects.bucket`."""
+    key_prefix: str = ""
+    """In front of all keys of images; may carry a hash tag."""
+    port: int = 8090
+    """Port of the upload gateway when it runs apart (`jobwire images gateway`)."""
+    upload_url: str = ""
+    """Public address of the upload gateway; empty: the address at which the API was asked."""
+    page_origins: tuple[str, ...] = ()
+    """Origins of web pages that may upload from another address."""
+    spool_dir: str = ""
+    """Folder of accepted uploads; each upload gateway has its own. Empty: in the data dir."""
+    spool_mb: int = 1024
+    """Uploads that may wait in the spool, in MB; more get 503."""
+    max_in_work: int = 256
+    """Images that may be in work or waiting; more get 503."""
+    max_upload_mb: int = 10
+    """Largest upload, in MB of 1,048,576 bytes."""
+    token_life: timedelta = timedelta(minutes=15)
+    """How long an upload token is valid."""
+    token_private_key: str = field(default="", repr=False)
+    """Ed25519 key of the API, as PEM or as the path of a PEM file; empty: made in the data dir."""
+    token_public_key: str = ""
+    """The public key that belongs to it, for the upload gateway; empty: of the data dir."""
+    url_life: timedelta = timedelta(hours=1)
+    """How long the signed URL of a published image is valid."""
+    detect: tuple[str, ...] = ("faces",)
+    """What is hidden: detectors by name or as `package.module:factory`; `none` hides nothing."""
+    fill: Literal["surroundings", "grey"] = "surroundings"
+    """What hidden areas are filled with."""
+    long_side: int = 1920
+    """Width and height of a published image are at most this."""
+    quality: int = 80
+    """Of the WebP file, 1 to 100."""
+    max_megapixels: float = 50.0
+    """Largest photo."""
+    workers: int = 0
+    """Processes that work on photos; 0: one per core."""
+    pixel_budget_mb: int = 512
+    """Decoded pixels of all photos in work together."""
+
+    @property
+    def detectors(self) -> tuple[str, ...]:
+        """The detectors; empty if nothing is hidden."""
+        return () if self.detect == (NO_DETECTION,) else self.detect
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        """Yield each fault: field and message."""
+        if not 0 <= self.port <= 65535:
+            yield "port", f"{self.port} is not a port; it must be 0-65535"
+        for name in ("spool_mb", "max_in_work", "max_upload_mb", "long_side", "pixel_budget_mb"):
+            if getattr(self, name) < 1:
+                yield name, "must be at least 1"
+        if self.spool_mb < self.max_upload_mb:
+            yield "spool_mb", f"must be at least max_upload_mb ({self.max_upload_mb})"
+        if not timedelta(seconds=1) <= self.token_life <= timedelta(seconds=GUARD_TTL_S):
+            # The claim of an upload lives so long: an older token could be used twice.
+            yield "token_life", f"must be 1 to {GUARD_TTL_S} seconds"
+        if not timedelta(seconds=1) <= self.url_life <= timedelta(days=7):
+            yield "url_life", "must be 1 second to 7 days"
+        if not self.detect or (NO_DETECTION in self.detect and len(self.detect) > 1):
+            yield "detect", f"must name detectors, or be {NO_DETECTION} alone"
+        for name in ("upload_url", "page_origins"):
+            given = getattr(self, name)
+            for address in (given,) if isinstance(given, str) else given:
+                if address and not address.startswith(("http://", "https://")):
+                    yield name, f"{address!r} must begin with https:// or http://"
+        if self.max_megapixels <= 0:
+            yield "max_megapixels", "must be more than 0"
 
 
 @dataclass(frozen=True, slots=True)
 class ImageStreamsSettings:
     """The streams of image results."""
 
-    HIDDEN: ClassVar = True
     ENV_PREFIX: ClassVar = "STREAMS_"
     # Of the plan's earlier version, whose gateway read a stream as group `gateway-workers`.
-    IGNORED: ClassVar = {"process_stream": None, "consumer_group": frozenset({"gateway-workers"})}
+    IGNORED: ClassVar = {"process_stream": None, "consumer_group": frozenset({RETIRED_GROUP})}
 
-    result_stream: str = "image:result"
+    result_stream: str = RESULT_STREAM
     """The stream that carries results."""
-    consumer_group: str = "api-workers"
+    consumer_group: str = GROUP
     """The group that reads results."""
     consumer_count: int = 1
     """How many consumers read results."""
-    upload_guard_key_prefix: str = "image:upload:"
+    upload_guard_key_prefix: str = UPLOAD_PREFIX
     """Prefix of the key that admits an upload once."""
-    upload_guard_ttl: timedelta = timedelta(hours=1)
+    upload_guard_ttl: timedelta = timedelta(seconds=GUARD_TTL_S)
     """How long that key lives."""
     block_timeout: timedelta = timedelta(seconds=5)
     """How long one read waits for results."""

@@ -1,0 +1,115 @@
+"""Live status over HTTP (I-4, I-12): `GET /v1/images/{id}/events`."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.gateway.sse import Comment, EventStream, SseEvent
+from jobwire.gateway.streams import Streams
+from jobwire.wires.images.contract import PROGRESS, Stage, format_time
+from jobwire.wires.images.follow import StatusChange, StatusFollower
+from jobwire.wires.images.http import problems
+from jobwire.wires.images.http.api import PATH, ImageRoutes
+from jobwire.wires.images.records import ImageRecord, RecordStatus
+
+_OPENED: Final = Comment("open")
+
+
+class StatusEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The data of an event."""
+
+    stage: str
+    progress: int
+    updated_at: str
+    error: str | None = None
+
+
+class StatusSseReader:
+    """Writes the states of one image to one open stream."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: EventStream) -> None:
+        self._stream = stream
+
+    @property
+    def closed(self) -> bool:
+        return self._stream.closed or self._stream.ending
+
+    def push(self, change: StatusChange) -> bool:
+        data = StatusEvent(change.stage, change.progress, change.updated_at, change.error)
+        event = SseEvent(change.event, msgspec.json.encode(data), change.updated_at)
+        return self._stream.push(event)
+
+    def end(self) -> None:
+        self._stream.end()
+
+    async def wait_writable(self) -> None:
+        await self._stream.wait_writable()
+
+
+def state_of(record: ImageRecord) -> StatusChange | None:
+    """The state of an image without a status, by its record; None if it is deleted."""
+    updated_at = format_time(record.updated_at)
+    match record.status:
+        case RecordStatus.READY:
+            return StatusChange(Stage.DONE, PROGRESS[Stage.DONE], updated_at)
+        case RecordStatus.FAILED:
+            error = record.error_message
+            return StatusChange(Stage.FAILED, PROGRESS[Stage.FAILED], updated_at, error)
+        case RecordStatus.OPEN:
+            return StatusChange(Stage.QUEUED, PROGRESS[Stage.QUEUED], updated_at)
+        case RecordStatus.DELETED:
+            return None
+
+
+class StatusEventRoutes:
+    """The endpoint."""
+
+    def __init__(self, images: ImageRoutes, follower: StatusFollower, streams: Streams) -> None:
+        self._images = images
+        self._follower = follower
+        self._streams = streams
+
+    async def events(self, request: HttpRequest) -> None:
+        """Serve the stream until its terminal event."""
+        (image_id,) = request.params
+        record = await self._images.find(image_id, request)
+        seen = request.last_event_id()
+        if seen is not None and record.status is not RecordStatus.OPEN:
+            last = await self._follower.present(image_id)
+            if last is not None and last.is_terminal and last.updated_at == seen:
+                # An EventSource reconnects after every end of a stream, but not after this.
+                await request.reply_nothing()
+                return
+
+        def attach(stream: EventStream) -> Callable[[], None]:
+            stream.push(_OPENED)
+            return self._follower.watch(image_id, StatusSseReader(stream))
+
+        await self._streams.serve(request, attach)
+
+
+def event_route(images: ImageRoutes, follower: StatusFollower, streams: Streams) -> HotRoute:
+    """The route."""
+    endpoint = StatusEventRoutes(images, follower, streams).events
+    return HotRoute("GET", PATH + "/{image_id}/events", "read", endpoint, _DOC, stream=True)
+
+
+_DOC: Final = Doc(
+    summary="Follow an image until it is ready or has failed",
+    tag="images",
+    description=(
+        "Server-Sent Events: `processing`, then `ready` or `failed`, which ends the stream. The "
+        "first event is the present state; `id` is `updated_at`. After the terminal event a "
+        "reconnect is answered with 204."
+    ),
+    answer=StatusEvent,
+    example={"stage": "encoding", "progress": 70, "updated_at": "2026-02-24T10:00:00.000000Z"},
+    media_type="text/event-stream",
+    also={204: "the client has seen the terminal event"},
+    problems=(problems.IMAGE_NOT_FOUND, problems.UNAVAILABLE),
+)

@@ -16,10 +16,10 @@ import psycopg
 import pytest
 
 from jobwire.local import free_port
-from tests.support.fresh import Fresh
 from tests.support.program import Program
-from tests.support.shared import Facts, shared_server
-from tests.support.waiting import wait_until_sync
+from tests.support.shared_server import Facts, shared_server
+from tests.support.unique_names import Fresh
+from tests.support.wait import wait_until_sync
 
 _DEBIAN: Final = Path("/usr/lib/postgresql")
 _USER: Final = "postgres"

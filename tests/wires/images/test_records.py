@@ -19,13 +19,14 @@ from jobwire.wires.images.contract import (
     format_time,
     storage_key,
 )
-from jobwire.wires.images.database import BadDatabaseUrl, database_url, migrate, open_engine
-from jobwire.wires.images.records import (
-    ImageRecords,
-    RecordRefused,
-    RecordStatus,
+from jobwire.wires.images.database import (
+    BadDatabaseUrl,
     RecordsUnavailable,
+    database_url,
+    migrate,
+    open_engine,
 )
+from jobwire.wires.images.records import ImageRecords, RecordRefused, RecordStatus
 from tests.support import clause
 
 NOW = datetime(2026, 2, 24, 10, 0, 0, 123456, tzinfo=UTC)
@@ -39,8 +40,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest_asyncio.fixture
-async def engine(url: str, tmp_path: Path) -> AsyncIterator[AsyncEngine]:
-    engine = open_engine(database_url(url, tmp_path))
+async def engine(url: str) -> AsyncIterator[AsyncEngine]:
+    engine = open_engine(database_url(url))
     yield engine
     await engine.dispose()
 
@@ -182,11 +183,10 @@ async def test_i14_values_that_no_row_can_have_are_told_from_an_outage(
         ),
         ("postgresql://u@h/db", "postgresql+psycopg", "db"),
         ("sqlite:////tmp/x.sqlite", "sqlite+aiosqlite", "/tmp/x.sqlite"),
-        ("", "sqlite+aiosqlite", "data/images/records.sqlite"),
     ],
 )
 def test_i14_addresses_as_others_write_them(given: str, driver: str, database: str) -> None:
-    url = database_url(given, Path("data"))
+    url = database_url(given)
     assert (url.drivername, url.database) == (driver, database)
 
 
@@ -194,14 +194,14 @@ def test_i14_addresses_as_others_write_them(given: str, driver: str, database: s
 @pytest.mark.parametrize("given", ["mysql://u:secret@h/db", "nonsense", "http://h"])
 def test_i14_other_databases_are_refused_without_their_password(given: str) -> None:
     with pytest.raises(BadDatabaseUrl) as refused:
-        database_url(given, Path("data"))
+        database_url(given)
     assert "secret" not in str(refused.value)
 
 
 @clause("I-14")
-async def test_i14_the_sources_address_works(postgres_url: str, tmp_path: Path) -> None:
+async def test_i14_the_sources_address_works(postgres_url: str) -> None:
     url = postgres_url.replace("postgresql://", "postgres://") + "?sslmode=disable"
-    engine = open_engine(database_url(url, tmp_path))
+    engine = open_engine(database_url(url))
     try:
         await migrate(engine)
         await ImageRecords(engine).ping()
@@ -210,9 +210,9 @@ async def test_i14_the_sources_address_works(postgres_url: str, tmp_path: Path) 
 
 
 @clause("I-13")
-async def test_i13_a_database_that_is_away_is_unavailable(tmp_path: Path) -> None:
+async def test_i13_a_database_that_is_away_is_unavailable() -> None:
     address = "postgresql://u@127.0.0.1:1/db?sslmode=disable"
-    engine = open_engine(database_url(address, tmp_path))
+    engine = open_engine(database_url(address))
     try:
         with pytest.raises(RecordsUnavailable) as away:
             await ImageRecords(engine).ping()

@@ -13,9 +13,11 @@ from alembic.config import Config
 from sqlalchemy import Connection, event, make_url, text
 from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
+
+from jobwire.job.errors import BackendUnavailable
 
 _POSTGRESQL: Final = "postgresql+psycopg"
 _SQLITE: Final = "sqlite+aiosqlite"
@@ -31,14 +33,16 @@ _LOCK_TIMEOUT_S: Final = 10
 _MIGRATION_LOCK: Final = 0x6A6F62776972  # any number that others do not use
 
 
+class RecordsUnavailable(BackendUnavailable):
+    """The database did not answer."""
+
+
 class BadDatabaseUrl(ValueError):
     """The address of the database cannot be used; the text says why, without the password."""
 
 
-def database_url(given: str, data_dir: Path) -> URL:
-    """The address for SQLAlchemy; without one, a file in the data dir."""
-    if not given:
-        return URL.create(_SQLITE, database=str(data_dir / "images" / "records.sqlite"))
+def database_url(given: str) -> URL:
+    """The address for SQLAlchemy."""
     try:
         url = make_url(given)
     except (ArgumentError, ValueError) as error:
@@ -81,7 +85,19 @@ def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None
 
 
 async def migrate(engine: AsyncEngine, revision: str = "head") -> None:
-    """Make or upgrade the schema; waits for another program that does."""
+    """Make or upgrade the schema; waits for another program that does.
+
+    RecordsUnavailable if the database does not answer.
+    """
+    try:
+        await _migrate(engine, revision)
+    except (OSError, OperationalError) as error:
+        raise RecordsUnavailable(
+            "the database of images does not answer", detail=reason_of(error)
+        ) from error
+
+
+async def _migrate(engine: AsyncEngine, revision: str) -> None:
     async with engine.connect() as connection:
         if engine.dialect.name == "sqlite":
             # DDL is part of this transaction, which the driver would not begin by itself.
@@ -106,3 +122,10 @@ def _upgrade(connection: Connection, revision: str) -> None:
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     config.attributes["connection"] = connection
     command.upgrade(config, revision)
+
+
+def reason_of(error: BaseException) -> str:
+    """The driver's text, without the statement and its values."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    lines = str(cause).splitlines()
+    return f"{type(cause).__name__}: {lines[0] if lines else ''}"

@@ -10,6 +10,7 @@ on; `unavailable` then says why new uploads are refused.
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
@@ -110,6 +111,7 @@ class Processing:
         self._drain_s = drain_s
         self._bucket_fault = ""
         self._stopping = False
+        self._drain_by_s = 0.0
         self._stages: dict[str, Stage] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._group: asyncio.TaskGroup | None = None
@@ -151,11 +153,18 @@ class Processing:
             try:
                 yield
             finally:
-                self._stopping = True
-                if self._tasks:
-                    await asyncio.wait(self._tasks, timeout=self._drain_s)
+                self.stop()
+                left_s = self._drain_by_s - time.monotonic()
+                if self._tasks and left_s > 0:
+                    await asyncio.wait(self._tasks, timeout=left_s)
                 for task in (*loops, *self._tasks):
                     task.cancel()
+
+    def stop(self) -> None:
+        """Accept nothing more; the drain time begins."""
+        if not self._stopping:
+            self._stopping = True
+            self._drain_by_s = time.monotonic() + self._drain_s
 
     def start(self, entry: SpooledUpload) -> None:
         """Process an accepted upload."""

@@ -12,10 +12,9 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from jobwire.job.errors import BackendUnavailable
 from jobwire.wires.images.contract import (
     FailedImage,
     ImageErrorCode,
@@ -23,6 +22,7 @@ from jobwire.wires.images.contract import (
     parse_time,
     storage_key,
 )
+from jobwire.wires.images.database import RecordsUnavailable, reason_of
 
 
 class RecordStatus(StrEnum):
@@ -32,10 +32,6 @@ class RecordStatus(StrEnum):
     READY = "ready"
     FAILED = "failed"
     DELETED = "deleted"
-
-
-class RecordsUnavailable(BackendUnavailable):
-    """The database did not answer."""
 
 
 class RecordRefused(ValueError):
@@ -251,11 +247,11 @@ class ImageRecords:
             async with self._engine.begin() as connection:
                 yield connection
         except (DataError, IntegrityError) as error:
-            raise RecordRefused(f"the database refuses the values: {_reason(error)}") from error
+            raise RecordRefused(f"the database refuses the values: {reason_of(error)}") from error
         except (OSError, SQLAlchemyError) as error:
             raise RecordsUnavailable(
                 "the database of images does not answer; try again later",
-                detail=_reason(error),
+                detail=reason_of(error),
             ) from error
 
 
@@ -298,9 +294,3 @@ def _values(result: ImageResult) -> dict[str, Any]:
         "processed_height": result.processed_height,
         "ended_at": parse_time(result.processed_at),
     }
-
-
-def _reason(error: BaseException) -> str:
-    """The driver's text, without the statement and its values."""
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    return f"{type(cause).__name__}: {str(cause).splitlines()[0] if str(cause) else ''}"

@@ -81,9 +81,7 @@ class ImageRoutes:
             """Announce a photo; the answer says where to send it."""
             return await self._announce(new, request)
 
-        @routes.get(
-            PATH, openapi_extra=needs("read", problems.BAD_CURSOR, problems.UNAVAILABLE)
-        )
+        @routes.get(PATH, openapi_extra=needs("read", problems.BAD_CURSOR, problems.UNAVAILABLE))
         async def list_images(
             request: CurrentRequest,
             limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 50,

@@ -19,18 +19,14 @@ OTHER_IMAGE: Final = ProblemKind("other_image", 403, "the upload token is for an
 ALREADY_UPLOADED: Final = ProblemKind(
     "already_uploaded", 409, "this image was uploaded before; request a new one"
 )
-LENGTH_REQUIRED: Final = ProblemKind(
-    "length_required", 411, "send the upload with Content-Length"
-)
+LENGTH_REQUIRED: Final = ProblemKind("length_required", 411, "send the upload with Content-Length")
 INCOMPLETE: Final = ProblemKind(
     "incomplete", 400, "fewer bytes than announced were received; send the photo again"
 )
 WRONG_TYPE: Final = ProblemKind(
     "unsupported_media_type", 415, "the photo does not have the type that the token is for"
 )
-NOT_AN_IMAGE: Final = ProblemKind(
-    "not_an_image", 422, "the body is not a JPEG, PNG or WebP image"
-)
+NOT_AN_IMAGE: Final = ProblemKind("not_an_image", 422, "the body is not a JPEG, PNG or WebP image")
 CAPACITY: Final = ProblemKind(
     "upload_capacity", 503, "uploads are not accepted now; try again later"
 )

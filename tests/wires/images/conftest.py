@@ -1,0 +1,46 @@
+"""One image site for all tests of a run that only need some site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobwire.local import LocalValkey
+from jobwire.objects import BucketConfig
+from tests.support import Fresh
+from tests.support.s3 import boto_client, make_bucket
+from tests.wires.images.site import ImageSite
+
+
+@pytest.fixture(scope="session")
+def images_bucket(seaweedfs: BucketConfig) -> BucketConfig:
+    """A bucket with versions; it goes with its server."""
+    config = replace(seaweedfs, bucket=Fresh()("images"))
+    make_bucket(config)
+    boto_client(config).put_bucket_versioning(
+        Bucket=config.bucket, VersioningConfiguration={"Status": "Enabled"}
+    )
+    return config
+
+
+@pytest.fixture(scope="session")
+def shared_site(
+    valkey: LocalValkey,
+    images_bucket: BucketConfig,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[ImageSite]:
+    """API and upload gateway in one process; nothing is detected. Its keys are removed after each
+    test."""
+    folder: Path = tmp_path_factory.mktemp("images")
+    with ImageSite(valkey.url, images_bucket, folder, max_in_work=64) as running:
+        yield running
+
+
+@pytest.fixture
+def site(shared_site: ImageSite, valkey: LocalValkey) -> ImageSite:
+    """The shared site, in a test whose server is emptied afterwards."""
+    assert valkey.alive
+    return shared_site

@@ -26,7 +26,8 @@ from jobwire.settings import Settings
 from jobwire.valkey import Connection
 from jobwire.valkey.settings import ValkeySettings
 from jobwire.wires.images.settings import ImagesSettings
-from jobwire.wiring.images import image_uploads, images_api
+from jobwire.wiring.images.api import images_api
+from jobwire.wiring.images.uploads import image_uploads
 from tests.handlers.photo.images import jpeg, photograph, quarters
 from tests.support import wait_until_sync
 

@@ -41,7 +41,7 @@ class StageMonitor:
 
     def _read(self) -> None:
         for command in self._monitor.listen():
-            text = str(command["command"])
+            text = str(cast("dict[str, str]", command)["command"])
             self.lines.append(text)
             if "end-of-monitor" in text:
                 return
@@ -82,8 +82,8 @@ def test_i07_a_photo_goes_through_every_stage_to_its_result(site: ImageSite, pla
     hash_ = status(plain, image_id)
     assert set(hash_) == {"stage", "progress", "updated_at"}
     assert (hash_["stage"], hash_["progress"]) == ("done", "100")
-    assert 3500 < cast(int, plain.ttl(f"image:status:{image_id}")) <= 3600
-    assert 3500 < cast(int, plain.ttl(f"image:upload:{image_id}")) <= 3600
+    assert 3500 < plain.ttl(f"image:status:{image_id}") <= 3600
+    assert 3500 < plain.ttl(f"image:upload:{image_id}") <= 3600
     # The result, its fields and what is really in the bucket.
     (result,) = results(plain, image_id)
     assert list(result) == list(SUCCESS_FIELDS)

@@ -30,6 +30,8 @@ class ImagesSettings:
     """The bucket of the published images; empty: `objects.bucket`."""
     key_prefix: str = ""
     """In front of all keys of images; may carry a hash tag."""
+    host: str = "127.0.0.1"
+    """Address of the upload gateway when it runs apart; uploads need no API key."""
     port: int = 8090
     """Port of the upload gateway when it runs apart (`jobwire images gateway`)."""
     upload_url: str = ""

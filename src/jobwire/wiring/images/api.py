@@ -1,0 +1,196 @@
+"""The images API in a gateway: routes of /v1/images, results into records, reconciler."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import AsyncGenerator, Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.health import Check, HealthStatus
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.streams import Streams
+from jobwire.job.engine import MaintenanceResult, MaintenanceTask
+from jobwire.job.errors import BackendUnavailable
+from jobwire.log import component
+from jobwire.maintenance import Maintenance
+from jobwire.settings import Settings
+from jobwire.valkey import Consumer, Reclaimer
+from jobwire.wires.images.contract import ImageKeys
+from jobwire.wires.images.database import (
+    RecordsUnavailable,
+    database_url,
+    migrate,
+    open_engine,
+)
+from jobwire.wires.images.follow import StatusChange, StatusFollower
+from jobwire.wires.images.http.api import ApiLimits, ImageRoutes
+from jobwire.wires.images.http.events import event_route, state_of
+from jobwire.wires.images.metrics import ApiCollector, ResultStreamMetrics
+from jobwire.wires.images.records import ImageRecords
+from jobwire.wires.images.results import Reconciler, ResultHandler
+from jobwire.wires.images.scripts import SCRIPTS
+from jobwire.wires.images.tokens import TokenIssuer, read_private_key
+from jobwire.wiring.backends import START_TIMEOUT_S
+from jobwire.wiring.images.keys import image_status, private_key
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from jobwire.objects import Bucket
+    from jobwire.valkey import Connection
+
+_log = component("images")
+_MEGABYTE: Final = 1 << 20
+_RECONCILE_S: Final = 60.0
+_CONCURRENCY: Final = 4
+"""Results that one consumer applies at a time."""
+
+
+def upload_address(settings: Settings, *, apart: bool) -> Callable[[HttpRequest], str]:
+    """The address of the upload gateway for a caller: that of the settings, else the host name that
+    the caller used, with the port of the upload gateway where it runs apart."""
+    configured = settings.images.upload_url.rstrip("/")
+
+    def address(request: HttpRequest) -> str:
+        if configured:
+            return configured
+        host = request.headers.get(b"host", b"localhost").decode("latin-1")
+        if apart:
+            name = host if host.endswith("]") else host.rpartition(":")[0] or host
+            host = f"{name}:{settings.images.port}"
+        return f"{request.scope.get('scheme', 'http')}://{host}"
+
+    return address
+
+
+@contextlib.asynccontextmanager
+async def images_api(
+    settings: Settings,
+    connection: "Connection",
+    bucket: "Bucket",
+    database: str,
+    streams: Streams,
+    upload_base: Callable[[HttpRequest], str],
+) -> AsyncGenerator[Feature]:
+    """The API; while it is open, results are read and open records reconciled."""
+    images = settings.images
+    status = image_status(settings, connection)
+    await connection.load_scripts(SCRIPTS.values())
+    engine = open_engine(database_url(database))
+    try:
+        await _migrated(engine)
+        records = ImageRecords(engine)
+        handler = ResultHandler(records, bucket)
+        reconciler = Reconciler(
+            records, status, bucket, patience=images.token_life + timedelta(seconds=status.ttl_s)
+        )
+
+        async def by_record(image_id: str) -> StatusChange | None:
+            record = await records.get(image_id)
+            return state_of(record) if record is not None else None
+
+        follower = StatusFollower(status.keys, by_record)
+        routes = ImageRoutes(
+            records,
+            status,
+            bucket,
+            TokenIssuer(read_private_key(private_key(settings)), images.token_life),
+            upload_base,
+            ApiLimits(max_size=images.max_upload_mb * _MEGABYTE, url_life=images.url_life),
+        )
+        feature = Feature(
+            name="images",
+            routers=[routes.router()],
+            hot=[event_route(routes, follower, streams)],
+            checks=[Check("image records", lambda: _records_health(records))],
+            collectors=[ApiCollector(handler, reconciler, follower)],
+            scrape=ResultStreamMetrics(
+                connection, status.keys, settings.streams.consumer_group
+            ).read,
+        )
+        async with (
+            follower.running(
+                settings.valkey.config(), "jobwire", connect_timeout_s=START_TIMEOUT_S
+            ),
+            _results(settings, connection, status.keys, handler),
+            _reconciling(reconciler),
+        ):
+            yield feature
+    finally:
+        await engine.dispose()
+
+
+async def _migrated(engine: "AsyncEngine") -> None:
+    """Make or upgrade the schema; retry while the database does not answer."""
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            return await migrate(engine)
+        except RecordsUnavailable as error:
+            if time.monotonic() > deadline_s:
+                raise
+            _log.warning("database not usable: %s; trying again", error.detail)
+            await asyncio.sleep(1.0)
+
+
+@contextlib.asynccontextmanager
+async def _results(
+    settings: Settings, connection: "Connection", keys: ImageKeys, handler: ResultHandler
+) -> AsyncGenerator[None]:
+    """Read results while open: consumers by setting, and one reclaimer."""
+    streams = settings.streams
+    name = f"jobwire-{socket.gethostname()}-{os.getpid()}"
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(streams.consumer_count):
+            consumer = Consumer(
+                connection,
+                stream=keys.result,
+                group=streams.consumer_group,
+                consumer=f"{name}-{number}",
+                handler=handler.handle,
+                block_s=streams.block_timeout.total_seconds(),
+                concurrency=_CONCURRENCY,
+            )
+            await consumer.start()
+            stack.push_async_callback(consumer.stop)
+        reclaimer = Reclaimer(
+            connection,
+            stream=keys.result,
+            group=streams.consumer_group,
+            consumer=name,
+            handler=handler.handle,
+            concurrency=_CONCURRENCY,
+        )
+        await reclaimer.start()
+        stack.push_async_callback(reclaimer.stop)
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _reconciling(reconciler: Reconciler) -> AsyncGenerator[None]:
+    async def run() -> MaintenanceResult:
+        return MaintenanceResult(done=await reconciler.run())
+
+    task = MaintenanceTask("reconcile images", _RECONCILE_S, run)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(Maintenance([task]).run())
+        try:
+            yield
+        finally:
+            running.cancel()
+
+
+async def _records_health(records: ImageRecords) -> HealthStatus:
+    try:
+        await records.ping()
+    except BackendUnavailable as error:
+        return HealthStatus(
+            "down",
+            f"the database of images does not answer: {error.detail}",
+            "is it running? see images.database_url",
+        )
+    return HealthStatus("ready")

@@ -1,0 +1,50 @@
+"""The keys on the server, and the key pair of the upload tokens, by the settings."""
+
+from typing import TYPE_CHECKING, Final
+
+from jobwire.private_files import read_private, write_private
+from jobwire.settings import Settings
+from jobwire.wires.images.contract import ImageKeys
+from jobwire.wires.images.status import ImageStatus
+from jobwire.wires.images.tokens import new_key_pair, public_pem, read_private_key
+
+if TYPE_CHECKING:
+    from jobwire.valkey import Connection
+
+_PRIVATE: Final = "token-private.pem"
+_PUBLIC: Final = "token-public.pem"
+
+
+def image_status(settings: Settings, connection: "Connection") -> ImageStatus:
+    """The keys of images, by the sections `images` and `streams` of the settings."""
+    streams = settings.streams
+    keys = ImageKeys(
+        settings.images.key_prefix, streams.result_stream, streams.upload_guard_key_prefix
+    )
+    return ImageStatus(
+        connection,
+        keys,
+        group=streams.consumer_group,
+        guard_ttl_s=streams.upload_guard_ttl.total_seconds(),
+    )
+
+
+def private_key(settings: Settings) -> str:
+    """The API's key: of the settings, else of the data dir, where it is made once."""
+    if settings.images.token_private_key:
+        return settings.images.token_private_key
+    folder = settings.data_dir / "images"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = folder / _PRIVATE
+    if not file.exists():
+        write_private(file, new_key_pair()[0])
+    pem = read_private(file).decode()
+    write_private(folder / _PUBLIC, public_pem(read_private_key(pem)))
+    return pem
+
+
+def public_key(settings: Settings) -> str:
+    """The upload gateway's key: of the settings, else the one that belongs to the API's."""
+    if settings.images.token_public_key:
+        return settings.images.token_public_key
+    return public_pem(read_private_key(private_key(settings))).decode()

@@ -36,7 +36,7 @@ def command(
     """
     from jobwire.local.program import ReadyPipe
 
-    with ReadyPipe.of(ready_fd, explain=_explain) as ready:
+    with ReadyPipe.of(ready_fd, explain=explain) as ready:
         from jobwire import log
         from jobwire.local.listen import listen
         from jobwire.wiring.systems import chosen
@@ -72,7 +72,8 @@ def command(
         )
 
 
-def _explain(error: Exception) -> str:
+def explain(error: Exception) -> str:
+    """The lines of a start error, for the program that waits for readiness."""
     from jobwire.cli.failures import lines_and_code
 
     return "; ".join(lines_and_code(error)[0])

@@ -99,3 +99,137 @@ def _photo_options(given: dict[str, object]) -> "PhotoOptions":
         max_bytes=cast(int, given["max_mb"]) << 20,
         max_megapixels=cast(float, given["max_megapixels"]),
     )
+
+
+@command.command("api")
+@options.port
+@options.host
+@options.valkey
+@click.option("--ready-fd", type=int, hidden=True, help="File descriptor to report readiness on.")
+@click.pass_context
+def api(
+    context: click.Context,
+    port: str | None,
+    host: str | None,
+    valkey: str | None,
+    ready_fd: int | None,
+) -> None:
+    """Run only the API of images; uploads go to `jobwire images gateway`.
+
+    \b
+    Examples:
+      jobwire images api --valkey valkey://localhost:6379
+    """
+    _serve(
+        context,
+        "api",
+        ready_fd,
+        gateway__port=("--port", port),
+        gateway__host=("--host", host),
+        valkey__url=("--valkey", valkey),
+    )
+
+
+@command.command("gateway")
+@click.option("--port", metavar="PORT", help="Port to listen on.  [env: JOBWIRE_IMAGES_PORT]")
+@click.option("--host", metavar="ADDRESS", help="Address to listen on; needs no API keys.")
+@options.valkey
+@click.option("--ready-fd", type=int, hidden=True, help="File descriptor to report readiness on.")
+@click.pass_context
+def gateway(
+    context: click.Context,
+    port: str | None,
+    host: str | None,
+    valkey: str | None,
+    ready_fd: int | None,
+) -> None:
+    """Run only the upload gateway, with its photo workers.
+
+    It shares Valkey, the bucket and the public key of the tokens with the API.
+
+    \b
+    Examples:
+      jobwire images gateway --host 0.0.0.0
+    """
+    _serve(
+        context,
+        "gateway",
+        ready_fd,
+        images__port=("--port", port),
+        images__host=("--host", host),
+        valkey__url=("--valkey", valkey),
+    )
+
+
+@command.command("keys")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
+def keys(folder: Path) -> None:
+    """Make the key pair of upload tokens: private for the API, public for the upload gateway.
+
+    \b
+    Examples:
+      jobwire images keys /etc/jobwire
+    """
+    from jobwire.private_files import write_private
+    from jobwire.wiring.images.keys import PRIVATE_FILE, PUBLIC_FILE, new_key_pair
+
+    private, public = new_key_pair()
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / PRIVATE_FILE).exists():
+        raise CliExit(f"{folder / PRIVATE_FILE} exists; remove it first", Exit.REFUSED)
+    write_private(folder / PRIVATE_FILE, private)
+    (folder / PUBLIC_FILE).write_bytes(public)
+    output.columns(
+        [
+            ("images.token_private_key", str(folder / PRIVATE_FILE)),
+            ("images.token_public_key", str(folder / PUBLIC_FILE)),
+        ]
+    )
+
+
+def _serve(
+    context: click.Context,
+    side: str,
+    ready_fd: int | None,
+    **given: tuple[str, str | None],
+) -> None:
+    """Run one side of images as a gateway of its own."""
+    from jobwire.cli.gateway import explain
+    from jobwire.local.program import ReadyPipe
+
+    with ReadyPipe.of(ready_fd, explain=explain) as ready:
+        from dataclasses import replace
+
+        from jobwire import log
+        from jobwire.local.listen import listen
+        from jobwire.wiring.images import API, UPLOADS, missing_libraries
+
+        settings = options.settings(context, **given).settings
+        log.setup(f"images {side}", settings.logging)
+        if missing := missing_libraries():
+            raise CliExit(
+                f"{', '.join(missing)} is not installed; run: pip install 'jobwire[images]'",
+                Exit.USAGE,
+            )
+        if not settings.objects.endpoint:
+            raise CliExit("objects.endpoint: is required by images", Exit.USAGE)
+        if side == "gateway":
+            address = replace(
+                settings.gateway, host=settings.images.host, port=settings.images.port, keys=()
+            )
+            settings = replace(settings, gateway=address)
+        listening = listen(settings.gateway.host, settings.gateway.port)
+
+        import uvloop
+
+        from jobwire.wiring.gateway import serve_gateway
+
+        def on_ready() -> None:
+            ready.ready()
+            address, number = listening.getsockname()[:2]
+            output.info(f"images {side} on http://{address}:{number}")
+            if side == "gateway" and not settings.images.detectors:
+                output.info("nothing is detected: faces stay visible (images.detect is none)")
+
+        systems = [UPLOADS if side == "gateway" else API]
+        uvloop.run(serve_gateway(settings, systems, listening, on_ready=on_ready))

@@ -5,6 +5,7 @@ Understands the forms in which addresses are written elsewhere: `postgres://`, `
 beside this file; several programs may start at once.
 """
 
+import logging
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,8 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from jobwire.job.errors import BackendUnavailable
 
+# It logs each step of its own set-up.
+logging.getLogger("alembic").setLevel(logging.WARNING)
 _POSTGRESQL: Final = "postgresql+psycopg"
 _SQLITE: Final = "sqlite+aiosqlite"
 _DRIVERS: Final = {

@@ -40,6 +40,9 @@ class StageWriter:
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and issubclass(kind, asyncio.CancelledError):
             self._task.cancel()
+        if self._last is not None:
+            spent_s = time.monotonic() - self._since_s
+            self._on_stage(self._image_id, self._last, self._last, spent_s)
         self._queue.put_nowait(None)
         await asyncio.wait([self._task])
 

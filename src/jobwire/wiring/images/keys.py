@@ -8,11 +8,20 @@ from jobwire.wires.images.contract import ImageKeys
 from jobwire.wires.images.status import ImageStatus
 from jobwire.wires.images.tokens import new_key_pair, public_pem, read_private_key
 
+__all__ = [
+    "PRIVATE_FILE",
+    "PUBLIC_FILE",
+    "image_status",
+    "new_key_pair",
+    "private_key",
+    "public_key",
+]
+
 if TYPE_CHECKING:
     from jobwire.valkey import Connection
 
-_PRIVATE: Final = "token-private.pem"
-_PUBLIC: Final = "token-public.pem"
+PRIVATE_FILE: Final = "token-private.pem"
+PUBLIC_FILE: Final = "token-public.pem"
 
 
 def image_status(settings: Settings, connection: "Connection") -> ImageStatus:
@@ -35,11 +44,11 @@ def private_key(settings: Settings) -> str:
         return settings.images.token_private_key
     folder = settings.data_dir / "images"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = folder / _PRIVATE
+    file = folder / PRIVATE_FILE
     if not file.exists():
         write_private(file, new_key_pair()[0])
     pem = read_private(file).decode()
-    write_private(folder / _PUBLIC, public_pem(read_private_key(pem)))
+    write_private(folder / PUBLIC_FILE, public_pem(read_private_key(pem)))
     return pem
 
 

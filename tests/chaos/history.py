@@ -128,7 +128,7 @@ class History:
     cancel_requested: dict[str, float] = field(default_factory=dict[str, float])
     """Jobs that a caller tried to cancel, answered or not → when it first did, in ms."""
     collected_ms: float = 0.0
-    """When `jobs` was read."""
+    """When the last of `jobs` had been read."""
     misplaced: list[str] = field(default_factory=list[str])
     """Unfinished jobs that were seen without a place in line."""
     lost: list[str] = field(default_factory=list[str])

@@ -161,8 +161,8 @@ async def _collect(fleet: Fleet, inspector: Inspector, history: History) -> None
         history.left_behind += inspector.at_rest()
     history.listed = inspector.listed()
     everyone = dict.fromkeys([*history.accepted.values(), *history.listed])
-    history.collected_ms = time.time() * 1000
     history.jobs.update(await inspector.jobs(fleet.ports[0], list(everyone)))
+    history.collected_ms = time.time() * 1000
     history.runs += runs_of(fleet.effects)
 
 

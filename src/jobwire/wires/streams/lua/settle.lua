@@ -21,18 +21,22 @@
 -- CLAUSES J-3 J-4 J-5 J-9 J-31 J-33
 -- INCLUDE keys job state fence outcome
 local function settle(id, entry, token, status, body, traceback)
-  local job, refusal = read_fenced(consumer, id, entry, token, 'started_ts')
+  -- Every job passes here: its fields are read without a table of names (read_fenced).
+  local values = redis.pcall('HMGET', job_key(id),
+    'status', 'owner', 'ttl_s', 'started_ts', 'idempotency_key')
+  if refused(values) then error(values.err) end
+  local owner, refusal = values[2], refusal_of(consumer, token, entry, values[1], values[2])
   if refusal then
-    return refusal_answer(refusal, entry, refusal == 'ended' and job.owner == settled(token))
+    return refusal_answer(refusal, entry, refusal == 'ended' and owner == settled(token))
   end
-  local expiry = expiry_of(job.ttl_s)
+  local expiry = expiry_of(values[3])
   if status == 'done' then
     finish(id, expiry, status, body, '', 'worker.settle', '{}', 'owner', settled(token))
   else
     finish(id, expiry, status, '', body, 'worker.settle', body, 'owner', settled(token))
   end
-  extend_key(job.idempotency_key, expiry)
-  count_since('duration:', job.started_ts or now)
+  extend_key(values[5], expiry)
+  count_since('duration:', values[4] or now)
   if traceback ~= '' then redis.call('HSET', job_key(id), 'traceback', traceback) end
   clear(entry)
   return 'settled'

@@ -21,15 +21,15 @@ end
 -- answer; a job that another program ended does not.
 local function settled(token) return token .. '!' end
 
-local function holds(consumer, token, entry, job)
-  return job.status == 'running' and job.owner == token and holder_of(entry) == consumer
+-- Why this worker must not write a job with these fields (`gone`, `ended`, `lost`), or nil.
+local function refusal_of(consumer, token, entry, status, owner)
+  if status == 'running' and owner == token and holder_of(entry) == consumer then return nil end
+  if not status then return 'gone' end
+  return terminal[status] and 'ended' or 'lost'
 end
 
--- The preamble of every write by a lease holder: the job's fields, and why this worker must not
--- write (`gone`, `ended`, `lost`), or nil.
+-- The preamble of every write by a lease holder: the job's fields, and the refusal or nil.
 local function read_fenced(consumer, id, entry, token, ...)
   local job = read_job(id, ...)
-  if holds(consumer, token, entry, job) then return job end
-  if not job.status then return job, 'gone' end
-  return job, terminal[job.status] and 'ended' or 'lost'
+  return job, refusal_of(consumer, token, entry, job.status, job.owner)
 end

@@ -52,7 +52,7 @@ def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
         case ModuleNotFoundError():
             line = f"{error.name} is not installed; run: pip install 'jobwire[all]'"
             return [line], Exit.USAGE
-        case ImportError():  # a library of a version that does not fit; its text says which
+        case ImportError():  # a library of a version that does not fit; its text names it
             return [str(error)], Exit.USAGE
         case _:
             text = " ".join(f"{type(error).__name__}: {error}".split())

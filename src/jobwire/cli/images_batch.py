@@ -95,8 +95,8 @@ class PhotoBatch:
             def show(step: Step, name: str = _name(each.source)) -> None:
                 bar.update(total, step=f"{name}: {step}")
 
-            part = _beside(each.target)
-            shown = None if each.comparison is None else _beside(each.comparison)
+            part = _temporary_file(each.target)
+            shown = None if each.comparison is None else _temporary_file(each.comparison)
             try:
                 photo = await self._pool.process(each.source, part, on_step=show, comparison=shown)
             except PhotoError as error:
@@ -169,7 +169,7 @@ def _bar() -> Progress:
     )
 
 
-def _beside(target: Path) -> Path:
+def _temporary_file(target: Path) -> Path:
     return target.with_name(f".{target.stem[:100]}.{secrets.token_hex(4)}.part")
 
 

@@ -63,8 +63,7 @@ _FLAGS: Final = (
 class LocalS3(LocalServer):
     """One server in one data directory; address and keys survive a restart.
 
-    `port` 0 means the one of the last start, or any free one. `more_buckets` are created beside
-    `bucket`.
+    `port` 0 means the one of the last start, or any free one. `more_buckets` are created too.
     """
 
     NAME = "the local S3 server"

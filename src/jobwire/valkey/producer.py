@@ -1,6 +1,6 @@
 """Adds entries to streams.
 
-Nothing is retried here: the error says whether the entry may have been added.
+Nothing is retried here: the class of the error shows whether the entry may have been added.
 """
 
 from collections.abc import Mapping

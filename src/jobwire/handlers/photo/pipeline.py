@@ -31,8 +31,8 @@ def process(
     report: Callable[[Step], None],
     comparison: Path | None = None,
 ) -> Photo:
-    """Write `target` from `source`; PhotoError names the failed step. `report` hears each step
-    when it begins."""
+    """Write `target` from `source`; PhotoError names the failed step. `report` is called
+    when a step begins."""
 
     @contextmanager
     def step(name: Step) -> Generator[None]:

@@ -1,4 +1,4 @@
-"""What the wire does not take, refused before it is written (B-19).
+"""Checks of jobs and options before anything is written (B-19).
 
 The queue and the consumer call it. Each refusal has what is wrong and what is allowed.
 """

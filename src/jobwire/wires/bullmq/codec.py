@@ -137,7 +137,7 @@ def read_fields(job_id: str, found: dict[str, str]) -> Job:
 
 
 def keep_rule(value: Json, default: KeepRule | None = None) -> KeepRule:
-    """`removeOnComplete` or `removeOnFail` of a job, read; what makes no sense keeps everything."""
+    """`removeOnComplete` or `removeOnFail` of a job, read; an invalid value keeps all jobs."""
     if value is None:
         return default or KeepRule()
     if isinstance(value, bool):
@@ -152,7 +152,7 @@ def keep_rule(value: Json, default: KeepRule | None = None) -> KeepRule:
 
 
 def clean(text: str, most: int) -> str:
-    """Text of a handler as every server takes it: half characters replaced, the end cut off."""
+    """A handler's text in the form that servers accept: lone surrogates replaced, clipped."""
     short = text if len(text) <= most else text[: most - 1] + "…"
     return short if short.isascii() else short.encode("utf-8", "replace").decode()
 
@@ -189,7 +189,7 @@ def _texts(text: str) -> tuple[str, ...]:
 
 
 def _int(value: Json) -> int | None:
-    """A number that another program wrote as text or as JSON; None where it is none."""
+    """A number that another program wrote as text or as JSON; None if it is not a number."""
     if isinstance(value, bool) or value is None:
         return None
     try:

@@ -119,7 +119,7 @@ class BullConsumer:
         return await self._settle(job, token, Event.FAILED, reason, rule, next_token, fields)
 
     async def retry(self, job: Job, token: str, failure: Failure) -> Settled | Refusal:
-        """End a failed attempt and put the job back in line."""
+        """End a failed attempt and requeue the job."""
         lifo = int(job.opts.get(Opt.LIFO) is True)
         fields = _failure_fields(job, failure)
         return await self._left(await self._run("retry", job.id, token, lifo, *fields))
@@ -149,7 +149,7 @@ class BullConsumer:
         )
 
     async def release(self, job_id: str, token: str) -> Settled | Refusal:
-        """Give the job back unfinished: it is the next one to be served."""
+        """Requeue the job unfinished, as the next one to start."""
         return await self._left(await self._run("release", job_id, token))
 
     async def wait_for_children(
@@ -182,8 +182,8 @@ class BullConsumer:
         any_number: bool = False,
         keep_logs: int = KEEP_MESSAGES,
     ) -> bool:
-        """Keep the bare JSON value; the message goes to the job's log, of which the newest
-        `keep_logs` lines stay, and beside the event. False where there is no such job."""
+        """Store the bare JSON value. The message goes to the event and to the job's log, which
+        keeps the newest `keep_logs` lines. False if there is no such job."""
         check_progress(value_json, any_number=any_number)
         if not is_job_id(job_id):
             return False
@@ -263,7 +263,7 @@ class BullConsumer:
             opts = json_text(iteration.opts)
             await self._run("advance", job.scheduler, job.id, iteration.due_ms, opts)
         except (Unreadable, ServerError) as error:
-            # The job that was taken is not to blame: it runs.
+            # The job itself is valid and runs.
             _log.warning(
                 "scheduler not advanced queue=%s scheduler=%s job=%s error=%s; it has no next run",
                 self.keys.queue,

@@ -1,6 +1,7 @@
-"""What becomes of a failed attempt: whether the job is retried, and when. Pure.
+"""Whether a failed attempt is retried, and when. Pure.
 
-The consumer's callers ask `decide` with the job and the kind of its error. Chance is an argument.
+Callers of the consumer pass the job and the kind of its error to `decide`; the random fraction is
+an argument.
 """
 
 from math import floor

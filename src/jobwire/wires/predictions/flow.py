@@ -188,10 +188,10 @@ class Flow:
                 return intent
             if intent.held_by_other(owner, now_ms):
                 return intent
-            mine = intent.lease is not None and intent.lease.by == owner
+            holds_lease = intent.lease is not None and intent.lease.by == owner
             if step == "wait":
                 go_on = False
-            elif step != "poll" and not mine:  # a poll changes nothing, so it needs no lease
+            elif step != "poll" and not holds_lease:  # a poll changes nothing, so it needs no lease
                 current = await parts.records.update(current, lambda it: parts.leased(it, owner))
                 continue
             else:

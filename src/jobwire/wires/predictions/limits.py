@@ -82,13 +82,13 @@ class Limits:
             answer = Admitted(photo.caption or (album.caption if album else ""))
             if tid in flying:
                 return False
-            mine = cast("list[int]", recent.get(str(photo.user_id), []))
+            user_times = cast("list[int]", recent.get(str(photo.user_id), []))
             code = None
             if album and self._album and len({*album.tids, tid}) > self._album:
                 code = ErrorCode.TOO_MANY_IN_ALBUM
             elif self._in_flight and len(flying) >= self._in_flight:
                 code = ErrorCode.TOO_MANY_AT_ONCE
-            elif self._per_hour and len(mine) >= self._per_hour:
+            elif self._per_hour and len(user_times) >= self._per_hour:
                 code = ErrorCode.TOO_MANY_PER_HOUR
             if code is not None:
                 quiet = album is not None and album.notified not in ("", tid)
@@ -98,7 +98,7 @@ class Limits:
                 album.notified = tid
                 return album.write(usage)
             flying[tid] = now_ms + self._life_ms
-            recent[str(photo.user_id)] = [*mine, now_ms]
+            recent[str(photo.user_id)] = [*user_times, now_ms]
             if album:
                 album.tids.append(tid)
                 album.write(usage)

@@ -33,7 +33,7 @@ class LazyReply(Generic[T_co]):
 def backend_unavailable(error: ValkeyError) -> BackendUnavailable:
     """The server did not answer, or refuses to write: the call may be repeated later."""
     if isinstance(error, ServerError):
-        # Out of memory, read-only, loading: the server's message tells which.
+        # Out of memory, read-only, loading: the server's message has the reason.
         return BackendUnavailable("the job server refuses to write", detail=str(error))
     return BackendUnavailable("the job server does not answer", detail=str(error))
 

@@ -7,7 +7,7 @@ local function delete_job(q, id)
   return redis.call('DEL', unpack(keys))
 end
 
--- A job that is deleted before its parent heard of its end must not be waited for. The parent goes
+-- A job that is deleted before its end reached its parent must not be waited for. The parent goes
 -- to the head of `wait` whatever its priority and delay, as with the official packages.
 local function forget_child(q, id)
   local parent = decoded(redis.call('HGET', q .. id, 'parent'))

@@ -201,7 +201,7 @@ class Processing:
         """The result: the photo is in the bucket, or the image has failed."""
         image_id = entry.image_id
         if last_try or entry.restarts > _MAX_RESTARTS:
-            # Whatever ends the gateway with this image must not do so for ever.
+            # An image that crashes the gateway must not do so at every start.
             return _failed(image_id, ImageErrorCode.INTERNAL, _INTERRUPTED)
         try:
             async with StageWriter(self._status, image_id, self._on_stage) as stages:

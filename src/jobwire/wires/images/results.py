@@ -1,7 +1,7 @@
 """Results on their way into the records (I-13).
 
     ResultHandler   called by the toolkit's Consumer and Reclaimer for each entry of the stream
-    Reconciler      ends records that stay open although nobody works on their image
+    Reconciler      ends records that stay open although no process works on their image
 
 An entry is acknowledged after the commit. A record that stays open has lost its upload or its
 result: it becomes ready if the photo is in the bucket, else it fails as TIMEOUT. A result that

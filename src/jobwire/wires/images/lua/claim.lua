@@ -1,8 +1,8 @@
 #!lua
 -- claim: claim the upload of an image for one attempt.
 --
--- The guard has the same value for everybody, so the owner is a key of its own, written in the same
--- step: a claim can be released by its attempt, even after a crash, and by nobody else.
+-- The guard has the same value for every program, so the owner is a key of its own, written in the same
+-- step: a claim can be released by its attempt, even after a crash, and only by it.
 --
 -- KEYS
 --   upload  string  image:upload:<id>

@@ -8,7 +8,7 @@
 --   attempt
 -- RETURNS
 --   released   the image can be uploaded again
---   not_held   another attempt has the claim, or nobody; nothing was written
+--   not_held   another attempt or no attempt has the claim; nothing was written
 -- CLAUSES I-2
 local upload, owner, attempt = KEYS[1], KEYS[2], ARGV[1]
 

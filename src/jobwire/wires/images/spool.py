@@ -2,7 +2,7 @@
 
     <attempt>.part   a body that is being received
     <attempt>.image  the photo made of it
-    <image id>.json  an accepted upload: its attempt, the claims of the token, and its result once known
+    <image id>.json  an accepted upload: its attempt, the token's claims, and its result once known
 
 The rename of the `.json` file is the moment of acceptance: before it, a crash leaves only parts,
 whose claims are released at the next start; after it, the image is processed again until its

@@ -31,9 +31,9 @@ async def test_a_foreign_program_submits_a_job_by_plain_redis_commands(
     times = ["created_ts", now_ms, "updated_ts", now_ms, "ttl_s", 600]
     state = ["status", "queued", "result", "", "error", ""]
     async with worker():
-        plain.ask("HSET", "job:foreign-1", *job, *times, *state)
-        plain.ask("EXPIRE", "job:foreign-1", 600)
-        plain.ask("XADD", "jobs:stream", "*", *job)
+        plain.call("HSET", "job:foreign-1", *job, *times, *state)
+        plain.call("EXPIRE", "job:foreign-1", 600)
+        plain.call("XADD", "jobs:stream", "*", *job)
         assert (await jobs.wait("foreign-1")).result == "HELLO"
 
 
@@ -41,14 +41,14 @@ async def test_a_foreign_program_works_on_a_job_by_plain_redis_commands(
     jobs: AsyncClient, plain: Plain
 ) -> None:
     job = await jobs.submit("chat", {"prompt": "hello"})  # one of the six tasks of the contract
-    plain.ask("XGROUP", "CREATE", "jobs:stream", "workers", "0", "MKSTREAM")
+    plain.call("XGROUP", "CREATE", "jobs:stream", "workers", "0", "MKSTREAM")
     words = ("GROUP", "workers", "foreign", "STREAMS", "jobs:stream", ">")
-    reply = cast("Any", plain.ask("XREADGROUP", *words))
+    reply = cast("Any", plain.call("XREADGROUP", *words))
     entry, (_, job_id, *_) = reply["jobs:stream"][0]
     event = ["type", "done", "ts", int(time.time() * 1000), "step", "", "data", "{}"]
-    plain.ask("HSET", f"job:{job_id}", "status", "done", "result", '"hi"')
-    plain.ask("XADD", f"job:{job_id}:events", "*", *event)
-    plain.ask("XACK", "jobs:stream", "workers", entry)
+    plain.call("HSET", f"job:{job_id}", "status", "done", "result", '"hi"')
+    plain.call("XADD", f"job:{job_id}:events", "*", *event)
+    plain.call("XACK", "jobs:stream", "workers", entry)
     assert (await jobs.wait(job.job_id)).result == "hi"
 
 

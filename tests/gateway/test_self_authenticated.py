@@ -19,7 +19,7 @@ from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.router import CurrentRequest, needs, new_router
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.settings import GatewaySettings
-from tests.gateway.features import test_room
+from tests.gateway.features import test_feature
 from tests.gateway.server import Serving, key, status_of
 from tests.support import clause
 
@@ -203,7 +203,7 @@ def test_o06_without_keys_on_any_address_only_public_routes_are_open() -> None:
 @clause("O-6")
 def test_o06_without_keys_on_any_address_a_route_with_a_scope_is_refused() -> None:
     with pytest.raises(ExposedWithoutKeys, match=r"needs the scope 'submit'.*jobwire key"):
-        Serving(SETTINGS["exposed"], hooks(), test_room())
+        Serving(SETTINGS["exposed"], hooks(), test_feature())
     router = new_router("typed")
     router.get("/typed", openapi_extra=needs("read"))(lambda: None)
     with pytest.raises(ExposedWithoutKeys, match=r"/typed needs the scope 'read'"):

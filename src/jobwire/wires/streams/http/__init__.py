@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from jobwire.gateway.feature import Feature
-from jobwire.gateway.limits import RateLimit
+from jobwire.gateway.limits import RequestRate
 from jobwire.gateway.routes import HotRoute
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
@@ -52,7 +52,7 @@ def feature(
         settings = settings.bounded()
     queue = StreamsQueue(connection, settings)
     registry = WorkerRegistry(connection, settings, tasks)
-    rate = RateLimit(gateway.effective_submit_rate, time.monotonic)
+    rate = RequestRate(gateway.effective_submit_rate, time.monotonic)
     jobs = JobRoutes(queue, follower, registry, rate, ServerMemory(connection))
     events = EventRoutes(queue, follower, streams)
     streams.at_stop(follower.release_waiters)

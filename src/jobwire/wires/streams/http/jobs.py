@@ -10,7 +10,7 @@ from typing import Final, assert_never
 import msgspec
 
 from jobwire.gateway import parameters, tenants
-from jobwire.gateway.limits import RateLimit
+from jobwire.gateway.limits import RequestRate
 from jobwire.gateway.problems import Headers, Problem, retry_after
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.job.errors import BackendUnavailable, RefusedError
@@ -53,7 +53,7 @@ class JobRoutes:
         queue: StreamsQueue,
         follower: Follower,
         registry: WorkerRegistry,
-        rate: RateLimit,
+        rate: RequestRate,
         memory: ServerMemory,
     ) -> None:
         self._rate = rate

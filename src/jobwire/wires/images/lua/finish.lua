@@ -10,7 +10,7 @@
 --   canceled  string  image:canceled:<id>
 --   result    stream  image:result
 -- ARGV
---   group, trim, limit, ttl_ms, stage, progress, updated_at, error, ...
+--   group, trim, limit, ttl_ms, stage, progress, updated_at, error_text, ...
 -- RETURNS
 --   finished   stage and result were written; the rest of ARGV are the fields of the result
 --   already    the image had ended before; nothing was written

@@ -56,24 +56,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    said = yield
+    report = yield
     # Logs and output may quote raw bytes; parallel workers can only pass on what is text.
-    said.sections = [(name, text.encode(errors="replace").decode()) for name, text in said.sections]
-    if os.environ.get(ALL) == "1" and said.skipped and not hasattr(said, "wasxfail"):
-        reason = said.longrepr[2] if isinstance(said.longrepr, tuple) else str(said.longrepr)
+    report.sections = [
+        (name, text.encode(errors="replace").decode()) for name, text in report.sections
+    ]
+    if os.environ.get(ALL) == "1" and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         if EXPECTED not in reason:
-            said.outcome = "failed"
-            said.longrepr = f"{reason}\n{ALL}=1 allows no skip: install what is missing"
-    return said
+            report.outcome = "failed"
+            report.longrepr = f"{reason}\n{ALL}=1 allows no skip: install what is missing"
+    return report
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    said = yield
-    if os.environ.get(ALL) == "1" and said.skipped and EXPECTED not in str(said.longrepr):
-        said.outcome = "failed"
-        said.longrepr = f"{said.longrepr}\n{ALL}=1 allows no skip: install what is missing"
-    return said
+    report = yield
+    if os.environ.get(ALL) == "1" and report.skipped and EXPECTED not in str(report.longrepr):
+        report.outcome = "failed"
+        report.longrepr = f"{report.longrepr}\n{ALL}=1 allows no skip: install what is missing"
+    return report
 
 
 def pytest_terminal_summary(

@@ -43,8 +43,8 @@ def install(need: Need) -> bool:
         return False
     apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::http::Timeout=30"]
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    order = [*apt, "install", "-y", "--no-install-recommends", need.package]
-    for command in (order, [*apt, "update"], order):
+    install = [*apt, "install", "-y", "--no-install-recommends", need.package]
+    for command in (install, [*apt, "update"], install):
         done = subprocess.run(command, env=env, capture_output=True, check=False)
         if not is_missing(need):
             return True

@@ -147,15 +147,15 @@ def test_a_child_whose_parent_died_meanwhile_never_starts() -> None:
     """Both launchers look for their parent before they become the program."""
     module = sys.modules["jobwire.spawn"]
     orphan = [sys.executable, "-ISc", module._KERNEL_LAUNCHER, "1", "15", "echo", "started"]
-    said = subprocess.run(orphan, capture_output=True, timeout=60, check=False)
-    assert (said.returncode, said.stdout) == (1, b"")
+    result = subprocess.run(orphan, capture_output=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout) == (1, b"")
 
     read, write = os.pipe()
     os.close(write)
     orphan = [sys.executable, "-ISc", module._PIPE_LAUNCHER, str(read), "echo", "started"]
-    said = subprocess.run(orphan, pass_fds=[read], capture_output=True, timeout=60, check=False)
+    result = subprocess.run(orphan, pass_fds=[read], capture_output=True, timeout=60, check=False)
     os.close(read)
-    assert (said.returncode, said.stdout) == (1, b"")
+    assert (result.returncode, result.stdout) == (1, b"")
 
 
 def test_a_forked_process_can_start_children_of_its_own() -> None:

@@ -49,7 +49,7 @@ def r1_accepted_is_there(history: History) -> Iterator[str]:
         # Those that live shortly are gone by now; the witness has seen whether they ended first.
         is_short_lived = history.submissions[key].ttl_s or _was_canceled_long_ago(history, job_id)
         if job_id not in history.jobs and not is_short_lived:
-            asked = "after a cancel" if job_id in history.asked_to_stop else "never canceled"
+            asked = "after a cancel" if job_id in history.cancel_requested else "never canceled"
             yield f"{job_id} (key {key}) was accepted and is not there, {asked}"
     yield from history.lost
 

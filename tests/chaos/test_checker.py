@@ -216,7 +216,7 @@ def test_what_was_planted_is_found(rule: str, spoil: Callable[[History], object]
 def test_a_job_that_was_canceled_long_ago_may_be_gone() -> None:
     history = good()
     drop_job(history)
-    history.asked_to_stop["one"], history.collected_ms = 10.0, 10.0 + 1000 * CANCELED_TTL_S
+    history.cancel_requested["one"], history.collected_ms = 10.0, 10.0 + 1000 * CANCELED_TTL_S
     assert "R1" not in {violation.rule for violation in check_history(history)}
     history.collected_ms /= 2
     assert "R1" in {violation.rule for violation in check_history(history)}

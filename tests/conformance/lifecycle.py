@@ -39,12 +39,12 @@ TRANSIENT = JobError("handler_error", "try me again", retryable=True)
 FINAL = JobError("no_such_city", "there is no city of that name")
 
 
-async def submit(lab: Lab, count: int = 1, **order: object) -> list[JobId]:
-    orders = [
-        JobRequest(TASK, f'{{"n":{n}}}', **order)  # pyright: ignore[reportArgumentType] - by name
+async def submit(lab: Lab, count: int = 1, **request: object) -> list[JobId]:
+    requests = [
+        JobRequest(TASK, f'{{"n":{n}}}', **request)  # pyright: ignore[reportArgumentType] - by name
         for n in range(count)
     ]
-    answers = await lab.queue.submit_many(orders)
+    answers = await lab.queue.submit_many(requests)
     return [answer.job_id for answer in answers if isinstance(answer, Submitted)]
 
 
@@ -133,11 +133,11 @@ class LifeOfAJob:
 
     async def test_the_same_request_with_a_job_id_makes_one_job(self, lab: Lab) -> None:
         worker = await lab.worker()
-        order = JobRequest(TASK, "{}", job_id=new_job_id())
-        await lab.queue.submit(order)
-        await lab.queue.submit(order)
+        request = JobRequest(TASK, "{}", job_id=new_job_id())
+        await lab.queue.submit(request)
+        await lab.queue.submit(request)
         leased = await worker.take(5)
-        assert [one.job.id for one in leased] == [order.job_id]
+        assert [one.job.id for one in leased] == [request.job_id]
         await worker.settle([(leased[0], Done("null"))], 0)
 
     # ── other ends ───────────────────────────────────────────────────────────────────────────
@@ -226,18 +226,18 @@ class LifeOfAJob:
         worker = await lab.worker()
         (job_id,) = await submit(lab)
         leased = await take_one(worker)
-        wishes = worker.cancels()
-        heard = asyncio.ensure_future(anext(wishes))
+        cancels = worker.cancels()
+        heard = asyncio.ensure_future(anext(cancels))
 
-        async def told() -> bool:
+        async def received() -> bool:
             # A wish is not kept for listeners to come, so ask until the subscription stands.
             assert await lab.queue.cancel(job_id) is CancelOutcome.REQUESTED
             await asyncio.wait([heard], timeout=0.05)
             return heard.done()
 
-        await wait_until(told, "the wish to arrive")
+        await wait_until(received, "the wish to arrive")
         assert heard.result().token == leased.token
-        await aclose(wishes)
+        await aclose(cancels)
         renewer = worker.lease_renewer()
         assert await asyncio.to_thread(renewer.renew, [leased]) == [RenewAnswer.CANCEL]
         renewer.close()

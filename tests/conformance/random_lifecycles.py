@@ -134,8 +134,8 @@ class Model:
     async def settle(self, one: int, other: int) -> None:
         """By the holder: a few at a time, each with an outcome of its own."""
         worker = one % WORKERS
-        mine = [each for each in self.deliveries if each.worker == worker and self.holds(each)]
-        batch = [(each, OUTCOMES[(other + at) % len(OUTCOMES)]) for at, each in enumerate(mine[:3])]
+        own = [each for each in self.deliveries if each.worker == worker and self.holds(each)]
+        batch = [(each, OUTCOMES[(other + at) % len(OUTCOMES)]) for at, each in enumerate(own[:3])]
         settled = await self.workers[worker].settle(
             [(each.leased, outcome) for each, outcome in batch], 0
         )

@@ -36,7 +36,7 @@ class TestStreamsBehindAPrefix(LifeOfAJob):
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(drawn=random_lifecycles.steps)
-def test_random_lives(valkey: LocalValkey, drawn: list[random_lifecycles.Step]) -> None:
+def test_random_lifecycles(valkey: LocalValkey, drawn: list[random_lifecycles.Step]) -> None:
     """Long leases: time takes no part in it, only the order of things."""
 
     async def live() -> None:

@@ -107,9 +107,7 @@ def test_j57_one_tenant_cannot_fill_the_queue(bounded: ServedJobs, plain: Plain)
 
 
 @clause("J-57")
-async def test_j57_a_tenant_gets_its_place_back_when_its_jobs_end(
-    bounded: ServedJobs, lab: StreamsLab
-) -> None:
+async def test_j57_ended_jobs_free_the_tenants_quota(bounded: ServedJobs, lab: StreamsLab) -> None:
     headers = bearer("acme")
     ids: list[str] = []
     for _ in range(10):

@@ -40,26 +40,28 @@ def made(answer: SubmitAnswer) -> JobId:
 async def test_j18_submissions_of_one_moment_are_one_call_and_whole_jobs(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    orders = [
+    requests = [
         JobRequest("echo", f'{{"n":{number}}}', ttl_s=600 + number % 2) for number in range(250)
     ]
     with Recording(raw) as seen:
-        answers = await asyncio.gather(*(lab.queue.submit(order) for order in orders))
+        answers = await asyncio.gather(*(lab.queue.submit(request) for request in requests))
     assert seen.scripts == 3, "a hundred at a time"
     entries = raw.entries(QUEUE)
-    assert [fields["payload"] for _, fields in entries] == [order.payload_json for order in orders]
-    for answer, order, (entry, fields) in zip(answers, orders, entries, strict=True):
+    assert [fields["payload"] for _, fields in entries] == [
+        request.payload_json for request in requests
+    ]
+    for answer, request, (entry, fields) in zip(answers, requests, entries, strict=True):
         job_id = made(answer)
         created = str(answer.created_ms) if isinstance(answer, Submitted) else ""
-        assert fields == {"job_id": job_id, "task": "echo", "payload": order.payload_json}
+        assert fields == {"job_id": job_id, "task": "echo", "payload": request.payload_json}
         assert raw.fields(f"job:{job_id}") == {
             "job_id": job_id,
             "task": "echo",
-            "payload": order.payload_json,
+            "payload": request.payload_json,
             "status": "queued",
             "created_ts": created,
             "updated_ts": created,
-            "ttl_s": str(order.ttl_s),
+            "ttl_s": str(request.ttl_s),
             "result": "",
             "error": "",
             "entry_id": entry,
@@ -68,7 +70,7 @@ async def test_j18_submissions_of_one_moment_are_one_call_and_whole_jobs(
         assert event == {"type": "queued", "ts": created, "step": "gateway.enqueue", "data": "{}"}
         for key in (f"job:{job_id}", f"job:{job_id}:events"):
             expires_s = cast(int, raw.call("EXPIRETIME", key))
-            assert expires_s - int(created) // 1000 - (order.ttl_s or 0) in (0, 1)
+            assert expires_s - int(created) // 1000 - (request.ttl_s or 0) in (0, 1)
     jobs = {made(answer) for answer in answers}
     assert set(raw.members("jobs:open")) == set(raw.members("jobs:index")) == jobs
     # The calls may lie on both sides of a full minute.
@@ -83,7 +85,7 @@ async def test_j11_each_of_a_moment_is_answered_as_if_it_had_come_alone(
     async with StreamsLab(connection, max_queue=5) as lab:
         raw.call("HSET", "idempotency:spoilt", "not", "a string")
         raw.expire("idempotency:spoilt", 60)
-        orders = [
+        requests = [
             JobRequest("echo", "{}", idempotency_key="k", fingerprint="a"),
             JobRequest("echo", "{}", idempotency_key="k", fingerprint="a"),
             JobRequest("echo", "{}", idempotency_key="k", fingerprint="b"),
@@ -96,14 +98,14 @@ async def test_j11_each_of_a_moment_is_answered_as_if_it_had_come_alone(
             JobRequest("echo", "{}"),
         ]
         with Recording(raw) as seen:
-            asked = [lab.queue.submit(order) for order in orders]
-            said = await asyncio.gather(*asked, return_exceptions=True)
+            submissions = [lab.queue.submit(request) for request in requests]
+            answers_or_errors = await asyncio.gather(*submissions, return_exceptions=True)
         assert seen.scripts == 1
-        first, again, other, spoilt, later, acme, given, twice, last, full = said
+        first, again, other, broken, later, acme, given, twice, last, full = answers_or_errors
         assert isinstance(first, Submitted)
         assert (again, other) == (Already(first.job_id), Mismatch(first.job_id))
-        assert isinstance(spoilt, BackendUnavailable)
-        assert "WRONGTYPE" in spoilt.detail
+        assert isinstance(broken, BackendUnavailable)
+        assert "WRONGTYPE" in broken.detail
         assert isinstance(later, Submitted)
         assert isinstance(acme, Submitted)
         assert isinstance(given, Submitted)
@@ -139,16 +141,16 @@ async def test_j09_a_caller_who_leaves_shifts_nobodys_answer(lab: StreamsLab) ->
     await asyncio.sleep(0)
     for task in tasks[::3]:
         task.cancel()
-    said = await asyncio.gather(*tasks, return_exceptions=True)
-    stayed = [made(one) for one in said if not isinstance(one, BaseException)]
+    answers_or_errors = await asyncio.gather(*tasks, return_exceptions=True)
+    stayed = [made(one) for one in answers_or_errors if not isinstance(one, BaseException)]
     assert stayed == [f"job-{number}" for number in range(9) if number % 3]
 
 
 @clause("J-9")
 async def test_j09_what_cannot_be_sent_is_its_callers_fault_alone(lab: StreamsLab) -> None:
     tasks = ["echo", "half a character: \ud800", "echo"]
-    asked = [lab.queue.submit(JobRequest(task, "{}")) for task in tasks]
-    first, half, last = await asyncio.gather(*asked, return_exceptions=True)
+    submissions = [lab.queue.submit(JobRequest(task, "{}")) for task in tasks]
+    first, half, last = await asyncio.gather(*submissions, return_exceptions=True)
     assert isinstance(half, UnicodeEncodeError)
     assert isinstance(first, Submitted)
     assert isinstance(last, Submitted)

@@ -78,7 +78,7 @@ async def test_j07_forward_jumps_shorter_than_half_a_ttl_lose_nothing(
         keys = (f"job:{job_id}", f"job:{job_id}:events", "idempotency:once")
         for offset_s in (290, 580, 870):
             await jumped(raw, clock, offset_s)
-            await lab.duty("extend_ttl")
+            await lab.maintain("extend_ttl")
             assert raw.exists(*keys) == 3, f"after {offset_s} s"
         assert [one.job.id for one in await worker.recover_orphans(frozenset())] == [leased.job.id]
 
@@ -135,11 +135,11 @@ async def test_j39_foreign_jobs_of_an_emptied_server_whose_clock_is_set_back_are
     connection, raw = clocked
     async with StreamsLab(connection) as lab:
         foreign_job(raw, "before")
-        assert await lab.duty("index_foreign") == 1
+        assert await lab.maintain("index_foreign") == 1
         raw.call("FLUSHALL")
         await jumped(raw, clock, -HOUR_S)
         foreign_job(raw, "after")
-        found = await lab.duty("index_foreign") + await lab.duty("index_foreign")
+        found = await lab.maintain("index_foreign") + await lab.maintain("index_foreign")
         assert found == 1
         assert raw.members("jobs:open") == ["after"]
 

@@ -31,7 +31,7 @@ TRANSIENT = JobError("handler_error", "the handler failed", retryable=True)
 
 
 @clause("J-4")
-async def test_j04_events_have_four_fields_and_tell_the_whole_story(
+async def test_j04_events_have_four_fields_and_cover_every_transition(
     lab: StreamsLab, raw: Raw
 ) -> None:
     worker, leased = await lab.start()
@@ -193,7 +193,7 @@ async def test_j06_an_error_is_one_object_in_hash_and_event(lab: StreamsLab, raw
 
 
 @clause("J-6")
-async def test_j06_a_traceback_is_kept_only_if_asked_for(connection: Connection, raw: Raw) -> None:
+async def test_j06_a_traceback_is_kept_only_if_enabled(connection: Connection, raw: Raw) -> None:
     async with StreamsLab(connection, store_tracebacks=True) as lab:
         worker, leased = await lab.start()
         error = JobError("handler_error", "failed", detail="Traceback …")
@@ -202,7 +202,7 @@ async def test_j06_a_traceback_is_kept_only_if_asked_for(connection: Connection,
 
 
 @clause("J-6")
-async def test_j06_a_canceled_job_says_so_with_what_there_was(lab: StreamsLab, raw: Raw) -> None:
+async def test_j06_a_canceled_job_keeps_its_partial_result(lab: StreamsLab, raw: Raw) -> None:
     worker, leased = await lab.start()
     await worker.settle([(leased, Canceled('{"text":"so far"}'))], 0)
     found = raw.fields(f"job:{leased.job.id}")

@@ -69,32 +69,32 @@ async def test_j34_a_lease_that_runs_is_left_alone(connection: Connection, raw: 
         let_pass(raw, leased.wire, 19_000)
         assert await (await lab.worker()).take(1) == []
         let_pass(raw, leased.wire, 39_000)
-        assert await lab.duty("reclaim") == 0
+        assert await lab.maintain("reclaim") == 0
         assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
 
 @clause("J-34")
-async def test_j34_nobody_takes_over_from_itself(connection: Connection, raw: Raw) -> None:
+async def test_j34_a_worker_does_not_reclaim_its_own_jobs(connection: Connection, raw: Raw) -> None:
     """Its own job, late as it may be, is still being worked on: settling it is what is right."""
     async with StreamsLab(connection, lease_s=20.0) as lab:
         worker, leased = await lab.start()
         let_pass(raw, leased.wire, LONG_MS)
         worker.reclaim_soon()
         assert await worker.take(1) == []
-        (reclaim,) = [duty for duty in worker.maintenance() if duty.name == "reclaim"]
+        (reclaim,) = [task for task in worker.maintenance() if task.name == "reclaim"]
         assert await reclaim.run() == (0, False)
         assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
 
 @clause("J-34", "J-41")
-async def test_j34_after_another_lease_anybody_puts_it_back_in_line(
+async def test_j34_after_another_lease_any_worker_requeues_it(
     connection: Connection, raw: Raw
 ) -> None:
     """No worker of ours came for it: a gateway's duty makes it readable for anybody's workers."""
     async with StreamsLab(connection, lease_s=20.0) as lab:
         worker, leased = await lab.start()
         let_pass(raw, leased.wire, 41_000)
-        assert await lab.duty("reclaim") == 1
+        assert await lab.maintain("reclaim") == 1
         found = raw.fields(f"job:{leased.job.id}")
         assert (found["status"], found["deliveries"]) == ("queued", "1")
         assert "owner" not in found
@@ -105,7 +105,9 @@ async def test_j34_after_another_lease_anybody_puts_it_back_in_line(
 
 
 @clause("J-34")
-async def test_j34_strangers_get_longer(connection: Connection, raw: Raw) -> None:
+async def test_j34_foreign_workers_get_a_longer_idle_limit(
+    connection: Connection, raw: Raw
+) -> None:
     async with StreamsLab(connection, lease_s=10.0, foreign_idle_s=60.0) as lab:
         other = await lab.worker()
         entry = foreign_job(raw, "theirs")
@@ -119,7 +121,7 @@ async def test_j34_strangers_get_longer(connection: Connection, raw: Raw) -> Non
 
 
 @clause("J-34")
-async def test_j34_a_stranger_has_at_least_the_jobs_own_time(
+async def test_j34_a_foreign_worker_has_at_least_the_jobs_timeout(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, lease_s=10.0, foreign_idle_s=60.0) as lab:
@@ -154,7 +156,7 @@ async def test_j34_a_job_that_outlives_its_workers_ends(connection: Connection, 
 
 
 @clause("J-34")
-async def test_j34_lost_workers_are_counted_however_little_a_stranger_wrote(
+async def test_j34_lost_workers_are_counted_for_sparse_foreign_jobs(
     connection: Connection, raw: Raw
 ) -> None:
     """A started job that lacked four of the contract's fields had as many as a fresh one of ours,
@@ -193,7 +195,7 @@ async def test_j34_answered_attempts_do_not_count_as_lost_workers(
 
 
 @clause("J-34")
-async def test_j34_a_wait_with_a_free_slot_is_told_of_silent_workers(
+async def test_j34_a_wait_with_a_free_slot_returns_for_silent_workers(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, lease_s=20.0) as lab:
@@ -205,7 +207,7 @@ async def test_j34_a_wait_with_a_free_slot_is_told_of_silent_workers(
             lambda: raw.plain.info("clients")["blocked_clients"] == 1, "the blocked read"
         )
         let_pass(raw, leased.wire, 21_000)
-        (reclaim,) = [duty for duty in other.maintenance() if duty.name == "reclaim"]
+        (reclaim,) = [task for task in other.maintenance() if task.name == "reclaim"]
         await reclaim.run()
         assert await waiting
         (taken,) = await other.take(1)
@@ -214,9 +216,7 @@ async def test_j34_a_wait_with_a_free_slot_is_told_of_silent_workers(
 
 
 @clause("J-34")
-async def test_j34_a_long_list_is_looked_through_piece_by_piece(
-    connection: Connection, raw: Raw
-) -> None:
+async def test_j34_a_long_pending_list_is_read_in_batches(connection: Connection, raw: Raw) -> None:
     """Entries that must be left alone do not hide the ones behind them."""
     async with StreamsLab(connection, lease_s=10.0, foreign_idle_s=10**6) as lab:
         raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
@@ -236,7 +236,7 @@ async def test_j34_a_long_list_is_looked_through_piece_by_piece(
 
 
 @clause("J-39")
-async def test_j39_entries_that_strangers_acked_are_removed_once_the_job_has_ended(
+async def test_j39_foreign_acked_entries_are_removed_once_the_job_has_ended(
     lab: StreamsLab, raw: Raw
 ) -> None:
     entries = {name: foreign_job(raw, name) for name in ("ended", "gone", "open", "held", "new")}
@@ -246,7 +246,7 @@ async def test_j39_entries_that_strangers_acked_are_removed_once_the_job_has_end
     raw.call("HSET", "job:ended", "status", "done")
     raw.call("HSET", "job:held", "status", "done")  # acked in a moment, by the stranger itself
     raw.delete("job:gone")
-    assert await lab.duty("janitor") == 2
+    assert await lab.maintain("janitor") == 2
     left = [fields["job_id"] for _, fields in raw.entries(QUEUE)]
     assert left == ["open", "held", "new"]
     assert raw.pending(QUEUE) == {entries["held"]: "stranger-1"}
@@ -258,13 +258,13 @@ async def test_j39_jobs_of_other_gateways_are_taken_in(lab: StreamsLab, raw: Raw
     foreign_job(raw, "over", status="done")
     raw.add(QUEUE, {"job_id": "never", "task": "echo", "payload": "{}"})
     ours = await lab.submit()
-    assert await lab.duty("index_foreign") == 1
+    assert await lab.maintain("index_foreign") == 1
     assert sorted(raw.members("jobs:open")) == sorted(["theirs", ours])
     assert sorted(raw.members("jobs:index")) == sorted(["theirs", "over", ours])
     assert raw.plain.zscore("jobs:index", "theirs") == 1700000000000
     assert raw.field("job:theirs", "entry_id") == raw.entries(QUEUE)[0][0]
     assert raw.exists("job:never") == 0
-    assert await lab.duty("index_foreign") == 0, "once each"
+    assert await lab.maintain("index_foreign") == 0, "once each"
 
 
 @clause("J-39")
@@ -279,12 +279,12 @@ async def test_j39_stats_count_jobs_of_foreign_programs(lab: StreamsLab, raw: Ra
 
     foreign_job(raw, "ended-before-we-looked")
     run_by_others("ended-before-we-looked", "done")
-    await lab.duty("index_foreign")
+    await lab.maintain("index_foreign")
     foreign_job(raw, "theirs")
-    await lab.duty("index_foreign")
+    await lab.maintain("index_foreign")
     run_by_others("theirs", "error")
     run_by_others(await lab.submit(), "done")
-    await lab.duty("reconcile")
+    await lab.maintain("reconcile")
     await lab.sweep()
     await lab.sweep()
 
@@ -318,7 +318,7 @@ async def test_j39_only_our_own_silent_and_empty_consumers_are_removed(
         raw.call("XGROUP", "CREATECONSUMER", QUEUE, "workers", name)
     entry = foreign_job(raw, "held")
     assert raw.read(QUEUE, "jobwire-holding") == [entry]
-    await lab.duty("janitor")
+    await lab.maintain("janitor")
     assert raw.consumers(QUEUE) == sorted([living.consumer, "jobwire-holding", "stranger-1"])
     assert raw.pending(QUEUE) == {entry: "jobwire-holding"}, "nothing pending is dropped"
 
@@ -330,7 +330,7 @@ async def test_j39_indexes_forget_what_has_expired(lab: StreamsLab, raw: Raw) ->
     kept = await lab.submit(tenant="zoo")
     raw.delete(*(f"job:{job_id}" for job_id in gone))
     for _ in range(4):  # an index a turn
-        await lab.duty("janitor")
+        await lab.maintain("janitor")
     assert raw.members("jobs:index") == [ours]
     assert raw.exists("jobs:index:acme") == 0
     assert raw.members("jobs:index:zoo") == [kept]
@@ -341,13 +341,15 @@ async def test_j39_indexes_forget_what_has_expired(lab: StreamsLab, raw: Raw) ->
 
 
 @clause("J-41")
-async def test_j41_a_duty_is_done_once_a_period_whoever_comes(lab: StreamsLab, raw: Raw) -> None:
+async def test_j41_a_maintenance_task_runs_once_per_period_in_the_fleet(
+    lab: StreamsLab, raw: Raw
+) -> None:
     one, other = StreamsEngine(lab.connection, lab.settings), lab.sweeper
 
-    def duty(engine: StreamsEngine, name: str) -> MaintenanceTask:
-        return next(duty for duty in engine.maintenance() if duty.name == name)
+    def task(engine: StreamsEngine, name: str) -> MaintenanceTask:
+        return next(task for task in engine.maintenance() if task.name == name)
 
-    names = [duty.name for duty in other.maintenance()]
+    names = [task.name for task in other.maintenance()]
     assert names == [
         "promote",
         "extend_ttl",
@@ -359,17 +361,17 @@ async def test_j41_a_duty_is_done_once_a_period_whoever_comes(lab: StreamsLab, r
     ]
     for name in names[1:]:
         guard = f"jobs:guard:{name}"
-        raw.call("SET", guard, "somebody", "PX", round(1000 * duty(one, name).period_s))
-        assert await duty(one, name).run() is None, f"{name} was done in this period"
+        raw.call("SET", guard, "somebody", "PX", round(1000 * task(one, name).period_s))
+        assert await task(one, name).run() is None, f"{name} was done in this period"
         raw.delete(guard)  # the period is over
-        assert await duty(one, name).run() is not None
+        assert await task(one, name).run() is not None
         left_ms = raw.call("PTTL", guard)
         assert isinstance(left_ms, int)
-        assert left_ms == -2 or 0 <= left_ms <= 1000 * duty(one, name).period_s
+        assert left_ms == -2 or 0 <= left_ms <= 1000 * task(one, name).period_s
         raw.delete(guard)
-        assert await duty(other, name).run() is not None, "there is no leader"
+        assert await task(other, name).run() is not None, "there is no leader"
     for engine in (one, other):
-        assert await duty(engine, "promote").run() is not None
+        assert await task(engine, "promote").run() is not None
 
 
 # ── J-42 ─────────────────────────────────────────────────────────────────────────────────────────
@@ -385,7 +387,7 @@ async def test_j42_a_healthy_fleet_has_nothing_to_put_right(lab: StreamsLab, raw
     assert await worker.wait(30)
     for job_id in job_ids:
         raw.call("HSET", f"job:{job_id}", "updated_ts", "1")  # for as long as there is
-    assert await lab.duty("reconcile") == 0
+    assert await lab.maintain("reconcile") == 0
     await worker.settle([(leased[2], Done("1"))], 0)
 
 
@@ -416,16 +418,16 @@ async def test_j42_a_job_that_fell_out_of_the_line_gets_a_new_entry(
             raw.call("HDEL", f"job:{job_id}", "entry_id")
             raw.delete(QUEUE)
             raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
-    assert await lab.duty("reconcile") == 0, "not before its lease is over"
+    assert await lab.maintain("reconcile") == 0, "not before its lease is over"
     raw.call("HSET", f"job:{job_id}", "updated_ts", "1")
-    assert await lab.duty("reconcile") == 1
+    assert await lab.maintain("reconcile") == 1
     found = raw.fields(f"job:{job_id}")
     ((entry, fields),) = raw.entries(QUEUE)
     assert fields == {"job_id": job_id, "task": "echo", "payload": '{"a":1}'}
     assert (found["status"], found["entry_id"]) == ("queued", entry)
     # A stream that was made anew knows no older ids.
     assert entry != old or blow == "regressed"
-    assert await lab.duty("reconcile") == 0
+    assert await lab.maintain("reconcile") == 0
     minute = raw.find("jobs:stats:*")[-1]
     assert raw.field(minute, "reconciled") == "1"
     worker = await lab.worker()
@@ -434,7 +436,7 @@ async def test_j42_a_job_that_fell_out_of_the_line_gets_a_new_entry(
 
 
 @clause("J-42", "J-39")
-async def test_j42_a_stranger_that_acked_early_and_still_works_is_left_alone(
+async def test_j42_a_foreign_worker_that_acked_early_and_still_runs_is_left_alone(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, foreign_idle_s=600.0) as lab:
@@ -444,9 +446,9 @@ async def test_j42_a_stranger_that_acked_early_and_still_works_is_left_alone(
         raw.call("XACK", QUEUE, "workers", entry)
         long_ago = raw.now_ms() - round(10_000 * LEASE_S)
         raw.call("HSET", f"job:{job_id}", "status", "running", "updated_ts", long_ago)
-        assert await lab.duty("reconcile") == 0
+        assert await lab.maintain("reconcile") == 0
         raw.call("HSET", f"job:{job_id}", "updated_ts", raw.now_ms() - 601_000)
-        assert await lab.duty("reconcile") == 1
+        assert await lab.maintain("reconcile") == 1
 
 
 @clause("J-42")
@@ -457,24 +459,24 @@ async def test_j42_what_is_to_be_canceled_or_used_up_ends_instead(
     raw.call("XTRIM", QUEUE, "MAXLEN", 0)
     raw.call("HSET", f"job:{wanted}", "cancel_ts", "1", "updated_ts", "1")
     raw.call("HSET", f"job:{worn}", "deliveries", "5", "updated_ts", "1")
-    assert await lab.duty("reconcile") == 2
+    assert await lab.maintain("reconcile") == 2
     assert raw.field(f"job:{wanted}", "status") == "canceled"
     assert json.loads(raw.field(f"job:{worn}", "error") or "")["code"] == "delivery_limit"
     assert await lab.at_rest()
 
 
 @clause("J-42")
-async def test_j42_many_open_jobs_are_looked_at_piece_by_piece(lab: StreamsLab, raw: Raw) -> None:
+async def test_j42_many_open_jobs_are_reconciled_in_batches(lab: StreamsLab, raw: Raw) -> None:
     answers = await lab.queue.submit_many([JobRequest("echo", "{}") for _ in range(1000)])
     job_ids = [answer.job_id for answer in answers if isinstance(answer, Submitted)]
     raw.call("XTRIM", QUEUE, "MAXLEN", 400)
     for job_id in job_ids:
         raw.call("HSET", f"job:{job_id}", "updated_ts", "1")
-    (reconcile,) = [duty for duty in lab.sweeper.maintenance() if duty.name == "reconcile"]
+    (reconcile,) = [task for task in lab.sweeper.maintenance() if task.name == "reconcile"]
     first = await reconcile.run()
     assert first is not None
     assert first.more
     assert first.done < 600, "one turn does not hold up the server"
-    rest = await lab.duty("reconcile")
+    rest = await lab.maintain("reconcile")
     assert first.done + rest == 600
     assert raw.length(QUEUE) == 1000

@@ -18,7 +18,7 @@ from tests.support.streams import StreamsLab
 
 KEYS = StreamsKeys()
 JOB = "theirs"
-PATIENCE_S = 2.0
+IDLE_S = 2.0
 Sign = Callable[[Raw], object]
 
 
@@ -35,10 +35,10 @@ SIGNS = [pytest.param(update, id="updated_ts"), pytest.param(report, id="event")
 
 
 def lab_of(connection: Connection) -> StreamsLab:
-    return StreamsLab(connection, lease_s=0.5, foreign_idle_s=PATIENCE_S)
+    return StreamsLab(connection, lease_s=0.5, foreign_idle_s=IDLE_S)
 
 
-async def look(worker: StreamsEngine) -> list[LeasedJob]:
+async def reclaim(worker: StreamsEngine) -> list[LeasedJob]:
     worker.reclaim_soon()
     return await worker.take(1)
 
@@ -54,17 +54,19 @@ async def test_j34_a_foreign_worker_that_reports_keeps_its_job(
         entry = foreign_job(raw, JOB)
         assert raw.read(KEYS.queue, "stranger-1") == [entry]
         raw.call("HSET", KEYS.job(JOB), "status", "running")
-        until_s = time.monotonic() + 2 * PATIENCE_S
+        until_s = time.monotonic() + 2 * IDLE_S
 
         async def reported_long_enough() -> bool:
             sign(raw)
-            assert await look(worker) == []
-            assert await lab.duty("reclaim") == 0
+            assert await reclaim(worker) == []
+            assert await lab.maintain("reclaim") == 0
             return time.monotonic() > until_s
 
         await wait_until(reported_long_enough, "twice its patience to pass")
         assert raw.pending(KEYS.queue) == {entry: "stranger-1"}
-        (leased,) = await wait_until(lambda: look(worker), "the job of a worker that fell silent")
+        (leased,) = await wait_until(
+            lambda: reclaim(worker), "the job of a worker that fell silent"
+        )
         assert leased.job.id == JOB
         await worker.settle([(leased, Done("1"))], 0)
 
@@ -77,19 +79,19 @@ async def test_j42_a_foreign_worker_that_acknowledged_early_and_reports_keeps_it
     async with lab_of(connection) as lab:
         worker = await lab.worker()
         entry = foreign_job(raw, JOB)
-        await lab.duty("index_foreign")
+        await lab.maintain("index_foreign")
         assert raw.read(KEYS.queue, "stranger-1") == [entry]
         raw.call("HSET", KEYS.job(JOB), "status", "running")
         raw.call("XACK", KEYS.queue, "workers", entry)
-        until_s = time.monotonic() + 2 * PATIENCE_S
+        until_s = time.monotonic() + 2 * IDLE_S
 
         async def reported_long_enough() -> bool:
             sign(raw)
-            assert await lab.duty("reconcile") == 0
+            assert await lab.maintain("reconcile") == 0
             return time.monotonic() > until_s
 
         await wait_until(reported_long_enough, "twice its patience to pass")
-        await wait_until(lambda: lab.duty("reconcile"), "the job of a worker that fell silent")
+        await wait_until(lambda: lab.maintain("reconcile"), "the job of a worker that fell silent")
         (leased,) = await worker.take(1)
         assert leased.job.id == JOB
         await worker.settle([(leased, Done("1"))], 0)
@@ -104,6 +106,6 @@ async def test_j34_a_time_far_ahead_is_no_sign_of_life(connection: Connection, r
         raw.read(KEYS.queue, "stranger-1")
         raw.call("HSET", KEYS.job(JOB), "status", "running", "updated_ts", "9" * 15)
         raw.call("XADD", KEYS.events(JOB), f"{'9' * 15}-1", "type", "progress", "ts", "x")
-        (leased,) = await wait_until(lambda: look(worker), "the job to be taken over")
+        (leased,) = await wait_until(lambda: reclaim(worker), "the job to be taken over")
         assert leased.job.id == JOB
         await worker.settle([(leased, Done("1"))], 0)

@@ -42,15 +42,15 @@ async def test_j15_a_watcher_sees_a_whole_life(
         (leased,) = await worker.take(1)
         events.until("running")
         await worker.report([(leased, Report("token", '{"text":"hel"}', step="llm"))])
-        told = events.until("token")[-1]
+        token = events.until("token")[-1]
         await worker.settle([(leased, Done('"hello"'))], 0)
         rest = events.rest()
         assert names(rest) == ["done"]
 
     entries = raw.entries(f"job:{job_id}:events")
     entry_id, fields = entries[2]
-    assert told.id == entry_id
-    assert told.data == {
+    assert token.id == entry_id
+    assert token.data == {
         "type": "token",
         "ts": int(fields["ts"]),
         "step": "llm",
@@ -64,7 +64,7 @@ async def test_j15_a_watcher_sees_a_whole_life(
 
 
 @clause("J-15", "J-39")
-def test_j15_events_of_a_foreign_worker_arrive_like_ours(served: ServedJobs, raw: Raw) -> None:
+def test_j15_events_of_a_foreign_worker_are_delivered(served: ServedJobs, raw: Raw) -> None:
     job_id = served.submit()["job_id"]
     with served.events(job_id) as events:
         events.until("queued")
@@ -77,12 +77,12 @@ def test_j15_events_of_a_foreign_worker_arrive_like_ours(served: ServedJobs, raw
         seen = events.rest()
     assert [event.id for event in seen] == added
     assert names(seen) == ["running", "my.own-kind_1", "log", "done"]
-    said = [cast(JsonObject, event.data)["data"] for event in seen]
-    assert said == [{}, {"n": 12345678901234567890}, "not json", None]
+    data = [cast(JsonObject, event.data)["data"] for event in seen]
+    assert data == [{}, {"n": 12345678901234567890}, "not json", None]
 
 
 @clause("J-15")
-def test_j15_data_can_be_had_plain(served: ServedJobs, raw: Raw) -> None:
+def test_j15_event_data_without_the_envelope(served: ServedJobs, raw: Raw) -> None:
     job_id = served.submit()["job_id"]
     add(raw, job_id, "log", '{\n "a": 1\n}')
     add(raw, job_id, "done", '{"text":"x"}')
@@ -113,7 +113,7 @@ def test_j15_a_watcher_resumes_after_the_last_event_that_it_saw(
 
 
 @clause("J-15")
-def test_j15_whoever_has_seen_the_end_is_sent_home_for_good(served: ServedJobs, raw: Raw) -> None:
+def test_j15_a_client_that_has_seen_the_end_gets_204(served: ServedJobs, raw: Raw) -> None:
     """204: what a browser's EventSource needs to hear, or it comes back every few seconds."""
     job_id = served.submit()["job_id"]
     path = f"/v1/jobs/{job_id}/events"
@@ -129,7 +129,7 @@ def test_j15_whoever_has_seen_the_end_is_sent_home_for_good(served: ServedJobs, 
 
 
 @clause("J-15", "R-8")
-def test_j15_lost_events_are_told_as_a_gap(served: ServedJobs, raw: Raw) -> None:
+def test_j15_lost_events_are_sent_as_a_gap(served: ServedJobs, raw: Raw) -> None:
     job_id = served.submit()["job_id"]
     added = [add(raw, job_id) for _ in range(5)]
     raw.call("XTRIM", f"job:{job_id}:events", "MAXLEN", "=", 2)
@@ -189,10 +189,10 @@ def test_j15_the_tenant_is_checked_at_every_connect(keyed: ServedJobs, raw: Raw)
             problem(answer, 404, "job_not_found")
     problem(keyed.client.get(path), 401, "unauthorized")
 
-    asked = keyed.client.post(
+    response = keyed.client.post(
         "/v1/stream-tokens", json={"path": path}, headers=bearer("acme-reader")
     )
-    query = asked.json()["url"].removeprefix(path)
+    query = response.json()["url"].removeprefix(path)
     add(raw, job_id, "done")
     with keyed.events(job_id, query) as events:
         assert names(events.rest()) == ["hello", "queued", "done"]
@@ -203,7 +203,7 @@ def test_j15_the_tenant_is_checked_at_every_connect(keyed: ServedJobs, raw: Raw)
 
 
 @clause("J-15")
-def test_j15_a_silent_stream_says_that_it_lives(valkey: LocalValkey, raw: Raw) -> None:
+def test_j15_a_silent_stream_sends_heartbeats(valkey: LocalValkey, raw: Raw) -> None:
     settings = GatewaySettings(heartbeat=timedelta(seconds=0.05))
     with ServedJobs(valkey.url, gateway=settings) as served:
         job_id = served.submit()["job_id"]
@@ -221,7 +221,7 @@ def test_j15_a_silent_stream_says_that_it_lives(valkey: LocalValkey, raw: Raw) -
 
 
 @clause("J-17", "O-9")
-def test_j17_a_stopping_gateway_says_goodbye(valkey: LocalValkey) -> None:
+def test_j17_a_stopping_gateway_sends_goodbye(valkey: LocalValkey) -> None:
     with ServedJobs(valkey.url) as served:
         job_id = served.submit()["job_id"]
         with served.events(job_id) as events:
@@ -232,9 +232,7 @@ def test_j17_a_stopping_gateway_says_goodbye(valkey: LocalValkey) -> None:
 
 
 @clause("J-17")
-def test_j17_a_client_that_does_not_read_is_dropped_and_hurts_nobody(
-    valkey: LocalValkey, raw: Raw
-) -> None:
+def test_j17_a_client_that_does_not_read_is_dropped_alone(valkey: LocalValkey, raw: Raw) -> None:
     settings = GatewaySettings(stream_buffer_bytes=4096, slow_client=timedelta(seconds=1))
     with ServedJobs(valkey.url, gateway=settings) as served:
         job_id = served.submit()["job_id"]
@@ -290,7 +288,7 @@ def test_j17_many_watchers_of_one_job_need_two_connections(served: ServedJobs, r
 
 
 @clause("J-17", "R-7")
-def test_j17_whoever_leaves_in_whatever_way_leaves_nothing_behind(served: ServedJobs) -> None:
+def test_j17_every_kind_of_disconnect_frees_the_stream(served: ServedJobs) -> None:
     """Politely, by a reset, before the answer, with another request on its way: of jobs that
     never end, so nobody is sent home."""
     jobs = [served.submit()["job_id"] for _ in range(5)]

@@ -24,9 +24,9 @@ async def test_o11_the_workers_and_what_their_slots_run(
     worker = await lab.worker("chat")
     served.submit()
     (leased,) = await worker.take(1)
-    stranger = served.submit()
+    foreign = served.submit()
     raw.read("jobs:stream", "somebody-elses")
-    raw.call("HSET", f"job:{stranger['job_id']}", "status", "running")
+    raw.call("HSET", f"job:{foreign['job_id']}", "status", "running")
     listed = cast("list[JsonObject]", served.client.get("/v1/workers").json()["workers"])
     found = {worker["name"]: worker for worker in listed}
     ours = found[worker.consumer]
@@ -40,7 +40,7 @@ async def test_o11_the_workers_and_what_their_slots_run(
     theirs = found["somebody-elses"]
     assert (theirs["ours"], theirs["host"], theirs["handlers"]) == (False, None, [])
     (slot,) = cast("list[JsonObject]", theirs["running"])
-    assert slot["job_id"] == stranger["job_id"]
+    assert slot["job_id"] == foreign["job_id"]
 
     await worker.settle([(leased, Released())], 0)
     await worker.deregister()

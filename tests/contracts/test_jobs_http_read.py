@@ -71,7 +71,7 @@ async def test_j13_a_job_is_read_as_json_values(served: ServedJobs, lab: Streams
 
 
 @clause("J-13", "J-15")
-async def test_j13_head_tells_what_get_would(served: ServedJobs, lab: StreamsLab) -> None:
+async def test_j13_head_returns_the_headers_of_get(served: ServedJobs, lab: StreamsLab) -> None:
     worker, leased = await leased_job(served, lab)
     await worker.settle([(leased, Done('"hello"'))], 0)
     path = f"/v1/jobs/{leased.job.id}"
@@ -102,9 +102,7 @@ def test_j13_numbers_come_back_as_they_were_sent(served: ServedJobs) -> None:
 
 
 @clause("J-13")
-def test_j13_what_a_stranger_wrote_is_shown_all_the_same(
-    served: ServedJobs, raw: Raw, fresh: Fresh
-) -> None:
+def test_j13_foreign_fields_are_shown(served: ServedJobs, raw: Raw, fresh: Fresh) -> None:
     job_id = fresh("job")
     foreign_job(raw, job_id, payload="no json", result="[1", error="boom", ttl_s="soon")
     job = served.job(job_id)
@@ -198,13 +196,13 @@ async def test_j13_who_closes_its_side_and_waits_is_answered(
         got = b""
         while part := await asyncio.to_thread(peer.recv, 65536):
             got += part
-    said, _, told = got.partition(b"\r\n\r\n")
-    assert said.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert json.loads(told)["result"] == 42
+    head, _, body = got.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert json.loads(body)["result"] == 42
 
 
 @clause("J-13", "J-17")
-def test_j13_whoever_waits_is_answered_when_the_gateway_stops(valkey: LocalValkey) -> None:
+def test_j13_waiting_requests_are_answered_when_the_gateway_stops(valkey: LocalValkey) -> None:
     with ServedJobs(valkey.url) as served, ThreadPoolExecutor(1) as pool:
         path = f"/v1/jobs/{served.submit()['job_id']}"
         asked = pool.submit(served.client.get, path, headers={"prefer": "wait=60"})
@@ -279,11 +277,11 @@ def test_j14_jobs_of_one_millisecond_are_paged_without_loss_or_repeat(
 
 
 @clause("J-14")
-def test_j14_a_page_looks_at_a_thousand_jobs_and_says_so(served: ServedJobs, raw: Raw) -> None:
+def test_j14_a_page_scans_at_most_a_thousand_jobs(served: ServedJobs, raw: Raw) -> None:
     """One that fits lies beyond them; those whose keys are gone are dropped on the way."""
     foreign_job(raw, "needle", status="error")
     raw.call("ZADD", "jobs:index", 1, "needle")
-    gone = [word for number in range(1500) for word in (1700000000000 + number, f"gone-{number}")]
+    gone = [value for number in range(1500) for value in (1700000000000 + number, f"gone-{number}")]
     raw.call("ZADD", "jobs:index", *gone)
     listed = pages(served, status="error")
     assert [page["scanned"] for page in listed] == [1000, 501]
@@ -322,11 +320,9 @@ def test_j14_a_tenant_lists_its_own_jobs(keyed: ServedJobs) -> None:
         "cursor=",
     ],
 )
-def test_j14_a_query_that_makes_no_sense_is_told_with_its_place(
-    served: ServedJobs, query: str
-) -> None:
-    said = problem(served.client.get(f"/v1/jobs?{query}"), 422, "invalid_request")
-    (error,) = cast("list[JsonObject]", said["errors"])
+def test_j14_an_invalid_query_names_the_parameter(served: ServedJobs, query: str) -> None:
+    body = problem(served.client.get(f"/v1/jobs?{query}"), 422, "invalid_request")
+    (error,) = cast("list[JsonObject]", body["errors"])
     assert (error["in"], error["pointer"]) == ("query", f"/{query.partition('=')[0]}")
 
 
@@ -351,7 +347,9 @@ def test_j16_a_waiting_job_ends_at_once_and_leaves_the_line(
 
 
 @clause("J-16")
-async def test_j16_the_worker_of_a_running_job_is_told(served: ServedJobs, lab: StreamsLab) -> None:
+async def test_j16_cancel_reaches_the_worker_of_a_running_job(
+    served: ServedJobs, lab: StreamsLab
+) -> None:
     worker, leased = await leased_job(served, lab)
     async with lab.connection.subscribe("jobs:control") as messages:
         answer = served.client.post(f"/v1/jobs/{leased.job.id}/cancel")
@@ -366,7 +364,9 @@ async def test_j16_the_worker_of_a_running_job_is_told(served: ServedJobs, lab: 
 
 
 @clause("J-16")
-async def test_j16_a_foreign_worker_is_only_asked(served: ServedJobs, raw: Raw) -> None:
+async def test_j16_cancel_of_a_foreign_workers_job_is_a_request(
+    served: ServedJobs, raw: Raw
+) -> None:
     job_id = served.submit()["job_id"]
     raw.call("XGROUP", "CREATE", "jobs:stream", "workers", "0")
     raw.read("jobs:stream", "somebody-elses")

@@ -77,13 +77,13 @@ BODIES: Final = {
 
 @clause("J-19", "J-8")
 @pytest.mark.parametrize("name", BODIES)
-def test_j19_a_bad_body_is_told_and_nothing_is_written(
+def test_j19_a_bad_body_is_refused_and_nothing_is_written(
     served: ServedJobs, raw: Raw, name: str
 ) -> None:
     body, status, code = BODIES[name]
-    said = problem(served.client.post("/v1/jobs", content=body, headers=JSON), status, code)
-    assert said["type"] == f"urn:jobwire:problem:{code}"
-    assert len(str(said["detail"]).splitlines()) == 1
+    found = problem(served.client.post("/v1/jobs", content=body, headers=JSON), status, code)
+    assert found["type"] == f"urn:jobwire:problem:{code}"
+    assert len(str(found["detail"]).splitlines()) == 1
     assert raw.find() == []
 
 
@@ -119,9 +119,7 @@ def test_j08_what_is_allowed_is_stored_byte_for_byte(
         (b"[]", ""),
     ],
 )
-def test_j19_a_wrong_type_is_told_with_its_place(
-    served: ServedJobs, body: bytes, pointer: str
-) -> None:
+def test_j19_a_wrong_type_names_its_pointer(served: ServedJobs, body: bytes, pointer: str) -> None:
     answer = served.client.post("/v1/jobs", content=body, headers=JSON)
     (error,) = answer.json()["errors"]
     assert (error["in"], error["pointer"]) == ("body", pointer)
@@ -168,7 +166,7 @@ def test_j19_other_media_types_are_refused(served: ServedJobs, path: str) -> Non
         ("DELETE", "/v1/tasks", "GET, HEAD"),
     ],
 )
-def test_j19_a_wrong_method_is_told_which_are_right(
+def test_j19_a_wrong_method_gets_the_allowed_ones(
     served: ServedJobs, method: str, path: str, allowed: str
 ) -> None:
     answer = served.client.request(method, path)
@@ -251,7 +249,7 @@ def test_o06_no_idempotency_key_opens_another_tenants_job(keyed: ServedJobs, raw
 
 
 @clause("O-6")
-def test_o06_a_key_may_do_what_its_scopes_say(keyed: ServedJobs, raw: Raw) -> None:
+def test_o06_scopes_limit_a_key(keyed: ServedJobs, raw: Raw) -> None:
     body: JsonObject = {"task": "chat", "payload": {}}
     job_id = keyed.client.post("/v1/jobs", json=body, headers=bearer("acme")).json()["job_id"]
     for method, path in (

@@ -49,7 +49,7 @@ def described(served: ServedJobs) -> Document:
 @clause("J-19", "O-9")
 @pytest.mark.timeout(300)  # much to compute, and a busy machine takes its time
 @pytest.mark.parametrize("name", ["positive", "negative"])
-def test_o09_what_the_description_says_is_so(served: ServedJobs, name: str) -> None:
+def test_o09_responses_match_the_openapi_document(served: ServedJobs, name: str) -> None:
     # Here and not above: every worker would import it for a second, and one has use for it.
     import schemathesis
     from schemathesis import GenerationMode

@@ -30,9 +30,7 @@ JSON = {"content-type": "application/json"}
 
 
 @clause("J-10", "J-8")
-def test_j10_a_submission_is_one_script_in_the_contracts_order(
-    served: ServedJobs, raw: Raw
-) -> None:
+def test_j10_a_submission_is_one_script_in_contract_order(served: ServedJobs, raw: Raw) -> None:
     with Recording(raw) as seen:
         answer = served.client.post("/v1/jobs", content=BODY, headers=JSON)
     job = answer.json()
@@ -129,9 +127,7 @@ async def test_j10_the_tasks_are_listed_with_schema_example_and_whether_one_is_t
 
 
 @clause("J-10")
-def test_j10_a_workers_own_word_about_its_task_counts(
-    served: ServedJobs, raw: Raw, fresh: Fresh
-) -> None:
+def test_j10_a_workers_task_definition_applies(served: ServedJobs, raw: Raw, fresh: Fresh) -> None:
     task = fresh("task")
     raw.call("XGROUP", "CREATE", "jobs:stream", "workers", "0", "MKSTREAM")
     raw.call("XGROUP", "CREATECONSUMER", "jobs:stream", "workers", "jobwire-me")
@@ -253,7 +249,7 @@ def test_j12_a_full_queue_refuses_with_the_time_to_come_back(valkey: LocalValkey
 
 @clause("J-12")
 @pytest.mark.parametrize(("name", "value"), [("maxmemory", "1"), ("min-replicas-to-write", "1")])
-def test_j12_a_server_that_cannot_write_is_told_as_unavailable(
+def test_j12_a_server_that_cannot_write_is_unavailable(
     served: ServedJobs,
     raw: Raw,
     server_setting: Callable[[str, str], None],
@@ -269,7 +265,7 @@ def test_j12_a_server_that_cannot_write_is_told_as_unavailable(
 
 
 @clause("J-12")
-def test_j12_a_replica_is_no_place_to_submit_to(
+def test_j12_a_submission_to_a_replica_is_refused(
     own_valkey: LocalValkey, valkey: LocalValkey
 ) -> None:
     with ServedJobs(own_valkey.url) as served:

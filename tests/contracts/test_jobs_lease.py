@@ -35,7 +35,7 @@ FINAL = JobError("no_such_city", "there is no city of that name")
 
 
 @clause("J-31")
-async def test_j31_the_steps_are_on_the_wire_in_their_order(lab: StreamsLab, raw: Raw) -> None:
+async def test_j31_the_steps_are_written_in_order(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
     job_id = await lab.submit()
     ((entry, _),) = raw.entries(QUEUE)
@@ -44,9 +44,9 @@ async def test_j31_the_steps_are_on_the_wire_in_their_order(lab: StreamsLab, raw
         (leased,) = await worker.take(1)
         await worker.settle([(leased, Done('"x"'))], 0)
     steps = [
-        words
-        for words in seen.on(job, events, QUEUE)
-        if words.startswith(("HSET", "XADD", "XACK", "XDEL"))
+        command
+        for command in seen.on(job, events, QUEUE)
+        if command.startswith(("HSET", "XADD", "XACK", "XDEL"))
     ]
     starts = [
         f"HSET {job} updated_ts",
@@ -90,7 +90,7 @@ async def _kept_while_the_loop_stands_still(lab: StreamsLab) -> None:
     thread.start()
     # A handler that blocks the loop, for longer than the lease.
     wait_until_sync(lambda: len(answers) >= 4, "four periods to pass")
-    assert await lab.duty("reclaim") == 0
+    assert await lab.maintain("reclaim") == 0
     assert await (await lab.worker()).take(1) == []
     over.set()
     await asyncio.to_thread(thread.join, 30)
@@ -110,7 +110,7 @@ async def test_j32_keeping_does_not_steal_an_entry_back(lab: StreamsLab, raw: Ra
 
 
 @clause("J-32")
-async def test_j32_keep_tells_of_cancel_and_end(lab: StreamsLab) -> None:
+async def test_j32_renew_reports_cancel_and_end(lab: StreamsLab) -> None:
     worker = await lab.worker()
     job_ids = [await lab.submit() for _ in range(3)]
     leased = await worker.take(3)
@@ -123,7 +123,7 @@ async def test_j32_keep_tells_of_cancel_and_end(lab: StreamsLab) -> None:
 
 
 @clause("J-32")
-async def test_j32_the_keeper_survives_a_broken_connection(
+async def test_j32_the_renewer_survives_a_broken_connection(
     valkey: LocalValkey, proxy: Proxy
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
@@ -150,7 +150,7 @@ async def test_j32_the_keeper_survives_a_broken_connection(
 
 
 @clause("J-33")
-async def test_j33_a_stranger_who_took_the_entry_over_shuts_every_door(
+async def test_j33_a_foreign_consumer_that_claimed_the_entry_fences_every_write(
     lab: StreamsLab, raw: Raw
 ) -> None:
     """Status and owner still say that the job is ours; only the pending entry tells."""
@@ -169,9 +169,7 @@ async def test_j33_a_stranger_who_took_the_entry_over_shuts_every_door(
 
 
 @clause("J-33")
-async def test_j33_what_a_stranger_has_ended_is_not_taken_for_our_own_doing(
-    lab: StreamsLab, raw: Raw
-) -> None:
+async def test_j33_a_foreign_settle_is_not_taken_for_our_own(lab: StreamsLab, raw: Raw) -> None:
     """It took the entry over and finished, and wrote of course nothing into `owner`."""
     worker, leased = await lab.start()
     key = f"job:{leased.job.id}"

@@ -74,9 +74,7 @@ async def test_j07_every_change_renews_the_lifetime_of_hash_and_events(
 
 
 @clause("J-7")
-async def test_j07_an_order_without_a_lifetime_gets_the_setting(
-    connection: Connection, raw: Raw
-) -> None:
+async def test_j07_a_request_without_ttl_gets_the_default(connection: Connection, raw: Raw) -> None:
     async with StreamsLab(connection, job_ttl_s=1234) as lab:
         job_id = await lab.submit()
         assert raw.field(f"job:{job_id}", "ttl_s") == "1234"
@@ -128,8 +126,8 @@ async def test_j07_the_largest_queue_outlives_its_ttl(lab: StreamsLab, raw: Raw)
     async with maintained(lab):
         made: list[SubmitAnswer] = []
         while len(made) < contract.MAX_QUEUE:
-            orders = [JobRequest("echo", "{}", ttl_s=ttl_s) for _ in range(500)]
-            made += await asyncio.gather(*map(lab.queue.submit, orders))
+            requests = [JobRequest("echo", "{}", ttl_s=ttl_s) for _ in range(500)]
+            made += await asyncio.gather(*map(lab.queue.submit, requests))
         await let_pass(raw, raw.now_ms() + 1000 * ttl_s + 500)
     alive = raw.exists(*(f"job:{one.job_id}" for one in made if isinstance(one, Submitted)))
     assert alive == contract.MAX_QUEUE
@@ -160,7 +158,7 @@ async def test_j07_a_foreign_gateways_job_is_renewed_when_it_is_first_seen(
     made_ms = raw.now_ms()
     foreign_job(raw, "theirs", ttl_s=4)
     await let_pass(raw, made_ms + 2_800)
-    await lab.duty("index_foreign")
+    await lab.maintain("index_foreign")
     async with maintained(lab):
         await let_pass(raw, made_ms + 4_700)
         assert raw.exists("job:theirs", "job:theirs:events") == 2
@@ -180,7 +178,7 @@ async def test_j11_an_idempotency_key_lives_as_long_as_its_job(lab: StreamsLab, 
 
 
 @clause("J-7", "J-11", "R-6")
-async def test_j11_whatever_renews_a_job_renews_its_idempotency_key(
+async def test_j11_every_ttl_renewal_includes_the_idempotency_key(
     lab: StreamsLab, raw: Raw
 ) -> None:
     job_id = await lab.submit(ttl_s=600, idempotency_key="once")
@@ -203,11 +201,11 @@ async def test_j11_whatever_renews_a_job_renews_its_idempotency_key(
     (leased,) = await worker.take(1)
     await worker.settle([(leased, RetryLater(0.001, TRANSIENT))], 0)
     await passed()
-    await lab.duty("promote")
+    await lab.maintain("promote")
     await passed()
     (leased,) = await worker.take(1)
     await lab.silence(worker)
-    assert await lab.duty("reclaim") == 1
+    assert await lab.maintain("reclaim") == 1
     await passed()
     (leased,) = await worker.take(1)
     await lab.queue.cancel(job_id)

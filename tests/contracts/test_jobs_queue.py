@@ -109,7 +109,7 @@ async def test_j10_hash_event_and_entry_are_written_in_this_order_by_one_script(
     with Recording(raw) as seen:
         job_id = await lab.submit()
     job, events = f"job:{job_id}", f"job:{job_id}:events"
-    steps = [words.split(" ")[:2] for words in seen.on(QUEUE, "jobs:delayed", job, events)]
+    steps = [command.split(" ")[:2] for command in seen.on(QUEUE, "jobs:delayed", job, events)]
     assert steps == [
         ["XLEN", QUEUE],
         ["ZCARD", "jobs:delayed"],
@@ -135,7 +135,7 @@ async def test_j10_a_delayed_job_waits_for_its_time(lab: StreamsLab, raw: Raw) -
     assert due is not None
     assert before + 250 <= float(due) <= raw.now_ms() + 250
     assert raw.field(f"job:{job_id}", "status") == "queued"
-    await wait_until(lambda: lab.duty("promote"), "the job to be due")
+    await wait_until(lambda: lab.maintain("promote"), "the job to be due")
     assert raw.now_ms() >= float(due)
     (leased,) = await worker.take(1)
     assert leased.job.id == job_id
@@ -146,9 +146,13 @@ async def test_j10_a_delayed_job_waits_for_its_time(lab: StreamsLab, raw: Raw) -
 
 
 @clause("J-11")
-async def test_j11_fifty_racing_orders_with_one_key_make_one_job(lab: StreamsLab, raw: Raw) -> None:
-    orders = [JobRequest("echo", "{}", idempotency_key="once", fingerprint="f") for _ in range(50)]
-    answers = await asyncio.gather(*(lab.queue.submit(order) for order in orders))
+async def test_j11_fifty_racing_requests_with_one_key_make_one_job(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    requests = [
+        JobRequest("echo", "{}", idempotency_key="once", fingerprint="f") for _ in range(50)
+    ]
+    answers = await asyncio.gather(*(lab.queue.submit(request) for request in requests))
     made = [answer for answer in answers if isinstance(answer, Submitted)]
     again = [answer for answer in answers if isinstance(answer, Already)]
     assert (len(made), len(again)) == (1, 49)
@@ -159,7 +163,7 @@ async def test_j11_fifty_racing_orders_with_one_key_make_one_job(lab: StreamsLab
 
 
 @clause("J-11")
-async def test_j11_the_same_key_with_another_body_is_told_apart(lab: StreamsLab) -> None:
+async def test_j11_the_same_key_with_another_body_is_a_conflict(lab: StreamsLab) -> None:
     first = await lab.submit(idempotency_key="once", fingerprint="f")
     other = JobRequest("echo", "{}", idempotency_key="once", fingerprint="g")
     assert await lab.queue.submit(other) == Mismatch(first)
@@ -172,8 +176,8 @@ async def test_j11_a_first_job_without_a_fingerprint_counts_as_the_same(
     """As another gateway writes it, which knows of keys and not of fingerprints."""
     raw.write("job:theirs", {"job_id": "theirs", "status": "queued", "ttl_s": "600"})
     raw.call("SET", "idempotency:once", "theirs", "EX", 600)
-    order = JobRequest("echo", "{}", idempotency_key="once", fingerprint="g")
-    assert await lab.queue.submit(order) == Already(JobId("theirs"))
+    request = JobRequest("echo", "{}", idempotency_key="once", fingerprint="g")
+    assert await lab.queue.submit(request) == Already(JobId("theirs"))
 
 
 @clause("J-11")
@@ -256,7 +260,9 @@ async def test_j16_a_job_that_a_wait_has_brought_can_still_be_canceled(
 
 
 @clause("J-16")
-async def test_j16_a_running_jobs_worker_is_told_its_token(lab: StreamsLab, raw: Raw) -> None:
+async def test_j16_a_running_jobs_worker_gets_the_cancel_with_its_token(
+    lab: StreamsLab, raw: Raw
+) -> None:
     worker = await lab.worker()
     job_id = await lab.submit()
     (leased,) = await worker.take(1)
@@ -274,7 +280,7 @@ async def test_j16_a_running_jobs_worker_is_told_its_token(lab: StreamsLab, raw:
 
 @clause("J-16")
 @pytest.mark.parametrize("status", ["queued", "running"])
-async def test_j16_a_strangers_job_is_asked_for_and_not_ended(
+async def test_j16_a_foreign_workers_job_gets_a_cancel_request(
     lab: StreamsLab, raw: Raw, status: str
 ) -> None:
     """Also in the moment between its reading the entry and saying so."""
@@ -303,7 +309,7 @@ async def test_j16_a_foreign_gateways_job_is_ended_and_its_entry_dropped_by_take
 
 
 @clause("J-16")
-async def test_j16_a_wish_outlives_the_worker_it_was_for(lab: StreamsLab, raw: Raw) -> None:
+async def test_j16_a_cancel_request_outlives_its_worker(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
     job_id = await lab.submit()
     (leased,) = await worker.take(1)

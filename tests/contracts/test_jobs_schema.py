@@ -73,7 +73,7 @@ def test_each_part_is_a_schema(whole: WireSchema) -> None:
 
 
 @clause("J-3")
-def test_every_word_of_the_contract_is_in_the_schema(whole: WireSchema) -> None:
+def test_every_contract_constant_is_in_the_schema(whole: WireSchema) -> None:
     hash_ = cast(JsonObject, whole["$defs"]["job_hash"])
     assert set(cast(JsonObject, hash_["properties"])) == {*contract.Field, *contract.Extra}
     assert hash_["required"] == list(contract.Field)

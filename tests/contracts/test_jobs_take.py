@@ -79,14 +79,14 @@ async def test_j30_an_emptied_server_is_survived(lab: StreamsLab, raw: Raw, blow
     worker = await lab.worker()
     waiting = asyncio.ensure_future(worker.wait(30))
     await wait_until(lambda: raw.plain.info("clients")["blocked_clients"] == 1, "the blocked read")
-    words = blow.split() if blow != "XGROUP DESTROY" else [*blow.split(), QUEUE, "workers"]
-    raw.call(*words)
+    args = blow.split() if blow != "XGROUP DESTROY" else [*blow.split(), QUEUE, "workers"]
+    raw.call(*args)
     assert not await waiting
     job_id = await lab.submit()
     assert await worker.wait(30)
     leased = await worker.take(5)
     assert [one.job.id for one in leased] == [job_id]
-    raw.call(*words)
+    raw.call(*args)
     assert await worker.take(5) == [] or blow == "XGROUP DESTROY"
 
 
@@ -202,7 +202,7 @@ async def test_j30_what_comes_is_started_before_the_worker_has_seen_it(
 
 
 @clause("J-30")
-async def test_j30_a_wait_starts_no_more_than_it_has_room_for_and_a_take_brings_the_rest(
+async def test_j30_a_wait_starts_at_most_its_capacity_and_a_take_returns_the_rest(
     lab: StreamsLab, raw: Raw
 ) -> None:
     worker = await lab.worker()
@@ -308,7 +308,7 @@ async def test_r05_a_take_of_what_a_listing_has_started_starts_it_no_second_time
 
 
 @clause("J-30", "J-9")
-async def test_j30_a_settle_whose_answer_was_lost_is_asked_again(
+async def test_j30_a_settle_whose_reply_was_lost_is_retried(
     valkey: LocalValkey, proxy: Proxy, raw: Raw
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:

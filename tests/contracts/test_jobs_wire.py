@@ -48,7 +48,7 @@ async def test_j01_the_keys_of_a_whole_life_are_the_declared_ones(
     name = contract.idempotency_name("acme", "once")
     assert name.startswith("jobs:idempotency:acme:"), "a space of its own"
     minute = next(key for key in raw.find() if key.startswith("jobs:stats:"))
-    guards = {f"jobs:guard:{duty.name}" for duty in lab.sweeper.maintenance()} - {
+    guards = {f"jobs:guard:{task.name}" for task in lab.sweeper.maintenance()} - {
         "jobs:guard:promote"
     }
     known = {
@@ -128,7 +128,7 @@ async def test_j02_a_queue_entry_has_exactly_three_fields(lab: StreamsLab, raw: 
 
 
 @clause("J-2")
-async def test_j02_an_entry_that_was_made_anew_is_the_same(lab: StreamsLab, raw: Raw) -> None:
+async def test_j02_a_requeued_entry_has_the_same_fields(lab: StreamsLab, raw: Raw) -> None:
     """After a retry, a release and a delay, too."""
     worker, leased = await lab.start(payload_json=PAYLOAD)
     wanted = {"job_id": leased.job.id, "task": "echo", "payload": PAYLOAD}
@@ -138,12 +138,12 @@ async def test_j02_an_entry_that_was_made_anew_is_the_same(lab: StreamsLab, raw:
     assert [fields for _, fields in raw.entries("jobs:stream")] == [wanted]
     (third,) = await worker.take(1)
     await worker.settle([(third, RetryLater(0.001, TRANSIENT))], 0)
-    await wait_until(lambda: lab.duty("promote"), "the job to be due")
+    await wait_until(lambda: lab.maintain("promote"), "the job to be due")
     assert [fields for _, fields in raw.entries("jobs:stream")] == [wanted]
 
 
 @clause("J-3")
-async def test_j03_the_hash_of_a_plain_job_through_its_life(lab: StreamsLab, raw: Raw) -> None:
+async def test_j03_the_hash_of_a_job_through_its_lifecycle(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
     job_id = await lab.submit(PAYLOAD, ttl_s=600)
     source = {"job_id": job_id, "task": "echo", "payload": PAYLOAD, "ttl_s": "600"}
@@ -185,9 +185,7 @@ async def test_j03_the_hash_of_a_plain_job_through_its_life(lab: StreamsLab, raw
 
 
 @clause("J-3")
-async def test_j03_declared_extras_stand_where_they_say_something(
-    lab: StreamsLab, raw: Raw
-) -> None:
+async def test_j03_extra_fields_are_written_only_when_set(lab: StreamsLab, raw: Raw) -> None:
     job_id = await lab.submit(
         max_attempts=3,
         timeout_s=7.5,

@@ -54,9 +54,9 @@ async def test_j35_a_retry_waits_in_delayed_until_due_by_the_servers_clock(
     assert score is not None
     assert before + 300 <= float(score) <= after + 300
     assert raw.length(QUEUE) == 0
-    assert await lab.duty("promote") == 0
+    assert await lab.maintain("promote") == 0
 
-    await wait_until(lambda: lab.duty("promote"), "the job to be due")
+    await wait_until(lambda: lab.maintain("promote"), "the job to be due")
     assert raw.now_ms() >= float(score)
     assert raw.members("jobs:delayed") == []
     (again,) = await worker.take(1)
@@ -66,11 +66,11 @@ async def test_j35_a_retry_waits_in_delayed_until_due_by_the_servers_clock(
 
 @clause("J-35")
 async def test_j35_promote_moves_a_bounded_number_at_a_time(lab: StreamsLab, raw: Raw) -> None:
-    orders = [JobRequest("echo", "{}", delay_s=0.001) for _ in range(150)]
-    await lab.queue.submit_many(orders)
+    requests = [JobRequest("echo", "{}", delay_s=0.001) for _ in range(150)]
+    await lab.queue.submit_many(requests)
     now_ms = raw.now_ms()
     await wait_until(lambda: raw.now_ms() > now_ms + 1, "all of them to be due")
-    (promote,) = [duty for duty in lab.sweeper.maintenance() if duty.name == "promote"]
+    (promote,) = [task for task in lab.sweeper.maintenance() if task.name == "promote"]
     assert await promote.run() == (100, True)
     assert await promote.run() == (50, False)
     assert raw.length(QUEUE) == 150
@@ -93,7 +93,7 @@ async def test_j37_an_unknown_task_goes_to_a_worker_that_has_it(lab: StreamsLab,
     assert raw.members("jobs:delayed") == [job_id]
     assert raw.pending(QUEUE) == {}
 
-    await wait_until(lambda: lab.duty("promote"), "the job to come back")
+    await wait_until(lambda: lab.maintain("promote"), "the job to come back")
     (leased,) = await able.take(5)
     assert (leased.job.id, leased.job.attempt, leased.job.deliveries) == (job_id, 1, 1)
     await able.settle([(leased, Done("1"))], 0)
@@ -128,7 +128,7 @@ async def test_j37_each_time_it_is_put_back_for_twice_as_long(lab: StreamsLab, r
         assert due is not None
         raw.call("ZADD", "jobs:delayed", 0, job_id)
         after_ms = raw.now_ms()
-        await lab.duty("promote")
+        await lab.maintain("promote")
         return float(due) - after_ms, float(due) - before_ms
 
     for waited_ms, delay_ms in ((0, 250), (100, 250), (2000, 2000), (20_000, 5000)):
@@ -140,12 +140,14 @@ async def test_j37_each_time_it_is_put_back_for_twice_as_long(lab: StreamsLab, r
 
 
 @clause("J-37")
-async def test_j37_when_nobody_has_the_task_the_job_ends(connection: Connection, raw: Raw) -> None:
+async def test_j37_without_any_worker_for_the_task_the_job_fails(
+    connection: Connection, raw: Raw
+) -> None:
     async with StreamsLab(connection, unknown_task_grace_s=0.0) as lab:
         worker = await lab.worker("paint")
         job_id = await lab.submit(task="sing")
         assert await worker.take(5) == []
-        await wait_until(lambda: lab.duty("promote"), "the job to come back")
+        await wait_until(lambda: lab.maintain("promote"), "the job to come back")
         assert await worker.take(5) == []
         found = raw.fields(f"job:{job_id}")
         assert found["status"] == "error"
@@ -161,7 +163,7 @@ async def test_j37_when_nobody_has_the_task_the_job_ends(connection: Connection,
 
 @clause("J-37")
 @pytest.mark.parametrize("who", ["a live worker of ours", "a stranger"])
-async def test_j37_while_somebody_may_have_the_task_the_job_waits(
+async def test_j37_while_a_worker_may_have_the_task_the_job_waits(
     connection: Connection, raw: Raw, who: str
 ) -> None:
     async with StreamsLab(connection, unknown_task_grace_s=0.0) as lab:
@@ -175,13 +177,13 @@ async def test_j37_while_somebody_may_have_the_task_the_job_waits(
         for _ in range(3):
             assert await worker.take(5) == []
             raw.call("ZADD", "jobs:delayed", 0, job_id)
-            await lab.duty("promote")
+            await lab.maintain("promote")
         assert raw.field(f"job:{job_id}", "status") == "queued"
         await lab.queue.cancel(job_id)
 
 
 @clause("J-37")
-async def test_j37_a_stranger_that_has_long_been_silent_keeps_no_job_waiting(
+async def test_j37_a_foreign_worker_silent_for_long_keeps_no_job_waiting(
     connection: Connection, raw: Raw
 ) -> None:
     """A consumer's name outlives its worker; only an active one may have the task."""
@@ -193,7 +195,7 @@ async def test_j37_a_stranger_that_has_long_been_silent_keeps_no_job_waiting(
 
         async def put_back() -> str | None:
             raw.call("ZADD", "jobs:delayed", 0, job_id)
-            await lab.duty("promote")
+            await lab.maintain("promote")
             assert await worker.take(5) == []
             return raw.field(f"job:{job_id}", "status")
 
@@ -224,7 +226,7 @@ async def test_j37_a_stranger_that_has_long_been_silent_keeps_no_job_waiting(
         (b'{"a":"\xff"}', {"_raw": '{"a":"\ufffd"}'}),
     ],
 )
-async def test_j38_the_entrys_payload_is_used_whatever_it_says(
+async def test_j38_the_entrys_payload_is_used_verbatim(
     lab: StreamsLab, raw: Raw, text: str | bytes, seen: object
 ) -> None:
     worker = await lab.worker()
@@ -303,9 +305,9 @@ async def test_j40_a_release_puts_the_new_entry_in_line_before_the_old_one_goes(
     with Recording(raw) as seen:
         await worker.settle([(leased, Released())], 0)
     steps = [
-        words.split(" ")[0]
-        for words in seen.on(QUEUE)
-        if words.startswith(("XADD", "XACK", "XDEL"))
+        command.split(" ")[0]
+        for command in seen.on(QUEUE)
+        if command.startswith(("XADD", "XACK", "XDEL"))
     ]
     assert steps == ["XADD", "XACK", "XDEL"]
     found = raw.fields(f"job:{leased.job.id}")
@@ -351,8 +353,8 @@ async def test_the_oldest_server_knows_every_command(redis7: LocalValkey) -> Non
         try:
             async with Connection.open(redis7.url) as connection, StreamsLab(connection) as lab:
                 worker = await lab.worker()
-                orders = [JobRequest("echo", "{}", idempotency_key=str(n)) for n in range(5)]
-                await lab.queue.submit_many(orders)
+                requests = [JobRequest("echo", "{}", idempotency_key=str(n)) for n in range(5)]
+                await lab.queue.submit_many(requests)
                 await lab.submit(delay_s=0.001, tenant="acme")
                 assert await worker.wait(30)
                 leased = await worker.take(5)

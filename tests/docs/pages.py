@@ -35,8 +35,8 @@ class Block:
     def commands(self) -> list[str]:
         """What a shell would run: prompts and notes left out, continued lines joined."""
         lines = self.text.replace("\\\n", " ").splitlines()
-        told = [line.removeprefix("$ ").partition("  #")[0].strip() for line in lines]
-        return [line for line in told if line and not line.startswith("#")]
+        commands = [line.removeprefix("$ ").partition("  #")[0].strip() for line in lines]
+        return [line for line in commands if line and not line.startswith("#")]
 
 
 def blocks(page: Path) -> list[Block]:

@@ -55,9 +55,9 @@ def test_every_line_of_the_page_is_answered(served: ServedJobs) -> None:
     assert [result["status"] for result in _read(batch, served)["results"]] == [202, 202]
     assert _read(cancel, served, job_id) == {"job_id": job_id, "outcome": "canceled"}
     assert _read(wait, served, job_id)["status"] == "canceled"
-    told = _answers(watch, served, job_id)
-    assert told.startswith("event: hello\n")
-    assert "\nevent: canceled\n" in told
+    answers = _answers(watch, served, job_id)
+    assert answers.startswith("event: hello\n")
+    assert "\nevent: canceled\n" in answers
     plain = _answers(resume, served, job_id)
     assert "event: gap\n" in plain, "that id was of the page's own job"
     assert "event: queued\ndata: {}\n" in plain

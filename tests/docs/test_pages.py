@@ -27,14 +27,14 @@ COMMAND_LINES = [
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_resolves(page: Path) -> None:
     for file, anchor in links(page):
         assert file.exists(), f"{page.name} leads to {file.name}, which is not there"
         assert not anchor or anchor in anchors(file), f"{file.name} has no heading #{anchor}"
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
-def test_every_python_block_is_code_and_its_names_are_ours(block: Block) -> None:
+def test_every_python_block_parses_and_its_jobwire_names_exist(block: Block) -> None:
     for node in ast.walk(ast.parse(block.text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("jobwire"):
             module = importlib.import_module(node.module or "")
@@ -42,7 +42,7 @@ def test_every_python_block_is_code_and_its_names_are_ours(block: Block) -> None
 
 
 @pytest.mark.parametrize("line", COMMAND_LINES)
-def test_every_command_that_is_told_exists_with_its_options(line: str) -> None:
+def test_every_documented_command_exists_with_its_options(line: str) -> None:
     words = shlex.split(line.partition("|")[0], comments=True)[1:]
     assert words[0] in COMMANDS
     command: click.Command = importlib.import_module(f"jobwire.cli.{words[0]}").command

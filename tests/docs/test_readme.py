@@ -21,8 +21,8 @@ _BLOCKS: Final = blocks(ROOT / "README.md")
 _PYTHON: Final = [block for block in _BLOCKS if block.language == "python"]
 
 
-def _with(word: str, among: list[Block]) -> Block:
-    return next(block for block in among if word in block.text)
+def _with(text: str, among: list[Block]) -> Block:
+    return next(block for block in among if text in block.text)
 
 
 def _short(text: str) -> str:
@@ -39,8 +39,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     (folder / "shop.py").write_text(_with("App()", _PYTHON).text)
     with Fleet(folder) as fleet:
         fleet.start_gateway()
-        words = ("worker", "shop:app", "--tasks")
-        fleet.start(*words, env={"PYTHONPATH": str(folder)}).wait_for_line("worker with")
+        args = ("worker", "shop:app", "--tasks")
+        fleet.start(*args, env={"PYTHONPATH": str(folder)}).wait_for_line("worker with")
         yield fleet
 
 
@@ -66,9 +66,9 @@ def test_the_readmes_first_lines_answer(running: Fleet) -> None:
     submit, post, watch = _with("--follow", _BLOCKS).commands()
     assert json.loads(_shell(submit, running).splitlines()[-1])["result"]["text"]
     job_id = json.loads(_shell(_short(post).replace("curl", "curl -s"), running))["job_id"]
-    told = _shell(watch.replace("JOB_ID", job_id), running)
-    assert told.startswith("event: hello\n")
-    assert "\nevent: done\n" in told
+    output = _shell(watch.replace("JOB_ID", job_id), running)
+    assert output.startswith("event: hello\n")
+    assert "\nevent: done\n" in output
 
 
 @clause("O-12")
@@ -87,8 +87,8 @@ def test_the_readmes_program_prints_an_answer(running: Fleet) -> None:
 
 @clause("O-12")
 def test_the_readmes_handler_does_the_work(running: Fleet) -> None:
-    told = _shell("""jobwire submit resize '{"file": "cat.jpg"}' --follow""", running)
-    events = [json.loads(line) for line in told.splitlines()]
+    output = _shell("""jobwire submit resize '{"file": "cat.jpg"}' --follow""", running)
+    events = [json.loads(line) for line in output.splitlines()]
     assert {"percent": 50, "message": "half way"} in [event.get("data") for event in events]
     assert events[-1]["result"] == {"file": "cat.jpg"}
 

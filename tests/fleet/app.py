@@ -64,14 +64,14 @@ async def forever(ctx: Context) -> None:
 @app.handler("gated")
 async def gated(ctx: Context) -> int:
     """Says a number whenever the file has one more line than it has said numbers."""
-    said = 0
-    while said < ctx.payload["to"]:
-        if await asyncio.to_thread(_lines, Path(ctx.payload["gate"])) > said:
-            said += 1
-            await ctx.emit("number", {"n": said})
+    reported = 0
+    while reported < ctx.payload["to"]:
+        if await asyncio.to_thread(_lines, Path(ctx.payload["gate"])) > reported:
+            reported += 1
+            await ctx.emit("number", {"n": reported})
         else:
             await asyncio.sleep(0.01)
-    return said
+    return reported
 
 
 @app.handler("trace")

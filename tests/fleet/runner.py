@@ -42,14 +42,14 @@ class Fleet:
         """What a program needs to find us."""
         return {"JOBWIRE_URL": self.url}
 
-    def start(self, *words: str, env: Mapping[str, str] | None = None) -> Program:
+    def start(self, *args: str, env: Mapping[str, str] | None = None) -> Program:
         """A program of ours, on our server."""
         hidden = {name: "" for name in os.environ if name not in clean_env()}
         ours = {
             "JOBWIRE_VALKEY_URL": self.valkey.url,
             "JOBWIRE_DATA_DIR": str(self.folder / "data"),
         }
-        command = [sys.executable, "-m", "jobwire", *words]
+        command = [sys.executable, "-m", "jobwire", *args]
         program = Program(command=command, cwd=ROOT, env={**hidden, **ours, **(env or {})})
         self._stack.callback(program.close)
         return program

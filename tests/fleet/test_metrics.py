@@ -47,14 +47,14 @@ class Scrape:
 def scrape(fleet: Fleet) -> Scrape:
     """A look at the gateway's, with all numbers: on a busy machine a reading may take too long, and
     is then left out."""
-    looks: list[Scrape] = []
+    scrapes: list[Scrape] = []
 
     def whole() -> bool:
-        looks.append(Scrape(fleet.url))
-        return looks[-1].value("jobwire_readings_ok", system="jobs") == 1
+        scrapes.append(Scrape(fleet.url))
+        return scrapes[-1].value("jobwire_readings_ok", system="jobs") == 1
 
     wait_until_sync(whole, "all numbers")
-    return looks[-1]
+    return scrapes[-1]
 
 
 @clause("O-5")

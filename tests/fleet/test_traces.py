@@ -45,9 +45,11 @@ class Collector:
 
     def _taken_in(self, body: bytes) -> None:
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            said = {each.key: each.value.string_value for each in resource.resource.attributes}
+            attributes = {
+                each.key: each.value.string_value for each in resource.resource.attributes
+            }
             for scope in resource.scope_spans:
-                self.spans += [(said["service.name"], span) for span in scope.spans]
+                self.spans += [(attributes["service.name"], span) for span in scope.spans]
 
     def close(self) -> None:
         self._server.shutdown()

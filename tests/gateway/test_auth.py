@@ -73,7 +73,7 @@ def test_a_wrong_key_is_401(keyed_gateway: Serving, authorization: str, expected
         ("boss", "GET", "/metrics", 200),
     ],
 )
-def test_each_key_may_do_what_its_scopes_say(
+def test_scopes_limit_each_key(
     keyed_gateway: Serving, name: str, method: str, path: str, status: int
 ) -> None:
     json = {"name": "x"} if method == "POST" else None
@@ -99,7 +99,7 @@ def test_another_tenants_things_do_not_exist(keyed_gateway: Serving) -> None:
 
 
 @clause("O-6")
-def test_the_routes_know_who_asks(keyed_gateway: Serving) -> None:
+def test_routes_get_the_authenticated_caller(keyed_gateway: Serving) -> None:
     hot = keyed_gateway.client.post("/echo", headers=bearer("writer"), json={})
     slow = keyed_gateway.client.post("/slow/form", headers=bearer("other"), json={"name": "n"})
     assert hot.headers["x-principal"] == "acme"
@@ -283,7 +283,7 @@ def test_two_routes_of_one_name_are_refused() -> None:
 
 
 @clause("O-9")
-def test_a_place_in_a_path_takes_any_text(open_gateway: Serving) -> None:
+def test_a_path_parameter_takes_any_text(open_gateway: Serving) -> None:
     for name in ("default.{}", "default.a b", "default.ü", "default.%"):
         answer = open_gateway.client.get(f"/things/{httpx.URL('http://x/' + name).path[1:]}")
         assert answer.status_code in (200, 404)

@@ -101,7 +101,7 @@ def test_it_gets_its_whole_answer(
 
 @clause("O-9")
 @pytest.mark.parametrize("rest", PARTS, ids=PARTS_OF)
-def test_all_that_it_asked_for_in_whole_is_answered(served: Serving, rest: bytes) -> None:
+def test_complete_requests_before_a_half_close_are_answered(served: Serving, rest: bytes) -> None:
     got = ask_and_close(served, LIVEZ, post(b"/echo", b'"one"'), LIVEZ, rest)
     assert got.count(b"HTTP/1.1 ") == 3
     assert got.count(b"HTTP/1.1 200 OK\r\n") == 3
@@ -110,7 +110,7 @@ def test_all_that_it_asked_for_in_whole_is_answered(served: Serving, rest: bytes
 
 @clause("O-9")
 @pytest.mark.parametrize("part", PARTS, ids=PARTS_OF)
-def test_what_was_never_asked_for_in_whole_is_let_go(served: Serving, part: bytes) -> None:
+def test_an_incomplete_request_is_dropped_at_a_half_close(served: Serving, part: bytes) -> None:
     assert ask_and_close(served, part) == b""
     wait_until_sync(lambda: not served.server.server_state.tasks, "the request to be let go")
 

@@ -70,7 +70,7 @@ def test_readyz_names_each_part_with_its_latency() -> None:
         (hangs, "no answer within 2 s", "see its log"),
     ],
 )
-def test_readyz_says_what_is_wrong_and_what_to_do(check: object, note: str, fix: str) -> None:
+def test_readyz_reports_failures_with_a_fix(check: object, note: str, fix: str) -> None:
     with Serving(None, checks(valkey=well, bucket=check)) as served:
         answer = served.client.get("/readyz")
         assert served.client.get("/livez").status_code == 200
@@ -144,7 +144,7 @@ def test_what_is_lacking_elsewhere_is_named_and_stops_nothing() -> None:
 
 
 @clause("O-7")
-def test_the_parts_are_not_asked_by_every_stranger() -> None:
+def test_readyz_checks_are_cached_between_requests() -> None:
     checked = 0
 
     async def count() -> HealthStatus:

@@ -39,7 +39,9 @@ def is_closed(peer: socket.socket) -> bool:
 
 @clause("O-6", "O-9")
 @pytest.mark.parametrize("path", ["/echo", "/slow/form"])
-def test_a_body_that_says_it_is_too_large_is_not_read(open_gateway: Serving, path: str) -> None:
+def test_a_content_length_over_the_limit_is_refused_unread(
+    open_gateway: Serving, path: str
+) -> None:
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {SMALL_BODY + 1}\r\n\r\n"
     answer = open_gateway.raw(head.encode())
     assert status_of(answer) == 413
@@ -48,7 +50,7 @@ def test_a_body_that_says_it_is_too_large_is_not_read(open_gateway: Serving, pat
 
 @clause("O-6", "O-9")
 @pytest.mark.parametrize("path", ["/echo", "/slow/form"])
-def test_a_body_that_does_not_say_is_counted(open_gateway: Serving, path: str) -> None:
+def test_a_chunked_body_is_counted(open_gateway: Serving, path: str) -> None:
     def endless() -> Iterator[bytes]:
         yield b'{"name": "'
         for _ in range(100):
@@ -135,13 +137,13 @@ def test_a_body_that_never_comes_is_408(impatient: Serving, path: bytes) -> None
 
 
 @clause("O-6")
-def test_a_connection_that_says_nothing_is_closed(impatient: Serving) -> None:
+def test_an_idle_connection_is_closed(impatient: Serving) -> None:
     with impatient.open_socket() as peer:
         assert is_closed(peer)
 
 
 @clause("O-6")
-def test_a_body_that_nobody_wants_is_not_taken_for_ever(impatient: Serving) -> None:
+def test_an_unread_body_is_not_received_forever(impatient: Serving) -> None:
     """Refused early, the client goes on sending: it is cut off, after it could read why."""
     with impatient.open_socket() as peer:
         peer.sendall(

@@ -137,9 +137,7 @@ def test_trailers_are_counted(open_gateway: Serving) -> None:
 
 @clause("O-9")
 @pytest.mark.parametrize("protocol", [b"h2c", b"websocket", b"tea"])
-def test_who_asks_for_another_protocol_is_answered_in_this_one(
-    open_gateway: Serving, protocol: bytes
-) -> None:
+def test_an_upgrade_request_is_answered_in_http_11(open_gateway: Serving, protocol: bytes) -> None:
     """Some clients offer HTTP/2 with each request, bodies too; the body used to be lost."""
     upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %b\r\nHTTP2-Settings: AAMA\r\n"
     body = b'"the whole body"'
@@ -197,7 +195,7 @@ def test_an_encoding_on_the_way_is_not_opened_either(open_gateway: Serving, codi
 @pytest.mark.parametrize(
     "name", [b"Idempotency-Key", b"Authorization", b"Last-Event-ID", b"Content-Type", b"Origin"]
 )
-def test_what_may_be_said_once_is_refused_twice(open_gateway: Serving, name: bytes) -> None:
+def test_duplicate_headers_are_refused(open_gateway: Serving, name: bytes) -> None:
     answer = open_gateway.raw(post(b"/echo", b"{}", b"%b: a\r\n%b: b\r\n" % (name, name)))
     assert status_of(answer) == 400
     assert b"is given twice" in answer
@@ -241,7 +239,7 @@ def test_what_two_readers_could_read_differently_is_400(
 
 
 @clause("O-9")
-def test_who_waits_to_be_asked_for_the_body_is_asked(open_gateway: Serving) -> None:
+def test_expect_continue_gets_100(open_gateway: Serving) -> None:
     whole = post(b"/echo", b'"x"', b"Expect: 100-continue\r\n")
     with open_gateway.open_socket() as peer:
         peer.sendall(whole[:-3])
@@ -251,7 +249,7 @@ def test_who_waits_to_be_asked_for_the_body_is_asked(open_gateway: Serving) -> N
 
 
 @clause("O-9", "R-7")
-def test_a_client_that_vanished_without_a_word_is_found_by_the_heartbeat(
+def test_a_vanished_client_is_found_by_the_heartbeat(
     served: Serving, events_feature: EventsFeature
 ) -> None:
     """As when its machine lost power: no end of the connection ever arrives."""

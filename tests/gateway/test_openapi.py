@@ -69,7 +69,7 @@ def test_every_problem_of_a_route_has_an_example_that_fits(document: dict[str, A
 
 
 @clause("O-9")
-def test_a_rooms_own_problems_are_listed(document: dict[str, Any]) -> None:
+def test_a_features_problems_are_listed(document: dict[str, Any]) -> None:
     for path, method in (("/full", "get"), ("/slow/form", "post")):
         described = document["paths"][path][method]["responses"]["429"]["description"]
         assert "`queue_full`" in described

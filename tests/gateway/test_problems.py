@@ -46,7 +46,7 @@ def test_an_unknown_path_is_404(open_gateway: Serving, path: str) -> None:
         ("DELETE", "/slow/teapot", "GET, HEAD"),
     ],
 )
-def test_a_wrong_method_is_405_and_says_the_right_ones(
+def test_a_wrong_method_is_405_with_the_allowed_ones(
     open_gateway: Serving, method: str, path: str, allowed: str
 ) -> None:
     answer = open_gateway.client.request(method, path)
@@ -62,7 +62,7 @@ def test_one_path_may_have_hot_and_slow_methods(open_gateway: Serving) -> None:
 
 @clause("O-9")
 @pytest.mark.parametrize("path", ["/broken", "/slow/broken"])
-def test_a_fault_of_ours_is_500_and_its_details_stay_in_the_log(
+def test_an_internal_error_is_500_and_its_details_stay_in_the_log(
     open_gateway: Serving, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
@@ -74,7 +74,7 @@ def test_a_fault_of_ours_is_500_and_its_details_stay_in_the_log(
 
 @clause("O-9")
 @pytest.mark.parametrize("path", ["/refused", "/slow/refused"])
-def test_an_error_of_ours_keeps_its_code_and_not_its_detail(
+def test_a_jobwire_error_keeps_its_code_and_not_its_detail(
     open_gateway: Serving, path: str
 ) -> None:
     answer = open_gateway.client.get(path)
@@ -88,7 +88,7 @@ def test_an_error_of_ours_keeps_its_code_and_not_its_detail(
 
 
 @clause("O-9")
-def test_what_may_be_tried_again_says_when(open_gateway: Serving) -> None:
+def test_retryable_problems_have_retry_after(open_gateway: Serving) -> None:
     away = open_gateway.client.get("/away")
     assert (away.status_code, problem(away)["code"]) == (503, "unavailable")
     assert int(away.headers["retry-after"]) >= 1
@@ -110,7 +110,7 @@ def test_an_http_exception_becomes_a_problem_with_its_headers(open_gateway: Serv
 
 
 @clause("O-9")
-def test_a_wrong_form_is_422_with_the_place_of_each_fault(open_gateway: Serving) -> None:
+def test_an_invalid_body_is_422_with_a_pointer_for_each_error(open_gateway: Serving) -> None:
     answer = open_gateway.client.post("/slow/form", json={"count": "many"})
     body = problem(answer)
     assert (answer.status_code, body["code"]) == (422, "invalid_request")

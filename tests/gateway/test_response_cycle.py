@@ -68,7 +68,7 @@ def test_a_header_cannot_forge_another(served: Serving, how: str) -> None:
 
 @clause("O-9")
 @pytest.mark.parametrize("how", ["short", "long"])
-def test_an_answer_of_another_length_than_it_says_is_broken_off(served: Serving, how: str) -> None:
+def test_a_response_with_a_wrong_content_length_is_aborted(served: Serving, how: str) -> None:
     answer = served.raw(request(f"/lying/{how}") + request("/livez"))
     assert answer.count(b"HTTP/1.1 ") <= 1
     assert b"alive" not in answer

@@ -78,7 +78,7 @@ def test_a_stream_is_resumed_where_it_ended(
 
 
 @clause("O-9")
-def test_a_gap_says_after_which_event_and_is_none_itself(
+def test_a_gap_names_the_last_event_and_has_no_id(
     served: Serving, events_feature: EventsFeature
 ) -> None:
     with watch(served, events_feature, last_event_id="1-7") as reader:
@@ -184,7 +184,7 @@ def test_a_full_buffer_refuses_and_goes_on_later(events_feature: EventsFeature) 
 
 
 @clause("O-9")
-def test_a_client_that_does_not_read_is_dropped_and_hurts_nobody(
+def test_a_client_that_does_not_read_is_dropped_alone(
     events_feature: EventsFeature,
 ) -> None:
     settings = GatewaySettings(
@@ -215,7 +215,7 @@ def test_a_client_that_does_not_read_is_dropped_and_hurts_nobody(
 
 
 @clause("O-9")
-def test_a_stop_ends_each_stream_with_a_word(
+def test_a_stop_ends_each_stream_with_goodbye(
     served: Serving, events_feature: EventsFeature
 ) -> None:
     with (

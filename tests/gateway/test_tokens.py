@@ -42,7 +42,7 @@ def token(served: Serving, path: str = PATH) -> str:
 
 
 @clause("O-6")
-def test_a_token_opens_its_stream_for_the_tenant_that_asked(
+def test_a_token_opens_its_stream_for_its_tenant(
     served: Serving, events_feature: EventsFeature
 ) -> None:
     with Reader.open(served, f"{PATH}?token={token(served)}") as reader:

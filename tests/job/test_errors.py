@@ -16,10 +16,14 @@ from jobwire.job.errors import (
 
 
 def test_each_kind_has_its_code_status_and_retryability() -> None:
-    ground = BackendUnavailable("Valkey did not answer")
+    unavailable = BackendUnavailable("Valkey did not answer")
     refused = RefusedError("payload is too large", code="too_large", status=413)
     broken = ContractError("status is not one of ours", clause="J-5")
-    assert (ground.code, ground.status, ground.retryable) == ("unavailable", 503, True)
+    assert (unavailable.code, unavailable.status, unavailable.retryable) == (
+        "unavailable",
+        503,
+        True,
+    )
     assert (refused.code, refused.status, refused.retryable) == ("too_large", 413, False)
     assert (broken.code, broken.status, broken.clause) == ("contract_violated", 502, "J-5")
     assert str(broken) == "status is not one of ours (J-5)"

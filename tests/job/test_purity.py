@@ -28,7 +28,7 @@ def test_the_domain_model_imports_only_itself_and_pure_standard_modules() -> Non
             assert name.startswith("jobwire.job") or pure, f"{file.name} imports {name}"
 
 
-def test_the_domain_model_uses_no_word_of_a_wire() -> None:
+def test_the_domain_model_uses_no_wire_vocabulary() -> None:
     words = ("valkey", "redis", "xadd", "stream", "bullmq", "hset", "lua")
     for file in ROOM.glob("*.py"):
         code = file.read_text().lower()

@@ -29,7 +29,7 @@ def test_it_is_made_private_with_its_parents(tmp_path: Path) -> None:
     leased.release()
 
 
-def test_a_second_holder_is_told_who_has_it(tmp_path: Path) -> None:
+def test_a_second_holder_gets_the_pid_of_the_first(tmp_path: Path) -> None:
     with Program.script(HOLD, tmp_path) as other:
         other.wait_for_line("held")
         with pytest.raises(DataDirHeld) as caught:
@@ -88,7 +88,7 @@ def test_release_twice_does_no_harm(tmp_path: Path) -> None:
     DataDir.hold(tmp_path).release()
 
 
-def test_where_we_may_not_write_it_says_so(tmp_path: Path) -> None:
+def test_a_read_only_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataDirUnwritable, match=re.escape(f"{tmp_path}/file/data (Not a dir")):
         DataDir.hold(tmp_path / "file" / "data")

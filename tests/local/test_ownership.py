@@ -128,12 +128,12 @@ def listener() -> Iterator[Listener]:
     opened.close()
 
 
-def card(folder: Path, url: str, pid: int) -> Path:
+def endpoints_file(folder: Path, url: str, pid: int) -> Path:
     endpoints.write(folder, endpoints.Endpoints(url, "", None, {"gateway": pid}, "1"))
     return folder / endpoints.FILE
 
 
-def ask(folder: Path) -> None:
+def submit_via(folder: Path) -> None:
     with pytest.raises(ClientError), Client(data_dir=folder) as client:
         client.get("nothing")
 
@@ -146,20 +146,20 @@ def api_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @clause("O-6", "O-12")
 def test_o06_the_key_goes_to_our_own_program(folder: Path, listener: Listener) -> None:
-    card(folder, listener.url, os.getpid())
-    ask(folder)
+    endpoints_file(folder, listener.url, os.getpid())
+    submit_via(folder)
     assert b"jw_secret" in listener.heard
 
 
 @clause("O-6", "O-12")
 @needs_root
 @pytest.mark.parametrize("whose", ["file", "folder"])
-def test_o06_no_key_goes_where_another_user_says(
+def test_o06_no_key_is_sent_to_an_address_of_another_user(
     folder: Path, listener: Listener, whose: str
 ) -> None:
-    path = card(folder, listener.url, os.getpid())
+    path = endpoints_file(folder, listener.url, os.getpid())
     os.chown(path if whose == "file" else folder, OTHER, OTHER)
-    ask(folder)
+    submit_via(folder)
     assert listener.heard == b""
 
 
@@ -167,13 +167,13 @@ def test_o06_no_key_goes_where_another_user_says(
 def test_o06_no_key_follows_a_link_or_a_file_that_others_may_write(
     folder: Path, listener: Listener, tmp_path: Path
 ) -> None:
-    path = card(folder, listener.url, os.getpid())
+    path = endpoints_file(folder, listener.url, os.getpid())
     path.chmod(0o666)
-    ask(folder)
+    submit_via(folder)
     path.rename(tmp_path / "moved")
     (tmp_path / "moved").chmod(0o600)
     path.symlink_to(tmp_path / "moved")
-    ask(folder)
+    submit_via(folder)
     assert listener.heard == b""
 
 
@@ -193,8 +193,8 @@ def test_o06_no_key_goes_to_another_user_who_took_the_port(folder: Path) -> None
     """The program has ended without removing its card."""
     with Program.script(OTHERS_LISTENER, str(OTHER)) as other:
         port = other.wait_for_line("port").split()[-1]
-        card(folder, f"http://127.0.0.1:{port}", os.getpid())
-        ask(folder)
+        endpoints_file(folder, f"http://127.0.0.1:{port}", os.getpid())
+        submit_via(folder)
         with socket.create_connection(("127.0.0.1", int(port))) as peer:
             peer.sendall(b"the first that came")
             assert "the first that came" in other.wait_for_line("heard")
@@ -202,7 +202,7 @@ def test_o06_no_key_goes_to_another_user_who_took_the_port(folder: Path) -> None
 
 @clause("O-6", "O-12")
 def test_o06_no_key_goes_to_a_program_that_has_ended(folder: Path) -> None:
-    card(folder, f"http://127.0.0.1:{free_port()}", 2**22 + 1)
+    endpoints_file(folder, f"http://127.0.0.1:{free_port()}", 2**22 + 1)
     with pytest.raises(ClientError, match="has ended"), Client(data_dir=folder) as client:
         client.get("nothing")
 
@@ -219,7 +219,7 @@ def test_o06_the_key_of_one_address_is_not_sent_to_another(
 
 
 @clause("O-1")
-def test_o01_a_card_that_is_no_json_is_no_card(folder: Path) -> None:
+def test_o01_an_endpoints_file_that_is_no_json_is_ignored(folder: Path) -> None:
     (folder / endpoints.FILE).write_text(json.dumps({"http": 7}))
     (folder / endpoints.FILE).chmod(0o600)
     assert endpoints.read(folder) is None

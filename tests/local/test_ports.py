@@ -26,10 +26,10 @@ def test_a_port_with_a_listener_is_not_free() -> None:
 
 def test_no_client_can_be_given_a_servers_port() -> None:
     """A client that dials a restarting server from its very port would talk to itself."""
-    told = Path("/proc/sys/net/ipv4/ip_local_port_range")
-    if not told.exists():
+    port_range = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    if not port_range.exists():
         pytest.skip("expected: only Linux tells the range")
-    lowest, highest = map(int, told.read_text().split())
+    lowest, highest = map(int, port_range.read_text().split())
     if lowest <= 32_767:
         pytest.skip("expected: this machine gives clients all ports")
     assert not [port for port in free_ports(50) if lowest <= port <= highest]

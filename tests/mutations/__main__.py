@@ -74,9 +74,9 @@ def main(names: list[str]) -> int:
     print(f"{len(chosen)} mutations; their tests are green without them", flush=True)
     survived = 0
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        for mutation, (said, took_s) in zip(chosen, pool.map(_timed, chosen), strict=True):
-            survived += said != "red"
-            print(f"{said:<6} {took_s:5.0f} s  {mutation.name:<28} {mutation.what}", flush=True)
+        for mutation, (verdict, took_s) in zip(chosen, pool.map(_timed, chosen), strict=True):
+            survived += verdict != "red"
+            print(f"{verdict:<6} {took_s:5.0f} s  {mutation.name:<28} {mutation.what}", flush=True)
             print(f"{'':16} {mutation.red}", flush=True)
     print(f"{len(chosen) - survived} of {len(chosen)} were noticed")
     return 1 if survived else 0

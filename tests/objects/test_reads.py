@@ -32,7 +32,7 @@ async def test_p29_an_object_above_the_limit_is_not_read(bucket: Bucket, fresh: 
 
 
 @clause("P-29")
-async def test_p29_head_tells_size_and_time(bucket: Bucket, fresh: Fresh) -> None:
+async def test_p29_head_returns_size_and_time(bucket: Bucket, fresh: Fresh) -> None:
     key = fresh()
     assert await bucket.head(key) == Missing(key)
     await bucket.put(key, b"12345", content_type="text/plain")

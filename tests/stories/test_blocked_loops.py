@@ -76,7 +76,7 @@ async def test_j37_a_worker_whose_loop_is_blocked_stays_registered(
                 connection, StreamsSettings(lease_s=3600, unknown_task_grace_s=GRACE_S)
             )
             await engine.register([TaskDefinition("something else")], slots=1)
-            promote = next(duty for duty in engine.maintenance() if duty.name == "promote")
+            promote = next(task for task in engine.maintenance() if task.name == "promote")
             job = await site.submit("quick")
 
             async def long_unknown() -> bool:

@@ -33,7 +33,7 @@ def submit(url: str, count: int) -> list[str]:
     return [result["job_id"] for result in answer.json()["results"]]
 
 
-def tell(raw: Raw, job_ids: list[str], kind: str) -> None:
+def append_event(raw: Raw, job_ids: list[str], kind: str) -> None:
     """An event of each job, as a foreign worker writes them."""
     with raw.plain.pipeline(transaction=False) as many:
         for job_id in job_ids:
@@ -67,8 +67,8 @@ async def test_j17_a_thousand_watchers_on_a_handful_of_connections(
             ]
             assert len(ours) <= 4, ours
             for _ in range(5):
-                await asyncio.to_thread(tell, raw, job_ids, "log")
-            await asyncio.to_thread(tell, raw, job_ids, "done")
+                await asyncio.to_thread(append_event, raw, job_ids, "log")
+            await asyncio.to_thread(append_event, raw, job_ids, "done")
         truth = {job_id: written(raw, job_id) for job_id in job_ids}
         for number, watcher in enumerate(watchers):
             assert [event.id for event in watcher.seen] == truth[job_ids[number // A_JOB]]
@@ -89,7 +89,7 @@ async def test_r08_readers_cut_at_random_lose_and_double_nothing(
         async def work() -> None:
             while not over:
                 some = random.sample(job_ids, 6)
-                await asyncio.to_thread(tell, raw, some, "log")
+                await asyncio.to_thread(append_event, raw, some, "log")
                 await asyncio.sleep(random.uniform(0, 0.02))
 
         async def cut_readers() -> None:
@@ -113,7 +113,7 @@ async def test_r08_readers_cut_at_random_lose_and_double_nothing(
                 await asyncio.to_thread(started.kill_and_start)
             over = True
             await asyncio.wait(troubles, timeout=60)
-            await asyncio.to_thread(tell, raw, job_ids, "done")
+            await asyncio.to_thread(append_event, raw, job_ids, "done")
 
         truth = {job_id: written(raw, job_id) for job_id in job_ids}
         for number, watcher in enumerate(watchers):

@@ -64,17 +64,17 @@ async def test_j09_a_server_that_is_emptied_and_full_gets_its_group_back(
 
 
 @clause("J-12")
-async def test_j12_readyz_says_that_the_server_is_full(own_valkey: LocalValkey) -> None:
+async def test_j12_readyz_reports_a_full_server(own_valkey: LocalValkey) -> None:
     """It said `ready` while every submission was refused."""
     with gateway(own_valkey.url) as served, plain_client(own_valkey) as plain:
         assert ready(served).json()["status"] == "ready"
         plain.config_set("maxmemory", "1mb")
 
-        def told() -> dict[str, str] | None:
+        def readiness() -> dict[str, str] | None:
             parts = {part["name"]: part for part in ready(served).json()["parts"]}
             return parts["valkey"] if parts["valkey"]["state"] != "ready" else None
 
-        part = await wait_until(told, "/readyz to notice")
+        part = await wait_until(readiness, "/readyz to notice")
         assert part is not None
         assert part["state"] == "degraded"
         assert "full" in part["note"]
@@ -82,19 +82,19 @@ async def test_j12_readyz_says_that_the_server_is_full(own_valkey: LocalValkey) 
         assert ready(served).status_code == 200, "reads, cancels and running jobs are served"
         assert served.post('{"task":"chat","payload":{"prompt":"x"}}').status_code == 503
         plain.config_set("maxmemory", "0")
-        await wait_until(lambda: told() is None, "/readyz to be ready again")
+        await wait_until(lambda: readiness() is None, "/readyz to be ready again")
 
 
 @clause("J-12")
-async def test_j12_readyz_says_that_the_server_takes_no_writes(own_valkey: LocalValkey) -> None:
+async def test_j12_readyz_reports_a_read_only_server(own_valkey: LocalValkey) -> None:
     with gateway(own_valkey.url) as served, plain_client(own_valkey) as plain:
         plain.config_set("min-replicas-to-write", "1")
 
-        def told() -> str:
+        def readiness() -> str:
             answer = ready(served).json()
             parts = {part["name"]: part for part in answer["parts"]}
             return parts["valkey"].get("note", "")
 
-        await wait_until(lambda: "NOREPLICAS" in told(), "/readyz to notice")
+        await wait_until(lambda: "NOREPLICAS" in readiness(), "/readyz to notice")
         plain.config_set("min-replicas-to-write", "0")
-        await wait_until(lambda: not told(), "/readyz to be ready again")
+        await wait_until(lambda: not readiness(), "/readyz to be ready again")

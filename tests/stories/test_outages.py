@@ -93,11 +93,11 @@ async def test_g27_after_a_reconnect_a_process_reclaims_nothing_for_a_third_of_t
 
         # Others are there all the time: the server did not stall.
         async def expired() -> bool:
-            await near.duty("reclaim")
+            await near.maintain("reclaim")
             return min(await idle_s(connection, near.keys.queue)) > near.lease_s
 
         async def reconnected() -> bool:
-            await near.duty("reclaim")
+            await near.maintain("reclaim")
             return cut.connected and proxy.connections > 0
 
         await wait_until(expired, "the lease to expire")
@@ -122,7 +122,7 @@ async def test_j34_a_delivery_that_was_lost_over_a_stall_is_not_counted(
     ):
         _, leased = await lab.start()
         for start in (2, 3):
-            await lab.duty("reclaim")
+            await lab.maintain("reclaim")
             await stall(own_valkey, 2.5)
             worker = await lab.worker()
             leased = await taken_over(worker)
@@ -134,7 +134,7 @@ async def test_j34_a_delivery_that_was_lost_over_a_stall_is_not_counted(
 
 
 @clause("J-34")
-async def test_j34_a_stall_delays_what_a_dead_worker_held_and_loses_nothing(
+async def test_j34_a_stall_delays_the_jobs_of_a_dead_worker_and_loses_nothing(
     own_valkey: LocalValkey, tmp_path: Path
 ) -> None:
     async with Site(own_valkey.url, tmp_path / "site", lease_s=1.0) as site:

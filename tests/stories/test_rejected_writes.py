@@ -30,7 +30,7 @@ HALF = "half a character: \ud800"
 """Python has such texts; no server takes them."""
 
 
-class Story:
+class Scenario:
     """One worker, and a stranger's eye on what it does."""
 
     def __init__(self, plain: Plain) -> None:
@@ -93,8 +93,8 @@ class Story:
 
 
 @pytest.fixture
-def story(plain: Plain) -> Story:
-    return Story(plain)
+def scenario(plain: Plain) -> Scenario:
+    return Scenario(plain)
 
 
 async def submit(connection: Connection, task: str, count: int) -> list[JobId]:
@@ -133,83 +133,83 @@ def rights(plain: Plain, valkey: LocalValkey) -> Rights:
 
 @clause("R-1", "R-2")
 async def test_r01_an_outcome_that_the_server_refuses_harms_no_other_and_is_written_in_the_end(
-    story: Story, rights: Rights, caplog: pytest.LogCaptureFixture
+    scenario: Scenario, rights: Rights, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bad = story.enqueue("bad", "gate")
-    good = [story.enqueue(f"good-{number}", "gate") for number in range(4)]
-    async with story.working(rights.url):
-        await wait_until(lambda: len(story.begun) == 5)
+    bad = scenario.enqueue("bad", "gate")
+    good = [scenario.enqueue(f"good-{number}", "gate") for number in range(4)]
+    async with scenario.working(rights.url):
+        await wait_until(lambda: len(scenario.begun) == 5)
         rights.forbid_bad_jobs(READING)
-        story.gate.set()
-        await story.until_ended(good, "done")
+        scenario.gate.set()
+        await scenario.until_ended(good, "done")
         for job in good:
-            assert story.kinds(job).count("progress") == 2, "what others say is heard"
+            assert scenario.kinds(job).count("progress") == 2, "what others say is heard"
         await wait_until(lambda: "the server refuses to write its outcome" in caplog.text)
-        assert story.status(bad) == "running"
-        assert set(story.raw.pending("jobs:stream").values()), "it is still held"
+        assert scenario.status(bad) == "running"
+        assert set(scenario.raw.pending("jobs:stream").values()), "it is still held"
         rights.allow_all()
-        await story.until_ended([bad], "done")
-        await story.until_idle()
-    assert story.raw.field("job:bad", "result") == '"through"', "nothing was lost"
-    assert len(story.begun) == 5, "and nothing was done twice"
+        await scenario.until_ended([bad], "done")
+        await scenario.until_idle()
+    assert scenario.raw.field("job:bad", "result") == '"through"', "nothing was lost"
+    assert len(scenario.begun) == 5, "and nothing was done twice"
     rights.gone()
 
 
 @clause("R-1")
 async def test_r01_a_job_that_the_server_refuses_to_start_stops_no_other_and_is_started_later(
-    story: Story, rights: Rights
+    scenario: Scenario, rights: Rights
 ) -> None:
     rights.forbid_bad_jobs(READING)
-    bad = story.enqueue("bad")
-    good = [story.enqueue(f"good-{number}") for number in range(4)]
-    async with story.working(rights.url):
-        await story.until_ended(good, "done")
-        assert story.status(bad) == "queued"
+    bad = scenario.enqueue("bad")
+    good = [scenario.enqueue(f"good-{number}") for number in range(4)]
+    async with scenario.working(rights.url):
+        await scenario.until_ended(good, "done")
+        assert scenario.status(bad) == "queued"
         rights.allow_all()
-        await story.until_ended([bad], "done")
-        await story.until_idle()
+        await scenario.until_ended([bad], "done")
+        await scenario.until_idle()
     rights.gone()
 
 
 @clause("R-1")
 async def test_r01_a_job_that_may_not_even_be_read_is_not_taken_for_gone(
-    story: Story, rights: Rights
+    scenario: Scenario, rights: Rights
 ) -> None:
     """Waiting, or at its end: nobody knows anything of it, so nothing is cleared away."""
-    good, bad = story.enqueue("good", "gate"), story.enqueue("bad", "gate")
-    async with story.working(rights.url):
-        await wait_until(lambda: len(story.begun) == 2)
-        waiting = story.enqueue("bad-too")
+    good, bad = scenario.enqueue("good", "gate"), scenario.enqueue("bad", "gate")
+    async with scenario.working(rights.url):
+        await wait_until(lambda: len(scenario.begun) == 2)
+        waiting = scenario.enqueue("bad-too")
         rights.forbid_bad_jobs()
-        story.gate.set()
-        await story.until_ended([good], "done")
-        await story.until_ended([story.enqueue("good-too")], "done")
+        scenario.gate.set()
+        await scenario.until_ended([good], "done")
+        await scenario.until_ended([scenario.enqueue("good-too")], "done")
         rights.allow_all()
-        await story.until_ended([bad, waiting], "done")
-        await story.until_idle()
-    assert len(story.begun) == 2, "what was done is not done again"
+        await scenario.until_ended([bad, waiting], "done")
+        await scenario.until_idle()
+    assert len(scenario.begun) == 2, "what was done is not done again"
     rights.gone()
 
 
 @clause("R-1", "J-30")
-async def test_r01_a_job_that_its_worker_lost_to_nobody_is_taken_up_again(
-    story: Story, valkey: LocalValkey, connection: Connection
+async def test_r01_an_orphan_of_the_worker_itself_is_recovered(
+    scenario: Scenario, valkey: LocalValkey, connection: Connection
 ) -> None:
     """Somebody resets a job by hand while it runs: its worker is shut out, and is also the only
     one who could take the job over. A worker's own entries are no business of reclaim."""
-    async with story.working(valkey.url):
+    async with scenario.working(valkey.url):
         (job,) = await submit(connection, "gate", 1)
-        await wait_until(lambda: story.begun == [job])
-        story.raw.call("HSET", f"job:{job}", "status", "queued")
-        story.gate.set()
-        await story.until_ended([job], "done")
-        await story.until_idle()
-    assert story.begun == [job, job]
+        await wait_until(lambda: scenario.begun == [job])
+        scenario.raw.call("HSET", f"job:{job}", "status", "queued")
+        scenario.gate.set()
+        await scenario.until_ended([job], "done")
+        await scenario.until_idle()
+    assert scenario.begun == [job, job]
 
 
 @clause("R-1", "R-2", "J-39")
-async def test_r01_no_spoilt_job_stops_the_line_or_ends_without_its_event(
-    story: Story, valkey: LocalValkey, connection: Connection
+async def test_r01_a_corrupt_job_neither_stops_the_queue_nor_ends_without_its_event(
+    scenario: Scenario, valkey: LocalValkey, connection: Connection
 ) -> None:
     """Whatever a stranger wrote where the contract has a number: the default holds."""
     names = ("ttl_s", "created_ts", "updated_ts", "deliveries", "timeout_s", "max_attempts")
@@ -219,22 +219,22 @@ async def test_r01_no_spoilt_job_stops_the_line_or_ends_without_its_event(
     pairs += [("entry_id", value) for value in ODD if value]
     # One that has been started so often is at its end for everybody.
     pairs = [pair for pair in pairs if pair not in (("deliveries", "1e300"), ("deliveries", "inf"))]
-    spoilt = [
-        story.enqueue(f"spoilt-{number}", **{name: value})
+    broken = [
+        scenario.enqueue(f"spoilt-{number}", **{name: value})
         for number, (name, value) in enumerate(pairs)
     ]
-    async with story.working(valkey.url):
+    async with scenario.working(valkey.url):
         good = await submit(connection, "quick", 5)
-        await story.until_ended([*good, *spoilt], "done")
-        await story.until_idle()
-    for job in spoilt:
-        assert 0 < story.raw.ttl_s(f"job:{job}") <= SETTINGS.job_ttl_s
-        assert 0 < story.raw.ttl_s(f"job:{job}:events") <= SETTINGS.job_ttl_s
+        await scenario.until_ended([*good, *broken], "done")
+        await scenario.until_idle()
+    for job in broken:
+        assert 0 < scenario.raw.ttl_s(f"job:{job}") <= SETTINGS.job_ttl_s
+        assert 0 < scenario.raw.ttl_s(f"job:{job}:events") <= SETTINGS.job_ttl_s
 
 
 @clause("R-1", "J-6")
-async def test_r01_words_that_cannot_be_written_end_their_own_job_only(
-    story: Story, valkey: LocalValkey, connection: Connection
+async def test_r01_unencodable_text_fails_only_its_own_job(
+    scenario: Scenario, valkey: LocalValkey, connection: Connection
 ) -> None:
     class Unspeakable(str):
         __slots__ = ()
@@ -251,16 +251,16 @@ async def test_r01_words_that_cannot_be_written_end_their_own_job_only(
     mistakes["a trap"].message = Unspeakable("x")  # pyright: ignore[reportAttributeAccessIssue] - it has one
     for task, mistake in mistakes.items():
 
-        @story.app.handler(task)
+        @scenario.app.handler(task)
         async def fail(_: Context, mistake: BaseException = mistake) -> None:
-            await story.gate.wait()
+            await scenario.gate.wait()
             raise mistake
 
-    async with story.working(valkey.url):
+    async with scenario.working(valkey.url):
         good = await submit(connection, "gate", 3)
         bad = [job for task in mistakes for job in await submit(connection, task, 1)]
-        await wait_until(lambda: all(story.status(job) == "running" for job in (*good, *bad)))
-        story.gate.set()
-        await story.until_ended(good, "done")
-        await story.until_ended(bad, "error")
-        await story.until_idle()
+        await wait_until(lambda: all(scenario.status(job) == "running" for job in (*good, *bad)))
+        scenario.gate.set()
+        await scenario.until_ended(good, "done")
+        await scenario.until_ended(bad, "error")
+        await scenario.until_idle()

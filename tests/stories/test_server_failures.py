@@ -161,7 +161,7 @@ async def test_r1_a_read_only_server_is_waited_for(own_valkey: LocalValkey, site
 
 
 @clause("R-1", "J-30")
-async def test_r1_a_server_that_is_away_longer_than_the_lease_loses_nothing(
+async def test_r1_an_outage_longer_than_the_lease_loses_nothing(
     own_valkey: LocalValkey, tmp_path: Path
 ) -> None:
     async with Site(own_valkey.url, tmp_path / "site", lease_s=1.0) as site:

@@ -33,7 +33,7 @@ async def test_j40_sigterm_lets_jobs_end_and_takes_no_more(
 
 
 @clause("J-40", "R-5")
-async def test_j40_what_does_not_end_in_time_goes_to_others_at_once(
+async def test_j40_unfinished_jobs_go_to_other_workers_at_once(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
     """Nobody waits for a lease: it is longer than the test."""

@@ -13,7 +13,7 @@ from tests.support.streams import runs
 
 
 @clause("R-3", "R-2", "J-33")
-async def test_r3_a_worker_that_wakes_after_its_lease_changes_nothing(
+async def test_r3_a_worker_that_resumes_after_its_lease_changes_nothing(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
     async with Site(valkey.url, tmp_path) as site:
@@ -133,8 +133,8 @@ async def test_r03_a_start_that_is_older_than_its_lease_does_not_begin(
             victim.thaw()
 
             def noticed() -> bool:
-                said = ("belongs to another worker now", "Done was not written")
-                return any(line in victim.output for line in said)
+                expected_logs = ("belongs to another worker now", "Done was not written")
+                return any(line in victim.output for line in expected_logs)
 
             await wait_until(noticed)
             assert site.begun(job) == 1

@@ -90,7 +90,7 @@ class Message:
 
 
 @dataclass(slots=True)
-class _Told:
+class _PageLog:
     requests: dict[str, Request] = field(default_factory=dict[str, Request])
     messages: list[Message] = field(default_factory=list[Message])
     complaints: list[str] = field(default_factory=list[str])
@@ -106,7 +106,7 @@ class Page:
         self._devtools = devtools
         attached = devtools.call("Target.attachToTarget", targetId=target, flatten=True)
         self._session: str = attached["sessionId"]
-        self._told = _Told()
+        self._log = _PageLog()
         self._loaded = threading.Event()
         devtools.listen(self._session, self._take)
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -165,7 +165,7 @@ class Page:
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
         failed = answer.get("exceptionDetails")
-        assert failed is None, f"{script}: {_words(failed)}"
+        assert failed is None, f"{script}: {_error_text(failed)}"
         return answer["result"].get("value")
 
     def text(self, selector: str = "body") -> str:
@@ -183,47 +183,47 @@ class Page:
     @property
     def requests(self) -> list[Request]:
         """Everything that it asked for, in order."""
-        return list(self._told.requests.values())
+        return list(self._log.requests.values())
 
     @property
     def messages(self) -> list[Message]:
         """What its EventSources were told, whether or not the page listened to it."""
-        return list(self._told.messages)
+        return list(self._log.messages)
 
     @property
     def complaints(self) -> list[str]:
         """Errors of its script, on its console, and of what it asked for."""
-        return list(self._told.complaints)
+        return list(self._log.complaints)
 
     def _take(self, method: str, params: Json) -> None:
-        told = self._told
+        log = self._log
         match method:
             case "Page.loadEventFired":
                 self._loaded.set()
             case "Network.requestWillBeSent":
-                asked: Json = params["request"]
-                request = told.request(params["requestId"])
-                request.method, request.url = asked["method"], asked["url"]
-                request.heard(asked["headers"])
+                sent: Json = params["request"]
+                request = log.request(params["requestId"])
+                request.method, request.url = sent["method"], sent["url"]
+                request.heard(sent["headers"])
             case "Network.requestWillBeSentExtraInfo":
                 # What really goes out; told before or after the above, as it happens.
-                told.request(params["requestId"]).heard(params["headers"])
+                log.request(params["requestId"]).heard(params["headers"])
             case "Network.responseReceived":
-                told.request(params["requestId"]).status = params["response"]["status"]
+                log.request(params["requestId"]).status = params["response"]["status"]
             case "Network.eventSourceMessageReceived":
-                said = (params["eventId"], params["eventName"], params["data"])
-                told.messages.append(Message(*said))
+                fields = (params["eventId"], params["eventName"], params["data"])
+                log.messages.append(Message(*fields))
             case "Runtime.exceptionThrown":
-                told.complaints.append(_words(params["exceptionDetails"]))
+                log.complaints.append(_error_text(params["exceptionDetails"]))
             case "Runtime.consoleAPICalled" if params["type"] in ("error", "assert"):
-                words = [str(each.get("value", each.get("description"))) for each in params["args"]]
-                told.complaints.append(" ".join(words))
+                parts = [str(each.get("value", each.get("description"))) for each in params["args"]]
+                log.complaints.append(" ".join(parts))
             case "Log.entryAdded" if params["entry"]["level"] == "error":
-                told.complaints.append(f"{params['entry']['text']} {params['entry'].get('url')}")
+                log.complaints.append(f"{params['entry']['text']} {params['entry'].get('url')}")
             case _:
                 pass
 
 
-def _words(failed: Json) -> str:
+def _error_text(failed: Json) -> str:
     thrown: Json = failed.get("exception", {})
     return str(thrown.get("description", failed["text"]))

@@ -49,24 +49,24 @@ class DevTools:
         self._answers: dict[int, Future[Json]] = {}
         self._listeners: dict[str, Listener] = {}
         self._lock = threading.Lock()
-        orders, self._send = os.pipe()
-        self._receive, words = os.pipe()
+        commands, self._send = os.pipe()
+        self._receive, replies = os.pipe()
         # It reads orders from 3 and writes to 4; numbers of ours must not be in the way there.
-        orders, words = (_moved_up(fd) for fd in (orders, words))
+        commands, replies = (_moved_up(fd) for fd in (commands, replies))
         log = os.open(folder / "chromium.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._pid = os.posix_spawn(
             program,
             [program, *_FLAGS, f"--user-data-dir={folder / 'profile'}"],
             {**os.environ, "HOME": str(folder)},
             file_actions=[
-                (os.POSIX_SPAWN_DUP2, orders, 3),
-                (os.POSIX_SPAWN_DUP2, words, 4),
+                (os.POSIX_SPAWN_DUP2, commands, 3),
+                (os.POSIX_SPAWN_DUP2, replies, 4),
                 (os.POSIX_SPAWN_DUP2, log, 1),
                 (os.POSIX_SPAWN_DUP2, log, 2),
             ],
             setpgroup=0,
         )
-        for fd in (orders, words, log):
+        for fd in (commands, replies, log):
             os.close(fd)
         self._thread = threading.Thread(target=self._listen, name="devtools", daemon=True)
         self._thread.start()
@@ -78,10 +78,10 @@ class DevTools:
             self._number += 1
             number = self._number
             self._answers[number] = answer
-            order: Json = {"id": number, "method": method, "params": params}
+            command: Json = {"id": number, "method": method, "params": params}
             if session is not None:
-                order["sessionId"] = session
-            _write(self._send, json.dumps(order).encode() + b"\0")
+                command["sessionId"] = session
+            _write(self._send, json.dumps(command).encode() + b"\0")
         return answer.result(_ANSWER_S)
 
     def listen(self, session: str, listener: Listener) -> None:

@@ -125,7 +125,7 @@ def _nothing_left_on_the_server(request: pytest.FixtureRequest) -> Iterator[None
         return
     server: LocalValkey = request.getfixturevalue("valkey")
     observer: Redis = request.getfixturevalue("observer")
-    before = leaks.look(observer)
+    before = leaks.snapshot(observer)
     yield
     if not server.alive:
         server.start()

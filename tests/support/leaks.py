@@ -52,7 +52,7 @@ def permanent_patterns() -> Sequence[str]:
     return patterns
 
 
-def look(observer: Redis) -> Before:
+def snapshot(observer: Redis) -> Before:
     """Note how the server is now."""
     return Before(_clients(observer), _settings(observer))
 
@@ -79,10 +79,10 @@ async def lingering_tasks(before: set[asyncio.Task[object]]) -> list[str]:
 
 def lasting_keys(observer: Redis, patterns: Sequence[str]) -> list[str]:
     keys = list(cast("Iterator[str]", observer.scan_iter(count=1000)))
-    with observer.pipeline(transaction=False) as asked:
+    with observer.pipeline(transaction=False) as pipeline:
         for key in keys:
-            asked.pttl(key)
-        times = cast("list[int]", asked.execute())
+            pipeline.pttl(key)
+        times = cast("list[int]", pipeline.execute())
     return [
         f"key {key} has no TTL and is on no wire's permanent list"
         for key, time_left in zip(keys, times, strict=True)

@@ -59,7 +59,7 @@ class Raw:
         return cast("str | None", self.call("HGET", key, name))
 
     def write(self, key: str, fields: Mapping[str, str], ttl_s: int = 600) -> None:
-        self.call("HSET", key, *(word for pair in fields.items() for word in pair))
+        self.call("HSET", key, *(value for pair in fields.items() for value in pair))
         self.expire(key, ttl_s)
 
     def members(self, key: str) -> list[str]:
@@ -78,8 +78,8 @@ class Raw:
         return cast(int, self.call("XLEN", key))
 
     def add(self, key: str, fields: Mapping[str, str]) -> str:
-        words = [word for pair in fields.items() for word in pair]
-        return cast(str, self.call("XADD", key, "*", *words))
+        command = [value for pair in fields.items() for value in pair]
+        return cast(str, self.call("XADD", key, "*", *command))
 
     def pending(self, key: str, group: str = "workers") -> dict[str, str]:
         """Entry → consumer."""
@@ -139,22 +139,22 @@ class Recording:
     def __exit__(self, *_: object) -> None:
         self._raw.call("ECHO", OVER)
         while True:
-            said = cast("dict[str, str]", self._monitor.next_command())
-            words = said["command"].split(" ")
-            if words == ["ECHO", OVER]:
+            seen = cast("dict[str, str]", self._monitor.next_command())
+            command = seen["command"].split(" ")
+            if command == ["ECHO", OVER]:
                 break
-            self.commands.append(words)
+            self.commands.append(command)
         self._monitor.__exit__(None, None, None)
 
     @property
     def scripts(self) -> int:
         """How many scripts ran."""
-        return sum(words[0].upper() == "EVALSHA" for words in self.commands)
+        return sum(command[0].upper() == "EVALSHA" for command in self.commands)
 
     def on(self, *keys: str) -> list[str]:
         """`NAME key …` of every command on one of the keys; scripts themselves left out."""
         return [
-            " ".join(words)
-            for words in self.commands
-            if len(words) > 1 and words[1] in keys and not words[0].upper().startswith("EVAL")
+            " ".join(command)
+            for command in self.commands
+            if len(command) > 1 and command[1] in keys and not command[0].upper().startswith("EVAL")
         ]

@@ -58,7 +58,7 @@ def redis_7_program(folder: Path) -> Path | None:
     program = folder / "redis-server"
     if not program.exists():
         program.symlink_to(found)
-    said = subprocess.run(
+    version = subprocess.run(
         [program, "--version"], capture_output=True, text=True, timeout=60, check=False
     )
-    return program if re.search(r"\bv=7\.", said.stdout) else None
+    return program if re.search(r"\bv=7\.", version.stdout) else None

@@ -20,7 +20,7 @@ import pytest
 
 Facts = Mapping[str, str]
 # How long the starter waits for the others; the tests of a worker never take this long.
-_PATIENCE_S: Final = 300.0
+_START_TIMEOUT_S: Final = 300.0
 _started: Final = contextlib.ExitStack()
 
 
@@ -57,7 +57,7 @@ def pytest_sessionfinish() -> None:
 
 
 def _until_alone(home: Path, users: IO[str], noted: Path) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
         with _exclusively(home / "start.lock"):
             with contextlib.suppress(BlockingIOError):

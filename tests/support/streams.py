@@ -82,17 +82,17 @@ class StreamsLab:
         state = STATES[record.status]
         return Snapshot(state, record.result_json, record.error_json, record.attempt)
 
-    async def submit(self, payload_json: str = '{"a":1}', **order: object) -> JobId:
+    async def submit(self, payload_json: str = '{"a":1}', **request: object) -> JobId:
         """A new job of the suite's task."""
-        wanted = {"task": TASK, "payload_json": payload_json, **order}
+        wanted = {"task": TASK, "payload_json": payload_json, **request}
         answer = await self.queue.submit(JobRequest(**wanted))  # pyright: ignore[reportArgumentType] - by name
         assert isinstance(answer, Submitted)
         return answer.job_id
 
-    async def start(self, **order: object) -> tuple[StreamsEngine, LeasedJob]:
+    async def start(self, **request: object) -> tuple[StreamsEngine, LeasedJob]:
         """A new worker, which holds a new job."""
         worker = await self.worker()
-        await self.submit(**order)  # pyright: ignore[reportArgumentType] - by name
+        await self.submit(**request)  # pyright: ignore[reportArgumentType] - by name
         (leased,) = await worker.take(1)
         return worker, leased
 
@@ -103,20 +103,20 @@ class StreamsLab:
         self._workers.append(engine)
         return engine
 
-    async def duty(self, name: str) -> int:
-        """Do one duty to its end, whoever else may have done it just now."""
+    async def maintain(self, name: str) -> int:
+        """Do one task to its end, whoever else may have done it just now."""
         await self.connection.call("DEL", self.keys.guard(name))
-        (duty,) = [duty for duty in self.sweeper.maintenance() if duty.name == name]
+        (task,) = [task for task in self.sweeper.maintenance() if task.name == name]
         done = 0
-        while turn := await duty.run():
+        while turn := await task.run():
             done += turn.done
             if not turn.more:
                 break
         return done
 
     async def sweep(self) -> None:
-        for duty in self.sweeper.maintenance():
-            await self.duty(duty.name)
+        for task in self.sweeper.maintenance():
+            await self.maintain(task.name)
 
     async def silence(self, worker: Engine) -> None:
         assert isinstance(worker, StreamsEngine)

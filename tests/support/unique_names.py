@@ -8,6 +8,6 @@ import secrets
 class Fresh:
     """Call it for a new name; a word in front tells what the name is for."""
 
-    def __call__(self, word: str = "test") -> str:
+    def __call__(self, prefix: str = "test") -> str:
         # Not `random`: the suite seeds it, and every parallel worker alike.
-        return f"{word}-{secrets.token_hex(5)}"
+        return f"{prefix}-{secrets.token_hex(5)}"

@@ -24,8 +24,8 @@ async def wait_until(
     """Ask until the answer is true and return it; the condition may be async."""
     deadline, pause_s = time.monotonic() + timeout_s, _PAUSE_S
     while True:
-        asked = condition()
-        answer = cast("T", await asked if inspect.isawaitable(asked) else asked)
+        result = condition()
+        answer = cast("T", await result if inspect.isawaitable(result) else result)
         if answer:
             return answer
         if time.monotonic() > deadline:

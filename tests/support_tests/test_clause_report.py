@@ -42,7 +42,7 @@ def not_a_test(): ...
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> tuple[Path, Path]:
+def project(tmp_path: Path) -> tuple[Path, Path]:
     pages, tests = tmp_path / "contracts", tmp_path / "tests"
     pages.mkdir()
     (tests / "deep").mkdir(parents=True)
@@ -51,8 +51,8 @@ def house(tmp_path: Path) -> tuple[Path, Path]:
     return pages, tests
 
 
-def test_tests_are_found_by_their_marks(house: tuple[Path, Path]) -> None:
-    assert proved_clauses(house[1]) == {
+def test_tests_are_found_by_their_marks(project: tuple[Path, Path]) -> None:
+    assert proved_clauses(project[1]) == {
         "X-1": ["tests/deep/test_x.py::test_one"],
         "X-9": ["tests/deep/test_x.py::test_one"],
         "X-2": ["tests/deep/test_x.py::TestTwo"],
@@ -60,15 +60,15 @@ def test_tests_are_found_by_their_marks(house: tuple[Path, Path]) -> None:
     }
 
 
-def test_a_built_clause_without_a_test_is_a_fault(house: tuple[Path, Path]) -> None:
-    assert faults(written_clauses(house[0]), proved_clauses(house[1])) == [
+def test_a_built_clause_without_a_test_is_a_fault(project: tuple[Path, Path]) -> None:
+    assert faults(written_clauses(project[0]), proved_clauses(project[1])) == [
         "X-4 is built but has no test: Four.",
         "X-9 is in no contract, but tests/deep/test_x.py::test_one claims it",
     ]
 
 
-def test_the_report_counts_and_names_what_is_open(house: tuple[Path, Path]) -> None:
-    lines = report(written_clauses(house[0]), proved_clauses(house[1]))
+def test_the_report_counts_and_names_what_is_open(project: tuple[Path, Path]) -> None:
+    lines = report(written_clauses(project[0]), proved_clauses(project[1]))
     assert lines[0] == "clauses: 3 of 4 built ones have a test"
     assert lines[-1] == "  open: X-5…6, Y-1"
 

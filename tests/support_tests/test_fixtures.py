@@ -38,5 +38,5 @@ async def test_a_cut_connection_is_seen_and_healed(
 
 async def test_redis_7_answers_too(redis7: LocalValkey) -> None:
     async with Connection.open(redis7.url) as connection:
-        said = await connection.call("INFO", "server")
-        assert "redis_version:7." in str(said)
+        info = await connection.call("INFO", "server")
+        assert "redis_version:7." in str(info)

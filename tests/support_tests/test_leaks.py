@@ -92,7 +92,7 @@ def inner_run(folder: Path, source: str, **variables: str) -> str:
         "-rA",
         "--continue-on-collection-errors",
     ]
-    said = subprocess.run(
+    output = subprocess.run(
         [*command, str(folder)],
         cwd=ROOT,
         env={**os.environ, **variables},
@@ -101,20 +101,22 @@ def inner_run(folder: Path, source: str, **variables: str) -> str:
         timeout=100,
         check=False,
     )
-    return said.stdout + said.stderr
+    return output.stdout + output.stderr
 
 
-def outcomes(said: str) -> dict[str, set[str]]:
+def outcomes(output: str) -> dict[str, set[str]]:
     """Test name → how it was reported (a test may pass and its clean-up fail)."""
     found: dict[str, set[str]] = {}
-    for outcome, name in re.findall(r"^(PASSED|FAILED|ERROR|XFAIL) \S*::(\w+)", said, re.MULTILINE):
+    for outcome, name in re.findall(
+        r"^(PASSED|FAILED|ERROR|XFAIL) \S*::(\w+)", output, re.MULTILINE
+    ):
         found.setdefault(name, set()).add(outcome)
     return found
 
 
 def test_what_is_left_behind_fails_the_test(tmp_path: Path) -> None:
-    said = inner_run(tmp_path, INNER)
-    failed = {name for name, how in outcomes(said).items() if how & {"FAILED", "ERROR"}}
+    output = inner_run(tmp_path, INNER)
+    failed = {name for name, how in outcomes(output).items() if how & {"FAILED", "ERROR"}}
     assert failed == {
         "test_key_without_ttl",
         "test_raw_client_left_open",
@@ -122,17 +124,17 @@ def test_what_is_left_behind_fails_the_test(tmp_path: Path) -> None:
         "test_task_left_running",
         "test_setting_changed",
         "test_shared_server_killed",
-    }, said
-    assert "key forgotten has no TTL and is on no wire's permanent list" in said
-    assert "1 open connection(s) named 'forgotten-client'" in said
+    }, output
+    assert "key forgotten has no TTL and is on no wire's permanent list" in output
+    assert "1 open connection(s) named 'forgotten-client'" in output
     # Its task is found first, and ending that may close the socket before anybody looks.
     assert (
-        "open connection(s) named 'forgotten-connection'" in said
-        or "task forgotten-connection: connection still runs" in said
+        "open connection(s) named 'forgotten-connection'" in output
+        or "task forgotten-connection: connection still runs" in output
     )
-    assert "task forgotten-task still runs" in said
-    assert "setting slowlog-max-len was '128', now '7'" in said
-    assert "the test ended the shared server; use `own_valkey`" in said
+    assert "task forgotten-task still runs" in output
+    assert "setting slowlog-max-len was '128', now '7'" in output
+    assert "the test ended the shared server; use `own_valkey`" in output
 
 
 def test_a_skip_fails_where_everything_must_be_there(tmp_path: Path) -> None:
@@ -156,19 +158,19 @@ def test_known_failure():
     (tmp_path / "test_whole_file.py").write_text(
         "import pytest\npytest.importorskip('no_such_library')"
     )
-    said = inner_run(tmp_path, source, JOBWIRE_TEST_ALL="1")
-    assert outcomes(said) == {
+    output = inner_run(tmp_path, source, JOBWIRE_TEST_ALL="1")
+    assert outcomes(output) == {
         "test_missing": {"FAILED"},
         "test_off": {"ERROR"},
         "test_known_failure": {"XFAIL"},
-    }, said
-    assert "something is missing" in said
-    assert "could not import 'no_such_library'" in said
-    assert "2 errors" in said
-    assert "JOBWIRE_TEST_ALL=1 allows no skip: install what is missing" in said
+    }, output
+    assert "something is missing" in output
+    assert "could not import 'no_such_library'" in output
+    assert "2 errors" in output
+    assert "JOBWIRE_TEST_ALL=1 allows no skip: install what is missing" in output
 
 
-def test_a_clause_that_nobody_wrote_stops_the_run(tmp_path: Path) -> None:
+def test_an_unknown_clause_stops_the_run(tmp_path: Path) -> None:
     source = """
 from tests.support import clause
 
@@ -176,6 +178,6 @@ from tests.support import clause
 def test_promise():
     pass
 """
-    said = inner_run(tmp_path, source)
-    assert "claims T-999, which is in no page of docs/contracts" in said
-    assert "passed" not in said
+    output = inner_run(tmp_path, source)
+    assert "claims T-999, which is in no page of docs/contracts" in output
+    assert "passed" not in output

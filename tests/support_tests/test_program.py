@@ -19,7 +19,7 @@ for n in itertools.count():
 """
 
 
-def test_it_is_told_and_heard(run_program: StartProgram) -> None:
+def test_stdin_and_stdout_are_connected(run_program: StartProgram) -> None:
     program = run_program("-c", COUNT, "you", WORD="there")
     assert program.wait_for_line("hello") == "hello you there"
     assert program.exit_code is None
@@ -40,14 +40,14 @@ def test_frozen_it_does_nothing_until_it_is_thawed() -> None:
     ("name", "number"),
     [("terminate", signal.SIGTERM), ("interrupt", signal.SIGINT), ("kill", signal.SIGKILL)],
 )
-def test_it_ends_as_it_is_told(name: str, number: signal.Signals) -> None:
+def test_signals_and_exit_status(name: str, number: signal.Signals) -> None:
     with Program.script(COUNT) as program:
         program.wait_for_line("n 0")
         getattr(program, name)()
         assert program.wait() == -number
 
 
-def test_one_that_ends_too_early_is_shown_with_its_words() -> None:
+def test_a_program_that_ends_too_early_is_shown_with_its_output() -> None:
     with (
         Program.script("print('oh no'); raise SystemExit(3)") as program,
         pytest.raises(AssertionError, match=r"ended with 3 before it wrote 'ready':\noh no"),

@@ -134,7 +134,7 @@ def test_a_peer_that_never_reads_blocks_its_client(valkey: LocalValkey, proxy: P
         proxy.cut()
 
 
-def test_silence_keeps_the_connection_and_says_nothing(valkey: LocalValkey, proxy: Proxy) -> None:
+def test_silence_keeps_the_connection_and_sends_nothing(valkey: LocalValkey, proxy: Proxy) -> None:
     with raw_client(proxy, valkey) as client:
         proxy.silence()
         client.sendall(PING)
@@ -153,7 +153,7 @@ def test_delay_slows_both_ways_but_loses_nothing(valkey: LocalValkey, proxy: Pro
         assert client.recv(100) == b"+PONG\r\n"
 
 
-def test_refuse_drops_all_and_lets_nobody_in(valkey: LocalValkey, proxy: Proxy) -> None:
+def test_refuse_drops_all_and_accepts_no_connection(valkey: LocalValkey, proxy: Proxy) -> None:
     with raw_client(proxy, valkey) as client:
         proxy.refuse()
         assert is_cut(client)
@@ -190,7 +190,7 @@ async def test_it_speaks_tls_to_the_client(valkey: LocalValkey, fresh: Fresh) ->
         assert proxy.seen("ECHO")[0].words == ("ECHO", "secret")
 
 
-def test_its_certificate_is_not_trusted_by_strangers(valkey: LocalValkey) -> None:
+def test_its_certificate_is_not_trusted_by_default(valkey: LocalValkey) -> None:
     strict = ssl.create_default_context()
     with (
         Proxy(valkey.port, tls=True) as proxy,

@@ -17,7 +17,7 @@ def test_it_is_silent_when_everything_is_there(
     assert capsys.readouterr() == ("", "")
 
 
-def test_without_the_rights_it_says_what_is_missing_in_one_line(
+def test_without_root_missing_packages_are_named_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     need = system.Need("no-such-program", "no-such-package", "tests of nothing")
@@ -29,7 +29,7 @@ def test_without_the_rights_it_says_what_is_missing_in_one_line(
     )
 
 
-def test_a_failing_installation_is_said_and_does_not_stop_the_tests(
+def test_a_failing_installation_is_reported_and_does_not_stop_the_tests(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     need = system.Need("no-such-program", "no-such-package", "tests of nothing")

@@ -16,7 +16,7 @@ def stands_still(until: threading.Event) -> None:
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_loop_does_not_wait_for_ever_for_a_thread_of_its_own(
+def test_a_loop_does_not_wait_forever_for_its_thread(
     new_loop: type[asyncio.AbstractEventLoop],
 ) -> None:
     until = threading.Event()

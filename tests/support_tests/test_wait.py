@@ -21,7 +21,7 @@ async def test_a_condition_may_be_async() -> None:
     assert await wait_until(ask)
 
 
-async def test_it_says_what_it_waited_for() -> None:
+async def test_the_error_names_the_condition() -> None:
     with pytest.raises(AssertionError, match=r"waited 0.01 s for a miracle; the last answer was 0"):
         await wait_until(lambda: 0, "a miracle", timeout_s=0.01)
 

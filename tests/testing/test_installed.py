@@ -77,8 +77,8 @@ def test_a_users_own_tests_with_the_installed_package(tmp_path: Path) -> None:
     for name, text in (("shop", SHOP), ("conftest", CONFTEST), ("test_shop", TESTS)):
         (tmp_path / f"{name}.py").write_text(text)
     plain = ["-q", "-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider"]
-    said = _run([sys.executable, "-m", "pytest", *plain, "test_shop.py"], tmp_path)
-    assert "3 passed" in said
+    output = _run([sys.executable, "-m", "pytest", *plain, "test_shop.py"], tmp_path)
+    assert "3 passed" in output
 
 
 def _run(command: list[str | Path], cwd: Path) -> str:

@@ -71,7 +71,7 @@ def test_retries_come_at_once_and_their_delays_are_recorded() -> None:
     ran = run_sync(app, "shaky")
     assert ran.result == 3
     assert ran.waits_s == [7.0, 30.0]
-    assert [said.data for said in ran.events if said.kind == "log"] == [
+    assert [event.data for event in ran.events if event.kind == "log"] == [
         {"level": "info", "message": f"attempt {number}"} for number in (1, 2, 3)
     ]
     assert run_sync(app, "shaky", max_attempts=1).error is not None

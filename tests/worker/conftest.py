@@ -53,7 +53,7 @@ def ended(server: MemoryServer) -> Callable[[JobId], object]:
 
     async def wait(job_id: JobId) -> Record:
         record = server.jobs[job_id]
-        await wait_until(lambda: record.outcome is not None, f"the end of {record.order.task}")
+        await wait_until(lambda: record.outcome is not None, f"the end of {record.request.task}")
         return record
 
     return wait

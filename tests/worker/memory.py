@@ -147,7 +147,7 @@ class MemoryEngine:
         self.server.check_up()
         kept_since_s = time.monotonic() + self.server.lease_s - idle_s
         with self.server.lock:
-            mine = [
+            own = [
                 self.server.lease(record)
                 for record in self.server.jobs.values()
                 if record.state is State.RUNNING
@@ -156,7 +156,7 @@ class MemoryEngine:
                 and record.token not in self._under_way
                 and record.lease_until_s <= kept_since_s
             ]
-        return self.server.answer("adopt", mine)
+        return self.server.answer("adopt", own)
 
     async def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
         self.server.check_up()

@@ -83,11 +83,11 @@ class BreaksLate(MemoryEngine):
         raise BackendUnavailable("cut off")
 
     async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
-        mine = await super().recover_orphans(known, idle_s)
+        own = await super().recover_orphans(known, idle_s)
         if not self._breaks.is_set():
             self._breaks.set()
             await asyncio.sleep(0.05)  # so that the worker hears of it before it has our answer
-        return mine
+        return own
 
 
 @clause("J-30")

@@ -341,7 +341,7 @@ async def test_a_payload_arrives_as_the_annotated_type(
 @pytest.mark.parametrize("model", [Struct, Data, Typed, Model])
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
 @clause("J-6")
-async def test_j06_an_invalid_payload_is_a_permanent_failure_with_its_place(
+async def test_j06_an_invalid_payload_is_a_permanent_failure_with_its_path(
     server: MemoryServer,
     engine: MemoryEngine,
     work: StartWorker,

@@ -96,7 +96,7 @@ async def test_j36_a_process_handler_checks_its_payload(
 
 @clause("J-36")
 @pytest.mark.parametrize("task", ["polite", "polite-async"])
-async def test_j36_a_process_handler_is_asked_to_stop(
+async def test_j36_a_process_handler_gets_a_stop_request(
     server: MemoryServer,
     engine: MemoryEngine,
     work: StartWorker,
@@ -142,10 +142,10 @@ async def test_j36_late_reports_of_a_process_are_refused(
     server.cancel_now(job)
     record = await ended(job)
     assert record.outcome == Canceled()
-    said = len(record.events)
+    count = len(record.events)
     # It was let out by the refusal, long before its grace was over.
     await ended(server.add("add", {"a": 1, "b": 1}))
-    assert len(record.events) == said
+    assert len(record.events) == count
 
 
 @clause("J-40")

@@ -104,27 +104,27 @@ async def test_j36_a_handler_waits_when_its_report_window_is_full(
 ) -> None:
     engine = SlowEngine(server)
     app = App()
-    said: list[int] = []
+    reported: list[int] = []
 
     @app.handler("coroutine")
     async def coroutine(ctx: Context) -> None:
         for number in range(200):
             await ctx.emit("step", number)
-            said.append(number)
+            reported.append(number)
             await asyncio.sleep(0)
 
     @app.handler("thread")
     def thread(ctx: Context) -> None:
         for number in range(200):
             ctx.emit("step", number)
-            said.append(number)
+            reported.append(number)
 
     await work(app, engine)
     job = server.add(kind)
-    await wait_until(lambda: len(said) == 64)
+    await wait_until(lambda: len(reported) == 64)
     for _ in range(20):
         await asyncio.sleep(0.001)
-    assert len(said) == 64
+    assert len(reported) == 64
     engine.may_answer.set()
     record = await ended(job)
     assert [json.loads(each.data_json) for each in record.events] == list(range(200))
@@ -208,7 +208,7 @@ async def test_a_report_beyond_the_window_that_is_not_awaited_warns(
     assert len(record.events) == 64
 
 
-async def test_a_cancelled_waiting_report_frees_its_place(
+async def test_a_cancelled_waiting_report_frees_its_slot(
     server: MemoryServer, work: StartWorker, ended: Ended
 ) -> None:
     engine = SlowEngine(server)
@@ -243,7 +243,7 @@ async def test_bad_reports_get_a_one_line_error(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     app = App()
-    words: list[str] = []
+    texts: list[str] = []
 
     @app.handler("bad")
     async def bad(ctx: Context) -> None:
@@ -258,13 +258,13 @@ async def test_bad_reports_get_a_one_line_error(
             try:
                 attempt()
             except ValueError as error:
-                words.append(str(error))
+                texts.append(str(error))
 
     await work(app, engine)
     assert (await ended(server.add("bad"))).outcome == Done("null")
-    assert [each.split(":")[0] for each in words[:1]] == ["progress(101)"]
-    assert "65,536" in words[3]
-    assert len(words) == 6
+    assert [each.split(":")[0] for each in texts[:1]] == ["progress(101)"]
+    assert "65,536" in texts[3]
+    assert len(texts) == 6
 
 
 async def test_a_thread_that_waits_to_report_is_released_when_its_job_is_over(
@@ -273,22 +273,22 @@ async def test_a_thread_that_waits_to_report_is_released_when_its_job_is_over(
     engine = SlowEngine(server)
     app = App()
     out = threading.Event()
-    said: list[int] = []
+    reported: list[int] = []
 
     @app.handler("speaks")
     def speaks(ctx: Context) -> None:
         try:
             for number in range(100):
                 ctx.emit("step", number)
-                said.append(number)
+                reported.append(number)
         finally:
             out.set()
 
     await work(app, engine)
     job = server.add("speaks")
-    await wait_until(lambda: len(said) == 64)
+    await wait_until(lambda: len(reported) == 64)
     server.cancel_now(job)
     await wait_until(out.is_set, "the thread to be let out")
     engine.may_answer.set()
     await ended(job)
-    assert len(said) == 64
+    assert len(reported) == 64

@@ -64,8 +64,8 @@ def _missed_since(plain: Plain, entry: CronEntry, ago_ms: int) -> int:
 
 def _remember(plain: Plain, text: str, seen_ms: int, asked_ago_ms: int = 0) -> None:
     """What the fleet knows of the entry with these times."""
-    said = f"{seen_ms} {_now_ms(plain) - asked_ago_ms}"
-    plain.hset(KEYS.cron(CLEANUP.name), text, said)
+    state = f"{seen_ms} {_now_ms(plain) - asked_ago_ms}"
+    plain.hset(KEYS.cron(CLEANUP.name), text, state)
     plain.expire(KEYS.cron(CLEANUP.name), 3600)
 
 
@@ -75,8 +75,8 @@ def _queued(plain: Plain) -> list[dict[str, str]]:
 
 
 def _seen(plain: Plain, name: str) -> int:
-    said = cast("str | None", plain.hget(KEYS.cron(name), CLEANUP.text))
-    return int((said or "0").split()[0])
+    state = cast("str | None", plain.hget(KEYS.cron(name), CLEANUP.text))
+    return int((state or "0").split()[0])
 
 
 @clause("J-52")
@@ -157,18 +157,18 @@ async def test_j52_old_and_new_schedules_together_lose_nothing(
     await calendar.enroll("cleanup", OLD)
     seen = await calendar.enroll("cleanup", CLEANUP.text)
     assert seen.due_ms == seen_ms, "what is due is due still"
-    order = JobRequest("tidy", "{}")
-    made = await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, order)
+    request = JobRequest("tidy", "{}")
+    made = await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, request)
     assert isinstance(made, Submitted)
     _remember(plain, OLD, missed_ms - 1)
-    assert await calendar.submit_due("cleanup", OLD, missed_ms, order) == AlreadyRun(), (
+    assert await calendar.submit_due("cleanup", OLD, missed_ms, request) == AlreadyRun(), (
         "the same time"
     )
     assert len(_queued(plain)) == 1
 
 
 @clause("J-52")
-async def test_j52_a_schedule_that_was_dropped_starts_anew_when_it_returns(
+async def test_j52_a_schedule_that_was_dropped_starts_over_when_it_returns(
     connection: Connection, plain: Plain
 ) -> None:
     calendar = StreamsCronStore(connection)
@@ -190,13 +190,13 @@ async def test_j52_a_due_time_stays_handled_after_its_job_expired(
     """A worker that slept for days between looking and asking makes no second run of it."""
     calendar = StreamsCronStore(connection)
     missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
-    order = JobRequest("tidy", "{}")
-    made = await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, order)
+    request = JobRequest("tidy", "{}")
+    made = await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, request)
     assert isinstance(made, Submitted)
     plain.delete(KEYS.job(made.job_id), KEYS.idempotency(f"jobs:cron-run:cleanup:{missed_ms}"))
-    assert await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, order) == AlreadyRun()
+    assert await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, request) == AlreadyRun()
     older = missed_ms - 24 * HOUR_MS
-    assert await calendar.submit_due("cleanup", CLEANUP.text, older, order) == AlreadyRun()
+    assert await calendar.submit_due("cleanup", CLEANUP.text, older, request) == AlreadyRun()
     assert len(_queued(plain)) == 1
 
 
@@ -225,7 +225,7 @@ async def test_j52_a_full_queue_is_waited_for(connection: Connection, plain: Pla
 
 
 @clause("J-52")
-async def test_j52_a_server_that_was_away_is_waited_for(own_valkey: LocalValkey) -> None:
+async def test_j52_an_outage_delays_the_schedule(own_valkey: LocalValkey) -> None:
     async with Connection.open(own_valkey.url) as connection:
         with plain_client(own_valkey, "before") as plain:
             missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)

@@ -18,7 +18,7 @@ from tests.support.workers import ended, started, stopped
 from tests.worker.memory import MemoryEngine, MemoryServer
 
 
-class House:
+class Setup:
     """A worker whose end a test watches."""
 
     def __init__(self) -> None:
@@ -47,159 +47,159 @@ class House:
 
 
 @pytest_asyncio.fixture
-async def house() -> AsyncIterator[House]:
-    house = House()
-    yield house
-    if house.task is not None and house.worker is not None and not house.task.done():
-        await stopped(house.worker, house.task)
+async def setup() -> AsyncIterator[Setup]:
+    setup = Setup()
+    yield setup
+    if setup.task is not None and setup.worker is not None and not setup.task.done():
+        await stopped(setup.worker, setup.task)
 
 
 @clause("J-40")
-async def test_j40_running_jobs_end_and_no_more_are_taken(house: House) -> None:
-    worker = await house.open(slots=1)
-    job = house.server.add("long")
-    await house.began.wait()
+async def test_j40_running_jobs_end_and_no_more_are_taken(setup: Setup) -> None:
+    worker = await setup.open(slots=1)
+    job = setup.server.add("long")
+    await setup.began.wait()
     worker.stop()
-    later = house.server.add("long")
+    later = setup.server.add("long")
     await asyncio.sleep(0.02)
-    assert house.task is not None
-    assert not house.task.done()
-    house.may_end.set()
-    await house.closed()
-    assert house.server.jobs[job].state is State.DONE
-    assert house.server.jobs[later].state is State.WAITING
-    assert house.server.jobs[later].deliveries == 0
-    assert not house.engine.entered
+    assert setup.task is not None
+    assert not setup.task.done()
+    setup.may_end.set()
+    await setup.closed()
+    assert setup.server.jobs[job].state is State.DONE
+    assert setup.server.jobs[later].state is State.WAITING
+    assert setup.server.jobs[later].deliveries == 0
+    assert not setup.engine.entered
 
 
 @clause("J-40")
-async def test_j40_jobs_that_do_not_finish_in_time_are_released(house: House) -> None:
+async def test_j40_jobs_that_do_not_finish_in_time_are_released(setup: Setup) -> None:
     cleaned = asyncio.Event()
 
-    @house.app.handler("forever")
+    @setup.app.handler("forever")
     async def forever(ctx: Context) -> None:
-        house.began.set()
+        setup.began.set()
         try:
             await asyncio.Event().wait()
         finally:
             cleaned.set()
 
-    worker = await house.open(drain_s=0.05)
-    job = house.server.add("forever")
-    await house.began.wait()
+    worker = await setup.open(drain_s=0.05)
+    job = setup.server.add("forever")
+    await setup.began.wait()
     worker.stop()
-    await house.closed()
-    record = house.server.jobs[job]
+    await setup.closed()
+    record = setup.server.jobs[job]
     assert (record.state, record.deliveries, record.attempt) == (State.WAITING, 0, 1)
     assert record.outcome == Released()
     assert cleaned.is_set()
 
 
 @clause("J-40")
-async def test_j40_a_second_signal_gives_back_now(house: House) -> None:
-    worker = await house.open(drain_s=3600)
-    job = house.server.add("long")
-    await house.began.wait()
+async def test_j40_a_second_signal_gives_back_now(setup: Setup) -> None:
+    worker = await setup.open(drain_s=3600)
+    job = setup.server.add("long")
+    await setup.began.wait()
     worker.stop()
     worker.stop()
-    await house.closed()
-    assert house.server.jobs[job].state is State.WAITING
+    await setup.closed()
+    assert setup.server.jobs[job].state is State.WAITING
 
 
 @clause("J-40")
-async def test_j40_the_job_of_a_thread_is_released_though_the_thread_goes_on(house: House) -> None:
+async def test_j40_the_job_of_a_thread_is_released_though_the_thread_goes_on(setup: Setup) -> None:
     began, may_end = threading.Event(), threading.Event()
 
-    @house.app.handler("thread")
+    @setup.app.handler("thread")
     def thread(ctx: Context) -> None:
         began.set()
         may_end.wait(30)
 
-    worker = await house.open(drain_s=0.02, grace_s=0.05)
-    job = house.server.add("thread")
+    worker = await setup.open(drain_s=0.02, grace_s=0.05)
+    job = setup.server.add("thread")
     await asyncio.to_thread(began.wait, 30)
     worker.stop()
-    await house.closed()
-    assert house.server.jobs[job].state is State.WAITING
+    await setup.closed()
+    assert setup.server.jobs[job].state is State.WAITING
     assert worker.left_behind == 1
     may_end.set()
 
 
 @clause("J-40")
-async def test_j40_parked_jobs_are_released(house: House) -> None:
-    @house.app.handler("narrow", concurrency=1)
+async def test_j40_parked_jobs_are_released(setup: Setup) -> None:
+    @setup.app.handler("narrow", concurrency=1)
     async def narrow(ctx: Context) -> None:
-        house.began.set()
-        await house.may_end.wait()
+        setup.began.set()
+        await setup.may_end.wait()
 
-    worker = await house.open(drain_s=0.05)
-    jobs = [house.server.add("narrow") for _ in range(3)]
-    await wait_until(lambda: all(house.server.jobs[job].token for job in jobs))
+    worker = await setup.open(drain_s=0.05)
+    jobs = [setup.server.add("narrow") for _ in range(3)]
+    await wait_until(lambda: all(setup.server.jobs[job].token for job in jobs))
     worker.stop()
-    await house.closed()
-    assert {house.server.jobs[job].state for job in jobs} == {State.WAITING}
+    await setup.closed()
+    assert {setup.server.jobs[job].state for job in jobs} == {State.WAITING}
 
 
 @clause("J-40")
-async def test_j40_jobs_of_the_last_calls_are_released(house: House) -> None:
+async def test_j40_jobs_of_the_last_calls_are_released(setup: Setup) -> None:
     """A take is on its way when the wish to stop comes: its jobs must not be forgotten."""
-    worker = await house.open(slots=2)
-    house.server.lose_answer("take")
-    job = house.server.add("long")
-    await wait_until(lambda: house.server.jobs[job].token)
+    worker = await setup.open(slots=2)
+    setup.server.lose_answer("take")
+    job = setup.server.add("long")
+    await wait_until(lambda: setup.server.jobs[job].token)
     worker.stop()
-    house.may_end.set()
-    await house.closed()
-    record = house.server.jobs[job]
+    setup.may_end.set()
+    await setup.closed()
+    record = setup.server.jobs[job]
     assert record.state in (State.WAITING, State.DONE)
     assert record.state is State.DONE or record.deliveries == 0
 
 
 @clause("J-40")
-async def test_j40_a_cancelled_worker_releases_everything(house: House) -> None:
-    await house.open(drain_s=3600)
-    job = house.server.add("long")
-    await house.began.wait()
-    assert house.task is not None
-    house.task.cancel()
-    await asyncio.wait([house.task])
-    assert house.task.cancelled()
-    assert house.server.jobs[job].state is State.WAITING
-    assert not house.engine.entered
+async def test_j40_a_cancelled_worker_releases_everything(setup: Setup) -> None:
+    await setup.open(drain_s=3600)
+    job = setup.server.add("long")
+    await setup.began.wait()
+    assert setup.task is not None
+    setup.task.cancel()
+    await asyncio.wait([setup.task])
+    assert setup.task.cancelled()
+    assert setup.server.jobs[job].state is State.WAITING
+    assert not setup.engine.entered
 
 
 @clause("J-40")
-async def test_j40_leases_are_renewed_while_draining(house: House) -> None:
-    house.server.lease_s = 0.3
-    worker = await house.open(drain_s=30)
-    job = house.server.add("long")
-    await house.began.wait()
+async def test_j40_leases_are_renewed_while_draining(setup: Setup) -> None:
+    setup.server.lease_s = 0.3
+    worker = await setup.open(drain_s=30)
+    job = setup.server.add("long")
+    await setup.began.wait()
     worker.stop()
-    before = house.server.calls["keep"]
-    await wait_until(lambda: house.server.calls["keep"] >= before + 5)
-    house.may_end.set()
-    await house.closed()
-    assert house.server.jobs[job].state is State.DONE
-    assert house.server.jobs[job].deliveries == 1
+    before = setup.server.calls["keep"]
+    await wait_until(lambda: setup.server.calls["keep"] >= before + 5)
+    setup.may_end.set()
+    await setup.closed()
+    assert setup.server.jobs[job].state is State.DONE
+    assert setup.server.jobs[job].deliveries == 1
 
 
 @clause("J-40")
 async def test_j40_an_unavailable_server_does_not_block_shutdown_forever(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobwire.worker.shutdown._FLUSH_TIMEOUT_S", 0.1)
-    worker = await house.open(drain_s=0.02, grace_s=0.02)
-    house.server.add("long")
-    await house.began.wait()
-    house.server.down = True
+    worker = await setup.open(drain_s=0.02, grace_s=0.02)
+    setup.server.add("long")
+    await setup.began.wait()
+    setup.server.down = True
     worker.stop()
-    await house.closed()
-    house.server.down = False
+    await setup.closed()
+    setup.server.down = False
 
 
 async def test_a_worker_that_cannot_register_raises() -> None:
-    house = House()
-    house.server.down = True
-    worker = Worker(house.app, [house.engine])
+    setup = Setup()
+    setup.server.down = True
+    worker = Worker(setup.app, [setup.engine])
     with pytest.raises(BackendUnavailable, match="the server is away"):
         await worker.run()

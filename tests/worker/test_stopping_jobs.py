@@ -198,7 +198,7 @@ async def test_j33_a_reclaimed_job_is_cancelled_and_not_settled(
     server = MemoryServer(lease_s=0.3)
     engine = MemoryEngine(server)
     app = App()
-    began, told = threading.Event(), threading.Event()
+    began, canceled = threading.Event(), threading.Event()
 
     @app.handler("coroutine")
     async def coroutine(ctx: Context) -> None:
@@ -206,14 +206,14 @@ async def test_j33_a_reclaimed_job_is_cancelled_and_not_settled(
         try:
             await asyncio.Event().wait()
         finally:
-            told.set()
+            canceled.set()
 
     @app.handler("thread")
     def thread(ctx: Context) -> None:
         began.set()
         while not ctx.cancelled:
             threading.Event().wait(0.005)
-        told.set()
+        canceled.set()
 
     await work(app, engine)
     job = server.add(kind)
@@ -221,7 +221,7 @@ async def test_j33_a_reclaimed_job_is_cancelled_and_not_settled(
     server.jobs[job].lease_until_s = float("inf")  # nobody else is to take it once more
     server.seize(job)
     server.jobs[job].lease_until_s = float("inf")
-    await wait_until(told.is_set, "the handler to be told")
+    await wait_until(canceled.is_set, "the handler to be told")
     assert server.settles[job] == 0
     assert server.jobs[job].holder == "a stranger"
 
@@ -232,7 +232,7 @@ async def test_r3_a_report_that_is_refused_stops_the_handler(
 ) -> None:
     app = App()
     began, go_on = asyncio.Event(), asyncio.Event()
-    told = asyncio.Event()
+    canceled = asyncio.Event()
 
     @app.handler("speaks")
     async def speaks(ctx: Context) -> None:
@@ -243,14 +243,14 @@ async def test_r3_a_report_that_is_refused_stops_the_handler(
                 await ctx.emit("step")
                 await asyncio.sleep(0)
         finally:
-            told.set()
+            canceled.set()
 
     await work(app, engine)
     job = server.add("speaks")
     await began.wait()
     server.seize(job)
     go_on.set()
-    await told.wait()
+    await canceled.wait()
     assert server.jobs[job].events == []
     assert server.settles[job] == 0
 
@@ -262,13 +262,13 @@ async def test_j36_a_job_that_is_stopped_before_its_first_line_does_not_run(
     """It is held, and its turn in the batch has not come when the wish to cancel does."""
     app = App()
     ran: list[str] = []
-    told = asyncio.Event()
+    canceled = asyncio.Event()
 
     class Direct(MemoryEngine):
         """Wishes are heard in the turn of the loop in which they are made."""
 
         async def cancels(self) -> AsyncIterator[CancelRequest]:
-            await told.wait()
+            await canceled.wait()
             token = server.jobs[jobs[1]].token
             assert token is not None
             yield CancelRequest(token)
@@ -276,7 +276,7 @@ async def test_j36_a_job_that_is_stopped_before_its_first_line_does_not_run(
 
     @app.handler("first")
     async def first(ctx: Context) -> None:
-        told.set()  # whoever listens comes before the rest of our batch
+        canceled.set()  # whoever listens comes before the rest of our batch
         await asyncio.sleep(0)
 
     @app.handler("second")

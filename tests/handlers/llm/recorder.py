@@ -42,7 +42,7 @@ class RecordingSink:
         return REPORT_ADDED
 
 
-class Said(NamedTuple):
+class JobRecord(NamedTuple):
     """What came of a job."""
 
     result: Any
@@ -92,11 +92,11 @@ class Bench:
         outlet = RecordingSink(hear)
         return Context(job, checked, outlet), outlet
 
-    async def run(self, task: str, payload: Mapping[str, object], **about: Any) -> Said:
+    async def run(self, task: str, payload: Mapping[str, object], **about: Any) -> JobRecord:
         """Run one job to its end; what it raises is raised."""
         context, outlet = self.context(task, payload, **about)
         result = await self.handle(context)
-        return Said(msgspec.json.decode(msgspec.json.encode(result)), outlet.events)
+        return JobRecord(msgspec.json.decode(msgspec.json.encode(result)), outlet.events)
 
     async def handle(self, context: Context[Any]) -> object:
         handler = self.app.handlers[context.job.task]

@@ -36,7 +36,7 @@ def test_o7_weights_on_this_machine_are_seen(tmp_path: Path) -> None:
 
 
 @clause("O-7", "J-51")
-def test_o7_weights_that_nobody_asked_for_are_a_note(tmp_path: Path) -> None:
+def test_o7_unused_weights_are_a_note(tmp_path: Path) -> None:
     """A machine that only submits jobs, or runs handlers of its own, is well without them."""
     code, found, _ = doctor(tmp_path, **without_models(tmp_path / "bare"))
     assert code == 0
@@ -48,15 +48,15 @@ def test_o7_weights_that_nobody_asked_for_are_a_note(tmp_path: Path) -> None:
 
 
 @clause("O-7", "J-51")
-@pytest.mark.parametrize(("content", "words"), [(None, "is no file"), (b"PK", "is no GGUF file")])
+@pytest.mark.parametrize(("content", "text"), [(None, "is no file"), (b"PK", "is no GGUF file")])
 def test_o7_a_file_of_ones_own_that_is_no_model_is_a_fault(
-    tmp_path: Path, content: bytes | None, words: str
+    tmp_path: Path, content: bytes | None, text: str
 ) -> None:
     if content is not None:
         (tmp_path / "mine.gguf").write_bytes(content)
     code, found, _ = doctor(tmp_path, JOBWIRE_LLM_MODEL_PATH="mine.gguf")
     assert (code, found["model"]["verdict"]) == (1, "fault")
-    assert words in found["model"]["found"]
+    assert text in found["model"]["found"]
     assert "correct it" in found["model"]["fix"]
 
 
@@ -79,21 +79,21 @@ ANSWERS: dict[str, tuple[Act, int, str, str, str]] = {
 
 @clause("O-7", "J-51")
 @pytest.mark.parametrize("way", ANSWERS)
-async def test_o7_a_server_is_asked_for_a_word(tmp_path: Path, way: str) -> None:
-    act, code, verdict, words, cure = ANSWERS[way]
+async def test_o7_a_chat_server_is_probed_with_a_request(tmp_path: Path, way: str) -> None:
+    act, code, verdict, text, fix = ANSWERS[way]
     async with Upstream(act) as upstream:
         env = {"OPENAI_BASE_URL": upstream.url, "OPENAI_API_KEY": KEY, "OPENAI_MODEL": "tester"}
-        said = await asyncio.to_thread(doctor, tmp_path, **env)
-    exit_code, found, printed = said
+        output = await asyncio.to_thread(doctor, tmp_path, **env)
+    exit_code, found, printed = output
     assert (exit_code, found["model"]["verdict"]) == (code, verdict)
-    assert words in found["model"]["found"]
-    assert cure in found["model"].get("fix", "")
+    assert text in found["model"]["found"]
+    assert fix in found["model"].get("fix", "")
     assert KEY not in printed
     assert [request.body["max_tokens"] for request in upstream.requests] == [16]
 
 
 @clause("O-7", "J-51")
-async def test_o7_a_server_for_vectors_is_asked_too(tmp_path: Path) -> None:
+async def test_o7_an_embedding_server_is_probed_too(tmp_path: Path) -> None:
     async with Upstream(vectors([1.0, 2.0, 3.0]), refuses(403, "no")) as upstream:
         env = {"JOBWIRE_LLM_EMBED_BASE_URL": upstream.url, "JOBWIRE_LLM_EMBED_MODEL": "e"}
         code, found, _ = await asyncio.to_thread(doctor, tmp_path, **env)

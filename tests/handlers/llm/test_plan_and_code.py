@@ -26,13 +26,13 @@ def _in_pieces(text: str) -> list[str]:
 
 
 @clause("J-50")
-async def test_j50_a_plan_in_json_is_told_step_by_step(bench_at: BenchAt) -> None:
+async def test_j50_a_plan_in_json_is_reported_step_by_step(bench_at: BenchAt) -> None:
     plan = json.dumps({"steps": ["1. Buy flour.", 'Say "go".', "3. Buy  Flour", "Bake."]})
     async with Upstream(says(*_in_pieces(plan))) as upstream:
-        said = await bench_at(upstream.url).run(
+        record = await bench_at(upstream.url).run(
             "plan", {"goal": "Bread", "max_steps": 4, "context": "No oven."}
         )
-    assert said.result == {
+    assert record.result == {
         "goal": "Bread",
         "steps": [
             {"n": 1, "title": "Buy flour."},
@@ -41,7 +41,7 @@ async def test_j50_a_plan_in_json_is_told_step_by_step(bench_at: BenchAt) -> Non
         ],
         "dropped_duplicates": 1,
     }
-    assert said.of("step") == said.result["steps"]
+    assert record.of("step") == record.result["steps"]
     asked = upstream.requests[0].body
     assert "No oven." in asked["messages"][1]["content"]
     assert asked["response_format"]["json_schema"]["strict"] is True
@@ -51,8 +51,8 @@ async def test_j50_a_plan_in_json_is_told_step_by_step(bench_at: BenchAt) -> Non
 @pytest.mark.parametrize("text", ["1. Mix.\n2. Bake.", "Here you are:\n- Mix.\n* Bake.\nEnjoy!"])
 async def test_j50_a_plan_in_prose_is_understood(bench_at: BenchAt, text: str) -> None:
     async with Upstream(says(text)) as upstream:
-        said = await bench_at(upstream.url).run("plan", {"goal": "Bread"})
-    assert [step["title"] for step in said.result["steps"]] == ["Mix.", "Bake."]
+        record = await bench_at(upstream.url).run("plan", {"goal": "Bread"})
+    assert [step["title"] for step in record.result["steps"]] == ["Mix.", "Bake."]
 
 
 @clause("J-50")
@@ -79,21 +79,21 @@ async def test_j50_half_a_plan_is_none(
 
 
 @clause("J-50")
-async def test_j50_more_steps_than_asked_for_are_cut(bench_at: BenchAt) -> None:
+async def test_j50_more_steps_than_requested_are_cut(bench_at: BenchAt) -> None:
     plan = json.dumps({"steps": [f"Step {n}." for n in range(20)]})
     async with Upstream(says(*_in_pieces(plan))) as upstream:
-        said = await bench_at(upstream.url).run("plan", {"goal": "Bread", "max_steps": 3})
-    assert len(said.result["steps"]) == len(said.of("step")) == 3
+        record = await bench_at(upstream.url).run("plan", {"goal": "Bread", "max_steps": 3})
+    assert len(record.result["steps"]) == len(record.of("step")) == 3
 
 
-def test_steps_that_say_the_same_are_one() -> None:
+def test_duplicate_steps_are_merged() -> None:
     assert unique(["Find a guitar.", "find a  guitar", "Play it."]) == [
         "Find a guitar.",
         "Play it.",
     ]
 
 
-def test_a_list_has_two_lines_at_least_and_no_more_than_asked_for() -> None:
+def test_a_list_has_at_least_two_lines_and_at_most_the_limit() -> None:
     rules = dict(line.split(" ::= ") for line in numbered_list(3).splitlines())
     assert rules["s1"] == '"1. " line "\\n" s2'
     assert rules["s2"] == '"2. " line ("\\n" s3)?'
@@ -107,10 +107,10 @@ def test_a_list_has_two_lines_at_least_and_no_more_than_asked_for() -> None:
 async def test_j50_the_model_is_stopped_at_the_end_of_the_code(bench_at: BenchAt) -> None:
     act = streams(delta("Sure!\n```python\nx = 1\n```\nThis code sets x to"), then=waits)
     async with Upstream(act) as upstream:
-        said = await bench_at(upstream.url).run("code", {"prompt": "x?", "context": "y = 2"})
+        record = await bench_at(upstream.url).run("code", {"prompt": "x?", "context": "y = 2"})
         await wait_until(lambda: upstream.left == 1, "the connection to be closed")
-    assert said.result["code"] == "x = 1"
-    assert said.result["syntax_ok"] is True
+    assert record.result["code"] == "x = 1"
+    assert record.result["syntax_ok"] is True
     assert "y = 2" in upstream.requests[0].body["messages"][1]["content"]
 
 
@@ -134,9 +134,9 @@ async def test_j50_half_the_code_is_none(
 @clause("J-50")
 async def test_j50_code_without_a_fence_is_taken_whole(bench_at: BenchAt) -> None:
     async with Upstream(says("def f(:\n  pass")) as upstream:
-        said = await bench_at(upstream.url).run("code", {"prompt": "x?"})
-    assert said.result["code"] == "def f(:\n  pass"
-    assert said.result["syntax_ok"] is False
+        record = await bench_at(upstream.url).run("code", {"prompt": "x?"})
+    assert record.result["code"] == "def f(:\n  pass"
+    assert record.result["syntax_ok"] is False
 
 
 @pytest.mark.parametrize(

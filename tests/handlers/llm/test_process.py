@@ -176,7 +176,7 @@ async def test_ctrl_c_is_for_the_worker_alone(fleet: Fleet, begin: Callable[...,
 
 
 @clause("J-51", "J-35")
-async def test_j51_a_model_that_dies_over_a_question_is_asked_again(
+async def test_j51_a_model_that_dies_during_a_request_is_retried(
     bench: Bench, start: StartFleet
 ) -> None:
     others = models_of()
@@ -195,7 +195,7 @@ async def test_j51_a_model_that_dies_over_a_question_is_asked_again(
 
 
 @clause("J-51")
-async def test_j51_a_model_that_dies_in_mid_answer_begins_anew(
+async def test_j51_a_model_that_dies_in_mid_answer_starts_over(
     bench: Bench, start: StartFleet
 ) -> None:
     others = models_of()
@@ -227,8 +227,8 @@ async def test_a_question_after_its_end_starts_it_again(
     assert caplog.messages == [], "it was we who ended it"
     os.kill(second, signal.SIGKILL)
     await wait_until(lambda: _has_ended(second), "its end")
-    said = await bench.run("embed", WORD)
-    assert said.events == []
+    record = await bench.run("embed", WORD)
+    assert record.events == []
     assert at_work(besides=others) not in (first, second)
     assert caplog.messages == [
         (
@@ -247,7 +247,7 @@ async def test_a_question_after_its_end_starts_it_again(
         ("import os; os._exit(3)", "ended (exit code 3)"),
     ],
 )
-async def test_j51_a_model_that_dies_while_it_loads_is_told_and_tried_again(
+async def test_j51_a_model_that_dies_while_it_loads_is_reported_and_retried(
     bench: Bench,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -272,7 +272,7 @@ async def test_j51_a_model_that_dies_while_it_loads_is_told_and_tried_again(
 
 
 @clause("J-51")
-async def test_j51_a_library_that_cannot_be_loaded_is_told(
+async def test_j51_a_library_that_cannot_be_loaded_is_an_error(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     broken = "raise ImportError('libgomp.so.1: no such file')"

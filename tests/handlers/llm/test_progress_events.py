@@ -29,7 +29,7 @@ BenchAt = Callable[..., Bench]
 
 
 @clause("J-50")
-def test_j50_tokens_are_told_after_24_characters_or_50_milliseconds() -> None:
+def test_j50_tokens_are_flushed_after_24_characters_or_50_milliseconds() -> None:
     assert (MAX_CHARACTERS, MAX_DELAY_S) == (24, 0.05)
     waiting = Coalescer()
     assert waiting.due is None
@@ -47,9 +47,9 @@ def test_j50_tokens_are_told_after_24_characters_or_50_milliseconds() -> None:
 async def test_j50_many_pieces_make_few_events(bench_at: BenchAt) -> None:
     pieces = ["word "] * 200
     async with Upstream(says(*pieces)) as upstream:
-        said = await bench_at(upstream.url).run("chat", {"prompt": "Hi"})
-    assert said.text() == "word " * 200
-    assert len(said.of("token")) <= 1 + 1000 / MAX_CHARACTERS
+        record = await bench_at(upstream.url).run("chat", {"prompt": "Hi"})
+    assert record.text() == "word " * 200
+    assert len(record.of("token")) <= 1 + 1000 / MAX_CHARACTERS
 
 
 @clause("J-50")
@@ -64,17 +64,17 @@ async def test_j50_a_pause_holds_back_nothing(bench_at: BenchAt) -> None:
 
     async with Upstream(streams(delta("Hi"), then=when_heard)) as upstream:
         bench = bench_at(upstream.url)
-        said = await bench.run("chat", {"prompt": "Hi"}, hear=heard.append)
+        record = await bench.run("chat", {"prompt": "Hi"}, hear=heard.append)
     assert heard[0].data == {"text": "Hi", "at": 0, "attempt": 1}
-    assert said.text() == "Hi there"
+    assert record.text() == "Hi there"
     assert len(upstream.requests) == 1, "it was told only because the answer broke off"
 
 
 @clause("J-50")
-async def test_j50_an_endless_word_still_fits_into_events(bench_at: BenchAt) -> None:
+async def test_j50_a_very_long_token_is_split_into_events(bench_at: BenchAt) -> None:
     async with Upstream(says("\x07" * 100_000)) as upstream:
-        said = await bench_at(upstream.url).run("chat", {"prompt": "Hi"})
-    assert said.text() == "\x07" * 100_000
+        record = await bench_at(upstream.url).run("chat", {"prompt": "Hi"})
+    assert record.text() == "\x07" * 100_000
 
 
 @clause("J-50")
@@ -92,31 +92,31 @@ async def test_j50_a_job_that_was_begun_before_starts_with_a_reset(bench_at: Ben
 
 
 @clause("J-50")
-async def test_j50_a_long_prompt_is_told_as_it_is_read(bench_at: BenchAt) -> None:
+async def test_j50_reading_a_long_prompt_reports_progress(bench_at: BenchAt) -> None:
     def read(done: int, total: int) -> bytes:
         return event({"choices": [], "prompt_progress": {"processed": done, "total": total}})
 
     act = streams(read(0, 512), read(128, 512), read(512, 512), delta("Yes", "stop"), DONE)
     async with Upstream(act) as upstream:
-        said = await bench_at(upstream.url).run("chat", {"prompt": "Hi"})
-    assert [(each["percent"], each["done"], each["total"]) for each in said.of("progress")] == [
+        record = await bench_at(upstream.url).run("chat", {"prompt": "Hi"})
+    assert [(each["percent"], each["done"], each["total"]) for each in record.of("progress")] == [
         (25, 128, 512),
         (100, 512, 512),
     ]
 
 
 @clause("J-50")
-async def test_j50_the_local_model_tells_what_it_has_read(local: Bench) -> None:
+async def test_j50_the_local_model_reports_prompt_progress(local: Bench) -> None:
     prompt = "The quick brown fox jumps over the lazy dog. " * 28
-    said = await local.run("chat", {"prompt": prompt, "max_tokens": 4})
-    read = [each["done"] for each in said.of("progress")]
+    record = await local.run("chat", {"prompt": prompt, "max_tokens": 4})
+    read = [each["done"] for each in record.of("progress")]
     assert len(read) >= 2
     assert read == sorted(read)
-    assert {each.step for each in said.events if each.kind == "progress"} == {"llm.prompt"}
+    assert {each.step for each in record.events if each.kind == "progress"} == {"llm.prompt"}
 
 
 @clause("J-51")
-async def test_j51_only_llama_cpp_is_asked_for_its_progress(bench_at: BenchAt) -> None:
+async def test_j51_only_llama_cpp_gets_return_progress(bench_at: BenchAt) -> None:
     """A strict server refuses members that it does not know."""
 
     async def as_llama(line: Line) -> None:

@@ -35,20 +35,20 @@ def _bench(url: str, **settings: object) -> Bench:
 
 
 @clause("J-50")
-async def test_j50_a_real_model_answers_in_its_words_with_exact_citations() -> None:
+async def test_j50_a_real_model_answers_with_exact_citations() -> None:
     found = vectors(FAR, NOWHERE, NEAR)
     answer = json.dumps({"answer": 'It lasts "24" months.', "sources": [1, 1, 7]})
     async with Upstream(found, vectors((1.0, 0.0)), says(answer[:20], answer[20:])) as upstream:
-        said = await _bench(upstream.url).run(
+        record = await _bench(upstream.url).run(
             "rag", {"question": "How long?", "documents": PAPERS, "top_k": 2}
         )
-    assert said.result == {
+    assert record.result == {
         "answer": 'It lasts "24" months.',
         "citations": [{"id": "b", "quote": "The warranty lasts 24 months.", "score": 0.995}],
         "found": True,
     }
-    assert said.text() == said.result["answer"]
-    assert said.of("sources") == [
+    assert record.text() == record.result["answer"]
+    assert record.of("sources") == [
         {
             "items": [
                 {"id": "b", "score": 0.995, "text": "The warranty lasts 24 months."},
@@ -66,8 +66,8 @@ async def test_j50_a_real_model_answers_in_its_words_with_exact_citations() -> N
 async def test_j50_a_real_model_may_find_nothing() -> None:
     answer = json.dumps({"answer": "The sources do not say.", "sources": []})
     async with Upstream(vectors(FAR, NOWHERE, NEAR), vectors(NEAR), says(answer)) as upstream:
-        said = await _bench(upstream.url).run("rag", {"question": "Who?", "documents": PAPERS})
-    assert said.result == {"answer": "The sources do not say.", "citations": [], "found": False}
+        record = await _bench(upstream.url).run("rag", {"question": "Who?", "documents": PAPERS})
+    assert record.result == {"answer": "The sources do not say.", "citations": [], "found": False}
 
 
 @clause("J-50")
@@ -88,23 +88,23 @@ async def test_j50_half_an_answer_is_none(text: str, finish: str, code: str) -> 
 
 
 @clause("J-50")
-async def test_j50_below_the_score_no_model_is_asked() -> None:
+async def test_j50_below_the_score_no_model_is_called() -> None:
     async with Upstream(vectors(NOWHERE, NOWHERE, NOWHERE), vectors((1.0, 0.0))) as upstream:
-        said = await _bench(upstream.url).run("rag", {"question": "Who?", "documents": PAPERS})
-    assert said.result["found"] is False
+        record = await _bench(upstream.url).run("rag", {"question": "Who?", "documents": PAPERS})
+    assert record.result["found"] is False
     assert [each.path for each in upstream.requests] == ["/v1/embeddings"] * 2
 
 
 @clause("J-50")
 async def test_j50_the_small_model_picks_where_two_sources_are_alike(local: Bench) -> None:
     documents = ["A ticket costs three euros. A day ticket costs eight euros."]
-    said = await local.run(
+    record = await local.run(
         "rag", {"question": "How much is a single ticket?", "documents": documents}
     )
-    scores = [item["score"] for item in said.of("sources")[0]["items"]]
+    scores = [item["score"] for item in record.of("sources")[0]["items"]]
     assert scores[0] - scores[1] < 0.1
-    (citation,) = said.result["citations"]
-    assert said.result["answer"] == citation["quote"] == said.text()
+    (citation,) = record.result["citations"]
+    assert record.result["answer"] == citation["quote"] == record.text()
     assert citation["quote"] in documents[0]
 
 
@@ -169,8 +169,8 @@ async def test_j50_an_index_works_where_nothing_can_be_kept(tmp_path: Path) -> N
     acts = (vectors(FAR, NOWHERE, NEAR), vectors((1.0, 0.0)), answer)
     async with Upstream(*acts) as upstream:
         bench = _bench(upstream.url, index_dir=tmp_path, cache_dir=tmp_path / "cache")
-        said = await bench.run("rag", {"question": "How long?", "index": "papers"})
-    assert said.result["found"] is True
+        record = await bench.run("rag", {"question": "How long?", "index": "papers"})
+    assert record.result["found"] is True
 
 
 @clause("J-50")
@@ -182,7 +182,7 @@ async def test_j50_an_index_works_where_nothing_can_be_kept(tmp_path: Path) -> N
         ("other", '[{"title": "x"}]', "no list of texts"),
     ],
 )
-async def test_j50_an_unknown_index_is_told(
+async def test_j50_an_unknown_index_is_an_error(
     tmp_path: Path, name: str, content: str | None, words: str
 ) -> None:
     if content is not None:
@@ -194,7 +194,7 @@ async def test_j50_an_unknown_index_is_told(
 
 
 @clause("J-50")
-async def test_j50_a_worker_without_indexes_says_so() -> None:
+async def test_j50_a_worker_without_indexes_fails_with_a_reason() -> None:
     with pytest.raises(Fail, match=r"llm\.index_dir") as failed:
         await _bench("http://127.0.0.1:9").run("rag", {"question": "Who?", "index": "papers"})
     assert failed.value.code == "rag_index_unknown"
@@ -225,7 +225,7 @@ def test_no_sentence_is_too_long_to_be_embedded() -> None:
         assert all(len(piece) <= 4 * 450 for piece in pieces)
 
 
-def test_documents_are_named_by_their_id_or_place() -> None:
+def test_documents_are_named_by_their_id_or_position() -> None:
     assert sentences(["A.", Document("B."), Document("C.", "x"), "A."]) == [
         Sentence("1", "A."),
         Sentence("2", "B."),
@@ -240,8 +240,8 @@ def test_documents_are_named_by_their_id_or_place() -> None:
 @clause("J-50")
 async def test_j50_vectors_come_in_the_order_of_their_texts() -> None:
     async with Upstream(vectors((1.0, 0.25), (0.123456789, -2.0))) as upstream:
-        said = await _bench(upstream.url).run("embed", {"input": ["a", "b"]})
-    assert said.result == {
+        record = await _bench(upstream.url).run("embed", {"input": ["a", "b"]})
+    assert record.result == {
         "model": "tester-embed",
         "dim": 2,
         "vectors": [[1.0, 0.25], [0.123457, -2.0]],
@@ -252,13 +252,13 @@ async def test_j50_vectors_come_in_the_order_of_their_texts() -> None:
 @clause("J-50")
 async def test_j50_vectors_as_base64_are_the_same_numbers() -> None:
     async with Upstream(vectors((1.0, 0.25, -3.5))) as upstream:
-        said = await _bench(upstream.url).run("embed", {"input": "a", "encoding": "base64"})
-    (packed,) = said.result["vectors"]
+        record = await _bench(upstream.url).run("embed", {"input": "a", "encoding": "base64"})
+    (packed,) = record.result["vectors"]
     assert list(array("f", base64.b64decode(packed))) == [1.0, 0.25, -3.5]
 
 
 @clause("J-50")
-async def test_j50_both_encodings_say_the_same(local: Bench) -> None:
+async def test_j50_both_encodings_are_equal(local: Bench) -> None:
     texts = ["a red apple", "Grüße aus Köln"]
     plain = await local.run("embed", {"input": texts})
     packed = await local.run("embed", {"input": texts, "encoding": "base64"})
@@ -268,11 +268,11 @@ async def test_j50_both_encodings_say_the_same(local: Bench) -> None:
 
 
 @clause("J-50")
-async def test_j50_many_texts_are_embedded_in_batches_and_told(local: Bench) -> None:
-    said = await local.run("embed", {"input": [f"text {n}" for n in range(40)]})
-    assert len(said.result["vectors"]) == 40
-    assert [each["done"] for each in said.of("progress")] == [16, 32, 40]
-    assert {each.step for each in said.events} == {"embed.batch"}
+async def test_j50_many_texts_are_embedded_in_batches_with_progress(local: Bench) -> None:
+    record = await local.run("embed", {"input": [f"text {n}" for n in range(40)]})
+    assert len(record.result["vectors"]) == 40
+    assert [each["done"] for each in record.of("progress")] == [16, 32, 40]
+    assert {each.step for each in record.events} == {"embed.batch"}
 
 
 @clause("J-50")
@@ -292,7 +292,7 @@ async def test_j50_vectors_that_fit_into_no_result_are_refused() -> None:
 
 
 @clause("J-50")
-async def test_j50_a_text_that_is_too_long_is_told(local: Bench) -> None:
+async def test_j50_a_text_that_is_too_long_is_an_error(local: Bench) -> None:
     with pytest.raises(Fail, match="702 tokens") as failed:
         await local.run("embed", {"input": ["short", "word " * 700]})
     assert failed.value.code == "embed_text_too_long"
@@ -322,11 +322,11 @@ async def test_j51_trouble_with_vectors_has_its_code(
 
 
 @clause("J-51")
-async def test_j51_a_server_for_vectors_that_recovers_is_asked_again() -> None:
+async def test_j51_an_embedding_server_that_recovers_is_retried() -> None:
     async with Upstream(refuses(503, "loading"), vectors((1.0,))) as upstream:
-        said = await _bench(upstream.url).run("embed", {"input": "a"})
-    assert said.result["dim"] == 1
-    assert said.of("log")[0]["level"] == "warning"
+        record = await _bench(upstream.url).run("embed", {"input": "a"})
+    assert record.result["dim"] == 1
+    assert record.of("log")[0]["level"] == "warning"
 
 
 @clause("J-51")

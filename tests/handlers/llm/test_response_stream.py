@@ -47,15 +47,15 @@ BROKEN: dict[str, tuple[Act, str]] = {
 
 @clause("J-51")
 @pytest.mark.parametrize("way", BROKEN)
-async def test_j51_a_broken_answer_starts_anew(bench_at: BenchAt, way: str) -> None:
+async def test_j51_a_broken_answer_starts_over(bench_at: BenchAt, way: str) -> None:
     act, code = BROKEN[way]
     async with Upstream(act, says("Good ", "day")) as upstream:
         bench = bench_at(upstream.url, idle_timeout=timedelta(seconds=0.3))
-        said = await bench.run("chat", HI)
-    assert said.result["text"] == said.text() == "Good day"
-    (reset,) = said.of("reset")
+        record = await bench.run("chat", HI)
+    assert record.result["text"] == record.text() == "Good day"
+    (reset,) = record.of("reset")
     assert (reset["attempt"], reset["reason"]) == (1, code)
-    kinds = [event.kind for event in said.events]
+    kinds = [event.kind for event in record.events]
     assert kinds.index("token") < kinds.index("reset") < len(kinds) - 1
     assert len(upstream.requests) == 2
 
@@ -86,7 +86,7 @@ async def test_j51_slow_headers_get_one_more_try(bench_at: BenchAt) -> None:
 
 
 @clause("J-51")
-async def test_j51_comments_alone_are_no_first_word(bench_at: BenchAt) -> None:
+async def test_j51_comments_do_not_count_as_the_first_token(bench_at: BenchAt) -> None:
     async def only_comments(line: Line) -> None:
         await line.head(content_type="text/event-stream", transfer_encoding="chunked")
         while True:
@@ -122,10 +122,10 @@ WELL: dict[str, Act] = {
 @pytest.mark.parametrize("way", WELL)
 async def test_j51_a_whole_answer_in_any_dress(bench_at: BenchAt, way: str) -> None:
     async with Upstream(WELL[way]) as upstream:
-        said = await bench_at(upstream.url).run("chat", HI)
-    assert said.result["text"] == said.text() == "Hello"
-    assert said.result["finish_reason"] == "stop"
-    assert said.of("reset") == []
+        record = await bench_at(upstream.url).run("chat", HI)
+    assert record.result["text"] == record.text() == "Hello"
+    assert record.result["finish_reason"] == "stop"
+    assert record.of("reset") == []
     assert len(upstream.requests) == 1
 
 
@@ -136,15 +136,15 @@ async def test_j51_characters_split_between_two_reads_stay_whole(bench_at: Bench
     )
     at = whole.index("🙂".encode()) + 2
     async with Upstream(streams(whole[:at], whole[at:], delta("", "stop"), DONE)) as upstream:
-        said = await bench_at(upstream.url).run("chat", HI)
-    assert said.text() == "naïve 🙂"
+        record = await bench_at(upstream.url).run("chat", HI)
+    assert record.text() == "naïve 🙂"
 
 
 @clause("J-50")
 async def test_j50_an_answer_that_is_cut_by_its_limit_is_an_answer(bench_at: BenchAt) -> None:
     async with Upstream(says("The cap", finish="length")) as upstream:
-        said = await bench_at(upstream.url).run("chat", HI)
-    assert said.result == {
+        record = await bench_at(upstream.url).run("chat", HI)
+    assert record.result == {
         "text": "The cap",
         "finish_reason": "length",
         "usage": {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7},
@@ -153,27 +153,27 @@ async def test_j50_an_answer_that_is_cut_by_its_limit_is_an_answer(bench_at: Ben
 
 
 @clause("J-50")
-async def test_j50_a_server_that_tells_no_usage(bench_at: BenchAt) -> None:
+async def test_j50_a_server_without_usage(bench_at: BenchAt) -> None:
     async with Upstream(streams(delta("Yes", "stop"), DONE)) as upstream:
-        said = await bench_at(upstream.url).run("chat", HI)
-    assert said.result["usage"] is None
+        record = await bench_at(upstream.url).run("chat", HI)
+    assert record.result["usage"] is None
 
 
 @clause("J-50")
-async def test_j50_a_server_that_tells_half_the_usage(bench_at: BenchAt) -> None:
+async def test_j50_a_server_with_partial_usage(bench_at: BenchAt) -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": None}
     act = streams(delta("Yes", "stop"), event({"choices": [], "usage": usage}), DONE)
     async with Upstream(act) as upstream:
-        said = await bench_at(upstream.url).run("chat", HI)
-    assert said.result["usage"] == {"prompt_tokens": 3, "completion_tokens": 0, "total_tokens": 3}
+        record = await bench_at(upstream.url).run("chat", HI)
+    assert record.result["usage"] == {"prompt_tokens": 3, "completion_tokens": 0, "total_tokens": 3}
 
 
 @clause("J-51")
-async def test_j51_after_its_end_an_answer_is_not_held_up(bench_at: BenchAt) -> None:
+async def test_j51_a_finished_answer_is_not_delayed(bench_at: BenchAt) -> None:
     """The reason is there, only the usage does not come: that is not worth an error."""
     async with Upstream(streams(delta("Yes", "stop"), USAGE, then=_says_done_later)) as upstream:
-        said = await bench_at(upstream.url, idle_timeout=timedelta(seconds=0.2)).run("chat", HI)
-    assert said.result["usage"]["total_tokens"] == 7
+        record = await bench_at(upstream.url, idle_timeout=timedelta(seconds=0.2)).run("chat", HI)
+    assert record.result["usage"]["total_tokens"] == 7
 
 
 async def _says_done_later(line: Line) -> None:

@@ -29,18 +29,18 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 
 
 @clause("J-50")
-async def test_j50_chat_answers_word_by_word(bench: Bench) -> None:
-    said = await bench.run(
+async def test_j50_chat_streams_tokens(bench: Bench) -> None:
+    record = await bench.run(
         "chat", {"prompt": "What is the capital of France?", "max_tokens": 16, **SURE}
     )
-    assert set(said.result) == {"text", "finish_reason", "usage", "model"}
-    assert "Paris" in said.result["text"]
-    assert said.text() == said.result["text"]
-    assert said.result["finish_reason"] in ("stop", "length")
-    assert said.result["usage"]["completion_tokens"] <= 16
-    assert "smollm2" in said.result["model"]
-    assert {event.step for event in said.events} == {"llm.generate"}
-    assert all(set(data) == {"text", "at", "attempt"} for data in said.of("token"))
+    assert set(record.result) == {"text", "finish_reason", "usage", "model"}
+    assert "Paris" in record.result["text"]
+    assert record.text() == record.result["text"]
+    assert record.result["finish_reason"] in ("stop", "length")
+    assert record.result["usage"]["completion_tokens"] <= 16
+    assert "smollm2" in record.result["model"]
+    assert {event.step for event in record.events} == {"llm.generate"}
+    assert all(set(data) == {"text", "at", "attempt"} for data in record.of("token"))
 
 
 @clause("J-50")
@@ -51,58 +51,60 @@ async def test_j50_chat_takes_a_whole_conversation(bench: Bench) -> None:
         {"role": "assistant", "content": "The capital of France is Paris."},
         {"role": "user", "content": "And of Italy?"},
     ]
-    said = await bench.run("chat", {"messages": messages, "max_tokens": 12, **SURE})
-    assert said.text() == said.result["text"] != ""
+    record = await bench.run("chat", {"messages": messages, "max_tokens": 12, **SURE})
+    assert record.text() == record.result["text"] != ""
 
 
 @clause("J-50")
-async def test_j50_plan_tells_each_step(bench: Bench) -> None:
+async def test_j50_plan_reports_each_step(bench: Bench) -> None:
     # Without a grammar a small model may fill all the room it has: give it enough for two steps.
-    said = await bench.run("plan", {"goal": "Bake bread", "max_steps": 2, "max_tokens": 64, **SURE})
-    steps = said.result["steps"]
-    assert said.result["goal"] == "Bake bread"
+    record = await bench.run(
+        "plan", {"goal": "Bake bread", "max_steps": 2, "max_tokens": 64, **SURE}
+    )
+    steps = record.result["steps"]
+    assert record.result["goal"] == "Bake bread"
     assert 1 <= len(steps) <= 2
     assert [step["n"] for step in steps] == [*range(1, len(steps) + 1)]
-    assert said.of("step") == steps
-    assert said.result["dropped_duplicates"] >= 0
-    assert said.of("token") == []
+    assert record.of("step") == steps
+    assert record.result["dropped_duplicates"] >= 0
+    assert record.of("token") == []
 
 
 @clause("J-50")
 async def test_j50_code_is_written_and_read_but_not_run(bench: Bench) -> None:
-    said = await bench.run(
+    record = await bench.run(
         "code", {"prompt": "Write a function is_even(n).", "max_tokens": 32, **SURE}
     )
-    assert "def is_even(n)" in said.result["code"]
-    assert "```" not in said.result["code"]
-    assert said.result["language"] == "python"
-    assert said.result["syntax_ok"] is True
-    assert said.text() == said.result["text"]
+    assert "def is_even(n)" in record.result["code"]
+    assert "```" not in record.result["code"]
+    assert record.result["language"] == "python"
+    assert record.result["syntax_ok"] is True
+    assert record.text() == record.result["text"]
 
 
 @clause("J-50")
 async def test_j50_tool_finds_its_function_and_runs_it(bench: Bench) -> None:
-    said = await bench.run("tool", {"prompt": "What is 17 plus 25?", "max_tokens": 64, **SURE})
-    assert said.result["tool"] == "add_numbers"
-    assert said.result["ran"] is True
-    arguments: dict[str, Any] = said.result["arguments"]
-    assert said.result["output"] == arguments["a"] + arguments["b"]
-    assert said.of("tool_call") == [{"name": "add_numbers", "arguments": arguments}]
-    (told,) = said.of("tool_result")
+    record = await bench.run("tool", {"prompt": "What is 17 plus 25?", "max_tokens": 64, **SURE})
+    assert record.result["tool"] == "add_numbers"
+    assert record.result["ran"] is True
+    arguments: dict[str, Any] = record.result["arguments"]
+    assert record.result["output"] == arguments["a"] + arguments["b"]
+    assert record.of("tool_call") == [{"name": "add_numbers", "arguments": arguments}]
+    (told,) = record.of("tool_result")
     assert (told["name"], told["ok"], told["result"]) == (
         "add_numbers",
         True,
-        said.result["output"],
+        record.result["output"],
     )
 
 
 @clause("J-50")
 async def test_j50_tool_on_the_local_model_copies_its_arguments(local: Bench) -> None:
-    said = await local.run("tool", {"prompt": "What is 17 plus 25?", "max_tokens": 32, **SURE})
-    assert said.result["arguments"] == {"a": 17, "b": 25}
-    assert said.result["output"] == 42
-    assert said.result["chosen_by"] == "similarity"
-    assert said.result["score"] > 0.2
+    record = await local.run("tool", {"prompt": "What is 17 plus 25?", "max_tokens": 32, **SURE})
+    assert record.result["arguments"] == {"a": 17, "b": 25}
+    assert record.result["output"] == 42
+    assert record.result["chosen_by"] == "similarity"
+    assert record.result["score"] > 0.2
 
 
 @clause("J-50")
@@ -113,51 +115,51 @@ async def test_j50_rag_quotes_what_stands_there(bench: Bench) -> None:
         "max_tokens": 96,
         **SURE,
     }
-    said = await bench.run("rag", question)
-    kinds = [event.kind for event in said.events]
+    record = await bench.run("rag", question)
+    kinds = [event.kind for event in record.events]
     assert kinds[0] == "sources"
-    (sources,) = said.of("sources")
+    (sources,) = record.of("sources")
     assert sources["items"][0]["id"] == "terms"
     assert sources["items"][0]["text"] == "The warranty lasts 24 months from delivery."
     everything = " ".join(document["text"] for document in MANUAL)
-    for citation in said.result["citations"]:
+    for citation in record.result["citations"]:
         assert citation["quote"] in everything
-    assert said.result["found"] is bool(said.result["citations"])
+    assert record.result["found"] is bool(record.result["citations"])
 
 
 @clause("J-50")
 async def test_j50_rag_on_the_local_model_answers_with_the_source(local: Bench) -> None:
-    said = await local.run("rag", {"question": "How long is the warranty?", "documents": MANUAL})
-    assert said.result["answer"] == "The warranty lasts 24 months from delivery."
-    (citation,) = said.result["citations"]
-    assert (citation["id"], citation["quote"]) == ("terms", said.result["answer"])
-    assert said.result["found"] is True
-    assert said.text() == said.result["answer"]
+    record = await local.run("rag", {"question": "How long is the warranty?", "documents": MANUAL})
+    assert record.result["answer"] == "The warranty lasts 24 months from delivery."
+    (citation,) = record.result["citations"]
+    assert (citation["id"], citation["quote"]) == ("terms", record.result["answer"])
+    assert record.result["found"] is True
+    assert record.text() == record.result["answer"]
 
 
 @clause("J-50")
-async def test_j50_rag_says_when_the_sources_do_not(bench: Bench) -> None:
-    said = await bench.run("rag", {"question": "Who won the world cup?", "documents": MANUAL})
-    assert said.result == {"answer": "The sources do not say.", "citations": [], "found": False}
-    assert len(said.of("sources")) == 1
+async def test_j50_rag_reports_when_the_sources_have_no_answer(bench: Bench) -> None:
+    record = await bench.run("rag", {"question": "Who won the world cup?", "documents": MANUAL})
+    assert record.result == {"answer": "The sources do not say.", "citations": [], "found": False}
+    assert len(record.of("sources")) == 1
 
 
 @clause("J-50")
 async def test_j50_embed_makes_vectors_that_compare(bench: Bench) -> None:
     texts = ["a cat sleeps", "a kitten is napping", "the stock market fell"]
-    said = await bench.run("embed", {"input": texts})
-    assert said.result["dim"] == 384
-    cat, kitten, market = said.result["vectors"]
+    record = await bench.run("embed", {"input": texts})
+    assert record.result["dim"] == 384
+    cat, kitten, market = record.result["vectors"]
     assert _dot(cat, cat) == pytest.approx(1, abs=1e-3)
     assert _dot(cat, kitten) > _dot(cat, market) + 0.2
-    assert said.result["usage"]["total_tokens"] > 0
-    assert "minilm" in said.result["model"]
+    assert record.result["usage"]["total_tokens"] > 0
+    assert "minilm" in record.result["model"]
 
 
 async def test_the_local_vectors_are_those_that_the_model_is_known_for(local: Bench) -> None:
     """The first numbers for this sentence, as the model's authors print them."""
-    said = await local.run("embed", {"input": "This is an example sentence"})
-    first = said.result["vectors"][0][:4]
+    record = await local.run("embed", {"input": "This is an example sentence"})
+    first = record.result["vectors"][0][:4]
     assert first == pytest.approx([0.0677, 0.0635, 0.0487, 0.0793], abs=5e-4)
 
 

@@ -65,10 +65,10 @@ def bench_with(url: str, *functions: Callable[..., object], **settings: object) 
 @clause("J-50")
 async def test_j50_a_small_model_only_copies(local_models: Models, local: Bench) -> None:
     bench = Bench(local.settings, app_with(get_weather, set_timer), local_models)
-    said = await bench.run("tool", {"prompt": "Is it raining in Paris today?", "max_tokens": 32})
-    assert said.result["tool"] == "get_weather"
-    assert said.result["arguments"] == {"city": "Paris"}
-    assert said.result["output"] == "sunny in Paris, in celsius"
+    record = await bench.run("tool", {"prompt": "Is it raining in Paris today?", "max_tokens": 32})
+    assert record.result["tool"] == "get_weather"
+    assert record.result["arguments"] == {"city": "Paris"}
+    assert record.result["output"] == "sunny in Paris, in celsius"
     timer = await bench.run("tool", {"prompt": "Wake me up in 25 minutes", "run": False})
     assert timer.result == {
         "tool": "set_timer",
@@ -83,7 +83,9 @@ async def test_j50_a_small_model_only_copies(local_models: Models, local: Bench)
 
 
 @clause("J-50")
-async def test_j50_a_wish_that_no_tool_is_like_is_told(local_models: Models, local: Bench) -> None:
+async def test_j50_a_prompt_without_a_matching_tool_is_an_error(
+    local_models: Models, local: Bench
+) -> None:
     bench = Bench(local.settings, app_with(get_weather, set_timer), local_models)
     with pytest.raises(Fail, match="no tool is similar") as failed:
         await bench.run("tool", {"prompt": "Who painted the Mona Lisa?"})
@@ -97,8 +99,8 @@ async def test_j50_a_wish_that_no_tool_is_like_is_told(local_models: Models, loc
 async def test_j50_a_real_model_chooses_in_json() -> None:
     async with Upstream(calls("get_weather", city="Norway", unit=None)) as upstream:
         bench = bench_with(upstream.url, get_weather, set_timer)
-        said = await bench.run("tool", {"prompt": "Is it raining in Oslo?"})
-    assert said.result == {
+        record = await bench.run("tool", {"prompt": "Is it raining in Oslo?"})
+    assert record.result == {
         "tool": "get_weather",
         "arguments": {"city": "Norway"},
         "chosen_by": "model",
@@ -200,7 +202,7 @@ async def test_j50_a_failed_tool_is_never_tried_again() -> None:
 
 
 @clause("J-50")
-async def test_j50_a_failure_is_told_before_the_job_ends() -> None:
+async def test_j50_a_failure_is_reported_before_the_job_ends() -> None:
     def breaks() -> None:
         """Breaks."""
         raise ConnectionError
@@ -232,7 +234,7 @@ async def test_j50_a_slow_tool_is_left_behind() -> None:
 
 
 @clause("J-50")
-async def test_j50_a_tool_that_finds_no_room_is_tried_later(
+async def test_j50_a_tool_without_capacity_is_retried_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Functions past their limit go on; too many of them, and the next has to wait."""
@@ -293,9 +295,9 @@ async def test_j50_a_large_output_is_in_the_result_and_not_in_the_event() -> Non
         return "x" * 100_000
 
     async with Upstream(calls("talks")) as upstream:
-        said = await bench_with(upstream.url, talks).run("tool", {"prompt": "Go"})
-    assert len(said.result["output"]) == 100_000
-    assert said.of("tool_result")[0]["result_bytes"] == 100_002
+        record = await bench_with(upstream.url, talks).run("tool", {"prompt": "Go"})
+    assert len(record.result["output"]) == 100_000
+    assert record.of("tool_result")[0]["result_bytes"] == 100_002
 
 
 # ── what can be a tool ───────────────────────────────────────────────────────────────────────────
@@ -313,7 +315,7 @@ def test_a_tool_is_read_from_its_signature() -> None:
         tool.check(["Oslo"])
 
 
-def test_what_cannot_be_a_tool_is_told_at_the_start() -> None:
+def test_an_invalid_tool_is_an_error_at_start() -> None:
     def no_words(x: int) -> int:
         return x
 
@@ -379,7 +381,7 @@ def test_numbers_are_those_that_stand_there(text: str, found: list[float]) -> No
 
 
 @pytest.mark.parametrize(
-    ("wish", "lacking"),
+    ("prompt", "lacking"),
     [
         ("What is 17 plus 25?", []),
         ("What is 17 plus 17?", []),
@@ -387,12 +389,12 @@ def test_numbers_are_those_that_stand_there(text: str, found: list[float]) -> No
         ("What is the sum?", ["a", "b"]),
     ],
 )
-def test_a_number_is_no_two_arguments(wish: str, lacking: list[str]) -> None:
+def test_a_number_is_no_two_arguments(prompt: str, lacking: list[str]) -> None:
     tool = as_tool("add_numbers", add_numbers)
-    assert missing_arguments(tool, wish, candidates(tool, wish)) == lacking
+    assert missing_arguments(tool, prompt, candidates(tool, prompt)) == lacking
 
 
-def test_word_runs_are_what_may_be_copied() -> None:
+def test_argument_candidates_are_runs_of_words() -> None:
     runs = word_runs('Tell "Anna": I am late.')
     assert "Anna" in runs
     assert "I am late" in runs

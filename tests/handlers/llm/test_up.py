@@ -17,7 +17,7 @@ from tests.support import clause
 from tests.support.jobs_http import EventReader
 from tests.support.shared_server import Facts
 
-TOLD = {
+EXPECTED = {
     "chat": ("token", "llm.generate"),
     "plan": ("step", "plan.step"),
     "code": ("token", "llm.generate"),
@@ -60,8 +60,8 @@ def test_j50_up_has_all_six_tasks_working(
             }
             for task, members in MEMBERS.items():
                 assert listed[task]["schema"]["$ref"].endswith(f"{task.title()}Payload")
-                wish = {"temperature": 0, "max_tokens": 96, **SHORT.get(task, {})}
-                payload = {**listed[task]["example"], **wish}
+                options = {"temperature": 0, "max_tokens": 96, **SHORT.get(task, {})}
+                payload = {**listed[task]["example"], **options}
                 job_id = client.post("/v1/jobs", json={"task": task, "payload": payload}).json()[
                     "job_id"
                 ]
@@ -79,9 +79,9 @@ def _watched(url: str, job_id: str) -> list[Event]:
     with EventReader(port, f"/v1/jobs/{job_id}/events", {}) as reader:
         hello, *rest = reader.rest()
     assert hello.name == "hello"
-    told: list[Any] = [each.data for each in rest]
-    assert [each.name for each in rest] == [data["type"] for data in told]
-    return [Event(data["type"], data["data"], data["step"]) for data in told]
+    events_data: list[Any] = [each.data for each in rest]
+    assert [each.name for each in rest] == [data["type"] for data in events_data]
+    return [Event(data["type"], data["data"], data["step"]) for data in events_data]
 
 
 def _check(task: str, result: dict[str, Any], events: list[Event]) -> None:
@@ -89,8 +89,8 @@ def _check(task: str, result: dict[str, Any], events: list[Event]) -> None:
     assert kinds[:2] == ["queued", "running"], task
     assert kinds[-1] == "done", task
     assert {"reset", "retrying", "log"}.isdisjoint(kinds), task
-    if task in TOLD:
-        assert TOLD[task] in [(event.kind, event.step) for event in events], task
+    if task in EXPECTED:
+        assert EXPECTED[task] in [(event.kind, event.step) for event in events], task
     if task in ("chat", "code"):
         assert text_of(events) == result["text"] != ""
     if task == "plan":

@@ -35,7 +35,7 @@ HI = {"prompt": "Hi", "max_tokens": 8}
 
 # ── no use in asking again ───────────────────────────────────────────────────────────────────────
 
-HOPELESS: dict[str, tuple[Act, str, str]] = {
+PERMANENT_FAILURES: dict[str, tuple[Act, str, str]] = {
     "401": (refuses(401, "Incorrect key"), "backend_auth", "OPENAI_API_KEY"),
     "403": (refuses(403, "Not for you"), "backend_auth", "Not for you"),
     "402": (refuses(402, "Pay first"), "backend_quota", "Pay first"),
@@ -118,9 +118,9 @@ HOPELESS: dict[str, tuple[Act, str, str]] = {
 
 
 @clause("J-51")
-@pytest.mark.parametrize("way", HOPELESS)
+@pytest.mark.parametrize("way", PERMANENT_FAILURES)
 async def test_j51_it_fails_at_once(bench_at: BenchAt, way: str) -> None:
-    act, code, words = HOPELESS[way]
+    act, code, words = PERMANENT_FAILURES[way]
     async with Upstream(act) as upstream:
         with pytest.raises(Fail) as failed:
             await bench_at(upstream.url).run("chat", HI)
@@ -131,7 +131,7 @@ async def test_j51_it_fails_at_once(bench_at: BenchAt, way: str) -> None:
 
 
 @clause("J-51")
-async def test_j51_our_key_is_never_told(bench_at: BenchAt) -> None:
+async def test_j51_the_api_key_is_never_shown(bench_at: BenchAt) -> None:
     async with Upstream(refuses(401, f"wrong key {KEY}")) as upstream:
         with pytest.raises(Fail) as failed:
             await bench_at(upstream.url).run("chat", HI)
@@ -157,12 +157,12 @@ UNWELL: dict[str, tuple[Act, str]] = {
 
 @clause("J-51")
 @pytest.mark.parametrize("way", UNWELL)
-async def test_j51_a_server_that_recovers_is_asked_again(bench_at: BenchAt, way: str) -> None:
+async def test_j51_a_server_that_recovers_is_retried(bench_at: BenchAt, way: str) -> None:
     act, code = UNWELL[way]
     async with Upstream(act, says("Well again")) as upstream:
-        said = await bench_at(upstream.url).run("chat", HI)
-    assert said.text() == said.result["text"] == "Well again"
-    (reset,) = said.of("reset")
+        record = await bench_at(upstream.url).run("chat", HI)
+    assert record.text() == record.result["text"] == "Well again"
+    (reset,) = record.of("reset")
     assert reset["reason"] == code
     assert set(reset) == {"attempt", "reason", "wait_s"}
 
@@ -178,7 +178,7 @@ async def test_j51_three_tries_and_then_the_job_may_be_tried_again(bench_at: Ben
 
 
 @clause("J-51")
-async def test_j51_nobody_listens(bench_at: BenchAt) -> None:
+async def test_j51_connection_refused(bench_at: BenchAt) -> None:
     with pytest.raises(Retry) as failed:
         await bench_at(f"http://127.0.0.1:{free_port()}/v1").run("chat", HI)
     assert failed.value.code == "backend_unavailable"
@@ -204,9 +204,9 @@ async def test_j51_a_long_wait_is_left_to_the_job(bench_at: BenchAt, form: str) 
 async def test_j51_a_short_wait_is_kept(bench_at: BenchAt) -> None:
     act = refuses(429, "slow down", retry_after="0.7")
     async with Upstream(act, says("Thank you")) as upstream:
-        said = await bench_at(upstream.url).run("chat", HI)
-    assert said.result["text"] == "Thank you"
-    assert said.of("reset")[0]["wait_s"] == 0.7
+        record = await bench_at(upstream.url).run("chat", HI)
+    assert record.result["text"] == "Thank you"
+    assert record.of("reset")[0]["wait_s"] == 0.7
 
 
 @clause("J-51")
@@ -248,26 +248,26 @@ async def test_j51_no_model_is_named(bench_at: BenchAt) -> None:
 
 @clause("J-51")
 @pytest.mark.parametrize("status", [400, 422, 501])
-async def test_j51_a_server_without_json_mode_is_asked_in_a_plainer_way(
+async def test_j51_a_server_without_json_mode_gets_a_plain_request(
     bench_at: BenchAt, status: int
 ) -> None:
     act = refuses(status, "response_format is not supported")
     async with Upstream(act, says('Sure! {"steps": ["Mix.", "Bake."]} Enjoy.')) as upstream:
-        said = await bench_at(upstream.url).run("plan", {"goal": "Bread"})
+        record = await bench_at(upstream.url).run("plan", {"goal": "Bread"})
     full, plain = (request.body for request in upstream.requests)
     assert full["response_format"]["type"] == "json_schema"
     assert "response_format" not in plain
     assert plain["messages"] == full["messages"]
-    assert [step["title"] for step in said.result["steps"]] == ["Mix.", "Bake."]
-    assert said.of("reset") == []
+    assert [step["title"] for step in record.result["steps"]] == ["Mix.", "Bake."]
+    assert record.of("reset") == []
 
 
 @clause("J-51")
 async def test_j51_a_model_that_wants_another_name_for_the_limit_gets_it(bench_at: BenchAt) -> None:
     act = refuses(400, "'max_tokens' is not supported, use 'max_completion_tokens' instead")
     async with Upstream(act, says("Yes")) as upstream:
-        said = await bench_at(upstream.url).run("chat", HI)
-    assert said.result["text"] == "Yes"
+        record = await bench_at(upstream.url).run("chat", HI)
+    assert record.result["text"] == "Yes"
     assert upstream.requests[1].body["max_completion_tokens"] == 8
     assert "max_tokens" not in upstream.requests[1].body
 

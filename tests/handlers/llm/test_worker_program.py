@@ -46,9 +46,9 @@ async def _end_of(connection: Connection, job_id: JobId) -> object:
     return json.loads(await wait_until(ended, "the end of the job"))
 
 
-def start(valkey: LocalValkey, folder: Path, *words: str, **variables: str) -> Program:
+def start(valkey: LocalValkey, folder: Path, *args: str, **variables: str) -> Program:
     env = {"JOBWIRE_VALKEY_URL": valkey.url, **variables}
-    return Program("-m", "jobwire", "worker", *words, env=env, cwd=folder)
+    return Program("-m", "jobwire", "worker", *args, env=env, cwd=folder)
 
 
 @clause("J-50")
@@ -117,9 +117,9 @@ async def test_j50_a_tool_is_not_run_again_after_kill_9(
         }
         with start(valkey, tmp_path, "shop", **env) as first:
             await asyncio.to_thread(first.wait_for_line, "worker with")
-            wish = {"prompt": "Charge my card"}
+            payload = {"prompt": "Charge my card"}
             answer = await StreamsQueue(connection).submit(
-                JobRequest("tool", json.dumps(wish), max_attempts=3)
+                JobRequest("tool", json.dumps(payload), max_attempts=3)
             )
             assert isinstance(answer, Submitted)
             await wait_until((tmp_path / "charged").exists, "the function to begin")

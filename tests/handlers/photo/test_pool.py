@@ -272,7 +272,7 @@ async def test_i21_decoded_pixels_stay_within_the_budget(bright: Path, tmp_path:
 
 
 @clause("I-21")
-async def test_i21_place_of_a_canceled_photo_goes_to_the_next() -> None:
+async def test_i21_slot_of_a_canceled_photo_goes_to_the_next() -> None:
     """Canceled in the very moment in which its turn comes."""
     admission = PhotoAdmission(workers=1, budget=0, max_waiting=2)
     leave = asyncio.Event()

@@ -80,10 +80,10 @@ async def main(url: str) -> None:
     print("ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
         try:
-            said = {"value": await peer.do(json.loads(line))}
+            reply = {"value": await peer.do(json.loads(line))}
         except Exception as error:  # noqa: BLE001 - told to the lab
-            said = {"error": f"{type(error).__name__}: {error}", "code": None}
-        print(json.dumps(said), flush=True)
+            reply = {"error": f"{type(error).__name__}: {error}", "code": None}
+        print(json.dumps(reply), flush=True)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def faults(file: Path) -> list[str]:
     ]
 
 
-def test_the_words_of_the_wire_are_spelled_in_the_contract_only() -> None:
+def test_wire_constants_are_spelled_in_the_contract_only() -> None:
     files = [file for file in PACKAGE.glob("*.py") if file.name != "contract.py"]
     assert len(files) > 8
     assert [fault for file in files for fault in faults(file)] == []
@@ -45,7 +45,7 @@ def test_the_words_of_the_wire_are_spelled_in_the_contract_only() -> None:
 @pytest.mark.parametrize(
     "planted", ['f["failedReason"]', 'key = "bull:q:id"', 'e = "retries-exhausted"']
 )
-def test_a_planted_word_is_found(tmp_path: Path, planted: str) -> None:
+def test_a_planted_literal_is_found(tmp_path: Path, planted: str) -> None:
     file = tmp_path / "planted.py"
     file.write_text(planted)
     assert len(faults(file)) == 1
@@ -76,7 +76,7 @@ def test_each_verb_has_its_script() -> None:
         assert script.clauses
 
 
-def test_words_of_the_answers_are_the_contracts() -> None:
+def test_script_results_are_in_the_contract() -> None:
     answers = {word for script in SCRIPTS.values() for word in script.returns}
     known = {str(word) for word in Refusal}
     own = {"ok", "job", "limited", "blocked", "empty", "lost", "ids", "length", "left", "numbers"}

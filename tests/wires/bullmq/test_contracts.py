@@ -28,7 +28,7 @@ FAILED = Failure("no disk", "Error: no disk\n  at render")
 
 
 @clause("B-1")
-async def test_b01_a_job_has_its_hash_and_its_place(site: Site) -> None:
+async def test_b01_a_job_has_its_hash_and_its_queue_position(site: Site) -> None:
     backoff = Backoff("exponential", 1000)
     assert await site.add(data={"videoId": "v"}, attempts=3, backoff=backoff) == "1"
     found = site.hash("1")
@@ -432,7 +432,7 @@ async def test_b07_progress_of_a_job_that_is_gone_writes_nothing(site: Site) -> 
 
 
 @clause("B-1", "B-2", "B-4", "B-7")
-async def test_b10_without_extras_nothing_of_ours_is_written(sparse: Site) -> None:
+async def test_b10_without_extras_no_extra_key_is_written(sparse: Site) -> None:
     await sparse.add(attempts=2)
     job, token = await sparse.take()
     await sparse.consumer.progress("1", "5", "said in the log only")

@@ -14,7 +14,7 @@ from tests.wires.bullmq.conftest import KEY, QUEUE, Site
 
 
 @clause("B-17")
-async def test_b17_a_settle_asked_twice_is_answered_twice_and_done_once(site: Site) -> None:
+async def test_b17_a_repeated_settle_is_answered_twice_and_done_once(site: Site) -> None:
     await site.add(remove_on_complete=True)
     job, token = await site.take()
     assert await site.consumer.complete(job, token, "1") == Settled()
@@ -26,7 +26,7 @@ async def test_b17_a_settle_asked_twice_is_answered_twice_and_done_once(site: Si
 
 
 @clause("B-17")
-async def test_b17_a_failure_asked_twice_likewise(site: Site) -> None:
+async def test_b17_a_repeated_failure_is_answered_twice_and_done_once(site: Site) -> None:
     await site.add()
     job, token = await site.take()
     for _ in range(2):
@@ -49,7 +49,7 @@ async def test_b17_the_next_job_comes_again_with_the_repeated_answer(site: Site)
 
 
 @clause("B-17")
-async def test_b17_what_another_ended_is_not_ours(site: Site) -> None:
+async def test_b17_a_job_settled_by_another_is_lost(site: Site) -> None:
     """A worker whose lock expired asks to settle a job that a second worker has completed."""
     await site.add()
     job, token = await site.take()
@@ -63,7 +63,7 @@ async def test_b17_what_another_ended_is_not_ours(site: Site) -> None:
 
 
 @clause("B-17")
-async def test_b17_the_same_job_under_the_same_token_can_be_settled_anew(site: Site) -> None:
+async def test_b17_the_same_job_under_the_same_token_can_be_settled_again(site: Site) -> None:
     """A job that runs a second time under one token is no repeated question."""
     for number in range(2):
         await site.add(job_id="mine", remove_on_complete=True)

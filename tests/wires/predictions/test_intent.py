@@ -66,7 +66,7 @@ def merged(before: Intent, news: News) -> Intent:
 
 
 @clause("P-15")
-def test_p15_news_of_another_prediction_never_touch_a_task() -> None:
+def test_p15_updates_of_another_prediction_never_change_a_task() -> None:
     for outcome in (None, WON, LOST):
         assert merge(started(), News(prediction_id="q", outcome=outcome)) == OtherPrediction()
 
@@ -81,7 +81,7 @@ def test_p15_a_published_end_never_changes() -> None:
 
 
 @clause("P-15")
-def test_p15_two_ends_that_disagree_are_asked_about_until_published() -> None:
+def test_p15_two_conflicting_ends_are_fetched_until_published() -> None:
     ended = merged(started(), News(prediction_id="p", outcome=WON))
     assert (ended.state, ended.outcome) == ("finished", WON)
     assert merge(ended, News(prediction_id="p", outcome=WON)) == Unchanged()
@@ -105,7 +105,7 @@ def test_p15_an_id_is_adopted_once() -> None:
 
 
 @clause("P-15")
-def test_p15_any_order_of_news_ends_the_same() -> None:
+def test_p15_any_order_of_updates_ends_the_same() -> None:
     news = [
         News(prediction_id="p"),
         News(prediction_id="p", running=True),

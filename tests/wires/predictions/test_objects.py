@@ -152,7 +152,7 @@ def test_p4_the_minimal_form_is_read_and_strange_members_survive() -> None:
         b"\xff\xfe",
     ],
 )
-def test_p33_an_object_that_is_no_task_is_told_apart(body: bytes) -> None:
+def test_p33_an_object_that_is_no_task_is_distinguished(body: bytes) -> None:
     with pytest.raises(task.BadTask):
         task.parse(body, "abc123")
 

@@ -70,7 +70,7 @@ async def test_p2_only_jpeg_and_png_by_content(site: Site, body: bytes) -> None:
         ("fail NSFW content", ErrorCode.CONTENT_REFUSED),
     ],
 )
-async def test_p18_a_failed_model_is_told_without_its_own_words(
+async def test_p18_a_model_failure_is_reported_without_its_own_text(
     site: Site, caption: str, code: ErrorCode
 ) -> None:
     photo = site.photo(caption=caption)
@@ -92,7 +92,7 @@ async def test_p20_a_rejected_create_is_final(site: Site, status: int) -> None:
 
 
 @clause("P-18")
-async def test_p18_a_provider_that_stays_busy_is_told(site: Site) -> None:
+async def test_p18_a_provider_that_stays_busy_is_reported(site: Site) -> None:
     photo = site.photo()
     site.replicate.plan("create", *[answers(429)] * 50)
     assert await run(site, photo) is None
@@ -264,7 +264,7 @@ async def test_p20_the_same_flow_over_a_cog_server(make_site: MakeSite, cog_url:
 
 
 @clause("P-16", "P-20")
-async def test_p20_a_cog_that_never_sent_its_webhook_is_asked_again(
+async def test_p20_a_prediction_without_webhook_is_polled(
     make_site: MakeSite, cog_url: str
 ) -> None:
     """cog has no polling; asking again under the same id runs it again and brings its webhook."""

@@ -102,7 +102,7 @@ async def test_p14_twelve_webhooks_at_once_are_one_picture(site: Site, photos: l
 
 
 @clause("P-14", "P-15")
-async def test_p15_news_out_of_order_change_nothing(site: Site, photos: list[Photo]) -> None:
+async def test_p15_updates_out_of_order_change_nothing(site: Site, photos: list[Photo]) -> None:
     site.replicate.webhooks = "never"
     await submit(site, photos)
     await asyncio.to_thread(site.replicate.wait_idle)
@@ -152,7 +152,7 @@ async def test_p12_lost_answers_of_conditional_writes(
 
 @clause("P-13", "P-20")
 @pytest.mark.parametrize("fault", [stored_but_dropped, stored_but_500, dropped, answers(503)])
-async def test_p13_a_create_without_an_answer_is_looked_for_before_it_is_repeated(
+async def test_p13_a_create_without_a_response_is_searched_for_before_it_is_repeated(
     site: Site, photos: list[Photo], fault: Mishap
 ) -> None:
     """Replicate has no idempotency key: a blind repetition would be paid twice."""
@@ -195,7 +195,7 @@ async def test_p13_only_a_list_that_lags_costs_a_second_prediction(
 
 
 @clause("P-18", "P-20")
-async def test_p20_a_busy_provider_is_asked_again_when_it_says(
+async def test_p20_a_busy_provider_is_retried_after_its_retry_after(
     site: Site, photos: list[Photo]
 ) -> None:
     site.replicate.plan("create", *[answers(429, {"retry_after": 40})] * len(photos))
@@ -245,7 +245,7 @@ async def test_p17_an_edit_is_repeated_until_it_is_done(
 
 
 @clause("P-17")
-async def test_p17_a_placeholder_that_the_user_deleted_is_sent_anew(site: Site) -> None:
+async def test_p17_a_placeholder_that_the_user_deleted_is_sent_again(site: Site) -> None:
     site.replicate.webhooks = "never"
     photo = site.photo()
     await site.flow.submit(photo)

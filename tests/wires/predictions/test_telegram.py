@@ -242,7 +242,7 @@ async def test_p17_an_edit_whose_answer_was_lost_is_repeated(telegram_site: Tele
 
 
 @clause("P-17")
-async def test_p17_a_placeholder_that_the_user_deleted_is_sent_anew(
+async def test_p17_a_placeholder_that_the_user_deleted_is_sent_again(
     telegram_site: TelegramSite,
 ) -> None:
     site = telegram_site

@@ -84,7 +84,7 @@ def test_p14_a_signed_but_malformed_timestamp_is_refused(stamp: str) -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_%%%", "no base64!"])
-def test_p14_a_secret_that_is_none_is_told_at_the_start(secret: str) -> None:
+def test_p14_an_invalid_secret_is_an_error_at_start(secret: str) -> None:
     with pytest.raises(ValueError, match="must be whsec_ and base64"):
         secret_bytes(secret)
 
@@ -176,7 +176,7 @@ async def test_p14_a_repeated_webhook_of_a_settled_task_sends_nothing(site: Site
 
 
 @clause("P-14")
-async def test_p14_when_the_store_is_away_the_provider_shall_send_again(
+async def test_p14_when_the_store_is_unavailable_the_provider_retries(
     site: Site, moto: BucketConfig
 ) -> None:
     from dataclasses import replace

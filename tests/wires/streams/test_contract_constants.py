@@ -19,8 +19,8 @@ from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.scripts import SCRIPTS
 
 SOURCE = Path(jobwire.__file__).parent
-ROOM = SOURCE / "wires" / "streams"
-LUA = ROOM / "lua"
+PACKAGE = SOURCE / "wires" / "streams"
+LUA = PACKAGE / "lua"
 
 KEY = re.compile(r"^\{?(jobs:|job:|idempotency:)")
 """How every key of the wire begins."""
@@ -53,9 +53,9 @@ def literals(file: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def faults(file: Path, *, room: Path = ROOM) -> list[str]:
+def faults(file: Path, *, package: Path = PACKAGE) -> list[str]:
     """Words of the wire that are spelled out in a file where they must not be."""
-    inside = file.is_relative_to(room)
+    inside = file.is_relative_to(package)
     forbidden = WORDS if inside else OWN
     return [
         f"{file.name}:{line} spells {text!r}; take it from contract.py"
@@ -66,17 +66,17 @@ def faults(file: Path, *, room: Path = ROOM) -> list[str]:
 
 def allowed(file: Path) -> bool:
     # The HTTP shell of the wire names the members of JSON bodies, which are the fields' names.
-    if file.is_relative_to(ROOM / "http"):
+    if file.is_relative_to(PACKAGE / "http"):
         return True
     # JSON Schema has words of its own, of which `type` is one of the wire's.
-    if file in (ROOM / "contract.py", ROOM / "schema.py"):
+    if file in (PACKAGE / "contract.py", PACKAGE / "schema.py"):
         return True
     # Other wires and the toolkit's dead letters have words of their own, some of them the same.
-    others = file.is_relative_to(SOURCE / "wires") and not file.is_relative_to(ROOM)
-    return others or any(file.is_relative_to(SOURCE / room) for room in ("page", "valkey"))
+    others = file.is_relative_to(SOURCE / "wires") and not file.is_relative_to(PACKAGE)
+    return others or any(file.is_relative_to(SOURCE / package) for package in ("page", "valkey"))
 
 
-def test_the_words_of_the_wire_are_spelled_in_the_contract_only() -> None:
+def test_wire_constants_are_spelled_in_the_contract_only() -> None:
     files = [file for file in SOURCE.rglob("*.py") if not allowed(file)]
     assert len(files) > 20
     assert [fault for file in files for fault in faults(file)] == []
@@ -92,17 +92,17 @@ def test_the_words_of_the_wire_are_spelled_in_the_contract_only() -> None:
         'step = "gateway.enqueue"',
     ],
 )
-def test_a_planted_word_is_found_anywhere(tmp_path: Path, planted: str) -> None:
+def test_a_planted_literal_is_found_anywhere(tmp_path: Path, planted: str) -> None:
     file = tmp_path / "planted.py"
     file.write_text(planted)
     assert len(faults(file)) == 1
 
 
 @pytest.mark.parametrize("planted", ['status = "running"', 'field = "payload"', 'g = "workers"'])
-def test_a_planted_word_is_found_in_the_wires_own_room(tmp_path: Path, planted: str) -> None:
+def test_a_planted_literal_is_found_in_the_wires_own_package(tmp_path: Path, planted: str) -> None:
     file = tmp_path / "planted.py"
     file.write_text(planted)
-    assert len(faults(file, room=tmp_path)) == 1
+    assert len(faults(file, package=tmp_path)) == 1
     assert faults(file) == [], "elsewhere it is plain English"
 
 
@@ -196,7 +196,7 @@ def code(file: Path) -> str:
     return re.sub(r"--.*", "", file.read_text())
 
 
-def test_the_scripts_build_keys_in_one_place_and_as_the_contract_says() -> None:
+def test_the_scripts_build_keys_in_one_place_and_as_the_contract_does() -> None:
     for file in LUA.rglob("*.lua"):
         if file.name == "keys.lua":
             continue
@@ -204,16 +204,16 @@ def test_the_scripts_build_keys_in_one_place_and_as_the_contract_says() -> None:
         assert spelled == [], f"{file.name}: build keys in include/keys.lua"
 
     keys = StreamsKeys()
-    said = set(QUOTED.findall(code(LUA / "include" / "keys.lua")))
+    literals = set(QUOTED.findall(code(LUA / "include" / "keys.lua")))
     wanted = {keys.queue, keys.delayed, keys.open, keys.tenants, keys.control, keys.index()}
     wanted |= {keys.clock}
     wanted |= {keys.index("x")[:-1], keys.job(""), keys.events("")[len(keys.job("")) :]}
     wanted |= {*contract.IDEMPOTENCY_SPACES, keys.worker(""), keys.guard(""), keys.cron("")}
     wanted |= {keys.stats(0)[:-1] + "%.0f"}
-    assert said - {"", "%.0f"} == wanted
+    assert literals - {"", "%.0f"} == wanted
 
 
-def test_every_word_of_a_script_is_the_contracts_or_the_servers() -> None:
+def test_every_script_literal_belongs_to_the_contract_or_the_server() -> None:
     answers = {word for script in SCRIPTS.values() for word in script.returns}
     known = WORDS | COMMANDS | OPTIONS | answers | DUTIES | DROPPED | {contract.CARD_TASK, ""}
     known |= {contract.LATENCY, contract.DURATION}
@@ -233,7 +233,7 @@ def test_lifetimes_of_the_scripts_are_the_contracts() -> None:
     )
 
 
-def test_scripts_that_must_run_on_a_full_server_say_so() -> None:
+def test_scripts_that_must_run_on_a_full_server_are_flagged() -> None:
     refused = {
         name
         for name, script in SCRIPTS.items()

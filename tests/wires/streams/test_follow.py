@@ -24,10 +24,10 @@ from tests.support import Fresh, Plain, Proxy, clause, wait_until
 class Collector:
     """A reader that keeps what it gets; it can be told to have no room."""
 
-    def __init__(self, room: int = 10**9) -> None:
+    def __init__(self, capacity: int = 10**9) -> None:
         self.seen: list[str] = []
         self.ended = self.closed = False
-        self._left = room
+        self._left = capacity
         self._more = asyncio.Event()
         self.refusals = 0
 
@@ -49,7 +49,7 @@ class Collector:
     def end(self) -> None:
         self.ended = True
 
-    def give_room(self, more: int) -> None:
+    def add_capacity(self, more: int) -> None:
         self._left += more
         self._more.set()
 
@@ -108,7 +108,7 @@ async def test_j15_every_event_arrives_once_and_in_order_and_the_terminal_one_en
 
 
 @clause("J-15")
-async def test_j15_a_reader_goes_on_after_the_place_that_it_names(
+async def test_j15_a_reader_resumes_after_its_last_event_id(
     follower: Follower, foreign: Foreign
 ) -> None:
     foreign.add(count=10)
@@ -129,7 +129,7 @@ async def test_j15_a_reader_goes_on_after_the_place_that_it_names(
 
 
 @clause("J-15", "R-8")
-async def test_j15_entries_that_were_trimmed_are_told_as_a_gap(
+async def test_j15_trimmed_entries_are_sent_as_a_gap(
     follower: Follower, foreign: Foreign, plain: Plain
 ) -> None:
     foreign.add(count=10)
@@ -144,40 +144,40 @@ async def test_j15_entries_that_were_trimmed_are_told_as_a_gap(
 
 
 @clause("J-15", "R-8")
-async def test_j15_a_reader_that_was_trimmed_away_while_it_had_no_room_is_told_once(
+async def test_j15_a_reader_trimmed_while_its_buffer_was_full_gets_one_gap(
     follower: Follower, foreign: Foreign, plain: Plain
 ) -> None:
-    reader = Collector(room=2)
+    reader = Collector(capacity=2)
     follower.watch(foreign.job_id, reader)
     foreign.add(count=10)
     await wait_until(lambda: reader.refusals, "the reader to be full")
     plain.xtrim(foreign.key, maxlen=2, approximate=False)
     for _ in range(6):
-        reader.give_room(1)
+        reader.add_capacity(1)
         before = reader.refusals
         await wait_until(lambda before=before: reader.refusals > before or len(reader.seen) == 5)
     foreign.add("done")
-    reader.give_room(5)
+    reader.add_capacity(5)
     await wait_until(lambda: reader.ended, "the end")
     assert reader.seen == [*foreign.ids[:2], "gap", *foreign.ids[8:]]
 
 
 @clause("J-15", "R-8")
-@pytest.mark.parametrize("place", [Position(5, 0), Position(10**15, 0)])
-async def test_j15_a_place_that_never_was_gets_a_gap_and_what_there_is(
-    follower: Follower, foreign: Foreign, place: Position
+@pytest.mark.parametrize("position", [Position(5, 0), Position(10**15, 0)])
+async def test_j15_an_unknown_event_id_gets_a_gap_and_the_existing_events(
+    follower: Follower, foreign: Foreign, position: Position
 ) -> None:
     """Older than the stream (it expired and began anew) or beyond it (a failover lost its end)."""
     foreign.add(count=3)
     reader = Collector()
-    follower.watch(foreign.job_id, reader, place)
+    follower.watch(foreign.job_id, reader, position)
     foreign.add("done")
     await wait_until(lambda: reader.ended, "the end")
     assert reader.seen == ["gap", *foreign.ids]
 
 
 @clause("J-15", "R-8")
-async def test_j15_who_comes_while_a_stream_is_being_read_is_told_of_no_gap(
+async def test_j15_a_new_reader_during_a_read_gets_no_gap(
     valkey: LocalValkey, proxy: Proxy, foreign: Foreign
 ) -> None:
     """The read under way began at the others' place. It once was taken for the newcomer's, whose
@@ -199,10 +199,10 @@ async def test_j15_who_comes_while_a_stream_is_being_read_is_told_of_no_gap(
 
 
 @clause("J-17")
-async def test_j17_who_has_no_room_keeps_nobody_waiting_and_misses_nothing(
+async def test_j17_a_reader_with_a_full_buffer_delays_no_other_and_misses_nothing(
     follower: Follower, foreign: Foreign
 ) -> None:
-    slow, quick = Collector(room=3), Collector()
+    slow, quick = Collector(capacity=3), Collector()
     follower.watch(foreign.job_id, slow)
     follower.watch(foreign.job_id, quick)
     foreign.add(count=300)
@@ -211,7 +211,7 @@ async def test_j17_who_has_no_room_keeps_nobody_waiting_and_misses_nothing(
     while not slow.ended:
         if len(foreign.ids) == 300:
             foreign.add("done")
-        slow.give_room(7)
+        slow.add_capacity(7)
         await asyncio.sleep(0)
     assert slow.seen == foreign.ids
 
@@ -342,7 +342,7 @@ async def test_j13_waiting_for_an_end_reads_only_what_comes(
 
 
 @clause("J-13")
-async def test_j13_whoever_waits_is_sent_home_when_the_program_stops(
+async def test_j13_waiters_are_released_when_the_program_stops(
     follower: Follower, foreign: Foreign
 ) -> None:
     foreign.add()
@@ -354,7 +354,7 @@ async def test_j13_whoever_waits_is_sent_home_when_the_program_stops(
 
 
 @clause("J-15")
-async def test_j15_what_a_stranger_wrote_badly_is_told_as_text() -> None:
+async def test_j15_malformed_foreign_data_is_sent_as_text() -> None:
     event = StreamEvent("7-1", ["data", "{nonsense", "type", "a\udcffb"])
     assert json.loads(event.body) == {
         "type": "a\N{REPLACEMENT CHARACTER}b",
@@ -369,7 +369,7 @@ async def test_j15_what_a_stranger_wrote_badly_is_told_as_text() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-", "1-", "-1", "1-2-3", "x", "1.5", "٣-1", "1-" + "9" * 20])
-def test_j15_what_is_no_id_has_no_place(text: str) -> None:
+def test_j15_an_invalid_id_has_no_position(text: str) -> None:
     assert read_position(text) is None
 
 
@@ -391,12 +391,12 @@ async def test_j17_an_arrival_costs_nothing_per_watch_that_is_there(
     follower: Follower, foreign: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every arrival went through all watches of the job: 5,000 of them took 15 s of CPU."""
-    fed = 0
+    sent = 0
     feed = EventSubscription.feed
 
     def counted(watch: EventSubscription, events: Sequence[StreamEvent], *, whole: bool) -> Feeding:
-        nonlocal fed
-        fed += 1
+        nonlocal sent
+        sent += 1
         return feed(watch, events, whole=whole)
 
     monkeypatch.setattr(EventSubscription, "feed", counted)
@@ -405,7 +405,7 @@ async def test_j17_an_arrival_costs_nothing_per_watch_that_is_there(
     for reader in readers:
         follower.watch(foreign.job_id, reader)
         await wait_until(lambda reader=reader: reader.seen == foreign.ids, "its events")
-    assert fed <= 2 * len(readers)
+    assert sent <= 2 * len(readers)
     foreign.add(count=1)
     await wait_until(lambda: all(each.seen == foreign.ids for each in readers), "the next event")
     foreign.add("done")

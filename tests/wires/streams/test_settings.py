@@ -15,7 +15,7 @@ def test_the_defaults_are_the_contracts() -> None:
     assert settings.unknown_task_grace_s == 60
 
 
-def test_what_makes_no_sense_is_told_at_once() -> None:
+def test_invalid_settings_are_refused_at_once() -> None:
     with pytest.raises(RefusedError) as refused:
         StreamsSettings(job_ttl_s=0, lease_s=-1, max_deliveries=0, key_prefix="a\nb")
     for name in ("job_ttl_s", "lease_s", "max_deliveries", "key_prefix"):

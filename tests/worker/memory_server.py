@@ -53,7 +53,7 @@ T = TypeVar("T")
 class Record:
     """Everything about one job."""
 
-    order: JobRequest
+    request: JobRequest
     id: JobId
     state: State = State.WAITING
     attempt: int = 1
@@ -111,35 +111,35 @@ class MemoryServer:
 
     # ── a producer's end: jobwire.job.engine.Queue ───────────────────────────────────────────────
 
-    def submit(self, order: JobRequest) -> Awaitable[SubmitAnswer]:
-        return answered(lambda: self.submit_now(order))
+    def submit(self, request: JobRequest) -> Awaitable[SubmitAnswer]:
+        return answered(lambda: self.submit_now(request))
 
-    def submit_many(self, orders: Sequence[JobRequest]) -> Awaitable[list[SubmitAnswer]]:
-        return answered(lambda: [self.submit_now(order) for order in orders])
+    def submit_many(self, requests: Sequence[JobRequest]) -> Awaitable[list[SubmitAnswer]]:
+        return answered(lambda: [self.submit_now(request) for request in requests])
 
-    def submit_now(self, order: JobRequest) -> SubmitAnswer:
+    def submit_now(self, request: JobRequest) -> SubmitAnswer:
         self.check_up()
         with self.lock:
-            name = (order.tenant, order.idempotency_key)
-            if order.idempotency_key and name in self._keys:
+            name = (request.tenant, request.idempotency_key)
+            if request.idempotency_key and name in self._keys:
                 first = self.jobs[self._keys[name]]
-                same = order.fingerprint == first.order.fingerprint
+                same = request.fingerprint == first.request.fingerprint
                 return Already(first.id) if same else Mismatch(first.id)
-            if order.job_id is not None and order.job_id in self.jobs:
-                return Submitted(order.job_id)
-            record = Record(order, order.job_id or new_job_id())
-            record.due_s = time.monotonic() + order.delay_s
+            if request.job_id is not None and request.job_id in self.jobs:
+                return Submitted(request.job_id)
+            record = Record(request, request.job_id or new_job_id())
+            record.due_s = time.monotonic() + request.delay_s
             self.jobs[record.id] = record
             self.line.append(record.id)
-            if order.idempotency_key:
+            if request.idempotency_key:
                 self._keys[name] = record.id
             self.ring()
             return Submitted(record.id)
 
     def add(self, task: str, payload: Json = None, **wishes: object) -> JobId:
         """Submit in one word, for tests."""
-        order = JobRequest(task=task, payload_json=json.dumps(payload or {}), **wishes)  # pyright: ignore[reportArgumentType] - the tests say what they mean
-        answer = self.submit_now(order)
+        request = JobRequest(task=task, payload_json=json.dumps(payload or {}), **wishes)  # pyright: ignore[reportArgumentType] - the tests say what they mean
+        answer = self.submit_now(request)
         assert isinstance(answer, Submitted)
         return answer.job_id
 
@@ -200,14 +200,16 @@ class MemoryServer:
         return self.lease(record)
 
     def lease(self, record: Record) -> LeasedJob:
-        order = record.order
-        payload = cast(Json, json.loads(order.payload_json))
+        request = record.request
+        payload = cast(Json, json.loads(request.payload_json))
         job = JobInfo(
-            record.id, "memory", order.task, payload, record.attempt, record.deliveries, 0,
-            order.tenant, order.traceparent,
+            record.id, "memory", request.task, payload, record.attempt, record.deliveries, 0,
+            request.tenant, request.traceparent,
         )  # fmt: skip
         assert record.token is not None
-        return LeasedJob(job, record.token, Policy(order.max_attempts, order.timeout_s), None, None)
+        return LeasedJob(
+            job, record.token, Policy(request.max_attempts, request.timeout_s), None, None
+        )
 
     def _put_back_the_silent(self, now_s: float) -> None:
         for record in self.jobs.values():
@@ -280,7 +282,7 @@ class MemoryServer:
 
     def _write(self, record: Record, report: Report) -> None:
         if report.kind == DATA_KIND:
-            record.order = record.order._replace(payload_json=report.data_json)
+            record.request = record.request._replace(payload_json=report.data_json)
         elif report.kind == CHILD_KIND:
             child = ChildRequest(*json.loads(report.data_json))
             self.submit_now(JobRequest(child.task, child.payload_json, child.job_id))

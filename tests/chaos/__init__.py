@@ -10,7 +10,7 @@
     checker.py   history → violations, one pure function a rule
     failover.py  a primary dies, a lagging replica takes over
     run.py       one run from start to verdict; `python -m tests.chaos` and the suite call it
-    mutants.py   the proof of the judge: broken products, and the rules that must notice
+    mutants.py   test of the checker: broken products, and the rules that must report them
 
 The product's own word (logs, metrics) is never what it is judged by.
 """

@@ -71,7 +71,7 @@ def r3_one_end(history: History) -> Iterator[str]:
 
 
 def r4_state_agrees(history: History) -> Iterator[str]:
-    """State, result, error and last event agree with each other, with the wish, and for good."""
+    """State, result, error, last event and submission agree, and never change."""
     for job_id, job in history.jobs.items():
         if job.status not in TERMINAL:
             continue

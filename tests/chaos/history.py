@@ -1,4 +1,4 @@
-"""What was asked, answered, done and seen in one run, as plain data: all that the judge knows."""
+"""What was asked, answered, done and seen in one run, as plain data: the checker's input."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a gateway said to one request. A request without an answer leaves none."""
+    """A gateway's response to one request. A request without an answer leaves none."""
 
     verb: Literal["submit", "cancel", "look"]
     about: str
-    """The wish's key, or the job's id."""
+    """The submission's key, or the job's id."""
     status: int
     code: str = ""
     """Of the problem, if there was one."""
     job_id: str = ""
     state: str = ""
-    """The job's status, where it was told."""
+    """The job's status, where the response has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Ended:
     """A job when all was over."""
 
     status: str
-    """As the gateway told it."""
+    """As the gateway returned it."""
     result: Json
     error: Json
     fields: Mapping[str, str]
@@ -149,7 +149,7 @@ class History:
 
     @property
     def accepted(self) -> dict[str, str]:
-        """Key → job, of every wish that was answered with a job."""
+        """Key → job, of every submission that was answered with a job."""
         return {
             answer.about: answer.job_id
             for answer in self.answers

@@ -184,7 +184,7 @@ class Caller:
 
 
 async def watch_for(watcher: Watcher, limit_s: float) -> None:
-    """To the end of its job, but not for ever: who never sees it is judged for it."""
+    """To the end of its job, but not forever: who never sees it is judged for it."""
     with contextlib.suppress(AssertionError):
         await watcher.read_to_the_end(limit_s)
 

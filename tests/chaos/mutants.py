@@ -1,4 +1,4 @@
-"""The proof of the judge: broken products, and the rules that must notice each.
+"""Test of the checker: broken products, and the rules that must report each.
 
 Called by `python -m tests.chaos mutants`. The mutations are those of `tests/mutations`; here the
 whole fleet runs on a broken copy, and random faults must find what a test was written for there.

@@ -1,4 +1,4 @@
-"""The judge finds what was planted, under the rule that it breaks; and a good history good."""
+"""The checker reports each planted violation under its rule, and none in a good history."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Lab(Protocol):
         ...
 
     async def sweep(self) -> None:
-        """Do every duty of the wire once, as some process of the fleet would, now."""
+        """Run every maintenance task of the wire once, now."""
         ...
 
     async def silence(self, worker: Engine) -> None:

@@ -4,7 +4,7 @@
         @pytest_asyncio.fixture
         async def lab(self, …): …
 
-Nothing here knows a wire: the tests speak to the seam, and to the lab for what a wire must show.
+Nothing here knows a wire: the tests call the Engine protocol, and the lab for wire details.
 """
 
 from __future__ import annotations
@@ -230,12 +230,12 @@ class LifeOfAJob:
         heard = asyncio.ensure_future(anext(cancels))
 
         async def received() -> bool:
-            # A wish is not kept for listeners to come, so ask until the subscription stands.
+            # A cancel request is not kept for later subscribers: repeat until one is subscribed.
             assert await lab.queue.cancel(job_id) is CancelOutcome.REQUESTED
             await asyncio.wait([heard], timeout=0.05)
             return heard.done()
 
-        await wait_until(received, "the wish to arrive")
+        await wait_until(received, "the cancel request to arrive")
         assert heard.result().token == leased.token
         await aclose(cancels)
         renewer = worker.lease_renewer()

@@ -1,4 +1,4 @@
-"""The queue in memory, on which the worker's own tests stand, keeps the seam as a wire does."""
+"""The in-memory queue of the worker's tests keeps the Engine protocol as a wire does."""
 
 from __future__ import annotations
 

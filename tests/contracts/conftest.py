@@ -25,7 +25,7 @@ async def lab(connection: Connection) -> AsyncIterator[StreamsLab]:
 
 @pytest.fixture
 def raw(plain: Plain) -> Raw:
-    """A stranger's eye on the keys."""
+    """A plain client's view of the keys."""
     return Raw(plain)
 
 

@@ -99,7 +99,7 @@ async def test_j42_a_foreign_worker_that_acknowledged_early_and_reports_keeps_it
 
 @clause("J-34")
 async def test_j34_a_time_far_ahead_is_no_sign_of_life(connection: Connection, raw: Raw) -> None:
-    """A foreign program's clock, or its mistake, must not keep a job for ever."""
+    """A foreign program's clock, or its mistake, must not keep a job forever."""
     async with lab_of(connection) as lab:
         worker = await lab.worker()
         foreign_job(raw, JOB)

@@ -70,7 +70,7 @@ async def test_j31_the_steps_are_written_in_order(lab: StreamsLab, raw: Raw) -> 
 
 @clause("J-32")
 async def test_j32_a_lease_is_kept_while_the_loop_stands_still(connection: Connection) -> None:
-    """The keeper needs no event loop: here it keeps a lease while ours is blocked."""
+    """The renewer needs no event loop: it renews a lease while the loop is blocked."""
     async with StreamsLab(connection, lease_s=2.0, foreign_idle_s=2.0) as lab:
         await _kept_while_the_loop_stands_still(lab)
 

@@ -110,7 +110,7 @@ async def test_j30_a_restarted_server_is_survived(own_valkey: LocalValkey) -> No
             except BackendUnavailable:
                 return False
 
-        await wait_until(kept, "the keeper to reconnect")
+        await wait_until(kept, "the renewer to reconnect")
         renewer.close()
         assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
         job_id = await lab.submit()

@@ -347,7 +347,7 @@ async def test_j40_a_blocked_read_is_ended_and_what_it_brought_is_given_back(
 
 
 async def test_the_oldest_server_knows_every_command(redis7: LocalValkey) -> None:
-    """A whole life and every duty, on Redis 7.0 as Debian ships it."""
+    """A whole lifecycle and every maintenance task, on Redis 7.0 as Debian ships it."""
     with plain_client(redis7) as plain:
         raw = Raw(plain)
         try:

@@ -1,4 +1,4 @@
-"""A room with event streams that a test feeds, and a reader that reads as a browser does."""
+"""A feature with event streams that a test feeds, and a reader that reads as a browser does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rooms for tests: an echo, things that belong to tenants, things that break."""
+"""Gateway features for tests: an echo, resources of tenants, handlers that fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway on a real socket, in a thread of its own, with rooms made for tests."""
+"""A gateway on a real socket, in a thread of its own, with features made for tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bearer(name: str) -> dict[str, str]:
 
 
 class Serving:
-    """`with Serving(settings, room) as served: served.client.get("/livez")`."""
+    """`with Serving(settings, feature) as served: served.client.get("/livez")`."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Serving:
 
 
 class TestFeature:
-    """A room that needs the streams of its gateway."""
+    """A feature that needs the streams of its gateway."""
 
     __test__ = False
 

@@ -1,4 +1,4 @@
-"""What a stranger may send that no well-behaved client sends, and what must come of it."""
+"""Requests that no well-behaved client sends, and their responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an answer leaves: whole, in order, and never as what the application did not say."""
+"""Responses are complete, in order, and exactly what the application sent."""
 
 from __future__ import annotations
 

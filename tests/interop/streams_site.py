@@ -33,7 +33,7 @@ Json = dict[str, Any]
 
 @contextmanager
 def node_worker(server: LocalValkey, consumer: str) -> Generator[Program]:
-    """A stranger's worker, reading the queue."""
+    """A foreign worker, reading the queue."""
     command = [NODE, PROGRAMS / "worker.js", server.url, consumer]
     with Program(command=command) as program:
         program.wait_for_line("ready")
@@ -41,7 +41,7 @@ def node_worker(server: LocalValkey, consumer: str) -> Generator[Program]:
 
 
 class NodeGateway:
-    """A stranger's gateway, over HTTP."""
+    """A foreign gateway, over HTTP."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http

@@ -1,4 +1,4 @@
-"""Errors say what a caller needs, and keep the rest for us."""
+"""Errors have a public message, and keep private details for the log."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""The heart stays pure: it imports the standard library and itself, and does no I/O."""
+"""The domain model stays pure: it imports the standard library and itself, and does no I/O."""
 
 import ast
 import sys

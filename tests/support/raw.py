@@ -1,6 +1,6 @@
-"""A plain look at raw keys, with types: a stranger's client behind a few words.
+"""Typed access to raw keys through a client that is independent of jobwire.
 
-Contract tests read the wire with it and write to it as somebody else's program would.
+Contract tests read and write the wire with it as a foreign program would.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def make_bucket(config: BucketConfig) -> None:
 
 
 def boto_client(config: BucketConfig) -> S3Client:
-    """A client of somebody else's making, for raw looks at the wire."""
+    """A redis-py client, independent of jobwire, for raw access to the wire."""
     return boto3.client(
         "s3",
         endpoint_url=config.endpoint,

@@ -15,7 +15,7 @@ from jobwire.valkey import Reply
 
 
 class Plain(Redis):
-    """A client of somebody else's making, for raw looks at the wire."""
+    """A redis-py client, independent of jobwire, for raw access to the wire."""
 
     def call(self, *args: str | bytes | int | float) -> Reply:
         """Send any command and get the reply as it came, without the library's reshaping."""

@@ -1,4 +1,4 @@
-"""Tools for tests of the Streams wire: a lab with workers, and a plain eye on the raw keys."""
+"""Tools for tests of the Streams wire: a lab with workers, and access to the raw keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patience: wait for a condition instead of sleeping, and say what never came."""
+"""Wait for a condition instead of sleeping; the error names the condition."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class SleepOnDark:
 
 
 class SpinOnDark:
-    """Burns CPU for ever on a dark picture, and finds nothing in a bright one."""
+    """Burns CPU forever on a dark picture, and finds nothing in a bright one."""
 
     def find(self, pixels: Pixels) -> Sequence[Area]:
         while pixels.mean() < 10:

@@ -41,7 +41,8 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "doctor": frozenset({"valkey", "objects", "endpoints", "handlers", "net"}),
     "maintenance": frozenset({"job", "log"}),
     "endpoints": frozenset({"net", "private_files"}),
-    "functions": frozenset({"wires"}),  # a thin public name for one wire's functions
+    # Serverless entry points: built without `wiring`, for a fast cold start.
+    "functions": frozenset({"wires", "objects", "settings", "log"}),
     "gateway": frozenset({"job", "log", "histogram", "net", "text"}),
     "handlers": frozenset({"job", "net", "spawn"}),
     "histogram": frozenset(),

@@ -10,6 +10,10 @@ flow.py       the one driver that submit, webhook and reconcile call
 steps.py      what each step does;  deliver.py  how a result gets into the chat
 chat.py       what the chat side must offer;  texts.py  what the user reads
 providers/    replicate and cog behind one small protocol
+telegram/     Telegram as the chat: updates, albums, commands, polling
+service.py    reconcile again and again, polling; what a process does besides requests
+listing.py    tasks for people who look;  counts.py  what happened, for metrics
+functions.py  the same as cloud functions;  http/  the same as routes of the gateway
 webhook.py    a provider's webhook: headers and raw body to an answer;  signature.py  its check
 reconcile.py  finishes whatever was left half done
 fetch.py      downloads an output from checked addresses only;  http_client.py  bounded HTTP

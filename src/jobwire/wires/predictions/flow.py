@@ -196,6 +196,7 @@ class Flow:
                 continue
             else:
                 current, go_on = await self._step(step, current, owner, pictures)
+                self._count(current)
             if go_on or current is None:
                 continue
             released = await parts.records.update(current, lambda it: _released(it, owner))
@@ -226,6 +227,14 @@ class Flow:
                 return await deliver(parts, current, owner, pictures)
             case "wait" | "close":
                 return current, False
+
+    def _count(self, current: Current | None) -> None:
+        """Count a task that the last step of this process ended."""
+        if current is None or not current.written or current.intent.state != "delivered":
+            return
+        outcome = current.intent.outcome
+        ended = (outcome.code or outcome.status) if outcome else "elsewhere"
+        self.parts.counts.add("tasks", ended)
 
     async def _close(self, intent: Intent) -> None:
         """The last step: nothing of a delivered task is left open."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final, Literal
 
 _TOKEN: Final = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,200}")
@@ -53,6 +54,8 @@ class PredictionsSettings:
     """Photos of one user in an hour; 0: without limit."""
     deadline_s: int = 600
     """Seconds that the provider may take for one picture."""
+    reconcile_every: timedelta = timedelta(minutes=1)
+    """Pause between two passes over unfinished tasks."""
     allow_loopback: bool = False
     """Fetch outputs from this machine too, by http; for a provider that runs here."""
 
@@ -63,6 +66,8 @@ class PredictionsSettings:
         for name in ("max_in_flight", "max_album", "max_per_hour"):
             if getattr(self, name) < 0:
                 yield name, "must be 0 or more"
+        if not timedelta(seconds=1) <= self.reconcile_every <= timedelta(minutes=30):
+            yield "reconcile_every", "must be 1s to 30m: outputs live for an hour"
         if not 10 <= self.deadline_s <= 86_400:
             yield "deadline_s", "must be 10 to 86400"
         for name in ("public_url", "callback_url", "telegram_url"):

@@ -40,32 +40,41 @@ async def handle(
     body: bytes,
 ) -> Answer:
     """Take one webhook. `tid` is the last part of its URL's path; it may be empty."""
-    answer = await _handle(flow, provider, tid, headers, query, body)
-    flow.parts.counts.add("webhooks", str(answer.status))
-    return answer
+    return refusal(flow, provider, tid, headers, query, body) or await take(flow, tid, body)
 
 
-async def _handle(
+def refusal(
     flow: Flow,
     provider: str,
     tid: str,
     headers: Mapping[str, str],
     query: Mapping[str, str],
     body: bytes,
-) -> Answer:
+) -> Answer | None:
+    """Why a webhook is refused; None if it is the provider's."""
     configured = flow.parts.provider
     if provider != configured.name:
-        return Answer(404, "no such provider here")
+        return _counted(flow, Answer(404, "no such provider here"))
     if len(body) > MAX_BODY_BYTES:
-        return Answer(413, "the body is too large")
+        return _counted(flow, Answer(413, "the body is too large"))
     now_s = flow.parts.clock.now_ms() // 1000
     refused = configured.refusal(WebhookCall(tid, headers, query, body, now_s))
-    if refused is not None:
-        log.warning("webhook refused: %s  provider=%s", refused, provider)
-        return Answer(401, refused)
+    if refused is None:
+        return None
+    log.warning("webhook refused: %s  provider=%s", refused, provider)
+    return _counted(flow, Answer(401, refused))
+
+
+async def take(flow: Flow, tid: str, body: bytes) -> Answer:
+    """Take a webhook that was not refused."""
+    return _counted(flow, await _take(flow, tid, body))
+
+
+async def _take(flow: Flow, tid: str, body: bytes) -> Answer:
+    configured = flow.parts.provider
     news = configured.read(body)
     if news is None:
-        log.warning("webhook refused: no prediction in its body  provider=%s", provider)
+        log.warning("webhook refused: no prediction in its body  provider=%s", configured.name)
         return Answer(400, "the body is no prediction")
     try:
         receipt = await flow.receive(tid, news)
@@ -80,5 +89,10 @@ async def _handle(
         case Receipt.UNKNOWN:
             return Answer(404, "no such task yet")
         case Receipt.FOREIGN:
-            log.warning("webhook refused: it belongs to another task  provider=%s", provider)
+            log.warning("webhook refused: it belongs to another task  provider=%s", configured.name)
             return Answer(403, "the prediction belongs to another task")
+
+
+def _counted(flow: Flow, answer: Answer) -> Answer:
+    flow.parts.counts.add("webhooks", str(answer.status))
+    return answer

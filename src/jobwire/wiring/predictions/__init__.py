@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from jobwire.wiring.systems import Backend, GatewayContext, System
+from jobwire.wiring.systems import Backend, GatewayContext, SchemaDocument, System
 
 if TYPE_CHECKING:
+    from jobwire.doctor import Finding
     from jobwire.gateway.feature import Feature
     from jobwire.objects.lifecycle import Rule
+    from jobwire.settings import Loaded
 
 
-@contextlib.asynccontextmanager
-async def _feature(_: GatewayContext) -> AsyncGenerator[Feature]:
-    from jobwire.gateway.feature import Feature
+def _feature(context: GatewayContext) -> contextlib.AbstractAsyncContextManager[Feature]:
+    from jobwire.wiring.predictions.feature import predictions_feature
 
-    yield Feature(name="predictions")
+    return predictions_feature(context.settings.predictions, context.backends.bucket)
 
 
 def _lifecycle_rules() -> Sequence[Rule]:
@@ -26,10 +27,25 @@ def _lifecycle_rules() -> Sequence[Rule]:
     return LIFECYCLE
 
 
+def _schema() -> SchemaDocument:
+    from jobwire.wires.predictions.schema import task_schema
+
+    return task_schema()
+
+
+def _doctor_checks(loaded: Loaded) -> AsyncIterator[Finding]:
+    from jobwire.wiring.predictions.checks import examine
+
+    return examine(loaded.settings.predictions)
+
+
 SYSTEM: Final = System(
     name="predictions",
     needs=frozenset({Backend.BUCKET}),
     feature=_feature,
     bucket=lambda settings: settings.predictions.bucket,
     lifecycle_rules=_lifecycle_rules,
+    doctor_checks=_doctor_checks,
+    schema=_schema,
+    example="jobwire bot demo",
 )

@@ -93,17 +93,29 @@ class TelegramBot:
 async def handle_update(
     bot: TelegramBot, secret: str, headers: Mapping[str, str], body: bytes
 ) -> Answer:
-    """Take one update by webhook: its secret, then its body (P-30).
-
-    200 also for an update that cannot be understood: Telegram would send it again and again.
-    """
-    given = next((text for name, text in headers.items() if name.lower() == SECRET_HEADER), "")
-    if not secret or not hmac.compare_digest(secret.encode(), given.encode()):
-        log.warning("update refused: the secret does not match")
-        bot.flow.parts.counts.add("updates", "refused")
+    """Take one update by webhook: its secret, then its body (P-30)."""
+    if not is_telegram(bot, secret, headers):
         return Answer(401, "the secret does not match")
     if len(body) > MAX_UPDATE_BYTES:
         return Answer(413, "the body is too large")
+    return await take_body(bot, body)
+
+
+def is_telegram(bot: TelegramBot, secret: str, headers: Mapping[str, str]) -> bool:
+    """Whether a request carries the secret that only Telegram knows."""
+    given = next((text for name, text in headers.items() if name.lower() == SECRET_HEADER), "")
+    if secret and hmac.compare_digest(secret.encode(), given.encode()):
+        return True
+    log.warning("update refused: the secret does not match")
+    bot.flow.parts.counts.add("updates", "refused")
+    return False
+
+
+async def take_body(bot: TelegramBot, body: bytes) -> Answer:
+    """Take an update that Telegram sent.
+
+    200 also for an update that cannot be understood: Telegram would send it again and again.
+    """
     try:
         update: object = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,0 +1,49 @@
+"""Settings from the environment alone: for programs that start without a file, such as functions.
+
+Reads only the sections of the class that it is given; other `JOBWIRE_…` variables are left alone.
+Imports none of the other sections.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TypeVar
+
+from jobwire.settings.schema import Section, sections
+from jobwire.settings.values import BadValue, check, convert, seconds
+
+T = TypeVar("T")
+
+
+def from_environment(root: type[T], environ: Mapping[str, str]) -> T:
+    """Build a dataclass of sections; ValueError with all faults, one line each."""
+    faults: list[str] = []
+    built = {section.path: _section(section, environ, faults) for section in sections(root)}
+    if faults:
+        raise ValueError("\n".join(faults))
+    names = {field.name for field in dataclasses.fields(root)}  # pyright: ignore[reportArgumentType] - a dataclass
+    return root(**{path: value for path, value in built.items() if path in names})
+
+
+def _section(section: Section, environ: Mapping[str, str], faults: list[str]) -> object:
+    values: dict[str, object] = {}
+    for leaf in section.leaves:
+        name = next(
+            (each for each in (leaf.env_name, *leaf.foreign_names) if environ.get(each)), ""
+        )
+        if not name:
+            continue
+        in_seconds = leaf.path.endswith("_s") and (leaf.kind is int or leaf.kind is float)
+        try:
+            value = (
+                seconds(leaf.kind, environ[name])
+                if in_seconds
+                else convert(leaf.kind, environ[name])
+            )
+            values[leaf.path.rpartition(".")[2]] = value
+        except BadValue as bad:
+            faults += [f"{name}{inside}: {problem}" for inside, problem in bad.faults]
+    if not section.path:
+        return None
+    built = section.cls(**values)
+    faults += [f"{section.place(name)}: {problem}" for name, problem in check(built)]
+    return built

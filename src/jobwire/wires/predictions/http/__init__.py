@@ -1,0 +1,30 @@
+"""Predictions in a gateway: their routes, webhooks and metrics.
+
+tasks.py    GET /v1/predictions, GET /v1/predictions/{id}, POST /v1/predictions/reconcile
+hooks.py    the webhooks of the provider and of Telegram; each carries its own proof (P-30)
+metrics.py  what was counted, as Prometheus metrics
+"""
+
+from jobwire.gateway.feature import Feature
+from jobwire.objects import Bucket
+from jobwire.wires.predictions.flow import Flow
+from jobwire.wires.predictions.http.hooks import hook_routes
+from jobwire.wires.predictions.http.metrics import PredictionsCollector
+from jobwire.wires.predictions.http.tasks import task_router
+from jobwire.wires.predictions.telegram.bot import TelegramBot
+
+
+def feature(
+    bucket: Bucket,
+    tenant: str,
+    flow: Flow | None = None,
+    bot: TelegramBot | None = None,
+    telegram_secret: str = "",
+) -> Feature:
+    """The feature; without a flow it only shows the tasks that are in the bucket."""
+    return Feature(
+        name="predictions",
+        hot=hook_routes(flow, bot, telegram_secret) if flow else (),
+        routers=[task_router(bucket, tenant, flow)],
+        collectors=[PredictionsCollector(flow.parts.counts)] if flow else (),
+    )

@@ -1,0 +1,139 @@
+"""The bot's tasks over HTTP: look at them, and start a pass over the unfinished ones (P-35).
+
+A task belongs to the bot's tenant (P-32): other tenants see nothing.
+"""
+
+from dataclasses import asdict, replace
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
+
+from jobwire.gateway.problems import NOT_FOUND, Problem, ProblemKind
+from jobwire.gateway.router import CurrentRequest, needs, new_router
+from jobwire.gateway.settings import ALL_TENANTS
+from jobwire.job.clock import SystemClock
+from jobwire.job.errors import BackendUnavailable
+from jobwire.objects import Bucket, ObjectsError
+from jobwire.wires.predictions.contract import is_prediction_id
+from jobwire.wires.predictions.flow import Flow
+from jobwire.wires.predictions.listing import MAX_PAGE, TaskView, find_task, list_tasks
+from jobwire.wires.predictions.reconcile import reconcile
+from jobwire.wires.predictions.records import Records
+
+DEFAULT_TENANT: Final = "default"
+NOT_CONFIGURED: Final = ProblemKind(
+    "not_configured",
+    409,
+    "the bot is not configured: set predictions.telegram_token and predictions.webhook_secret",
+)
+_PASS_S: Final = 20.0
+_EXAMPLE: Final[JsonDict] = {
+    "id": "ufawqhfynnddngldkgtslldrkq",
+    "task_id": "mfrggzdfmztwq2lkmfrggzdfmztwq2lk",
+    "status": "succeeded",
+    "state": "delivered",
+    "chat_id": 77,
+    "tenant": "default",
+    "model": "owner/name",
+    "input_key": "images/input/2026/01/21/3f2a….jpg",
+    "output_key": "images/output/2026/01/21/ufawq….png",
+    "error": None,
+    "created_at": "2026-01-21T12:34:56Z",
+    "updated_at": "2026-01-21T12:35:10Z",
+}
+
+
+class Prediction(BaseModel):
+    """One task of the bot."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+    id: str = Field(description="the prediction's id; the task's own before there is one")
+    task_id: str | None
+    status: str = Field(description="queued, processing, succeeded or failed")
+    state: str | None = Field(description="the step of the bot's own work, if it is known")
+    chat_id: int
+    tenant: str
+    model: str | None
+    input_key: str | None
+    output_key: str | None
+    error: str | None = Field(description="the error code, or the last temporary problem")
+    created_at: str | None
+    updated_at: str | None
+
+
+class Predictions(BaseModel):
+    """Tasks in the order of their ids; `next` is the `after` of the next page."""
+
+    predictions: list[Prediction]
+    next: str | None
+
+
+class ReconcilePass(BaseModel):
+    """What one pass did."""
+
+    open: int
+    delivered: int
+    orphans: int
+    taken_over: int
+    failed: int
+    complete: bool
+
+
+def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
+    """The routes over one bucket."""
+    routes = new_router("predictions")
+    records = flow.parts.records if flow else Records(bucket, SystemClock())
+    own_tenant = tenant or DEFAULT_TENANT
+
+    def shown(view: TaskView) -> Prediction:
+        return Prediction(**asdict(replace(view, tenant=view.tenant or own_tenant)))
+
+    def may_see(request: CurrentRequest) -> bool:
+        return request.principal.tenant in (own_tenant, ALL_TENANTS)
+
+    @routes.get("/v1/predictions", openapi_extra=needs("read"))
+    async def list_the_predictions(
+        request: CurrentRequest,
+        limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 20,
+        after: Annotated[str, Query(max_length=128, pattern=r"^[A-Za-z0-9._-]*$")] = "",
+    ) -> Predictions:
+        """The bot's tasks whose prediction is known, in the order of their ids."""
+        if not may_see(request):
+            return Predictions(predictions=[], next=None)
+        try:
+            page = await list_tasks(bucket, records, limit=limit, after=after)
+        except ObjectsError as error:
+            raise _unavailable(error) from error
+        return Predictions(predictions=[shown(each) for each in page.tasks], next=page.next)
+
+    @routes.get("/v1/predictions/{prediction_id}", openapi_extra=needs("read", NOT_FOUND))
+    async def get_a_prediction(prediction_id: str, request: CurrentRequest) -> Prediction:
+        """One task, by its prediction's id or by its task id."""
+        view = None
+        if may_see(request) and is_prediction_id(prediction_id):
+            try:
+                view = await find_task(records, prediction_id)
+            except ObjectsError as error:
+                raise _unavailable(error) from error
+        if view is None:
+            raise Problem(NOT_FOUND, "there is no such prediction")
+        return shown(view)
+
+    @routes.post("/v1/predictions/reconcile", openapi_extra=needs("admin", NOT_CONFIGURED))
+    async def reconcile_now(request: CurrentRequest) -> ReconcilePass:
+        """One pass over the unfinished tasks, as the timer makes it."""
+        if flow is None or not may_see(request):
+            raise Problem(NOT_CONFIGURED if may_see(request) else NOT_FOUND)
+        try:
+            report = await reconcile(flow, limit_s=_PASS_S)
+        except ObjectsError as error:
+            raise _unavailable(error) from error
+        return ReconcilePass(**asdict(report))
+
+    return routes
+
+
+def _unavailable(error: ObjectsError) -> BackendUnavailable:
+    return BackendUnavailable("the bucket does not answer", detail=str(error))

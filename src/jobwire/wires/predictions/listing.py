@@ -1,0 +1,136 @@
+"""Tasks for people who look: one, or a page of them. Reads only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from jobwire.objects import Bucket
+from jobwire.wires.predictions.contract import (
+    TASK_SUFFIX,
+    TASKS_PREFIX,
+    is_prediction_id,
+    is_task_id,
+    rfc3339,
+    task_key,
+)
+from jobwire.wires.predictions.intent import Intent
+from jobwire.wires.predictions.json_values import mapping, text
+from jobwire.wires.predictions.records import BadIntent, Records
+from jobwire.wires.predictions.task import BadTask, Task
+
+log: Final = logging.getLogger("jobwire.predictions")
+
+MAX_PAGE: Final = 100
+_AT_ONCE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """A task as it is shown; members are None where the task does not have them."""
+
+    id: str
+    """The prediction's id; the task id before there is one."""
+    task_id: str | None
+    status: str
+    state: str | None
+    """The step of our own work, for tasks of ours."""
+    chat_id: int
+    tenant: str
+    model: str | None
+    input_key: str | None
+    output_key: str | None
+    error: str | None
+    created_at: str | None
+    updated_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    """Tasks in the order of their keys; `next` continues behind the last one."""
+
+    tasks: list[TaskView]
+    next: str | None
+
+
+async def list_tasks(bucket: Bucket, records: Records, *, limit: int, after: str = "") -> TaskPage:
+    """A page of the task objects; one that cannot be read is left out."""
+    behind = task_key(after) if after else ""
+    page = await bucket.page(TASKS_PREFIX, after=behind, limit=min(limit, MAX_PAGE))
+    names = [entry.key.removeprefix(TASKS_PREFIX) for entry in page.entries]
+    ids = [name.removesuffix(TASK_SUFFIX) for name in names if name.endswith(TASK_SUFFIX)]
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(prediction_id: str) -> TaskView | None:
+        async with slots:
+            return await _task(records, prediction_id)
+
+    found = await asyncio.gather(*(look(each) for each in ids if is_prediction_id(each)))
+    following = ids[-1] if page.next_after is not None and ids else None
+    return TaskPage([each for each in found if each is not None], following)
+
+
+async def find_task(records: Records, wanted: str) -> TaskView | None:
+    """One task by its prediction's id or by its task id, with the state of our own work."""
+    view = await _task(records, wanted) if is_prediction_id(wanted) else None
+    tid = view.task_id if view else wanted
+    if tid is None or not is_task_id(tid):
+        return view
+    try:
+        current = await records.load(tid)
+    except BadIntent as error:
+        log.warning("%s", error)
+        return view
+    if current is None:
+        return view
+    if view is None and current.intent.prediction_id:
+        view = await _task(records, current.intent.prediction_id)
+    return _of_intent(current.intent, view)
+
+
+async def _task(records: Records, prediction_id: str) -> TaskView | None:
+    try:
+        found = await records.load_task(prediction_id)
+    except BadTask as error:
+        log.warning("task object skipped: %s  prediction=%s", error, prediction_id)
+        return None
+    return None if found is None else _of_task(found.task)
+
+
+def _of_task(task: Task) -> TaskView:
+    document = task.document
+    return TaskView(
+        id=task.prediction_id,
+        task_id=task.tid,
+        status=task.status,
+        state=None,
+        chat_id=task.chat_id,
+        tenant=text(mapping(document.get("jobwire")).get("tenant")),
+        model=text(mapping(document.get("replicate")).get("model")) or None,
+        input_key=task.input_key,
+        output_key=text(mapping(document.get("result")).get("output_s3_key")) or None,
+        error=text(mapping(document.get("error")).get("code")) or None,
+        created_at=text(document.get("created_at")) or None,
+        updated_at=text(document.get("updated_at")) or None,
+    )
+
+
+def _of_intent(intent: Intent, view: TaskView | None) -> TaskView:
+    outcome = intent.outcome
+    outputs = outcome.outputs if outcome else ()
+    return TaskView(
+        id=intent.prediction_id or intent.tid,
+        task_id=intent.tid,
+        status=view.status if view else intent.status,
+        state=intent.state,
+        chat_id=intent.photo.chat_id,
+        tenant=intent.tenant,
+        model=view.model if view else None,
+        input_key=intent.input.key if intent.input else None,
+        output_key=outputs[0].key if outputs else None,
+        error=outcome.code if outcome else intent.trouble,
+        created_at=rfc3339(intent.created_ms),
+        updated_at=rfc3339(intent.updated_ms),
+    )

@@ -1,0 +1,75 @@
+"""What a process of the bot does besides answering requests: reconcile, and poll for updates.
+
+Run by the gateway under `jobwire up`, by `bot serve` and by `bot poll`; any number of processes may
+do so at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from jobwire.objects import ObjectsError
+from jobwire.wires.predictions.flow import Flow
+from jobwire.wires.predictions.reconcile import reconcile
+from jobwire.wires.predictions.telegram.api import ApiRefusal, ApiResult
+from jobwire.wires.predictions.telegram.bot import TelegramBot
+from jobwire.wires.predictions.telegram.poller import PollingRefused, UpdatePoller
+
+log: Final = logging.getLogger("jobwire.predictions")
+
+# Without webhooks a pass is the only way to learn of outcomes.
+_BUSY_S: Final = 3.0
+_WEBHOOK_PATH: Final = "/hooks/telegram"
+
+
+class WebhookRefused(Exception):
+    """Telegram does not take the webhook; the message has its reason."""
+
+
+async def reconcile_forever(flow: Flow, stop: asyncio.Event, *, every_s: float) -> None:
+    """A pass over unfinished tasks, again and again."""
+    has_webhooks = bool(flow.parts.public_url or flow.parts.callback_url)
+    while not stop.is_set():
+        pause_s = every_s
+        try:
+            report = await reconcile(flow, limit_s=every_s)
+            if report.open > report.delivered and not has_webhooks:
+                pause_s = min(every_s, _BUSY_S)
+        except ObjectsError as error:
+            log.warning("pass over unfinished tasks broken off: %s", error)
+        except Exception:
+            log.exception("pass over unfinished tasks broken off")
+        await _pause(stop, pause_s)
+
+
+async def poll_forever(bot: TelegramBot, stop: asyncio.Event) -> None:
+    """Poll for updates; a refusal of Telegram ends it with an error in the log."""
+    try:
+        await UpdatePoller(bot).run(stop)
+    except PollingRefused as error:
+        log.error("not polling for updates: %s", error)
+
+
+async def set_webhook(bot: TelegramBot, public_url: str, secret: str) -> None:
+    """Tell Telegram where to send updates; raises WebhookRefused."""
+    answer = await bot.api.call(
+        "setWebhook",
+        {
+            "url": public_url.rstrip("/") + _WEBHOOK_PATH,
+            "secret_token": secret,
+            "allowed_updates": ["message"],
+        },
+    )
+    if isinstance(answer, ApiResult):
+        return
+    reason = answer.description if isinstance(answer, ApiRefusal) else answer.reason
+    raise WebhookRefused(f"Telegram does not take the webhook: {reason}")
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return

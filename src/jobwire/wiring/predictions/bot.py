@@ -1,0 +1,44 @@
+"""The bot from its settings: for the gateway and for the commands of `jobwire bot`."""
+
+from jobwire.objects import Bucket
+from jobwire.settings import SettingsError
+from jobwire.wires.predictions.build import build_flow
+from jobwire.wires.predictions.settings import PredictionsSettings
+from jobwire.wires.predictions.telegram.api import BotApi
+from jobwire.wires.predictions.telegram.bot import TelegramBot
+from jobwire.wires.predictions.telegram.chat import TelegramChat
+
+
+def is_configured(settings: PredictionsSettings) -> bool:
+    """Whether there is a bot; SettingsError if its settings are incomplete."""
+    if not settings.telegram_token and not settings.webhook_secret:
+        return False
+    if faults := list(missing(settings)):
+        raise SettingsError(faults)
+    return True
+
+
+def missing(settings: PredictionsSettings) -> list[str]:
+    """What a bot still needs, one line each."""
+    needed = {"telegram_token": "BotFather shows it", "webhook_secret": "the provider shows it"}
+    if settings.provider == "replicate":
+        needed |= {"model": "owner/name", "replicate_token": "the API token of Replicate"}
+    if settings.public_url:
+        needed["telegram_secret"] = "any 32 random letters and digits"  # noqa: S105 - a hint
+    return [
+        f"predictions.{name}: is required for the bot; {hint}"
+        for name, hint in needed.items()
+        if not getattr(settings, name)
+    ]
+
+
+def build_bot(settings: PredictionsSettings, bucket: Bucket) -> TelegramBot:
+    """Build the bot; SettingsError names a setting that is missing or wrong."""
+    if faults := missing(settings):
+        raise SettingsError(faults)
+    api = BotApi(settings.telegram_token, settings.telegram_url)
+    try:
+        flow = build_flow(settings, bucket, TelegramChat(api), bot=api.bot_id)
+    except ValueError as error:
+        raise SettingsError([f"predictions: {error}"]) from error
+    return TelegramBot(flow, api)

@@ -7,13 +7,8 @@ are not ours. The environment is kept in the user's cache and made once for its 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import hashlib
 import json
 import os
-import shutil
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Generator, Iterator
@@ -23,11 +18,10 @@ from typing import Final, cast
 import pytest
 
 from jobwire.local import free_port
+from jobwire.wiring.predictions.demo.cog import environment, is_ready
 from tests.support.program import Program
 from tests.support.shared_server import Facts, shared_server
 from tests.support.wait import wait_until_sync
-
-REQUIREMENTS: Final = Path(__file__).parent / "cog-requirements.txt"
 
 MODEL: Final = """
 import tempfile
@@ -48,40 +42,26 @@ class Predictor(BaseRunner):
 """
 
 
-def environment() -> Path:
-    """The virtual environment with cog in it; made on first use."""
-    listed = REQUIREMENTS.read_bytes() + sys.version.encode()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jobwire-tests"
-    cache.mkdir(parents=True, exist_ok=True)
-    home = cache / f"cog-{hashlib.sha256(listed).hexdigest()[:12]}"
-    with (cache / "cog.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "ready").exists():
-            shutil.rmtree(home, ignore_errors=True)
-            _run(sys.executable, "-m", "venv", home)
-            _run(
-                home / "bin" / "python",
-                *("-m", "pip", "--quiet", "--disable-pip-version-check"),
-                *("install", "--requirement", REQUIREMENTS),
-            )
-            (home / "ready").touch()
-    return home
+def python_with_cog() -> Path:
+    """A Python of its own with cog in it; made on first use."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return environment(cache / "jobwire-tests")
 
 
 @contextlib.contextmanager
 def cog_server(folder: Path) -> Generator[Facts]:
     """Start cog with the model; its worker is found by PATH."""
-    home, port = environment(), free_port()
+    python, port = python_with_cog(), free_port()
     model = folder / "model"
     model.mkdir(exist_ok=True)
     (model / "predict.py").write_text(MODEL)
     variables = {
-        "PATH": f"{home / 'bin'}:{os.environ['PATH']}",
+        "PATH": f"{python.parent}:{os.environ['PATH']}",
         "PORT": str(port),
         "COG_PREDICT_TYPE_STUB": "predict.py:Predictor",
         "COG_LOG_LEVEL": "warning",
     }
-    command = [home / "bin" / "python", "-m", "cog.server.http", "--host", "127.0.0.1"]
+    command = [python, "-m", "cog.server.http", "--host", "127.0.0.1"]
     with Program(command=command, env=variables, cwd=model):
         facts = {"url": f"http://127.0.0.1:{port}"}
         wait_until_sync(lambda: answers(facts), "cog to be ready", timeout_s=60)
@@ -90,11 +70,7 @@ def cog_server(folder: Path) -> Generator[Facts]:
 
 def answers(facts: Facts) -> bool:
     """Whether cog is set up and waits for predictions."""
-    try:
-        with urllib.request.urlopen(f"{facts['url']}/health-check", timeout=5) as answer:
-            return json.load(answer)["status"] in ("READY", "BUSY")
-    except OSError:
-        return False
+    return is_ready(facts["url"])
 
 
 @pytest.fixture(scope="session")
@@ -125,9 +101,3 @@ def predict(url: str, given: object) -> dict[str, object]:
     answer = wait_until_sync(ask, "cog to have a free slot", timeout_s=60)
     assert answer is not None
     return answer
-
-
-def _run(*command: str | Path) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, command))} failed:\n{done.stderr[-2000:]}")

@@ -1,6 +1,6 @@
 """`jobwire doctor`: check the installation; each fault with its reason and its fix."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Set
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -37,11 +37,15 @@ def command(
     verdicts: set[str] = set()
     for finding in _findings(loaded):
         verdicts.add(finding.verdict)
-        _show(finding, as_json=output.wants_json(as_json))
+        show_finding(finding, as_json=output.wants_json(as_json))
+    context.exit(exit_code(verdicts))
+
+
+def exit_code(verdicts: Set[str]) -> Exit:
+    """The exit code of a set of verdicts."""
     if "unreachable" in verdicts:
-        context.exit(Exit.UNREACHABLE)
-    if "fault" in verdicts:
-        context.exit(Exit.JOB_FAILED)
+        return Exit.UNREACHABLE
+    return Exit.JOB_FAILED if "fault" in verdicts else Exit.OK
 
 
 def _findings(loaded: "Loaded") -> Iterator["Finding"]:
@@ -93,7 +97,8 @@ async def _all(findings: AsyncIterator["Finding"]) -> list["Finding"]:
     return [finding async for finding in findings]
 
 
-def _show(finding: "Finding", *, as_json: bool) -> None:
+def show_finding(finding: "Finding", *, as_json: bool) -> None:
+    """Print one finding."""
     if as_json:
         output.json_line(finding)
         return

@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "top": "Show the queue, the workers and the newest jobs, live.",
     "retry": "Create new jobs like failed or canceled ones.",
     "images": "Prepare photos for publication: faces hidden, no metadata.",
+    "bot": "Run the photo bot; `bot demo` needs no account.",
     "schema": "Print the JSON Schema of the jobs wire.",
     "key": "Create an API key.",
     "lifecycle": "Show, set or run the expiry rules of the bucket.",

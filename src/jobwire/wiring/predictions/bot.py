@@ -13,9 +13,14 @@ def is_configured(settings: PredictionsSettings) -> bool:
     """Whether there is a bot; SettingsError if its settings are incomplete."""
     if not settings.telegram_token and not settings.webhook_secret:
         return False
-    if faults := list(missing(settings)):
-        raise SettingsError(faults)
+    require_configured(settings)
     return True
+
+
+def require_configured(settings: PredictionsSettings) -> None:
+    """SettingsError if something that a bot needs is not set."""
+    if faults := missing(settings):
+        raise SettingsError(faults)
 
 
 def missing(settings: PredictionsSettings) -> list[str]:
@@ -34,8 +39,7 @@ def missing(settings: PredictionsSettings) -> list[str]:
 
 def build_bot(settings: PredictionsSettings, bucket: Bucket) -> TelegramBot:
     """Build the bot; SettingsError names a setting that is missing or wrong."""
-    if faults := missing(settings):
-        raise SettingsError(faults)
+    require_configured(settings)
     api = BotApi(settings.telegram_token, settings.telegram_url)
     try:
         flow = build_flow(settings, bucket, TelegramChat(api), bot=api.bot_id)

@@ -1,0 +1,243 @@
+"""`jobwire bot`: the photo bot in Telegram, and a demo of it without any account."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from jobwire.cli import options, output, sanitize
+from jobwire.cli.exits import CliExit, Exit
+
+
+@click.group()
+def command() -> None:
+    """The photo bot: a user sends a photo and gets the model's picture back.
+
+    \b
+    Examples:
+      jobwire bot demo
+      jobwire bot poll
+      jobwire bot tasks
+    """
+
+
+@command.command("serve")
+@options.port
+@options.host
+@click.pass_context
+def serve(context: click.Context, port: str | None, host: str | None) -> None:
+    """Take updates and webhooks by HTTP at `predictions.public_url`; sets Telegram's webhook.
+
+    \b
+    Examples:
+      jobwire bot serve --host 0.0.0.0 --port 8443
+    """
+    from jobwire import log
+    from jobwire.local.listen import listen
+    from jobwire.settings import SettingsError
+    from jobwire.wiring.systems import chosen
+
+    loaded = options.settings(
+        context,
+        gateway__port=("--port", port),
+        gateway__host=("--host", host),
+        systems=("bot serve", "predictions"),
+    )
+    settings = loaded.settings
+    log.setup("bot", settings.logging)
+    if not settings.predictions.public_url:
+        raise SettingsError(
+            ["predictions.public_url: is required by bot serve; without one: jobwire bot poll"]
+        )
+    systems = chosen(loaded, has_bucket=bool(settings.objects.endpoint))
+    listening = listen(settings.gateway.host, settings.gateway.port)
+
+    import uvloop
+
+    from jobwire.wiring.gateway import serve_gateway
+    from jobwire.wiring.predictions.bot import require_configured
+
+    require_configured(settings.predictions)
+
+    def on_ready() -> None:
+        address, number = listening.getsockname()[:2]
+        output.info(f"bot on http://{address}:{number}")
+
+    uvloop.run(serve_gateway(settings, systems, listening, on_ready=on_ready))
+
+
+@command.command("poll")
+@click.option("--delete-webhook", is_flag=True, help="Remove the bot's webhook at Telegram first.")
+@options.data_dir
+@click.pass_context
+def poll(context: click.Context, delete_webhook: bool, data_dir: str | None) -> None:
+    """Ask Telegram for updates; no public address is needed. One poller works at a time.
+
+    \b
+    Examples:
+      jobwire bot poll
+    """
+    from jobwire import log
+    from jobwire.wiring.predictions import commands
+
+    loaded = options.settings(context, data_dir=("--data-dir", data_dir))
+    log.setup("bot", loaded.settings.logging)
+    output.info("polling for updates; stop with Ctrl-C")
+    try:
+        asyncio.run(commands.poll(loaded, delete_webhook=delete_webhook))
+    except commands.PollingRefused as error:
+        raise CliExit(str(error), Exit.REFUSED) from error
+
+
+@command.command("reconcile")
+@options.data_dir
+@options.as_json
+@click.pass_context
+def reconcile(context: click.Context, data_dir: str | None, as_json: bool) -> None:
+    """Finish what was left half done: one pass, as a timer makes it.
+
+    \b
+    Examples:
+      jobwire bot reconcile
+    """
+    from jobwire.wiring.predictions import commands
+
+    loaded = options.settings(context, data_dir=("--data-dir", data_dir))
+    report = asyncio.run(commands.run_pass(loaded))
+    if output.wants_json(as_json):
+        output.json_line(report)
+    else:
+        output.columns([(name, str(value)) for name, value in report.items()])
+
+
+@command.command("tasks")
+@click.argument("task_id", metavar="[ID]", required=False)
+@click.option("--limit", default=20, type=click.IntRange(1, 100), show_default=True, help="Tasks.")
+@click.option("--after", default="", metavar="ID", help="Go on behind this task.")
+@options.data_dir
+@options.as_json
+@click.pass_context
+def tasks(
+    context: click.Context,
+    task_id: str | None,
+    limit: int,
+    after: str,
+    data_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Show the bot's tasks, or one of them with the state of its work.
+
+    \b
+    Examples:
+      jobwire bot tasks
+      jobwire bot tasks ufawqhfynnddngldkgtslldrkq --json
+    """
+    from dataclasses import asdict
+
+    from jobwire.wiring.predictions import commands
+
+    loaded = options.settings(context, data_dir=("--data-dir", data_dir))
+    if task_id is not None:
+        view = asyncio.run(commands.show(loaded, task_id))
+        if view is None:
+            raise CliExit(f"there is no task {sanitize.line(task_id)}", Exit.NO_SUCH_JOB)
+        if output.wants_json(as_json):
+            output.json_line(asdict(view))
+        else:
+            rows = [(name, sanitize.line(str(value))) for name, value in asdict(view).items()]
+            output.columns(rows)
+        return
+    page = asyncio.run(commands.tasks(loaded, limit=limit, after=after))
+    if output.wants_json(as_json):
+        for view in page.tasks:
+            output.json_line(asdict(view))
+    elif page.tasks:
+        head = ("prediction", "status", "chat", "created", "error")
+        rows = [
+            (each.id, each.status, str(each.chat_id), each.created_at or "", each.error or "")
+            for each in page.tasks
+        ]
+        output.columns([head, *([sanitize.line(cell) for cell in row] for row in rows)])
+    else:
+        output.info("no tasks")
+    if page.next:
+        output.info(f"more: --after {page.next}")
+
+
+@command.command("doctor")
+@options.data_dir
+@options.as_json
+@click.pass_context
+def doctor(context: click.Context, data_dir: str | None, as_json: bool) -> None:
+    """Check the bot: its settings, its token, its webhook, its bucket.
+
+    \b
+    Examples:
+      jobwire bot doctor
+    """
+    from jobwire.cli.doctor import exit_code, show_finding
+    from jobwire.doctor import Finding
+    from jobwire.wiring.predictions import commands
+
+    loaded = options.settings(context, data_dir=("--data-dir", data_dir))
+
+    async def all_findings() -> list[Finding]:
+        return [finding async for finding in commands.examine(loaded)]
+
+    findings = asyncio.run(all_findings())
+    for finding in findings:
+        show_finding(finding, as_json=output.wants_json(as_json))
+    context.exit(exit_code({finding.verdict for finding in findings}))
+
+
+@command.command("demo")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port; 0: any free port.")
+@click.option("--once", is_flag=True, help="Send one photo through, show the outcome, exit.")
+@click.option(
+    "--photo", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="With --once."
+)
+@click.option(
+    "--cog-python",
+    type=click.Path(path_type=Path, exists=True),
+    help="A Python that has cog; default: one is made in the cache.",
+)
+@options.data_dir
+@options.as_json
+@click.pass_context
+def demo(
+    context: click.Context,
+    port: int,
+    once: bool,
+    photo: Path | None,
+    cog_python: Path | None,
+    data_dir: str | None,
+    as_json: bool,
+) -> int:
+    """Try the bot without any account: a real cog model here, and a chat page in your browser.
+
+    \b
+    Examples:
+      jobwire bot demo
+      jobwire bot demo --once --json
+    """
+    from jobwire import log
+    from jobwire.wiring.predictions.demo.run import DemoOptions, send_once
+    from jobwire.wiring.predictions.demo.run import serve as serve_demo
+
+    loaded = options.settings(context, data_dir=("--data-dir", data_dir))
+    log.setup("bot", loaded.settings.logging)
+    chosen = DemoOptions(
+        data_dir=(loaded.settings.data_dir / "demo").absolute(),
+        port=port,
+        cog_python=cog_python.absolute() if cog_python else None,
+        notify=output.info,
+    )
+    if not once:
+        asyncio.run(serve_demo(chosen, lambda url: click.echo(f"open {url}   (stop: Ctrl-C)")))
+        return Exit.OK
+    outcome = asyncio.run(send_once(chosen, photo.read_bytes() if photo else None))
+    if output.wants_json(as_json):
+        output.json_line(outcome)
+    else:
+        output.columns([(name, str(value)) for name, value in outcome.items()])
+    return Exit.OK if outcome["status"] == "succeeded" else Exit.JOB_FAILED

@@ -1,0 +1,114 @@
+"""The chat page of the demo and its routes; an ordinary feature of the gateway."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.problems import INVALID, NOT_FOUND, Problem
+from jobwire.gateway.request import HttpRequest, Reply
+from jobwire.gateway.routes import Doc, Endpoint, HotRoute
+from jobwire.wires.predictions.flow import Flow
+from jobwire.wires.predictions.images import sniff
+from jobwire.wires.predictions.intent import Photo
+from jobwire.wiring.predictions.demo.chat import CHAT_ID, DemoChat
+
+_FOLDER: Final = Path(__file__).parent
+_WAIT_S: Final = 20.0
+_CSP: Final = (
+    b"content-security-policy",
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'",
+)
+_encode = msgspec.json.Encoder().encode
+
+
+def chat_feature(chat: DemoChat, flow: Flow, tasks: asyncio.TaskGroup) -> Feature:
+    """The page, its script and its calls."""
+
+    async def messages(request: HttpRequest) -> Reply:
+        seen = request.query("seen") or "0"
+        if not seen.isdigit():
+            raise Problem(INVALID, "seen is a number")
+        await chat.wait_for_change(int(seen), _WAIT_S)
+        shown = [
+            {
+                "id": each.id,
+                "author": each.author,
+                "text": each.text,
+                "picture": f"/demo/pictures/{each.id}?r={each.revision}" if each.picture else None,
+            }
+            for each in chat.messages.values()
+        ]
+        return Reply(_encode({"revision": chat.revision, "messages": shown}))
+
+    async def picture(request: HttpRequest) -> Reply:
+        (number,) = request.params
+        message = chat.messages.get(int(number)) if number.isdigit() else None
+        if message is None or message.picture is None:
+            raise Problem(NOT_FOUND, "there is no such picture")
+        return Reply(message.picture, media_type=message.mime.encode())
+
+    async def photo(request: HttpRequest) -> Reply:
+        body = await request.body(None)
+        caption = (request.query("caption") or "")[:1000]
+        tid = await send_photo(chat, flow, tasks, body, caption)
+        return Reply(_encode({"task": tid}), 202)
+
+    def doc(summary: str, media_type: str = "application/json") -> Doc:
+        return Doc(summary=summary, tag="demo", answer=dict, media_type=media_type)
+
+    return Feature(
+        name="demo",
+        hot=[
+            HotRoute(
+                "GET", "/", "read", _file("page.html", b"text/html; charset=utf-8"), doc("The page")
+            ),
+            HotRoute(
+                "GET",
+                "/demo/chat.js",
+                "read",
+                _file("chat.js", b"text/javascript"),
+                doc("Its script"),
+            ),
+            HotRoute(
+                "GET", "/demo/chat.css", "read", _file("chat.css", b"text/css"), doc("Its style")
+            ),
+            HotRoute("GET", "/demo/messages", "read", messages, doc("The chat")),
+            HotRoute(
+                "GET", "/demo/pictures/{id}", "read", picture, doc("One picture", "image/png")
+            ),
+            HotRoute(
+                "POST", "/demo/photos", "submit", photo, doc("Send a photo"), max_body=11 << 20
+            ),
+        ],
+    )
+
+
+async def send_photo(
+    chat: DemoChat, flow: Flow, tasks: asyncio.TaskGroup, body: bytes, caption: str
+) -> str:
+    """Put the user's photo into the chat and submit it, as an update would; its task id."""
+    message = await chat.add("user", caption, body, sniff(body) or "application/octet-stream")
+    given = Photo(
+        chat_id=CHAT_ID,
+        user_id=CHAT_ID,
+        message_id=message.id,
+        file_id=str(message.id),
+        date_s=int(time.time()),
+        size=len(body),
+        caption=caption,
+    )
+    tasks.create_task(flow.submit(given))
+    return flow.parts.ids.of_message(flow.parts.bot, CHAT_ID, message.id)
+
+
+def _file(name: str, media_type: bytes) -> Endpoint:
+    body = (_FOLDER / name).read_bytes()
+
+    async def serve(_: HttpRequest) -> Reply:
+        return Reply(body, headers=(_CSP,), media_type=media_type)
+
+    return serve

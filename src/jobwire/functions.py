@@ -11,21 +11,23 @@ no Valkey and no settings file are loaded, for a fast cold start. See docs/predi
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
 from jobwire import log
 from jobwire.log import LoggingSettings
-from jobwire.objects import Bucket
+from jobwire.objects import Bucket, ObjectsError
 from jobwire.objects.settings import ObjectsSettings
+from jobwire.redaction import register_secrets
 from jobwire.settings.environment import from_environment
 from jobwire.wires.predictions.build import build_flow
-from jobwire.wires.predictions.functions import Functions, Response
+from jobwire.wires.predictions.functions import Functions, Response, response
 from jobwire.wires.predictions.settings import PredictionsSettings
 from jobwire.wires.predictions.telegram.api import BotApi
 from jobwire.wires.predictions.telegram.bot import TelegramBot
 from jobwire.wires.predictions.telegram.chat import TelegramChat
+from jobwire.wires.predictions.webhook import Answer
 
 __all__ = ["bot", "callback", "reconcile"]
 
@@ -41,43 +43,57 @@ class FunctionSettings:
 
 def bot(event: object, context: object = None) -> Response:  # noqa: ARG001 - the clouds' signature
     """Take an update of Telegram."""
-    return _functions().bot(event)
+    return _answer(lambda functions: functions.bot(event))
 
 
 def callback(event: object, context: object = None) -> Response:  # noqa: ARG001 - the clouds' signature
     """Take a webhook of the provider."""
-    return _functions().callback(event)
+    return _answer(lambda functions: functions.callback(event))
 
 
 def reconcile(event: object, context: object = None) -> Response:
     """Finish what was left half done; called by a timer."""
-    return _functions().reconcile(event, context)
+    return _answer(lambda functions: functions.reconcile(event, context))
+
+
+def _answer(call: Callable[[Functions], Response]) -> Response:
+    """Without valid settings: one line in the log, and no traceback for the caller."""
+    try:
+        functions = _functions()
+    except (ValueError, ObjectsError) as error:
+        log.component("predictions").error("not configured: %s", error)
+        return response(Answer(500, "not configured"))
+    return call(functions)
 
 
 @cache
 def _functions() -> Functions:
     """Built once for all calls of an instance."""
-    settings = from_environment(FunctionSettings, os.environ)
+    settings = from_environment(FunctionSettings, _with_role(os.environ))
     log.setup("functions", settings.logging)
-    objects = _with_role(settings.objects, os.environ)
-    if settings.predictions.bucket:
-        objects = replace(objects, bucket=settings.predictions.bucket)
-    api = BotApi(settings.predictions.telegram_token, settings.predictions.telegram_url)
-    if not settings.predictions.telegram_token:
+    objects, predictions = settings.objects, settings.predictions
+    register_secrets(
+        (
+            *(objects.secret_key, objects.session_token, predictions.replicate_token),
+            *(predictions.webhook_secret, predictions.telegram_token, predictions.telegram_secret),
+        )
+    )
+    if predictions.bucket:
+        objects = replace(objects, bucket=predictions.bucket)
+    if not predictions.telegram_token:
         raise ValueError("predictions.telegram_token: is required; set TELEGRAM_BOT_TOKEN")
-    flow = build_flow(
-        settings.predictions, Bucket(objects.config()), TelegramChat(api), bot=api.bot_id
-    )
-    return Functions(TelegramBot(flow, api), settings.predictions.telegram_secret)
+    api = BotApi(predictions.telegram_token, predictions.telegram_url)
+    flow = build_flow(predictions, Bucket(objects.config()), TelegramChat(api), bot=api.bot_id)
+    return Functions(TelegramBot(flow, api), predictions.telegram_secret)
 
 
-def _with_role(objects: ObjectsSettings, environ: Mapping[str, str]) -> ObjectsSettings:
-    """The keys of the function's role or service account, where no others are set."""
-    if objects.access_key:
-        return objects
-    return replace(
-        objects,
-        access_key=environ.get("AWS_ACCESS_KEY_ID", ""),
-        secret_key=environ.get("AWS_SECRET_ACCESS_KEY", ""),
-        session_token=environ.get("AWS_SESSION_TOKEN", ""),
-    )
+def _with_role(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment with the keys of the function's role, where no others are set."""
+    if environ.get("JOBWIRE_OBJECTS_ACCESS_KEY") or environ.get("MINIO_ACCESS_KEY_ID"):
+        return environ
+    names = {
+        "AWS_ACCESS_KEY_ID": "JOBWIRE_OBJECTS_ACCESS_KEY",
+        "AWS_SECRET_ACCESS_KEY": "JOBWIRE_OBJECTS_SECRET_KEY",
+        "AWS_SESSION_TOKEN": "JOBWIRE_OBJECTS_SESSION_TOKEN",
+    }
+    return {**environ, **{ours: environ.get(theirs, "") for theirs, ours in names.items()}}

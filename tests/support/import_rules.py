@@ -42,7 +42,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "maintenance": frozenset({"job", "log"}),
     "endpoints": frozenset({"net", "private_files"}),
     # Serverless entry points: built without `wiring`, for a fast cold start.
-    "functions": frozenset({"wires", "objects", "settings", "log"}),
+    "functions": frozenset({"wires", "objects", "settings", "log", "redaction"}),
     "gateway": frozenset({"job", "log", "histogram", "net", "text"}),
     "handlers": frozenset({"job", "net", "spawn"}),
     "histogram": frozenset(),

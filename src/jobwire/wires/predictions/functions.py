@@ -59,14 +59,14 @@ class Functions:
         """An update of Telegram."""
         given = read_event(event)
         if isinstance(given, Answer):
-            return _response(given)
+            return response(given)
         return _run(handle_update(self._bot, self._secret, given.headers, given.body))
 
     def callback(self, event: object) -> Response:
         """A webhook of the provider."""
         given = read_event(event)
         if isinstance(given, Answer):
-            return _response(given)
+            return response(given)
         tid = given.query.get("tid") or given.path.rstrip("/").rpartition("/")[2]
         provider = self._flow.parts.provider.name
         return _run(
@@ -77,7 +77,7 @@ class Functions:
         """A timer's event. An HTTP request is refused: anyone could send it."""
         if not is_timer(event):
             log.warning("reconcile refused: the event is no timer's")
-            return _response(Answer(403, "only a timer may call this"))
+            return response(Answer(403, "only a timer may call this"))
         return _run(self._reconcile(_pass_s(context)))
 
     async def _reconcile(self, limit_s: float) -> Answer:
@@ -164,13 +164,14 @@ def _pass_s(context: object) -> float:
 def _run(work: Coroutine[object, object, Answer]) -> Response:
     """Run to the end; an error becomes an answer, never a traceback for the caller."""
     try:
-        return _response(asyncio.run(work))
+        return response(asyncio.run(work))
     except Exception:
         log.exception("function failed")
-        return _response(Answer(500, "internal error"))
+        return response(Answer(500, "internal error"))
 
 
-def _response(answer: Answer) -> Response:
+def response(answer: Answer) -> Response:
+    """An answer as both clouds take it."""
     return {
         "statusCode": answer.status,
         "headers": {"Content-Type": "text/plain; charset=utf-8"},

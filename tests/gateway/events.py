@@ -46,7 +46,8 @@ class EventsFeature(TestFeature):
 
                 return detach
 
-            await streams.serve(call, attach, hello={"channel": 1})
+            gap = None if name == "plain" else ("channel", name)
+            await streams.serve(call, attach, hello={"channel": 1}, gap=gap)
 
         async def count(call: HttpRequest) -> None:
             events = numbers(int(call.params[0]))

@@ -83,15 +83,32 @@ def test_a_gap_names_the_last_event_and_has_no_id(
 ) -> None:
     with watch(served, events_feature, last_event_id="1-7") as reader:
         (watcher,) = events_feature.watchers["a"]
-        on_loop(served, lambda: watcher.send_gap(channel="a"))
+        on_loop(served, watcher.send_gap)
         events_feature.push(served, "a", SseEvent("token", b"1", "2-1"))
         on_loop(served, watcher.send_gap)
         events_feature.end(served, "a")
         assert reader.rest() == [
             Seen("gap", '{"channel":"a","after":"1-7"}', None),
             Seen("token", "1", "2-1"),
-            Seen("gap", '{"after":"2-1"}', None),
+            Seen("gap", '{"channel":"a","after":"2-1"}', None),
         ]
+
+
+@clause("O-9")
+def test_o09_a_stream_without_hello_and_gap_has_neither(
+    served: Serving, events_feature: EventsFeature
+) -> None:
+    """`/channels/plain/events` has no `gap`, `/count` no `hello`."""
+    with Reader.open(served, "/channels/plain/events") as reader:
+        assert reader.next() == Seen("hello", '{"channel":1}', None)
+        (watcher,) = events_feature.watchers["plain"]
+        assert on_loop(served, watcher.send_gap)
+        events_feature.push(served, "plain", SseEvent("token", b"1", "2-1"))
+        events_feature.end(served, "plain")
+        assert reader.rest() == [Seen("token", "1", "2-1")]
+        assert not on_loop(served, watcher.send_gap)
+    with Reader.open(served, "/count/2") as reader:
+        assert "hello" not in {event.name for event in reader.rest()}
 
 
 @clause("O-9")

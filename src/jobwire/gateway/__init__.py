@@ -6,7 +6,8 @@
     access     scope or verifier of a route        admission  checks before a route runs
     request    one request and its response        parameters paging and others of several wires
     auth       API keys, tenants, scopes           tokens     short-lived tokens for EventSource
-    tenants    who sees what belongs to whom
+    tenants    who sees what belongs to whom       static_files  files of a page
+    cors       pages of other origins
     loopback   Host and Origin checks              limits     request rate and streams per key
     problems   error responses (RFC 9457)          failures   exceptions as problems
     streams    all open event streams              sse        the SSE format, and one stream

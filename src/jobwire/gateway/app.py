@@ -21,6 +21,7 @@ from jobwire.gateway import health, metrics, openapi, stream_tokens
 from jobwire.gateway.access import SelfAuthenticated, access_name
 from jobwire.gateway.admission import Admission
 from jobwire.gateway.auth import Keyring
+from jobwire.gateway.cors import Cors
 from jobwire.gateway.failures import as_problem
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Supervised
@@ -68,6 +69,7 @@ class Gateway:
         tokens = TokenMaker(settings.token_secret, settings.token_ttl.total_seconds(), keyring)
         rate = RequestRate(settings.rate_limit, time.monotonic)
         self._admission = Admission(keyring, tokens, rate, settings.max_body_bytes)
+        self._cors = Cors(settings.cors_origins)
         self._http_metrics = HttpMetrics()
         self.streams = streams
 
@@ -126,8 +128,14 @@ class Gateway:
             by_method, request.params = self._table.find(scope["path"])
             route = by_method.get(scope["method"])
             if route is None:
-                await self._through_fastapi(request, by_method)
+                preflight = self._cors.preflight(request, by_method) if by_method else None
+                if preflight is None:
+                    await self._through_fastapi(request, by_method)
+                else:
+                    await request.reply_nothing(preflight)
             else:
+                if route.cors:
+                    self._cors.allow(request)
                 request.route, stream, access = route.label, route.stream, route.access
                 if isinstance(access, SelfAuthenticated):
                     await self._admission.verify(request, access, route.max_body)

@@ -50,7 +50,7 @@ def document(app: FastAPI, scoped: Sequence[ScopedRoute], hot: Sequence[HotRoute
     for route in scoped:
         for method in route.methods or ():
             _finish_scoped(method, paths[route.path_format][method.lower()], route, schema_of)
-    for route in hot:
+    for route in (each for each in hot if not each.doc.hidden):
         paths.setdefault(route.path, {})[route.method.lower()] = _hot_operation(route, schema_of)
     components["securitySchemes"] = _SECURITY_SCHEMES | {
         route.access.scheme: dict(route.access.security)
@@ -131,6 +131,7 @@ def _hot_operation(route: HotRoute, schema_of: Mapping[int, Json]) -> Json:
             **_problem_responses(
                 [
                     *_common_problems(route.access, body=doc.body is not None),
+                    *(problems.WITH_BINARY_BODY if doc.binary else ()),
                     *(problems.ON_STREAMS if route.stream else ()),
                     *doc.problems,
                 ]
@@ -139,7 +140,10 @@ def _hot_operation(route: HotRoute, schema_of: Mapping[int, Json]) -> Json:
     }
     if route.access != "public":
         operation["security"] = _security(route.access, stream=route.stream)
-    if doc.body is not None:
+    if doc.binary:
+        # OpenAPI 3.1: bytes have no schema.
+        operation["requestBody"] = {"required": True, "content": {each: {} for each in doc.binary}}
+    elif doc.body is not None:
         body: Json = {"schema": schema_of[id(doc.body)]}
         if doc.body_example is not None:
             body["example"] = doc.body_example

@@ -230,9 +230,9 @@ class HttpRequest:
         self.finished = True
         await self.send({"type": "http.response.body", "body": reply.body})
 
-    async def reply_nothing(self) -> None:
+    async def reply_nothing(self, headers: Headers = ()) -> None:
         """Answer 204: an EventSource does not reconnect after it."""
-        await self.start(204, ())
+        await self.start(204, headers)
         await self.end()
 
     async def end(self) -> None:

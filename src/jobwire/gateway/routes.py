@@ -35,6 +35,10 @@ class Doc:
     also: Mapping[int, str] = field(default_factory=dict[int, str])
     """Other success statuses, and what each of them means."""
     media_type: str = "application/json"
+    binary: Sequence[str] = ()
+    """The media types of a request body that is not JSON, for example `("image/jpeg",)`."""
+    hidden: bool = False
+    """Not in the OpenAPI document: files of a page."""
     description: str = ""
     problems: Sequence[ProblemKind] = ()
     parameters: Sequence["RouteParameter"] = ()
@@ -56,7 +60,8 @@ class HotRoute:
     """`HotRoute("GET", "/v1/jobs/{id}", "read", endpoint, Doc(…))`.
 
     Path parameters are in `request.params`, in order. `stream` marks an event stream, which may be
-    opened with a stream token. `max_body` 0 is the gateway's limit.
+    opened with a stream token. `max_body` 0 is the gateway's limit. `cors` allows calls by pages of
+    the origins in `gateway.cors_origins`.
     """
 
     method: Method
@@ -66,6 +71,7 @@ class HotRoute:
     doc: Doc
     stream: bool = False
     max_body: int = 0
+    cors: bool = False
 
     def __post_init__(self) -> None:
         check_access(self.label, self.access)

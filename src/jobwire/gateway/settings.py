@@ -11,6 +11,9 @@ from jobwire.net import is_loopback
 ScopeName = Literal["submit", "read", "admin"]
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_ORIGIN: Final = re.compile(
+    r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?"
+)
 ALL_TENANTS: Final = "*"
 """The tenant of a key that sees and cancels the jobs of all tenants; needs the scope `admin`."""
 _SUBMIT_RATE: Final = 10_000.0
@@ -54,6 +57,8 @@ class GatewaySettings:
     """Signs stream tokens; the same for all gateways, by default random per process."""
     token_ttl: timedelta = timedelta(minutes=5)
     """How long a stream token is valid."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose pages may call the upload routes, for example `https://app.example.com`."""
     rate_limit: float = 0.0
     """Requests per second for each key; 0 means no limit."""
     submit_rate: float = 0.0
@@ -113,6 +118,12 @@ class GatewaySettings:
             yield "keys", f"two keys are named {name!r}"
         if self.token_secret and len(self.token_secret) < 32:
             yield "token_secret", "must have at least 32 characters"
+        for origin in self.cors_origins:
+            if not _ORIGIN.fullmatch(origin):
+                yield (
+                    "cors_origins",
+                    f"{origin!r} must be like https://app.example.com, without a path",
+                )
         for name in ("rate_limit", "submit_rate"):
             if getattr(self, name) < 0:
                 yield name, "must not be negative"

@@ -8,12 +8,13 @@ limit, then refuses. Used by `streams` and by features with events.
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from jobwire.gateway.request import Send
 
+E = TypeVar("E")
 _HELLO: Final = "hello"
 _GAP: Final = "gap"
 _WRITE_BYTES: Final = 16 << 10
@@ -67,6 +68,7 @@ class EventStream:
     __slots__ = (
         "_bytes",
         "_frames",
+        "_gap",
         "_limit",
         "_send",
         "_start_writer",
@@ -86,12 +88,14 @@ class EventStream:
         limit: int,
         start_writer: Callable[["EventStream"], None],
         last_id: str | None = None,
+        gap: tuple[str, str] | None = None,
     ) -> None:
         self._send = send
         self._transport = transport
         if transport is not None:
             transport.set_write_buffer_limits(_WRITE_BYTES)
         self._limit = limit
+        self._gap = gap
         self._start_writer = start_writer
         self._frames: list[bytes] = []
         self._bytes = 0  # in the buffer and being written
@@ -111,9 +115,14 @@ class EventStream:
         """Send the first event of a stream: its subject, as JSON."""
         return self.push(SseEvent(_HELLO, msgspec.json.encode(content)))
 
-    def send_gap(self, **subject: str) -> bool:
-        """Send that events after `last_id` may be missing; returns like `push`."""
-        return self.push(SseEvent(_GAP, msgspec.json.encode({**subject, "after": self.last_id})))
+    def send_gap(self) -> bool:
+        """Send that events after `last_id` may be missing, if this stream has such events; returns
+        like `push`."""
+        if self._gap is None:
+            return not (self.closed or self.ending)
+        name, subject = self._gap
+        content = msgspec.json.encode({name: subject, "after": self.last_id})
+        return self.push(SseEvent(_GAP, content))
 
     def push(self, item: Item) -> bool:
         """Buffer an event; False if the buffer is full or the stream has ended."""
@@ -189,3 +198,32 @@ class EventStream:
         if self._writable is not None:
             self._writable.set()
             self._writable = None
+
+
+class EventWriter(Generic[E]):
+    """Writes the events of one followed resource to a stream; a follower feeds it.
+
+    `encode` makes a frame of an event, in the form of the wire.
+    """
+
+    __slots__ = ("_encode", "_stream")
+
+    def __init__(self, stream: EventStream, encode: Callable[[E], SseEvent]) -> None:
+        self._stream = stream
+        self._encode = encode
+
+    @property
+    def closed(self) -> bool:
+        return self._stream.closed or self._stream.ending
+
+    def push(self, event: E) -> bool:
+        return self._stream.push(self._encode(event))
+
+    def send_gap(self) -> bool:
+        return self._stream.send_gap()
+
+    def end(self) -> None:
+        self._stream.end()
+
+    async def wait_writable(self) -> None:
+        await self._stream.wait_writable()

@@ -77,10 +77,18 @@ class Streams:
                 await self.stop()
                 ticks.cancel()
 
-    async def serve(self, request: HttpRequest, attach: Attach, *, hello: object = None) -> None:
+    async def serve(
+        self,
+        request: HttpRequest,
+        attach: Attach,
+        *,
+        hello: object = None,
+        gap: tuple[str, str] | None = None,
+    ) -> None:
         """Answer with an event stream until its feeder ends it or its client leaves.
 
-        `hello` is the first event. Raise a Problem (no such job) before this call: it starts the
+        `hello` is the first event, `gap` the name and id of the subject in `gap` events; without
+        them the stream has none. Raise a Problem (no such job) before this call: it starts the
         response.
         """
         if self._stopping or self._group is None:
@@ -90,7 +98,9 @@ class Streams:
         slot = self._wheel[self._next_slot]
         self._next_slot = (self._next_slot + 1) % len(self._wheel)
         transport: Transport | None = request.scope.get(TRANSPORT_KEY)
-        stream = EventStream(request.send, transport, self._buffer_bytes, self._start_writer, seen)
+        stream = EventStream(
+            request.send, transport, self._buffer_bytes, self._start_writer, seen, gap
+        )
         detach = None
         try:
             await request.start(200, HEADERS)

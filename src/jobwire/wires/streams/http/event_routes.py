@@ -1,14 +1,15 @@
 """Live events over HTTP (J-15, J-17).
 
 The endpoint checks tenant and position; then `gateway.streams` keeps the stream open and the
-follower feeds it through an `SseReader`, which encodes the job's events as SSE frames.
+follower feeds it through an `EventWriter`, which encodes the job's events as SSE frames.
 """
 
+from functools import partial
 from typing import Final
 
 from jobwire.gateway.problems import BAD_EVENT_ID, Problem, invalid
 from jobwire.gateway.request import HttpRequest
-from jobwire.gateway.sse import EventStream, SseEvent
+from jobwire.gateway.sse import EventWriter, SseEvent
 from jobwire.gateway.streams import Streams
 from jobwire.job.messages import JobId
 from jobwire.valkey import ValkeyError
@@ -20,33 +21,6 @@ from jobwire.wires.streams.queue import StreamsQueue
 
 PLAIN: Final = "plain"
 WHOLE: Final = "whole"
-
-
-class SseReader:
-    """Writes a job's events to one open stream."""
-
-    __slots__ = ("_job_id", "_plain", "_stream")
-
-    def __init__(self, stream: EventStream, job_id: JobId, *, plain: bool) -> None:
-        self._stream = stream
-        self._job_id = job_id
-        self._plain = plain
-
-    @property
-    def closed(self) -> bool:
-        return self._stream.closed or self._stream.ending
-
-    def push(self, event: StreamEvent) -> bool:
-        return self._stream.push(_frame(event, plain=self._plain))
-
-    def send_gap(self) -> bool:
-        return self._stream.send_gap(job_id=self._job_id)
-
-    def end(self) -> None:
-        self._stream.end()
-
-    async def wait_writable(self) -> None:
-        await self._stream.wait_writable()
 
 
 class EventRoutes:
@@ -71,9 +45,10 @@ class EventRoutes:
         await self._streams.serve(
             request,
             lambda stream: self._follower.watch(
-                job_id, SseReader(stream, job_id, plain=plain), after, finished=finished
+                job_id, EventWriter(stream, _ENCODERS[plain]), after, finished=finished
             ),
             hello=schemas.HelloBody(job_id, state.status.value),
+            gap=("job_id", job_id),
         )
 
     async def _has_seen_all(self, job_id: JobId, after: Position) -> bool:
@@ -109,3 +84,7 @@ def _frame(event: StreamEvent, *, plain: bool) -> SseEvent:
         frame = SseEvent(event.kind, event.data if plain else event.body, event.id)
         event.rendered[plain] = frame
     return frame
+
+
+# Shared by all streams: each of ten thousand would otherwise hold its own.
+_ENCODERS: Final = {plain: partial(_frame, plain=plain) for plain in (True, False)}

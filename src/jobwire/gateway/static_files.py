@@ -1,0 +1,92 @@
+"""Files of a page, served from memory with ETag, cache headers and their own CSP.
+
+    Feature(name="page", hot=static_files.routes("/", files("jobwire.page"), csp=…))
+
+The files are read when the routes are declared: a request reaches none but these, and no file
+system. Their number and size are those of the package.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from hashlib import sha256
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from jobwire.gateway.problems import Headers
+from jobwire.gateway.request import HttpRequest, Reply
+from jobwire.gateway.routes import Doc, HotRoute
+
+INDEX: Final = "index.html"
+REVALIDATE: Final = "no-cache"
+"""The browser stores a file and asks each time whether it has changed."""
+_MEDIA_TYPES: Final = {
+    ".css": b"text/css; charset=utf-8",
+    ".html": b"text/html; charset=utf-8",
+    ".ico": b"image/vnd.microsoft.icon",
+    ".js": b"text/javascript; charset=utf-8",
+    ".json": b"application/json",
+    ".mjs": b"text/javascript; charset=utf-8",
+    ".png": b"image/png",
+    ".svg": b"image/svg+xml",
+    ".txt": b"text/plain; charset=utf-8",
+    ".webmanifest": b"application/manifest+json",
+    ".webp": b"image/webp",
+    ".woff2": b"font/woff2",
+}
+
+
+class _File(NamedTuple):
+    body: bytes
+    etag: bytes
+    headers: Headers
+    media_type: bytes
+
+
+def routes(
+    prefix: str, folder: Traversable | Path, *, csp: str, cache_control: str = REVALIDATE
+) -> list[HotRoute]:
+    """A public route for each file of the folder below `prefix`; `index.html` answers for its
+    folder. A file of an unknown type is a TypeError."""
+    base = prefix.rstrip("/")
+    found: list[HotRoute] = []
+    for name, content in _files(folder, ""):
+        suffix = Path(name).suffix
+        if suffix not in _MEDIA_TYPES:
+            raise TypeError(f"{name}: no media type is known for the suffix {suffix!r}")
+        etag = b'"%s"' % sha256(content).hexdigest()[:32].encode()
+        headers = (
+            (b"etag", etag),
+            (b"cache-control", cache_control.encode()),
+            (b"content-security-policy", csp.encode()),
+        )
+        endpoint = partial(_answer, _File(content, etag, headers, _MEDIA_TYPES[suffix]))
+        path = (
+            f"{base}/{name.removesuffix(INDEX)}" if Path(name).name == INDEX else f"{base}/{name}"
+        )
+        doc = Doc(summary=f"The file {name}", tag="page", hidden=True)
+        found.append(HotRoute("GET", path, "public", endpoint, doc))
+    return found
+
+
+def _files(folder: Traversable | Path, below: str) -> Iterator[tuple[str, bytes]]:
+    for entry in sorted(folder.iterdir(), key=lambda each: each.name):
+        if entry.is_dir():
+            if not entry.name.startswith("__"):
+                yield from _files(entry, f"{below}{entry.name}/")
+        elif not entry.name.endswith((".py", ".pyc")):
+            yield below + entry.name, entry.read_bytes()
+
+
+async def _answer(file: _File, request: HttpRequest) -> Reply | None:
+    if _has(request.headers.get(b"if-none-match", b""), file.etag):
+        await request.start(304, file.headers)
+        await request.end()
+        return None
+    return Reply(file.body, headers=file.headers, media_type=file.media_type)
+
+
+def _has(if_none_match: bytes, etag: bytes) -> bool:
+    """Whether the client has this version; a proxy may have marked its tag as weak."""
+    tags = [tag.strip().removeprefix(b"W/") for tag in if_none_match.split(b",")]
+    return etag in tags or tags == [b"*"]

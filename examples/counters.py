@@ -1,0 +1,127 @@
+"""A small system: named counters in Valkey, with routes, health, metrics, schema and a check.
+
+    jobwire up --only jobs,examples.counters:SYSTEM
+    curl -X POST localhost:8080/v1/counters/visits
+
+docs/extending.md goes through it.
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Path
+from prometheus_client import Counter
+
+from jobwire.doctor import Finding
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.health import Check, HealthStatus
+from jobwire.gateway.request import HttpRequest, Reply
+from jobwire.gateway.router import needs, new_router
+from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.job.errors import BackendUnavailable
+from jobwire.settings import Loaded
+from jobwire.valkey import Arg, Connection, ServerError, ValkeyError
+from jobwire.wiring.backends import known_valkey
+from jobwire.wiring.systems import Backend, GatewayContext, SchemaDocument, System
+
+KEY = "counters"
+
+
+class Count(msgspec.Struct):
+    """One counter."""
+
+    name: str
+    value: int
+
+
+class Counters:
+    """The counters of one server; BackendUnavailable becomes a 503."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def _call(self, command: str, *arguments: Arg) -> int:
+        try:
+            return int(str(await self._connection.call(command, KEY, *arguments) or 0))
+        except ValkeyError as error:
+            raise BackendUnavailable(str(error)) from error
+
+    async def value(self, name: str) -> int:
+        return await self._call("HGET", name)
+
+    async def increment(self, name: str) -> int:
+        return await self._call("HINCRBY", name, 1)
+
+    async def health(self) -> HealthStatus:
+        try:
+            await self._connection.call("HLEN", KEY)
+        except ServerError:
+            return HealthStatus("down", f"the key {KEY} has another type", f"DEL {KEY}")
+        except ValkeyError as error:
+            return HealthStatus("down", str(error), "is the server running?")
+        return HealthStatus("ready")
+
+
+def _hot_route(counters: Counters, reads: Counter) -> HotRoute:
+    """A route that must be fast: a function of the request."""
+
+    async def show(request: HttpRequest) -> Reply:
+        (name,) = request.params
+        reads.inc()
+        return Reply(msgspec.json.encode(Count(name, await counters.value(name))))
+
+    doc = Doc(summary="Read a counter", tag="counters", answer=Count)
+    return HotRoute("GET", "/v1/counters/{name}", "read", show, doc)
+
+
+def _router(counters: Counters) -> APIRouter:
+    """All other routes: ordinary FastAPI, with the scope that they need."""
+    router = new_router("counters")
+
+    @router.post("/v1/counters/{name}", openapi_extra=needs("submit"))
+    async def increment(
+        name: Annotated[str, Path(pattern="^[a-z]{1,40}$")],
+    ) -> dict[str, int | str]:
+        return {"name": name, "value": await counters.increment(name)}
+
+    assert increment
+    return router
+
+
+@contextlib.asynccontextmanager
+async def _feature(context: GatewayContext) -> AsyncGenerator[Feature]:
+    """What the gateway serves while the block is open."""
+    counters = Counters(context.backends.valkey)
+    reads = Counter("jobwire_counters_reads", "Counters that were read.", registry=None)
+    yield Feature(
+        name="counters",
+        hot=[_hot_route(counters, reads)],
+        routers=[_router(counters)],
+        checks=[Check("counters", counters.health)],
+        collectors=[reads],
+    )
+
+
+async def _doctor_checks(loaded: Loaded) -> AsyncIterator[Finding]:
+    if (known := known_valkey(loaded)) is None:
+        return
+    with contextlib.suppress(ValkeyError):  # an unreachable server is a finding of its own
+        async with Connection.open(known.config, name="jobwire-doctor") as connection:
+            yield Finding("counters", "ok", f"{await connection.call('HLEN', KEY)} counters")
+
+
+def _schema() -> SchemaDocument:
+    _, definitions = msgspec.json.schema_components([Count])
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$defs": definitions}
+
+
+SYSTEM = System(
+    name="counters",
+    needs=frozenset({Backend.VALKEY}),
+    feature=_feature,
+    doctor_checks=_doctor_checks,
+    schema=_schema,
+    example="curl -X POST localhost:8080/v1/counters/visits",
+)

@@ -26,7 +26,6 @@ up: $(VENV)/.up ## run everything on this machine; pass options with ARGS="--por
 	@exec $(BIN)/jobwire up $(ARGS)
 
 test: $(VENV)/.dev ## run the tests; choose some with ARGS="tests/valkey -k cancel"
-	@$(BIN)/python -m tests.system
 	@$(BIN)/python -m tests.support.thirdparty
 	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n $${JOBWIRE_TEST_WORKERS:-4} --dist=worksteal --cov --cov-report=term --durations=15)
 
@@ -62,6 +61,7 @@ mutate: $(VENV)/.dev ## break the product on purpose, one replacement at a time;
 	@$(BIN)/python -m tests.mutations $(ARGS)
 
 bench: $(VENV)/.bench ## measure, beside the peers of the field
+	@$(BIN)/python -m tests.support.thirdparty
 	@$(BIN)/python -m bench $(ARGS)
 
 clean: ## remove everything that the other commands made

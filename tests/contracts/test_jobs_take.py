@@ -307,6 +307,39 @@ async def test_r05_a_take_of_what_a_listing_has_started_starts_it_no_second_time
         await worker.settle([(leased[0], Done("1"))], 0)
 
 
+@clause("J-30", "R-5")
+async def test_r05_a_listing_leaves_alone_what_a_take_is_about_to_return(lab: StreamsLab) -> None:
+    """Story: a wait had started a job, and the take that returns it also asks for more. A listing
+    that was sent meanwhile returned the job as well, under the same token, and it ran twice."""
+    worker = await lab.worker()
+    job_id = await lab.submit()
+    assert await worker.wait(30)
+    taking = worker.take(2)
+    held = await worker.recover_orphans(frozenset())
+    held += await taking
+    assert [one.job.id for one in held] == [job_id]
+    await worker.settle([(held[0], Done("1"))], 0)
+
+
+@clause("J-30", "R-5")
+async def test_r05_a_listing_leaves_alone_what_a_reclaim_has_brought(
+    valkey: LocalValkey, proxy: Proxy, lab: StreamsLab
+) -> None:
+    """The same for a job that a take has reclaimed before it asks the queue for more."""
+    async with Connection.open(proxy.url(valkey.url)) as through, StreamsLab(through) as far:
+        dead, lost = await lab.start()
+        await lab.silence(dead)
+        worker = await far.worker()
+        with proxy.hold(runs("take")) as behind_the_reclaim:
+            taking = asyncio.ensure_future(worker.take(2))
+            await behind_the_reclaim.until_reached()
+            listing = asyncio.ensure_future(worker.recover_orphans(frozenset()))
+            await asyncio.sleep(0)  # the listing is sent, behind the take
+        held = [*await taking, *await listing]
+        assert [one.job.id for one in held] == [lost.job.id]
+        await worker.settle([(held[0], Done("1"))], 0)
+
+
 @clause("J-30", "J-9")
 async def test_j30_a_settle_whose_reply_was_lost_is_retried(
     valkey: LocalValkey, proxy: Proxy, raw: Raw

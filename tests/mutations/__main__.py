@@ -51,7 +51,10 @@ def verdict(mutation: Mutation) -> str:
             mutation.apply(Path(folder))
         except Stale as error:
             return f"does not apply: {error}"
-        done = tested(source, mutation.red)
+        try:
+            done = tested(source, mutation.red)
+        except subprocess.TimeoutExpired:
+            return f"no result within {LIMIT_S} s"
     # 1: tests ran and failed. Everything else is no proof: nothing collected, a broken import.
     return {0: "GREEN: nobody noticed", 1: "red"}.get(
         done.returncode, f"pytest ended with {done.returncode}"

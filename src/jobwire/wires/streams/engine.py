@@ -101,7 +101,7 @@ class StreamsEngine:
             connection, self.settings, self.consumer, self._registration, self._reclaim_if_idle
         )
         self._in_flight: set[str] = set()
-        """Tokens of calls whose replies have not arrived."""
+        """Tokens of calls whose replies have not arrived, and of started jobs waiting for them."""
         self._listings: dict[str, set[str]] = {}
         """For each `recover_orphans` in flight the tokens of calls that were in flight at any time
         since it was sent: the jobs of those calls are returned by those calls (R-5)."""
@@ -197,7 +197,7 @@ class StreamsEngine:
         if self._prefetched:
             prefetched, self._prefetched = self._prefetched[:limit], self._prefetched[limit:]
             rest = 0 if self._prefetched_all else limit - len(prefetched)
-            return _joined(prefetched, self._take(rest) if rest else None)
+            return self._joined(prefetched, self._take(rest) if rest else None)
         now_s = asyncio.get_running_loop().time()
         if now_s < self._reclaim_at_s or self._reader.fetched:
             return self._take(limit)
@@ -233,7 +233,26 @@ class StreamsEngine:
             self.reclaim_soon()
         if jobs:
             _log.info("leases of other workers expired: jobs=%d; running them here", len(jobs))
-        return jobs if len(jobs) >= limit else [*jobs, *await self._take(limit - len(jobs))]
+        if len(jobs) >= limit:
+            return jobs
+        return await self._joined(jobs, self._take(limit - len(jobs)))
+
+    def _joined(
+        self, jobs: list[LeasedJob], rest: Awaitable[list[LeasedJob]] | None
+    ) -> Awaitable[list[LeasedJob]]:
+        """Started jobs, and those of a call in flight. Until all are returned to the worker no
+        listing may return them as well (R-5)."""
+        tokens = [leased.token for leased in jobs]
+        for token in tokens:
+            self._issued(token)
+
+        async def joined() -> list[LeasedJob]:
+            try:
+                return jobs if rest is None else [*jobs, *await rest]
+            finally:
+                self._in_flight.difference_update(tokens)
+
+        return joined()
 
     def reclaim_soon(self) -> None:
         """Make the next take reclaim, whenever the last one did."""
@@ -392,12 +411,6 @@ class StreamsEngine:
 def new_consumer() -> str:
     """A unique consumer name that shows the worker's host and process."""
     return f"{contract.CONSUMER_PREFIX}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-
-
-async def _joined(
-    prefetched: list[LeasedJob], rest: Awaitable[list[LeasedJob]] | None
-) -> list[LeasedJob]:
-    return prefetched if rest is None else [*prefetched, *await rest]
 
 
 def _new_token() -> str:

@@ -27,7 +27,7 @@ from jobwire.valkey.resp_socket import Arg, Push, Reply, RespSocket
 
 OLDEST_VERSION: Final = 7
 _REFUSED: Final = frozenset({"WRONGPASS", "NOAUTH", "NOPERM"})
-_NAME: Final = re.compile(r"[!-~]{1,100}")
+_NAME: Final = re.compile(r"[!-~]{1,512}")
 _IDLE_S: Final = 15
 
 
@@ -38,7 +38,7 @@ class Loading(Unavailable):
 def check_name(name: str) -> str:
     """Reject a client name that CLIENT SETNAME would refuse."""
     if not _NAME.fullmatch(name):
-        raise ConfigError("name", f"must be 1-100 printable characters without spaces: {name!r}")
+        raise ConfigError("name", f"must be 1-512 printable characters without spaces: {name!r}")
     return name
 
 

@@ -45,7 +45,7 @@ class Job(NamedTuple):
     @property
     def attempts(self) -> int:
         """How often it may run."""
-        return _int(self.opts.get(Opt.ATTEMPTS)) or 0
+        return number_of(self.opts.get(Opt.ATTEMPTS)) or 0
 
 
 class Took(NamedTuple):
@@ -115,18 +115,18 @@ def read_fields(job_id: str, found: dict[str, str]) -> Job:
         name=get(Field.NAME, ""),
         data_json=data,
         opts=opts,
-        timestamp_ms=_int(get(Field.TIMESTAMP)) or 0,
-        delay_ms=_int(get(Field.DELAY)) or 0,
-        priority=_int(get(Field.PRIORITY, opts.get(Opt.PRIORITY))) or 0,
-        attempts_started=_int(get(Field.ATTEMPTS_STARTED)) or 0,
-        attempts_made=_int(get(Field.ATTEMPTS_MADE)) or 0,
-        stalled=_int(get(Field.STALLED)) or 0,
+        timestamp_ms=number_of(get(Field.TIMESTAMP)) or 0,
+        delay_ms=number_of(get(Field.DELAY)) or 0,
+        priority=number_of(get(Field.PRIORITY, opts.get(Opt.PRIORITY))) or 0,
+        attempts_started=number_of(get(Field.ATTEMPTS_STARTED)) or 0,
+        attempts_made=number_of(get(Field.ATTEMPTS_MADE)) or 0,
+        stalled=number_of(get(Field.STALLED)) or 0,
         progress_json=progress if _is_json(progress) else "0",
         return_json=returned if _is_json(returned) else "",
         failed_reason=get(Field.FAILED_REASON, ""),
         stacktrace=_texts(get(Field.STACKTRACE, "[]")),
-        processed_on_ms=_int(get(Field.PROCESSED_ON)),
-        finished_on_ms=_int(get(Field.FINISHED_ON)),
+        processed_on_ms=number_of(get(Field.PROCESSED_ON)),
+        finished_on_ms=number_of(get(Field.FINISHED_ON)),
         processed_by=get(Field.PROCESSED_BY, ""),
         parent_key=get(Field.PARENT_KEY, ""),
         scheduler=get(Field.SCHEDULER, ""),
@@ -143,11 +143,11 @@ def keep_rule(value: Json, default: KeepRule | None = None) -> KeepRule:
     if isinstance(value, bool):
         return KeepRule(0 if value else -1)
     if isinstance(value, int | float):
-        most = _int(value)
+        most = number_of(value)
         return KeepRule() if most is None or most < 0 else KeepRule(most)
     if not isinstance(value, dict):
         return KeepRule()
-    count, age, limit = (_int(value.get(name)) for name in ("count", "age", "limit"))
+    count, age, limit = (number_of(value.get(name)) for name in ("count", "age", "limit"))
     return KeepRule(-1 if count is None else count, -1 if age is None else age, limit or KEEP_LIMIT)
 
 
@@ -188,7 +188,7 @@ def _texts(text: str) -> tuple[str, ...]:
     return tuple(str(line) for line in value) if isinstance(value, list) else ()
 
 
-def _int(value: Json) -> int | None:
+def number_of(value: Json) -> int | None:
     """A number that another program wrote as text or as JSON; None if it is not a number."""
     if isinstance(value, bool) or value is None:
         return None

@@ -1,11 +1,12 @@
 """A worker's end of a BullMQ queue: one method a verb, each a single script.
 
-The engine has one for each queue that it serves. It keeps no state of jobs: tokens are the
+Requests are sent when a method is called; awaiting brings the answer. The engine has one for each
+queue that it serves. It keeps no state of jobs: tokens are the
 caller's. What the server may well answer (a lost lock, a missing job) is a value, `Refusal`.
 """
 
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import NamedTuple, cast
 
 from jobwire.valkey import Arg, Connection, Reply, ServerError
@@ -24,9 +25,11 @@ from jobwire.wires.bullmq.codec import (
     clean,
     json_text,
     keep_rule,
+    read_job,
     read_take,
 )
 from jobwire.wires.bullmq.contract import (
+    CANCELED,
     KEEP_MESSAGES,
     MAX_MESSAGE,
     MAX_REASON,
@@ -78,19 +81,38 @@ class BullConsumer:
 
     # Taking and holding
 
-    async def take(self, token: str) -> TakeAnswer:
+    def take(self, token: str) -> Awaitable[TakeAnswer]:
         """Start the next job under `token`; a scheduler's next iteration is made before this
         returns."""
-        return await self._taken(await self._run("take", *self._caller(token)))
+        return self._taken_later(self._run("take", *self._caller(token)))
+
+    def take_many(self, tokens: Sequence[str]) -> Awaitable[list[TakeAnswer]]:
+        """Start a job under each token, until there is none; the last answer may be other than
+        Took."""
+        _, *rest = self._caller("")
+        return self._all_taken(self._run("take_many", *rest, *tokens))
+
+    async def recover(
+        self, token_prefix: str, known: Iterable[str], idle_ms: int = 0
+    ) -> list[tuple[str, Job]]:
+        """Active jobs whose token begins so and is not in `known`, with their tokens."""
+        args = (token_prefix, self.settings.lock_ms, idle_ms, *known)
+        rows = cast("list[tuple[str, str, list[Reply]]]", await self._run("recover", *args))
+        return [(token, read_job(job_id, flat)) for token, job_id, flat in rows]
 
     async def renew(self, held: Sequence[tuple[str, str]]) -> list[str]:
         """Extend the locks of (job id, token) pairs; the ids of those that are lost."""
+        lost, _ = cast("tuple[list[str], list[str]]", await self.send_renewal(held))
+        return lost
+
+    def send_renewal(self, held: Iterable[tuple[str, str]]) -> Awaitable[Reply]:
+        """`renew` with the whole answer: the ids that are lost, and those to be canceled."""
         pairs = (word for pair in held for word in pair)
-        return cast("list[str]", await self._run("renew", self.settings.lock_ms, *pairs))
+        return self._run("renew", self.settings.lock_ms, CANCELED, *pairs)
 
     # Ending an attempt
 
-    async def complete(
+    def complete(
         self,
         job: Job,
         token: str,
@@ -98,13 +120,13 @@ class BullConsumer:
         *,
         next_token: str = "",
         keep: KeepRule | None = None,
-    ) -> Settled | Refusal:
+    ) -> Awaitable[Settled | Refusal]:
         """End the job with its result; with `next_token` the next job is taken in the same step."""
         check_json(result_json, "the result")
         rule = keep_rule(job.opts.get(Opt.REMOVE_ON_COMPLETE), keep)
-        return await self._settle(job, token, Event.COMPLETED, result_json, rule, next_token, ())
+        return self._settle(job, token, Event.COMPLETED, result_json, rule, next_token, ())
 
-    async def fail(
+    def fail(
         self,
         job: Job,
         token: str,
@@ -112,19 +134,19 @@ class BullConsumer:
         *,
         next_token: str = "",
         keep: KeepRule | None = None,
-    ) -> Settled | Refusal:
+    ) -> Awaitable[Settled | Refusal]:
         """End the job as failed for good."""
         rule = keep_rule(job.opts.get(Opt.REMOVE_ON_FAIL), keep)
         reason, fields = clean(failure.reason, MAX_REASON), _failure_fields(job, failure)
-        return await self._settle(job, token, Event.FAILED, reason, rule, next_token, fields)
+        return self._settle(job, token, Event.FAILED, reason, rule, next_token, fields)
 
-    async def retry(self, job: Job, token: str, failure: Failure) -> Settled | Refusal:
+    def retry(self, job: Job, token: str, failure: Failure) -> Awaitable[Settled | Refusal]:
         """End a failed attempt and requeue the job."""
         lifo = int(job.opts.get(Opt.LIFO) is True)
         fields = _failure_fields(job, failure)
-        return await self._left(await self._run("retry", job.id, token, lifo, *fields))
+        return self._left(self._run("retry", job.id, token, lifo, *fields))
 
-    async def delay(
+    def delay(
         self,
         job: Job,
         token: str,
@@ -132,11 +154,11 @@ class BullConsumer:
         failure: Failure | None = None,
         *,
         next_token: str = "",
-    ) -> Settled | Refusal:
+    ) -> Awaitable[Settled | Refusal]:
         """End an attempt and run the job later. It counts as an attempt where it failed."""
         fields = _failure_fields(job, failure) if failure else ()
-        return await self._left(
-            await self._run(
+        return self._left(
+            self._run(
                 "delay",
                 job.id,
                 token,
@@ -148,21 +170,24 @@ class BullConsumer:
             )
         )
 
-    async def release(self, job_id: str, token: str) -> Settled | Refusal:
+    def release(self, job_id: str, token: str) -> Awaitable[Settled | Refusal]:
         """Requeue the job unfinished, as the next one to start."""
-        return await self._left(await self._run("release", job_id, token))
+        return self._left(self._run("release", job_id, token))
 
-    async def wait_for_children(
+    def wait_for_children(
         self, job_id: str, token: str, child_key: str = ""
-    ) -> bool | Refusal:
+    ) -> Awaitable[bool | Refusal]:
         """True where the job now waits; False where no child is pending and it stays active."""
-        match await self._run("wait_for_children", job_id, token, child_key):
+        return self._waits(self._run("wait_for_children", job_id, token, child_key))
+
+    async def _waits(self, reply: Awaitable[Reply]) -> bool | Refusal:
+        match await reply:
             case ["ok"]:
                 return True
             case ["no_children"]:
                 return False
-            case reply:
-                return _refusal(reply)
+            case other:
+                return _refusal(other)
 
     async def check_stalled(self) -> list[str]:
         """Requeue jobs of workers that stopped renewing; at most one check an interval, shared
@@ -190,6 +215,24 @@ class BullConsumer:
         message = clean(message, MAX_MESSAGE)
         return await self._run("progress", job_id, value_json, message, keep_logs) == "ok"
 
+    def report(
+        self,
+        job_id: str,
+        token: str,
+        kind: str,
+        value_json: str,
+        message: str = "",
+        *,
+        keep_logs: int = KEEP_MESSAGES,
+    ) -> Awaitable[bool]:
+        """Write what a running job reports: progress, a line of the log (`message`), data or an
+        event; False where the lock is no longer the caller's."""
+        text = clean(message, MAX_MESSAGE)
+        return self._written(self._run("report", job_id, token, kind, value_json, text, keep_logs))
+
+    async def _written(self, reply: Awaitable[Reply]) -> bool:
+        return await reply == "written"
+
     async def set_data(self, job_id: str, data_json: str) -> bool:
         """Replace the payload."""
         check_json(data_json, "the data")
@@ -213,7 +256,7 @@ class BullConsumer:
         limits = (settings.limit_max, settings.limit_ms)
         return (token, settings.lock_ms, *limits, self._name, self._worker_id)
 
-    async def _settle(
+    def _settle(
         self,
         job: Job,
         token: str,
@@ -222,8 +265,8 @@ class BullConsumer:
         keep: KeepRule,
         next_token: str,
         fields: Sequence[str],
-    ) -> Settled | Refusal:
-        reply = await self._run(
+    ) -> Awaitable[Settled | Refusal]:
+        reply = self._run(
             "settle",
             job.id,
             token,
@@ -236,16 +279,22 @@ class BullConsumer:
             *self._caller(next_token),
             *fields,
         )
-        return await self._left(reply)
+        return self._left(reply)
 
-    async def _left(self, reply: Reply) -> Settled | Refusal:
-        match reply:
+    async def _left(self, reply: Awaitable[Reply]) -> Settled | Refusal:
+        match await reply:
             case ["ok", list(found)]:
                 return Settled(await self._taken(found))
             case ["ok", *_]:
                 return Settled()
-            case _:
-                return _refusal(reply)
+            case other:
+                return _refusal(other)
+
+    async def _taken_later(self, reply: Awaitable[Reply]) -> TakeAnswer:
+        return await self._taken(await reply)
+
+    async def _all_taken(self, reply: Awaitable[Reply]) -> list[TakeAnswer]:
+        return [await self._taken(each) for each in cast("list[Reply]", await reply)]
 
     async def _taken(self, reply: Reply) -> TakeAnswer:
         answer = read_take(reply)

@@ -8,6 +8,7 @@ are appended after the real fields, every known reader ignores them, and `BullSe
 turns them off.
 """
 
+from base64 import b64encode
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -278,5 +279,35 @@ MAX_STALLED: Final = 1
 SETTLED_TTL_MS: Final = 60_000
 KEEP_LIMIT: Final = 1_000
 """How many finished jobs one settle removes by age, unless the job's options have a number."""
+
+CANCELED: Final = "canceled"
+"""The failure of a job that was canceled while it ran."""
+RATE_LIMITED: Final = 9_007_199_254_740_991
+"""The value of `limiter` while a handler has limited its queue."""
+
+TOKEN_PREFIX: Final = "jobwire-"  # noqa: S105 - no secret
+"""Tokens of our workers begin so; after it come the worker and the number of the delivery."""
+
+CONSUMED_KINDS: Final = frozenset({"progress", "log"})
+"""Reports that go to the job and not to an event of their own."""
+
+
+def control_channel(prefix: str) -> str:
+    """The channel on which workers of ours get the tokens of jobs to be canceled."""
+    return f"{prefix}:jobwire:control"
+
+
+def node_client_name(queue: str, prefix: str) -> str:
+    """The connection name by which Node's `getWorkers` finds a worker."""
+    return f"{prefix}:{b64encode(queue.encode()).decode()}"
+
+
+def python_client_name(queue: str, prefix: str) -> str:
+    """The connection name by which the Python package's `getWorkers` finds a worker."""
+    return f"{prefix}:{queue}"
+
+
+RESERVED_KINDS: Final[frozenset[str]] = frozenset(Event) - {Event.PROGRESS} | {"error", "cleaned"}
+"""Kinds of reports that no handler may use: watchers would take them for a change of state."""
 
 TOO_MANY_STARTS: Final = "job started more than allowable limit"

@@ -6,9 +6,10 @@ checks what the wire does not take (B-19) and never whether a handler exists.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from jobwire.job.errors import RefusedError
+from jobwire.job.messages import CancelOutcome
 from jobwire.valkey import Arg, Connection, Reply
 from jobwire.wires.bullmq import contract
 from jobwire.wires.bullmq.checks import (
@@ -25,6 +26,14 @@ from jobwire.wires.bullmq.contract import COLLECTIONS, Keys, Refusal, State
 from jobwire.wires.bullmq.options import JobOptions, write_options, write_parent
 from jobwire.wires.bullmq.scripts import script
 from jobwire.wires.bullmq.settings import BullSettings
+
+_CANCEL_OUTCOMES: Final = {
+    "canceled": CancelOutcome.CANCELED,
+    "requested": CancelOutcome.REQUESTED,
+    "foreign": CancelOutcome.REQUESTED_FOREIGN,
+    "finished": CancelOutcome.FINISHED,
+    "gone": CancelOutcome.GONE,
+}
 
 DataCheck = Callable[[str, str], None]
 """Called with a job's name and data; raises RefusedError."""
@@ -87,9 +96,15 @@ class BullQueue:
         self, name: str, data_json: str = "{}", options: JobOptions | None = None
     ) -> AddAnswer:
         """Make a job; RefusedError where the wire does not take it."""
-        job = NewJob(name, data_json, options or JobOptions())
+        return await self.send(NewJob(name, data_json, options or JobOptions()))
+
+    def send(self, job: NewJob) -> Awaitable[AddAnswer]:
+        """`submit`, sent when called."""
         self._check(job)
-        return _added(await self._add(job))
+        return self._added(self._add(job))
+
+    async def _added(self, reply: Awaitable[Reply]) -> AddAnswer:
+        return _added(await reply)
 
     async def submit_many(self, jobs: Sequence[NewJob]) -> list[AddAnswer]:
         """Make all of them in one round trip; all are refused if one must be."""
@@ -119,6 +134,18 @@ class BullQueue:
         if options.deduplication is not None:
             raise refuse("a job that waits for children cannot be deduplicated")
         return _added(await self._add(job, waits_for_children=True))
+
+    async def cancel(self, job_id: str) -> CancelOutcome:
+        """Remove a job that waits; ask the worker of an active one to stop it. The job then fails
+        as `canceled` (B-17)."""
+        if not is_job_id(job_id):
+            return CancelOutcome.GONE
+        channel = contract.control_channel(self.settings.prefix)
+        args = (job_id, contract.CANCELED, channel, contract.TOKEN_PREFIX)
+        answer = cast(str, await self._run("cancel", *args))
+        if answer == "scheduled":
+            raise refuse(f"job {job_id} belongs to a scheduler: remove the scheduler instead")
+        return _CANCEL_OUTCOMES[answer]
 
     # Looking
 

@@ -22,6 +22,8 @@ class BullSettings:
     limit_max: int = 0
     """How many jobs may start in `limit_ms`; 0 means any number."""
     limit_ms: int = 0
+    announce: bool = True
+    """Whether `getWorkers` of Node and Python finds this worker: two named sockets per queue."""
     metrics_points: int = 0
     """How many minutes of counts are kept; 0 turns the counts off."""
 

@@ -14,10 +14,11 @@
 --   foreign_lock  another worker has the lock; nothing was written
 --   not_active    the job is not active
 -- CLAUSES B-5 B-10 B-16
--- INCLUDE queue events enqueue lock fetch
+-- INCLUDE queue events enqueue lock fetch memory
 local id, delay_ms, counts = ARGV[3], tonumber(ARGV[5]), ARGV[6] == '1'
 local left = leave_active(queue, id, ARGV[4], { unpack(ARGV, 14) })
-if left ~= 'ok' then return { left } end
+if left ~= 'ok' then return refused_verb(queue, id, ARGV[4], 'delay', left) end
+remember_verb(queue, id, ARGV[4], 'delay')
 if counts then count(queue .. id, 'atm') end
 redis.call('HSET', queue .. id, 'delay', text(delay_ms))
 delay(queue, id, delay_ms)

@@ -7,12 +7,7 @@
 -- RETURNS
 --   length   how many lines there are; -1 where there is no such job
 -- CLAUSES B-7 B-8 B-10
--- INCLUDE queue
+-- INCLUDE queue events progress
 local key, keep = queue .. ARGV[3], tonumber(ARGV[5])
 if redis.call('EXISTS', key) == 0 then return -1 end
-local length = redis.call('RPUSH', key .. ':logs', ARGV[4])
-if keep > 0 then
-  redis.call('LTRIM', key .. ':logs', -keep, -1)
-  return math.min(keep, length)
-end
-return length
+return append_log(queue, ARGV[3], ARGV[4], keep)

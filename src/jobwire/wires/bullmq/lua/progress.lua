@@ -10,18 +10,8 @@
 --   ok       the hash has the value
 --   missing  there is no such job; nothing was written
 -- CLAUSES B-7 B-10 B-16
--- INCLUDE queue events
+-- INCLUDE queue events progress
 local id, value, message, keep = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 if redis.call('EXISTS', queue .. id) == 0 then return 'missing' end
-redis.call('HSET', queue .. id, 'progress', value)
-local event = { 'progress', 'jobId', id, 'data', value }
-if extras then
-  local more = { 'progress', value, 'timestamp', text(now), 'message', message }
-  for at = 1, message ~= '' and 6 or 4 do event[5 + at] = more[at] end
-end
-emit_trimmed(queue, unpack(event))
-if message ~= '' then
-  redis.call('RPUSH', queue .. id .. ':logs', message)
-  if keep > 0 then redis.call('LTRIM', queue .. id .. ':logs', -keep, -1) end
-end
+write_progress(queue, id, value, message, keep)
 return 'ok'

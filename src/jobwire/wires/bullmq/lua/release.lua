@@ -13,11 +13,12 @@
 --   no_lock       the lock has expired; nothing was written
 --   foreign_lock  another worker has the lock; nothing was written
 -- CLAUSES B-8 B-10 B-17
--- INCLUDE queue events enqueue lock
+-- INCLUDE queue events enqueue lock memory
 local id = ARGV[3]
 if redis.call('EXISTS', queue .. id) == 0 then return { 'missing' } end
 local found = unlock(queue, id, ARGV[4])
-if found ~= 'ok' then return { found } end
+if found ~= 'ok' then return refused_verb(queue, id, ARGV[4], 'release', found) end
+remember_verb(queue, id, ARGV[4], 'release')
 if redis.call('LREM', queue .. 'active', 1, id) > 0 then
   local priority = priority_of(queue, id)
   if priority > 0 then

@@ -7,21 +7,23 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now_ms, extras, lock_ms
+--   now_ms, extras, lock_ms, cancel_reason
 --   ...   for each job: job id, token
 -- RETURNS
---   lost      an array of the ids whose lock is gone or another's; these were not changed
+--   lost      an array of the ids whose lock is gone or another's; these were not changed; an array
+--             of the ids that are to be canceled follows
 -- CLAUSES B-3 B-10 B-17
 -- INCLUDE queue
-local lock_ms, lost = ARGV[3], {}
-for at = 4, #ARGV, 2 do
+local lock_ms, reason, lost, canceled = ARGV[3], ARGV[4], {}, {}
+for at = 5, #ARGV, 2 do
   local id, token = ARGV[at], ARGV[at + 1]
   local key = queue .. id .. ':lock'
   if redis.call('GET', key) == token then
     redis.call('SET', key, token, 'PX', lock_ms)
     redis.call('SREM', queue .. 'stalled', id)
+    if redis.call('HGET', queue .. id, 'defa') == reason then canceled[#canceled + 1] = id end
   else
     lost[#lost + 1] = id
   end
 end
-return lost
+return { lost, canceled }

@@ -34,6 +34,7 @@ local memory = queue .. 'jobwire:settled:' .. token
 local function refused(word)
   local recorded = redis.call('GET', memory)
   if not recorded or string.sub(recorded, -#id - 1) ~= '\n' .. id then return { word } end
+  if string.sub(recorded, 1, 1) == '@' then return { word } end
   local next_id = string.sub(recorded, 1, -#id - 2)
   if by and next_id ~= '' and redis.call('GET', queue .. next_id .. ':lock') == by.token then
     return { 'ok', { 'job', next_id, redis.call('HGETALL', queue .. next_id) } }

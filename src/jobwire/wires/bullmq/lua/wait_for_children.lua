@@ -14,16 +14,17 @@
 --   foreign_lock     another worker has the lock; nothing was written
 --   not_active       the job is not active
 -- CLAUSES B-8 B-10
--- INCLUDE queue events lock
+-- INCLUDE queue events lock memory
 local id, child = ARGV[3], ARGV[5]
 if redis.call('EXISTS', queue .. id) == 0 then return { 'missing' } end
 if redis.call('ZCARD', queue .. id .. ':unsuccessful') > 0 then return { 'failed_children' } end
 local dependencies = queue .. id .. ':dependencies'
 local pending = child == '' and redis.call('SCARD', dependencies)
   or child ~= '' and redis.call('SISMEMBER', dependencies, child)
-if pending == 0 then return { 'no_children' } end
+if pending == 0 then return refused_verb(queue, id, ARGV[4], 'children', 'no_children') end
 local left = leave_active(queue, id, ARGV[4])
-if left ~= 'ok' then return { left } end
+if left ~= 'ok' then return refused_verb(queue, id, ARGV[4], 'children', left) end
+remember_verb(queue, id, ARGV[4], 'children')
 redis.call('ZADD', queue .. 'waiting-children', text(now), id)
 emit(queue, 'waiting-children', 'jobId', id, 'prev', 'active')
 return { 'ok' }

@@ -1,0 +1,82 @@
+"""Job hashes as the worker's LeasedJobs, and outcomes as failures of the wire. Pure."""
+
+from typing import Final, cast
+
+import msgspec
+
+from jobwire.job.messages import (
+    Canceled,
+    Failed,
+    JobError,
+    JobId,
+    JobInfo,
+    Json,
+    LeasedJob,
+    Outcome,
+    Policy,
+    Token,
+)
+from jobwire.job.retry import Backoff
+from jobwire.wires.bullmq.codec import Job, number_of
+from jobwire.wires.bullmq.consumer import Failure
+from jobwire.wires.bullmq.contract import CANCELED, Opt
+
+_LONGEST_BACKOFF_S: Final = 10 * 365 * 86_400.0
+_decode: Final = msgspec.json.Decoder().decode
+
+
+def leased_job(job: Job, token: str, queue: str) -> LeasedJob:
+    """A started job. One that must not run has its outcome already."""
+    payload = cast(Json, _decode(job.data_json)) if not job.problem else None
+    info = JobInfo(
+        id=JobId(job.id),
+        source=queue,
+        task=job.name,
+        payload=payload,
+        attempt=job.attempts_made + 1,
+        deliveries=job.attempts_started,
+        created_ms=job.timestamp_ms,
+        tenant="",
+        traceparent="",
+    )
+    policy = Policy(max_attempts=job.attempts or None, backoff=_backoff(job))
+    return LeasedJob(info, Token(token), policy, _preset(job), job)
+
+
+def _preset(job: Job) -> Outcome | None:
+    if job.deferred_failure == CANCELED:
+        return Canceled()
+    if job.deferred_failure:
+        return Failed(JobError("deferred_failure", job.deferred_failure))
+    if job.problem:
+        return Failed(JobError("invalid_job", job.problem))
+    return None
+
+
+def _backoff(job: Job) -> Backoff | None:
+    """The job's own backoff; None where its handler's applies."""
+    rule = job.opts.get(Opt.BACKOFF)
+    if not isinstance(rule, dict):
+        delay_ms = number_of(rule)
+        # A job with attempts and no backoff is retried at once, as by every program of the wire.
+        return _fixed(delay_ms or 0, 0.0) if job.attempts or delay_ms else None
+    delay_ms, kind = number_of(rule.get("delay")) or 0, rule.get("type")
+    jitter = rule.get("jitter")
+    part = jitter if isinstance(jitter, int | float) and 0 <= jitter <= 1 else 0.0
+    if kind == "exponential":
+        base_s = min(max(0, delay_ms) / 1000, _LONGEST_BACKOFF_S)
+        return Backoff("exponential", base_s, _LONGEST_BACKOFF_S, float(part))
+    return _fixed(delay_ms, float(part)) if kind == "fixed" else None
+
+
+def _fixed(delay_ms: int, jitter: float) -> Backoff:
+    delay_s = min(max(0, delay_ms) / 1000, _LONGEST_BACKOFF_S)
+    return Backoff("fixed", delay_s, delay_s, jitter)
+
+
+def failure_of(error: JobError) -> Failure:
+    """`failedReason` and the stack: the exception's own text, as a Node worker writes it (B-14)."""
+    reason = error.message
+    if error.cause_type:
+        reason = f"{error.cause_type}: {error.cause_text}" if error.cause_text else error.cause_type
+    return Failure(reason, error.detail)

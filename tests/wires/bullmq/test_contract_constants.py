@@ -10,6 +10,7 @@ import pytest
 import jobwire
 from jobwire.wires.bullmq import contract
 from jobwire.wires.bullmq.contract import Event, Extra, Field, Keys, Opt, Refusal, State
+from jobwire.wires.bullmq.queue import _CANCEL_OUTCOMES  # pyright: ignore[reportPrivateUsage] - the words of a script
 from jobwire.wires.bullmq.scripts import SCRIPTS
 from tests.support import clause
 from tests.wires.streams.test_contract_constants import literals
@@ -67,11 +68,12 @@ def test_b16_no_script_writes_what_breaks_other_programs() -> None:
 
 
 def test_each_verb_has_its_script() -> None:
-    work = "take renew settle retry delay release wait_for_children stalled advance"
-    others = "add progress data log pause resume counts state range"
+    work = "take take_many renew settle retry delay release wait_for_children stalled advance"
+    work += " report recover peek"
+    others = "add cancel progress data log pause resume counts state range"
     assert set(SCRIPTS) == {*work.split(), *others.split()}
     for script in SCRIPTS.values():
-        assert script.keys == ("meta",), "everything else is built from its prefix"
+        assert script.keys[0] == "meta", "everything else is built from its prefix"
         assert script.args[:2] == ("now_ms", "extras"), script.name
         assert script.clauses
 
@@ -81,6 +83,7 @@ def test_script_results_are_in_the_contract() -> None:
     known = {str(word) for word in Refusal}
     own = {"ok", "job", "limited", "blocked", "empty", "lost", "ids", "length", "left", "numbers"}
     own |= {"state", "jobs", "added", "duplicate", "deduplicated", "late", "no_children"}
+    own |= {"answers", "due", "written"} | set(_CANCEL_OUTCOMES) | {"scheduled"}
     assert answers - known - own == set()
     assert known - answers == set()
 
@@ -103,4 +106,5 @@ def test_verbs_that_end_work_run_on_a_full_server() -> None:
         for name, script in SCRIPTS.items()
         if not script.source.startswith("#!lua flags=allow-oom\n")
     }
-    assert refused == {"add", "progress", "data", "log", "counts", "state", "range"}
+    reads = {"counts", "state", "range", "peek", "recover"}
+    assert refused == reads | {"add", "progress", "data", "log", "report"}

@@ -100,7 +100,7 @@ class BullEngine:
         self._queue: BullQueue | None = None
         self._idle = IdleQueue(self.keys)
         self._unseen = True
-        """There may be jobs that no answer has told of."""
+        """There may be jobs that no answer has shown."""
         self._woken = False
         self._not_before_ms = 0
         """The queue's rate limit is reached until then."""

@@ -10,8 +10,7 @@
 --   now_ms, extras, lock_ms, cancel_reason
 --   ...   for each job: job id, token
 -- RETURNS
---   lost      an array of the ids whose lock is gone or another's; these were not changed; an array
---             of the ids that are to be canceled follows
+--   lost      two arrays of ids: lock gone or another's, nothing was changed; job to be canceled
 -- CLAUSES B-3 B-10 B-17
 -- INCLUDE queue
 local lock_ms, reason, lost, canceled = ARGV[3], ARGV[4], {}, {}

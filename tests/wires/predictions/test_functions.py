@@ -105,14 +105,16 @@ def test_p23_only_a_timer_starts_a_pass() -> None:
 
 
 PROGRAM = """
-import json, resource, sys
+import json, pathlib, re, sys
 event = json.loads(sys.argv[1])
 from jobwire import functions
 answer = functions.bot(event)
 heavy = [name for name in sys.modules if name.split(".")[0] in sys.argv[2].split(",")
          or name.startswith(("jobwire.valkey", "jobwire.gateway", "jobwire.wiring"))]
-unit = 1 << 20 if sys.platform == "darwin" else 1 << 10
-memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+# Not `ru_maxrss`: a new process inherits that of its parent.
+status = pathlib.Path("/proc/self/status")
+peak = re.search(r"VmHWM:\\s+(\\d+)", status.read_text()) if status.exists() else None
+memory_mb = int(peak[1]) / 1024 if peak else 0
 print(json.dumps({"answer": answer, "heavy": heavy, "memory_mb": memory_mb}))
 """
 HEAVY = "fastapi,starlette,pydantic,httpx,uvicorn,uvloop,hiredis,redis,click,rich,yaml,boto3,PIL"

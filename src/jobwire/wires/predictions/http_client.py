@@ -7,6 +7,7 @@ used, and nothing is repeated.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import socket
@@ -89,6 +90,44 @@ def exchange(
     finally:
         watchdog.cancel()
         connection.close()
+
+
+async def exchange_in_background(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    timeout_s: float,
+    max_bytes: int,
+) -> Response:
+    """The same in a thread that a canceled caller leaves behind, for requests that take long.
+
+    The loop's own threads are waited for when a program ends; this one is not.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Response] = loop.create_future()
+
+    def finish(result: Response | Exception) -> None:
+        if future.done():
+            return
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+    def run() -> None:
+        try:
+            result: Response | Exception = exchange(
+                method, url, headers=headers, body=body, timeout_s=timeout_s, max_bytes=max_bytes
+            )
+        except Exception as error:  # noqa: BLE001 - handed to the caller
+            result = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(finish, result)
+
+    threading.Thread(target=run, name="predictions-http", daemon=True).start()
+    return await future
 
 
 def _connection(

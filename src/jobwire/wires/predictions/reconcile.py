@@ -132,9 +132,9 @@ async def _open_tasks(bucket: Bucket, page_size: int) -> AsyncIterator[Entry]:
 
 async def _advance(flow: Flow, entry: Entry, report: PassReport) -> None:
     tid = entry.key.removeprefix(OPEN_PREFIX)
-    report.open += 1
     if not is_task_id(tid):
-        return
+        return  # not ours; some stores list an empty folder as an object
+    report.open += 1
     try:
         intent = await flow.drive(tid)
         if intent is None:

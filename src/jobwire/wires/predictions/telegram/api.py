@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from jobwire.wires.predictions.http_client import AnswerTooLarge, NoAnswer, Response, exchange
+from jobwire.wires.predictions.http_client import (
+    AnswerTooLarge,
+    NoAnswer,
+    Response,
+    exchange,
+    exchange_in_background,
+)
 from jobwire.wires.predictions.json_values import integer, mapping
 
 API_URL: Final = "https://api.telegram.org"
@@ -85,8 +91,7 @@ class BotApi:
         else:
             content_type, body = _multipart(given, upload)
         try:
-            answer = await asyncio.to_thread(
-                exchange,
+            answer = await exchange_in_background(
                 "POST",
                 f"{self._url}/bot{self._token}/{method}",
                 headers={"content-type": content_type},

@@ -27,7 +27,7 @@ from jobwire.objects import (
 )
 from jobwire.wires.predictions.contract import JSON_TYPE, POLLER_KEY
 from jobwire.wires.predictions.json_values import integer, items, mapping
-from jobwire.wires.predictions.telegram.api import ApiRefusal, ApiResult
+from jobwire.wires.predictions.telegram.api import ApiRefusal, ApiResult, NoResult
 from jobwire.wires.predictions.telegram.bot import TelegramBot
 
 log: Final = logging.getLogger("jobwire.predictions")
@@ -70,7 +70,7 @@ class UpdatePoller:
                         await _pause(stop, _ASK_AGAIN_S)
                         continue
                     waits = False
-                    wait_s = await self.poll_once()
+                    wait_s = await self._poll_until(stop)
                     if wait_s is None:
                         pause_s = 1.0
                         continue
@@ -82,12 +82,27 @@ class UpdatePoller:
         finally:
             await self._release()
 
+    async def _poll_until(self, stop: asyncio.Event) -> float | None:
+        """Ask once; `stop` breaks off the waiting, never the taking of updates."""
+        asking, stopping = asyncio.create_task(self._ask()), asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((asking, stopping), return_when=asyncio.FIRST_COMPLETED)
+            return await self._take_answer(await asking) if asking.done() else None
+        finally:
+            asking.cancel()
+            stopping.cancel()
+
     async def poll_once(self) -> float | None:
         """Take what Telegram has; None if all went well, else how long to wait."""
+        return await self._take_answer(await self._ask())
+
+    async def _ask(self) -> ApiResult | ApiRefusal | NoResult:
         params: dict[str, object] = {"timeout": self._wait_s, "allowed_updates": list(_ALLOWED)}
         if self._offset is not None:
             params["offset"] = self._offset
-        answer = await self._bot.api.call("getUpdates", params, timeout_s=self._wait_s + 15.0)
+        return await self._bot.api.call("getUpdates", params, timeout_s=self._wait_s + 15.0)
+
+    async def _take_answer(self, answer: ApiResult | ApiRefusal | NoResult) -> float | None:
         if isinstance(answer, ApiResult):
             await self._take_all(items(answer.value))
             return None

@@ -20,7 +20,8 @@ _FOLDER: Final = Path(__file__).parent
 _WAIT_S: Final = 20.0
 _CSP: Final = (
     b"content-security-policy",
-    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'",
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    b"connect-src 'self'",
 )
 _encode = msgspec.json.Encoder().encode
 

@@ -16,7 +16,7 @@ SELF   := $(PIP) --no-deps --no-build-isolation --editable .
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up test check format lock chaos mutate bench clean help
+.PHONY: up test check format lock chaos mutate bench functions clean help
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -63,6 +63,9 @@ mutate: $(VENV)/.dev ## break the product on purpose, one replacement at a time;
 bench: $(VENV)/.bench ## measure, beside the peers of the field
 	@$(BIN)/python -m tests.support.thirdparty
 	@$(BIN)/python -m bench $(ARGS)
+
+functions: $(VENV)/.dev ## build the package of the photo bot for cloud functions: dist/jobwire-functions.zip
+	@$(BIN)/python tools/function_package.py $(ARGS)
 
 clean: ## remove everything that the other commands made
 	rm -rf $(VENV) .venv-peers .pytest_cache .ruff_cache .coverage* .jobwire

@@ -13,6 +13,7 @@ import httpx
 import psutil
 import pytest
 
+from jobwire import Client
 from jobwire.gateway.auth import new_key
 from jobwire.local import free_port
 from tests.cli.runner import Up, clean_env, jobwire
@@ -104,6 +105,11 @@ def test_p35_the_bot_under_up_by_webhook(
             assert ours.get("/v1/predictions/none").status_code == 404
             report = ours.post("/v1/predictions/reconcile").raise_for_status().json()
             assert report["complete"] is True
+            with Client(up.url, api_key=key) as client:
+                assert [each.id for each in client.predictions().predictions] == [task["id"]]
+                wait_until_sync(
+                    lambda: client.prediction(task["id"]).state == "delivered", "the delivery"
+                )
             # P-32: another tenant sees nothing of it.
             theirs = {"Authorization": f"Bearer {other_key}"}
             page = httpx.get(f"{up.url}/v1/predictions", headers=theirs, trust_env=False).json()
@@ -112,10 +118,11 @@ def test_p35_the_bot_under_up_by_webhook(
                 f"{up.url}/v1/predictions/{task['id']}", headers=theirs, trust_env=False
             )
             assert hidden.status_code == 404
+            ended = 'jobwire_predictions_tasks_total{outcome="succeeded"} 1.0'
+            wait_until_sync(lambda: ended in ours.get("/metrics").text, "the task to be counted")
             figures = ours.get("/metrics").text
             assert 'jobwire_predictions_updates_total{kind="photo"} 1.0' in figures
             assert 'jobwire_predictions_updates_total{kind="refused"} 2.0' in figures
-            assert 'jobwire_predictions_tasks_total{outcome="succeeded"} 1.0' in figures
         shown = jobwire("bot", "tasks", task["id"], "--json", cwd=tmp_path, env=env)
         assert json.loads(shown.stdout)["state"] == "delivered"
         output = up.program.output

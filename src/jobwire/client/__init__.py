@@ -47,7 +47,15 @@ from jobwire.client.errors import (
     UnknownTask,
     Unreachable,
 )
-from jobwire.client.messages import Event, Job, JobLine, JobPage, NewJob
+from jobwire.client.messages import (
+    Event,
+    Job,
+    JobLine,
+    JobPage,
+    NewJob,
+    PredictionInfo,
+    PredictionPage,
+)
 
 if TYPE_CHECKING:
     from jobwire.client.aio import AsyncClient
@@ -72,6 +80,8 @@ __all__ = [
     "NewJob",
     "NoSuchJob",
     "NotFound",
+    "PredictionInfo",
+    "PredictionPage",
     "QueueFull",
     "RateLimited",
     "TimedOut",

@@ -21,6 +21,8 @@ from jobwire.client.messages import (
     JobOptions,
     JobPage,
     NewJob,
+    PredictionInfo,
+    PredictionPage,
     Stats,
     TaskInfo,
     TaskList,
@@ -134,6 +136,16 @@ class AsyncClient:
         """Return the live workers and their running jobs."""
         plan = calls.fetch("/v1/workers", WorkerList, self._retry_budget())
         return (await self.execute(plan)).workers
+
+    async def predictions(self, *, limit: int = 20, after: str = "") -> PredictionPage:
+        """Return a page of the photo bot's tasks, in the order of their ids."""
+        path = calls.predictions_path(limit, after)
+        return await self.execute(calls.fetch(path, PredictionPage, self._retry_budget()))
+
+    async def prediction(self, prediction_id: str) -> PredictionInfo:
+        """Return one task of the photo bot; raises ApiError if there is none."""
+        path = calls.prediction_path(prediction_id)
+        return await self.execute(calls.fetch(path, PredictionInfo, self._retry_budget()))
 
     async def stats(self) -> Stats:
         """Return queue counts, and the last hour by minute."""

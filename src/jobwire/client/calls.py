@@ -34,6 +34,7 @@ from jobwire.job.messages import Json
 
 T = TypeVar("T")
 JOBS: Final = "/v1/jobs"
+PREDICTIONS: Final = "/v1/predictions"
 MAX_BATCH: Final = 1_000
 MAX_WAIT_S: Final = 55.0
 """Below the gateway's limit (60), so that a proxy does not cut the response off."""
@@ -262,3 +263,14 @@ def _members(new: NewJob, key: str | None) -> dict[str, object]:
 
 def _prefer(wait_s: float) -> str:
     return f"wait={math.ceil(min(wait_s, MAX_WAIT_S))}"
+
+
+def predictions_path(limit: int, after: str) -> str:
+    """The path of a page of the photo bot's tasks."""
+    query = {"limit": str(limit), **({"after": after} if after else {})}
+    return f"{PREDICTIONS}?{urlencode(query)}"
+
+
+def prediction_path(prediction_id: str) -> str:
+    """The path of one task of the photo bot."""
+    return f"{PREDICTIONS}/{quote(prediction_id, safe='')}"

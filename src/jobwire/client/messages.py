@@ -227,6 +227,30 @@ class MissingRequirementInfo(Struct, frozen=True):
     what_to_do: str
 
 
+class PredictionInfo(Struct, frozen=True, kw_only=True):
+    """One task of the photo bot."""
+
+    id: str
+    task_id: str | None = None
+    status: str
+    state: str | None = None
+    chat_id: int
+    tenant: str = ""
+    model: str | None = None
+    input_key: str | None = None
+    output_key: str | None = None
+    error: str | None = None
+    created_at: str | None = None
+    updated_at: str | None = None
+
+
+class PredictionPage(Struct, frozen=True):
+    """The response of `/v1/predictions`; `next` is the `after` of the next page."""
+
+    predictions: list[PredictionInfo]
+    next: str | None = None
+
+
 class WorkerInfo(Struct, frozen=True, kw_only=True):
     """One worker."""
 

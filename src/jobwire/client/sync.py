@@ -20,6 +20,8 @@ from jobwire.client.messages import (
     JobOptions,
     JobPage,
     NewJob,
+    PredictionInfo,
+    PredictionPage,
     Stats,
     TaskInfo,
     TaskList,
@@ -131,6 +133,16 @@ class Client:
         """Return the live workers and their running jobs."""
         plan = calls.fetch("/v1/workers", WorkerList, self._retry_budget())
         return (self.execute(plan)).workers
+
+    def predictions(self, *, limit: int = 20, after: str = "") -> PredictionPage:
+        """Return a page of the photo bot's tasks, in the order of their ids."""
+        path = calls.predictions_path(limit, after)
+        return self.execute(calls.fetch(path, PredictionPage, self._retry_budget()))
+
+    def prediction(self, prediction_id: str) -> PredictionInfo:
+        """Return one task of the photo bot; raises ApiError if there is none."""
+        path = calls.prediction_path(prediction_id)
+        return self.execute(calls.fetch(path, PredictionInfo, self._retry_budget()))
 
     def stats(self) -> Stats:
         """Return queue counts, and the last hour by minute."""

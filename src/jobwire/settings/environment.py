@@ -6,7 +6,7 @@ Imports none of the other sections.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jobwire.settings.schema import Section, sections
 from jobwire.settings.values import BadValue, check, convert, seconds
@@ -17,14 +17,20 @@ T = TypeVar("T")
 def from_environment(root: type[T], environ: Mapping[str, str]) -> T:
     """Build a dataclass of sections; ValueError with all faults, one line each."""
     faults: list[str] = []
-    built = {section.path: _section(section, environ, faults) for section in sections(root)}
+    defaults = root()
+    built = {
+        section.path: _section(section, getattr(defaults, section.path), environ, faults)
+        for section in sections(root)
+        if section.path
+    }
     if faults:
         raise ValueError("\n".join(faults))
-    names = {field.name for field in dataclasses.fields(root)}  # pyright: ignore[reportArgumentType] - a dataclass
-    return root(**{path: value for path, value in built.items() if path in names})
+    return root(**built)
 
 
-def _section(section: Section, environ: Mapping[str, str], faults: list[str]) -> object:
+def _section(
+    section: Section, default: Any, environ: Mapping[str, str], faults: list[str]
+) -> object:
     values: dict[str, object] = {}
     for leaf in section.leaves:
         name = next(
@@ -42,8 +48,6 @@ def _section(section: Section, environ: Mapping[str, str], faults: list[str]) ->
             values[leaf.path.rpartition(".")[2]] = value
         except BadValue as bad:
             faults += [f"{name}{inside}: {problem}" for inside, problem in bad.faults]
-    if not section.path:
-        return None
-    built = section.cls(**values)
+    built = dataclasses.replace(default, **values)
     faults += [f"{section.place(name)}: {problem}" for name, problem in check(built)]
     return built

@@ -18,10 +18,9 @@ from jobwire.wiring.predictions.demo.chat import CHAT_ID, DemoChat
 
 _FOLDER: Final = Path(__file__).parent
 _WAIT_S: Final = 20.0
-_CSP: Final = (
-    b"content-security-policy",
+_POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    b"connect-src 'self'",
+    b"connect-src 'self'"
 )
 _encode = msgspec.json.Encoder().encode
 
@@ -110,6 +109,6 @@ def _file(name: str, media_type: bytes) -> Endpoint:
     body = (_FOLDER / name).read_bytes()
 
     async def serve(_: HttpRequest) -> Reply:
-        return Reply(body, headers=(_CSP,), media_type=media_type)
+        return Reply(body, headers=((b"content-security-policy", _POLICY),), media_type=media_type)
 
     return serve

@@ -1,5 +1,7 @@
 """S3 operations of predictions (P-34): a task, an idle pass, a pass over 10,000 open tasks.
 
+Also the cold start of the serverless entry (P-23): CPU and memory of its import.
+
 Operations are counted at a proxy before a real S3 server. The long pass runs against a store of
 answers in memory instead, because what is measured is our own work: requests, CPU and memory.
 """
@@ -8,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -57,9 +61,36 @@ def run() -> bool:
         )
         asyncio.run(_of_a_task(config, cog["url"], limits=False))
         asyncio.run(_of_a_task(replace(config, bucket="bench-limits"), cog["url"], limits=True))
+    _cold_start()
     for count in (100, 1_000, 10_000):
         asyncio.run(_long_pass(count))
     return True
+
+
+_IMPORT: Final = """
+import re, sys, time
+begun = time.process_time()
+import jobwire.functions
+cpu_s = time.process_time() - begun
+# Not `ru_maxrss`: a new process inherits that of its parent.
+peak = re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())
+print(cpu_s, int(peak[1]) / 1024, len(sys.modules))
+"""
+
+
+def _cold_start() -> None:
+    """Import the functions in new processes; the best of five, since others use the machine too."""
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True, timeout=60
+        ).stdout.split()
+        for _ in range(5)
+    ]
+    cpu_s, memory_mb, modules = min(runs, key=lambda run: float(run[0]))
+    print(
+        f"cold start of the functions: {float(cpu_s):.2f} s of CPU, {float(memory_mb):.0f} MB, "
+        f"{modules} modules"
+    )
 
 
 async def _of_a_task(config: BucketConfig, cog_url: str, *, limits: bool) -> None:

@@ -1,0 +1,175 @@
+"""B-9: Node 6, Node 5, the Python package and our worker as producers and workers, all pairs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from jobwire import App, Context
+from jobwire.local import LocalValkey
+from jobwire.valkey import Config, Connection
+from jobwire.wires.bullmq.contract import State
+from jobwire.wires.bullmq.engine import BullEngine
+from jobwire.wires.bullmq.hub import BullHub
+from jobwire.wires.bullmq.queue import Added, BullQueue, NewJob
+from jobwire.worker import Worker
+from tests.interop.bullmq_lab import Peer
+from tests.support import clause, wait_until
+from tests.support.thirdparty import NODE, NotInstalled, node_packages, python_packages
+from tests.support.workers import started, stopped
+
+OURS: Final = "jobwire"
+TEAMS: Final = ("node6", "node5", "py")
+ALL: Final = (*TEAMS, OURS)
+COUNT: Final = 20
+_HERE: Final = Path(__file__).parent
+_numbers = count(1)
+
+
+class Fleet:
+    """One program per kind of client, each a worker of its own queue and of the shared one."""
+
+    def __init__(self, url: str) -> None:
+        plain = url.replace("valkey:", "redis:")
+        node = [NODE, _HERE / "node" / "bullmq_fleet.js", node_packages(), plain]
+        python = [sys.executable, _HERE / "python" / "bullmq_fleet.py", plain]
+        path = os.pathsep.join([str(python_packages())])
+        self.url = url
+        self.teams = {
+            "node6": Peer([*node, "6"]),
+            "node5": Peer([*node, "5"]),
+            "py": Peer(python, PYTHONPATH=path),
+        }
+
+    async def ask(self, team: str, op: str, **more: Any) -> Any:
+        """Ask a team's program, which does one thing at a time."""
+        return await asyncio.to_thread(self.teams[team].do, {"op": op, **more})
+
+    def close(self) -> None:
+        for peer in self.teams.values():
+            peer.close()
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    try:
+        node_packages()
+        python_packages()
+    except NotInstalled as error:
+        pytest.skip(f"the official BullMQ packages cannot be installed here: {error}")
+    with LocalValkey(tmp_path_factory.mktemp("fleet"), admin=True) as server:
+        fleet = Fleet(server.admin_url)
+        try:
+            yield fleet
+        finally:
+            fleet.close()
+
+
+class Site:
+    """The queues of one test: one per kind of worker, and a shared one."""
+
+    def __init__(self, fleet: Fleet, connection: Connection) -> None:
+        self.fleet = fleet
+        self._connection = connection
+        number = next(_numbers)
+        self.queues = {kind: f"{kind}-{number}" for kind in ALL}
+        self.shared = f"shared-{number}"
+
+    async def work(self, *teams: str) -> None:
+        """Let these teams work on their own queue and on the shared one."""
+        for team in teams:
+            for queue in (self.queues[team], self.shared):
+                await self.fleet.ask(team, "work", queue=queue)
+
+    async def produce(self, producer: str, queue: str, count: int = COUNT) -> list[Any]:
+        """Submit as this kind of client and wait for all results."""
+        if producer != OURS:
+            return await self.fleet.ask(producer, "produce", queue=queue, count=count)
+        ours = BullQueue(self._connection, queue)
+        jobs = [NewJob("task", f'{{"n":{number}}}') for number in range(count)]
+        ids = [added.job_id for added in await ours.submit_many(jobs) if isinstance(added, Added)]
+
+        async def all_ended() -> bool:
+            return all([await ours.state(job_id) is State.COMPLETED for job_id in ids])
+
+        await wait_until(all_ended, f"{count} jobs of {queue}", timeout_s=60)
+        found = [await ours.get(job_id) for job_id in ids]
+        return [msgspec.json.decode(job.return_json) for job in found if job is not None]
+
+
+@pytest_asyncio.fixture
+async def site(fleet: Fleet) -> AsyncIterator[Site]:
+    """Our worker runs in the test's loop."""
+    app = App()
+
+    async def task(ctx: Context) -> dict[str, Any]:
+        await ctx.progress(50)
+        return {"by": OURS, "n": ctx.payload.get("n")}
+
+    async def parent(ctx: Context) -> dict[str, Any]:
+        return {"by": OURS}
+
+    app.handler("task")(task)
+    app.handler("parent")(parent)
+    async with Connection.open(fleet.url) as connection:
+        site = Site(fleet, connection)
+        hub = BullHub(Config.from_url(fleet.url))
+        engines = [BullEngine(hub, queue) for queue in (site.queues[OURS], site.shared)]
+        worker = Worker(app, engines, slots=5)
+        running = await started(worker)
+        yield site
+        await stopped(worker, running)
+
+
+@clause("B-9")
+async def test_b9_every_producer_is_served_by_every_worker(site: Site) -> None:
+    await site.work(*TEAMS)
+
+    async def produce(producer: str) -> None:
+        for worker, queue in site.queues.items():
+            results = await site.produce(producer, queue)
+            assert [result["by"] for result in results] == [worker] * COUNT, producer
+            assert [result["n"] for result in results] == list(range(COUNT))
+
+    await asyncio.gather(*(produce(producer) for producer in ALL))
+    for team in ("node6", "node5"):
+        # Their watchers have read what our worker and our producer wrote to the end.
+        seen = await site.fleet.ask(team, "seen", queue=site.queues[OURS])
+        assert seen["errors"] == []
+        assert seen["progress"] >= COUNT
+
+    # One queue for all: each job is done once, by whichever worker.
+    mixed = await asyncio.gather(*(site.produce(producer, site.shared) for producer in ALL))
+    for results in mixed:
+        assert [result["n"] for result in results] == list(range(COUNT))
+        assert {result["by"] for result in results} <= set(ALL)
+
+
+@clause("B-9", "B-8")
+async def test_b9_flows_go_both_ways(site: Site) -> None:
+    await site.work(*TEAMS)
+    ours = site.queues[OURS]
+    for team in TEAMS:
+        theirs = site.queues[team]
+        # The parent waits on their side for children on ours, and the other way round.
+        flow = await site.fleet.ask(team, "flow", parent=theirs, children=[ours, theirs, ours])
+        assert flow == {"by": team, "children": sorted([OURS, team, OURS])}
+        back = await site.fleet.ask(team, "flow", parent=ours, children=[theirs, theirs])
+        assert back == {"by": OURS}
+
+
+@clause("B-9", "B-20")
+async def test_b9_get_workers_of_every_package_lists_our_worker(site: Site) -> None:
+    ours = site.queues[OURS]
+    for team in ("node6", "node5"):
+        assert await site.fleet.ask(team, "workers", queue=ours) == 1
+    assert await site.fleet.ask("py", "workers_of", queue=ours) == 1

@@ -12,6 +12,7 @@ from jobwire.local.settings import UpSettings
 from jobwire.log import LoggingSettings
 from jobwire.objects.settings import ObjectsSettings
 from jobwire.valkey.settings import ValkeySettings
+from jobwire.wires.bullmq.settings import QueuesSettings
 from jobwire.wires.images.settings import ImagesSettings, ImageStreamsSettings
 from jobwire.wires.predictions.settings import PredictionsSettings
 from jobwire.wires.streams.settings import StreamsSettings as JobsSettings
@@ -32,6 +33,7 @@ class Settings:
     valkey: ValkeySettings = field(default_factory=ValkeySettings)
     objects: ObjectsSettings = field(default_factory=ObjectsSettings)
     jobs: JobsSettings = field(default_factory=JobsSettings)
+    queues: QueuesSettings = field(default_factory=QueuesSettings)
     images: ImagesSettings = field(default_factory=ImagesSettings)
     streams: ImageStreamsSettings = field(default_factory=ImageStreamsSettings)
     predictions: PredictionsSettings = field(default_factory=PredictionsSettings)

@@ -40,6 +40,7 @@ _log = component("systems")
 # name → the module that has its declaration as `SYSTEM`, in the order of their start
 SYSTEMS: Final[Mapping[str, str]] = {
     "jobs": "jobwire.wiring.jobs",
+    "queues": "jobwire.wiring.queues",
     "images": "jobwire.wiring.images",
     "predictions": "jobwire.wiring.predictions",
 }

@@ -48,7 +48,7 @@ def load_app(name: str | None) -> App:
         apps = [key for key, value in vars(module).items() if isinstance(value, App)]
         hint = f"did you mean {module_name}:{apps[0]}?" if apps else "write `app = App()` in it"
         raise NoSuchApp(f"{module_name}:{attribute or 'app'} is not an App; {hint}")
-    if not app.handlers and not app.tools:
+    if app.is_empty and not app.tools:
         raise NoSuchApp(f"{name} has no handlers; register one with @app.handler('name')")
     try:
         check_tools(app.tools)
@@ -73,7 +73,7 @@ async def serve_worker(
     """
     async with contextlib.AsyncExitStack() as stack:
         background: list[Background] = []
-        if tasks or app.tools or not app.handlers:
+        if tasks or app.tools or app.is_empty:
             for system in systems:
                 if system.tasks is not None:
                     background += stack.enter_context(system.tasks(app, settings))
@@ -97,7 +97,16 @@ async def serve_worker(
             for system in systems
             if system.engines
         ]
-        engines = [engine for parts in served for engine in parts.engines]
+        engines = [
+            engine
+            for parts in served
+            for engine in parts.engines
+            if app.routes(engine.wire, engine.name).all
+        ]
+        if not engines:
+            raise SettingsError(
+                ["queues.names: there is no queue to serve; name one, or register a handler"]
+            )
         maintained: Counter[str] = Counter()
         worker = Worker(
             app,

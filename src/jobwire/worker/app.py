@@ -133,6 +133,11 @@ class App:
         """The handlers that are not for a named queue, by task."""
         return self._handlers
 
+    @property
+    def is_empty(self) -> bool:
+        """It has no handlers at all."""
+        return not (self._handlers or self._queue_handlers)
+
     def routes(self, wire: str, queue: str) -> Routes:
         """The handlers of a queue: its own ones, or those without a queue if it has none."""
         found = {

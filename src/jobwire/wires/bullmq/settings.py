@@ -1,6 +1,8 @@
-"""Settings of the BullMQ wire. Passed to the queue and the consumer."""
+"""Settings of the BullMQ wire, and the section `queues` that they are made from."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final
 
 from jobwire.wires.bullmq import contract
@@ -31,3 +33,48 @@ class BullSettings:
     def renew_every_ms(self) -> int:
         """B-3: the gap between renewals stays below half of the lock time."""
         return self.lock_ms // RENEWALS_PER_LOCK
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesSettings:
+    """Queues of the BullMQ wire that a worker serves, beside those that its handlers name."""
+
+    url: str = field(default="", repr=False)
+    """The server of the queues, if it is not that of `valkey`: redis://user:password@host:6379/0."""
+    names: tuple[str, ...] = ()
+    """Queues that the App's handlers without a queue of their own serve."""
+    prefix: str = contract.DEFAULT_PREFIX
+    """The first part of every key; a Node team's `prefix` option."""
+    lock: timedelta = timedelta(milliseconds=contract.LOCK_MS)
+    """Time without a renewal after which a job is stalled."""
+    stalled_interval: timedelta = timedelta(milliseconds=contract.STALLED_INTERVAL_MS)
+    """Interval of the stalled check, shared by all programs of a queue."""
+    max_stalled: int = contract.MAX_STALLED
+    """How often a job may stall before it fails."""
+    announce: bool = True
+    """Whether `getWorkers` of Node and Python finds the worker: two sockets per queue."""
+    extras: bool = True
+    """Whether the published contract's additional fields and events are written."""
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        """Yield each fault: field and problem."""
+        if not self.prefix:
+            yield "prefix", "must not be empty"
+        if self.lock < timedelta(seconds=1):
+            yield "lock", f"is {self.lock.total_seconds():g} s, must be at least 1 s"
+        if self.stalled_interval < timedelta(seconds=1):
+            interval_s = self.stalled_interval.total_seconds()
+            yield "stalled_interval", f"is {interval_s:g} s, must be at least 1 s"
+        if self.max_stalled < 0:
+            yield "max_stalled", "must not be negative"
+
+    def bull(self) -> BullSettings:
+        """The settings of the wire."""
+        return BullSettings(
+            prefix=self.prefix,
+            extras=self.extras,
+            lock_ms=round(self.lock.total_seconds() * 1000),
+            stalled_interval_ms=round(self.stalled_interval.total_seconds() * 1000),
+            max_stalled=self.max_stalled,
+            announce=self.announce,
+        )

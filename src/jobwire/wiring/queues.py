@@ -1,0 +1,53 @@
+"""The system `queues`: queues of the BullMQ wire, served by the worker beside its other jobs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Final
+
+from jobwire.settings import SettingsError
+from jobwire.wiring.systems import Backend, GatewayContext, System, WorkerContext, WorkerParts
+
+if TYPE_CHECKING:
+    from jobwire.gateway.feature import Feature
+
+
+@contextlib.asynccontextmanager
+async def _feature(_: GatewayContext) -> AsyncGenerator[Feature]:
+    from jobwire.gateway.feature import Feature
+
+    yield Feature(name="queues")
+
+
+def _engines(context: WorkerContext) -> WorkerParts:
+    """One engine for each queue that a handler names or that is set; they share their sockets."""
+    from jobwire.job.errors import RefusedError
+    from jobwire.valkey import Config, ConfigError
+    from jobwire.wires.bullmq.checks import check_queue_name
+    from jobwire.wires.bullmq.engine import BullEngine
+    from jobwire.wires.bullmq.hub import BullHub
+
+    settings = context.settings.queues
+    names = dict.fromkeys((*context.app.queues(BullEngine.wire), *settings.names))
+    if not names:
+        return WorkerParts(engines=[])
+    try:
+        for name in names:
+            check_queue_name(name)
+    except RefusedError as error:
+        raise SettingsError([f"queues.names: {error}"]) from error
+    try:
+        server = Config.from_url(settings.url) if settings.url else context.backends.valkey
+    except ConfigError as error:
+        raise SettingsError([f"queues.url: {error}"]) from error
+    hub = BullHub(server, settings.bull())
+    return WorkerParts(engines=[BullEngine(hub, name) for name in names])
+
+
+SYSTEM: Final = System(
+    name="queues",
+    needs=frozenset({Backend.VALKEY}),
+    feature=_feature,
+    engines=_engines,
+)

@@ -92,7 +92,7 @@ def _idle(server: LocalValkey, kind: str, queues: int) -> tuple[float, float, fl
 
 def _idle_queues(server: LocalValkey) -> bool:
     met = True
-    for kind in ("memory",):
+    for kind in ("memory", "bullmq"):
         for queues in (1, _IDLE_QUEUES):
             used, mib, sockets = _idle(server, kind, queues)
             fits = used <= _IDLE_CPU_BAR and sockets <= _SOCKETS_BAR

@@ -6,7 +6,11 @@ import uvloop
 
 from bench.peers.idle_engine import IdleEngine
 from jobwire import App, Context
+from jobwire.job.engine import Engine
 from jobwire.valkey import Connection
+from jobwire.wires.bullmq.engine import BullEngine
+from jobwire.wires.bullmq.hub import BullHub
+from jobwire.wires.bullmq.settings import BullSettings
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.worker import Worker
 
@@ -18,8 +22,11 @@ async def main(url: str, kind: str, queues: int) -> None:
     async def noop(_: Context) -> None: ...
 
     async with Connection.open(url) as connection:
-        assert kind == "memory"
-        more = [IdleEngine(f"idle-{number}") for number in range(queues - 1)]
+        names = [f"idle-{number}" for number in range(queues - 1)]
+        more: list[Engine] = [IdleEngine(name) for name in names]
+        if kind == "bullmq":
+            hub = BullHub(connection, BullSettings(announce=False))
+            more = [BullEngine(hub, name) for name in names]
         engines = [StreamsEngine(connection), *more]
         await Worker(app, engines, on_ready=lambda: print("ready", flush=True)).run()
 

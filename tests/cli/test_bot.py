@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
@@ -17,9 +19,10 @@ from jobwire import Client
 from jobwire.gateway.auth import new_key
 from jobwire.local import free_port
 from tests.cli.runner import Up, clean_env, jobwire
-from tests.standins import telegram
+from tests.standins import replicate, telegram
 from tests.standins.cog import python_with_cog
 from tests.standins.replicate import SECRET as WEBHOOK_SECRET
+from tests.standins.replicate import ReplicateStandin
 from tests.standins.telegram import TelegramStandin
 from tests.support import Program, clause, wait_until_sync
 from tests.support.browser import Browser
@@ -35,13 +38,17 @@ def bot_api() -> Iterator[TelegramStandin]:
         yield standin
 
 
-def settings_of(bot_api: TelegramStandin, cog_url: str, **more: str) -> dict[str, str]:
+@pytest.fixture
+def replicate_api(cog_url: str) -> Iterator[ReplicateStandin]:
+    with ReplicateStandin(cog_url, lambda: round(time.time() * 1000)) as standin:
+        yield standin
+
+
+def settings_of(bot_api: TelegramStandin, **more: str) -> dict[str, str]:
     return {
         "TELEGRAM_BOT_TOKEN": telegram.TOKEN,
         "TELEGRAM_WEBHOOK_SECRET": telegram.SECRET,
         "JOBWIRE_PREDICTIONS_TELEGRAM_URL": bot_api.url,
-        "JOBWIRE_PREDICTIONS_PROVIDER": "cog",
-        "JOBWIRE_PREDICTIONS_COG_URL": cog_url,
         "JOBWIRE_PREDICTIONS_RECONCILE_EVERY": "1s",
         "JOBWIRE_PREDICTIONS_ALLOW_LOOPBACK": "true",
         "REPLICATE_WEBHOOK_SECRET": WEBHOOK_SECRET,
@@ -51,7 +58,7 @@ def settings_of(bot_api: TelegramStandin, cog_url: str, **more: str) -> dict[str
 
 @clause("P-28", "P-30", "P-32", "P-35")
 def test_p35_the_bot_under_up_by_webhook(
-    tmp_path: Path, bot_api: TelegramStandin, cog_url: str
+    tmp_path: Path, bot_api: TelegramStandin, replicate_api: ReplicateStandin
 ) -> None:
     """Its routes, through a tunnel's host name and without an API key; no Valkey anywhere."""
     key, hashed = new_key()
@@ -63,7 +70,9 @@ def test_p35_the_bot_under_up_by_webhook(
     port = free_port()
     env = settings_of(
         bot_api,
-        cog_url,
+        REPLICATE_API_TOKEN=replicate.TOKEN,
+        REPLICATE_MODEL="test/invert",
+        JOBWIRE_PREDICTIONS_REPLICATE_URL=replicate_api.url,
         PUBLIC_URL=f"http://127.0.0.1:{port}",
         JOBWIRE_PREDICTIONS_TENANT="acme",
         JOBWIRE_GATEWAY_KEYS=json.dumps(keys),
@@ -89,9 +98,16 @@ def test_p35_the_bot_under_up_by_webhook(
             assert tunnel.post("/hooks/telegram", json=update, headers=wrong).status_code == 401
             assert tunnel.post("/hooks/telegram", json=update, headers=secret).status_code == 200
             wait_until_sync(lambda: bot_api.pictures(77), "the picture")
-            unsigned = tunnel.post("/hooks/cog/" + "a" * 32, json={"id": "x"})
+            (prediction,) = replicate_api.predictions
+            webhook = replicate_api.webhook(prediction)
+            path = urlsplit(webhook.url).path
+            unsigned = tunnel.post(path, content=webhook.body)
             assert (unsigned.status_code, unsigned.json()["code"]) == (401, "bad_signature")
-            assert tunnel.post("/hooks/replicate/" + "a" * 32, json={}).status_code == 404
+            forged = {**webhook.headers, "webhook-timestamp": "1"}
+            assert tunnel.post(path, content=webhook.body, headers=forged).status_code == 401
+            signed = tunnel.post(path, content=webhook.body, headers=dict(webhook.headers))
+            assert (signed.status_code, signed.text) == (200, "known")
+            assert tunnel.post(path.replace("replicate", "cog"), json={}).status_code == 404
             assert tunnel.get("/v1/predictions").status_code == 401
 
             def listed() -> list[dict[str, Any]]:
@@ -134,7 +150,12 @@ def test_p35_the_bot_under_up_by_webhook(
 def test_p26_bot_poll_is_the_same_bot(
     tmp_path: Path, bot_api: TelegramStandin, cog_url: str, own_store: dict[str, str]
 ) -> None:
-    env = settings_of(bot_api, cog_url, **own_store)
+    env = settings_of(
+        bot_api,
+        JOBWIRE_PREDICTIONS_PROVIDER="cog",
+        JOBWIRE_PREDICTIONS_COG_URL=cog_url,
+        **own_store,
+    )
     bot_api.webhook_url = "https://elsewhere.example/hook"
     refused = jobwire("bot", "poll", cwd=tmp_path, env=env)
     assert (refused.returncode, "--delete-webhook" in refused.stderr) == (5, True)

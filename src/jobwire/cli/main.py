@@ -3,11 +3,14 @@
 A command is imported when it is called, so that `jobwire --help` is fast on small boards.
 """
 
+import atexit
+import contextlib
 import importlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, NoReturn, cast
 
 import click
 
@@ -99,7 +102,30 @@ def _usage_line(error: click.ClickException) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code; every failure is one line."""
+    """Run a command and return its exit code; every failure is one line.
+
+    Without `arguments` this is the program itself.
+    """
+    code = _run(arguments)
+    if arguments is None and "obstore" in sys.modules:
+        _exit_now(code)
+    return code
+
+
+def _exit_now(code: int) -> NoReturn:
+    """End the process without taking down the interpreter.
+
+    Threads of obstore release Python objects a little later than its calls return; if the
+    interpreter is going down at that moment, the process aborts, with another exit code.
+    """
+    atexit._run_exitfuncs()  # noqa: SLF001 - what a normal end would run
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed by the reader
+            stream.flush()
+    os._exit(code)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code: object = jobwire.main(argv, prog_name="jobwire", standalone_mode=False)

@@ -111,6 +111,7 @@ def build_flow(addresses: Addresses, clock: SystemClock | None = None) -> Flow:
         model="test/invert" if addresses.cog_url else "test/invert:abc123",
         replicate_token=TOKEN,
         cog_url=addresses.cog_url,
+        replicate_url=addresses.replicate_url,
         webhook_secret=SECRET,
         public_url=addresses.public_url,
         tenant="acme",
@@ -126,7 +127,6 @@ def build_flow(addresses: Addresses, clock: SystemClock | None = None) -> Flow:
         addresses.chat,
         bot=addresses.bot,
         clock=clock or ShiftedClock(addresses.shift_s),
-        api_url=addresses.replicate_url,
     )
 
 

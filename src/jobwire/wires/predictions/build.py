@@ -15,7 +15,7 @@ from jobwire.wires.predictions.limits import Limits
 from jobwire.wires.predictions.parts import Parts
 from jobwire.wires.predictions.providers import Provider
 from jobwire.wires.predictions.providers.cog import Cog
-from jobwire.wires.predictions.providers.replicate import API_URL, Replicate
+from jobwire.wires.predictions.providers.replicate import Replicate
 from jobwire.wires.predictions.records import Records
 from jobwire.wires.predictions.settings import PredictionsSettings
 
@@ -34,11 +34,10 @@ def build_flow(
     *,
     bot: str,
     clock: Clock | None = None,
-    api_url: str = API_URL,
 ) -> Flow:
     """Build the flow of one bot; ValueError names the setting that is missing.
 
-    `bot` separates bots that share a bucket; `api_url` is where Replicate's API is.
+    `bot` distinguishes bots that share a bucket.
     """
     clock = clock or SystemClock()
     ids = TaskIds(settings.webhook_secret)
@@ -55,7 +54,7 @@ def build_flow(
                 life_s=_COUNTED_S,
                 album=settings.max_album,
             ),
-            provider=_provider(settings, ids, api_url),
+            provider=_provider(settings, ids),
             chat=chat,
             fetcher=Fetcher(max_bytes=MAX_OUTPUT_BYTES, allow_loopback=settings.allow_loopback),
             ids=ids,
@@ -74,7 +73,7 @@ def build_flow(
     )
 
 
-def _provider(settings: PredictionsSettings, ids: TaskIds, api_url: str) -> Provider:
+def _provider(settings: PredictionsSettings, ids: TaskIds) -> Provider:
     if settings.provider == "cog":
         return Cog(
             url=settings.cog_url,
@@ -89,6 +88,6 @@ def _provider(settings: PredictionsSettings, ids: TaskIds, api_url: str) -> Prov
         model=settings.model,
         token=settings.replicate_token,
         webhook_secret=settings.webhook_secret,
-        api_url=api_url,
+        api_url=settings.replicate_url,
         input_field=settings.input_field,
     )

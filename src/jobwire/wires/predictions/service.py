@@ -19,7 +19,6 @@ from jobwire.wires.predictions.telegram.poller import PollingRefused, UpdatePoll
 
 log: Final = logging.getLogger("jobwire.predictions")
 
-# Without webhooks a pass is the only way to learn of outcomes.
 _BUSY_S: Final = 3.0
 _WEBHOOK_PATH: Final = "/hooks/telegram"
 
@@ -30,12 +29,14 @@ class WebhookRefused(Exception):
 
 async def reconcile_forever(flow: Flow, stop: asyncio.Event, *, every_s: float) -> None:
     """A pass over unfinished tasks, again and again."""
-    has_webhooks = bool(flow.parts.public_url or flow.parts.callback_url)
+    # Without webhooks a pass is the only way to learn of outcomes, and cog has no queue.
+    eager = not (flow.parts.public_url or flow.parts.callback_url)
+    eager = eager or flow.parts.provider.name == "cog"
     while not stop.is_set():
         pause_s = every_s
         try:
             report = await reconcile(flow, limit_s=every_s)
-            if report.open > report.delivered and not has_webhooks:
+            if report.open > report.delivered and eager:
                 pause_s = min(every_s, _BUSY_S)
         except ObjectsError as error:
             log.warning("pass over unfinished tasks broken off: %s", error)

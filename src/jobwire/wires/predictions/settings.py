@@ -20,6 +20,8 @@ class PredictionsSettings:
     """The model: `owner/name` or `owner/name:version`."""
     replicate_token: str = field(default="", repr=False, metadata={"env": "REPLICATE_API_TOKEN"})
     """API token of Replicate."""
+    replicate_url: str = "https://api.replicate.com"
+    """Address of Replicate's API."""
     cog_url: str = "http://127.0.0.1:5000"
     """Address of the cog server."""
     input_field: str = "image"
@@ -70,7 +72,7 @@ class PredictionsSettings:
             yield "reconcile_every", "must be 1s to 30m: outputs live for an hour"
         if not 10 <= self.deadline_s <= 86_400:
             yield "deadline_s", "must be 10 to 86400"
-        for name in ("public_url", "callback_url", "telegram_url"):
+        for name in ("public_url", "callback_url", "telegram_url", "replicate_url"):
             value: str = getattr(self, name)
             if value and not value.startswith(("https://", "http://")):
                 yield name, "must begin with https://"

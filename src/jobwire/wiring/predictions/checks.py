@@ -13,7 +13,9 @@ from jobwire.wiring.predictions.bot import missing
 async def examine(settings: PredictionsSettings) -> AsyncIterator[Finding]:
     """Settings, token, webhook."""
     if not settings.telegram_token and not settings.webhook_secret:
-        yield Finding("bot", "note", "not configured", fix="try it without an account: bot demo")
+        yield Finding(
+            "bot", "note", "not configured", fix="try it without an account: jobwire bot demo"
+        )
         return
     faults = missing(settings)
     for fault in faults:

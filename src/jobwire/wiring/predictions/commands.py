@@ -41,16 +41,25 @@ async def poll(loaded: Loaded, *, delete_webhook: bool) -> None:
             raise PollingRefused(
                 "Telegram did not remove the webhook; see predictions.telegram_token"
             )
-    stop = asyncio.Event()
+    stop, this = asyncio.Event(), asyncio.current_task()
+    assert this is not None
+
+    def end() -> None:
+        """The first signal lets a photo that is being taken finish, the second does not."""
+        if stop.is_set():
+            this.cancel()
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, end)
     every_s = settings.reconcile_every.total_seconds()
     passes = asyncio.create_task(reconcile_forever(bot.flow, stop, every_s=every_s))
     try:
         await UpdatePoller(bot).run(stop)
+        await passes
     finally:
         stop.set()
-        await passes
+        passes.cancel()
 
 
 async def run_pass(loaded: Loaded) -> dict[str, object]:

@@ -8,14 +8,18 @@ waits for the outcome, since cog has no other way to ask for it.
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import json
 from collections.abc import Mapping
 from typing import Final
 
 from jobwire.wires.predictions.contract import EVENTS_FILTER
-from jobwire.wires.predictions.http_client import AnswerTooLarge, NoAnswer, Response, exchange
+from jobwire.wires.predictions.http_client import (
+    AnswerTooLarge,
+    NoAnswer,
+    Response,
+    exchange_in_background,
+)
 from jobwire.wires.predictions.ids import TaskIds
 from jobwire.wires.predictions.intent import News
 from jobwire.wires.predictions.providers import (
@@ -30,6 +34,8 @@ from jobwire.wires.predictions.providers.outputs import loads, news_of
 
 _TIMEOUT_S: Final = 30.0
 _MAX_ANSWER: Final = 64 * 1024 * 1024
+# A slot is free again as soon as the model is done, and an attempt costs nothing.
+_FREE_SLOT_S: Final = 2.0
 _AT_CAPACITY: Final = frozenset({409, 429, 503})
 _NOT_CREATED: Final = frozenset({400, 401, 403, 404, 405, 413, 422})
 
@@ -100,7 +106,7 @@ class Cog:
         if isinstance(answer, Unknown):
             return answer
         if answer.status in _AT_CAPACITY:
-            return Busy(None)
+            return Busy(_FREE_SLOT_S)
         if answer.status in _NOT_CREATED:
             return CreateRejected(f"cog answered {answer.status}")
         news = news_of(loads(answer.body)) if 200 <= answer.status < 300 else None
@@ -117,8 +123,7 @@ class Cog:
         timeout_s: float = _TIMEOUT_S,
     ) -> Response | Unknown:
         try:
-            return await asyncio.to_thread(
-                exchange,
+            return await exchange_in_background(
                 method,
                 self._url + path,
                 headers=headers,

@@ -7,7 +7,6 @@ API's host only.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -16,7 +15,12 @@ from typing import Final, cast
 from urllib.parse import quote, urlsplit
 
 from jobwire.wires.predictions.contract import EVENTS_FILTER
-from jobwire.wires.predictions.http_client import AnswerTooLarge, NoAnswer, Response, exchange
+from jobwire.wires.predictions.http_client import (
+    AnswerTooLarge,
+    NoAnswer,
+    Response,
+    exchange_in_background,
+)
 from jobwire.wires.predictions.ids import uuid_of
 from jobwire.wires.predictions.intent import News
 from jobwire.wires.predictions.providers import (
@@ -141,8 +145,7 @@ class Replicate:
         if body is not None:
             sent["content-type"] = "application/json"
         try:
-            return await asyncio.to_thread(
-                exchange,
+            return await exchange_in_background(
                 method,
                 self._api_url + path,
                 headers=sent,

@@ -5,7 +5,6 @@ The bot's token is part of every URL, so no URL is logged or put into an error.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ from jobwire.wires.predictions.http_client import (
     AnswerTooLarge,
     NoAnswer,
     Response,
-    exchange,
     exchange_in_background,
 )
 from jobwire.wires.predictions.json_values import integer, mapping
@@ -106,8 +104,7 @@ class BotApi:
     async def download(self, file_path: str, max_bytes: int) -> Response | NoResult:
         """Download a file by the path that `getFile` gave; AnswerTooLarge above the limit."""
         try:
-            return await asyncio.to_thread(
-                exchange,
+            return await exchange_in_background(
                 "GET",
                 f"{self._url}/file/bot{self._token}/{quote(file_path)}",
                 timeout_s=2 * _TIMEOUT_S,

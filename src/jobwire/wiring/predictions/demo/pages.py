@@ -11,6 +11,8 @@ from jobwire.gateway.feature import Feature
 from jobwire.gateway.problems import INVALID, NOT_FOUND, Problem
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, Endpoint, HotRoute
+from jobwire.log import component
+from jobwire.objects import ObjectsError
 from jobwire.wires.predictions.flow import Flow
 from jobwire.wires.predictions.images import sniff
 from jobwire.wires.predictions.intent import Photo
@@ -23,6 +25,7 @@ _POLICY: Final = (
     b"connect-src 'self'"
 )
 _encode = msgspec.json.Encoder().encode
+_log = component("predictions")
 
 
 def chat_feature(chat: DemoChat, flow: Flow, tasks: asyncio.TaskGroup) -> Feature:
@@ -101,8 +104,15 @@ async def send_photo(
         size=len(body),
         caption=caption,
     )
-    tasks.create_task(flow.submit(given))
+    tasks.create_task(_submit(flow, given))
     return flow.parts.ids.of_message(flow.parts.bot, CHAT_ID, message.id)
+
+
+async def _submit(flow: Flow, photo: Photo) -> None:
+    try:
+        await flow.submit(photo)
+    except ObjectsError as error:
+        _log.error("photo left to reconcile: %s", error)
 
 
 def _file(name: str, media_type: bytes) -> Endpoint:

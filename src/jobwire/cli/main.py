@@ -118,7 +118,7 @@ def _exit_now(code: int) -> NoReturn:
     Threads of obstore release Python objects a little later than its calls return; if the
     interpreter is going down at that moment, the process aborts, with another exit code.
     """
-    atexit._run_exitfuncs()  # noqa: SLF001 - what a normal end would run
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 - what a normal end runs
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # closed by the reader
             stream.flush()

@@ -29,7 +29,7 @@ from jobwire.wires.images.settings import ImagesSettings
 from jobwire.wiring.images.api import images_api
 from jobwire.wiring.images.uploads import image_uploads
 from tests.handlers.photo.images import jpeg, photograph, quarters
-from tests.support import wait_until_sync
+from tests.support import Plain, wait_until_sync
 
 Json = dict[str, Any]
 
@@ -186,6 +186,12 @@ def put(client: httpx.Client, image: Json, body: bytes, **headers: str) -> httpx
     """Send a photo to where its announcement said."""
     given = {"content-type": "image/jpeg", "authorization": f"Bearer {image['token']}", **headers}
     return client.put(image["upload_url"], content=body, headers=given)
+
+
+def results(plain: Plain, image_id: str) -> list[dict[str, str]]:
+    """The results of an image in the stream."""
+    entries = cast("list[tuple[str, dict[str, str]]]", plain.xrange("image:result"))
+    return [fields for _, fields in entries if fields["image_id"] == image_id]
 
 
 def read_events(answer: httpx.Response) -> Generator[Event]:

@@ -20,7 +20,7 @@ from jobwire.wires.images.contract import (
 from tests.handlers.photo.images import chunks, jpeg, photograph, with_segment
 from tests.support import Plain, clause, wait_until_sync
 from tests.support.s3 import boto_client
-from tests.wires.images.site import Event, ImageSite, plain_photo
+from tests.wires.images.site import Event, ImageSite, plain_photo, results
 
 STAGES = ["queued", "validating", "decoding", "processing", "encoding", "uploading", "done"]
 
@@ -50,12 +50,6 @@ class StageMonitor:
         self._plain.set("end-of-monitor", "1", ex=60)
         self._thread.join(30)
         self._monitor.__exit__(None, None, None)
-
-
-def results(plain: Plain, image_id: str) -> list[dict[str, str]]:
-    """The results of an image in the stream."""
-    entries = cast("list[tuple[str, dict[str, str]]]", plain.xrange("image:result"))
-    return [fields for _, fields in entries if fields["image_id"] == image_id]
 
 
 def status(plain: Plain, image_id: str) -> dict[str, str]:

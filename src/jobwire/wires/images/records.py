@@ -5,7 +5,7 @@ Used by the API. A result is applied once: a repeated one changes nothing. Every
 """
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -157,13 +157,22 @@ class ImageRecords:
             return [_record(row) for row in (await connection.execute(wanted)).mappings()]
 
     async def apply(self, result: ImageResult, now: datetime) -> Applied:
-        """Write a result; once, however often it is delivered (I-13).
+        """Write one result; see `apply_all`."""
+        return (await self.apply_all([result], now))[0]
 
-        It takes precedence over what the reconciler has decided.
+    async def apply_all(self, results: Sequence[ImageResult], now: datetime) -> list[Applied]:
+        """Write results in one transaction; each once, however often it is delivered (I-13).
+
+        A result takes precedence over what the reconciler has decided.
         """
-        ended = _values(result)
         open_ones = sa.or_(IMAGES.c.status == RecordStatus.OPEN, IMAGES.c.reconciled)
-        return await self._end(result.image_id, ended, now, open_ones, reconciled=False)
+        async with self._begin() as connection:
+            return [
+                await _end(
+                    connection, result.image_id, _values(result), now, open_ones, reconciled=False
+                )
+                for result in results
+            ]
 
     async def reconcile(
         self,
@@ -179,7 +188,8 @@ class ImageRecords:
         if failure:
             values["error_code"], values["error_message"] = str(failure[0]), failure[1]
         still_open = IMAGES.c.status == RecordStatus.OPEN
-        return await self._end(image_id, values, now, still_open, reconciled=True)
+        async with self._begin() as connection:
+            return await _end(connection, image_id, values, now, still_open, reconciled=True)
 
     async def stale(self, before: datetime, limit: int) -> list[ImageRecord]:
         """Open records that were created before a time, oldest first."""
@@ -213,34 +223,6 @@ class ImageRecords:
         async with self._begin() as connection:
             await connection.execute(sa.text("SELECT 1"))
 
-    async def _end(
-        self,
-        image_id: str,
-        values: dict[str, Any],
-        now: datetime,
-        condition: sa.ColumnElement[bool],
-        *,
-        reconciled: bool,
-    ) -> Applied:
-        # What an earlier decision wrote must not stay beside the new one.
-        whole = {**dict.fromkeys(_RESULT_COLUMNS), **values}
-        ended = (
-            sa.update(IMAGES)
-            .where(
-                IMAGES.c.image_id == image_id,
-                IMAGES.c.status != RecordStatus.DELETED,
-                condition,
-            )
-            .values(**whole, updated_at=now, reconciled=reconciled)
-        )
-        async with self._begin() as connection:
-            if (await connection.execute(ended)).rowcount:
-                return "applied"
-            record = await _get(connection, image_id)
-        if record is None:
-            return "unknown"
-        return "deleted" if record.status is RecordStatus.DELETED else "repeated"
-
     @contextlib.asynccontextmanager
     async def _begin(self) -> AsyncGenerator[AsyncConnection]:
         try:
@@ -253,6 +235,30 @@ class ImageRecords:
                 "the database of images does not answer; try again later",
                 detail=reason_of(error),
             ) from error
+
+
+async def _end(
+    connection: AsyncConnection,
+    image_id: str,
+    values: dict[str, Any],
+    now: datetime,
+    condition: sa.ColumnElement[bool],
+    *,
+    reconciled: bool,
+) -> Applied:
+    # What an earlier decision wrote must not stay beside the new one.
+    whole = {**dict.fromkeys(_RESULT_COLUMNS), **values}
+    ended = (
+        sa.update(IMAGES)
+        .where(IMAGES.c.image_id == image_id, IMAGES.c.status != RecordStatus.DELETED, condition)
+        .values(**whole, updated_at=now, reconciled=reconciled)
+    )
+    if (await connection.execute(ended)).rowcount:
+        return "applied"
+    record = await _get(connection, image_id)
+    if record is None:
+        return "unknown"
+    return "deleted" if record.status is RecordStatus.DELETED else "repeated"
 
 
 async def _get(connection: AsyncConnection, image_id: str) -> ImageRecord | None:

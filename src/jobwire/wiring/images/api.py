@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 _log = component("images")
 _MEGABYTE: Final = 1 << 20
 _RECONCILE_S: Final = 60.0
-_CONCURRENCY: Final = 4
-"""Results that one consumer applies at a time."""
+_CONCURRENCY: Final = 64
+"""Results that one consumer reads and applies at a time, in one transaction."""
 
 
 def upload_address(settings: Settings, *, apart: bool) -> Callable[[HttpRequest], str]:
@@ -152,6 +152,7 @@ async def _results(
                 group=streams.consumer_group,
                 consumer=f"{name}-{number}",
                 handler=handler.handle,
+                count=_CONCURRENCY,
                 block_s=streams.block_timeout.total_seconds(),
                 concurrency=_CONCURRENCY,
             )

@@ -1,6 +1,5 @@
 """The upload route (I-20): `PUT /v1/uploads/{image_id}`, authenticated by its token (I-32)."""
 
-from collections.abc import AsyncGenerator
 from typing import Final
 
 import msgspec
@@ -8,7 +7,7 @@ import msgspec
 from jobwire.gateway.access import SelfAuthenticated
 from jobwire.gateway.auth import Principal
 from jobwire.gateway.problems import TIMED_OUT, TOO_LARGE, Problem
-from jobwire.gateway.request import ClientGone, HttpRequest, Reply
+from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.wires.images.http import problems
 from jobwire.wires.images.http.api import UPLOAD_PATH
@@ -38,7 +37,7 @@ class UploadRoutes:
         given = request.headers.get(b"content-length")
         content_type = request.headers.get(b"content-type", b"").decode("latin-1")
         length = self._intake.check(grant, content_type, None if given is None else int(given))
-        await self._intake.receive(grant, length, _chunks(request))
+        await self._intake.receive(grant, length, request.chunks())
         return _ACCEPTED
 
     def _grant(self, request: HttpRequest) -> UploadGrant:
@@ -52,17 +51,6 @@ class UploadRoutes:
             if refused.status == problems.BAD_UPLOAD_TOKEN.status:
                 raise Problem(problems.BAD_UPLOAD_TOKEN, headers=_CHALLENGE) from None
             raise
-
-
-async def _chunks(request: HttpRequest) -> AsyncGenerator[bytes]:
-    more = True
-    while more:
-        message = await request.counted_receive()
-        if message["type"] != "http.request":
-            raise ClientGone
-        more = message["more_body"]
-        if message["body"]:
-            yield message["body"]
 
 
 def upload_route(intake: UploadIntake, max_size: int) -> HotRoute:

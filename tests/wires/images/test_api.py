@@ -168,10 +168,8 @@ def test_i35_a_tenant_sees_its_own_images_only(tenants_site: ImageSite, plain: P
         listed = client.get("/v1/images", headers=bearer("boss")).json()
         assert [each["image_id"] for each in listed["images"]] == [image["image_id"]]
         # The address of the upload accepts no API key instead of the token.
-        body = {
-            "content": plain_photo(),
-            "headers": {**bearer("boss"), "content-type": "image/jpeg"},
-        }
-        assert client.put(image["upload_url"], **body).status_code == 401
+        headers = {**bearer("boss"), "content-type": "image/jpeg"}
+        answer = client.put(image["upload_url"], content=plain_photo(), headers=headers)
+        assert answer.status_code == 401
     assert plain.xlen("{shop}:image:result") == 1
     plain.delete("{shop}:image:result")

@@ -207,7 +207,8 @@ class Processing:
             async with StageWriter(self._status, image_id, self._on_stage) as stages:
                 photo = await stages.unless_deleted(self._process(entry, stages))
                 stages.write(Stage.UPLOADING)
-                etag = await stages.unless_deleted(self._store(entry))
+                # Not cancelled by a deletion: a write that was sent could arrive after it.
+                etag = await self._store(entry)
         except ImageDeleted:
             await self._unpublish(entry)
             return _failed(image_id, ImageErrorCode.CANCELED, _DELETED)

@@ -23,6 +23,7 @@ from jobwire.wires.images.contract import (
     BadResult,
     ImageErrorCode,
     ImageResult,
+    ProcessedImage,
     StatusField,
     now_utc,
     parse_result,
@@ -61,7 +62,7 @@ class ResultHandler:
             outcome = await self._batches.apply(result)
             if outcome == "unknown":
                 return DeadLetter(f"there is no record of the image {result.image_id[:64]!r}")
-            if outcome == "deleted":
+            if outcome == "deleted" and isinstance(result, ProcessedImage):
                 # Stored by a gateway that did not see the deletion.
                 record = await self._records.get(result.image_id)
                 if record is not None:

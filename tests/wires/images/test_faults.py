@@ -1,0 +1,355 @@
+"""Crashes, outages and load: every accepted image gets one result, and no original is left."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from jobwire.local import LocalValkey
+from jobwire.objects import Bucket, BucketConfig
+from jobwire.valkey import Connection
+from jobwire.wires.images.contract import ImageKeys, Stage
+from jobwire.wires.images.processing import Processing
+from jobwire.wires.images.spool import Spool, SpooledUpload
+from jobwire.wires.images.status import ImageStatus
+from jobwire.wires.images.tokens import UploadGrant
+from tests.support import Fresh, Plain, Proxy, clause, wait_until, wait_until_sync
+from tests.support.s3_proxy import S3Proxy, dropped
+from tests.wires.images.site import ImageSite, plain_photo, portrait
+
+# Apart from the shared site.
+KEYS = ImageKeys("{faults}:")
+pytestmark = pytest.mark.keeps(f"{KEYS.result}*")
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing of the program runs after it."""
+
+
+class FakePhoto:
+    """A published photo without the work."""
+
+    file_size, sha256, width, height = 9, "ab" * 32, 3, 2
+    original_width, original_height, content_type = 6, 4, "image/webp"
+
+
+class Photos:
+    """A pipeline that writes a file and calls its steps; may die at one of them."""
+
+    def __init__(self, die_at: str = "") -> None:
+        self._die_at = die_at
+        self.runs = 0
+
+    async def process(
+        self,
+        source: Path,
+        target: Path,
+        *,
+        content_type: str,
+        max_bytes: int,
+        on_step: Callable[[str], None],
+    ) -> FakePhoto:
+        self.runs += 1
+        _check_original(source)
+        assert (content_type, max_bytes) == ("image/jpeg", 1000)
+        for step in ("validate", "decode", "detect", "hide", "encode"):
+            on_step(step)
+            await asyncio.sleep(0)
+            if step == self._die_at:
+                raise Killed
+        _write(target)
+        return FakePhoto()
+
+
+def _check_original(source: Path) -> None:
+    assert source.read_bytes() == b"an original with a face"
+
+
+def _write(target: Path) -> None:
+    target.write_bytes(b"published")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def modes(folder: Path) -> set[str]:
+    return {oct(file.stat().st_mode & 0o777) for file in folder.iterdir()}
+
+
+def sizes(folder: Path) -> set[int]:
+    return {file.stat().st_size for file in folder.iterdir()}
+
+
+def grant(image_id: str) -> UploadGrant:
+    return UploadGrant(
+        image_id=image_id,
+        storage_key=f"images/{image_id}.webp",
+        content_type="image/jpeg",
+        max_size=1000,
+        expires_at=0,
+    )
+
+
+def accept(spool: Spool, image_id: str) -> SpooledUpload:
+    body = spool.receive(image_id, "0123456789abcdef")
+    body.write(b"an original with a face")
+    return spool.accept(body, grant(image_id))
+
+
+@asynccontextmanager
+async def processing(
+    connection: Connection, spool: Spool, bucket: Bucket, photos: Any
+) -> AsyncGenerator[Processing]:
+    made = Processing(connection, ImageStatus(connection, KEYS), spool, bucket, photos)
+    async with made.running():
+        yield made
+
+
+def dying(spot: str) -> tuple[Photos, Callable[[pytest.MonkeyPatch], None]]:
+    """A pipeline that dies at a spot: a step, or before or after a call."""
+    if "." not in spot:
+        return Photos(spot), lambda _: None
+    when, owner, name = spot.split(".")
+    kind = {"bucket": Bucket, "spool": Spool, "status": ImageStatus}[owner]
+    original = getattr(kind, name)
+
+    def patch(patches: pytest.MonkeyPatch) -> None:
+        if inspect.iscoroutinefunction(original):
+
+            async def call(*args: Any, **more: Any) -> Any:
+                if when == "after":
+                    await original(*args, **more)
+                raise Killed
+
+            patches.setattr(kind, name, call)
+        else:
+
+            def direct(*args: Any, **more: Any) -> Any:
+                if when == "after":
+                    original(*args, **more)
+                raise Killed
+
+            patches.setattr(kind, name, direct)
+
+    return Photos(), patch
+
+
+SPOTS = [
+    *("validate", "decode", "detect", "hide", "encode"),
+    *("before.bucket.put", "after.bucket.put"),
+    *("before.spool.finish", "after.spool.finish"),
+    *("before.status.finish", "after.status.finish"),
+    *("before.spool.remove", "after.spool.remove"),
+]
+
+
+@clause("I-7", "I-30")
+async def test_i30_a_crash_at_any_step_leaves_one_result_and_no_original(
+    connection: Connection, plain: Plain, tmp_path: Path, seaweedfs: BucketConfig, fresh: Fresh
+) -> None:
+    bucket = Bucket(seaweedfs)
+    for spot in SPOTS:
+        image_id = fresh("crash")
+        folder = tmp_path / image_id
+        photos, patch = dying(spot)
+        spool = Spool(folder)
+        accept(spool, image_id)
+        with pytest.MonkeyPatch.context() as patches:
+            patch(patches)
+            try:
+                async with processing(connection, spool, bucket, photos):
+                    await asyncio.Event().wait()
+            except* Killed:
+                pass
+        spool.close()
+        # The next start.
+        spool = Spool(folder)
+        spool.recover()
+        async with processing(connection, spool, bucket, Photos()):
+            await wait_until(lambda spool=spool: spool.count == 0, spot)
+        spool.close()
+        assert names(folder) == ["spool.lock"], spot
+        found = [fields for _, fields in _entries(plain) if fields["image_id"] == image_id]
+        assert [fields["status"] for fields in found] == ["processed"], spot
+        assert plain.hget(KEYS.status(image_id), "stage") == "done", spot
+        stored = await bucket.get(f"images/{image_id}.webp")
+        assert getattr(stored, "body", None) == b"published", spot
+        await bucket.delete(f"images/{image_id}.webp")
+
+
+def _entries(plain: Plain) -> list[tuple[str, dict[str, str]]]:
+    return plain.xrange(KEYS.result)  # pyright: ignore[reportReturnType] - typed in part
+
+
+@clause("I-30")
+async def test_i30_the_original_is_gone_before_its_result_is_published(
+    connection: Connection, plain: Plain, tmp_path: Path, seaweedfs: BucketConfig, fresh: Fresh
+) -> None:
+    seen: list[list[str]] = []
+    finish = ImageStatus.finish
+
+    async def watched(self: ImageStatus, *args: Any) -> Any:
+        seen.append(names(tmp_path))
+        return await finish(self, *args)
+
+    spool = Spool(tmp_path)
+    entry = accept(spool, fresh("gone"))
+    assert modes(tmp_path) == {"0o600"}
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(ImageStatus, "finish", watched)
+        async with processing(connection, spool, Bucket(seaweedfs), Photos()):
+            await wait_until(lambda: spool.count == 0, "the end")
+    spool.close()
+    assert seen == [[f"{entry.image_id}.json", "spool.lock"]]
+    await Bucket(seaweedfs).delete(entry.storage_key)
+
+
+@clause("I-2", "I-30")
+async def test_i02_claims_of_bodies_that_a_crash_cut_off_are_released(
+    connection: Connection, plain: Plain, tmp_path: Path, seaweedfs: BucketConfig
+) -> None:
+    status = ImageStatus(connection, KEYS)
+    spool = Spool(tmp_path)
+    mine = spool.receive("mine", "00000000000000aa")
+    mine.write(b"half of an original")
+    assert await status.claim("mine", mine.attempt)
+    # Another gateway has accepted this one; a crash came before our refusal.
+    foreign = spool.receive("foreign", "00000000000000bb")
+    assert await status.claim("foreign", "00000000000000cc")
+    assert not await status.claim("foreign", foreign.attempt)
+    spool.close()
+    spool = Spool(tmp_path)
+    spool.recover()
+    assert sizes(tmp_path) == {0}
+    async with processing(connection, spool, Bucket(seaweedfs), Photos()):
+        await wait_until(lambda: not plain.exists(KEYS.upload("mine")), "the release")
+        await wait_until(lambda: names(tmp_path) == ["spool.lock"])
+    spool.close()
+    assert plain.get(KEYS.upload("foreign")) == "claimed"
+
+
+@clause("I-30")
+async def test_i30_an_image_that_ends_every_gateway_fails_at_last(
+    connection: Connection, plain: Plain, tmp_path: Path, seaweedfs: BucketConfig, fresh: Fresh
+) -> None:
+    image_id = fresh("poison")
+    spool = Spool(tmp_path)
+    accept(spool, image_id)
+    for _ in range(4):
+        spool.close()
+        spool = Spool(tmp_path)
+        spool.recover()
+    photos = Photos()
+    async with processing(connection, spool, Bucket(seaweedfs), photos):
+        await wait_until(lambda: spool.count == 0, "the end")
+    spool.close()
+    assert photos.runs == 0
+    (fields,) = [fields for _, fields in _entries(plain) if fields["image_id"] == image_id]
+    assert fields["error_code"] == "INTERNAL"
+
+
+@clause("I-7", "I-31")
+async def test_i31_keys_of_waiting_images_are_kept_alive(
+    connection: Connection, plain: Plain, tmp_path: Path
+) -> None:
+    status = ImageStatus(connection, KEYS)
+    assert await status.claim("waiting", "1")
+    await status.advance("waiting", Stage.DECODING)
+    for key in (KEYS.status("waiting"), KEYS.upload("waiting")):
+        plain.expire(key, 10)
+    await status.keep("waiting", Stage.DECODING)
+    assert plain.ttl(KEYS.status("waiting")) > 3500
+    assert plain.ttl(KEYS.upload("waiting")) > 3500
+    # A server that lost everything.
+    plain.delete(KEYS.status("waiting"), KEYS.upload("waiting"))
+    await status.keep("waiting", Stage.DECODING)
+    assert not await status.claim("waiting", "2")
+    assert plain.hget(KEYS.status("waiting"), "stage") == "decoding"
+
+
+@clause("I-31")
+def test_i31_accepted_uploads_wait_for_valkey_and_the_bucket(
+    valkey: LocalValkey, seaweedfs: BucketConfig, plain: Plain, tmp_path: Path, proxy: Proxy
+) -> None:
+    url = proxy.url(valkey.url)
+    with (
+        S3Proxy(seaweedfs) as store,
+        ImageSite(url, store.config, tmp_path, key_prefix="{faults}:", name="tests-faults") as site,
+    ):
+        away = [True]
+        store.every(lambda seen: dropped if away[0] and "/images/" in seen.path else None)
+        first = site.announce()
+        assert site.put(first, plain_photo()).status_code == 202
+        wait_until_sync(
+            lambda: plain.hget(KEYS.status(first["image_id"]), "stage") == "uploading",
+            "the first image to wait for the bucket",
+        )
+        store.every(lambda seen: dropped if away[0] else None)
+        accepted = [first["image_id"]]
+
+        def try_one() -> httpx.Response:
+            """A new image each time: it may be accepted until the outage is noticed."""
+            image = site.announce()
+            answer = site.put(image, plain_photo())
+            if answer.status_code == 202:
+                accepted.append(image["image_id"])
+            return answer
+
+        wait_until_sync(lambda: try_one().status_code == 503, "uploads to be refused")
+        refused = try_one()
+        assert (refused.status_code, refused.json()["code"]) == (503, "upload_capacity")
+        assert int(refused.headers["retry-after"]) >= 1
+        away[0] = False
+        wait_until_sync(lambda: try_one().status_code == 202, "uploads to be accepted")
+        # The server is away.
+        last = site.announce()
+        proxy.refuse()
+        wait_until_sync(
+            lambda: site.put(last, plain_photo()).status_code == 503, "uploads to be refused"
+        )
+        proxy.accept()
+        wait_until_sync(
+            lambda: site.put(last, plain_photo()).status_code == 202, "uploads to be accepted"
+        )
+        accepted.append(last["image_id"])
+        for image_id in accepted:
+            assert site.ended(image_id)["status"] == "ready"
+    found = [fields for _, fields in _entries(plain)]
+    assert Counter(fields["status"] for fields in found) == {"processed": len(accepted)}
+
+
+@clause("I-21")
+def test_i21_uploads_beyond_the_budget_get_503_and_accepted_ones_end(
+    valkey: LocalValkey, images_bucket: BucketConfig, plain: Plain, tmp_path: Path
+) -> None:
+    with ImageSite(
+        valkey.url,
+        images_bucket,
+        tmp_path,
+        max_in_work=8,
+        key_prefix="{faults}:",
+        name="tests-load",
+    ) as site:
+        images = [site.announce() for _ in range(60)]
+        with ThreadPoolExecutor(30) as threads:
+            answers = list(threads.map(partial(site.put, body=portrait()), images))
+        counts = Counter(answer.status_code for answer in answers)
+        assert set(counts) == {202, 503}
+        assert all("retry-after" in each.headers for each in answers if each.status_code == 503)
+        for image, answer in zip(images, answers, strict=True):
+            if answer.status_code == 202:
+                assert site.ended(image["image_id"])["status"] == "ready"
+            else:
+                assert not plain.exists(KEYS.upload(image["image_id"]))
+    assert len(_entries(plain)) == counts[202]

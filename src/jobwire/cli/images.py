@@ -10,6 +10,7 @@ from jobwire.cli import options, output
 from jobwire.cli.exits import CliExit, Exit
 
 if TYPE_CHECKING:
+    from jobwire.client import Image
     from jobwire.wiring.photo import PhotoOptions
 
 
@@ -19,8 +20,8 @@ def command() -> None:
 
     \b
     Examples:
-      jobwire images process holiday.jpg holiday.webp
-      jobwire images process *.jpg published/ --show
+      jobwire images put photo.jpg --follow
+      jobwire images process holiday.jpg holiday.webp     (without a server)
     """
 
 
@@ -99,6 +100,130 @@ def _photo_options(given: dict[str, object]) -> "PhotoOptions":
         max_bytes=cast(int, given["max_mb"]) << 20,
         max_megapixels=cast(float, given["max_megapixels"]),
     )
+
+
+@command.command("put")
+@click.argument("files", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--follow", is_flag=True, help="Wait for the published photo and print its URL.")
+@options.as_json
+@options.quiet
+@options.no_progress
+@options.data_dir
+@click.pass_context
+def put(
+    context: click.Context,
+    files: tuple[Path, ...],
+    follow: bool,
+    as_json: bool,
+    data_dir: str | None,
+) -> int:
+    """Upload photos; they are published without faces and metadata.
+
+    \b
+    Examples:
+      jobwire images put photo.jpg --follow
+      jobwire images put *.jpg --json | jq -r .image_id
+    """
+    from jobwire.cli.images_put import ImageUploads
+    from jobwire.cli.program import with_client
+
+    return with_client(context, data_dir, ImageUploads(files, follow=follow, as_json=as_json).run)
+
+
+@command.command("get")
+@click.argument("image_id")
+@options.as_json
+@options.data_dir
+@click.pass_context
+def get(context: click.Context, image_id: str, as_json: bool, data_dir: str | None) -> int:
+    """Show an image: its state, and the URL of the published photo.
+
+    \b
+    Examples:
+      jobwire images get 0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10
+    """
+    from jobwire.cli import sanitize
+    from jobwire.cli.program import with_client
+
+    image = with_client(context, data_dir, lambda client: client.images.get(image_id))
+    facts = _image_facts(image)
+    if output.wants_json(as_json):
+        output.json_line(facts)
+    else:
+        output.columns([(name, sanitize.line(str(value))) for name, value in facts.items()])
+    return Exit.JOB_FAILED if image.status == "failed" else Exit.OK
+
+
+@command.command("list")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 200),
+    default=20,
+    show_default=True,
+    help="Maximum number of images.",
+)
+@click.option("--cursor", metavar="CURSOR", help="Continue after the last list.")
+@options.as_json
+@options.quiet
+@options.data_dir
+@click.pass_context
+def list_(
+    context: click.Context,
+    limit: int,
+    cursor: str | None,
+    as_json: bool,
+    data_dir: str | None,
+) -> None:
+    """List images, newest first.
+
+    \b
+    Examples:
+      jobwire images list --json | jq -r .url
+    """
+    from jobwire.cli import sanitize
+    from jobwire.cli.program import with_client
+
+    page = with_client(
+        context, data_dir, lambda client: client.images.list(limit=limit, cursor=cursor)
+    )
+    if output.wants_json(as_json):
+        for image in page.images:
+            output.json_line(_image_facts(image))
+    elif page.images:
+        rows = [("state", "id", "file", "size")]
+        for image in page.images:
+            size = f"{image.width} × {image.height}" if image.width else ""
+            name = sanitize.line(image.filename)
+            rows.append((image.status, sanitize.line(image.image_id), name, size))
+        output.columns(rows)
+    else:
+        output.info("no images")
+    if page.cursor:
+        output.info(f"more: jobwire images list --cursor {sanitize.line(page.cursor)}")
+
+
+@command.command("delete")
+@click.argument("image_ids", metavar="IMAGE_ID…", nargs=-1, required=True)
+@options.data_dir
+@click.pass_context
+def delete(context: click.Context, image_ids: tuple[str, ...], data_dir: str | None) -> int:
+    """Delete images in all their versions; those in work are canceled.
+
+    \b
+    Examples:
+      jobwire images delete 0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10
+    """
+    from jobwire.cli.program import each, with_client
+
+    return with_client(context, data_dir, lambda client: each(image_ids, client.images.delete))
+
+
+def _image_facts(image: "Image") -> dict[str, object]:
+    import msgspec
+
+    return {
+        name: value for name, value in msgspec.to_builtins(image).items() if value not in (None, "")
+    }
 
 
 @command.command("api")

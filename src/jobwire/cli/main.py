@@ -30,7 +30,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "cancel": "Cancel jobs.",
     "top": "Show the queue, the workers and the newest jobs, live.",
     "retry": "Create new jobs like failed or canceled ones.",
-    "images": "Prepare photos for publication: faces hidden, no metadata.",
+    "images": "Upload photos, or run their servers: faces hidden, no metadata.",
     "bot": "Run the photo bot; `bot demo` needs no account.",
     "schema": "Print the JSON Schema of the jobs wire.",
     "key": "Create an API key.",

@@ -18,6 +18,7 @@ from jobwire.client import (
     AsyncClient,
     BadAnswer,
     ClientError,
+    NoSuchImage,
     NoSuchJob,
     QueueFull,
     RateLimited,
@@ -78,7 +79,7 @@ def cli_exit(error: ClientError) -> CliExit:
             return CliExit(message, Exit.USAGE)
         case TimedOut():
             return CliExit(message, Exit.TIMED_OUT)
-        case NoSuchJob():
+        case NoSuchJob() | NoSuchImage():
             return CliExit(message, Exit.NO_SUCH_JOB)
         case QueueFull() | RateLimited():
             later = f"; try again in {error.retry_after_s:g} s" if error.retry_after_s else ""

@@ -18,6 +18,7 @@ Both clients share everything but the socket:
     retry_budget  what is retried, and when; pure
     event_cursor  one job's events over any number of connections; pure
     sse           parses Server-Sent Events; pure
+    images        photos: upload, follow, read; image_calls: their plans
     aio, sync     execute the plans
     target        finds the gateway
 
@@ -37,6 +38,7 @@ from jobwire.client.errors import (
     Invalid,
     JobCanceled,
     JobFailed,
+    NoSuchImage,
     NoSuchJob,
     NotFound,
     QueueFull,
@@ -47,6 +49,7 @@ from jobwire.client.errors import (
     UnknownTask,
     Unreachable,
 )
+from jobwire.client.image_calls import Image, ImageFailed, ImagePage, ImageProgress
 from jobwire.client.messages import (
     Event,
     Job,
@@ -59,18 +62,25 @@ from jobwire.client.messages import (
 
 if TYPE_CHECKING:
     from jobwire.client.aio import AsyncClient
+    from jobwire.client.images import AsyncImages, Images
     from jobwire.client.sync import Client
 
 __all__ = [
     "AlreadyFinished",
     "ApiError",
     "AsyncClient",
+    "AsyncImages",
     "BadAnswer",
     "Client",
     "ClientError",
     "Event",
     "Forbidden",
     "IdempotencyMismatch",
+    "Image",
+    "ImageFailed",
+    "ImagePage",
+    "ImageProgress",
+    "Images",
     "Invalid",
     "Job",
     "JobCanceled",
@@ -78,6 +88,7 @@ __all__ = [
     "JobLine",
     "JobPage",
     "NewJob",
+    "NoSuchImage",
     "NoSuchJob",
     "NotFound",
     "PredictionInfo",
@@ -92,7 +103,12 @@ __all__ = [
 ]
 
 # Imported on first use: a program that only catches the errors does not load httpx.
-_MODULES: Final = {"AsyncClient": "aio", "Client": "sync"}
+_MODULES: Final = {
+    "AsyncClient": "aio",
+    "AsyncImages": "images",
+    "Client": "sync",
+    "Images": "images",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -14,6 +14,7 @@ from jobwire.client import calls, http
 from jobwire.client.calls import ApiRequest, Plan, Reply
 from jobwire.client.errors import ApiError, ClientError, Unreachable, from_response
 from jobwire.client.event_cursor import EventCursor
+from jobwire.client.images import AsyncImages
 from jobwire.client.messages import (
     CancelAnswer,
     Event,
@@ -57,6 +58,8 @@ class AsyncClient:
         self.patience_s = patience_s
         """How long temporary errors are retried."""
         self._http = httpx.AsyncClient(**http.options(self._target))
+        self.images = AsyncImages(self, self._http)
+        """Photos: upload, follow, read, delete."""
 
     @property
     def url(self) -> str:

@@ -11,7 +11,8 @@
        │  └─ UnknownTask
        ├─ Unauthorized         401        Forbidden     403
        ├─ NotFound             404
-       │  └─ NoSuchJob         unknown, or expired
+       │  ├─ NoSuchJob         unknown, or expired
+       │  └─ NoSuchImage       unknown, or deleted
        ├─ AlreadyFinished      409        IdempotencyMismatch     409
        ├─ QueueFull            429: too many waiting jobs; try after `retry_after_s`
        ├─ RateLimited          429: too many requests with this key
@@ -131,6 +132,10 @@ class NoSuchJob(NotFound):
     """The job does not exist, or its time to live is over."""
 
 
+class NoSuchImage(NotFound):
+    """The image does not exist, or was deleted."""
+
+
 class AlreadyFinished(ApiError):
     """The job has ended already."""
 
@@ -159,7 +164,9 @@ class Unavailable(ApiError):
 
 _BY_CODE: Final[Mapping[str, type[ApiError]]] = {
     "already_finished": AlreadyFinished,
+    "upload_capacity": Unavailable,
     "idempotency_mismatch": IdempotencyMismatch,
+    "image_not_found": NoSuchImage,
     "job_not_found": NoSuchJob,
     "queue_full": QueueFull,
     "unknown_task": UnknownTask,

@@ -13,6 +13,7 @@ from jobwire.client import calls, http
 from jobwire.client.calls import ApiRequest, Plan, Reply
 from jobwire.client.errors import ApiError, ClientError, Unreachable, from_response
 from jobwire.client.event_cursor import EventCursor
+from jobwire.client.images import Images
 from jobwire.client.messages import (
     CancelAnswer,
     Event,
@@ -56,6 +57,8 @@ class Client:
         self.patience_s = patience_s
         """How long temporary errors are retried."""
         self._http = httpx.Client(**http.options(self._target))
+        self.images = Images(self, self._http)
+        """Photos: upload, follow, read, delete."""
 
     @property
     def url(self) -> str:

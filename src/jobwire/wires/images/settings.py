@@ -36,8 +36,6 @@ class ImagesSettings:
     """Port of the upload gateway when it runs apart (`jobwire images gateway`)."""
     upload_url: str = ""
     """Public address of the upload gateway; empty: the address at which the API was asked."""
-    page_origins: tuple[str, ...] = ()
-    """Origins of web pages that may upload from another address."""
     spool_dir: str = ""
     """Folder of accepted uploads; each upload gateway has its own. Empty: in the data dir."""
     spool_mb: int = 1024
@@ -90,11 +88,8 @@ class ImagesSettings:
             yield "url_life", "must be 1 second to 7 days"
         if not self.detect or (NO_DETECTION in self.detect and len(self.detect) > 1):
             yield "detect", f"must name detectors, or be {NO_DETECTION} alone"
-        for name in ("upload_url", "page_origins"):
-            given = getattr(self, name)
-            for address in (given,) if isinstance(given, str) else given:
-                if address and not address.startswith(("http://", "https://")):
-                    yield name, f"{address!r} must begin with https:// or http://"
+        if self.upload_url and not self.upload_url.startswith(("http://", "https://")):
+            yield "upload_url", "must begin with https:// or http://"
         if self.max_megapixels <= 0:
             yield "max_megapixels", "must be more than 0"
 

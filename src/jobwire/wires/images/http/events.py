@@ -7,7 +7,7 @@ import msgspec
 
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.routes import Doc, HotRoute
-from jobwire.gateway.sse import Comment, EventStream, SseEvent
+from jobwire.gateway.sse import Comment, EventStream, EventWriter, SseEvent
 from jobwire.gateway.streams import Streams
 from jobwire.wires.images.contract import PROGRESS, Stage, format_time
 from jobwire.wires.images.follow import StatusChange, StatusFollower
@@ -27,28 +27,9 @@ class StatusEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
 
 
-class StatusSseReader:
-    """Writes the states of one image to one open stream."""
-
-    __slots__ = ("_stream",)
-
-    def __init__(self, stream: EventStream) -> None:
-        self._stream = stream
-
-    @property
-    def closed(self) -> bool:
-        return self._stream.closed or self._stream.ending
-
-    def push(self, change: StatusChange) -> bool:
-        data = StatusEvent(change.stage, change.progress, change.updated_at, change.error)
-        event = SseEvent(change.event, msgspec.json.encode(data), change.updated_at)
-        return self._stream.push(event)
-
-    def end(self) -> None:
-        self._stream.end()
-
-    async def wait_writable(self) -> None:
-        await self._stream.wait_writable()
+def _frame(change: StatusChange) -> SseEvent:
+    data = StatusEvent(change.stage, change.progress, change.updated_at, change.error)
+    return SseEvent(change.event, msgspec.json.encode(data), change.updated_at)
 
 
 def state_of(record: ImageRecord) -> StatusChange | None:
@@ -88,7 +69,7 @@ class StatusEventRoutes:
 
         def attach(stream: EventStream) -> Callable[[], None]:
             stream.push(_OPENED)
-            return self._follower.watch(image_id, StatusSseReader(stream))
+            return self._follower.watch(image_id, EventWriter(stream, _frame))
 
         await self._streams.serve(request, attach)
 

@@ -9,6 +9,7 @@ from jobwire.gateway.auth import Principal
 from jobwire.gateway.problems import TIMED_OUT, TOO_LARGE, Problem
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.wires.images.contract import CONTENT_TYPES
 from jobwire.wires.images.http import problems
 from jobwire.wires.images.http.api import UPLOAD_PATH
 from jobwire.wires.images.tokens import UploadGrant
@@ -62,7 +63,15 @@ def upload_route(intake: UploadIntake, max_size: int) -> HotRoute:
         {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
         problems=(problems.BAD_UPLOAD_TOKEN, problems.OTHER_IMAGE),
     )
-    return HotRoute("PUT", UPLOAD_PATH + "/{image_id}", access, routes.put, _DOC, max_body=max_size)
+    return HotRoute(
+        "PUT",
+        UPLOAD_PATH + "/{image_id}",
+        access,
+        routes.put,
+        _DOC,
+        max_body=max_size,
+        cors=True,
+    )
 
 
 class UploadAccepted(msgspec.Struct, frozen=True):
@@ -79,6 +88,7 @@ _DOC: Final = Doc(
         "that of `POST /v1/images`. 202 means that the photo is stored: its result follows on the "
         "image's event stream. A photo whose body did not arrive whole can be sent again."
     ),
+    binary=CONTENT_TYPES,
     answer=UploadAccepted,
     example={"status": "accepted"},
     status=202,

@@ -51,6 +51,6 @@ def _without_invisible(pixels: vips.Pixels) -> vips.Pixels:
     return pixels
 
 
-def _upright_size(stored: vips.Image) -> tuple[int, int]:
+def _upright_size(stored: vips.VipsImage) -> tuple[int, int]:
     turned = stored.get_typeof("orientation") != 0 and stored.get("orientation") in _SIDEWAYS
     return (stored.height, stored.width) if turned else (stored.width, stored.height)

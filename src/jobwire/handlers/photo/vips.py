@@ -18,7 +18,7 @@ from jobwire.handlers.photo.picture import Pixels
 _LOADERS: Final = ("VipsForeignLoadJpeg", "VipsForeignLoadPng", "VipsForeignLoadWebp")
 
 
-class Image(Protocol):
+class VipsImage(Protocol):
     """What we use of a libvips image."""
 
     width: int
@@ -29,17 +29,17 @@ class Image(Protocol):
     def get_typeof(self, name: str) -> int: ...
     def get(self, name: str) -> object: ...
     def hasalpha(self) -> bool: ...
-    def colourspace(self, space: str) -> "Image": ...
-    def cast(self, format: str) -> "Image": ...  # noqa: A002 - the library's name
-    def copy(self, *, interpretation: str) -> "Image": ...
+    def colourspace(self, space: str) -> "VipsImage": ...
+    def cast(self, format: str) -> "VipsImage": ...  # noqa: A002 - the library's name
+    def copy(self, *, interpretation: str) -> "VipsImage": ...
     def numpy(self) -> Pixels: ...
     def webpsave_buffer(self, **options: object) -> bytes: ...
 
 
-class Images(Protocol):
+class VipsImages(Protocol):
     """The library's ways to make an image."""
 
-    def new_from_buffer(self, data: bytes, options: str, **more: object) -> Image: ...
+    def new_from_buffer(self, data: bytes, options: str, **more: object) -> VipsImage: ...
     def new_from_memory(
         self,
         data: Pixels,
@@ -47,12 +47,12 @@ class Images(Protocol):
         height: int,
         bands: int,
         format: str,  # noqa: A002
-    ) -> Image: ...
-    def thumbnail_buffer(self, data: bytes, width: int, **options: object) -> Image: ...
+    ) -> VipsImage: ...
+    def thumbnail_buffer(self, data: bytes, width: int, **options: object) -> VipsImage: ...
 
 
 @cache
-def images() -> Images:
+def images() -> VipsImages:
     """The library, ready for use."""
     os.environ["VIPS_CONCURRENCY"] = "1"  # read when the library is loaded
     os.environ["VIPS_BLOCK_UNTRUSTED"] = "1"
@@ -68,10 +68,10 @@ def images() -> Images:
     library.operation_block_set("VipsForeignLoad", True)
     for loader in _LOADERS:
         library.operation_block_set(loader, False)
-    return cast(Images, library.Image)
+    return cast(VipsImages, library.Image)
 
 
-def from_pixels(pixels: Pixels) -> Image:
+def from_pixels(pixels: Pixels) -> VipsImage:
     """An image of the library with these pixels."""
     height, width, bands = pixels.shape
     whole = np.ascontiguousarray(pixels)

@@ -27,6 +27,7 @@ from jobwire.wires.images.contract import (
     ImageErrorCode,
     ImageResult,
     ProcessedImage,
+    ResultStatus,
     Stage,
     format_time,
     now_utc,
@@ -195,7 +196,9 @@ class Processing:
             await asyncio.sleep(_pause_s(tries))
         code = result.error_code if isinstance(result, FailedImage) else ""
         self.results[code] += 1
-        _log.info("image ended: image=%s outcome=%s", entry.image_id, code or "processed")
+        _log.info(
+            "image ended: image=%s outcome=%s", entry.image_id, code or ResultStatus.PROCESSED
+        )
 
     async def _make(self, entry: SpooledUpload, *, last_try: bool) -> ImageResult:
         """The result: the photo is in the bucket, or the image has failed."""

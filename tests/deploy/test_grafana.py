@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
 import yaml
 
-from jobwire.local import free_port
+from jobwire.local import LocalValkey, free_port
+from jobwire.objects import BucketConfig
 from jobwire.wires.predictions.counts import Counts
 from jobwire.wires.predictions.http.metrics import PredictionsCollector
 from tests.fleet.runner import Fleet
 from tests.support import clause
 from tests.support.program import ROOT
+from tests.wires.images.site import ImageSite
 
 FOLDER = ROOT / "deploy" / "grafana"
 METRICS_PAGE = ROOT / "docs" / "metrics.md"
@@ -36,7 +39,9 @@ def _bot_families() -> set[str]:
 
 
 @clause("O-5")
-def test_o5_every_metric_of_the_dashboard_exists(own_fleet: Fleet) -> None:
+def test_o5_every_metric_of_the_dashboard_exists(
+    own_fleet: Fleet, valkey: LocalValkey, seaweedfs: BucketConfig, tmp_path: Path
+) -> None:
     dashboard: dict[str, Any] = json.loads((FOLDER / "jobwire.json").read_text())
     used = {
         name
@@ -48,6 +53,8 @@ def test_o5_every_metric_of_the_dashboard_exists(own_fleet: Fleet) -> None:
     own_fleet.start_gateway()
     own_fleet.start_worker(JOBWIRE_WORKER_METRICS_PORT=str(port))
     exported = _families(own_fleet.url) | _families(f"http://127.0.0.1:{port}") | _bot_families()
+    with ImageSite(valkey.url, seaweedfs, tmp_path) as images:
+        exported |= _families(images.url)
     assert len(used) > 12
     assert used - exported == set()
     listed = set(_NAME.findall(METRICS_PAGE.read_text()))

@@ -64,7 +64,10 @@ class UploadCollector(Collector):
             "Upload bodies that are being received",
             value=self._intake.receiving,
         )
-        yield from self._stages.collect()
+        for family in self._stages.collect():
+            # When a series began is of no use, and not in the other histograms.
+            family.samples = [each for each in family.samples if not each.name.endswith("_created")]
+            yield family
 
 
 class ApiCollector(Collector):

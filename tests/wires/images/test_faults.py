@@ -10,15 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 
+from jobwire.job.errors import JobwireError
 from jobwire.local import LocalValkey
-from jobwire.objects import Bucket, BucketConfig
+from jobwire.objects import AccessDenied, Bucket, BucketConfig
 from jobwire.valkey import Connection
-from jobwire.wires.images.contract import ImageKeys, Stage
+from jobwire.wires.images.contract import FAILURE_FIELDS, ImageErrorCode, ImageKeys, Stage
 from jobwire.wires.images.processing import Processing
 from jobwire.wires.images.spool import Spool, SpooledUpload
 from jobwire.wires.images.status import ImageStatus
@@ -190,6 +191,49 @@ async def test_i30_a_crash_at_any_step_leaves_one_result_and_no_original(
 
 def _entries(plain: Plain) -> list[tuple[str, dict[str, str]]]:
     return plain.xrange(KEYS.result)  # pyright: ignore[reportReturnType] - typed in part
+
+
+class FailingPhotos(Photos):
+    """A pipeline that fails with a code."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__()
+        self._code = code
+
+    async def process(self, source: Path, target: Path, **more: Any) -> FakePhoto:
+        raise JobwireError("it failed; send another photo", code=self._code, detail="/secret/path")
+
+
+@clause("I-3", "I-6")
+async def test_i06_each_code_reaches_the_hash_and_the_stream(
+    connection: Connection, plain: Plain, tmp_path: Path, seaweedfs: BucketConfig, fresh: Fresh
+) -> None:
+    async def refuse(*_: object, **_more: object) -> None:
+        raise AccessDenied("the keys miss a permission")
+
+    for code in ImageErrorCode:
+        if code is ImageErrorCode.CANCELED:
+            continue  # by a deletion: test_api.py
+        image_id = fresh("failed")
+        spool = Spool(tmp_path / image_id)
+        accept(spool, image_id)
+        is_upload = code is ImageErrorCode.UPLOAD_FAILED
+        photos = Photos() if is_upload else FailingPhotos(code)
+        with pytest.MonkeyPatch.context() as patches:
+            if is_upload:
+                patches.setattr(Bucket, "put", refuse)
+            async with processing(connection, spool, Bucket(seaweedfs), photos):
+                await wait_until(lambda spool=spool: spool.count == 0, code)
+        spool.close()
+        assert names(spool.folder) == ["spool.lock"]
+        (fields,) = [fields for _, fields in _entries(plain) if fields["image_id"] == image_id]
+        assert list(fields) == list(FAILURE_FIELDS)
+        assert (fields["status"], fields["error_code"]) == ("failed", code)
+        assert "secret" not in fields["error_message"]
+        status = cast("dict[str, str]", plain.hgetall(KEYS.status(image_id)))
+        assert (status["stage"], status["progress"]) == ("failed", "-1")
+        assert status["error"] == fields["error_message"]
+        assert plain.ttl(KEYS.status(image_id)) > 3500
 
 
 @clause("I-30")

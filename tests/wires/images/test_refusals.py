@@ -7,12 +7,17 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from jobwire.gateway.settings import GatewaySettings
+from jobwire.local import LocalValkey
+from jobwire.objects import BucketConfig
 from jobwire.wires.images.tokens import read_private_key
 from tests.handlers.photo.images import png, quarters
 from tests.support import Plain, clause, wait_until_sync
@@ -148,6 +153,31 @@ def test_i20_more_bytes_than_announced_are_not_part_of_the_photo(site: ImageSite
     with raw_put(image, len(photo), photo + b"GARBAGE" * 10) as opened:
         assert opened.recv(4096).startswith(b"HTTP/1.1 202")
     assert site.ended(image["image_id"])["status"] == "ready"
+
+
+@clause("I-2", "I-20", "I-21")
+def test_i20_a_stalled_or_huge_body_is_refused_and_its_claim_released(
+    valkey: LocalValkey, images_bucket: BucketConfig, plain: Plain, tmp_path: Path
+) -> None:
+    gateway = GatewaySettings(body_timeout=timedelta(seconds=1))
+    with ImageSite(
+        valkey.url, images_bucket, tmp_path, gateway=gateway, key_prefix="{slow}:"
+    ) as site:
+        image = site.announce()
+        claim = f"{{slow}}:image:upload:{image['image_id']}"
+        photo = plain_photo()
+        with raw_put(image, len(photo), photo[:500]) as opened:
+            wait_until_sync(lambda: plain.exists(claim), "the claim")
+            assert opened.recv(4096).startswith(b"HTTP/1.1 408")
+        wait_until_sync(lambda: not plain.exists(claim), "its release")
+        # Refused by its length, before it is read.
+        with raw_put(image, 64 << 20, photo) as opened:
+            assert opened.recv(4096).startswith(b"HTTP/1.1 413")
+        assert not plain.exists(claim)
+        assert [file.name for file in site.spool.iterdir()] == ["spool.lock"]
+        assert site.put(image, photo).status_code == 202
+        assert site.ended(image["image_id"])["status"] == "ready"
+    plain.delete("{slow}:image:result")
 
 
 @clause("I-10")

@@ -23,3 +23,7 @@ class TaskContext(Protocol):
     def emit(self, kind: str, data: object = None, *, step: str = "") -> Awaitable[None]:
         """Publish an event; awaiting it applies backpressure."""
         ...
+
+    def restart_timeout(self) -> None:
+        """Count the job's `timeout_s` from now, after waiting for a resource."""
+        ...

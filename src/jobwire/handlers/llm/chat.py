@@ -1,28 +1,156 @@
-"""The task `chat`: answers a conversation, token by token."""
+"""The task `chat`: answers a conversation, token by token.
+
+With a JSON schema of the caller the answer is validated; an invalid one is repaired once by the
+model. Functions of the caller are passed to the model's server; its calls are in the result.
+"""
 
 from collections.abc import Sequence
+from typing import Any, Final, cast
+
+import msgspec
 
 from jobwire.handlers.context import TaskContext
-from jobwire.handlers.llm.models import Message
-from jobwire.handlers.llm.payloads import ChatPayload, ChatResult, UsageResult
+from jobwire.handlers.llm import json_extraction
+from jobwire.handlers.llm.generation import Generation
+from jobwire.handlers.llm.models import Form, Free, JsonForm, Message
+from jobwire.handlers.llm.payloads import ChatPayload, ChatResult, ChatTurn, TextPart
 from jobwire.handlers.llm.streaming import TokenEmitter
-from jobwire.handlers.llm.task_deps import TaskDeps
+from jobwire.handlers.llm.task_deps import TaskDeps, usage_result
+from jobwire.job.errors import Fail
+from jobwire.job.messages import Json
+
+_MAX_PROBLEM: Final = 500
 
 
 async def chat(ctx: TaskContext, payload: ChatPayload, deps: TaskDeps) -> ChatResult:
     """Generate the next turn."""
     messages = conversation(payload, deps.settings.system)
-    answer = await deps.answer(ctx, payload, messages, TokenEmitter(ctx))
-    usage = UsageResult(*answer.usage) if answer.usage else None
-    return ChatResult(answer.text, answer.finish_reason, usage, answer.model)
+    is_local = not deps.settings.base_url
+    if is_local:
+        messages = _text_only(payload, messages)
+    form = _form(payload)
+    options = _options(payload, form)
+    answer = await deps.answer(ctx, payload, messages, TokenEmitter(ctx), form, options)
+    if isinstance(form, JsonForm) and not answer.tool_calls:
+        answer = await _validated(ctx, payload, deps, messages, form, answer)
+    usage = usage_result(answer.usage)
+    calls = [*answer.tool_calls]
+    return ChatResult(answer.text, answer.finish_reason, usage, answer.model, calls)
 
 
 def conversation(payload: ChatPayload, system: str) -> Sequence[Message]:
     """All turns. The first is always a system turn: without one a template may insert its own,
     and small models then answer nonsense."""
-    turns = [Message(turn.role, turn.content) for turn in payload.messages]
+    turns = [_message(turn) for turn in payload.messages]
     if payload.prompt is not None:
         turns.append(Message("user", payload.prompt))
-    if any(turn.role == "system" for turn in turns):
+    if any(turn.role in ("system", "developer") for turn in turns):
         return turns
     return [Message("system", payload.system or system), *turns]
+
+
+def _message(turn: ChatTurn) -> Message:
+    members = cast("dict[str, Json]", msgspec.to_builtins(turn))
+    role, content = str(members.pop("role")), members.pop("content", None)
+    return Message(role, content, members)
+
+
+def _text_only(payload: ChatPayload, messages: Sequence[Message]) -> list[Message]:
+    """Turns for the local model, which reads text and calls no functions."""
+    has_images = any(
+        isinstance(turn.content, list) and any(not isinstance(p, TextPart) for p in turn.content)
+        for turn in payload.messages
+    )
+    if has_images or payload.tools:
+        noun = "images" if has_images else "functions"
+        raise Fail(
+            "invalid_payload",
+            f"the local model takes no {noun}; set llm.base_url (OPENAI_BASE_URL) to a server "
+            "whose model does",
+        )
+    texts = [
+        "\n".join(str(part["text"]) for part in cast("list[dict[str, Any]]", each.content))
+        if isinstance(each.content, list)
+        else each.content or ""
+        for each in messages
+    ]
+    roles = ["system" if each.role == "developer" else each.role for each in messages]
+    return [Message(role, text) for role, text in zip(roles, texts, strict=True)]
+
+
+def _options(payload: ChatPayload, form: Form) -> dict[str, Json]:
+    options: dict[str, Json] = {}
+    if payload.response_format is not None and isinstance(form, Free):
+        options["response_format"] = payload.response_format
+    if payload.tools:
+        options["tools"] = [*payload.tools]
+    if payload.tool_choice is not None:
+        options["tool_choice"] = payload.tool_choice
+    return options
+
+
+def _form(payload: ChatPayload) -> Form:
+    """The schema of the caller, if there is one."""
+    given = payload.response_format
+    if given is None or given.get("type") != "json_schema":
+        return Free()
+    inner: dict[str, Any] = given.get("json_schema") or {}
+    schema: Any = inner.get("schema") if isinstance(inner, dict) else None  # pyright: ignore[reportUnnecessaryIsInstance] - any JSON
+    if not isinstance(schema, dict):
+        raise Fail("invalid_payload", "payload.response_format.json_schema.schema: is required")
+    name: Any = inner.get("name")
+    _validator(cast("dict[str, Json]", schema))
+    return JsonForm(name if isinstance(name, str) else "answer", cast("dict[str, Json]", schema))
+
+
+async def _validated(
+    ctx: TaskContext,
+    payload: ChatPayload,
+    deps: TaskDeps,
+    messages: Sequence[Message],
+    form: JsonForm,
+    answer: Generation,
+) -> Generation:
+    """The answer, if it matches the schema; otherwise the model repairs it once."""
+    answer.check_complete("answer", payload.max_tokens)
+    problem = _problem(form, answer.text)
+    if problem is None:
+        return answer
+    reset = {"attempt": ctx.attempt, "reason": "output_invalid", "wait_s": 0.0}
+    await ctx.emit("reset", reset, step="llm.retry")
+    ask = f"This does not match the schema: {problem}. Answer again with the corrected JSON only."
+    repair = [*messages, Message("assistant", answer.text), Message("user", ask)]
+    answer = await deps.answer(ctx, payload, repair, TokenEmitter(ctx), form)
+    answer.check_complete("answer", payload.max_tokens)
+    if (problem := _problem(form, answer.text)) is not None:
+        ctx.partial = answer.text
+        raise Fail("output_invalid", f"the answer does not match the schema: {problem}")
+    return answer
+
+
+def _problem(form: JsonForm, text: str) -> str | None:
+    """What is wrong with the answer; None if it matches."""
+    value = json_extraction.json_value(text)
+    if value is json_extraction.NO_JSON:
+        return "it is not JSON"
+    error = next(iter(_validator(form.schema).iter_errors(value)), None)
+    if error is None:
+        return None
+    place = "".join(f"[{each!r}]" for each in error.instance_path)
+    return f"{place or 'the value'}: {error.message}"[:_MAX_PROBLEM]
+
+
+def _validator(schema: Any) -> Any:
+    try:
+        import jsonschema_rs
+    except ImportError:
+        raise Fail(
+            "invalid_payload", "response_format needs `pip install 'jobwire[llm]'` on the worker"
+        ) from None
+    try:
+        return jsonschema_rs.validator_for(schema)
+    except (ValueError, TypeError) as error:
+        text = str(error).partition("\n")[0][:_MAX_PROBLEM]
+        raise Fail(
+            "invalid_payload", f"payload.response_format.json_schema.schema: {text}"
+        ) from None

@@ -9,23 +9,25 @@ from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.models import Message
 from jobwire.handlers.llm.payloads import CodePayload, CodeResult
 from jobwire.handlers.llm.streaming import TokenEmitter
-from jobwire.handlers.llm.task_deps import TaskDeps
+from jobwire.handlers.llm.task_deps import TaskDeps, usage_result
 from jobwire.job.errors import Fail
 
-_BLOCK: Final = re.compile(r"```[^\n`]*\n(?P<code>.*?)(?:\n[ \t]*```|(?<=\n)```)", re.DOTALL)
+_OPENING: Final = re.compile(r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[^`\n]*\n", re.MULTILINE)
 
 
 async def code(ctx: TaskContext, payload: CodePayload, deps: TaskDeps) -> CodeResult:
     """Generate one fenced block, and stop the model at its end."""
-    emitter = TokenEmitter(ctx, is_complete=lambda text: _BLOCK.search(text) is not None)
+    emitter = TokenEmitter(ctx, is_complete=lambda text: block(text) is not None)
     answer = await deps.answer(ctx, payload, question(payload), emitter)
     found = block(answer.text)
     if found is None:
         answer.check_complete("code", payload.max_tokens)
-        found = answer.text.strip()
+        found = unclosed_block(answer.text) or answer.text.strip()
     if not found:
         raise Fail("output_invalid", "the model wrote no code")
-    return CodeResult(found, payload.language, answer.text, syntax_ok(found, payload.language))
+    ok = syntax_ok(found, payload.language)
+    usage = usage_result(answer.usage)
+    return CodeResult(found, payload.language, answer.text, ok, usage, answer.model)
 
 
 def question(payload: CodePayload) -> list[Message]:
@@ -40,10 +42,26 @@ def question(payload: CodePayload) -> list[Message]:
 
 
 def block(text: str) -> str | None:
-    """The first closed fenced block, if any."""
-    if found := _BLOCK.search(text):
-        return found["code"].strip("\n")
-    return None
+    """The first closed fenced block, if any: of ``` or ~~~, of any length, also indented."""
+    opening = _OPENING.search(text)
+    if opening is None:
+        return None
+    fence = opening["fence"]
+    closing = re.compile(rf"^[ \t]*{fence[0]}{{{len(fence)},}}[ \t]*$", re.MULTILINE)
+    found = closing.search(text, opening.end())
+    return _unindented(text[opening.end() : found.start()], opening) if found else None
+
+
+def unclosed_block(text: str) -> str | None:
+    """The code after an opening fence that the model did not close."""
+    opening = _OPENING.search(text)
+    return _unindented(text[opening.end() :], opening) if opening else None
+
+
+def _unindented(code: str, opening: re.Match[str]) -> str:
+    """The code without the indentation of its fence."""
+    indent = opening["indent"]
+    return "\n".join(line.removeprefix(indent) for line in code.split("\n")).strip("\n")
 
 
 def syntax_ok(source: str, language: str) -> bool | None:

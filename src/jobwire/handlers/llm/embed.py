@@ -22,7 +22,12 @@ async def embed(ctx: TaskContext, payload: EmbedPayload, deps: TaskDeps) -> Embe
     texts = [payload.input] if isinstance(payload.input, str) else payload.input
     if not 1 <= len(texts) <= _MAX_TEXTS:
         raise Fail("embed_too_many", f"{len(texts)} texts; a job takes 1 to {_MAX_TEXTS}")
-    embedded = await embed_all(ctx, deps, payload, texts, step="embed.batch", model=payload.model)
+    embedded = await embed_all(
+        *(ctx, deps, payload, texts),
+        step="embed.batch",
+        model=payload.model,
+        dimensions=payload.dimensions,
+    )
     dim = len(embedded.vectors[0])
     _check_size(len(texts), dim, payload.encoding)
     usage = EmbedUsage(embedded.tokens, embedded.tokens)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from jobwire.handlers.context import TaskContext
-from jobwire.handlers.llm.generation import with_retries
+from jobwire.handlers.llm.generation import AnswerTimeout, with_retries
 from jobwire.handlers.llm.models import Embedded
 from jobwire.handlers.llm.models.errors import ModelError
 from jobwire.handlers.llm.payloads import Common
@@ -25,6 +25,7 @@ async def embed_all(
     *,
     step: str,
     model: str = "",
+    dimensions: int | None = None,
 ) -> Embedded:
     """Compute the vectors of all texts; raises Fail or Retry."""
     embedder = deps.models.embedder()
@@ -38,8 +39,8 @@ async def embed_all(
     for start in range(0, len(texts), _BATCH):
         batch = texts[start : start + _BATCH]
 
-        async def once(batch: Sequence[str] = batch) -> Embedded:
-            return await embedder.embed(batch, model)
+        async def once(_timeout: AnswerTimeout, batch: Sequence[str] = batch) -> Embedded:
+            return await embedder.embed(batch, model, dimensions)
 
         embedded = await with_retries(once, log_retry, deps.limit_s(payload))
         vectors += embedded.vectors

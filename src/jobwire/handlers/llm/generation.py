@@ -6,18 +6,30 @@ connection to the model at once.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.coalescing import Coalescer
-from jobwire.handlers.llm.models import Chat, ChatRequest, End, Piece, Reading, Text, Usage
+from jobwire.handlers.llm.models import (
+    Chat,
+    ChatRequest,
+    End,
+    Piece,
+    Reading,
+    Reasoning,
+    Retracted,
+    Text,
+    Usage,
+    Waiting,
+)
 from jobwire.handlers.llm.models.errors import ModelError, RetryLimit, wait_s
-from jobwire.handlers.llm.streaming import Emitter, emit_progress
+from jobwire.handlers.llm.streaming import Emitter, ReasoningEmitter, emit_progress
 from jobwire.job.errors import Fail
 from jobwire.job.ids import random_fraction
+from jobwire.job.messages import Json
 
 _MAX_PENDING: Final = 256
 """Pieces that may wait for slow event delivery; then reading from the model pauses."""
@@ -34,9 +46,10 @@ class Generation:
 
     text: str
     finish_reason: str
-    """`stop`, `length`, or `enough` if the emitter ended it."""
+    """`stop`, `length`, `tool_calls`, or `enough` if the emitter ended it."""
     usage: Usage | None
     model: str
+    tool_calls: Sequence[Json] = ()
 
     def check_complete(self, noun: str, max_tokens: int) -> None:
         """Fail if the token limit cut the answer; `noun` names it in the error."""
@@ -47,14 +60,41 @@ class Generation:
             )
 
 
+class AnswerTimeout:
+    """The time limit of one answer with its retries. It starts anew when the model's turn comes,
+    so that waiting for a busy model does not count."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._now = asyncio.get_running_loop().time
+        self.limit_s = limit_s
+        self._until = self._now() + limit_s
+        self._scope: asyncio.Timeout | None = None
+
+    @property
+    def left_s(self) -> float:
+        return self._until - self._now()
+
+    @asynccontextmanager
+    async def scope(self) -> AsyncGenerator[asyncio.Timeout]:
+        """Limit the code inside."""
+        async with asyncio.timeout_at(self._until) as self._scope:
+            yield self._scope
+
+    def restart(self) -> None:
+        """Count from now."""
+        self._until = self._now() + self.limit_s
+        if self._scope is not None and not self._scope.expired():
+            self._scope.reschedule(self._until)
+
+
 async def generate(
     ctx: TaskContext, chat: Chat, request: ChatRequest, emitter: Emitter, limit_s: float
 ) -> Generation:
     """Generate an answer with events; raises Fail or Retry."""
 
-    async def once() -> Generation:
+    async def once(timeout: AnswerTimeout) -> Generation:
         emitter.reset()
-        return await _call(ctx, chat, request, emitter)
+        return await _call(ctx, chat, request, emitter, timeout)
 
     async def before_retry(error: ModelError, wait: float) -> None:
         await _reset(ctx, error.code, wait)
@@ -63,28 +103,27 @@ async def generate(
 
 
 async def with_retries(
-    once: Callable[[], Awaitable[T]],
+    once: Callable[[AnswerTimeout], Awaitable[T]],
     before_retry: Callable[[ModelError, float], Awaitable[None]],
     limit_s: float,
 ) -> T:
     """Call `once`, with retries as the error allows, for at most `limit_s` in total."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + limit_s
+    timeout = AnswerTimeout(limit_s)
     retries = 0
     while True:
-        limit = asyncio.timeout_at(until)
+        limit: asyncio.Timeout | None = None
         try:
-            async with limit:
-                return await once()
+            async with timeout.scope() as limit:
+                return await once(timeout)
         except TimeoutError:
-            if not limit.expired():
+            if limit is None or not limit.expired():
                 raise
             error = ModelError(
                 "backend_timeout", f"the answer took longer than {limit_s:g} s", RetryLimit.ONCE
             )
             raise error.signal() from None
         except ModelError as error:
-            wait = wait_s(error, retries, until - loop.time(), random_fraction())
+            wait = wait_s(error, retries, timeout.left_s, random_fraction())
             if wait is None:
                 raise error.signal() from error
             retries += 1
@@ -103,7 +142,9 @@ async def _reset(ctx: TaskContext, reason: str, wait: float) -> None:
     await ctx.emit("reset", data, step="llm.retry")
 
 
-async def _call(ctx: TaskContext, chat: Chat, request: ChatRequest, emitter: Emitter) -> Generation:
+async def _call(
+    ctx: TaskContext, chat: Chat, request: ChatRequest, emitter: Emitter, timeout: AnswerTimeout
+) -> Generation:
     """Call the model once. A separate task reads the pieces, so that text already received is
     emitted while the model pauses."""
     inbox: asyncio.Queue[Piece | ModelError] = asyncio.Queue(_MAX_PENDING)
@@ -119,19 +160,29 @@ async def _call(ctx: TaskContext, chat: Chat, request: ChatRequest, emitter: Emi
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(read())
         try:
-            outcome = await _emit_pieces(ctx, inbox, emitter)
+            outcome = await _emit_pieces(ctx, inbox, emitter, timeout)
         finally:
             reading.cancel()
     if isinstance(outcome, ModelError):  # raised here: a task group would wrap it
         raise outcome
+    if outcome.finish_reason == "length" and not outcome.text.strip():
+        raise Fail(
+            "output_truncated",
+            f"the model spent max_tokens={request.max_tokens} before it wrote an answer; raise "
+            "max_tokens",
+        )
     return outcome
 
 
 async def _emit_pieces(
-    ctx: TaskContext, inbox: "asyncio.Queue[Piece | ModelError]", emitter: Emitter
+    ctx: TaskContext,
+    inbox: "asyncio.Queue[Piece | ModelError]",
+    emitter: Emitter,
+    timeout: AnswerTimeout,
 ) -> Generation | ModelError:
     now = asyncio.get_running_loop().time
     text, coalescer = "", Coalescer()
+    reasoning = ReasoningEmitter(ctx)
     while True:
         is_due = False
         try:
@@ -144,18 +195,35 @@ async def _emit_pieces(
                 case Text(more):
                     text += more
                     is_due = coalescer.add(more, now())
+                case Reasoning(more):
+                    reasoning.add(more)
+                    is_due = coalescer.add(more, now())
+                case Retracted():
+                    text = ""
+                    emitter.reset()
+                    coalescer.flush()
+                    await _reset(ctx, "the text so far was reasoning", 0.0)
+                case Waiting(before):
+                    if before:
+                        await ctx.emit("waiting", {"before": before}, step="llm.wait")
+                    else:
+                        timeout.restart()
+                        ctx.restart_timeout()
                 case Reading(done, total):
                     if done and total >= _LONG_PROMPT:
                         await emit_progress(
                             ctx, "llm.prompt", "the model reads the prompt", done, total
                         )
-                case End(finish_reason, usage, model):
+                case End(finish_reason, usage, model, tool_calls):
+                    await reasoning.flush()
                     await emitter.emit(text)
-                    return Generation(text, finish_reason, usage, model)
+                    return Generation(text, finish_reason, usage, model, tool_calls)
                 case ModelError():
+                    await reasoning.flush()
                     await emitter.emit(text)  # kept as the partial result
                     return piece
         if is_due:
             coalescer.flush()
+            await reasoning.flush()
             if await emitter.emit(text):
                 return Generation(text, "enough", None, "")

@@ -10,8 +10,24 @@ import msgspec
 from jobwire.job.messages import Json
 
 _STRING: Final = r'"((?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*)'
-_CLOSED: Final = re.compile(_STRING + r'"|\]')
+_CLOSED_STRING: Final = re.compile(_STRING + '"')
+_STRING_OR_BRACE: Final = re.compile(_STRING + r'"|[{}]')
+_TITLES: Final = ("title", "step", "description", "text", "name", "action", "task", "content")
+_FENCED: Final = re.compile(r"```[a-z]*\n(.*?)\n?```", re.DOTALL)
 _HIGH_SURROGATE: Final = re.compile("[\ud800-\udbff]$")
+
+
+NO_JSON: Final = object()
+"""What `json_value` returns for a text that is no JSON."""
+
+
+def json_value(text: str) -> object:
+    """The value that the text is, or that its only fenced block is."""
+    fenced = _FENCED.fullmatch(text.strip().removeprefix("\ufeff"))
+    try:
+        return msgspec.json.decode(fenced[1] if fenced else text.removeprefix("\ufeff"))
+    except (msgspec.DecodeError, UnicodeError):
+        return NO_JSON
 
 
 def json_object(text: str) -> dict[str, Json] | None:
@@ -27,15 +43,42 @@ def json_object(text: str) -> dict[str, Json] | None:
     return None
 
 
-def closed_strings(text: str, member: str) -> list[str]:
-    """The complete strings of a list member in an incomplete object."""
+def closed_items(text: str, member: str) -> list[str]:
+    """The complete items of a list member in an incomplete object: strings, or objects with a
+    string, of which the first of `_TITLES` counts."""
     found = _opening(member, r"\[").search(text)
-    strings: list[str] = []
-    for match in _CLOSED.finditer(text, found.end()) if found else ():
-        if match[0] == "]":
+    items: list[str] = []
+    at = found.end() if found else len(text)
+    while at < len(text):
+        if text[at] in ", \t\r\n":
+            at += 1
+        elif (match := _CLOSED_STRING.match(text, at)) is not None:
+            items.append(_decoded(match[1]))
+            at = match.end()
+        elif text[at] == "{" and (end := _object_end(text, at)):
+            items.append(_title(text[at:end]))
+            at = end
+        else:
             break
-        strings.append(_decoded(match[1]))
-    return strings
+    return [each for each in items if each]
+
+
+def _object_end(text: str, start: int) -> int:
+    """The end of the object that starts here; 0 while it is incomplete."""
+    depth = 0
+    for found in _STRING_OR_BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(found[0], 0)
+        if depth == 0:
+            return found.end()
+    return 0
+
+
+def _title(text: str) -> str:
+    """The title of a step that is an object."""
+    read = json_object(text) or {}
+    named = [read[name] for name in _TITLES if isinstance(read.get(name), str)]
+    others = [value for value in read.values() if isinstance(value, str)]
+    return str((named or others or [""])[0])
 
 
 def growing_string(text: str, member: str) -> str:

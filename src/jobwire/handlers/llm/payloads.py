@@ -4,13 +4,14 @@ Payloads are validated before a task runs: an unknown member or a wrong value is
 path. The list of tasks shows their schemas.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 Words = Annotated[str, Meta(min_length=1, max_length=200_000)]
 Stop = Annotated[str, Meta(min_length=1, max_length=200)]
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
 
 class Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -18,20 +19,52 @@ class Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     model: Annotated[str, Meta(max_length=200, description="another model than the usual")] = ""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    max_tokens: Annotated[int, Meta(ge=1, le=2048, description="the longest answer")] = 256
+    max_tokens: Annotated[int, Meta(ge=1, le=1 << 20, description="the longest answer")] = 256
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
     seed: Annotated[int, Meta(ge=0, le=(1 << 32) - 1)] | None = None
     stop: Stop | Annotated[list[Stop], Meta(max_length=4)] = []
     timeout_s: (
-        Annotated[float, Meta(gt=0, le=3600, description="for the whole answer, tries and all")]
+        Annotated[float, Meta(gt=0, le=3600, description="for the whole answer, with retries")]
         | None
     ) = None
+    extra: dict[str, Any] = {}
+    """Further members for the model's server, of those that `llm.extra_members` allows."""
 
 
-class ChatTurn(Struct, frozen=True, forbid_unknown_fields=True):
-    """One turn of a conversation."""
+class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
+    text: Words
+
+
+class ImageUrl(Struct, frozen=True, forbid_unknown_fields=True):
+    url: Annotated[str, Meta(min_length=1, max_length=8_000_000)]
+    """An address, or a `data:` URL."""
+    detail: Literal["auto", "low", "high"] = "auto"
+
+
+class ImagePart(Struct, frozen=True, tag_field="type", tag="image_url"):
+    image_url: ImageUrl
+
+
+class ChatTurn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One turn of a conversation, in OpenAI's form."""
 
     role: Role
-    content: Words
+    content: Words | list[TextPart | ImagePart] | None = None
+    tool_calls: Annotated[list[dict[str, Any]], Meta(max_length=128)] = []
+    """Of an assistant's turn: calls of the caller's functions."""
+    tool_call_id: str = ""
+    """Of a tool's turn: the call that it answers."""
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.content is None and not self.tool_calls:
+            raise ValueError("a turn needs `content` or `tool_calls`")
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("`tool_calls` belong to the role `assistant`")
+        if (self.role == "tool") != bool(self.tool_call_id):
+            raise ValueError("`tool_call_id` belongs to the role `tool`, which needs it")
 
 
 class ChatPayload(Common, frozen=True, kw_only=True):
@@ -40,6 +73,12 @@ class ChatPayload(Common, frozen=True, kw_only=True):
     messages: Annotated[list[ChatTurn], Meta(max_length=1000)] = []
     prompt: Words | None = None
     system: Words | None = None
+    response_format: dict[str, Any] | None = None
+    """`{"type": "json_schema", "json_schema": {"name": …, "schema": …}}`; the answer is
+    validated."""
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=128)] = []
+    """Functions of the caller that the model may call; the calls are in the result."""
+    tool_choice: str | dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if bool(self.messages) == (self.prompt is not None):
@@ -48,11 +87,13 @@ class ChatPayload(Common, frozen=True, kw_only=True):
             raise ValueError("`system` goes with `prompt`; among `messages` it is a role")
 
 
-class ChatResult(Struct, frozen=True):
+class ChatResult(Struct, frozen=True, omit_defaults=True):
     text: str
     finish_reason: str
     usage: "UsageResult | None"
     model: str
+    tool_calls: list[Any] = []
+    """Calls of the caller's functions, in OpenAI's form."""
 
 
 class UsageResult(Struct, frozen=True):
@@ -80,6 +121,8 @@ class PlanResult(Struct, frozen=True):
     goal: str
     steps: list[PlanStep]
     dropped_duplicates: int
+    usage: UsageResult | None = None
+    model: str = ""
 
 
 class CodePayload(Common, frozen=True, kw_only=True):
@@ -97,6 +140,8 @@ class CodeResult(Struct, frozen=True):
     """The whole answer of the model."""
     syntax_ok: bool | None
     """Whether it parses as Python; null for other languages. It may still be wrong."""
+    usage: UsageResult | None = None
+    model: str = ""
 
 
 ToolName = Annotated[str, Meta(min_length=1, max_length=100)]
@@ -108,6 +153,8 @@ class ToolPayload(Common, frozen=True, kw_only=True):
     prompt: Annotated[str, Meta(min_length=1, max_length=4000)]
     tools: Annotated[list[ToolName], Meta(min_length=1, max_length=100)] | None = None
     run: bool = True
+    confirmed: bool = False
+    """Run a function that asks for confirmation."""
 
 
 class ToolResult(Struct, frozen=True):
@@ -117,6 +164,10 @@ class ToolResult(Struct, frozen=True):
     score: float | None
     ran: bool
     output: object
+    usage: UsageResult | None = None
+    model: str = ""
+    confirm: bool = False
+    """The function asks for confirmation: nothing was run."""
 
 
 class Document(Struct, frozen=True, forbid_unknown_fields=True):
@@ -147,6 +198,8 @@ class RagResult(Struct, frozen=True):
     answer: str
     citations: list[Citation]
     found: bool
+    usage: UsageResult | None = None
+    model: str = ""
 
 
 class EmbedPayload(Common, frozen=True, kw_only=True):
@@ -154,6 +207,7 @@ class EmbedPayload(Common, frozen=True, kw_only=True):
 
     input: Words | list[Words]
     encoding: Literal["float", "base64"] = "float"
+    dimensions: Annotated[int, Meta(ge=1, le=65_536)] | None = None
 
 
 class EmbedResult(Struct, frozen=True):

@@ -13,7 +13,7 @@ from jobwire.handlers.llm import grammars, json_extraction
 from jobwire.handlers.llm.models import Form, Grammar, JsonForm, Message
 from jobwire.handlers.llm.payloads import PlanPayload, PlanResult, PlanStep
 from jobwire.handlers.llm.streaming import StepEmitter
-from jobwire.handlers.llm.task_deps import TaskDeps
+from jobwire.handlers.llm.task_deps import TaskDeps, usage_result
 from jobwire.job.errors import Fail
 from jobwire.job.messages import Json
 
@@ -22,7 +22,7 @@ _COUNTS: Final = ("two", "three", "four", "five", "six", "seven", "eight", "nine
 _MAX_TITLE: Final = 1_000
 _OWN_NUMBER: Final = re.compile(r"^\d+[.)] ")
 _NUMBERED: Final = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s+(\S.*?)\s*$", re.MULTILINE)
-_WHOLE_LINE: Final = re.compile(r"^\d+\. (.+\.)$", re.MULTILINE)
+_WHOLE_LINE: Final = re.compile(r"^\d+\. (.+[.。])$", re.MULTILINE)
 
 
 async def plan(ctx: TaskContext, payload: PlanPayload, deps: TaskDeps) -> PlanResult:
@@ -39,7 +39,8 @@ async def plan(ctx: TaskContext, payload: PlanPayload, deps: TaskDeps) -> PlanRe
         raise Fail("output_invalid", "the model did not answer with a list of steps")
     kept = unique(all_titles)
     steps = [PlanStep(n, title) for n, title in enumerate(kept[: payload.max_steps], 1)]
-    return PlanResult(payload.goal, steps, len(all_titles) - len(kept))
+    dropped = len(all_titles) - len(kept)
+    return PlanResult(payload.goal, steps, dropped, usage_result(answer.usage), answer.model)
 
 
 def question(payload: PlanPayload, constrained: bool) -> list[Message]:
@@ -94,4 +95,4 @@ def _as_json(payload: PlanPayload) -> Form:
 
 
 def _strings(text: str) -> Sequence[str]:
-    return json_extraction.closed_strings(text, "steps")
+    return json_extraction.closed_items(text, "steps")

@@ -16,7 +16,7 @@ from jobwire.handlers.llm.models import Grammar, JsonForm, Message
 from jobwire.handlers.llm.payloads import Citation, RagPayload, RagResult
 from jobwire.handlers.llm.sentences import Sentence, sentences
 from jobwire.handlers.llm.streaming import TokenEmitter
-from jobwire.handlers.llm.task_deps import TaskDeps
+from jobwire.handlers.llm.task_deps import TaskDeps, usage_result
 from jobwire.job.errors import Fail
 from jobwire.job.messages import Json
 
@@ -96,13 +96,16 @@ async def _selected(
     comparison of vectors, so it decides only where scores are close."""
     near = [each for each in sources if each.score >= sources[0].score - _SCORE_MARGIN]
     emitter, selected = TokenEmitter(ctx), near[0]
+    usage, model = None, ""
     if len(near) == 1:
         await emitter.emit(selected.sentence.text)
     else:
         answer = await deps.answer(ctx, payload, *_choice(payload.question, near, emitter))
         answer.check_complete("answer", payload.max_tokens)
+        usage, model = usage_result(answer.usage), answer.model
         selected = next(each for each in near if each.sentence.text == answer.text)
-    return RagResult(selected.sentence.text, [selected.citation()], found=True)
+    citations = [selected.citation()]
+    return RagResult(selected.sentence.text, citations, found=True, usage=usage, model=model)
 
 
 def _choice(
@@ -140,7 +143,8 @@ async def _written(
         raise Fail("output_invalid", "the model did not return an answer with its sources")
     wanted = list(dict.fromkeys(n for n in numbers if isinstance(n, int)))
     cited = [sources[n - 1].citation() for n in wanted if 1 <= n <= len(sources)]
-    return RagResult(text.strip(), cited, found=bool(cited))
+    usage = usage_result(answer.usage)
+    return RagResult(text.strip(), cited, found=bool(cited), usage=usage, model=answer.model)
 
 
 def _form(count: int) -> JsonForm:

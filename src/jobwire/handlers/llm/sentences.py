@@ -6,9 +6,14 @@ from typing import Final, NamedTuple
 
 from jobwire.handlers.llm.payloads import Document
 
+_STARTS: Final = (  # a capital, a digit, or a character of a script without capitals
+    r"A-Z0-9À-ÞΆ-ΫЀ-ЯԱ-Ֆ\u0590-\U0010FFFF"
+)
+_EMOJI: Final = r"\u2600-\u27BF\U0001F000-\U0001FAFF"
 _END: Final = re.compile(
-    r"""[.!?…]["'”’)\]]*(?=\s+["'“‘(\[]*[A-Z0-9À-Þ])"""  # an end mark, then a capital or digit
-    r"|[。！？]|\n\s*\n|\n(?=\s*(?:[-*•]|\d+[.)])\s)"  # or a paragraph, or a list item
+    rf"""[.!?…]["'”’)\]»]*(?=\s+["'“‘(\[«„¿¡]*[{_STARTS}])"""  # an end mark, then a start
+    rf"|[.!?…](?=[{_EMOJI}])|[。！？｡]"
+    r"|\n\s*\n|\n(?=\s*(?:[-*•]|\d+[.)])\s)"  # or a paragraph, or a list item
 )
 _ABBREVIATIONS: Final = frozenset(
     {"dr.", "mr.", "mrs.", "ms.", "prof.", "st.", "no.", "vs.", "e.g.", "i.e."}

@@ -38,6 +38,17 @@ class LlmSettings:
     """Directory of derived files: the converted embedding model, vectors of indexes."""
     index_dir: Path | None = None
     """Directory of <name>.json files, each a list of documents for `rag`."""
+    extra_members: tuple[str, ...] = (
+        "reasoning_effort",
+        "verbosity",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+        "logit_bias",
+        "chat_template_kwargs",
+        "service_tier",
+    )
+    """Members of a payload's `extra` that are passed on to the server."""
     system: str = "You are a helpful assistant."
     """System message of conversations without one."""
     timeout: timedelta = timedelta(minutes=5)

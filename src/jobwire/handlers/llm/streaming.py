@@ -84,6 +84,27 @@ class StepEmitter:
         self._emitted = 0
 
 
+class ReasoningEmitter:
+    """Emits `reasoning` events. Reasoning is no part of a result."""
+
+    def __init__(self, ctx: TaskContext) -> None:
+        self._ctx = ctx
+        self._pending = ""
+        self._at = 0
+
+    def add(self, text: str) -> None:
+        """Add a piece, to be emitted by `flush`."""
+        self._pending += text
+
+    async def flush(self) -> None:
+        """Emit what was added."""
+        while piece := self._pending[:_MAX_PIECE]:
+            data = {"text": piece, "at": self._at, "attempt": self._ctx.attempt}
+            self._pending = self._pending[len(piece) :]
+            self._at += len(piece)
+            await self._ctx.emit("reasoning", data, step="llm.reason")
+
+
 async def emit_progress(ctx: TaskContext, step: str, message: str, done: int, total: int) -> None:
     """Emit a `progress` event."""
     percent = 100 * done // total

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.generation import Generation, generate
-from jobwire.handlers.llm.models import ChatRequest, Form, Free, Message
+from jobwire.handlers.llm.models import ChatRequest, Form, Free, Message, Usage
 from jobwire.handlers.llm.models.factory import Models
-from jobwire.handlers.llm.payloads import Common
+from jobwire.handlers.llm.payloads import Common, UsageResult
 from jobwire.handlers.llm.settings import LlmSettings
 from jobwire.handlers.llm.streaming import Emitter
+from jobwire.job.errors import Fail
+from jobwire.job.messages import Json
 
 Functions = Mapping[str, Callable[..., object]]
 
@@ -33,8 +35,9 @@ class TaskDeps:
         messages: Sequence[Message],
         emitter: Emitter,
         form: Form = Free(),  # noqa: B008 - frozen
+        options: Mapping[str, Json] | None = None,
     ) -> Generation:
-        """Generate an answer with the options of the payload."""
+        """Generate an answer with the options of the payload; `options`: members of the body."""
         request = ChatRequest(
             messages=messages,
             max_tokens=payload.max_tokens,
@@ -43,5 +46,26 @@ class TaskDeps:
             seed=payload.seed,
             stop=[payload.stop] if isinstance(payload.stop, str) else payload.stop,
             form=form,
+            options={**self._options(payload), **(options or {})},
         )
         return await generate(ctx, self.models.chat(), request, emitter, self.limit_s(payload))
+
+    def _options(self, payload: Common) -> dict[str, Json]:
+        """Members of the request that are passed on; Fail if one is not allowed."""
+        allowed = self.settings.extra_members
+        if unknown := [name for name in payload.extra if name not in allowed]:
+            raise Fail(
+                "invalid_payload",
+                f"payload.extra.{unknown[0]} is not allowed; llm.extra_members lists: "
+                f"{', '.join(allowed) or 'none'}",
+            )
+        options: dict[str, Json] = dict(payload.extra)
+        for name in ("top_p", "presence_penalty", "frequency_penalty"):
+            if (value := getattr(payload, name)) is not None:
+                options[name] = value
+        return options
+
+
+def usage_result(usage: Usage | None) -> UsageResult | None:
+    """Token counts as they are in results."""
+    return UsageResult(*usage) if usage else None

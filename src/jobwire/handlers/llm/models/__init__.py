@@ -3,6 +3,7 @@
     endpoint  any OpenAI-compatible server, over HTTP (requests, events, replies: its format)
     local     llama.cpp in a child process (process, server_main: its two sides; files, gguf: its
               weights)
+    secrets, reasoning  what is taken out of a server's text: keys, and reasoning of the model
     factory   selects the driver by the settings; starts it on first use
 
 A driver makes one attempt and raises ModelError (errors); retries are the caller's decision. The
@@ -10,7 +11,8 @@ tasks import this file and never a driver.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeAlias
 
 from jobwire.job.messages import Json
@@ -20,7 +22,10 @@ class Message(NamedTuple):
     """One turn of a conversation."""
 
     role: str
-    content: str
+    content: Json
+    """Text, or a list of parts (text and images), or null beside tool calls."""
+    members: Mapping[str, Json] = MappingProxyType({})
+    """Further members of the turn: `tool_calls`, `tool_call_id`, `name`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,14 @@ class ChatRequest:
     seed: int | None = None
     stop: Sequence[str] = ()
     form: Form = Free()
+    options: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    """Members of the body that are passed on as they are: `top_p`, `tools`, …"""
+
+
+class Waiting(NamedTuple):
+    """The model is busy; so many requests are served before this one. 0: it is this one's turn."""
+
+    before: int
 
 
 class Reading(NamedTuple):
@@ -70,6 +83,16 @@ class Text(NamedTuple):
     """The next piece of the answer."""
 
     text: str
+
+
+class Reasoning(NamedTuple):
+    """The next piece of the model's reasoning, which is no part of the answer."""
+
+    text: str
+
+
+class Retracted(NamedTuple):
+    """The text so far was reasoning: the answer begins after this piece."""
 
 
 class Usage(NamedTuple):
@@ -86,9 +109,11 @@ class End(NamedTuple):
     finish_reason: str
     usage: Usage | None
     model: str
+    tool_calls: Sequence[Json] = ()
+    """Calls of the caller's functions, in OpenAI's form."""
 
 
-Piece: TypeAlias = Reading | Text | End
+Piece: TypeAlias = Waiting | Reading | Reasoning | Retracted | Text | End
 
 
 class Chat(Protocol):
@@ -115,6 +140,8 @@ class Embedder(Protocol):
 
     name: str
 
-    async def embed(self, texts: Sequence[str], model: str = "") -> Embedded:
+    async def embed(
+        self, texts: Sequence[str], model: str = "", dimensions: int | None = None
+    ) -> Embedded:
         """Make one attempt. Raises ModelError."""
         ...

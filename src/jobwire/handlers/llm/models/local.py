@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
-from jobwire.handlers.llm.models import ChatRequest, Embedded, Piece
+from jobwire.handlers.llm.models import ChatRequest, Embedded, Piece, Waiting
 from jobwire.handlers.llm.models.endpoint import EndpointChat, EndpointEmbedder
 from jobwire.handlers.llm.models.errors import ModelError
 from jobwire.handlers.llm.models.process import ModelProcess
@@ -55,7 +55,8 @@ class LocalChat:
     def __init__(self, local: Local, name: str, *, constrained: bool) -> None:
         self._local = local
         self._name = name
-        self._slot = asyncio.Semaphore(1)
+        self._slot = asyncio.Lock()
+        self._waiting = 0
         self.constrained = constrained
 
     async def ask(self, request: ChatRequest) -> AsyncGenerator[Piece, None]:
@@ -64,11 +65,22 @@ class LocalChat:
             raise ModelError(
                 "model_not_found", f"this worker has the model {self._name}, not {request.model!r}"
             )
-        async with self._slot, self._local.server() as server:
-            chat = EndpointChat(server, self._name, is_local=True)
-            async with aclosing(chat.ask(request)) as pieces:
-                async for piece in pieces:
-                    yield piece
+        if self._slot.locked():
+            yield Waiting(self._waiting + 1)
+        self._waiting += 1
+        try:
+            await self._slot.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            async with self._local.server() as server:
+                yield Waiting(0)
+                chat = EndpointChat(server, self._name, is_local=True)
+                async with aclosing(chat.ask(request)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+        finally:
+            self._slot.release()
 
 
 class LocalEmbedder:
@@ -78,8 +90,14 @@ class LocalEmbedder:
         self._local = local
         self.name = name
 
-    async def embed(self, texts: Sequence[str], model: str = "") -> Embedded:
+    async def embed(
+        self, texts: Sequence[str], model: str = "", dimensions: int | None = None
+    ) -> Embedded:
         """Make one attempt."""
+        if dimensions is not None:
+            raise ModelError(
+                "invalid_payload", f"{self.name} has vectors of one size; leave out `dimensions`"
+            )
         if model not in ("", self.name):
             raise ModelError(
                 "model_not_found", f"this worker embeds with {self.name}, not {model!r}"

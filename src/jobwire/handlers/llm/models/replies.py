@@ -4,24 +4,46 @@ Called by `endpoint.py` and `server.py`. Each known failure of such a server has
 of the server is quoted in one line of limited length.
 """
 
+import codecs
+import math
+import re
 from collections.abc import Mapping, Set
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
 from jobwire.handlers.llm.models import Usage
 from jobwire.handlers.llm.models.errors import ModelError, ModelRefused, RetryLimit
-from jobwire.handlers.llm.models.schemas import Chunk, ErrorBody, ErrorReply, UsageBody, VectorsBody
+from jobwire.handlers.llm.models.schemas import Chunk, ErrorBody, ErrorReply, VectorsBody
+from jobwire.handlers.llm.models.secrets import SecretMask
 
 _MAX_QUOTE: Final = 300
 
 _QUOTA: Final = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
 _CONTEXT: Final = ("context_length_exceeded", "exceed_context_size_error")
+_CONTEXT_TEXT: Final = re.compile(
+    r"context (?:length|window|size).{0,80}(?:token|exceed)|tokens?.{0,80}context"  # OpenAI, vLLM
+    r"|prompt is too long"  # Anthropic
+    r"|input token count.{0,40}exceeds|exceeds the maximum number of tokens"  # Gemini
+    r"|inputs` tokens \+|`inputs` must have less than"  # TGI
+    r"|maximum (?:context|sequence|prompt) length|too many tokens|request too large",
+    re.IGNORECASE | re.DOTALL,
+)
 _FILTER: Final = ("content_filter", "content_policy_violation")
 _UNAVAILABLE: Final = frozenset(
-    {"overloaded_error", "server_error", "service_unavailable", "api_error", "timeout"}
+    {
+        "overloaded_error",
+        "server_error",
+        "service_unavailable",
+        "api_error",
+        "timeout",
+        "unavailable",
+    }
+)
+_RATE_LIMITED: Final = frozenset(
+    {"rate_limit_exceeded", "rate_limit_error", "429", "resource_exhausted"}
 )
 _TOO_LONG_TO_EMBED: Final = ("too large to process", "input length exceeds", "input is too long")
 
@@ -31,27 +53,54 @@ _read_vectors: Final = msgspec.json.Decoder(VectorsBody).decode
 _read_refusal: Final = msgspec.json.Decoder(ErrorReply).decode
 
 
-def chunk(data: bytes) -> Chunk:
-    """Parse the data of one event; ModelError if it is not JSON or reports an error."""
+class ServerLabel(NamedTuple):
+    """A server in error messages: its name, its settings, and the secrets not to show."""
+
+    name: str
+    url_at: str
+    key_at: str
+    mask: SecretMask
+
+    def quote(self, text: str | bytes) -> str:
+        """Text of the server in one line of limited length, without secrets."""
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
+        line = " ".join(self.mask(text).split())
+        return line if len(line) <= _MAX_QUOTE else line[:_MAX_QUOTE] + "…"
+
+
+def chunk(data: bytes, server: ServerLabel) -> Chunk:
+    """Parse one event, or a complete answer; ModelError if it is not JSON or reports an error."""
     try:
         read = _read_chunk(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         # Skipping it would lose a piece of the answer unnoticed.
         raise ModelError(
-            "backend_bad_response", f"the model's server sent invalid JSON: {quote(data)}"
+            "backend_bad_response", f"the model's server sent invalid JSON: {server.quote(data)}"
         ) from None
-    if read.error is not None:
-        raise _of_error(_body(read.error))
+    if read.error is not None and read.error != "":
+        raise _of_error(_error(read.error), server)
     return read
 
 
-def vectors(data: bytes, count: int) -> VectorsBody:
+def complete_answer(data: bytes) -> Chunk | None:
+    """The answer of a server that does not stream; None if the body is none."""
+    try:
+        read = _read_chunk(data.removeprefix(codecs.BOM_UTF8))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return read if read.choices and read.choices[0].message and not read.error else None
+
+
+def vectors(data: bytes, count: int, server: ServerLabel) -> VectorsBody:
     """The vectors of `count` texts, in their order."""
     try:
-        read = _read_vectors(data)
+        read = _read_vectors(data.removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, UnicodeDecodeError):
+        if (error := _error_in(data)) is not None:
+            raise _of_error(error, server) from None
         raise ModelError(
-            "backend_bad_response", f"the model's server sent no vectors: {quote(data)}"
+            "backend_bad_response", f"the model's server sent no vectors: {server.quote(data)}"
         ) from None
     read.data.sort(key=lambda each: each.index)
     sizes = {len(each.embedding) for each in read.data}
@@ -61,29 +110,35 @@ def vectors(data: bytes, count: int) -> VectorsBody:
     return read
 
 
-def usage(body: UsageBody | None) -> Usage | None:
-    """The token counts, if the server sent them."""
-    if body is None:
+def usage(body: object) -> Usage | None:
+    """The token counts, if the server sent them; a number that is none counts as 0."""
+    if not isinstance(body, dict):
         return None
-    prompt, completion = body.prompt_tokens or 0, body.completion_tokens or 0
-    return Usage(prompt, completion, body.total_tokens or prompt + completion)
+    counts = cast("dict[str, object]", body)
+    prompt, completion = _count(counts, "prompt_tokens"), _count(counts, "completion_tokens")
+    return Usage(prompt, completion, _count(counts, "total_tokens") or prompt + completion)
 
 
-def quote(data: bytes) -> str:
-    """Text of the server in one line of limited length."""
-    text = " ".join(data[: 4 * _MAX_QUOTE].decode("utf-8", "replace").split())
-    return text if len(text) <= _MAX_QUOTE else text[:_MAX_QUOTE] + "…"
+def _count(counts: Mapping[str, object], name: str) -> int:
+    value = counts.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return 0
+    return max(0, min(int(value), 1 << 53))
+
+
+def text_of(content: object) -> str:
+    """The text of a `content` member: text, or a list of parts."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, dict):
+        part = cast("dict[str, object]", content)
+        return text_of(part.get("text") or part.get("content"))
+    if isinstance(content, list):
+        return "".join(map(text_of, cast("list[object]", content)))
+    return ""
 
 
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────
-
-
-class ServerLabel(NamedTuple):
-    """A server in error messages: its name and its settings."""
-
-    name: str
-    url_at: str
-    key_at: str
 
 
 def refusal(
@@ -91,7 +146,7 @@ def refusal(
 ) -> ModelError:
     """The error for a response without success."""
     error = _error_in(body)
-    text = quote((error.message or "").encode() if error else b"")
+    text = server.quote(_message(error) if error else "")
     codes = _codes(error) if error else frozenset[str]()
     detail = f": {text}" if text else ""
     name = server.name
@@ -102,10 +157,10 @@ def refusal(
                 f"{name} rejected the API key ({status}){detail}",
                 fix=f"set {server.key_at}",
             )
-        case 404 if error is None:
+        case 404 if error is None or text.lower() in _NO_SUCH_PATH:
             return ModelError(
                 "model_not_found",
-                f"{name} has no such path (404)",
+                f"{name} has no such path (404){detail}",
                 fix=_check_url(server),
             )
         case 404:
@@ -116,20 +171,24 @@ def refusal(
             return ModelError("backend_quota", f"the quota at {name} is used up{detail}")
         case 429:
             return _wait("backend_rate_limited", f"{name} limits the rate (429)", headers, now)
-        case _ if status in (400, 413, 422) or not codes.isdisjoint(_CONTEXT):
+        case 413:
+            return ModelError(
+                "context_too_long", f"the prompt is too long for {name} (413){detail}"
+            )
+        case _ if status in (400, 422) or not codes.isdisjoint(_CONTEXT):
             return _bad_request(codes, text, f"{name} rejected the request ({status}){detail}")
         case 500 if any(part in text for part in _TOO_LONG_TO_EMBED):
             return ModelError("embed_text_too_long", f"a text is too long to embed: {text}")
-        case 501:
+        case 501 if "response_format" in text or "stream_options" in text:
             return ModelRefused(
                 "backend_bad_response", f"{name} does not support the request (501){detail}"
             )
-        case 408 | 409 | 425 | 500 | 502 | 503 | 504 | 520 | 522 | 524 | 529:
+        case _ if status in (408, 409, 425) or 500 <= status < 600:
             return _wait(
                 "backend_unavailable", f"{name} is unavailable ({status}){detail}", headers, now
             )
         case _ if 300 <= status < 400:
-            target = quote(headers.get("location", "").encode())
+            target = server.quote(headers.get("location", ""))
             return ModelError(
                 "backend_bad_response",
                 f"{name} redirects ({status} {target})",
@@ -142,13 +201,16 @@ def refusal(
 def not_a_stream(content_type: str, body: bytes, server: ServerLabel) -> ModelError:
     """The error for a successful response that is no event stream."""
     if (error := _error_in(body)) is not None:
-        return _of_error(error)
+        return _of_error(error, server)
     return ModelError(
         "backend_bad_response",
-        f"{server.name} responded with {content_type or 'no content type'} instead of an event "
-        f"stream: {quote(body)}",
+        f"{server.name} responded with {server.quote(content_type) or 'no content type'} instead "
+        f"of an event stream: {server.quote(body)}",
         fix=_check_url(server),
     )
+
+
+_NO_SUCH_PATH: Final = ("", "not found", "page not found", "404 page not found")
 
 
 def _check_url(server: ServerLabel) -> str:
@@ -157,7 +219,7 @@ def _check_url(server: ServerLabel) -> str:
 
 def _bad_request(codes: Set[str], text: str, message: str) -> ModelError:
     lower = text.lower()
-    if not codes.isdisjoint(_CONTEXT) or ("context" in lower and "token" in lower):
+    if not codes.isdisjoint(_CONTEXT) or _CONTEXT_TEXT.search(text):
         return ModelError("context_too_long", f"the prompt is too long for the model: {text}")
     if not codes.isdisjoint(_FILTER):
         return ModelError("content_filtered", f"the model's server filtered the prompt: {text}")
@@ -168,14 +230,14 @@ def _bad_request(codes: Set[str], text: str, message: str) -> ModelError:
     return ModelRefused("invalid_payload", message)
 
 
-def _of_error(error: ErrorBody) -> ModelError:
+def _of_error(error: ErrorBody, server: ServerLabel) -> ModelError:
     """The error for an `error` member inside a stream."""
-    text = quote((error.message or "").encode())
+    text = server.quote(_message(error))
     codes = _codes(error)
     message = f"the model's server reported an error: {text or ', '.join(sorted(codes))}"
     if not codes.isdisjoint(_QUOTA):
         return ModelError("backend_quota", message)
-    if "rate_limit_exceeded" in codes or "429" in codes:
+    if codes & _RATE_LIMITED:
         return ModelError("backend_rate_limited", message, RetryLimit.TWICE)
     if any(code.isdigit() and 500 <= int(code) < 600 for code in codes) or codes & _UNAVAILABLE:
         return ModelError("backend_unavailable", message, RetryLimit.TWICE)
@@ -187,24 +249,43 @@ def _of_error(error: ErrorBody) -> ModelError:
 
 def _error_in(body: bytes) -> ErrorBody | None:
     """The error in a body, in any of the forms that servers use."""
+    body = body.removeprefix(codecs.BOM_UTF8)
     try:
-        read = _read_refusal(body)
+        if body.lstrip().startswith(b"["):  # Gemini sends a list of one error
+            listed = msgspec.json.decode(body, type=list[ErrorReply])
+            read = listed[0] if listed else ErrorReply()
+        else:
+            read = _read_refusal(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     if read.error is not None:
-        return _body(read.error)
+        return _error(read.error)
     if read.message is not None:
         return ErrorBody(read.message, read.type, read.code)
-    return ErrorBody(str(read.detail)) if read.detail is not None else None
+    return ErrorBody(read.detail) if read.detail is not None else None
+
+
+def _error(value: object) -> ErrorBody:
+    """The `error` member, which is an object or a text."""
+    if isinstance(value, dict):
+        members = cast("dict[str, object]", value)
+        known = {name: members.get(name) for name in ErrorBody.__struct_fields__}
+        return ErrorBody(**known)
+    return ErrorBody(value)
+
+
+def _message(error: ErrorBody) -> str:
+    """The text of the error; an object is quoted as JSON."""
+    value = error.message if error.message is not None else error.detail
+    if value is None or isinstance(value, str):
+        return value or ""
+    return msgspec.json.encode(value).decode()
 
 
 def _codes(error: ErrorBody) -> frozenset[str]:
     """The machine-readable names of the error."""
-    return frozenset(str(code).lower() for code in (error.code, error.type) if code)
-
-
-def _body(error: ErrorBody | str) -> ErrorBody:
-    return ErrorBody(error) if isinstance(error, str) else error
+    names = (error.code, error.type, error.status)
+    return frozenset(str(each).lower() for each in names if isinstance(each, str | int) and each)
 
 
 def _wait(code: str, message: str, headers: Mapping[str, str], now: datetime) -> ModelError:

@@ -1,19 +1,34 @@
-"""The request body for an OpenAI-compatible server. Pure; called by `endpoint.py`."""
+"""The request body for an OpenAI-compatible server, and what a server does not accept of it. Pure.
 
+Called by `endpoint.py`. Servers differ: newer OpenAI models take `max_completion_tokens` only, some
+refuse a temperature, older servers know no
+`response_format`. A refused request is changed by what
+the refusal names, and the change is remembered per model.
+"""
+
+from collections.abc import Mapping
 from typing import Final
 
 from jobwire.handlers.llm.models import ChatRequest, Free, Grammar, JsonForm
 from jobwire.job.messages import Json
 
-_EXTENSIONS: Final = ("response_format", "stream_options")
-"""Members that not every server accepts."""
+_NAMES_LIMIT: Final = ("max_completion_tokens", "'max_tokens' is not supported")
+EXTENSIONS: Final = ("response_format", "stream_options")
+"""Members that not every server accepts; the request means the same without them, because answers
+are validated."""
+
+Change = str
+"""`max_completion_tokens`: the limit under its newer name; any other: this member is left out."""
 
 
 def chat_body(request: ChatRequest, model: str, *, is_local: bool) -> dict[str, Json]:
     """The full request; `is_local`: to a model process of this worker."""
     body: dict[str, Json] = {
         "model": model,
-        "messages": [{"role": each.role, "content": each.content} for each in request.messages],
+        "messages": [
+            {"role": each.role, "content": each.content, **each.members}
+            for each in request.messages
+        ],
         "max_tokens": request.max_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -24,6 +39,7 @@ def chat_body(request: ChatRequest, model: str, *, is_local: bool) -> dict[str, 
         body["seed"] = request.seed
     if request.stop:
         body["stop"] = list(request.stop)
+    body |= request.options
     match request.form:
         case Free():
             pass
@@ -33,16 +49,32 @@ def chat_body(request: ChatRequest, model: str, *, is_local: bool) -> dict[str, 
             form: Json = {"name": name, "schema": dict(schema), "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
     if is_local:
-        # Small models answer best without sampling.
+        # Small models answer best without sampling, and repeat themselves without a penalty.
         body.setdefault("temperature", 0)
+        body.setdefault("repeat_penalty", 1.05)
         # A cached prompt changes the last digits; a seed must reproduce the text.
         body["cache_prompt"] = request.seed is None
     return body
 
 
-def without_extensions(full: dict[str, Json], complaint: str) -> dict[str, Json]:
-    """The same request without the members that a server may not know."""
-    plain = {name: value for name, value in full.items() if name not in _EXTENSIONS}
-    if "max_completion_tokens" in complaint:  # the only name in newer OpenAI models
-        plain["max_completion_tokens"] = plain.pop("max_tokens")
-    return plain
+def changes_for(body: Mapping[str, Json], complaint: str) -> list[Change]:
+    """What to change in a refused request, by the text of the refusal; empty if nothing is left."""
+    if "max_tokens" in body and any(each in complaint for each in _NAMES_LIMIT):
+        return ["max_completion_tokens"]
+    if named := [each for each in EXTENSIONS if each in body and each in complaint]:
+        return named
+    if "json_schema" in complaint and "response_format" in body:
+        return ["response_format"]
+    return [each for each in EXTENSIONS if each in body]
+
+
+def changed(body: Mapping[str, Json], changes: list[Change]) -> dict[str, Json]:
+    """The request with these changes."""
+    result = dict(body)
+    for change in changes:
+        if change == "max_completion_tokens":
+            if "max_tokens" in result:
+                result[change] = result.pop("max_tokens")
+        else:
+            result.pop(change, None)
+    return result

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from ssl import SSLContext
+from ssl import SSLCertVerificationError, SSLContext
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -20,6 +20,7 @@ import httpx
 from jobwire.handlers.llm.models import replies
 from jobwire.handlers.llm.models.errors import ModelError, RetryLimit
 from jobwire.handlers.llm.models.replies import ServerLabel
+from jobwire.handlers.llm.models.secrets import SecretMask
 from jobwire.job.messages import Json
 from jobwire.net import is_loopback_url
 
@@ -48,9 +49,9 @@ class ModelServer:
         """The server in error messages: host and port only, since a URL may contain secrets."""
         parts = urlsplit(self.base_url)
         port = f":{parts.port}" if parts.port else ""
-        return ServerLabel(
-            f"the model's server at {parts.hostname}{port}", self.url_at, self.key_at
-        )
+        name = f"the model's server at {parts.hostname}{port}"
+        mask = SecretMask([self.api_key, parts.password or ""])
+        return ServerLabel(name, self.url_at, self.key_at, mask)
 
     async def check(self) -> None:
         """Raise ModelError if the server does not respond; any HTTP response counts."""
@@ -62,23 +63,18 @@ class ModelServer:
     @contextlib.asynccontextmanager
     async def post(self, path: str, body: Mapping[str, Json]) -> AsyncGenerator["ModelCall"]:
         """Send a request; yields the successful response before its body is read."""
-        try:
-            async with self._client() as client:
-                url = self.base_url.rstrip("/") + path
-                request = client.build_request("POST", url, json=dict(body))
-                until = asyncio.get_running_loop().time() + self.first_s
-                response = await self._send(client, request, until)
-                try:
-                    call = ModelCall(self, response, until)
-                    if not response.is_success:
-                        raise await call.refusal()
-                    yield call
-                finally:
-                    await response.aclose()
-        except ModelError as error:
-            if self.api_key:
-                error.wrong = error.wrong.replace(self.api_key, "••••")
-            raise
+        async with self._client() as client:
+            url = self.base_url.rstrip("/") + path
+            request = client.build_request("POST", url, json=dict(body))
+            until = asyncio.get_running_loop().time() + self.first_s
+            response = await self._send(client, request, until)
+            try:
+                call = ModelCall(self, response, until)
+                if not response.is_success:
+                    raise await call.refusal()
+                yield call
+            finally:
+                await response.aclose()
 
     def _client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
@@ -97,7 +93,13 @@ class ModelServer:
         except TimeoutError:
             raise self.too_slow() from None
         except httpx.HTTPError as error:
-            reason = str(error) or type(error).__name__
+            reason = self.label.quote(str(error) or type(error).__name__)
+            if _is_certificate_error(error):
+                raise ModelError(
+                    "backend_unavailable",
+                    f"{self.label.name} has a certificate that is not trusted: {reason}",
+                    fix=f"set SSL_CERT_FILE to its CA certificate, or correct {self.url_at}",
+                ) from error
             raise ModelError(
                 "backend_unavailable",
                 f"{self.label.name} cannot be reached: {reason}",
@@ -132,6 +134,10 @@ class ModelCall:
         return self._response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
+    def is_event_stream(self) -> bool:
+        return self.content_type == "text/event-stream"
+
+    @property
     def is_llama(self) -> bool:
         """Whether the server is llama.cpp, which supports progress reports."""
         return self._response.headers.get("server", "").lower() == "llama.cpp"
@@ -148,7 +154,8 @@ class ModelCall:
         except TimeoutError:
             raise self._server.too_slow() from None
         except httpx.HTTPError as error:
-            raise self._server.cut(str(error) or type(error).__name__) from error
+            reason = self._server.label.quote(str(error) or type(error).__name__)
+            raise self._server.cut(reason) from error
 
     async def body(self, limit: int) -> bytes:
         """The body, cut at about `limit` bytes."""
@@ -167,6 +174,16 @@ class ModelCall:
             server=self._server.label,
             now=datetime.now(UTC),
         )
+
+
+def _is_certificate_error(error: BaseException) -> bool:
+    """Whether the cause is a certificate: waiting does not help."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, SSLCertVerificationError):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 @cache

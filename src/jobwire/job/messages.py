@@ -20,6 +20,9 @@ accepted."""
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
+CONFIRM_ATTRIBUTE: Final = "__jobwire_confirm__"
+"""Set on a function that the task `tool` calls only after the caller has confirmed the call."""
+
 
 # ── submitting ───────────────────────────────────────────────────────────────────────────────────
 

@@ -12,12 +12,18 @@ Made by users (`app = App()`), read by the worker and the CLI. It opens nothing 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar, get_args
+from typing import Any, Final, NamedTuple, TypeVar, get_args, overload
 
 from jobwire.job import retry
 from jobwire.job.cron import parse as parse_cron
 from jobwire.job.engine import Use
-from jobwire.job.messages import JobInfo, LeasedJob, MissingRequirement, TaskDefinition
+from jobwire.job.messages import (
+    CONFIRM_ATTRIBUTE,
+    JobInfo,
+    LeasedJob,
+    MissingRequirement,
+    TaskDefinition,
+)
 from jobwire.job.retry import Backoff
 from jobwire.worker import signature
 from jobwire.worker.codec import NotJson, to_json
@@ -298,12 +304,26 @@ class App:
 
         return register
 
-    def tool(self, function: F) -> F:
+    @overload
+    def tool(self, function: F) -> F: ...
+
+    @overload
+    def tool(self, *, confirm: bool = ...) -> Callable[[F], F]: ...
+
+    def tool(self, function: F | None = None, *, confirm: bool = False) -> F | Callable[[F], F]:
         """Let the task `tool` call this function: a plain `def` with typed parameters and a
-        docstring that describes its purpose."""
+        docstring that describes its purpose. With `confirm=True` a job first reports the call that
+        it would make; it runs only when the caller confirms it."""
+        if function is None:
+            return lambda function: self._add_tool(function, confirm)
+        return self._add_tool(function, confirm)
+
+    def _add_tool(self, function: F, confirm: bool) -> F:
         name = function.__name__
         if name in self._tools:
             raise ValueError(f"there is a tool {name!r} already")
+        if confirm:
+            function.__dict__[CONFIRM_ATTRIBUTE] = True
         self._tools[name] = function
         return function
 

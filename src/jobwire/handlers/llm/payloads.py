@@ -152,9 +152,15 @@ class ToolPayload(Common, frozen=True, kw_only=True):
 
     prompt: Annotated[str, Meta(min_length=1, max_length=4000)]
     tools: Annotated[list[ToolName], Meta(min_length=1, max_length=100)] | None = None
+    arguments: dict[str, Any] | None = None
+    """The arguments of the one tool in `tools`: nothing is left to the model."""
     run: bool = True
     confirmed: bool = False
     """Run a function that asks for confirmation."""
+
+    def __post_init__(self) -> None:
+        if self.arguments is not None and len(self.tools or ()) != 1:
+            raise ValueError("`arguments` needs exactly one name in `tools`")
 
 
 class ToolResult(Struct, frozen=True):

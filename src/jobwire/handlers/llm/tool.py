@@ -13,7 +13,7 @@ import msgspec
 
 from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.payloads import ToolPayload, ToolResult
-from jobwire.handlers.llm.task_deps import TaskDeps
+from jobwire.handlers.llm.task_deps import TaskDeps, usage_result
 from jobwire.handlers.llm.tool_runner import TooMany, run
 from jobwire.handlers.llm.tool_selection import ToolChoice, choose
 from jobwire.handlers.llm.tools import Tool, as_tool
@@ -29,8 +29,15 @@ async def tool(ctx: TaskContext, payload: ToolPayload, deps: TaskDeps) -> ToolRe
     choice = await choose(ctx, payload, deps, _available_tools(payload, deps))
     name, arguments = choice.tool.name, choice.arguments
     await ctx.emit("tool_call", {"name": name, "arguments": arguments}, step="tool.choose")
-    output = await _run(ctx, choice, deps) if payload.run else None
-    return ToolResult(name, arguments, choice.by, choice.score, payload.run, output)
+    needs_confirmation = choice.tool.confirm and not payload.confirmed
+    runs = payload.run and not needs_confirmation
+    output = await _run(ctx, choice, deps) if runs else None
+    return ToolResult(
+        *(name, arguments, choice.by, choice.score, runs, output),
+        usage=usage_result(choice.usage),
+        model=choice.model,
+        confirm=payload.run and needs_confirmation,
+    )
 
 
 def _available_tools(payload: ToolPayload, deps: TaskDeps) -> list[Tool]:
@@ -91,21 +98,22 @@ async def _output(choice: ToolChoice, limit_s: float) -> object:
     """The function's return value as JSON types."""
     name = choice.tool.name
     try:
-        output = await run(choice.tool.function, choice.arguments, limit_s)
+        returned = await run(choice.tool.function, choice.arguments, limit_s)
     except TooMany:
         raise
     except TimeoutError:
         raise Fail("tool_timeout", f"{name} took longer than {limit_s:g} s") from None
-    except HandlerSignal as signal:
-        raise Fail("tool_failed", f"{name}: {signal}") from signal
-    except Exception as error:
+    error = returned.error
+    if isinstance(error, HandlerSignal):
+        raise Fail("tool_failed", f"{name}: {error}") from error
+    if error is not None:
         # Its message may contain secrets: it goes to the log only.
-        _log.warning("tool failed: tool=%s; the job fails", name, exc_info=True)
+        _log.warning("tool failed: tool=%s; the job fails", name, exc_info=error)
         raise Fail("tool_failed", f"{name} raised {type(error).__name__}") from error
     try:
-        return msgspec.to_builtins(output)
+        return msgspec.to_builtins(returned.value)
     except (TypeError, ValueError, RecursionError) as error:
-        kind = type(output).__name__
+        kind = type(returned.value).__name__
         raise Fail("tool_failed", f"{name} returned a {kind} that has no JSON form") from error
 
 

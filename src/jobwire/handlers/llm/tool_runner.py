@@ -8,7 +8,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 _MAX_RUNNING: Final = 64
 _slots = threading.Semaphore(_MAX_RUNNING)
@@ -18,19 +18,27 @@ class TooMany(Exception):
     """The limit of running functions is reached, mostly by those past their time limit."""
 
 
+class ToolReturn(NamedTuple):
+    """How a function ended. An exception is a value here: SystemExit, raised into the event loop,
+    would end the worker, and a CancelledError would look like a cancellation of the job."""
+
+    value: object
+    error: BaseException | None
+
+
 async def run(
     function: Callable[..., object], arguments: Mapping[str, object], limit_s: float
-) -> object:
+) -> ToolReturn:
     """The function's result or exception; TimeoutError after `limit_s`; TooMany if not started."""
     loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[object] = loop.create_future()
+    outcome: asyncio.Future[ToolReturn] = loop.create_future()
     slots = _slots
     if not slots.acquire(blocking=False):
         raise TooMany
 
-    def settle(value: object, error: BaseException | None) -> None:
+    def settle(returned: ToolReturn) -> None:
         if not outcome.done():  # the caller still waits
-            outcome.set_exception(error) if error is not None else outcome.set_result(value)
+            outcome.set_result(returned)
 
     def work() -> None:
         value, error = None, None
@@ -41,7 +49,7 @@ async def run(
         finally:
             slots.release()
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, value, error)
+            loop.call_soon_threadsafe(settle, ToolReturn(value, error))
 
     threading.Thread(target=work, name=f"tool-{function.__name__}", daemon=True).start()
     async with asyncio.timeout(limit_s):

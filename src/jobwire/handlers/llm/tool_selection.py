@@ -11,7 +11,8 @@ from typing import Final, Literal, NamedTuple
 from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm import argument_candidates, grammars, json_extraction
 from jobwire.handlers.llm.embedding import cosine_similarity, embed_all
-from jobwire.handlers.llm.models import Form, Grammar, JsonForm, Message
+from jobwire.handlers.llm.generation import Generation
+from jobwire.handlers.llm.models import Form, Grammar, JsonForm, Message, Usage
 from jobwire.handlers.llm.payloads import ToolPayload
 from jobwire.handlers.llm.streaming import SilentEmitter
 from jobwire.handlers.llm.task_deps import TaskDeps
@@ -29,12 +30,16 @@ class ToolChoice(NamedTuple):
     arguments: dict[str, object]
     by: Literal["similarity", "model", "caller"]
     score: float | None
+    usage: Usage | None = None
+    model: str = ""
 
 
 async def choose(
     ctx: TaskContext, payload: ToolPayload, deps: TaskDeps, tools: Sequence[Tool]
 ) -> ToolChoice:
     """Select one of the tools; Fail if none fits."""
+    if payload.arguments is not None:
+        return ToolChoice(tools[0], _checked(tools[0], payload.arguments), "caller", None)
     if deps.models.chat().constrained:
         return await _constrained(ctx, payload, deps, tools)
     return await _chosen_by_model(ctx, payload, deps, tools)
@@ -47,12 +52,21 @@ async def _constrained(
     ctx: TaskContext, payload: ToolPayload, deps: TaskDeps, tools: Sequence[Tool]
 ) -> ToolChoice:
     prompt = " ".join(payload.prompt.split())
+    if negation := argument_candidates.negation(prompt):
+        raise Fail(
+            "tool_no_match",
+            f"the request contains {negation!r}: the local model cannot tell what it must not do; "
+            "rephrase the request",
+        )
     if payload.tools is not None and len(tools) == 1:
         chosen, score = tools[0], None
     else:
         chosen, score = await _most_similar(ctx, payload, deps, tools, prompt)
-    arguments = await _copied_arguments(ctx, payload, deps, chosen, prompt)
-    return ToolChoice(chosen, arguments, "caller" if score is None else "similarity", score)
+    arguments, answer = await _copied_arguments(ctx, payload, deps, chosen, prompt)
+    by = "caller" if score is None else "similarity"
+    if answer is None:
+        return ToolChoice(chosen, arguments, by, score)
+    return ToolChoice(chosen, arguments, by, score, answer.usage, answer.model)
 
 
 async def _most_similar(
@@ -74,14 +88,16 @@ async def _most_similar(
 
 async def _copied_arguments(
     ctx: TaskContext, payload: ToolPayload, deps: TaskDeps, chosen: Tool, prompt: str
-) -> dict[str, object]:
+) -> tuple[dict[str, object], Generation | None]:
+    """The arguments, and the answer of the model if it had to select."""
     candidates = argument_candidates.candidates(chosen, prompt)
-    if missing := argument_candidates.missing_arguments(chosen, prompt, candidates):
+    if candidates.missing:
         raise Fail(
-            "tool_bad_arguments", f"the request has no value for {chosen.name}({missing[0]}=…)"
+            "tool_bad_arguments",
+            f"the request has no value for {chosen.name}({candidates.missing[0]}=…)",
         )
-    if not candidates:
-        return {}
+    if (only := candidates.only()) is not None:
+        return _checked(chosen, only), None
     ask = f"Function: {chosen.name} - {chosen.description}\nRequest: {prompt}\nArguments as JSON:"
     messages = [
         Message(
@@ -89,8 +105,9 @@ async def _copied_arguments(
         ),
         Message("user", ask),
     ]
-    text = await _text(ctx, payload, deps, messages, Grammar(grammars.json_object(candidates)))
-    return _checked(chosen, json_extraction.json_object(text))
+    form = Grammar(grammars.json_object(candidates.values, candidates.together))
+    answer = await _answer(ctx, payload, deps, messages, form)
+    return _checked(chosen, json_extraction.json_object(answer.text)), answer
 
 
 # ── with a larger model ───────────────────────────────────────────────────────────────────────────
@@ -106,8 +123,8 @@ async def _chosen_by_model(
         '{"call": {"tool": "…", "arguments": {…}}}'
     )
     messages = [Message("system", system), Message("user", payload.prompt)]
-    text = await _text(ctx, payload, deps, messages, _form(tools))
-    read = json_extraction.json_object(text) or {}
+    answer = await _answer(ctx, payload, deps, messages, _form(tools))
+    read = json_extraction.json_object(answer.text) or {}
     call = read.get("call", read)
     name = call.get("tool") if isinstance(call, dict) else None
     if name == _NONE:
@@ -115,7 +132,8 @@ async def _chosen_by_model(
     chosen = next((each for each in tools if each.name == name), None)
     if chosen is None or not isinstance(call, dict):
         raise Fail("output_invalid", "the model did not answer with one of the tools")
-    return ToolChoice(chosen, _checked(chosen, call.get("arguments", {})), "model", None)
+    arguments = _checked(chosen, call.get("arguments", {}))
+    return ToolChoice(chosen, arguments, "model", None, answer.usage, answer.model)
 
 
 def _signature(each: Tool) -> str:
@@ -142,12 +160,12 @@ def _call(name: str, parameters: Sequence[ToolParameter]) -> dict[str, Json]:
 # ── both ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _text(
+async def _answer(
     ctx: TaskContext, payload: ToolPayload, deps: TaskDeps, messages: Sequence[Message], form: Form
-) -> str:
+) -> Generation:
     answer = await deps.answer(ctx, payload, messages, SilentEmitter(), form)
     answer.check_complete("call", payload.max_tokens)
-    return answer.text
+    return answer
 
 
 def _checked(chosen: Tool, arguments: object) -> dict[str, object]:

@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from jobwire.job.messages import Json
+from jobwire.job.messages import CONFIRM_ATTRIBUTE, Json
 
 _KINDS: Final[Mapping[object, str]] = {
     str: "string",
@@ -60,6 +60,8 @@ class Tool:
     parameters: Sequence[ToolParameter]
     function: Function
     struct: type[msgspec.Struct]
+    confirm: bool = False
+    """Whether the caller must confirm a call."""
 
     def check(self, arguments: object) -> dict[str, object]:
         """Validate arguments; BadArguments if they do not match. An optional argument may also be
@@ -95,7 +97,8 @@ def as_tool(name: str, function: Function) -> Tool:
         for each in parameters
     ]
     struct = msgspec.defstruct(name, fields, forbid_unknown_fields=True, kw_only=True)
-    return Tool(name, docstring.partition("\n\n")[0], parameters, function, struct)
+    confirm = bool(getattr(function, CONFIRM_ATTRIBUTE, False))
+    return Tool(name, docstring.partition("\n\n")[0], parameters, function, struct, confirm)
 
 
 def _parameter(tool_name: str, parameter: inspect.Parameter, hint: object) -> ToolParameter:

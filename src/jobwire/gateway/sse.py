@@ -38,6 +38,16 @@ class SseEvent:
         )
 
 
+class DataEvent:
+    """An event without a name and an id: `data:` only."""
+
+    __slots__ = ("frame", "id")
+
+    def __init__(self, data: bytes) -> None:
+        self.id = None
+        self.frame: bytes = b"data: " + b"\ndata: ".join(data.splitlines()) + b"\n\n"
+
+
 class Comment:
     """A line that clients ignore; it has no id."""
 
@@ -48,7 +58,7 @@ class Comment:
         self.frame: bytes = f": {_one_line(text)}\n\n".encode()
 
 
-Item = SseEvent | Comment
+Item = SseEvent | DataEvent | Comment
 
 
 def _one_line(text: str) -> str:

@@ -84,6 +84,7 @@ class Streams:
         *,
         hello: object = None,
         gap: tuple[str, str] | None = None,
+        headers: Headers = (),
     ) -> None:
         """Answer with an event stream until its feeder ends it or its client leaves.
 
@@ -103,7 +104,7 @@ class Streams:
         )
         detach = None
         try:
-            await request.start(200, HEADERS)
+            await request.start(200, (*HEADERS, *headers))
             if request.method == "HEAD":
                 await request.end()
                 return

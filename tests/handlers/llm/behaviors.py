@@ -318,7 +318,7 @@ BEHAVIORS = [
         [
             *_message(
                 400,
-                "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+                "'max_tokens' is not supported here. Use 'max_completion_tokens' instead.",
             ),
             says("Hello there"),
         ],

@@ -106,9 +106,22 @@ def word_runs(text: str) -> list[str]:
     runs: dict[str, None] = {}
     for first in range(len(words)):
         for length in range(1, min(_MAX_RUN_WORDS, len(words) - first) + 1):
+            if _cuts_a_name(words, first, first + length):
+                continue
             if run := " ".join(words[first : first + length]).strip(_EDGES):
                 runs[run] = None
     return list(runs)[:_MAX_RUNS]
+
+
+def _cuts_a_name(words: Sequence[str], start: int, end: int) -> bool:
+    """Whether the run is a part of a name of several capitalized words."""
+
+    def joined(at: int) -> bool:
+        """Whether the words before and at this place belong together."""
+        before = words[at - 1]
+        return at > 1 and before[:1].isupper() and before[-1:].isalnum() and words[at][:1].isupper()
+
+    return (start > 0 and joined(start)) or (end < len(words) and joined(end))
 
 
 def _assignments(

@@ -12,9 +12,14 @@ import msgspec
 from jobwire.job.messages import Json
 
 # No dot within a line: after one, a model writes the next number into the same line.
-_LINE: Final = (
-    "line ::= [A-Z\\u00A1-\\U0010FFFF] [a-zA-Z0-9 ,'\\u00A1-\\u3001\\u3003-\\U0010FFFF-]{2,110} "
-    '("." | "\\u3002")'
+_LINE: Final = "\n".join(
+    (
+        "line ::= latin | other",
+        'latin ::= [A-Z] [a-zA-Z0-9 ,\'-]{8,110} "."',
+        # Scripts without ASCII letters; some end a sentence with an ideographic full stop.
+        "other ::= [\\u00A1-\\U0010FFFF] "
+        '[a-zA-Z0-9 ,\'\\u00A1-\\u3001\\u3003-\\U0010FFFF-]{2,110} ("." | "\\u3002")',
+    )
 )
 
 

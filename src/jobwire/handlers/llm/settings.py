@@ -59,7 +59,7 @@ class LlmSettings:
     """Time between two tokens."""
     tool_timeout: timedelta = timedelta(seconds=30)
     """Time for one function call of the task `tool`."""
-    tool_min_score: float = 0.2
+    tool_min_score: float = 0.23
     """Minimum similarity of a function to the request (-1 to 1)."""
     rag_min_score: float = 0.3
     """Minimum similarity of a text to the question (-1 to 1)."""

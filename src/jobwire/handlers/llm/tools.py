@@ -76,7 +76,9 @@ class Tool:
         except msgspec.ValidationError as error:
             raise BadArguments(str(error)) from None
         named = typing.cast("Mapping[str, object]", members)
-        return {p.name: getattr(read, p.name) for p in self.parameters if p.name in named}
+        values = {p.name: getattr(read, p.name) for p in self.parameters if p.name in named}
+        # A float parameter takes an int too, with all its digits.
+        return {k: named[k] if type(named[k]) is int else value for k, value in values.items()}
 
 
 @lru_cache(maxsize=1024)

@@ -7,6 +7,7 @@
     job_management  list, cancel, retry
     event_routes    live events: a hot route
     fleet           tasks, workers, the last hour; `fleet_schemas` has their types
+    openai          OpenAI-compatible routes in front of the tasks `chat` and `embed`: hot routes
     docs            these routes in the OpenAPI document
 
 `wiring` calls `feature` and passes the result to the gateway. Of the packages of this wire, only
@@ -25,7 +26,7 @@ from jobwire.gateway.streams import Streams
 from jobwire.job.messages import TaskDefinition
 from jobwire.valkey import Connection
 from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.http import docs, fleet, job_management
+from jobwire.wires.streams.http import docs, fleet, job_management, openai
 from jobwire.wires.streams.http.event_routes import EventRoutes
 from jobwire.wires.streams.http.jobs import PATH, JobRoutes
 from jobwire.wires.streams.memory import ServerMemory
@@ -55,6 +56,7 @@ def feature(
     rate = RequestRate(gateway.effective_submit_rate, time.monotonic)
     jobs = JobRoutes(queue, follower, registry, rate, ServerMemory(connection))
     events = EventRoutes(queue, follower, streams)
+    compatible = openai.OpenAiRoutes(jobs, queue, follower, streams)
     streams.at_stop(follower.release_waiters)
     return Feature(
         name="jobs",
@@ -70,6 +72,16 @@ def feature(
             ),
             HotRoute("GET", PATH + "/{id}", "read", jobs.get, docs.GET),
             HotRoute("GET", PATH + "/{id}/events", "read", events.events, docs.EVENTS, stream=True),
+            HotRoute(
+                "POST",
+                openai.CHAT,
+                "submit",
+                compatible.chat,
+                docs.CHAT_COMPLETIONS,
+                max_body=docs.MAX_JOB_BODY,
+            ),
+            HotRoute("POST", openai.EMBEDDINGS, "submit", compatible.embeddings, docs.EMBEDDINGS),
+            HotRoute("GET", openai.MODELS, "read", compatible.models, docs.MODELS),
         ],
         routers=[
             job_management.router(queue, jobs),

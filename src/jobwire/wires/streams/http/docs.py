@@ -7,7 +7,7 @@ from msgspec import Meta, to_builtins
 from jobwire.gateway.problems import INVALID
 from jobwire.gateway.routes import Doc, RouteParameter
 from jobwire.wires.streams.contract import MAX_PAYLOAD_BYTES
-from jobwire.wires.streams.http import fleet_schemas, schemas
+from jobwire.wires.streams.http import fleet_schemas, openai_schemas, schemas
 from jobwire.wires.streams.http.problems import (
     ALREADY_FINISHED,
     BAD_IDEMPOTENCY_KEY,
@@ -225,4 +225,32 @@ STATS: Final = Doc(
         "minutes": [],
     },
     problems=(UNAVAILABLE,),
+)
+
+_OPENAI: Final = "openai"
+_CHAT_BODY: Final = {"model": "default", "messages": [{"role": "user", "content": "Hello"}]}
+CHAT_COMPLETIONS: Final = Doc(
+    summary="Answer a conversation, for clients of OpenAI's API",
+    tag=_OPENAI,
+    description=(
+        "The task `chat` behind OpenAI's API. `stream: true` sends chunks. The job's id is in "
+        "`x-job-id`; a client that disconnects cancels the job. Errors have OpenAI's form."
+    ),
+    body=openai_schemas.ChatCompletionBody,
+    body_example=_CHAT_BODY,
+    answer=openai_schemas.ChatCompletion,
+    problems=(UNKNOWN_TASK, INVALID_PAYLOAD, PAYLOAD_TOO_LARGE, QUEUE_FULL, UNAVAILABLE),
+)
+EMBEDDINGS: Final = Doc(
+    summary="Compute vectors of texts, for clients of OpenAI's API",
+    tag=_OPENAI,
+    body=openai_schemas.EmbeddingsBody,
+    body_example={"model": "default", "input": ["a red apple"]},
+    answer=openai_schemas.EmbeddingList,
+    problems=(UNKNOWN_TASK, INVALID_PAYLOAD, PAYLOAD_TOO_LARGE, QUEUE_FULL, UNAVAILABLE),
+)
+MODELS: Final = Doc(
+    summary="The model names for clients of OpenAI's API",
+    tag=_OPENAI,
+    answer=openai_schemas.ModelList,
 )

@@ -76,6 +76,18 @@ class JobRoutes:
             return Reply(_encode(_visible(request, self._new(job_request, answer))), 202, headers)
         return await self._answered(request, job_request, answer)
 
+    async def submit_one(self, request: HttpRequest, job_request: JobRequest) -> SubmitAnswer:
+        """Submit a job that another route has made of its request; raises Problem."""
+        await self.admit(request, 1)
+        await self.check_task(job_request.task)
+        try:
+            answer = await self._queue.submit(job_request)
+        except RefusedError as refused:
+            raise Problem(problems.INVALID_PAYLOAD, refused.message) from None
+        if isinstance(answer, Mismatch | Full):
+            raise _refusal(answer)
+        return answer
+
     async def admit(self, request: HttpRequest, count: int) -> None:
         """J-57: admit this many jobs of one key, or raise a Problem."""
         self._rate.spend(request.principal.key, count)

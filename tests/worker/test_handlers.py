@@ -478,3 +478,22 @@ async def test_a_def_that_returns_a_coroutine_gets_an_error(
 async def test_an_app_without_handlers_is_refused(engine: MemoryEngine, work: StartWorker) -> None:
     with pytest.raises(ValueError, match="the app has no handlers"):
         await work(App(), engine)
+
+
+@clause("J-35")
+async def test_j35_a_partial_text_that_is_too_large_is_cut(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
+) -> None:
+    app = App()
+
+    @app.handler("long")
+    async def long(ctx: Context) -> None:
+        ctx.partial = "é" * 400_000
+        raise Fail("stopped", "enough")
+
+    await work(app, engine)
+    record = await ended(server.add("long"))
+    assert isinstance(record.outcome, Failed)
+    partial = json.loads(record.outcome.error.partial_json)
+    assert partial.startswith("ééé")
+    assert partial.endswith("of 400000 characters)")

@@ -165,12 +165,19 @@ def raised(error: BaseException) -> Ending:
 
 
 def partial_json(value: object) -> str:
-    """The partial result; empty if there is none, or if it is too large or has no JSON form."""
+    """The partial result; empty if there is none or if it has no JSON form. A text that is too
+    large is cut, and its end says so; any other value that is too large is left out."""
     if value is None:
         return ""
     try:
         return to_json(value, MAX_REPORT_BYTES)
-    except (NotJson, JsonTooLarge):
+    except JsonTooLarge:
+        if not isinstance(value, str):
+            return ""
+        # A character takes at most 6 bytes in JSON.
+        kept = value[: MAX_REPORT_BYTES // 6 - 100]
+        return to_json(f"{kept} … (cut: {len(kept)} of {len(value)} characters)", MAX_REPORT_BYTES)
+    except NotJson:
         return ""
 
 

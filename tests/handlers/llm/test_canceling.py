@@ -131,3 +131,22 @@ async def test_j51_the_server_sees_the_connection_close(start: StartFleet, momen
     last = fleet.events(job_id)[-1]
     assert last.kind == "canceled"
     assert last.data.get("partial") == (None if moment != "in the middle" else "Hello wor")
+
+
+@clause("J-51", "J-56")
+async def test_j51_the_time_limit_counts_from_the_turn_of_the_model(
+    start: StartFleet, local_models: Models
+) -> None:
+    """Three jobs for one model: each waits for those before it, which is reported and not timed."""
+    fleet = await start(LlmSettings(), local_models)
+    payload = {"prompt": "Count to ten.", "max_tokens": 48, "temperature": 0, "timeout_s": 60}
+    jobs = [await fleet.submit("chat", payload) for _ in range(3)]
+    ended = [await fleet.end(job_id) for job_id in jobs]
+    assert [each["status"] for each in ended] == ["done"] * 3
+    waiting = [
+        event.data["before"]
+        for job_id in jobs
+        for event in fleet.events(job_id)
+        if event.kind == "waiting"
+    ]
+    assert sorted(waiting) == [1, 2]

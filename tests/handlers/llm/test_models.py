@@ -236,7 +236,7 @@ def test_the_names_of_openai_are_understood(tmp_path: Path) -> None:
         ("API_KEY", "sk-secret\n", "llm.api_key: must be plain characters"),
         ("THREADS", "0", "llm.threads: must be 1-512"),
         ("CONTEXT_TOKENS", "7", "llm.context_tokens: must be 512-1048576"),
-        ("TIMEOUT", "0", "llm.timeout: must be longer"),
+        ("TIMEOUT", "0", "llm.timeout: must be greater"),
         ("RAG_MIN_SCORE", "2", "llm.rag_min_score: must lie between -1 and 1"),
     ],
 )

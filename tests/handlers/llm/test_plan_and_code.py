@@ -40,6 +40,8 @@ async def test_j50_a_plan_in_json_is_reported_step_by_step(bench_at: BenchAt) ->
             {"n": 3, "title": "Bake."},
         ],
         "dropped_duplicates": 1,
+        "usage": {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7},
+        "model": "tester",
     }
     assert record.of("step") == record.result["steps"]
     asked = upstream.requests[0].body
@@ -145,7 +147,7 @@ async def test_j50_code_without_a_fence_is_taken_whole(bench_at: BenchAt) -> Non
         ("```\na\n```", "a"),
         ("```python\na\n\nb\n```\nmore\n```\nc\n```", "a\n\nb"),
         ("```python\n```", ""),
-        ("a list:\n  ```js\n  f()\n  ```", "  f()"),
+        ("a list:\n  ```js\n  f()\n  ```", "f()"),
         ("```python\na", None),
         ("no fence", None),
         ("inline ```x``` only", None),

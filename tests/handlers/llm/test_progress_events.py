@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobwire.handlers.llm.coalescing import MAX_CHARACTERS, MAX_DELAY_S, Coalescer
-from jobwire.handlers.llm.json_extraction import closed_strings, growing_string, json_object
+from jobwire.handlers.llm.json_extraction import closed_items, growing_string, json_object
 from tests.handlers.llm.recorder import Bench, Event
 from tests.handlers.llm.upstream import (
     DONE,
@@ -181,10 +181,10 @@ def test_half_an_object_reads_as_the_beginning_of_the_whole(
         assert shown.startswith(now)
         assert now.startswith(before), "what was shown is never taken back"
         before = now
-        closed = closed_strings(half, "steps")
+        closed = closed_items(half, "steps")
         assert closed == [each.encode("utf-8", "replace").decode() for each in steps[: len(closed)]]
     assert before == shown
-    assert len(closed_strings(whole, "steps")) == len(steps)
+    assert len(closed_items(whole, "steps")) == len(steps)
 
 
 @pytest.mark.parametrize(

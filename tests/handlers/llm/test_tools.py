@@ -12,12 +12,7 @@ from typing import Literal
 import pytest
 
 from jobwire.handlers.llm import LlmSettings, register
-from jobwire.handlers.llm.argument_candidates import (
-    candidates,
-    missing_arguments,
-    numbers,
-    word_runs,
-)
+from jobwire.handlers.llm.argument_candidates import candidates, numbers_in, word_runs
 from jobwire.handlers.llm.models.factory import Models
 from jobwire.handlers.llm.samples import add_numbers
 from jobwire.handlers.llm.tools import BadArguments, as_tool
@@ -377,7 +372,7 @@ def test_an_app_keeps_its_own_handlers_and_its_own_tools() -> None:
     ],
 )
 def test_numbers_are_those_that_stand_there(text: str, found: list[float]) -> None:
-    assert numbers(text) == found
+    assert [each.value for each in numbers_in(text)] == found
 
 
 @pytest.mark.parametrize(
@@ -391,7 +386,7 @@ def test_numbers_are_those_that_stand_there(text: str, found: list[float]) -> No
 )
 def test_a_number_is_no_two_arguments(prompt: str, lacking: list[str]) -> None:
     tool = as_tool("add_numbers", add_numbers)
-    assert missing_arguments(tool, prompt, candidates(tool, prompt)) == lacking
+    assert candidates(tool, prompt).missing == lacking
 
 
 def test_argument_candidates_are_runs_of_words() -> None:
@@ -403,8 +398,8 @@ def test_argument_candidates_are_runs_of_words() -> None:
 
 def test_what_may_be_left_out_is_offered_only_where_it_is_named() -> None:
     tool = as_tool("get_weather", get_weather)
-    assert set(candidates(tool, "Rain in Oslo?")) == {"city"}
-    assert candidates(tool, "Oslo in FAHRENHEIT?")["unit"] == ["fahrenheit"]
+    assert set(candidates(tool, "Rain in Oslo?").values) == {"city"}
+    assert candidates(tool, "Oslo in FAHRENHEIT?").values["unit"] == ["fahrenheit"]
     timer = as_tool("set_timer", set_timer)
-    assert candidates(timer, "Wake me in 25 minutes") == {"minutes": [25]}
-    assert candidates(timer, "Wake me") == {"minutes": []}
+    assert candidates(timer, "Wake me in 25 minutes").only() == {"minutes": 25}
+    assert candidates(timer, "Wake me").missing == ["minutes"]

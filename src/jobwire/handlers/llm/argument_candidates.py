@@ -39,7 +39,15 @@ class NumberInText(NamedTuple):
 
     value: int | float
     position: int
-    near: frozenset[str]
+    before: frozenset[str]
+    """The two words before it."""
+    after: frozenset[str]
+    """The word after it."""
+
+    def names(self, parameter: ToolParameter) -> int:
+        """How well the words around the number name a parameter."""
+        words = parameter.name.lower().split("_")
+        return 4 * (not self.before.isdisjoint(words)) or 2 * (not self.after.isdisjoint(words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +102,12 @@ def numbers_in(text: str) -> Iterator[NumberInText]:
     for position, found in enumerate(_NUMBER.finditer(text)):
         plain = _SEPARATORS.sub("", found[0]).replace("−", "-")
         value = float(plain) if "." in plain else int(plain)
-        before = text[: found.start()].split()[-2:]
-        after = text[found.end() :].split()[:1]
-        near = {word.strip(_EDGES).lower() for word in [*before, *after]}
-        yield NumberInText(value, position, frozenset(near))
+        before, after = _words(text[: found.start()])[-2:], _words(text[found.end() :])[:1]
+        yield NumberInText(value, position, frozenset(before), frozenset(after))
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip(_EDGES).lower() for word in text.split()]
 
 
 def word_runs(text: str) -> list[str]:
@@ -134,9 +144,9 @@ def _assignments(
         pairs = list(zip(parameters, chosen, strict=True))
         if any(p.kind == "integer" and not isinstance(n.value, int) for p, n in pairs):
             continue
-        named = sum(1 for p, n in pairs if not n.near.isdisjoint(p.name.lower().split("_")))
+        named = sum(n.names(p) for p, n in pairs)
         in_order = all(a.position < b.position for a, b in pairwise(chosen))
-        score = 2 * named + in_order
+        score = named + in_order
         if score > best_score:
             best, best_score = {}, score
         if score == best_score:

@@ -17,8 +17,8 @@ _LINE: Final = "\n".join(
         "line ::= latin | other",
         'latin ::= [A-Z] [a-zA-Z0-9 ,\'-]{8,110} "."',
         # Scripts without ASCII letters; some end a sentence with an ideographic full stop.
-        "other ::= [\\u00A1-\\U0010FFFF] "
-        '[a-zA-Z0-9 ,\'\\u00A1-\\u3001\\u3003-\\U0010FFFF-]{2,110} ("." | "\\u3002")',
+        'other ::= [\\u00A1-\\U0010FFFF] more{2,110} ("." | "\\u3002")',
+        "more ::= [a-zA-Z0-9 ,'\\u00A1-\\u3001\\u3003-\\U0010FFFF-]",
     )
 )
 

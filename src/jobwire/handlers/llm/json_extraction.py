@@ -60,7 +60,7 @@ def closed_items(text: str, member: str) -> list[str]:
             at = end
         else:
             break
-    return [each for each in items if each]
+    return items
 
 
 def _object_end(text: str, start: int) -> int:

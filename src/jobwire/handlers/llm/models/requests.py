@@ -51,7 +51,8 @@ def chat_body(request: ChatRequest, model: str, *, is_local: bool) -> dict[str, 
     if is_local:
         # Small models answer best without sampling, and repeat themselves without a penalty.
         body.setdefault("temperature", 0)
-        body.setdefault("repeat_penalty", 1.05)
+        if not isinstance(request.form, JsonForm):  # JSON repeats its own punctuation
+            body.setdefault("repeat_penalty", 1.05)
         # A cached prompt changes the last digits; a seed must reproduce the text.
         body["cache_prompt"] = request.seed is None
     return body

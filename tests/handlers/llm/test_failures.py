@@ -183,7 +183,7 @@ ROWS: dict[str, Row] = {
     "a role that is none": wrong(
         "chat", "payload.messages[0].role", messages=[{"role": "king", "content": "Hi"}]
     ),
-    "too many tokens": wrong("chat", "payload.max_tokens", prompt="Hi", max_tokens=9999),
+    "too many tokens": wrong("chat", "payload.max_tokens", prompt="Hi", max_tokens=9_999_999),
     "one step": wrong("plan", "payload.max_steps", goal="Bread", max_steps=1),
     "a language that is none": wrong("code", "payload.language", prompt="Hi", language="\n"),
     "no tool at all": wrong("tool", "payload.tools", prompt="Go", tools=[]),

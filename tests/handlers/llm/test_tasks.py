@@ -140,7 +140,8 @@ async def test_j50_rag_on_the_local_model_answers_with_the_source(local: Bench) 
 @clause("J-50")
 async def test_j50_rag_reports_when_the_sources_have_no_answer(bench: Bench) -> None:
     record = await bench.run("rag", {"question": "Who won the world cup?", "documents": MANUAL})
-    assert record.result == {"answer": "The sources do not say.", "citations": [], "found": False}
+    assert record.result["answer"] == "The sources do not say."
+    assert (record.result["citations"], record.result["found"]) == ([], False)
     assert len(record.of("sources")) == 1
 
 

@@ -72,6 +72,9 @@ async def test_j50_a_small_model_only_copies(local_models: Models, local: Bench)
         "score": timer.result["score"],
         "ran": False,
         "output": None,
+        "usage": None,
+        "model": "",
+        "confirm": False,
     }
     assert timer.of("tool_call") == [{"name": "set_timer", "arguments": {"minutes": 25}}]
     assert timer.of("tool_result") == []
@@ -102,6 +105,9 @@ async def test_j50_a_real_model_chooses_in_json() -> None:
         "score": None,
         "ran": True,
         "output": "sunny in Norway, in celsius",
+        "usage": {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7},
+        "model": "tester",
+        "confirm": False,
     }
     form = upstream.requests[0].body["response_format"]["json_schema"]["schema"]
     offered = form["properties"]["call"]["anyOf"]

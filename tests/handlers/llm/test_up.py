@@ -28,10 +28,20 @@ SHORT: dict[str, dict[str, object]] = {"chat": {"max_tokens": 8}, "plan": {"max_
 """Enough of an answer to see that it is one."""
 MEMBERS = {
     "chat": {"text", "finish_reason", "usage", "model"},
-    "plan": {"goal", "steps", "dropped_duplicates"},
-    "code": {"code", "language", "text", "syntax_ok"},
-    "tool": {"tool", "arguments", "chosen_by", "score", "ran", "output"},
-    "rag": {"answer", "citations", "found"},
+    "plan": {"goal", "steps", "dropped_duplicates", "usage", "model"},
+    "code": {"code", "language", "text", "syntax_ok", "usage", "model"},
+    "tool": {
+        "tool",
+        "arguments",
+        "chosen_by",
+        "score",
+        "ran",
+        "output",
+        "confirm",
+        "usage",
+        "model",
+    },
+    "rag": {"answer", "citations", "found", "usage", "model"},
     "embed": {"model", "dim", "vectors", "usage"},
 }
 

@@ -179,6 +179,8 @@ def refusal(
             return _bad_request(codes, text, f"{name} rejected the request ({status}){detail}")
         case 500 if any(part in text for part in _TOO_LONG_TO_EMBED):
             return ModelError("embed_text_too_long", f"a text is too long to embed: {text}")
+        case 501 if "--embeddings" in text:  # llama.cpp without an embedding model
+            return ModelError("backend_bad_response", f"{name} has no embeddings (501){detail}")
         case 501 if "response_format" in text or "stream_options" in text:
             return ModelRefused(
                 "backend_bad_response", f"{name} does not support the request (501){detail}"

@@ -20,7 +20,6 @@ from tests.handlers.llm.upstream import (
     delta,
     ends_without_length,
     event,
-    hangs_up,
     refuses,
     says,
     streams,
@@ -44,7 +43,7 @@ class Behavior:
     """The answer, if the job is done."""
 
 
-def _chunk(**choice: object) -> bytes:
+def chunk(**choice: object) -> bytes:
     return event({"model": "tester", "choices": [{"index": 0, **choice}]})
 
 
@@ -83,20 +82,20 @@ async def _byte_by_byte(line: Line) -> None:
     await line.chunk(b"")
 
 
-def _error_in_stream(error: object) -> Act:
+def error_in_stream(error: object) -> Act:
     return streams(delta("Hello "), event({"error": error}))
 
 
-def _prompt_refused(status: int, body: object) -> tuple[Act]:
+def prompt_refused(status: int, body: object) -> tuple[Act]:
     return (answers(status, body),)
 
 
-def _message(status: int, message: str, code: str | None = None) -> tuple[Act]:
+def message(status: int, message: str, code: str | None = None) -> tuple[Act]:
     return (refuses(status, message, code),)
 
 
 B = Behavior
-BEHAVIORS = [
+ANSWERS = [
     # ── complete answers, in whatever form ────────────────────────────────────────────────────────
     B("a stream as documented", "done", [streams(*GOOD)]),
     B("CRLF line ends", "done", [_lines(b"\r\n")]),
@@ -156,14 +155,14 @@ BEHAVIORS = [
     B(
         "`message` instead of `delta`",
         "done",
-        [streams(_chunk(message={"content": "Hello there"}), *ENDED)],
+        [streams(chunk(message={"content": "Hello there"}), *ENDED)],
     ),
     B(
         "content as a list of parts",
         "done",
         [
             streams(
-                _chunk(
+                chunk(
                     delta={
                         "content": [
                             {"type": "text", "text": "Hello "},
@@ -194,7 +193,7 @@ BEHAVIORS = [
     B(
         "null content beside a role",
         "done",
-        [streams(_chunk(delta={"role": "assistant", "content": None}), *GOOD)],
+        [streams(chunk(delta={"role": "assistant", "content": None}), *GOOD)],
     ),
     # ── reasoning ─────────────────────────────────────────────────────────────────────────────────
     B(
@@ -205,12 +204,12 @@ BEHAVIORS = [
     B(
         "reasoning in `reasoning_content`",
         "done",
-        [streams(_chunk(delta={"reasoning_content": "Let me see."}), *GOOD)],
+        [streams(chunk(delta={"reasoning_content": "Let me see."}), *GOOD)],
     ),
     B(
         "reasoning in `reasoning`",
         "done",
-        [streams(_chunk(delta={"reasoning": "Let me see."}), *GOOD)],
+        [streams(chunk(delta={"reasoning": "Let me see."}), *GOOD)],
     ),
     B(
         "`</think>` without an opening tag",
@@ -316,7 +315,7 @@ BEHAVIORS = [
         "`max_completion_tokens` wanted",
         "done, 2 requests",
         [
-            *_message(
+            *message(
                 400,
                 "'max_tokens' is not supported here. Use 'max_completion_tokens' instead.",
             ),
@@ -326,12 +325,12 @@ BEHAVIORS = [
     B(
         "no JSON mode",
         "done, 2 requests",
-        [*_message(400, "response_format is not supported"), says(PLAN)],
+        [*message(400, "response_format is not supported"), says(PLAN)],
         "plan",
         {"goal": "Bread"},
         PLAN,
     ),
-    B("a request refused for good", "invalid_payload, 2 requests", _message(400, "no such thing")),
+    B("a request refused for good", "invalid_payload, 2 requests", message(400, "no such thing")),
     B(
         "JSON that does not match the caller's schema, then does",
         "done, 2 requests",
@@ -356,182 +355,5 @@ BEHAVIORS = [
                 "json_schema": {"name": "a", "schema": {"type": "object", "required": ["a"]}},
             },
         },
-    ),
-    # ── the prompt is too long ────────────────────────────────────────────────────────────────────
-    B(
-        "too long, as OpenAI and vLLM report it",
-        "context_too_long",
-        _message(
-            400,
-            "This model's maximum context length is 4096 tokens. You requested 5000 tokens",
-        ),
-    ),
-    B(
-        "too long, as Anthropic reports it",
-        "context_too_long",
-        _prompt_refused(
-            400,
-            {
-                "type": "error",
-                "error": {
-                    "type": "invalid_request_error",
-                    "message": "prompt is too long: 208310 tokens > 200000 maximum",
-                },
-            },
-        ),
-    ),
-    B(
-        "too long, as Gemini reports it",
-        "context_too_long",
-        _prompt_refused(
-            400,
-            [
-                {
-                    "error": {
-                        "code": 400,
-                        "message": "The input token count (1200000) exceeds the maximum number of "
-                        "tokens allowed (1048576).",
-                        "status": "INVALID_ARGUMENT",
-                    }
-                }
-            ],
-        ),
-    ),
-    B(
-        "too long, as TGI reports it",
-        "context_too_long",
-        _prompt_refused(
-            422,
-            {
-                "error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= "
-                "4096. Given: 5000 `inputs` tokens",
-                "error_type": "validation",
-            },
-        ),
-    ),
-    B(
-        "too long, as llama.cpp reports it",
-        "context_too_long",
-        _prompt_refused(
-            400,
-            {
-                "error": {
-                    "code": 400,
-                    "message": "the request exceeds the available context size",
-                    "type": "exceed_context_size_error",
-                }
-            },
-        ),
-    ),
-    B("413", "context_too_long", [answers(413, "Payload Too Large", "text/plain")]),
-    # ── errors of the server ──────────────────────────────────────────────────────────────────────
-    B("401", "backend_auth", _message(401, "Incorrect API key")),
-    B("403", "backend_auth", _message(403, "not allowed")),
-    B("402", "backend_quota", _message(402, "pay first")),
-    B(
-        "404 for the model",
-        "model_not_found",
-        _message(404, "The model `x` does not exist", "model_not_found"),
-    ),
-    B(
-        '404 as `{"detail": "Not Found"}`',
-        "model_not_found",
-        [answers(404, {"detail": "Not Found"})],
-    ),
-    B("429 for the quota", "backend_quota", _message(429, "quota", "insufficient_quota")),
-    B("429, then well", "done, 2 requests", [refuses(429, "slow down"), says("Hello there")]),
-    B(
-        "429 with an hour to wait",
-        "backend_rate_limited, later",
-        [refuses(429, "slow down", retry_after="3600")],
-    ),
-    B("500, then well", "done, 2 requests", [refuses(500, "oops"), says("Hello there")]),
-    B("501, then well", "done, 2 requests", [refuses(501, "not now"), says("Hello there")]),
-    B("507, then well", "done, 2 requests", [refuses(507, "full"), says("Hello there")]),
-    B(
-        "a page of a proxy (502), then well",
-        "done, 2 requests",
-        [answers(502, "<html>", "text/html"), says("Hello there")],
-    ),
-    B("503 at every request", "backend_unavailable, later, 3 requests", [refuses(503, "loading")]),
-    B("a redirect", "backend_bad_response", [answers(308, "", location="/v2")]),
-    B(
-        "a connection closed without a response",
-        "done, 2 requests",
-        [hangs_up, says("Hello there")],
-    ),
-    B(
-        "a stream cut off, then well",
-        "done, 2 requests",
-        [streams(delta("Hel"), cut=True), says("Hello there")],
-    ),
-    B(
-        "a stream without a finish reason",
-        "backend_stream_cut, later, 2 requests",
-        [streams(delta("Hel"), DONE)],
-    ),
-    B(
-        "an error inside the stream, 503",
-        "done, 2 requests",
-        [_error_in_stream({"message": "overloaded", "code": 503}), says("Hello there")],
-    ),
-    B(
-        "an error inside the stream, as text",
-        "backend_bad_response",
-        [_error_in_stream("CUDA is out of memory")],
-    ),
-    B(
-        "an error inside the stream about the context",
-        "context_too_long",
-        [_error_in_stream({"message": "maximum context length exceeded"})],
-    ),
-    B(
-        "`finish_reason: error`",
-        "backend_stream_cut, later, 2 requests",
-        [says("Hel", finish="error")],
-    ),
-    B(
-        "a page instead of a stream",
-        "backend_bad_response",
-        [answers(200, "<html>Welcome", "text/html")],
-    ),
-    B(
-        "an error with status 200",
-        "model_not_found",
-        _message(200, "no such model", "model_not_found"),
-    ),
-    B(
-        "invalid JSON in the stream",
-        "backend_bad_response",
-        [streams(delta("Hel"), b"data: {oops\n\n", *ENDED)],
-    ),
-    B("an event of two megabytes", "backend_bad_response", [streams(b"data: " + b"x" * 2_000_000)]),
-    B(
-        "an answer without end",
-        "backend_bad_response",
-        [streams(*[delta("x" * 200_000)] * 6, then=waits)],
-    ),
-    B("a filtered answer", "content_filtered", [says("I ", finish="content_filter")]),
-    B("a filtered prompt", "content_filtered", _message(400, "policy", "content_filter")),
-    B("a refusal", "content_filtered", [streams(_chunk(delta={"refusal": "I will not."}), *ENDED)]),
-    B(
-        "a call of the caller's function",
-        "done",
-        [
-            streams(
-                _chunk(
-                    delta={
-                        "tool_calls": [
-                            {"index": 0, "id": "c1", "function": {"name": "f", "arguments": '{"a"'}}
-                        ]
-                    }
-                ),
-                _chunk(delta={"tool_calls": [{"index": 0, "function": {"arguments": ": 1}"}}]}),
-                delta("", "tool_calls"),
-                DONE,
-            )
-        ],
-        payload={"prompt": "Hi", "tools": [{"type": "function", "function": {"name": "f"}}]},
-        text="",
     ),
 ]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from jobwire.handlers.llm import LlmSettings
 from jobwire.job.errors import Fail, Retry
-from tests.handlers.llm.behaviors import BEHAVIORS, Behavior
+from tests.handlers.llm.behaviors import Behavior
 from tests.handlers.llm.conftest import KEY
+from tests.handlers.llm.failure_behaviors import BEHAVIORS
 from tests.handlers.llm.recorder import Bench
 from tests.handlers.llm.upstream import Stage
 from tests.support import clause

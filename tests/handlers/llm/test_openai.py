@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import openai
 import pytest
@@ -25,8 +26,13 @@ from tests.handlers.llm.upstream import (
 from tests.support import clause, wait_until
 from tests.support.jobs_http import ServedJobs, key
 
-HI = [{"role": "user", "content": "Hi"}]
-CALL = {"index": 0, "id": "c1", "function": {"name": "f", "arguments": '{"a": 1}'}}
+HI: list[Any] = [{"role": "user", "content": "Hi"}]
+CALL: dict[str, Any] = {"index": 0, "id": "c1", "function": {"name": "f", "arguments": '{"a": 1}'}}
+TURNS: list[Any] = [
+    {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+    {"role": "assistant", "tool_calls": [{"id": "c0", "type": "function", **CALL}]},
+    {"role": "tool", "tool_call_id": "c0", "content": "1"},
+]
 
 
 @pytest.fixture
@@ -99,11 +105,7 @@ async def test_j50_an_openai_client_gets_calls_of_its_functions(
 ) -> None:
     answer = await client.chat.completions.create(
         model="calls",
-        messages=[
-            {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
-            {"role": "assistant", "tool_calls": [{"id": "c0", "type": "function", **CALL}]},
-            {"role": "tool", "tool_call_id": "c0", "content": "1"},
-        ],
+        messages=TURNS,
         tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}],
         top_p=0.5,
         reasoning_effort="low",

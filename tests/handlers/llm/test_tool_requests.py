@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -35,7 +35,7 @@ async def test_j50_forty_requests_to_tools(local_models: Models, cache_dir: Path
         try:
             result = (await bench.run("tool", {"prompt": request.prompt, "run": False})).result
         except Fail as failed:
-            found = (None, {}) if failed.code in NOTHING else (failed.code, {})
+            found: tuple[Any, Any] = (None if failed.code in NOTHING else failed.code, {})
         else:
             found = (result["tool"], result["arguments"])
         if found == (request.tool, request.arguments):

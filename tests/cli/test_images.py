@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 from jobwire.client import Client
 from jobwire.local import LocalValkey, free_port
@@ -18,6 +19,10 @@ from tests.cli.test_subsets import s3_env
 from tests.handlers.photo.images import jpeg, photograph
 from tests.support import Plain, Program, clause, wait_until_sync
 from tests.wires.images.site import portrait, results
+
+# Apart from a site that other tests share: it reads results too.
+PREFIX = "{apart}:"
+pytestmark = pytest.mark.keeps(f"{PREFIX}image:result*")
 
 
 class Apart:
@@ -31,6 +36,7 @@ class Apart:
         self._env = {
             **s3_env(bucket),
             "JOBWIRE_VALKEY_URL": valkey.url,
+            "JOBWIRE_IMAGES_KEY_PREFIX": PREFIX,
             "JOBWIRE_IMAGES_DETECT": "none",
             "JOBWIRE_IMAGES_WORKERS": "1",
             "JOBWIRE_IMAGES_PORT": str(self.ports["gateway"]),
@@ -128,6 +134,6 @@ def _killed_in_work(site: Apart, plain: Plain) -> None:
         site.gateway = site.start_gateway()
         for image_id in image_ids:
             assert client.images.wait(image_id, timeout_s=60).status == "ready"
-            assert len(results(plain, image_id)) == 1
+            assert len(results(plain, image_id, PREFIX)) == 1
     spool = site.folder / "gateway" / "images" / "spool"
     wait_until_sync(lambda: [file.name for file in spool.iterdir()] == ["spool.lock"])

@@ -188,9 +188,9 @@ def put(client: httpx.Client, image: Json, body: bytes, **headers: str) -> httpx
     return client.put(image["upload_url"], content=body, headers=given)
 
 
-def results(plain: Plain, image_id: str) -> list[dict[str, str]]:
+def results(plain: Plain, image_id: str, prefix: str = "") -> list[dict[str, str]]:
     """The results of an image in the stream."""
-    entries = cast("list[tuple[str, dict[str, str]]]", plain.xrange("image:result"))
+    entries = cast("list[tuple[str, dict[str, str]]]", plain.xrange(f"{prefix}image:result"))
     return [fields for _, fields in entries if fields["image_id"] == image_id]
 
 

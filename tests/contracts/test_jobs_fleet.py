@@ -358,6 +358,7 @@ async def test_j41_a_maintenance_task_runs_once_per_period_in_the_fleet(
         "reclaim",
         "janitor",
         "reconcile",
+        "forget_tasks",
     ]
     for name in names[1:]:
         guard = f"jobs:guard:{name}"

@@ -6,16 +6,18 @@ import hashlib
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import cast
 
 import jsonschema
 import pytest
 
-from jobwire.job.messages import Done
+from jobwire.job.messages import Done, TaskDefinition
 from jobwire.local import LocalValkey
 from jobwire.wires.streams import contract
+from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.settings import StreamsSettings
-from tests.support import Fresh, Proxy, clause, wait_until_sync
+from tests.support import Fresh, Proxy, clause, wait_until, wait_until_sync
 from tests.support.jobs_http import JsonObject, ServedJobs, bearer, problem
 from tests.support.raw import Raw, Recording
 from tests.support.servers import plain_client
@@ -102,6 +104,86 @@ async def test_j10_a_task_is_the_contracts_a_settings_or_a_live_workers(
     setting = StreamsSettings(tasks=("later",))
     with ServedJobs(valkey.url, setting) as other:
         other.submit("later")
+
+
+@clause("J-10", "J-37")
+async def test_j37_a_task_is_known_while_its_only_worker_is_down(
+    served: ServedJobs, lab: StreamsLab, fresh: Fresh
+) -> None:
+    task = fresh("task")
+    worker = await lab.worker(task)
+    await worker.deregister()
+    job_id = served.submit(task)["job_id"]
+    (listed,) = (t for t in served.client.get("/v1/tasks").json()["tasks"] if t["name"] == task)
+    assert listed["live"] is False
+
+    restarted = await lab.worker(task)
+    (leased,) = await restarted.take(1)
+    assert leased.job.id == job_id
+
+
+@clause("J-10")
+async def test_j10_an_unknown_task_is_refused_with_the_nearest_known_name(
+    served: ServedJobs, lab: StreamsLab
+) -> None:
+    await lab.worker("resize_image")
+    for task, meant in (("resize_imag", "resize_image"), ("chta", "chat")):
+        body: JsonObject = {"task": task, "payload": {}}
+        found = problem(served.client.post("/v1/jobs", json=body), 422, "unknown_task")
+        assert f"did you mean '{meant}'?" in str(found["detail"])
+
+
+@clause("J-37")
+async def test_j37_a_task_without_workers_is_forgotten_after_30_days(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    recent, old = await lab.worker("recent"), await lab.worker("old")
+    for worker in (recent, old):
+        await worker.deregister()
+    # Its last heartbeat was 31 days ago.
+    text = raw.field("jobs:tasks", "old") or ""
+    seen_ts = json.loads(text)["seen_ts"]
+    aged = text.replace(str(seen_ts), str(seen_ts - 31 * 86_400_000), 1)
+    raw.call("HSET", "jobs:tasks", "old", aged)
+    assert await lab.maintain("forget_tasks") == 1
+    assert list(raw.fields("jobs:tasks")) == ["recent"]
+
+
+@clause("J-10")
+async def test_j10_of_several_workers_the_one_that_started_last_describes_a_task(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    def described() -> object:
+        return json.loads(raw.field("jobs:tasks", "resize") or "{}")["schema"]
+
+    patient, impatient = await _described(lab, "1"), await _described(lab, "1", 0.05)
+    begun_ms = raw.now_ms()
+    await wait_until(lambda: raw.now_ms() > begun_ms, "the last to start later")
+    last = await _described(lab, "2")
+    assert described() == 2
+    await _heartbeat(patient)
+    assert described() == 2, "the older worker does not describe it again"
+
+    await last.deregister()
+
+    async def describes() -> bool:
+        await _heartbeat(impatient)
+        return described() == 1
+
+    await wait_until(describes, "the remaining worker to describe it")
+    for worker in (patient, impatient):
+        await worker.deregister()
+
+
+async def _described(lab: StreamsLab, schema_json: str, heartbeat_s: float = 10) -> StreamsEngine:
+    """A worker whose task `resize` has this schema."""
+    engine = StreamsEngine(lab.connection, replace(lab.settings, heartbeat_s=heartbeat_s))
+    await engine.register([TaskDefinition("resize", schema_json)], 1)
+    return engine
+
+
+async def _heartbeat(engine: StreamsEngine) -> None:
+    await next(task for task in engine.maintenance() if task.name == "heartbeat").run()
 
 
 @clause("J-10")

@@ -143,7 +143,7 @@ async def test_j37_each_time_it_is_put_back_for_twice_as_long(lab: StreamsLab, r
 async def test_j37_without_any_worker_for_the_task_the_job_fails(
     connection: Connection, raw: Raw
 ) -> None:
-    async with StreamsLab(connection, unknown_task_grace_s=0.0) as lab:
+    async with StreamsLab(connection, end_unknown_tasks=True, unknown_task_grace_s=0.0) as lab:
         worker = await lab.worker("paint")
         job_id = await lab.submit(task="sing")
         assert await worker.take(5) == []
@@ -162,11 +162,26 @@ async def test_j37_without_any_worker_for_the_task_the_job_fails(
 
 
 @clause("J-37")
+async def test_j37_by_default_a_job_waits_for_a_worker_that_has_its_task(
+    connection: Connection, raw: Raw
+) -> None:
+    async with StreamsLab(connection, unknown_task_grace_s=0.0) as lab:
+        other = await lab.worker("paint")
+        job_id = await lab.submit(task="sing")
+        for _ in range(2):
+            assert await other.take(5) == []
+            await wait_until(lambda: lab.maintain("promote"), "the job to come back")
+        assert raw.field(f"job:{job_id}", "status") == "queued"
+        (leased,) = await (await lab.worker("sing")).take(5)
+        assert leased.job.id == job_id
+
+
+@clause("J-37")
 @pytest.mark.parametrize("who", ["a live worker of ours", "a stranger"])
 async def test_j37_while_a_worker_may_have_the_task_the_job_waits(
     connection: Connection, raw: Raw, who: str
 ) -> None:
-    async with StreamsLab(connection, unknown_task_grace_s=0.0) as lab:
+    async with StreamsLab(connection, end_unknown_tasks=True, unknown_task_grace_s=0.0) as lab:
         worker = await lab.worker("paint")
         if who == "a stranger":
             raw.call("XGROUP", "CREATECONSUMER", QUEUE, "workers", "stranger-1")
@@ -188,7 +203,11 @@ async def test_j37_a_foreign_worker_silent_for_long_keeps_no_job_waiting(
 ) -> None:
     """A consumer's name outlives its worker; only an active one may have the task."""
     async with StreamsLab(
-        connection, unknown_task_grace_s=0.0, lease_s=0.5, foreign_idle_s=0.5
+        connection,
+        end_unknown_tasks=True,
+        unknown_task_grace_s=0.0,
+        lease_s=0.5,
+        foreign_idle_s=0.5,
     ) as lab:
         worker = await lab.worker("paint")
         job_id = await lab.submit(task="sing")

@@ -73,7 +73,8 @@ async def test_j37_a_worker_whose_loop_is_blocked_stays_registered(
         blocked_s = time.monotonic()
         async with Connection.open(valkey.url) as connection:
             engine = StreamsEngine(
-                connection, StreamsSettings(lease_s=3600, unknown_task_grace_s=GRACE_S)
+                connection,
+                StreamsSettings(lease_s=3600, end_unknown_tasks=True, unknown_task_grace_s=GRACE_S),
             )
             await engine.register([TaskDefinition("something else")], slots=1)
             promote = next(task for task in engine.maintenance() if task.name == "promote")

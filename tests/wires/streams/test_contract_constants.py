@@ -134,7 +134,7 @@ COMMANDS = {
     ),
     *("XTRIM", "XACK", "XCLAIM", "XPENDING", "XREADGROUP", "XGROUP", "XINFO", "ZADD", "ZCARD"),
     *("ZREM", "ZRANGE", "ZRANK", "ZRANGEBYSCORE", "ZSCAN", "ZSCORE", "ZCOUNT", "HGETALL"),
-    *("ZMSCORE",),
+    *("ZMSCORE", "HSCAN"),
 }
 OPTIONS = {
     *(
@@ -176,6 +176,7 @@ DUTIES = {
         "extend_ttl",
         "reconcile",
         "clock",
+        "forget_tasks",
         "guarded",
     ),
     "recount:",
@@ -206,7 +207,7 @@ def test_the_scripts_build_keys_in_one_place_and_as_the_contract_does() -> None:
     keys = StreamsKeys()
     literals = set(QUOTED.findall(code(LUA / "include" / "keys.lua")))
     wanted = {keys.queue, keys.delayed, keys.open, keys.tenants, keys.control, keys.index()}
-    wanted |= {keys.clock}
+    wanted |= {keys.clock, keys.tasks}
     wanted |= {keys.index("x")[:-1], keys.job(""), keys.events("")[len(keys.job("")) :]}
     wanted |= {*contract.IDEMPOTENCY_SPACES, keys.worker(""), keys.guard(""), keys.cron("")}
     wanted |= {keys.stats(0)[:-1] + "%.0f"}
@@ -245,7 +246,7 @@ def test_scripts_that_must_run_on_a_full_server_are_flagged() -> None:
 
 def test_each_verb_has_its_script() -> None:
     verbs = "submit take renew_lease report settle retry release cancel reclaim promote"
-    duties = "janitor prune index_foreign extend_ttl reconcile clock"
+    duties = "janitor prune index_foreign extend_ttl reconcile clock forget_tasks"
     ours = "recover_orphans heartbeat join deregister enroll cron list worker_info"
     assert set(SCRIPTS) == {*verbs.split(), *duties.split(), *ours.split()}
     for script in SCRIPTS.values():

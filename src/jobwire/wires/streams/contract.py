@@ -83,6 +83,12 @@ class StreamsKeys:
         """HASH: a live worker's registration. Expires soon after the worker is gone."""
         return f"{self.prefix}jobs:worker:{consumer}"
 
+    @property
+    def tasks(self) -> str:
+        """HASH: task → what its last worker registered: `seen_ts`, `started_ts`, `schema` and
+        `example` as a JSON object. Remembered for `TASK_MEMORY_S` (J-10, J-37)."""
+        return f"{self.prefix}jobs:tasks"
+
     def guard(self, task: str) -> str:
         """STRING: a maintenance task was run in this period."""
         return f"{self.prefix}jobs:guard:{task}"
@@ -105,7 +111,8 @@ class StreamsKeys:
 def permanent(prefix: str = "") -> tuple[str, ...]:
     """Patterns (as in SCAN) of the keys that have no lifetime; every other key has one."""
     keys = StreamsKeys(prefix)
-    return (keys.queue, keys.delayed, keys.open, keys.tenants, keys.index(), keys.index("*"))
+    indexes = (keys.tenants, keys.index(), keys.index("*"))
+    return (keys.queue, keys.delayed, keys.open, keys.tasks, *indexes)
 
 
 PERMANENT: Final = permanent()
@@ -348,6 +355,8 @@ worker enrolls once a minute."""
 CRON_AHEAD_MS: Final = 60_000
 """A last due time that lies further ahead than this shows that the server's clock was set back."""
 CLOCK_TTL_S: Final = 86_400
+TASK_MEMORY_S: Final = 30 * 86_400
+"""J-10: for how long a task is known after its last worker has gone."""
 
 MAX_PAYLOAD_BYTES: Final = 204_800
 MAX_PAYLOAD_DEPTH: Final = 64

@@ -91,10 +91,13 @@ class StreamsEngine:
         limits = (self.settings.job_ttl_s, self.settings.max_events)
         self._head: tuple[Arg, ...] = (*limits, self.consumer)
         self._tasks: tuple[Arg, ...] = ()
-        grace_s, foreign_s = self.settings.unknown_task_grace_s, self.settings.foreign_idle_s
-        self._unknown = (round(grace_s * 1000), round(foreign_s * 1000))
-        """After how many ms a job whose task no worker has is ended, and a foreign consumer is
-        gone."""
+        grace_ms = round(self.settings.unknown_task_grace_s * 1000)
+        self._unknown = (
+            grace_ms if self.settings.end_unknown_tasks else -1,
+            round(self.settings.foreign_idle_s * 1000),
+        )
+        """After how many ms a job whose task no worker has is ended (-1: never), and a foreign
+        consumer is gone."""
         self._reader = BlockingReader(connection, self.keys.queue, self.consumer)
         self._registration = Registration(self.settings, self.consumer)
         self._maintenance = StreamsMaintenance(

@@ -26,6 +26,7 @@ _EXTEND_TTL_S: Final = 0.25
 _INDEX_FOREIGN_S: Final = 1.0
 _JANITOR_S: Final = 5.0
 _CLOCK_S: Final = 1.0
+_FORGET_TASKS_S: Final = 3600.0
 _CONSUMER_IDLE_S: Final = 3600.0
 """How long a consumer of ours must be idle before it is removed."""
 _GUARDED: Final = ["guarded"]
@@ -50,7 +51,7 @@ class StreamsMaintenance:
         self._unfinished: set[str] = set()
         self._reclaim_cursor = self._janitor_cursor = "-"
         self._index_foreign_cursor = self._clock_cursor = "-"
-        self._reconcile_cursor = self._prune_cursor = "0"
+        self._reconcile_cursor = self._prune_cursor = self._tasks_cursor = "0"
         self._prune_tenant = ""
 
     def all(self) -> list[MaintenanceTask]:
@@ -63,6 +64,7 @@ class StreamsMaintenance:
             MaintenanceTask("reclaim", settings.lease_s / 4, self._reclaim),
             MaintenanceTask("janitor", _JANITOR_S, self._janitor),
             MaintenanceTask("reconcile", settings.lease_s, self._reconcile),
+            MaintenanceTask("forget_tasks", _FORGET_TASKS_S, self._forget_tasks),
         ]
         if self._registration.is_filled:
             tasks.append(MaintenanceTask("heartbeat", settings.heartbeat_s, self.heartbeat))
@@ -160,6 +162,14 @@ class StreamsMaintenance:
         if moved:
             _log.warning("jobs without a queue entry: jobs=%d; requeued or ended", moved)
         return self._result("reconcile", moved, self._reconcile_cursor != "0")
+
+    async def _forget_tasks(self) -> MaintenanceResult | None:
+        args = [self._consumer, contract.TASK_MEMORY_S * 1000, self._tasks_cursor, _SCAN_LIMIT]
+        reply = await self._guarded("forget_tasks", _FORGET_TASKS_S, args)
+        if reply is None:
+            return None
+        self._tasks_cursor, removed = cast("tuple[str, int]", reply)
+        return self._result("forget_tasks", removed, self._tasks_cursor != "0")
 
     def _result(self, task: str, done: int, more: bool) -> MaintenanceResult:
         # This process finishes a round that it began; only the beginning of a round is guarded.

@@ -1,7 +1,8 @@
 """The live workers and their tasks (J-10, O-11).
 
-The gateway has one. Everything is read from the server on request; only the names of the live
-workers' tasks are cached for a moment, so that a submission need not read them each time.
+The gateway has one. Everything is read from the server on request; only the names of the known
+tasks are cached for a moment, so that a submission need not read them each time. A task is known
+while a live worker has it, and for 30 days after that (J-37).
 """
 
 import asyncio
@@ -78,7 +79,7 @@ class WorkerRegistry:
             name: known.get(name, TaskDefinition(name))
             for name in (*contract.SOURCE_TASKS, *settings.tasks)
         }
-        self._live: frozenset[str] = frozenset()
+        self._known: frozenset[str] = frozenset()
         self._refreshed_at_s = float("-inf")
         self._refreshing = asyncio.Lock()
 
@@ -88,10 +89,10 @@ class WorkerRegistry:
         """Whether the task is known without a call to the server."""
         if task in self._declared:
             return True
-        return task in self._live and _now_s() - self._refreshed_at_s < _FRESH_S
+        return task in self._known and _now_s() - self._refreshed_at_s < _FRESH_S
 
     async def unknown_among(self, tasks: Iterable[str]) -> set[str]:
-        """Those of `tasks` that no worker has; reads the workers if needed."""
+        """Those of `tasks` that no worker has or had; reads the registrations if needed."""
         missing = {task for task in tasks if not self.has(task)}
         if missing:
             await self._refresh()
@@ -103,12 +104,27 @@ class WorkerRegistry:
             # A refresh that ended while this call waited for the lock is recent enough.
             if self._refreshed_at_s < requested_at_s:
                 await asyncio.sleep(self._refreshed_at_s + _MIN_REFRESH_S - requested_at_s)
-                workers = await self._worker_info(await self._consumers())
-                self._live = frozenset(task for worker in workers for task in worker.tasks)
+                live, remembered = await self._live_definitions(), await self._remembered()
+                self._known = frozenset(live.keys() | remembered.keys())
                 self._refreshed_at_s = _now_s()
+
+    @property
+    def known_names(self) -> list[str]:
+        """The tasks that are known without a call to the server."""
+        return sorted({*self._declared, *self._known})
 
     async def tasks(self) -> list[RegisteredTask]:
         """All tasks: those of the contract and the settings first, then the others by name."""
+        live, remembered = await self._live_definitions(), await self._remembered()
+        declared = [
+            RegisteredTask(_merged(live.get(name), task), name in live)
+            for name, task in self._declared.items()
+        ]
+        known = {**remembered, **live}
+        others = sorted(known.keys() - self._declared.keys())
+        return declared + [RegisteredTask(known[name], name in live) for name in others]
+
+    async def _live_definitions(self) -> dict[str, TaskDefinition]:
         ours = [name for name in await self._consumers() if _is_ours(name)]
         calls = [self._connection.call("HGETALL", self._keys.worker(name)) for name in ours]
         live: dict[str, TaskDefinition] = {}
@@ -117,12 +133,18 @@ class WorkerRegistry:
                 if field.startswith(CARD_TASK):
                     name = readable(field.removeprefix(CARD_TASK))
                     live[name] = _merged(_read_definition(name, text), live.get(name))
-        declared = [
-            RegisteredTask(_merged(live.get(name), task), name in live)
-            for name, task in self._declared.items()
-        ]
-        others = sorted(live.keys() - self._declared.keys())
-        return declared + [RegisteredTask(live[name], True) for name in others]
+        return live
+
+    async def _remembered(self) -> dict[str, TaskDefinition]:
+        """The tasks of workers that live or have lived."""
+        try:
+            reply = await self._connection.call("HGETALL", self._keys.tasks)
+        except ServerError:
+            return {}  # a key of another type: live workers count all the same
+        except ValkeyError as error:
+            raise backend_unavailable(error) from error
+        found = {readable(task): text for task, text in cast("dict[str, str]", reply).items()}
+        return {task: _read_definition(task, text) for task, text in found.items()}
 
     # Workers
 

@@ -37,7 +37,10 @@ class StreamsSettings:
     max_deliveries: int = 5
     """How many deliveries of a job may end in a worker crash before the job fails."""
     unknown_task_grace_s: float = 60.0
-    """How long a job waits for a worker that has its task; then it fails."""
+    """With `end_unknown_tasks`: how long a job waits for a worker that has its task."""
+    end_unknown_tasks: bool = False
+    """Fail a job that has waited for `unknown_task_grace_s` while no live worker has its task;
+    without it, the job waits for such a worker."""
     heartbeat_s: float = 10.0
     """Interval of a worker's heartbeats."""
     store_tracebacks: bool = False

@@ -23,6 +23,7 @@ from jobwire.job.messages import (
     SubmitAnswer,
     Submitted,
 )
+from jobwire.text import did_you_mean
 from jobwire.wires.streams.codec import Record
 from jobwire.wires.streams.contract import Status
 from jobwire.wires.streams.follow import Follower
@@ -36,6 +37,9 @@ _encode = msgspec.json.Encoder().encode
 PATH: Final = "/v1/jobs"
 _ENDED: Final = (Status.DONE, Status.ERROR, Status.CANCELED)
 _FULL_RETRY_S: Final = 5
+_LISTED: Final = "; GET /v1/tasks lists the known tasks"
+_MAX_COMPARED: Final = 200
+"""Characters of an unknown task, and known tasks, that are compared for a suggestion."""
 _FULL: Final = {
     "queue": "{} jobs are waiting, which is the limit",
     "tenant_open": "your tenant has {} open jobs, which is the limit",
@@ -159,7 +163,12 @@ class JobRoutes:
 
     async def check_task(self, task: str) -> None:
         if await self._registry.unknown_among([task]):
-            raise _unknown(task)
+            raise self._unknown(task)
+
+    def _unknown(self, task: str) -> Problem:
+        known = self._registry.known_names[:_MAX_COMPARED]
+        hint = did_you_mean(task[:_MAX_COMPARED], known) or _LISTED
+        return Problem(problems.UNKNOWN_TASK, f"no worker has or had the task {task!r}{hint}")
 
     async def batch(self, request: HttpRequest) -> Reply:
         """All valid items are submitted in one write; each item has its own result."""
@@ -178,7 +187,7 @@ class JobRoutes:
             if isinstance(job_request, Problem):
                 results.append(_refused(job_request, request))
             elif job_request.task in unknown:
-                results.append(_refused(_unknown(job_request.task), request))
+                results.append(_refused(self._unknown(job_request.task), request))
             else:
                 results.append(await _result(next(answers), request))
         return Reply(_encode(schemas.BatchAnswerBody(results)))
@@ -206,11 +215,6 @@ class JobRoutes:
 def _visible(request: HttpRequest, job: schemas.JobBody) -> schemas.JobBody:
     """The job, without content if the caller may not read it."""
     return job if tenants.sees_content(request) else job.without_content()
-
-
-def _unknown(task: str) -> Problem:
-    detail = f"no worker has the task {task!r}; GET /v1/tasks lists the available tasks"
-    return Problem(problems.UNKNOWN_TASK, detail)
 
 
 def _refusal(answer: Mismatch | Full) -> Problem:

@@ -12,7 +12,7 @@ BAD_IDEMPOTENCY_KEY: Final = ProblemKind(
     "bad_idempotency_key", 400, "Idempotency-Key must be 1 to 255 printable ASCII characters"
 )
 UNKNOWN_TASK: Final = ProblemKind(
-    "unknown_task", 422, "no worker has this task; GET /v1/tasks lists the available tasks"
+    "unknown_task", 422, "no worker has or had this task; GET /v1/tasks lists the known tasks"
 )
 INVALID_PAYLOAD: Final = ProblemKind(
     "invalid_payload", 422, "the payload must be a strict JSON object, at most 64 levels deep"

@@ -40,14 +40,14 @@ local function has_worker(task)
 end
 
 -- J-37: a consumer group cannot select by task, so a job whose task this worker does not have is
--- delayed, each time for twice as long. A job that has run since it was last delayed begins anew.
+-- delayed, each time for twice as long. It ends only if grace_ms is not negative. A job that has run since it was last delayed begins anew.
 local function put_back(entry, job, task)
   local id, expiry = job.id, job.expiry
   local times = redis.call('HMGET', job_key(id), 'unknown_ts', 'updated_ts')
   local since_ms, updated_ms = tonumber(times[1]), tonumber(times[2]) or 0
   if since_ms and since_ms < updated_ms then since_ms = nil end
   local waited_ms = now_ms - (since_ms or now_ms)
-  if since_ms and waited_ms >= grace_ms and not has_worker(task) then
+  if since_ms and grace_ms >= 0 and waited_ms >= grace_ms and not has_worker(task) then
     local err = problem('unknown_task', 'no worker has this task', job.attempt)
     finish(id, expiry, 'error', '', err, 'worker.start', err)
     extend_key(job.idempotency_key, expiry)

@@ -5,6 +5,7 @@ local prefix = string.sub(queue, 1, -(#'jobs:stream' + 1))
 local delayed_key = prefix .. 'jobs:delayed'
 local open_key = prefix .. 'jobs:open'
 local tenants_key = prefix .. 'jobs:tenants'
+local tasks_key = prefix .. 'jobs:tasks'
 local clock_key = prefix .. 'jobs:clock'
 local control = prefix .. 'jobs:control'
 

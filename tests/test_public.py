@@ -13,7 +13,7 @@ from tests.support import clause
 def test_the_public_names_are_these_and_all_are_there() -> None:
     assert jobwire.__all__ == [
         *("App", "AsyncClient", "Client", "Context", "Fail", "NewJob"),
-        *("Postpone", "RateLimit", "Retry", "WaitForChildren", "__version__"),
+        *("Postpone", "RateLimit", "Retry", "Task", "WaitForChildren", "__version__"),
     ]
     for module in (jobwire, jobwire.client):
         assert sorted(module.__all__) == module.__all__

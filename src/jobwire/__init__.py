@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from jobwire.client.messages import NewJob
     from jobwire.client.sync import Client
     from jobwire.job.errors import Fail, Postpone, RateLimit, Retry, WaitForChildren
+    from jobwire.job.task import Task
     from jobwire.worker.app import App
     from jobwire.worker.context import Context
 
@@ -36,6 +37,7 @@ __all__ = [
     "Postpone",
     "RateLimit",
     "Retry",
+    "Task",
     "WaitForChildren",
     "__version__",
 ]
@@ -52,6 +54,7 @@ _MODULES: Final = {
     "Postpone": "jobwire.job.errors",
     "RateLimit": "jobwire.job.errors",
     "Retry": "jobwire.job.errors",
+    "Task": "jobwire.job.task",
     "WaitForChildren": "jobwire.job.errors",
 }
 

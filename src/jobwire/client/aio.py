@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 
 import httpx
 
@@ -33,8 +33,10 @@ from jobwire.client.messages import (
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.target import find
 from jobwire.job.ids import random_fraction
-from jobwire.job.messages import Json
+from jobwire.job.task import HasTask
 
+P = TypeVar("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -78,12 +80,35 @@ class AsyncClient:
 
     # ── create jobs ──────────────────────────────────────────────────────────────────────────────
 
-    async def submit(self, task: str, payload: object = None, **options: Unpack[JobOptions]) -> Job:
-        """Create one job; a lost response creates no second one, even without your own key."""
-        return await self.execute(
-            calls.submit(NewJob(task, payload, **options), self._retry_budget())
-        )
+    @overload
+    async def submit(
+        self, task: HasTask[P, Any], payload: P, **options: Unpack[JobOptions]
+    ) -> Job: ...
+    @overload
+    async def submit(
+        self, task: str, payload: object = None, **options: Unpack[JobOptions]
+    ) -> Job: ...
+    async def submit(
+        self,
+        task: HasTask[Any, Any] | str,
+        payload: object = None,
+        **options: Unpack[JobOptions],
+    ) -> Job:
+        """Create one job of a task, given by its name, its `Task` or its handler's function; a
+        lost response creates no second one, even without your own key."""
+        new = NewJob(calls.task_name(task), payload, **options)
+        return await self.execute(calls.submit(new, self._retry_budget()))
 
+    @overload
+    async def run(
+        self,
+        task: HasTask[P, R],
+        payload: P,
+        *,
+        wait_s: float | None = None,
+        **options: Unpack[JobOptions],
+    ) -> R: ...
+    @overload
     async def run(
         self,
         task: str,
@@ -91,10 +116,20 @@ class AsyncClient:
         *,
         wait_s: float | None = None,
         **options: Unpack[JobOptions],
-    ) -> Json:
-        """Submit, wait and return the result; raises JobFailed, JobCanceled or TimedOut."""
-        new = NewJob(task, payload, **options)
-        return await self.execute(calls.run(new, self._retry_budget(), wait_s))
+    ) -> Any: ...
+    async def run(
+        self,
+        task: HasTask[Any, Any] | str,
+        payload: object = None,
+        *,
+        wait_s: float | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Any:
+        """Submit, wait and return the result, of the task's own type if it is given as `Task` or
+        function; raises JobFailed, JobCanceled or TimedOut."""
+        new = NewJob(calls.task_name(task), payload, **options)
+        result = await self.execute(calls.run(new, self._retry_budget(), wait_s))
+        return calls.typed_result(task, result)
 
     async def batch(self, jobs: Sequence[NewJob]) -> builtins.list[str | ApiError]:
         """Create many jobs in few round trips; returns for each its id or its error."""

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -31,6 +31,7 @@ from jobwire.client.messages import BatchAnswer, CancelAnswer, Job, JobPage, New
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.job.ids import random_fraction
 from jobwire.job.messages import Json
+from jobwire.job.task import HasTask, task_of
 
 T = TypeVar("T")
 JOBS: Final = "/v1/jobs"
@@ -165,6 +166,22 @@ def run(new: NewJob, budget: RetryBudget, timeout_s: float | None) -> Plan[Json]
     return outcome(job)
 
 
+def task_name(task: HasTask[Any, Any] | str) -> str:
+    """Return the name of a task that may be given as `Task` or as its handler's function."""
+    return task if isinstance(task, str) else task_of(task).name
+
+
+def typed_result(task: HasTask[Any, Any] | str, result: Json) -> object:
+    """Return the result as the task's own type; by name, as JSON has it."""
+    if isinstance(task, str):
+        return result
+    try:
+        return task_of(task).read_result(result)
+    except ValueError as error:
+        name = task_of(task).name
+        raise BadAnswer(f"the result of {name!r} is not of its type: {error}") from None
+
+
 def outcome(job: Job) -> Json:
     """Return the result of an ended job; raises JobFailed or JobCanceled."""
     match job.status:
@@ -246,6 +263,8 @@ def _payload(value: object) -> msgspec.Raw:
     if isinstance(value, msgspec.Raw):
         return value
     try:
+        if dump := getattr(value, "model_dump", None):  # a pydantic model
+            value = dump(mode="json")
         builtins = msgspec.to_builtins({} if value is None else value)
         text = json.dumps(builtins, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         return msgspec.Raw(text.encode())

@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 
 import httpx
 
@@ -32,8 +32,10 @@ from jobwire.client.messages import (
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.target import find
 from jobwire.job.ids import random_fraction
-from jobwire.job.messages import Json
+from jobwire.job.task import HasTask
 
+P = TypeVar("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -77,10 +79,31 @@ class Client:
 
     # ── create jobs ──────────────────────────────────────────────────────────────────────────────
 
-    def submit(self, task: str, payload: object = None, **options: Unpack[JobOptions]) -> Job:
-        """Create one job; a lost response creates no second one, even without your own key."""
-        return self.execute(calls.submit(NewJob(task, payload, **options), self._retry_budget()))
+    @overload
+    def submit(self, task: HasTask[P, Any], payload: P, **options: Unpack[JobOptions]) -> Job: ...
+    @overload
+    def submit(self, task: str, payload: object = None, **options: Unpack[JobOptions]) -> Job: ...
+    def submit(
+        self,
+        task: HasTask[Any, Any] | str,
+        payload: object = None,
+        **options: Unpack[JobOptions],
+    ) -> Job:
+        """Create one job of a task, given by its name, its `Task` or its handler's function; a
+        lost response creates no second one, even without your own key."""
+        new = NewJob(calls.task_name(task), payload, **options)
+        return self.execute(calls.submit(new, self._retry_budget()))
 
+    @overload
+    def run(
+        self,
+        task: HasTask[P, R],
+        payload: P,
+        *,
+        wait_s: float | None = None,
+        **options: Unpack[JobOptions],
+    ) -> R: ...
+    @overload
     def run(
         self,
         task: str,
@@ -88,10 +111,20 @@ class Client:
         *,
         wait_s: float | None = None,
         **options: Unpack[JobOptions],
-    ) -> Json:
-        """Submit, wait and return the result; raises JobFailed, JobCanceled or TimedOut."""
-        new = NewJob(task, payload, **options)
-        return self.execute(calls.run(new, self._retry_budget(), wait_s))
+    ) -> Any: ...
+    def run(
+        self,
+        task: HasTask[Any, Any] | str,
+        payload: object = None,
+        *,
+        wait_s: float | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Any:
+        """Submit, wait and return the result, of the task's own type if it is given as `Task` or
+        function; raises JobFailed, JobCanceled or TimedOut."""
+        new = NewJob(calls.task_name(task), payload, **options)
+        result = self.execute(calls.run(new, self._retry_budget(), wait_s))
+        return calls.typed_result(task, result)
 
     def batch(self, jobs: Sequence[NewJob]) -> builtins.list[str | ApiError]:
         """Create many jobs in few round trips; returns for each its id or its error."""

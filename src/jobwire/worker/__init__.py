@@ -10,7 +10,8 @@ The way of a job:
     run         the state of the job from lease to end
 
 Besides: lease_renewal (from a thread), backend (recovery after an outage), watchdog (a loop that
-hangs), shutdown (drain, then release), scheduler and cron, metrics and collector, tracing.
+hangs), shutdown (drain, then release), scheduler and cron, metrics and collector, tracing,
+middleware.
 """
 
 import importlib
@@ -19,12 +20,20 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from jobwire.worker.app import App, Handler
     from jobwire.worker.context import Context
+    from jobwire.worker.middleware import CallNext, Middleware
     from jobwire.worker.worker import Worker
 
-__all__ = ["App", "Context", "Handler", "Worker"]
+__all__ = ["App", "CallNext", "Context", "Handler", "Middleware", "Worker"]
 
 # Loaded on first use: reading the settings needs no worker.
-_MODULES: Final = {"App": "app", "Handler": "app", "Context": "context", "Worker": "worker"}
+_MODULES: Final = {
+    "App": "app",
+    "CallNext": "middleware",
+    "Context": "context",
+    "Handler": "app",
+    "Middleware": "middleware",
+    "Worker": "worker",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -9,10 +9,23 @@ Made by users (`app = App()`), read by the worker and the CLI. It opens nothing 
     async def video(ctx: Context) -> Clip: ...
 """
 
+import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar, get_args, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    get_args,
+    overload,
+)
 
 from jobwire.job import retry
 from jobwire.job.cron import parse as parse_cron
@@ -25,16 +38,30 @@ from jobwire.job.messages import (
     TaskDefinition,
 )
 from jobwire.job.retry import Backoff
+from jobwire.job.task import AMBIGUOUS, ATTRIBUTE, HasTask, Task
 from jobwire.worker import signature
 from jobwire.worker.codec import NotJson, to_json
+from jobwire.worker.context import Context
 from jobwire.worker.outcomes import AttemptPolicy, ProcessResult
+from jobwire.worker.reports import ReportSink
 from jobwire.worker.scheduler import CronEntry
 from jobwire.worker.signature import HandlerKind, InvalidPayload, Signature
 
+if TYPE_CHECKING:  # middleware.py wraps the handlers of an App
+    from jobwire.worker.middleware import Middleware
+
 F = TypeVar("F", bound=Callable[..., Any])
+P = TypeVar("P", contravariant=True)
+R = TypeVar("R", covariant=True)
+Args = ParamSpec("Args")
+Returns = TypeVar("Returns", covariant=True)
 RequirementCheck = Callable[[], Iterable[MissingRequirement]]
-Around = Callable[[JobInfo, Callable[[str], ProcessResult]], ProcessResult]
-"""Gets the job and a function that runs it in a process, given the traceparent to continue."""
+Around = Callable[[JobInfo, ReportSink, Callable[[str], ProcessResult]], ProcessResult]
+"""Gets the job, the sink of its reports and a function that runs it in a process, given the
+traceparent to continue."""
+Lifespan = Callable[[], AbstractAsyncContextManager[object]]
+"""Makes the async context manager that each process is in while it runs handlers."""
+M = TypeVar("M", bound="Middleware")
 _log: Final = logging.getLogger("jobwire.worker")
 
 CATCH_ALL: Final = "*"
@@ -123,10 +150,58 @@ class Routes(NamedTuple):
         return [handler.definition for handler in self.handlers.values()]
 
 
+class HandlerFunction(HasTask[P, R], Protocol[Args, Returns, P, R]):
+    """A handler's function after its registration: called as before, and a task for clients."""
+
+    def __call__(self, *args: Args.args, **kwargs: Args.kwargs) -> Returns: ...
+
+
+class RegisterHandler(Protocol):
+    """The decorator that `App.handler` returns: payload and result of the task are those of the
+    function."""
+
+    @overload
+    def __call__(
+        self, function: Callable[[Context[Any, Any], P], Coroutine[Any, Any, R]], /
+    ) -> HandlerFunction[[Context[Any, Any], P], Coroutine[Any, Any, R], P, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[Context[Any, Any], P], R], /
+    ) -> HandlerFunction[[Context[Any, Any], P], R, P, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[Context[P, Any]], Coroutine[Any, Any, R]], /
+    ) -> HandlerFunction[[Context[P, Any]], Coroutine[Any, Any, R], P, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[Context[P, Any]], R], /
+    ) -> HandlerFunction[[Context[P, Any]], R, P, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[P], Coroutine[Any, Any, R]], /
+    ) -> HandlerFunction[[P], Coroutine[Any, Any, R], P, R]: ...
+    @overload
+    def __call__(self, function: Callable[[P], R], /) -> HandlerFunction[[P], R, P, R]: ...
+    @overload
+    def __call__(self, function: F, /) -> F: ...
+
+
 class App:
     """The handlers of a worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "", *, lifespan: Lifespan | None = None) -> None:
+        """`lifespan` is entered once in each process before its first job, and left after its last:
+
+            @contextlib.asynccontextmanager
+            async def lifespan() -> AsyncIterator[State]:
+                async with asyncpg.create_pool(DSN) as pool:
+                    yield State(pool)
+
+        Handlers have what it yields as `ctx.state`.
+        """
+        self.name = name
+        self.lifespan = lifespan
+        self._middlewares: list[Middleware] = []
         self._handlers: dict[str, Handler] = {}
         self._queue_handlers: dict[tuple[str, str, str], Handler] = {}
         """By wire, queue and task."""
@@ -186,9 +261,21 @@ class App:
         self._checks.append(check)
         return check
 
+    @property
+    def middlewares(self) -> "Sequence[Middleware]":
+        """The middleware around all handlers, outermost first."""
+        return tuple(self._middlewares)
+
+    def middleware(self, function: M) -> M:
+        """Register an `async def (ctx, call_next)` that runs around every handler; it returns the
+        result, which `await call_next()` gives. The first registered is the outermost."""
+        self._middlewares.append(function)
+        return function
+
     def wrapped(self, wrap: Callable[[Handler], Handler]) -> "App":
         """A copy of the app with each handler replaced by `wrap(handler)`."""
-        wrapped = App()
+        wrapped = App(self.name, lifespan=self.lifespan)
+        wrapped._middlewares = list(self._middlewares)
         wrapped._handlers = {task: wrap(handler) for task, handler in self._handlers.items()}
         wrapped._queue_handlers = {
             place: wrap(handler) for place, handler in self._queue_handlers.items()
@@ -211,7 +298,7 @@ class App:
         process: bool = False,
         example: object = None,
         uses: Collection[Use] = (),
-    ) -> Callable[[F], F]:
+    ) -> "RegisterHandler":
         """Register a function for `task`: an `async def`, a `def` (runs in a thread), or, with
         `process=True`, either of them in its own process.
 
@@ -237,7 +324,10 @@ class App:
                 raise ValueError(f"task {task!r} has a handler already{where}")
             parameters = signature.read(function)
             if process:
-                _check_importable(task, function)
+                _check_importable(f"handler {task!r}: with process=True", function)
+                if self.lifespan is not None:
+                    what = f"handler {task!r}: with process=True and a lifespan"
+                    _check_importable(what, self.lifespan)
             kind = (
                 HandlerKind.PROCESS
                 if process
@@ -265,9 +355,10 @@ class App:
                 self._queue_handlers[place] = made
             else:
                 self._handlers[task] = made
+            _attach_task(function, task, parameters.result_type)
             return function
 
-        return register
+        return cast("RegisterHandler", register)
 
     def cron(
         self, entry: str, *, tz: str = "UTC", payload: object = None, name: str = ""
@@ -355,13 +446,21 @@ def _check_queue(task: str, queue: str, wire: str) -> None:
         raise ValueError("handler '*': name the queue whose tasks it serves, queue=")
 
 
-def _check_importable(task: str, function: Callable[..., Any]) -> None:
+def _check_importable(what: str, function: Callable[..., Any]) -> None:
     name = getattr(function, "__qualname__", "<locals>")
     if "<" in name or not getattr(function, "__module__", ""):
         raise TypeError(
-            f"handler {task!r}: with process=True another process imports it; define it "
-            "with `def` at the top level of a module"
+            f"{what} another process imports it; define it with `def` at the top level of a module"
         )
+
+
+def _attach_task(function: Callable[..., Any], name: str, result_type: object) -> None:
+    """For clients: `client.run(function, payload)`. A function of several tasks has none."""
+    earlier = getattr(function, ATTRIBUTE, None)
+    is_same = earlier is None or (isinstance(earlier, Task) and earlier.name == name)
+    attached = Task[Any, Any](name, object, cast(Any, result_type)) if is_same else AMBIGUOUS
+    with contextlib.suppress(AttributeError, TypeError):  # a method takes no attributes
+        setattr(function, ATTRIBUTE, attached)
 
 
 def _example_json(task: str, parameters: Signature, example: object) -> str:

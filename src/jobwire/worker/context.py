@@ -28,29 +28,50 @@ from jobwire.worker.reports import ReportSink
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    # A bare `Context` has a payload of any JSON object.
+    # A bare `Context` has a payload of any JSON object, and any state.
     P = TypeVar("P", default=dict[str, Any])
+    S = TypeVar("S", default=Any)
+
+    class _Parameters(Generic[P, S]):
+        __slots__ = ()
 else:
+    from types import GenericAlias
     from typing import TypeVar
 
-    P = TypeVar("P")
+    P, S = TypeVar("P"), TypeVar("S")
 
+    class _Parameters:
+        """One or two parameters: before Python 3.13 a type variable has no default at run time."""
+
+        __slots__ = ()
+        __class_getitem__ = classmethod(GenericAlias)
+
+
+_NO_STATE: Any = None
 _LEVELS: Final = frozenset({"debug", "info", "warning", "error"})
 
 
-class Context(Generic[P]):
-    """Given to a handler: `async def chat(ctx: Context[Chat]) -> str`."""
+class Context(_Parameters[P, S]):
+    """Given to a handler: `async def chat(ctx: Context[Chat]) -> str`, or `Context[Chat, State]`
+    with the type of `ctx.state`."""
 
-    __slots__ = ("_sink", "job", "partial", "payload")
+    __slots__ = ("_sink", "job", "partial", "payload", "state")
 
-    def __init__(self, job: JobInfo, payload: P, sink: ReportSink) -> None:
+    def __init__(self, job: JobInfo, payload: P, sink: ReportSink, state: S = _NO_STATE) -> None:
         self.job = job
         self.payload = payload
         """The job's payload; of the annotated type, if there is one."""
         self.partial: object = None
         """The result so far. Set it as you go: if the job fails, times out or is canceled, it is
         stored with the error."""
+        self.state = state
+        """What the App's lifespan has yielded in this process."""
         self._sink = sink
+
+    @property
+    def sink(self) -> ReportSink:
+        """Where its reports go."""
+        return self._sink
 
     @property
     def attempt(self) -> int:

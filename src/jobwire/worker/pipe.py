@@ -67,16 +67,24 @@ class Start(msgspec.Struct, tag=True):
     """The traceparent of the worker's span of this run; empty without tracing."""
     uses: frozenset[Use] = frozenset()
     reserved_kinds: frozenset[str] = frozenset()
+    lifespan: tuple[str, str, str] | None = None
+    """Module, path and name of the App's lifespan, which the child enters before its first job."""
 
     @staticmethod
     def of(
-        job: JobInfo, module: str, path: str, function: str, trace: str, sink: ReportSink
+        job: JobInfo,
+        module: str,
+        path: str,
+        function: str,
+        trace: str,
+        sink: ReportSink,
+        lifespan: tuple[str, str, str] | None,
     ) -> "Start":
         payload_json = json.dumps(job.payload)
         rest = (job.attempt, job.deliveries, job.created_ms, job.tenant, job.traceparent, trace)
         of_sink = (frozenset(sink.uses), frozenset(sink.reserved_kinds))
         head = (module, path, function, job.id, job.source, job.task, payload_json)
-        return Start(*head, *rest, *of_sink)
+        return Start(*head, *rest, *of_sink, lifespan)
 
     def job(self) -> JobInfo:
         """The job, as the handler's context shows it."""

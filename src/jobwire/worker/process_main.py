@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from types import FrameType
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from jobwire import log
 from jobwire.worker import outcomes, signature
@@ -39,18 +39,70 @@ from jobwire.worker.pipe import (
 )
 from jobwire.worker.reports import PipeSink
 
+_LEAVE_S: Final = 1.5
+"""How long an idle process may take to leave its lifespan; the worker waits a little longer."""
+
+
+class ProcessLifespan:
+    """The App's lifespan in this process, and the event loop that it lives in with all jobs."""
+
+    def __init__(self, lifespan: Callable[..., object]) -> None:
+        """Enter it; raises what it raises."""
+        self._runner = asyncio.Runner()
+        self._manager = cast("contextlib.AbstractAsyncContextManager[object]", lifespan())
+        try:
+            self.state = self._runner.run(_enter(self._manager))
+        except BaseException:
+            self._runner.close()
+            raise
+
+    def run(self, work: "Coroutine[Any, Any, object]") -> object:
+        """Run a job's coroutine; tasks that it leaves behind are cancelled, as by asyncio.run."""
+        loop = self._runner.get_loop()
+        before = asyncio.all_tasks(loop)
+        try:
+            return self._runner.run(work)
+        finally:
+            if left := asyncio.all_tasks(loop) - before:
+                self._runner.run(_cancel(left))
+
+    def leave(self) -> None:
+        """Leave it and close the loop."""
+        try:
+            self._runner.run(_leave(self._manager))
+        finally:
+            self._runner.close()
+
+
+async def _enter(manager: "contextlib.AbstractAsyncContextManager[object]") -> object:
+    return await manager.__aenter__()
+
+
+async def _leave(manager: "contextlib.AbstractAsyncContextManager[object]") -> None:
+    await manager.__aexit__(None, None, None)
+
+
+async def _cancel(tasks: "set[asyncio.Task[Any]]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
 
 class JobReceiver:
     """The jobs of this process, one after the other."""
 
     def __init__(self, pipe: "Pipe[ToChild]") -> None:
         self._pipe = pipe
-        self._starts: queue.SimpleQueue[tuple[Start, PipeSink]] = queue.SimpleQueue()
+        self._starts: queue.SimpleQueue[tuple[Start, PipeSink] | None] = queue.SimpleQueue()
         self._sink: PipeSink | None = None
         self._programs: dict[str, dict[str, object]] = {}
+        self._lifespan: ProcessLifespan | None = None
+        self._is_running = False
+        self._left = threading.Event()
 
     def listen(self) -> None:
-        """In a thread: dispatch messages; end the process when the pipe closes."""
+        """In a thread: dispatch messages; end the process when the pipe closes, after it has left
+        its lifespan if it is idle."""
         with contextlib.suppress(Exception):
             while (message := self._pipe.receive()) is not None:
                 match message:
@@ -70,43 +122,56 @@ class JobReceiver:
                         self._sink.stop()
                     case _:
                         pass
+        if self._lifespan is not None and not self._is_running:
+            self._starts.put(None)
+            self._left.wait(_LEAVE_S)
         os._exit(0)
 
     def serve(self) -> None:
         """In the main thread: run the jobs."""
-        while True:
-            start, sink = self._starts.get()
+        while (received := self._starts.get()) is not None:
+            start, sink = received
+            self._is_running = True
             log.bind(job_id=start.job_id)
             context: list[Context[Any]] = []
             ending = self._run(start, sink, context)
             partial = outcomes.partial_json(context[0].partial) if context else ""
+            self._is_running = False
             self._pipe.send(Ended(ending, partial))
+        if self._lifespan is not None:
+            self._lifespan.leave()
+        self._left.set()
 
     def _run(self, start: Start, sink: PipeSink, made: "list[Context[Any]]") -> Ending:
         try:
-            function = self._function(start)
+            function = self._function(start.module, start.path, start.function)
             parameters = signature.read(function)
             job = start.job()
-            made.append(Context(job, parameters.check(job.payload), sink))
+            payload = parameters.check(job.payload)
+            if start.lifespan is not None and self._lifespan is None:
+                self._lifespan = ProcessLifespan(self._function(*start.lifespan))
+            lifespan = self._lifespan
+            made.append(Context(job, payload, sink, lifespan and lifespan.state))
             with _trace_of(start):
                 result = function(*parameters.arguments(made[0]))
                 if parameters.is_async:
                     work = cast("Coroutine[Any, Any, object]", result)
-                    result = asyncio.run(_interruptible(work, sink))
+                    run = asyncio.run if lifespan is None else lifespan.run
+                    result = run(_interruptible(work, sink))
             return outcomes.returned(result)
         except BaseException as error:  # noqa: BLE001 - it becomes an Ending
             return outcomes.raised(error)
 
-    def _function(self, start: Start) -> Callable[..., object]:
-        if start.path:
-            if start.path not in self._programs:
+    def _function(self, module: str, path: str, function: str) -> Callable[..., object]:
+        if path:
+            if path not in self._programs:
                 # Under another name, so that `if __name__ == "__main__"` is false.
-                found = runpy.run_path(start.path, run_name="__jobwire_child__")
-                self._programs[start.path] = found
-            names = self._programs[start.path]
+                found = runpy.run_path(path, run_name="__jobwire_child__")
+                self._programs[path] = found
+            names = self._programs[path]
         else:
-            names = vars(importlib.import_module(start.module))
-        first, *rest = start.function.split(".")
+            names = vars(importlib.import_module(module))
+        first, *rest = function.split(".")
         found = names[first]
         for name in rest:
             found = getattr(found, name)

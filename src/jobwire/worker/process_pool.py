@@ -60,6 +60,8 @@ class ProcessPool:
     def close(self) -> None:
         """End idle processes; the others end with their job or with this process."""
         self._closed = True
+        for process in self._idle:
+            process.hang_up()  # all of them first, so that they end at the same time
         while self._idle:
             self._idle.pop().close()
 
@@ -72,13 +74,24 @@ class HandlerProcess:
         self._pipe: Pipe[FromChild] | None = None
         self._lock = threading.Lock()
         self.usable = True
+        self.has_lifespan = False
+        """The child has a lifespan to leave when it ends."""
 
     def run(
-        self, function: Callable[..., object], job: JobInfo, sink: ReportSink, trace: str = ""
+        self,
+        function: Callable[..., object],
+        job: JobInfo,
+        sink: ReportSink,
+        trace: str = "",
+        lifespan: Callable[..., object] | None = None,
     ) -> ProcessResult:
         """Run one job; blocks until it has ended."""
         module, path = _location_of(function)
-        start = Start.of(job, module, path, function.__qualname__, trace, sink)
+        entered = None
+        if lifespan is not None:
+            entered = (*_location_of(lifespan), lifespan.__qualname__)
+            self.has_lifespan = True
+        start = Start.of(job, module, path, function.__qualname__, trace, sink, entered)
         with contextlib.suppress(OSError):
             pipe = self._send_start(start, sink)
             while message := pipe.receive():
@@ -106,9 +119,15 @@ class HandlerProcess:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
 
+    def hang_up(self) -> None:
+        """Close the pipe of an idle process, which makes it end by itself."""
+        if self._pipe is not None:
+            self._pipe.close()
+
     def close(self) -> None:
-        """End an idle process."""
-        self.kill()
+        """End an idle process; one with a lifespan leaves it first."""
+        if not self.has_lifespan:
+            self.kill()
         self._reap()
 
     def _send_start(self, start: Start, sink: ReportSink) -> Pipe[FromChild]:

@@ -51,6 +51,10 @@ class Runner:
         self._threads = Threads()
         self._processes = ProcessPool()
         self._limits: dict[tuple[str, str, str], Limit] = {}
+        self.state: object = None
+        """`ctx.state` in this process."""
+        self.lifespan: Callable[[], object] | None = None
+        """Entered by each child process for its own `ctx.state`."""
         self.running = 0
         """Handlers whose code has not ended."""
 
@@ -130,7 +134,7 @@ class Runner:
             bind_only({"job_id": run.leased.job.id})
             clean = copy_context()
             try:
-                work = _call(run, run)
+                work = _call(run, run, self.state)
                 waiting_for = work.send(None)
             except StopIteration as end:
                 run.code_ended(outcomes.returned(end.value))
@@ -182,7 +186,7 @@ class Runner:
         try:
             if run.sink.stopped:
                 raise asyncio.CancelledError
-            ending = outcomes.returned(_checked(_call_handler(run, run.sink)))
+            ending = outcomes.returned(_checked(_call_handler(run, run.sink, self.state)))
         except BaseException as error:  # noqa: BLE001 - it becomes an Ending
             ending = outcomes.raised(error)
         self._call_on_loop(lambda: run.code_ended(ending))
@@ -192,10 +196,10 @@ class Runner:
         assert sink is not None
 
         def run_in_process(trace: str = "") -> ProcessResult:
-            return process.run(handler.function, job, sink, trace)
+            return process.run(handler.function, job, sink, trace, self.lifespan)
 
         around = handler.around
-        result = run_in_process() if around is None else around(job, run_in_process)
+        result = run_in_process() if around is None else around(job, sink, run_in_process)
 
         def ended() -> None:
             run.code_ended(result.ending, result.partial_json)
@@ -217,19 +221,19 @@ def _place(run: Run) -> tuple[str, str, str]:
     return run.handler.wire, run.handler.queue, run.handler.task
 
 
-def _call_handler(run: Run, sink: ReportSink) -> object:
+def _call_handler(run: Run, sink: ReportSink, state: object) -> object:
     """Check the payload and call the handler."""
     handler, job = run.handler, run.leased.job
     signature = handler.signature
     payload = job.payload if signature.payload_type is None else signature.check(job.payload)
-    context = run.context = Context(job, payload, sink)
+    context = run.context = Context(job, payload, sink, state)
     if signature.payload_at is None:
         return handler.function(context)
     return handler.function(*signature.arguments(context))
 
 
-def _call(run: Run, sink: ReportSink) -> _Work:
-    work = _call_handler(run, sink)
+def _call(run: Run, sink: ReportSink, state: object) -> _Work:
+    work = _call_handler(run, sink, state)
     return cast(_Work, work) if type(work) is CoroutineType else _wrapped(work)
 
 

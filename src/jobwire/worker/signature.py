@@ -44,6 +44,8 @@ class Signature:
     payload_at: int | None
     payload_type: object
     """None if any payload is valid."""
+    result_type: object = None
+    """The annotated type of the result; None without one."""
 
     def check(self, payload: Json) -> object:
         """The payload converted to the handler's type, or InvalidPayload."""
@@ -89,7 +91,10 @@ def read(function: Callable[..., object]) -> Signature:
         )
     if _is_anything(payload_type):
         payload_type = None
-    signature = Signature(_is_async(function), context_at, payload_at, payload_type)
+    result_type = hints.get("return")
+    if result_type is type(None) or _is_anything(result_type):
+        result_type = None
+    signature = Signature(_is_async(function), context_at, payload_at, payload_type, result_type)
     try:
         signature.schema_json()
     except TypeError as error:

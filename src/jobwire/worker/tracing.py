@@ -33,6 +33,7 @@ from jobwire.worker.outcomes import (
     RetryRequested,
     Returned,
 )
+from jobwire.worker.reports import ReportSink
 from jobwire.worker.signature import HandlerKind
 
 _HEADER: Final = "traceparent"
@@ -64,7 +65,7 @@ def _traced(handler: Handler, tracer: Tracer) -> Handler:
 
 
 def _run_in_process(
-    tracer: Tracer, job: JobInfo, run: Callable[[str], ProcessResult]
+    tracer: Tracer, job: JobInfo, _: ReportSink, run: Callable[[str], ProcessResult]
 ) -> ProcessResult:
     with _span(tracer, job) as span:
         headers: dict[str, str] = {}

@@ -5,6 +5,7 @@ handlers, opens no connection and knows no wire: its caller does.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
@@ -13,6 +14,7 @@ from jobwire.job.engine import Engine
 from jobwire.worker.app import App, Routes
 from jobwire.worker.lease_renewal import LeaseRenewalThread
 from jobwire.worker.metrics import WorkerMetrics
+from jobwire.worker.middleware import with_middleware
 from jobwire.worker.queue_loop import QueueLoop
 from jobwire.worker.runner import Runner
 from jobwire.worker.shutdown import Shutdown, drain
@@ -44,6 +46,9 @@ class Worker:
         `stall_s` too long is cancelled; an event loop that is blocked for `max_block_s` ends the
         process. `background` coroutines, like an engine's maintenance, start after registration and
         end after the last job."""
+        self._tasks = TaskPool()
+        self._runner = runner = Runner(self._tasks)
+        app = with_middleware(app, lambda: runner.state)
         routes = [_routes(app, engine) for engine in engines]
         self._app = app
         self._engines = engines
@@ -54,8 +59,6 @@ class Worker:
         self._max_block_s = max_block_s
         self._background = background
         self._on_ready = on_ready
-        self._tasks = TaskPool()
-        self._runner = Runner(self._tasks)
         self._watchdog = Watchdog(stall_s)
         self._shutdown = Shutdown()
         self.ready = asyncio.Event()
@@ -75,7 +78,43 @@ class Worker:
         self._shutdown.request()
 
     async def run(self) -> None:
-        """Serve until stopped. If cancelled, it releases everything before it returns."""
+        """Serve until stopped, inside the App's lifespan. If cancelled, it releases everything
+        before it returns."""
+        lifespan = self._app.lifespan
+        if lifespan is None:
+            return await self._run()
+        async with contextlib.AsyncExitStack() as stack:
+            if await self._enter(stack, lifespan()):
+                self._runner.lifespan = lifespan
+                await self._run()
+            return None
+
+    async def _enter(
+        self,
+        stack: contextlib.AsyncExitStack,
+        lifespan: contextlib.AbstractAsyncContextManager[object],
+    ) -> bool:
+        """Enter the lifespan; False if the worker is stopped meanwhile."""
+        limit = asyncio.timeout(None)
+
+        async def stop_waiting() -> None:
+            await self._shutdown.requested.wait()
+            limit.reschedule(0)
+
+        try:
+            async with limit:
+                stopping = self._tasks.start(stop_waiting(), "lifespan")
+                try:
+                    self._runner.state = await stack.enter_async_context(lifespan)
+                finally:
+                    stopping.cancel()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return False
+        return True
+
+    async def _run(self) -> None:
         registered: list[Engine] = []
         renewal: LeaseRenewalThread | None = None
         try:

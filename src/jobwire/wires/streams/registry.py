@@ -8,6 +8,7 @@ while a live worker has it, and for 30 days after that (J-37).
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final, NamedTuple, cast
 
 import msgspec
@@ -80,6 +81,8 @@ class WorkerRegistry:
             for name in (*contract.SOURCE_TASKS, *settings.tasks)
         }
         self._known: frozenset[str] = frozenset()
+        self._schemas: dict[str, tuple[str, ...]] = {}
+        self._foreign_ms = settings.foreign_idle_s * 1000
         self._refreshed_at_s = float("-inf")
         self._refreshing = asyncio.Lock()
 
@@ -95,18 +98,38 @@ class WorkerRegistry:
         """Those of `tasks` that no worker has or had; reads the registrations if needed."""
         missing = {task for task in tasks if not self.has(task)}
         if missing:
-            await self._refresh()
+            await self.refresh()
         return {task for task in missing if not self.has(task)}
 
-    async def _refresh(self) -> None:
+    @property
+    def is_stale(self) -> bool:
+        """Whether the cached tasks are older than a moment."""
+        return _now_s() - self._refreshed_at_s >= _FRESH_S
+
+    async def refresh(self) -> None:
+        """Read the registrations, unless another call has just done so."""
         requested_at_s = _now_s()
         async with self._refreshing:
             # A refresh that ended while this call waited for the lock is recent enough.
             if self._refreshed_at_s < requested_at_s:
                 await asyncio.sleep(self._refreshed_at_s + _MIN_REFRESH_S - requested_at_s)
-                live, remembered = await self._live_definitions(), await self._remembered()
+                consumers = await self._consumers()
+                live, remembered = await self._live_definitions(consumers), await self._remembered()
                 self._known = frozenset(live.keys() | remembered.keys())
+                self._schemas = _schemas(live, remembered)
+                if any(
+                    not _is_ours(name) and idle < self._foreign_ms
+                    for name, idle in consumers.items()
+                ):
+                    # The contract's tasks may be a foreign worker's, whose schemas are not known.
+                    for task in self._declared:
+                        self._schemas.pop(task, None)
                 self._refreshed_at_s = _now_s()
+
+    def schemas(self, task: str) -> Sequence[str]:
+        """The schemas of its payload that workers have registered, as last read; none if some
+        worker accepts any payload."""
+        return self._schemas.get(task, ())
 
     @property
     def known_names(self) -> list[str]:
@@ -115,7 +138,9 @@ class WorkerRegistry:
 
     async def tasks(self) -> list[RegisteredTask]:
         """All tasks: those of the contract and the settings first, then the others by name."""
-        live, remembered = await self._live_definitions(), await self._remembered()
+        registered = await self._live_definitions(await self._consumers())
+        live = {name: reduce(_merged, found) for name, found in registered.items()}
+        remembered = await self._remembered()
         declared = [
             RegisteredTask(_merged(live.get(name), task), name in live)
             for name, task in self._declared.items()
@@ -124,15 +149,16 @@ class WorkerRegistry:
         others = sorted(known.keys() - self._declared.keys())
         return declared + [RegisteredTask(known[name], name in live) for name in others]
 
-    async def _live_definitions(self) -> dict[str, TaskDefinition]:
-        ours = [name for name in await self._consumers() if _is_ours(name)]
+    async def _live_definitions(self, consumers: Iterable[str]) -> dict[str, list[TaskDefinition]]:
+        """Each live task as its workers have registered it, the last one first."""
+        ours = [name for name in consumers if _is_ours(name)]
         calls = [self._connection.call("HGETALL", self._keys.worker(name)) for name in ours]
-        live: dict[str, TaskDefinition] = {}
+        live: dict[str, list[TaskDefinition]] = {}
         for registration in await collect(calls):
             for field, text in cast("dict[str, str]", registration).items():
                 if field.startswith(CARD_TASK):
                     name = readable(field.removeprefix(CARD_TASK))
-                    live[name] = _merged(_read_definition(name, text), live.get(name))
+                    live.setdefault(name, []).insert(0, _read_definition(name, text))
         return live
 
     async def _remembered(self) -> dict[str, TaskDefinition]:
@@ -238,6 +264,16 @@ def _read_definition(name: str, text: str) -> TaskDefinition:
     return TaskDefinition(
         name, "" if schema == "null" else schema, "" if example == "null" else example
     )
+
+
+def _schemas(
+    live: Mapping[str, Sequence[TaskDefinition]], remembered: Mapping[str, TaskDefinition]
+) -> dict[str, tuple[str, ...]]:
+    """The different schemas of each task; without tasks that some worker has without a schema."""
+    found = {task: {definition.schema_json} for task, definition in remembered.items()}
+    for task, definitions in live.items():
+        found.setdefault(task, set()).update(each.schema_json for each in definitions)
+    return {task: tuple(texts) for task, texts in found.items() if "" not in texts}
 
 
 def _merged(first: TaskDefinition | None, second: TaskDefinition | None) -> TaskDefinition:

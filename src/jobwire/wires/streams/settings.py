@@ -41,6 +41,9 @@ class StreamsSettings:
     end_unknown_tasks: bool = False
     """Fail a job that has waited for `unknown_task_grace_s` while no live worker has its task;
     without it, the job waits for such a worker."""
+    check_payloads: bool = True
+    """Refuse a payload at submission if every schema that workers have registered for its task
+    refuses it."""
     heartbeat_s: float = 10.0
     """Interval of a worker's heartbeats."""
     store_tracebacks: bool = False

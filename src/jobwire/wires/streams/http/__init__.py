@@ -4,6 +4,7 @@
     schemas         request and response bodies, as types
     problems        the errors of these routes
     jobs            submit, batch, get: hot routes
+    payload_check   payloads against the workers' schemas
     job_management  list, cancel, retry
     event_routes    live events: a hot route
     fleet           tasks, workers, the last hour; `fleet_schemas` has their types
@@ -29,6 +30,7 @@ from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import docs, fleet, job_management, openai
 from jobwire.wires.streams.http.event_routes import EventRoutes
 from jobwire.wires.streams.http.jobs import PATH, JobRoutes
+from jobwire.wires.streams.http.payload_check import PayloadCheck
 from jobwire.wires.streams.memory import ServerMemory
 from jobwire.wires.streams.metrics import StreamsMetrics
 from jobwire.wires.streams.queue import StreamsQueue
@@ -54,7 +56,8 @@ def feature(
     queue = StreamsQueue(connection, settings)
     registry = WorkerRegistry(connection, settings, tasks)
     rate = RequestRate(gateway.effective_submit_rate, time.monotonic)
-    jobs = JobRoutes(queue, follower, registry, rate, ServerMemory(connection))
+    payloads = PayloadCheck(registry) if settings.check_payloads else None
+    jobs = JobRoutes(queue, follower, registry, rate, ServerMemory(connection), payloads)
     events = EventRoutes(queue, follower, streams)
     compatible = openai.OpenAiRoutes(jobs, queue, follower, streams)
     streams.at_stop(follower.release_waiters)

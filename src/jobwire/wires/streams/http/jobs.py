@@ -28,6 +28,7 @@ from jobwire.wires.streams.codec import Record
 from jobwire.wires.streams.contract import Status
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import problems, request_parser, schemas
+from jobwire.wires.streams.http.payload_check import PayloadCheck
 from jobwire.wires.streams.memory import ServerMemory
 from jobwire.wires.streams.queue import StreamsQueue
 from jobwire.wires.streams.registry import WorkerRegistry
@@ -59,7 +60,10 @@ class JobRoutes:
         registry: WorkerRegistry,
         rate: RequestRate,
         memory: ServerMemory,
+        payloads: PayloadCheck | None = None,
     ) -> None:
+        """`payloads` checks them against the workers' schemas; without it they are not."""
+        self._payloads = payloads
         self._rate = rate
         self._memory = memory
         self._queue = queue
@@ -73,6 +77,8 @@ class JobRoutes:
         await self.admit(request, 1)
         if not self._registry.has(job_request.task):
             await self.check_task(job_request.task)
+        if (problem := await self._payload_problem(job_request)) is not None:
+            raise problem
         answer = await self._queue.submit_checked(job_request)
         if isinstance(answer, Submitted) and b"prefer" not in request.headers:
             # The common case, kept short.
@@ -91,6 +97,13 @@ class JobRoutes:
         if isinstance(answer, Mismatch | Full):
             raise _refusal(answer)
         return answer
+
+    async def _payload_problem(self, job_request: JobRequest) -> Problem | None:
+        """J-54: the problem of a payload that no worker of its task accepts, or None."""
+        if self._payloads is None:
+            return None
+        fault = await self._payloads.fault(job_request.task, job_request.payload_json)
+        return Problem(problems.INVALID_PAYLOAD, fault) if fault else None
 
     async def admit(self, request: HttpRequest, count: int) -> None:
         """J-57: admit this many jobs of one key, or raise a Problem."""
@@ -176,6 +189,9 @@ class JobRoutes:
         await self.admit(request, len(items))
         tasks = {job_request.task for job_request in items if isinstance(job_request, JobRequest)}
         unknown = await self._registry.unknown_among(tasks)
+        for at, job_request in enumerate(items):
+            if isinstance(job_request, JobRequest) and job_request.task not in unknown:
+                items[at] = await self._payload_problem(job_request) or job_request
         good = [
             job_request
             for job_request in items

@@ -1,0 +1,106 @@
+"""J-54: payloads are checked at submission against the schemas that workers have registered."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobwire.job.messages import TaskDefinition
+from jobwire.local import LocalValkey
+from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.wires.streams.settings import StreamsSettings
+from tests.support import Fresh, clause, wait_until_sync
+from tests.support.jobs_http import JsonObject, ServedJobs, problem
+from tests.support.raw import Raw
+from tests.support.streams import StreamsLab
+
+WIDTH = '{"type":"object","properties":{"sizes":{"type":"array","items":{"type":"integer"}}}}'
+NAMED = '{"type":"object","required":["name"]}'
+WRONG: JsonObject = {"sizes": [1, "wide"]}
+
+
+async def register(lab: StreamsLab, task: str, schema_json: str) -> StreamsEngine:
+    """A worker whose task has this schema; it deregisters with the lab's others."""
+    engine = await lab.worker("other")
+    await engine.register([TaskDefinition(task, schema_json)], 1)
+    return engine
+
+
+@clause("J-54")
+async def test_j54_a_payload_that_no_worker_accepts_is_refused_with_the_place(
+    served: ServedJobs, lab: StreamsLab, raw: Raw, fresh: Fresh
+) -> None:
+    task = fresh("task")
+    await register(lab, task, WIDTH)
+    wrong: JsonObject = {"task": task, "payload": WRONG}
+    found = problem(served.client.post("/v1/jobs", json=wrong), 422, "invalid_payload")
+    assert str(found["detail"]).startswith("payload.sizes[1]: ")
+
+    right: JsonObject = {"task": task, "payload": {"sizes": [1, 2]}}
+    answer = served.client.post("/v1/jobs/batch", json={"jobs": [wrong, right]})
+    refused, accepted = answer.json()["results"]
+    assert (refused["status"], refused["problem"]["code"]) == (422, "invalid_payload")
+    assert accepted["status"] == 202
+    assert raw.length("jobs:stream") == 1
+
+
+@clause("J-54")
+@pytest.mark.parametrize("other", ["", '{"type":"object"}'])
+async def test_j54_a_payload_that_one_worker_of_two_accepts_is_accepted(
+    served: ServedJobs, lab: StreamsLab, fresh: Fresh, other: str
+) -> None:
+    """A new version is deployed while workers of the old one still run."""
+    task = fresh("task")
+    body: JsonObject = {"task": task, "payload": WRONG}
+    await register(lab, task, WIDTH)
+    problem(served.client.post("/v1/jobs", json=body), 422, "invalid_payload")
+    await register(lab, task, other)
+    assert served.client.post("/v1/jobs", json=body).status_code == 202
+
+
+@clause("J-54")
+async def test_j54_a_task_is_checked_while_its_only_worker_is_down(
+    served: ServedJobs, lab: StreamsLab, fresh: Fresh
+) -> None:
+    task = fresh("task")
+    await (await register(lab, task, NAMED)).deregister()
+    body: JsonObject = {"task": task, "payload": {}}
+    problem(served.client.post("/v1/jobs", json=body), 422, "invalid_payload")
+    served.submit(task, {"name": "a"})
+
+
+@clause("J-54")
+async def test_j54_a_task_that_a_foreign_worker_may_have_is_not_checked(
+    served: ServedJobs, lab: StreamsLab, raw: Raw
+) -> None:
+    await register(lab, "chat", NAMED)
+    body: JsonObject = {"task": "chat", "payload": {}}
+
+    def is_refused() -> bool:
+        """The gateway knows the contract's tasks without reading registrations each time."""
+        return served.client.post("/v1/jobs", json=body).status_code == 422
+
+    wait_until_sync(is_refused, "the gateway to read the registration")
+    raw.call("XGROUP", "CREATECONSUMER", "jobs:stream", "workers", "stranger-1")
+    served.submit("chat", {})
+
+
+@clause("J-54")
+@pytest.mark.parametrize(
+    "schema", ['{"$ref":"http://127.0.0.1:9/never"}', '{"$ref":"file:///etc/hostname"}', "7"]
+)
+async def test_j54_a_schema_that_cannot_be_used_refuses_nothing(
+    served: ServedJobs, lab: StreamsLab, fresh: Fresh, schema: str
+) -> None:
+    task = fresh("task")
+    await register(lab, task, schema)
+    served.submit(task, WRONG)
+
+
+@clause("J-54")
+async def test_j54_the_check_is_off_by_setting(
+    valkey: LocalValkey, lab: StreamsLab, fresh: Fresh
+) -> None:
+    task = fresh("task")
+    await register(lab, task, NAMED)
+    with ServedJobs(valkey.url, StreamsSettings(check_payloads=False)) as unchecked:
+        unchecked.submit(task, {})

@@ -13,6 +13,7 @@ import pytest
 from jobwire import Task
 from jobwire.client import BadAnswer
 from jobwire.client.calls import task_name, typed_result
+from jobwire.job.messages import Json
 from jobwire.worker import App
 from tests.client.typed_tasks import Size, app, count, resize
 from tests.support import clause
@@ -53,7 +54,7 @@ def test_j54_the_type_checker_knows_payload_and_result_of_a_task(tmp_path: Path)
 
 @clause("J-54")
 def test_j54_a_result_is_converted_to_the_tasks_type() -> None:
-    plain = {"width": 4, "height": 2}
+    plain: dict[str, Json] = {"width": 4, "height": 2}
     assert typed_result(resize, plain) == Size(4, 2)
     assert typed_result(Task("resize", dict, Size), plain) == Size(4, 2)
     assert typed_result(count, 3) == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ class ProcessState:
 
 
 @contextlib.asynccontextmanager
-async def lifespan() -> AsyncIterator[ProcessState]:
+async def lifespan() -> AsyncGenerator[ProcessState]:
     yield ProcessState(os.getpid(), asyncio.get_running_loop())
     _note_left()
 

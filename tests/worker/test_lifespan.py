@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class Pool:
         self.used: list[str] = []
 
     @contextlib.asynccontextmanager
-    async def lifespan(self) -> AsyncIterator[Pool]:
+    async def lifespan(self) -> AsyncGenerator[Pool]:
         self.entered += 1
         yield self
         self.left += 1
@@ -88,7 +88,7 @@ async def test_j54_a_lifespan_is_left_after_the_last_job(
 @clause("J-54")
 async def test_j54_a_worker_whose_lifespan_fails_does_not_register(engine: MemoryEngine) -> None:
     @contextlib.asynccontextmanager
-    async def lifespan() -> AsyncIterator[None]:
+    async def lifespan() -> AsyncGenerator[None]:
         raise ConnectionError("no database")
         yield
 
@@ -105,7 +105,7 @@ async def test_j54_a_worker_is_stopped_while_it_enters_its_lifespan(engine: Memo
     entering = asyncio.Event()
 
     @contextlib.asynccontextmanager
-    async def lifespan() -> AsyncIterator[None]:
+    async def lifespan() -> AsyncGenerator[None]:
         entering.set()
         await asyncio.Event().wait()
         yield

@@ -208,10 +208,10 @@ async def test_j51_every_failure_has_its_outcome_over_http(
             "JOBWIRE_LLM_IDLE_TIMEOUT": "2s",
             "JOBWIRE_LLM_TOOL_TIMEOUT": "0.3s",
             "JOBWIRE_WORKER_SLOTS": str(len(ROWS)),
-            # The failures of the worker, also those that the gateway would refuse.
-            "JOBWIRE_JOBS_CHECK_PAYLOADS": "false",
         }
-        await asyncio.to_thread(own_fleet.start_gateway)
+        # The worker's failures, also those of payloads that the gateway would refuse.
+        unchecked = {"JOBWIRE_JOBS_CHECK_PAYLOADS": "false"}
+        await asyncio.to_thread(own_fleet.start_gateway, **unchecked)
         await asyncio.to_thread(
             own_fleet.start_worker, "tests.handlers.llm.failing_tools:app", **env
         )

@@ -15,6 +15,8 @@ from tests.support.jobs_http import ServedJobs
 
 EXAMPLES: Final = 12
 Document = dict[str, Any]  # JSON of many shapes
+WAITS_FOR_A_WORKER = ("POST /v1/chat/completions", "POST /v1/embeddings")
+"""Answered when their job has ended; here no worker is running."""
 
 
 def described(served: ServedJobs) -> Document:
@@ -64,6 +66,8 @@ def test_o09_responses_match_the_openapi_document(served: ServedJobs, name: str)
         takes = (operation.path_parameters, operation.query, operation.headers, operation.body)
         if mode is GenerationMode.NEGATIVE and not any(map(len, takes)):
             continue  # nothing to get wrong
+        if mode is GenerationMode.POSITIVE and operation.label in WAITS_FOR_A_WORKER:
+            continue
 
         @settings(
             max_examples=EXAMPLES,

@@ -138,6 +138,8 @@ def _hot_operation(route: HotRoute, schema_of: Mapping[int, Json]) -> Json:
             ),
         },
     }
+    if doc.error is not None:
+        _add_errors(operation["responses"], doc, schema_of)
     if route.access != "public":
         operation["security"] = _security(route.access, stream=route.stream)
     if doc.binary:
@@ -151,13 +153,22 @@ def _hot_operation(route: HotRoute, schema_of: Mapping[int, Json]) -> Json:
     return operation
 
 
+def _add_errors(responses: Json, doc: Doc, schema_of: Mapping[int, Json]) -> None:
+    """Errors in the form of another API: with every status of an error."""
+    for status, why in doc.errors.items():
+        responses.setdefault(str(status), {"description": why, "content": {}})
+    for status, response in responses.items():
+        if int(status) >= 400:
+            response["content"]["application/json"] = {"schema": schema_of[id(doc.error)]}
+
+
 def _also(status: int, why: str, answer: Json) -> Json:
     """Another success status: the same body, or none for 204."""
     return {"description": why} if status == 204 else {**answer, "description": why}
 
 
 def _types(doc: Doc) -> Iterable[object]:
-    yield from (kind for kind in (doc.body, doc.answer) if kind is not None)
+    yield from (kind for kind in (doc.body, doc.answer, doc.error) if kind is not None)
     yield from (parameter.kind for parameter in doc.parameters)
 
 

@@ -41,6 +41,10 @@ class Doc:
     """Not in the OpenAPI document: files of a page."""
     description: str = ""
     problems: Sequence[ProblemKind] = ()
+    error: object = None
+    """The msgspec type of errors in the form of another API, sent as `application/json`."""
+    errors: Mapping[int, str] = field(default_factory=dict[int, str])
+    """The statuses of such errors besides those of `problems`, and what each of them means."""
     parameters: Sequence["RouteParameter"] = ()
 
 

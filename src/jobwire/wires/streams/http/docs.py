@@ -228,6 +228,13 @@ STATS: Final = Doc(
 )
 
 _OPENAI: Final = "openai"
+_OPENAI_ERRORS: Final = {
+    400: "the task refuses the request",
+    404: "there is no such model",
+    429: "the model's server limits the rate",
+    502: "the job failed",
+    504: "the job took too long",
+}
 _CHAT_BODY: Final = {"model": "default", "messages": [{"role": "user", "content": "Hello"}]}
 CHAT_COMPLETIONS: Final = Doc(
     summary="Answer a conversation, for clients of OpenAI's API",
@@ -236,18 +243,22 @@ CHAT_COMPLETIONS: Final = Doc(
         "The task `chat` behind OpenAI's API. `stream: true` sends chunks. The job's id is in "
         "`x-job-id`; a client that disconnects cancels the job. Errors have OpenAI's form."
     ),
-    body=openai_schemas.ChatCompletionBody,
+    body=openai_schemas.ChatCompletionRequest,
     body_example=_CHAT_BODY,
     answer=openai_schemas.ChatCompletion,
     problems=(UNKNOWN_TASK, INVALID_PAYLOAD, PAYLOAD_TOO_LARGE, QUEUE_FULL, UNAVAILABLE),
+    error=openai_schemas.ErrorAnswer,
+    errors=_OPENAI_ERRORS,
 )
 EMBEDDINGS: Final = Doc(
     summary="Compute vectors of texts, for clients of OpenAI's API",
     tag=_OPENAI,
-    body=openai_schemas.EmbeddingsBody,
+    body=openai_schemas.EmbeddingsRequest,
     body_example={"model": "default", "input": ["a red apple"]},
     answer=openai_schemas.EmbeddingList,
     problems=(UNKNOWN_TASK, INVALID_PAYLOAD, PAYLOAD_TOO_LARGE, QUEUE_FULL, UNAVAILABLE),
+    error=openai_schemas.ErrorAnswer,
+    errors=_OPENAI_ERRORS,
 )
 MODELS: Final = Doc(
     summary="The model names for clients of OpenAI's API",

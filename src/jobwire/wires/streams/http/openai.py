@@ -49,8 +49,8 @@ _STATUS: Final[Mapping[str, tuple[int, str]]] = {
 """The status and type of a job's error; any other is 502 `server_error`."""
 
 _encode = msgspec.json.Encoder().encode
-_chat_decoder: Final = msgspec.json.Decoder(schemas.ChatCompletionBody)
-_embed_decoder: Final = msgspec.json.Decoder(schemas.EmbeddingsBody)
+_chat_decoder: Final = msgspec.json.Decoder(schemas.ChatCompletionRequest)
+_embed_decoder: Final = msgspec.json.Decoder(schemas.EmbeddingsRequest)
 
 
 class OpenAiRoutes:

@@ -34,7 +34,7 @@ class StreamOptions(Struct):
     include_usage: bool = False
 
 
-class ChatCompletionBody(Struct):
+class ChatCompletionRequest(Struct):
     """The members of a request that are read here; the task validates the others."""
 
     messages: Annotated[list[dict[str, Any]], Meta(min_length=1)]
@@ -48,7 +48,7 @@ class ChatCompletionBody(Struct):
             raise ValueError("`n` must be 1")
 
 
-class EmbeddingsBody(Struct):
+class EmbeddingsRequest(Struct):
     """The members of a request for embeddings."""
 
     input: str | list[str]
@@ -159,7 +159,7 @@ def chat_payload(members: Mapping[str, Any]) -> dict[str, Any]:
     return payload
 
 
-def embed_payload(body: EmbeddingsBody) -> dict[str, Any]:
+def embed_payload(body: EmbeddingsRequest) -> dict[str, Any]:
     """The payload of `embed` for a request."""
     payload: dict[str, Any] = {"input": body.input, "encoding": body.encoding_format or "float"}
     if body.dimensions is not None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jobwire.client.messages import NewJob
     from jobwire.client.sync import Client
     from jobwire.job.errors import Fail, Postpone, RateLimit, Retry, WaitForChildren
-    from jobwire.job.task import Task
+    from jobwire.task import Task
     from jobwire.worker.app import App
     from jobwire.worker.context import Context
 
@@ -54,7 +54,7 @@ _MODULES: Final = {
     "Postpone": "jobwire.job.errors",
     "RateLimit": "jobwire.job.errors",
     "Retry": "jobwire.job.errors",
-    "Task": "jobwire.job.task",
+    "Task": "jobwire.task",
     "WaitForChildren": "jobwire.job.errors",
 }
 

@@ -37,7 +37,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
             "text",
         }
     ),
-    "client": frozenset({"job", "valkey", "endpoints", "net", "private_files"}),
+    "client": frozenset({"job", "valkey", "endpoints", "net", "private_files", "task"}),
     "doctor": frozenset({"valkey", "objects", "endpoints", "handlers", "net"}),
     "maintenance": frozenset({"job", "log"}),
     "endpoints": frozenset({"net", "private_files"}),
@@ -56,6 +56,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "private_files": frozenset(),
     "redaction": frozenset(),
     "spawn": frozenset(),
+    "task": frozenset(),
     "text": frozenset(),
     # Runs users' handlers with the real worker, and starts a real server for their tests.
     "testing": frozenset({"job", "valkey", "worker", "local"}),
@@ -63,7 +64,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "wires": _BACKENDS,
     "wires.http": _BACKENDS | {"gateway", "text"},
     "wiring": EVERYTHING,
-    "worker": frozenset({"job", "log", "spawn", "histogram", "text"}),
+    "worker": frozenset({"job", "log", "spawn", "histogram", "task", "text"}),
 }
 
 

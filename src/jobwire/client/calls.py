@@ -31,7 +31,7 @@ from jobwire.client.messages import BatchAnswer, CancelAnswer, Job, JobPage, New
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.job.ids import random_fraction
 from jobwire.job.messages import Json
-from jobwire.job.task import HasTask, task_of
+from jobwire.task import HasTask, task_of
 
 T = TypeVar("T")
 JOBS: Final = "/v1/jobs"

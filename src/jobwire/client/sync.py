@@ -32,7 +32,7 @@ from jobwire.client.messages import (
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.target import find
 from jobwire.job.ids import random_fraction
-from jobwire.job.task import HasTask
+from jobwire.task import HasTask
 
 P = TypeVar("P")
 R = TypeVar("R")

@@ -1,6 +1,6 @@
 """When a cron entry is due: five fields (six with seconds) in a time zone, computed by `cronsim`.
 
-Used by the worker's scheduler and by the BullMQ wire, with the server's time. Pure.
+Used by the worker's scheduler and by wires with schedulers, with the server's time. Pure.
 
     ┌ minute 0-59   ┌ hour 0-23   ┌ day 1-31   ┌ month 1-12, jan-dec   ┌ weekday 0-7, sun-sat
     *               *             *            *                       *

@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jobwire import endpoints
@@ -134,7 +135,12 @@ async def _open_verified(config: BucketConfig) -> Bucket:
 
 def database_url(settings: Settings) -> str:
     """Return the URL of the SQL database: `images.database_url`, else SQLite in the data dir."""
-    return settings.images.database_url or f"sqlite:///{settings.data_dir / _DATABASE_FILE}"
+    return settings.images.database_url or f"sqlite:///{database_file(settings)}"
+
+
+def database_file(settings: Settings) -> Path:
+    """Return the file of the SQLite database that is used without `images.database_url`."""
+    return settings.data_dir / _DATABASE_FILE
 
 
 class KnownValkey(NamedTuple):

@@ -3,9 +3,11 @@
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from jobwire import __version__, endpoints
 from jobwire.endpoints import Endpoints, S3Endpoint
+from jobwire.handlers.llm.settings import LlmSettings
 from jobwire.local import DataDir, LocalValkey
 from jobwire.local.program import Program
 from jobwire.local.s3 import LocalS3
@@ -186,6 +188,8 @@ class Installation:
             )
         if Backend.BUCKET in self._needs:
             facts["s3"] = own if self._s3 else f"external, at {settings.objects.endpoint_url}"
+        if "jobs" in self._plan.names and self._plan.starts_worker:
+            facts["model"] = _model_fact(settings.llm)
         return facts
 
     def example(self) -> str:
@@ -197,3 +201,11 @@ class Installation:
         """Remove the endpoints file and the states, at the end."""
         endpoints.remove(self._data_dir)
         self._parts_file.unlink(missing_ok=True)
+
+
+def _model_fact(settings: LlmSettings) -> str:
+    if settings.base_url:
+        return f"{settings.model or 'not named'}, at {urlsplit(settings.base_url).hostname}"
+    if settings.model_path:
+        return f"{settings.model_path.name}, local"
+    return "local, 135M, a demonstration; set OPENAI_BASE_URL and OPENAI_MODEL for a real one"

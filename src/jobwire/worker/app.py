@@ -38,7 +38,7 @@ from jobwire.job.messages import (
     TaskDefinition,
 )
 from jobwire.job.retry import Backoff
-from jobwire.job.task import AMBIGUOUS, ATTRIBUTE, HasTask, Task
+from jobwire.task import AMBIGUOUS, ATTRIBUTE, HasTask, Task
 from jobwire.worker import signature
 from jobwire.worker.codec import NotJson, to_json
 from jobwire.worker.context import Context

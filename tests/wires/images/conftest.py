@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from jobwire.local import LocalValkey
 from jobwire.objects import BucketConfig
@@ -26,17 +27,19 @@ def images_bucket(seaweedfs: BucketConfig) -> BucketConfig:
     return config
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_site(
     valkey: LocalValkey,
     images_bucket: BucketConfig,
     tmp_path_factory: pytest.TempPathFactory,
+    observer: Redis,
 ) -> Iterator[ImageSite]:
     """API and upload gateway in one process; nothing is detected. Its keys are removed after each
     test."""
     folder: Path = tmp_path_factory.mktemp("images")
     with ImageSite(valkey.url, images_bucket, folder, max_in_work=64) as running:
         yield running
+    observer.flushall()  # its consumer makes its group anew after each test
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from jobwire.wires.images.database import (
 )
 from jobwire.wires.images.records import ImageRecords
 from jobwire.wires.images.tokens import BadKey, read_private_key, read_public_key
+from jobwire.wiring.backends import database_file as configured_file
 from jobwire.wiring.backends import database_url as configured_database
 from jobwire.wiring.backends import known_valkey
 from jobwire.wiring.images import missing_libraries
@@ -47,6 +48,8 @@ async def examine(loaded: Loaded) -> AsyncIterator[Finding]:
 
 
 async def _database(settings: Settings) -> Finding:
+    if not settings.images.database_url and not configured_file(settings).exists():
+        return Finding("image records", "ok", "none yet; SQLite, made by the first start")
     try:
         url = database_url(configured_database(settings))
     except BadDatabaseUrl as error:

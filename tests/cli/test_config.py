@@ -39,18 +39,6 @@ def test_config_prints_every_value_with_its_origin_and_masks_secrets(tmp_path: P
 
 
 @clause("O-3")
-def test_settings_of_systems_that_do_not_exist_are_listed_only_if_set(tmp_path: Path) -> None:
-    def listed(**env: str) -> set[str]:
-        lines = jobwire("config", cwd=tmp_path, env=env).stdout.splitlines()
-        return {json.loads(line)["name"] for line in lines}
-
-    default = listed()
-    assert "jobs.job_ttl_s" in default
-    assert [name for name in default if name.startswith("streams.")] == []
-    assert listed(STREAMS_BLOCK_TIMEOUT="2s") - default == {"streams.block_timeout"}
-
-
-@clause("O-3")
 def test_every_settings_fault_is_one_line_and_exit_2(tmp_path: Path) -> None:
     (tmp_path / "jobwire.yaml").write_text("valkey:\n  adress: h:1\n")
     done = jobwire("config", cwd=tmp_path, env={"JOBWIRE_GATEWAY_PORT": "x", "JOBWIRE_NOPE": "1"})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobwire.job.cron import BadCron, Cron, parse
+from jobwire.cron import BadCron, Cron, parse
 from tests.support import clause
 
 BERLIN = "Europe/Berlin"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 EVERYTHING: Final = frozenset({"*"})
-_BACKENDS: Final = frozenset({"valkey", "objects", "job"})
+_BACKENDS: Final = frozenset({"valkey", "objects", "job", "cron"})
 
 # Imports allowed besides the package's own. `wires`: any wire; `settings.*`: settings modules.
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
@@ -38,6 +38,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
         }
     ),
     "client": frozenset({"job", "valkey", "endpoints", "net", "private_files", "task"}),
+    "cron": frozenset(),
     "doctor": frozenset({"valkey", "objects", "endpoints", "handlers", "net"}),
     "maintenance": frozenset({"job", "log"}),
     "endpoints": frozenset({"net", "private_files"}),
@@ -64,7 +65,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "wires": _BACKENDS,
     "wires.http": _BACKENDS | {"gateway", "text"},
     "wiring": EVERYTHING,
-    "worker": frozenset({"job", "log", "spawn", "histogram", "task", "text"}),
+    "worker": frozenset({"cron", "job", "log", "spawn", "histogram", "task", "text"}),
 }
 
 

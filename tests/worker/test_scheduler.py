@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from jobwire.job.cron import BadCron, parse
+from jobwire.cron import BadCron, parse
 from jobwire.job.messages import AlreadyRun, JobRequest, NotDue, Submitted
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection

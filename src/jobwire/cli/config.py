@@ -28,7 +28,7 @@ def command(context: click.Context, as_json: bool, given: bool) -> None:
         if section.path:
             holder = getattr(holder, section.path)
         for leaf in section.leaves:
-            if loaded.is_set(leaf.path) or not (given or section.hidden):
+            if loaded.is_set(leaf.path) or not given:
                 value: object = getattr(holder, leaf.path.rpartition(".")[2])
                 shown = show(value, secret=leaf.secret)
                 rows.append((leaf.path, shown, loaded.origins[leaf.path]))

@@ -40,12 +40,7 @@ def page() -> str:
     return "\n".join(
         [
             _HEAD,
-            *(
-                line
-                for section in sections(Settings)
-                if not section.hidden
-                for line in _section(section)
-            ),
+            *(line for section in sections(Settings) for line in _section(section)),
         ]
     )
 

@@ -13,7 +13,6 @@ A number whose name ends in `_s` is a duration in seconds, and so is a `timedelt
     ENV_PREFIX: ClassVar = "VALKEY_"     every key of the section also has this prefix
     IGNORED: ClassVar = {"old_name": None}  accepted and ignored: any value (None), or these values
     ONE_OF: ClassVar = ("url", "address")   the one of higher precedence is used
-    HIDDEN: ClassVar = True              not documented: the system does not exist yet
     def check(self): yield "pool_size", "must not be negative"   faults beyond the types
 
 Used by the other modules of this package. It reads no values.
@@ -57,8 +56,6 @@ class Section:
     prefix: str
     ignored: Mapping[str, frozenset[str] | None]
     one_of: tuple[str, ...]
-    hidden: bool
-    """Parsed, but shown by the page and by `jobwire config` only if set."""
 
     def place(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
@@ -82,7 +79,6 @@ def _section(path: str, cls: type) -> Section:
         prefix=prefix,
         ignored=getattr(cls, "IGNORED", {}),
         one_of=getattr(cls, "ONE_OF", ()),
-        hidden=getattr(cls, "HIDDEN", False),
     )
 
 

@@ -27,8 +27,8 @@ from typing import (
     overload,
 )
 
+from jobwire.cron import parse as parse_cron
 from jobwire.job import retry
-from jobwire.job.cron import parse as parse_cron
 from jobwire.job.engine import Use
 from jobwire.job.messages import (
     CONFIRM_ATTRIBUTE,

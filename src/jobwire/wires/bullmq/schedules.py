@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from cronsim import CronSimError
 
-from jobwire.job.cron import Cron, time_zone
+from jobwire.cron import Cron, time_zone
 from jobwire.job.messages import Json
 from jobwire.wires.bullmq.codec import Job
 from jobwire.wires.bullmq.contract import Opt

@@ -16,6 +16,7 @@ BENCHES: Final = {
     "jobs": "CPU, rate and latency of a whole job, the minimal loop and seven peers (Q-1, Q-2)",
     "queues": "a second queue beside Q-1 and Q-2 (Q-10); a worker with 100 idle queues (B-20)",
     "bullmq": "server time of each BullMQ verb: our scripts beside those of npm BullMQ",
+    "llm": "the local model: first token, tokens per second, memory, delay of a cancel (J-51)",
     "predictions": "S3 operations of a task, of an idle minute and of a long reconcile pass (P-34)",
 }
 

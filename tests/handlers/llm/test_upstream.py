@@ -3,6 +3,7 @@ was seen in the field, against a real server that fails so on purpose."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -28,6 +29,7 @@ from tests.handlers.llm.upstream import (
     waits,
 )
 from tests.support import clause
+from tests.support.tls import own_certificate
 
 BenchAt = Callable[..., Bench]
 HI = {"prompt": "Hi", "max_tokens": 8}
@@ -279,3 +281,15 @@ async def test_j51_a_request_that_is_refused_in_any_way_fails(bench_at: BenchAt)
             await bench_at(upstream.url).run("chat", {**HI, "temperature": 0.5})
     assert failed.value.code == "invalid_payload"
     assert len(upstream.requests) == 2
+
+
+@clause("J-51")
+async def test_j51_an_untrusted_certificate_is_permanent(bench_at: BenchAt) -> None:
+    """Waiting does not help: the message names what to set."""
+    context = own_certificate().server_context()
+    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0, ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(Fail, match="SSL_CERT_FILE") as failed:
+            await bench_at(f"https://localhost:{port}/v1").run("chat", HI)
+    assert failed.value.code == "backend_unavailable"

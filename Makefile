@@ -16,7 +16,7 @@ SELF   := $(PIP) --no-deps --no-build-isolation --editable .
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up test check format lock chaos mutate bench functions clean help
+.PHONY: up test coverage check format lock chaos mutate bench functions clean help
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -27,7 +27,11 @@ up: $(VENV)/.up ## run everything on this machine; pass options with ARGS="--por
 
 test: $(VENV)/.dev ## run the tests; choose some with ARGS="tests/valkey -k cancel"
 	@$(BIN)/python -m tests.support.thirdparty
-	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n $${JOBWIRE_TEST_WORKERS:-4} --dist=worksteal --cov --cov-report=term --durations=15)
+	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n $${JOBWIRE_TEST_WORKERS:-4} --dist=worksteal --durations=15)
+
+coverage: $(VENV)/.dev ## the same with the lines that no test reaches; slower
+	@$(BIN)/python -m tests.support.thirdparty
+	@$(BIN)/python -m pytest -n $${JOBWIRE_TEST_WORKERS:-4} --dist=worksteal --cov --cov-report=term
 
 check: $(VENV)/.dev ## format, lint and types; warnings are errors
 	@$(BIN)/ruff format --check --quiet .

@@ -122,7 +122,8 @@ async def test_j50_a_tool_is_not_run_again_after_kill_9(
                 JobRequest("tool", json.dumps(payload), max_attempts=3)
             )
             assert isinstance(answer, Submitted)
-            await wait_until((tmp_path / "charged").exists, "the function to begin")
+            charged = tmp_path / "charged"
+            await wait_until(lambda: charged.exists() and charged.read_text(), "the charge")
             first.kill()
         with start(valkey, tmp_path, "shop", **env) as second:
             error = await _end_of(connection, answer.job_id)

@@ -63,8 +63,9 @@ def setup(
     )
     logging.basicConfig(handlers=[handler], level=settings.level.upper(), force=True)
     if settings.level.upper() != "DEBUG":
-        # httpx logs every request at INFO.
-        logging.getLogger("httpx").setLevel(logging.WARNING)
+        # At INFO httpx logs every request, and alembic each step of its set-up.
+        for name in ("httpx", "alembic"):
+            logging.getLogger(name).setLevel(logging.WARNING)
     global _set_up
     _set_up = (service, settings)
 

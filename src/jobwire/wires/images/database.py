@@ -5,7 +5,6 @@ Understands the forms in which addresses are written elsewhere: `postgres://`, `
 beside this file; several programs may start at once.
 """
 
-import logging
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +19,6 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from jobwire.job.errors import BackendUnavailable
 
-# It logs each step of its own set-up.
-logging.getLogger("alembic").setLevel(logging.WARNING)
 _POSTGRESQL: Final = "postgresql+psycopg"
 _SQLITE: Final = "sqlite+aiosqlite"
 _DRIVERS: Final = {

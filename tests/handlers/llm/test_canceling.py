@@ -159,3 +159,18 @@ async def _three_jobs(fleet: Fleet) -> None:
     ]
     assert waiting
     assert set(waiting) <= {1, 2}
+
+
+@clause("J-51", "J-56")
+async def test_j51_waiting_for_the_model_longer_than_the_time_limit_is_no_timeout(
+    start: StartFleet, cache_dir: Path
+) -> None:
+    with contextlib.closing(Models(LlmSettings(cache_dir=cache_dir))) as models:
+        fleet = await start(LlmSettings(), models)
+        first = await fleet.submit("chat", {**ENDLESS, "max_tokens": 400})
+        await wait_until(lambda: text_of(fleet.events(first)), "the first token")
+        second = await fleet.submit(
+            "chat", {"prompt": "Hi", "max_tokens": 2, "timeout_s": 3}, timeout_s=3
+        )
+        assert (await fleet.end(second))["status"] == "done"
+        assert (await fleet.end(first))["status"] == "done"

@@ -37,6 +37,9 @@ _MAX_PENDING: Final = 256
 _LONG_PROMPT: Final = 256
 """Tokens; a shorter prompt gets no progress events."""
 
+_WAIT_S: Final = 0.25
+"""How often the job's own time limit is restarted while it waits for a busy model."""
+
 T = TypeVar("T")
 
 
@@ -61,8 +64,8 @@ class Generation:
 
 
 class AnswerTimeout:
-    """The time limit of one answer with its retries. It starts anew when the model's turn comes,
-    so that waiting for a busy model does not count."""
+    """The time limit of one answer with its retries. Waiting for a busy model does not count: the
+    limit is suspended, and starts anew when the model's turn comes."""
 
     def __init__(self, limit_s: float) -> None:
         self._now = asyncio.get_running_loop().time
@@ -79,6 +82,11 @@ class AnswerTimeout:
         """Limit the code inside."""
         async with asyncio.timeout_at(self._until) as self._scope:
             yield self._scope
+
+    def suspend(self) -> None:
+        """Count no time until `restart`."""
+        if self._scope is not None and not self._scope.expired():
+            self._scope.reschedule(None)
 
     def restart(self) -> None:
         """Count from now."""
@@ -183,13 +191,16 @@ async def _emit_pieces(
     now = asyncio.get_running_loop().time
     text, coalescer = "", Coalescer()
     reasoning = ReasoningEmitter(ctx)
+    is_waiting = False
     while True:
         is_due = False
         try:
-            async with asyncio.timeout_at(coalescer.due):
+            async with asyncio.timeout_at(now() + _WAIT_S if is_waiting else coalescer.due):
                 piece = await inbox.get()
         except TimeoutError:
-            is_due = True
+            if is_waiting:
+                ctx.restart_timeout()
+            is_due = not is_waiting
         else:
             match piece:
                 case Text(more):
@@ -204,11 +215,13 @@ async def _emit_pieces(
                     coalescer.flush()
                     await _reset(ctx, "the text so far was reasoning", 0.0)
                 case Waiting(before):
-                    if before:
+                    is_waiting = before > 0
+                    if is_waiting:
+                        timeout.suspend()
                         await ctx.emit("waiting", {"before": before}, step="llm.wait")
                     else:
                         timeout.restart()
-                        ctx.restart_timeout()
+                    ctx.restart_timeout()
                 case Reading(done, total):
                     if done and total >= _LONG_PROMPT:
                         await emit_progress(

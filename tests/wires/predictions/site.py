@@ -45,7 +45,7 @@ IDS: Final = TaskIds(SECRET)
 
 
 # Repetitions of each case on moto; `make chaos` asks for fifty.
-ROUNDS: Final = int(os.environ.get("PREDICTIONS_ROUNDS") or 5)
+ROUNDS: Final = int(os.environ.get("PREDICTIONS_ROUNDS") or 2)
 
 
 def rounds(site: Site, moto: BucketConfig) -> int:

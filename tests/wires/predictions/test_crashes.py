@@ -21,7 +21,7 @@ from tests.support.s3_proxy import Forward, Mishap, Reply, S3Proxy, Seen
 from tests.wires.predictions.process import Gate, Processes
 from tests.wires.predictions.site import ROUNDS, Addresses, Site, rounds, through
 
-LIMIT_S = 300 if ROUNDS <= 5 else 3600
+LIMIT_S = 300 if ROUNDS <= 2 else 3600
 
 
 @pytest.fixture
@@ -60,8 +60,9 @@ async def test_p13_a_kill_after_any_call_of_submit_loses_and_doubles_nothing(
 ) -> None:
     killed_at: list[str] = []
     for number in range(rounds(site, moto)):
-        # Every second round without webhooks: only reconcile finds the outcome then.
-        site.replicate.webhooks = "never" if number % 2 else "once"
+        # Without webhooks only reconcile finds the outcome. With them, the receiver may write the
+        # task before the child does, so that the child has no `PUT task`: every second round.
+        site.replicate.webhooks = "once" if number % 2 else "never"
         photos: list[Photo] = []
         for call in range(1, 60):
             photo = site.photo()

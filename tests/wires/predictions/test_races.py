@@ -26,7 +26,7 @@ from tests.support.s3_proxy import (
 )
 from tests.wires.predictions.site import ROUNDS, Site, build_flow, rounds, through
 
-pytestmark = pytest.mark.timeout(120 if ROUNDS <= 5 else 900)
+pytestmark = pytest.mark.timeout(120 if ROUNDS <= 2 else 900)
 
 
 @pytest.fixture

@@ -1,16 +1,16 @@
-"""Everything goes wrong at random, and the promises R1–R18 are judged from outside.
+"""Random faults on a real fleet; the rules R1–R21 and F9 are checked from outside.
 
     plan.py      which fault comes when: a pure function of the seed
-    fleet.py     the server, gateways and workers as processes, each on its own way to the server
-    faults.py    one small function a fault
-    load.py      those who submit, cancel, look and watch, and write down what they were told
-    handlers.py  the work; each run leaves a line in a file outside the product
-    inspector.py an eye on the raw server, during and after
-    history.py   what all of them saw, as data
-    checker.py   history → violations, one pure function a rule
+    fleet.py     the server, gateways and workers as processes, each behind its own proxy
+    faults.py    one small function per fault
+    load.py      HTTP clients that submit, cancel, read and watch jobs and record the responses
+    handlers.py  the tasks; each run appends a line to a file outside the product
+    inspector.py reads the raw keys during the run and after it
+    history.py   the records of clients, handlers and inspector, as data
+    checker.py   history → violations, one pure function per rule
     failover.py  a primary dies, a lagging replica takes over
-    run.py       one run from start to verdict; `python -m tests.chaos` and the suite call it
+    run.py       one run from start to result; `python -m tests.chaos` and the suite call it
     mutants.py   test of the checker: broken products, and the rules that must report them
 
-The product's own word (logs, metrics) is never what it is judged by.
+The product's own logs and metrics are never used as evidence.
 """

@@ -1,7 +1,7 @@
 """`python -m tests.chaos`: one long run. CHAOS_SEED repeats one, CHAOS_S is its length in seconds.
 
-`python -m tests.chaos kill freeze` lets only those faults happen; `… mutants` proves the judge,
-`… mutants no-fence` with one broken product.
+`python -m tests.chaos kill freeze` allows only those faults; `… mutants` tests the checker
+with every broken product, `… mutants no-fence` with one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(args: list[str]) -> int:
     seconds = float(os.environ.get("CHAOS_S") or 240)
     if args:
         return run(seed, seconds, args)
-    # Where nobody touches the workers, no job may be taken from one (R21).
+    # Without faults at the workers, no job may be reclaimed from one (R21).
     return max(run(seed, 0.75 * seconds, KINDS), run(seed, 0.25 * seconds, AT_SERVER_ONLY))
 
 

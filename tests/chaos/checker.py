@@ -1,7 +1,7 @@
-"""History → violations: one pure function a rule, each linear in the history.
+"""History → violations: one pure function per rule, each linear in the history.
 
-Called by the runner at the end of a run, and by its own tests with planted histories. It talks to
-nobody and knows no fault: what holds, holds whatever has happened.
+Called by the runner at the end of a run, and by its own tests with planted histories. It does
+no I/O and does not know the faults: the rules hold whatever has happened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jobwire.wires.streams.http import problems as job_problems
 from tests.chaos.history import TERMINAL, Ended, Event, History, Run
 
 TICK: Final = "tick"
-"""The task of the cron entry, whose jobs nobody submits."""
+"""The task of the cron entry; the scheduler creates its jobs, not a client."""
 
 _TOLERANCE_MS: Final = 50
 """Between two clocks' readings on a busy machine."""
@@ -39,14 +39,14 @@ class Violation:
 
 
 def check_history(history: History) -> list[Violation]:
-    """Everything that is wrong, by rule."""
+    """All violations, in the order of the rules."""
     return [Violation(rule, what) for rule, check in RULES.items() for what in check(history)]
 
 
 def r1_accepted_is_there(history: History) -> Iterator[str]:
     """An accepted job never disappears before its time."""
     for key, job_id in history.accepted.items():
-        # Those that live shortly are gone by now; the witness has seen whether they ended first.
+        # Short-lived jobs have expired by now; the inspector saw whether they ended before that.
         is_short_lived = history.submissions[key].ttl_s or _was_canceled_long_ago(history, job_id)
         if job_id not in history.jobs and not is_short_lived:
             asked = "after a cancel" if job_id in history.cancel_requested else "never canceled"
@@ -85,23 +85,23 @@ def r4_state_agrees(history: History) -> Iterator[str]:
     for answer in history.answers:
         state = answer.state
         if state in TERMINAL and (job := history.jobs.get(answer.job_id)) and job.status != state:
-            yield f"{answer.job_id} was told to be {state} and is {job.status}"
+            yield f"{answer.job_id} was {state} in a response and is {job.status}"
 
 
 def r5_runs_do_not_mix(history: History) -> Iterator[str]:
     """Events of an earlier run never follow those of a later one; inside a run they are in order,
-    and the attempts are counted truly."""
+    and the attempts are counted right."""
     for job_id, job in history.jobs.items():
         reported = [
             (event.data["run"], event.data["n"]) for event in job.events if _of_run(event.data)
         ]
         runs = [run for run, _ in groupby(reported, key=lambda each: each[0])]
         if len(runs) != len(set(runs)):
-            yield f"{job_id}: runs speak in turns: {runs}"
+            yield f"{job_id}: reports of several runs are interleaved: {runs}"
         for run, group in groupby(reported, key=lambda each: each[0]):
             numbers = [int(str(number)) for _, number in group]
             if any(after <= before for before, after in pairwise(numbers)):
-                yield f"{job_id}: run {run} says {numbers}"
+                yield f"{job_id}: run {run} has the reports {numbers}"
         submission = history.submission_of(job_id)
         attempt = int(job.fields.get("attempt", "1"))
         if submission and job.status == "done" and attempt != submission.fails + 1:
@@ -109,7 +109,7 @@ def r5_runs_do_not_mix(history: History) -> Iterator[str]:
 
 
 def r6_one_settle(history: History) -> Iterator[str]:
-    """The result is that of a run which ended, and no other run speaks after it."""
+    """The result is that of a run which ended, and no other run reports after it."""
     ended = {run.id for run in history.runs if run.ended_ms is not None}
     for job_id, job in history.jobs.items():
         if job.status != "done" or not isinstance(job.result, dict):
@@ -117,13 +117,13 @@ def r6_one_settle(history: History) -> Iterator[str]:
         run = job.result.get("run")
         if run not in ended:
             yield f"{job_id} has the result of run {run}, which never ended"
-        spoke = [event.data["run"] for event in job.events if _of_run(event.data)]
-        if run in spoke and spoke[-1] != run:
-            yield f"{job_id} has the result of {run}, and {spoke[-1]} spoke after it"
+        reporting = [event.data["run"] for event in job.events if _of_run(event.data)]
+        if run in reporting and reporting[-1] != run:
+            yield f"{job_id} has the result of {run}, and {reporting[-1]} reported after it"
 
 
 def r7_always_a_place(history: History) -> Iterator[str]:
-    """An entry goes only when the job's end or next place is written."""
+    """An entry is removed only when the job's end or next entry is written."""
     yield from history.misplaced
 
 
@@ -141,7 +141,7 @@ def r8_runs_are_counted(history: History) -> Iterator[str]:
 
 
 def r9_one_key_one_job(history: History) -> Iterator[str]:
-    """However often it is asked, and also when an answer was lost."""
+    """One job per idempotency key, also when requests are repeated or responses were lost."""
     made: dict[str, set[str]] = {}
     for answer in history.answers:
         if answer.verb == "submit" and answer.job_id:
@@ -153,7 +153,7 @@ def r9_one_key_one_job(history: History) -> Iterator[str]:
     for job_id in history.listed:
         job = history.jobs.get(job_id)
         if job_id not in known and not (job and job.fields.get("task") == TICK):
-            yield f"{job_id} is there, and nobody was told"
+            yield f"{job_id} is there, and no response reported it"
 
 
 def r10_at_rest(history: History) -> Iterator[str]:
@@ -162,7 +162,7 @@ def r10_at_rest(history: History) -> Iterator[str]:
 
 
 def r11_canceled_is_canceled(history: History) -> Iterator[str]:
-    """What was answered as canceled is; what was asked to stop is not started again."""
+    """A job answered as canceled is canceled; a job asked to stop is not started again."""
     for answer in history.answers:
         job = history.jobs.get(answer.about)
         if answer.verb != "cancel" or not job:
@@ -190,7 +190,7 @@ def r12_watchers_miss_nothing(history: History) -> Iterator[str]:
         elif watch.seen != (truth := tuple(event.id for event in job.events)):
             yield f"a watcher of {watch.job_id} saw {watch.seen}, there is {truth}"
         if watch.gaps:
-            yield f"a watcher of {watch.job_id} was told of {watch.gaps} gap(s)"
+            yield f"a watcher of {watch.job_id} got {watch.gaps} gap event(s)"
 
 
 def r13_slots(history: History) -> Iterator[str]:
@@ -314,7 +314,7 @@ def r20_starts_are_used_once(history: History) -> Iterator[str]:
 
 
 def r21_the_server_is_not_charged(history: History) -> Iterator[str]:
-    """A job is taken from its worker only if something was done to a worker meanwhile."""
+    """A job is reclaimed from its worker only if a fault hit a worker meanwhile."""
     poison = [run.began_ms for run in history.runs if run.task == "poison"]
     blows = sorted([*history.blows, *poison])
     for job_id, job in history.jobs.items():
@@ -325,7 +325,7 @@ def r21_the_server_is_not_charged(history: History) -> Iterator[str]:
             if event.type == "retrying" or event.step == "worker.release":
                 start = None
             elif event.type == "running":
-                # A frozen worker loses its jobs for a while after the blow.
+                # A frozen worker loses its jobs for a while after the fault.
                 if start and not any(
                     start.ts - 5 * history.lease_ms <= at <= event.ts for at in blows
                 ):
@@ -339,12 +339,12 @@ def worker_starts_on_a_full_server(history: History) -> Iterator[str]:
 
 
 def failover_is_survived(history: History) -> Iterator[str]:
-    """What a lagging replica knows goes on; the rest is gone as a whole."""
+    """Jobs that the lagging replica has go on; the others are gone with all their keys."""
     yield from history.failed_over
 
 
 def emptied_is_survived(history: History) -> Iterator[str]:
-    """After everything was lost, everybody goes on with what comes."""
+    """After all keys were deleted, gateways and workers serve new jobs."""
     yield from history.emptied
 
 
@@ -377,7 +377,7 @@ RULES: Final[dict[str, Callable[[History], Iterator[str]]]] = {
 
 
 def clock_was_off(history: History, job_id: str) -> bool:
-    """Whether the server's clock jumped during a job's life: its times tell nothing then."""
+    """Whether the server's clock jumped during a job's life: its times cannot be compared then."""
     job = history.jobs.get(job_id)
     if not job or not history.jumps:
         return False

@@ -1,7 +1,7 @@
-"""F8: the primary dies and a replica takes over that has not heard of its last writes.
+"""F8: the primary dies and a replica takes over without the last writes.
 
-Called by the runner between the verdict's collection and the emptied server. What the replica knew
-must go on and end once; what it did not know is gone as a whole; and everybody serves what comes.
+Called by the runner after the jobs were collected and before the server is emptied. Jobs that the
+replica has must end once; the others are gone with all their keys; new jobs are served.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LATE = 20
 
 
 async def fail_over(fleet: Fleet, folder: Path) -> list[str]:
-    """Let it happen; what went wrong, one line each. The fleet's server is the replica after it."""
+    """Fail over to a replica; returns violations, one line each. The replica is the new server."""
     with Proxy(fleet.server.port) as link:
         replica = _replica(fleet.server, folder / "replica", link)
         replica.start()
@@ -99,7 +99,7 @@ async def _ended(
     *,
     may_be_gone: bool = False,
 ) -> list[str]:
-    """Wait for their end; what is wrong with it."""
+    """Wait for the end of the jobs; returns violations."""
     wrong: list[str] = []
     for job_id in job_ids:
         states = [""]

@@ -1,6 +1,6 @@
-"""One small function a fault: it strikes, lasts as long as it should, and undoes itself.
+"""One small function per fault: it starts, lasts as long as planned, and undoes itself.
 
-Called by the runner with what the plan says. None of them judges anything.
+Called by the runner with the faults of the plan. None of them checks anything.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.streams import runs
 
 
 async def strike(fleet: Fleet, fault: Fault) -> None:
-    """Let it happen, to its end."""
+    """Cause one fault and wait until it is over."""
     await asyncio.sleep(fault.after_s)
     if fault.kind in _AT_SEATS:
         seat = fleet.seats[fault.seat % len(fleet.seats)]
@@ -40,12 +40,12 @@ async def strike(fleet: Fleet, fault: Fault) -> None:
 
 
 def heal(fleet: Fleet) -> None:
-    """What waits for its moment is called off."""
+    """Cancel the faults that wait for a command."""
     for seat in fleet.seats:
         seat.proxy.heal()
 
 
-# ── programs, and their way to the server ────────────────────────────────────────────────────────
+# ── programs, and their connections to the server ─────────────────────────────────────────────────
 
 
 async def _kill(seat: Seat, fault: Fault) -> None:
@@ -80,7 +80,7 @@ async def _refuse(seat: Seat, fault: Fault) -> None:
 async def _half_open(seat: Seat, fault: Fault) -> None:
     seat.proxy.silence()
     await _last(fault)
-    # What was swallowed is gone: these connections are of no more use to anybody.
+    # The swallowed bytes are gone, so these connections cannot be used again.
     seat.proxy.heal()
     seat.proxy.cut()
 
@@ -120,7 +120,7 @@ async def _server_frozen(fleet: Fleet, fault: Fault) -> None:
 
 
 async def _write_torn(fleet: Fleet, fault: Fault) -> None:
-    """The disk takes some more bytes and no others: the server dies over half a command."""
+    """The disk takes a few more bytes: the server dies with half a command written."""
     files = fleet.server.data_dir.glob("appendonlydir/*.incr.aof")
     size = max(file.stat().st_size for file in files) + fault.size
     resource.prlimit(fleet.server.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -176,8 +176,8 @@ def _a_worker(fleet: Fleet, fault: Fault) -> Seat:
 
 
 async def _restarted(fleet: Fleet, seat: Seat) -> bool:
-    """Kill it, and wait until the next one in its place has said that it serves. Another fault at
-    the same worker meanwhile proves nothing, and counts as started."""
+    """Kill the worker and wait until its successor logs that it serves. Another fault at the same
+    worker meanwhile proves nothing, and counts as started."""
     before, deaths, struck = seat.program, seat.deaths, seat.struck
     fleet.history.blows.append(time.time() * 1000)
     before.kill()
@@ -206,7 +206,7 @@ async def _full(fleet: Fleet) -> AsyncGenerator[None]:
 
 @contextlib.asynccontextmanager
 async def _no_writes(fleet: Fleet) -> AsyncGenerator[None]:
-    """As in a failover: it follows somebody who is not there."""
+    """As in a failover: the server is a replica of a primary that does not exist."""
     await asyncio.to_thread(_on_server, fleet, lambda plain: plain.replicaof("127.0.0.1", "1"))
     try:
         yield
@@ -225,11 +225,11 @@ async def _clients_dropped(fleet: Fleet, fault: Fault) -> None:
 
 
 def _on_server(fleet: Fleet, what: Callable[[Redis], object]) -> None:
-    with plain_client(fleet.server, "chaos-hand") as plain:
+    with plain_client(fleet.server, "chaos-faults") as plain:
         try:
             what(plain)
         except RedisError as error:
-            raise RuntimeError(f"the hand at the server slipped: {error!r}") from error
+            raise RuntimeError(f"a command of a fault failed: {error!r}") from error
 
 
 async def _last(fault: Fault) -> None:

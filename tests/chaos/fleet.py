@@ -1,7 +1,7 @@
 """The server, gateways and workers of a chaos run: real processes that are kept running.
 
-Each program sits on a seat with a proxy of its own before the server, so that it can be cut off
-alone. What has died is started again, as an init system would. Nothing outlives the run.
+Each program has a seat with its own proxy before the server, so that it can be cut off alone. A
+dead program is started again, as an init system would do. Nothing outlives the run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GATEWAYS: Final = 2
 
 
 class Seat:
-    """One program, its way to the server, and its successors."""
+    """One program, its proxy, and its successors after a crash."""
 
     def __init__(self, name: str, arguments: Sequence[str], proxy: Proxy, env: dict[str, str]):
         self.name = name
@@ -55,14 +55,14 @@ class Seat:
 
 
 class Fleet:
-    """Everybody who takes part."""
+    """The server, the gateways and the workers of a run."""
 
     def __init__(self, folder: Path, history: History) -> None:
         self.history = history
         self.effects = folder / "effects"
         self.effects.touch()
-        # What the server has answered is written down: what `everysec` may lose is its promise and
-        # not ours (docs/durability.md).
+        # `always`: every answered write is on disk. With `everysec` the server itself may lose a
+        # second of writes (docs/durability.md).
         self.clock = server_clock(folder)
         self.server = LocalValkey(
             folder / "valkey",
@@ -88,7 +88,7 @@ class Fleet:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Up, and kept so."""
+        """Start the server and the programs, and restart programs that die."""
         with self.server:
             try:
                 for number in range(GATEWAYS):
@@ -151,7 +151,7 @@ class Fleet:
     def _seat(self, name: str, args: Sequence[str], slots: int = 0) -> Seat:
         proxy = Proxy(self.server.port).start()
         env = {
-            # What the run itself is told is no setting of the programs.
+            # Settings of the test run must not reach the programs.
             **{each: "" for each in os.environ if each.startswith("JOBWIRE_")},
             "JOBWIRE_VALKEY_URL": proxy.url(self.server.url),
             "JOBWIRE_LOGGING_LEVEL": "warning",

@@ -1,5 +1,5 @@
-"""What the workers of a chaos run do. Each run says that it begins, and that it ends, in a file
-outside the product: one line, one write, before anything else."""
+"""The tasks of a chaos run. Each run records its begin and its end in a file outside the product:
+one line in one write, before anything else."""
 
 from __future__ import annotations
 

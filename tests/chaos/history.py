@@ -1,4 +1,4 @@
-"""What was asked, answered, done and seen in one run, as plain data: the checker's input."""
+"""Requests, responses, runs and observations of one chaos run, as plain data for the checker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Literal
 from jobwire.job.messages import Json
 
 SHORT_TTL_S: Final = 10
-"""Of jobs that wait longer than they live."""
+"""The `ttl_s` of jobs whose delay is longer than their lifetime."""
 TERMINAL: Final = frozenset({"done", "error", "canceled"})
 
 
@@ -26,7 +26,7 @@ class Submission:
     max_attempts: int = 3
     delay_s: float = 0.0
     ttl_s: int = 0
-    """0: as long as the gateway likes."""
+    """0: the default of the gateway."""
     valid: bool = True
     """Whether the gateway may take it at all."""
 
@@ -62,7 +62,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a handler, by its own word."""
+    """One run of a handler, from the lines that the handler wrote."""
 
     id: str
     job_id: str
@@ -71,10 +71,10 @@ class Run:
     slots: int
     began_ms: float
     ended_ms: float | None
-    """None where its process died over it."""
+    """None where the process died during the run."""
     task: str = "work"
     reported: int | None = None
-    """How many reports the handler made; None where its process died over it."""
+    """How many reports the handler made; None where the process died during the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A job when all was over."""
+    """A job at the end of the chaos run."""
 
     status: str
     """As the gateway returned it."""
@@ -130,7 +130,7 @@ class History:
     collected_ms: float = 0.0
     """When the last of `jobs` had been read."""
     misplaced: list[str] = field(default_factory=list[str])
-    """Unfinished jobs that were seen without a place in line."""
+    """Unfinished jobs that were seen without a queue entry or a due time."""
     lost: list[str] = field(default_factory=list[str])
     """Short-lived jobs that were seen unfinished and then were gone."""
     blows: list[float] = field(default_factory=list[float])
@@ -157,6 +157,6 @@ class History:
         }
 
     def submission_of(self, job_id: str) -> Submission | None:
-        """What the job was to be; None for one that nobody here asked for."""
+        """The submission that made the job; None if no client of the run submitted it."""
         job = self.jobs.get(job_id)
         return self.submissions.get(job.fields.get("idempotency_key", "")) if job else None

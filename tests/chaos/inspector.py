@@ -1,4 +1,4 @@
-"""An eye on the raw server with all rights: during a run, and on what is left after it."""
+"""Reads the raw keys of the server, during a run and at its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.servers import Plain
 
 KEYS: Final = StreamsKeys()
 
-# One moment, seen whole: every job that is open has an entry in the queue, or waits for its time.
+# Atomic: every open job has an entry in the queue, or a due time.
 _MISPLACED: Final = """
 local found = {}
 for _, id in ipairs(redis.call('ZRANGE', 'jobs:open', 0, -1)) do
@@ -30,7 +30,7 @@ for _, id in ipairs(redis.call('ZRANGE', 'jobs:open', 0, -1)) do
   local placed = row[2] and #redis.call('XRANGE', 'jobs:stream', row[2], row[2]) > 0
   if (row[1] == 'queued' or row[1] == 'running') and not placed
     and not redis.call('ZSCORE', 'jobs:delayed', id) then
-    found[#found + 1] = id .. ' is ' .. row[1] .. ' and has no place in line'
+    found[#found + 1] = id .. ' is ' .. row[1] .. ' and has no queue entry and no due time'
   end
 end
 return found
@@ -38,14 +38,14 @@ return found
 
 
 class Inspector:
-    """Sees the raw keys."""
+    """Reads the raw keys."""
 
     def __init__(self, plain: Plain) -> None:
         self._plain = plain
         self._raw = Raw(plain)
 
     async def watch_places(self, history: History, until: asyncio.Event) -> None:
-        """R7 and R1 of short-lived jobs, looked at all the time."""
+        """Check R7, and R1 of short-lived jobs, until the run is over."""
         short_lived = ShortLived(self, history)
         while not until.is_set():
             try:
@@ -87,7 +87,7 @@ class Inspector:
         return [f"{name} holds {size}" for name, size in sizes.items() if size]
 
     async def jobs(self, port: int, job_ids: Sequence[str]) -> Mapping[str, Ended]:
-        """How they stand, as a gateway tells and as it is written."""
+        """The jobs as a gateway returns them and as the raw keys have them."""
         found: dict[str, Ended] = {}
         async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
             for job_id in job_ids:
@@ -106,7 +106,7 @@ class Inspector:
 
 
 class ShortLived:
-    """Jobs whose `ttl_s` is shorter than their wait: each must be seen to end before it is gone."""
+    """Jobs whose `ttl_s` is shorter than their wait: each must be seen to end before it expires."""
 
     def __init__(self, inspector: Inspector, history: History) -> None:
         self._inspector = inspector
@@ -117,7 +117,7 @@ class ShortLived:
         self._samples_s: list[float] = []
 
     def sample(self) -> None:
-        """Note who has ended, and who is gone without an end."""
+        """Note which jobs have ended, and which expired without an end."""
         history, now_s = self._history, time.monotonic()
         for key, job_id in history.accepted.items():
             if history.submissions[key].ttl_s and job_id not in self._over:
@@ -128,8 +128,8 @@ class ShortLived:
                 self._seen_s[job_id] = now_s
                 continue
             self._over.add(job_id)
-            # It may have ended and expired while nobody could look; and what the server was away
-            # for half a life is not ours to keep.
+            # The job may have ended and expired between two samples; and a server that was away for
+            # half of the lifetime cannot keep the job.
             blind_s = now_s - self._seen_s[job_id]
             if state is None and blind_s < SHORT_TTL_S / 2 and self._outage_s() < SHORT_TTL_S / 2:
                 history.lost.append(f"{job_id} was unfinished {blind_s:.2f} s before it was gone")
@@ -145,7 +145,7 @@ class ShortLived:
 
 
 def runs_of(effects: Path) -> list[Run]:
-    """The handlers' own lines."""
+    """The runs, from the lines that the handlers wrote."""
     began: dict[str, dict[str, Json]] = {}
     ended: dict[str, tuple[float, int]] = {}
     for line in effects.read_text().splitlines():
@@ -164,7 +164,7 @@ def runs_of(effects: Path) -> list[Run]:
 
 
 def empty(plain: Redis) -> None:
-    """Everything is lost at once (F9)."""
+    """Delete all keys (F9)."""
     plain.flushall()
 
 

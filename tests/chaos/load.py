@@ -1,7 +1,7 @@
-"""Those who submit, cancel, look and watch over HTTP, and write down what they were told.
+"""HTTP clients that submit, cancel, read and watch jobs, and record every response.
 
-A caller asks until it has an answer, under the same idempotency key, as producers are told to do.
-Some of its requests are dropped before the answer comes, or nobody would ever ask twice.
+A caller repeats a request under the same idempotency key until it has a response, as the docs ask
+of producers. Some requests are dropped on purpose before the response, so that repeats happen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ANSWER_TIMEOUT_S: Final = 120.0
 
 
 class Caller:
-    """One client. Random in what it does, by a seed of its own."""
+    """One client; its random choices follow from its seed and name."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Caller:
         self._made = 0
 
     async def go_on(self, until: asyncio.Event) -> None:
-        """Ask for one thing after the other; what was begun is seen to its end."""
+        """Send one request after the other; wait for the end of cancels and watches at the end."""
         async with self._client() as client, asyncio.TaskGroup() as others:
             while not until.is_set():
                 job_id = await self.submit(client, self._new_submission())
@@ -69,7 +69,7 @@ class Caller:
                         await until.wait()
 
     async def in_line(self, count: int) -> None:
-        """Ask for quick jobs, one after the other."""
+        """Submit quick jobs, one after the other."""
         async with self._client() as client:
             for _ in range(count):
                 self._made += 1
@@ -77,7 +77,7 @@ class Caller:
                 self._history.calm.append(job_id)
 
     async def burst(self, count: int) -> None:
-        """Ask for many short-lived jobs that wait longer than they live and expire together."""
+        """Submit many jobs whose delay is longer than their lifetime, and which expire together."""
         gate = asyncio.Semaphore(20)
 
         async def one(client: httpx.AsyncClient, number: int) -> None:
@@ -91,7 +91,7 @@ class Caller:
             await asyncio.gather(*(one(client, number) for number in range(count)))
 
     async def submit(self, client: httpx.AsyncClient, submission: Submission) -> str:
-        """Until there is a job, or a refusal that is final; the job's id, or nothing."""
+        """Repeat until the job exists or the refusal is final; returns the job's id or ""."""
         self._history.submissions[submission.key] = submission
 
         async def answered() -> Answer | None:
@@ -157,7 +157,7 @@ class Caller:
         if random.random() < 0.5:
             return Submission(key, fails=random.choice((0, 0, 0, 1, 3)))
         steps = random.randrange(1, 6)
-        # Work has to go on past the lease, or nobody is ever a zombie.
+        # Some work takes longer than the lease, so that frozen workers become zombies.
         whole_s = random.choice((0.05, 0.3, LEASE_S, 1.5 * LEASE_S))
         return Submission(
             key,
@@ -184,13 +184,13 @@ class Caller:
 
 
 async def watch_for(watcher: Watcher, limit_s: float) -> None:
-    """To the end of its job, but not forever: who never sees it is judged for it."""
+    """Read to the end of the job, with a limit; a missing end is a violation of R12."""
     with contextlib.suppress(AssertionError):
         await watcher.read_to_the_end(limit_s)
 
 
 def seen_by(watcher: Watcher) -> Watch:
-    """What it saw, for the judge."""
+    """What the watcher saw, for the checker."""
     names = [event.name for event in watcher.seen]
     return Watch(
         watcher.job_id,

@@ -46,11 +46,11 @@ WANTED: Final[dict[str, tuple[set[str], tuple[str, ...]]]] = {
 TRIES: Final = 3
 SECONDS: Final = 12
 LONGER: Final = {"ttl-not-refreshed": 25}
-"""Those that need jobs which wait for longer than they live."""
+"""Runs that need jobs whose delay is longer than their lifetime."""
 
 
 def prove(names: Sequence[str] = ()) -> int:
-    """Whether all of them were found, or those that are named; 1 if one was not."""
+    """Run the checker against all broken products, or the named ones; 1 if one was not reported."""
     missed = 0
     wanted_names = names or tuple(WANTED)
     for mutation in mutations():
@@ -70,7 +70,7 @@ def prove(names: Sequence[str] = ()) -> int:
         result = "found" if found & wanted else "NOT FOUND"
         broken = ", ".join(sorted(found)) or "nothing"
         print(f"{result:<9} {mutation.name:<26} {mutation.what}: broke {broken}", flush=True)
-    print(f"{len(wanted_names) - missed} of {len(wanted_names)} broken products were found out")
+    print(f"{len(wanted_names) - missed} of {len(wanted_names)} broken products were reported")
     return 1 if missed else 0
 
 
@@ -91,5 +91,5 @@ def _rules_broken(source: Path, seed: int, kinds: Sequence[str], seconds: float)
         check=False,
     )
     if "programs died" not in result.stdout:
-        raise RuntimeError(f"the run came to nothing:\n{result.stdout}\n{result.stderr}")
+        raise RuntimeError(f"the run did not reach its end:\n{result.stdout}\n{result.stderr}")
     return set(re.findall(r"^(\w+) is broken", result.stdout, re.MULTILINE))

@@ -1,7 +1,7 @@
 """Which fault comes when: a pure function of the seed, so that a run can be repeated.
 
-Two hands strike at a time: one at the programs and their connections, one at the server. Each
-deals its kinds like cards, so that a short run sees nearly all of them and a long one all.
+Two injectors run at a time: one at the programs and their connections, one at the server. Each
+shuffles its kinds and goes through all of them, so a short run has nearly all and a long one all.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ _SCRIPTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong."""
+    """One fault and its parameters."""
 
     kind: str
     after_s: float
-    """How long it is quiet before it."""
+    """The pause before the fault."""
     leases: float
-    """How long it lasts, where it lasts."""
+    """How long the fault lasts, in leases, if it lasts."""
     seat: int
-    """Whom it strikes; taken modulo the number of seats."""
+    """The program that it hits; taken modulo the number of seats."""
     script: str
-    """Which command, where it is about one."""
+    """The script of the command, if the fault is about a command."""
     size: int
     """How many bytes still get through."""
 

@@ -1,4 +1,4 @@
-"""One run from start to verdict: calm, faults and load side by side, quiet, emptied, judged."""
+"""One run: jobs without faults, faults under load, recovery, an emptied server, the check."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ BURST: Final = 500
 LONG_S: Final = 20.0
 """Runs of this length have short-lived jobs."""
 LEAST: Final = 6
-"""So many kinds of faults there are in a run, whatever time they take."""
+"""The least number of kinds of faults in a run, even if it then takes longer."""
 QUIET_S: Final = float(os.environ.get("CHAOS_QUIET_S", "90"))
-"""How long everything may take to come to an end once nothing goes wrong any more."""
+"""How long all jobs may take to end after the last fault."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run came to."""
+    """The result of a run."""
 
     seed: int
     history: History
@@ -74,7 +74,7 @@ def _listed(counts: Counter[str]) -> str:
 
 
 async def chaos(folder: Path, seed: int, seconds: float, kinds: Sequence[str] = KINDS) -> Outcome:
-    """Run it all; `kinds` are the faults that may happen."""
+    """One whole run; `kinds` are the faults that may happen."""
     history = History(max_deliveries=MAX_DELIVERIES, lease_ms=1000 * LEASE_S)
     fleet = Fleet(folder, history)
     outcome = Outcome(seed, history)
@@ -101,7 +101,7 @@ async def chaos(folder: Path, seed: int, seconds: float, kinds: Sequence[str] = 
 async def _through_the_faults(
     fleet: Fleet, inspector: Inspector, outcome: Outcome, seconds: float, kinds: Sequence[str]
 ) -> None:
-    """Everything that goes wrong, and the time until everything has ended in spite of it."""
+    """All faults under load, and then the wait until every job has ended."""
     history, over, quiet = outcome.history, asyncio.Event(), asyncio.Event()
     # Short-lived jobs wait for longer than a short run lasts.
     long_enough = seconds >= LONG_S
@@ -149,12 +149,12 @@ async def _until_settled(inspector: Inspector) -> None:
     async def settled() -> bool:
         return not await asyncio.to_thread(lambda: inspector.unfinished(inspector.listed()))
 
-    with contextlib.suppress(AssertionError):  # the judge will say which did not end
+    with contextlib.suppress(AssertionError):  # the checker reports those that did not end
         await wait_until(settled, timeout_s=QUIET_S)
 
 
 async def _collect(fleet: Fleet, inspector: Inspector, history: History) -> None:
-    """Write down how everything stands at the end."""
+    """Record the state of all jobs at the end."""
     try:
         await wait_until(lambda: not inspector.at_rest(), timeout_s=10)
     except AssertionError:
@@ -167,7 +167,7 @@ async def _collect(fleet: Fleet, inspector: Inspector, history: History) -> None
 
 
 async def _after_the_loss(fleet: Fleet, history: History) -> None:
-    """F9: old jobs are gone and said to be so; new ones run, by everybody who was there."""
+    """F9: lost jobs are answered with 404; new jobs run on the workers that were there before."""
     lost = next(iter(history.accepted.values()), "none")
     async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
         for port in fleet.ports:

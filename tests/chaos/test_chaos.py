@@ -1,4 +1,4 @@
-"""R-1 … R-8 under everything at once: a short run with a seed of its own each time.
+"""R-1 … R-8 under all faults: a short run with a new seed each time.
 
 `CHAOS_SEED=… make chaos` repeats one that went wrong.
 """

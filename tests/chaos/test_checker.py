@@ -82,10 +82,10 @@ def mixed_runs(history: History) -> None:
 
 
 def zombie_result(history: History) -> None:
-    change(history, result={"run": "run-nobody-saw-end"})
+    change(history, result={"run": "run-without-end"})
 
 
-def speaks_after_the_result(history: History) -> None:
+def report_after_the_result(history: History) -> None:
     (*before, end) = history.jobs["one"].events
     change(history, events=(*before, Event("18-0", "step", 18, {"run": "x", "n": 0}), end))
 
@@ -98,7 +98,7 @@ def second_job(history: History) -> None:
     history.answers.append(Answer("submit", "key-one", 202, job_id="two"))
 
 
-def canceled_in_vain(history: History) -> None:
+def cancel_without_effect(history: History) -> None:
     history.answers.append(Answer("cancel", "one", 200))
 
 
@@ -108,14 +108,14 @@ def started_after_cancel(history: History) -> None:
 
 
 def watcher(**what: object) -> Callable[[History], None]:
-    def spoil(history: History) -> None:
+    def plant(history: History) -> None:
         history.watches[0] = dataclasses.replace(history.watches[0], **what)
 
-    return spoil
+    return plant
 
 
 def two_in_one_slot(history: History) -> None:
-    history.runs.append(Run("run-beside", "two", 1, "7", 1, 116, 117))
+    history.runs.append(Run("run-parallel", "two", 1, "7", 1, 116, 117))
     add = Event("116-1", "running", 116, {})
     change(history, "two", events=(history.jobs["two"].events[0], add, *history.jobs["two"].events))
 
@@ -135,12 +135,12 @@ def lost_report(history: History) -> None:
     change(history, events=tuple(event for event in job.events if event.data.get("n") != 0))
 
 
-def silent_run(history: History) -> None:
+def missing_reports(history: History) -> None:
     history.runs = [dataclasses.replace(run, reported=3) for run in history.runs]
 
 
 def handed_out_twice(history: History) -> None:
-    history.runs.append(Run("run-twin", "two", 1, "8", 1, 116, 117))
+    history.runs.append(Run("run-duplicate", "two", 1, "8", 1, 116, 117))
 
 
 def began_after_the_end(history: History) -> None:
@@ -154,7 +154,7 @@ def overlap(history: History) -> None:
     history.runs.append(Run("run-first", "two", 1, "7", 2, 112, 118))
 
 
-def robbed(history: History) -> None:
+def reclaimed_without_fault(history: History) -> None:
     (queued, *rest) = history.jobs["two"].events
     change(history, "two", events=(queued, Event("111-0", "running", 111, {}), *rest))
 
@@ -171,14 +171,14 @@ PLANTED: list[tuple[str, Callable[[History], object]]] = [
     ("R5", mixed_runs),
     ("R5", lambda history: field(history, "attempt", "1")),
     ("R6", zombie_result),
-    ("R6", speaks_after_the_result),
+    ("R6", report_after_the_result),
     ("R7", lambda history: history.misplaced.append("one")),
     ("R8", ran_unseen),
     ("R8", lambda history: history.runs.append(Run("r", "two", 9, "8", 1, 1, 2))),
     ("R9", second_job),
     ("R9", lambda history: history.listed.append("three")),
     ("R10", lambda history: history.left_behind.append("a key")),
-    ("R11", canceled_in_vain),
+    ("R11", cancel_without_effect),
     ("R11", started_after_cancel),
     ("R12", watcher(seen=("10-0",))),
     ("R12", watcher(gaps=1)),
@@ -191,25 +191,25 @@ PLANTED: list[tuple[str, Callable[[History], object]]] = [
     ("R18", lambda history: history.answers.append(Answer("look", "one", 500, "internal"))),
     ("R18", lambda history: history.answers.append(Answer("look", "one", 404))),
     ("R19", lost_report),
-    ("R19", silent_run),
+    ("R19", missing_reports),
     ("R20", handed_out_twice),
     ("R20", began_after_the_end),
     ("R20", overlap),
-    ("R21", robbed),
+    ("R21", reclaimed_without_fault),
     ("F8", lambda history: history.failed_over.append("a job is gone")),
     ("F12", lambda history: history.failed_starts.append("a worker")),
-    ("F9", lambda history: history.emptied.append("nobody answers")),
+    ("F9", lambda history: history.emptied.append("no response")),
 ]
 
 
-def test_a_good_history_is_found_good() -> None:
+def test_a_good_history_has_no_violation() -> None:
     assert check_history(good()) == []
 
 
-@pytest.mark.parametrize(("rule", "spoil"), PLANTED)
-def test_what_was_planted_is_found(rule: str, spoil: Callable[[History], object]) -> None:
+@pytest.mark.parametrize(("rule", "plant"), PLANTED)
+def test_a_planted_violation_is_reported(rule: str, plant: Callable[[History], object]) -> None:
     history = good()
-    spoil(history)
+    plant(history)
     assert rule in {violation.rule for violation in check_history(history)}
 
 
@@ -232,7 +232,7 @@ def test_a_server_that_is_full_after_the_handler_returned_may_drop_reports() -> 
     assert "R19" in {violation.rule for violation in check_history(history)}
 
 
-def test_every_rule_has_something_planted() -> None:
+def test_every_rule_has_a_planted_violation() -> None:
     assert {rule for rule, _ in PLANTED} == set(RULES)
 
 

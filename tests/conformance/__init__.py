@@ -1,4 +1,4 @@
-"""The same life of a job over every wire: `life.py` is the suite, a file a wire runs it."""
+"""One lifecycle suite for all wires: `lifecycle.py`; `test_<wire>.py` runs it on a wire."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""What a wire must bring along so that its engine can be put through the life of a job.
+"""What a wire provides so that the lifecycle tests can run on its engine.
 
-A wire's own test file builds one and hands it to `LifeOfAJob`. The suite speaks only the heart's
-language; whatever is particular to a wire stays in its lab.
+A wire's test file builds a lab and passes it to `LifeOfAJob`. The suite uses only the domain model
+(`jobwire.job`); the details of a wire stay in its lab.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Lab(Protocol):
 
     @property
     def queue(self) -> Queue:
-        """The producer's end."""
+        """The producer's interface."""
         ...
 
     async def snapshot(self, job_id: str) -> Snapshot:
@@ -40,7 +40,7 @@ class Lab(Protocol):
         ...
 
     async def worker(self) -> Engine:
-        """A new worker's engine, entered, with the task `TASK`. It leaves with the lab."""
+        """The engine of a new worker with the task `TASK`, registered until the lab closes."""
         ...
 
     async def sweep(self) -> None:
@@ -48,16 +48,16 @@ class Lab(Protocol):
         ...
 
     async def silence(self, worker: Engine) -> None:
-        """As if the worker had been silent for so long that all its leases have run out."""
+        """Let all leases of the worker expire."""
         ...
 
     async def ends(self, job_id: str) -> int:
-        """How often a watcher of the job has been told that it ended."""
+        """The number of terminal events that a watcher of the job got."""
         ...
 
     async def reports(self, job_id: str) -> Sequence[str]:
-        """The kinds of the reports that a watcher of the job has seen, in order; of life's own
-        news nothing."""
+        """The kinds of the reports that a watcher of the job got, in order, without the events of
+        state changes."""
         ...
 
     async def at_rest(self) -> bool:

@@ -1,4 +1,4 @@
-"""The life of a job, as every engine must keep it. A wire's test file makes a class of it:
+"""The lifecycle of a job, which every engine must follow. A wire's test file derives a class:
 
     class TestStreams(LifeOfAJob):
         @pytest_asyncio.fixture
@@ -64,7 +64,7 @@ async def state(lab: Lab, job_id: str) -> State:
 
 
 async def aclose(iterator: AsyncIterator[object]) -> None:
-    """End a generator that nobody will iterate any more."""
+    """Close a generator that is not iterated to its end."""
     assert isinstance(iterator, AsyncGenerator)
     await iterator.aclose()
 
@@ -343,7 +343,7 @@ class LifeOfAJob:
         assert await worker.settle(batch, 0) == first
         assert await worker.settle(batch, 0) == first
         snapshot = await lab.snapshot(job_ids[2])
-        assert snapshot.attempt == 2, "one failure, however often it was told"
+        assert snapshot.attempt == 2, "one failure is counted once, however often it is settled"
 
     async def test_a_repeated_report_is_written_once(self, lab: Lab) -> None:
         worker = await lab.worker()

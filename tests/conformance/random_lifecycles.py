@@ -1,8 +1,8 @@
-"""Random lives against a model: whatever happens in whatever order, the engine answers as the
-model does, and each job ends at most once.
+"""Random lifecycles against a model: after any order of steps the engine answers as the model
+does, and each job ends at most once.
 
-A wire's test file draws the steps with Hypothesis and runs them here. The model knows only the
-heart's rules; it keeps every token ever handed out, so zombies speak all the time.
+A wire's test file draws the steps with Hypothesis and runs them here. The model has the
+rules of the domain model only. It keeps every token ever issued, so zombies write all the time.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class Life:
     attempt: int = 1
     deliveries: int = 0
     token: str = ""
-    """Of the latest delivery, unless a sweep has taken it away."""
+    """Of the latest delivery; empty after a sweep has reclaimed the job."""
     wanted: bool = True
-    """Nobody has asked for it to be canceled."""
+    """False once a cancel was requested."""
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Delivery:
     leased: LeasedJob
     life: Life
     outcome: Outcome | None = None
-    """What it was settled with, if it was."""
+    """The outcome it was settled with, if it was."""
 
 
 @dataclass
@@ -145,7 +145,7 @@ class Model:
             self.apply(each.life, outcome)
 
     async def again(self, one: int, other: int) -> None:
-        """What was settled is settled once more: its answer had been lost."""
+        """A settled delivery is settled once more, as after a lost answer."""
         settled = [each for each in self.deliveries if each.outcome is not None]
         if settled:
             each = settled[one % len(settled)]
@@ -153,7 +153,7 @@ class Model:
             await self.speak(each, each.outcome)
 
     async def zombie(self, one: int, other: int) -> None:
-        """One that lost its job comes back with an outcome."""
+        """A worker that lost its job settles it."""
         lost = [each for each in self.deliveries if each.outcome is None and not self.holds(each)]
         if lost:
             await self.speak(lost[one % len(lost)], OUTCOMES[other % len(OUTCOMES)])
@@ -200,7 +200,7 @@ class Model:
         assert list(self.renewers[each.worker].renew([each.leased])) == [answer]
 
     async def silence(self, one: int, other: int) -> None:
-        """A worker falls silent, and the fleet puts its jobs back in line."""
+        """The leases of a worker expire, and maintenance requeues its jobs."""
         worker = one % WORKERS
         await self.lab.silence(self.workers[worker])
         await self.lab.sweep()

@@ -1,4 +1,4 @@
-"""The BullMQ engine, tested for the life of a job as its traits declare it (B-17)."""
+"""The lifecycle tests on the BullMQ engine, as far as its traits declare (B-17)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Streams engine, put through the life of a job."""
+"""The lifecycle tests on the Streams engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TestStreamsBehindAPrefix(LifeOfAJob):
 )
 @given(drawn=random_lifecycles.steps)
 def test_random_lifecycles(valkey: LocalValkey, drawn: list[random_lifecycles.Step]) -> None:
-    """Long leases: time takes no part in it, only the order of things."""
+    """Long leases: the result depends on the order of steps only, not on time."""
 
     async def live() -> None:
         async with Connection.open(valkey.url) as connection:

@@ -1,7 +1,6 @@
-"""What handlers may use on some wires, as an engine that declares it must keep it.
+"""Features that only some wires have. An engine that declares one must implement it.
 
-A wire's test file makes a class of it, as of `LifeOfAJob`; tests of what an engine does not declare
-are skipped.
+A wire's test file derives a class, as from `LifeOfAJob`; tests of undeclared features are skipped.
 """
 
 from __future__ import annotations

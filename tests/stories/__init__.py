@@ -1,4 +1,4 @@
-"""Whole processes on real servers, killed, frozen and cut off for real."""
+"""Whole processes on real servers, which are killed, frozen and cut off."""
 
 import pytest
 

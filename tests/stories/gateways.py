@@ -19,7 +19,7 @@ _LOST: Final = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
 
 class GatewayProgram:
-    """`jobwire gateway` on a port that it keeps over its deaths."""
+    """`jobwire gateway` as a process; a restart uses the same port."""
 
     def __init__(self, valkey_url: str) -> None:
         self._valkey_url = valkey_url
@@ -37,7 +37,7 @@ class GatewayProgram:
         self.program.wait_for_line("gateway on http", timeout_s=60)
 
     def kill_and_start(self) -> None:
-        """kill -9; then another one in its place."""
+        """kill -9; then start another one on the same port."""
         self.program.close()
         self.program = self._start()
         self.wait_until_up()
@@ -58,7 +58,7 @@ class GatewayProgram:
 
 @contextlib.contextmanager
 def gateway(valkey_url: str) -> Generator[GatewayProgram]:
-    """One that is up; ends with the block."""
+    """A gateway that is up until the end of the block."""
     started = GatewayProgram(valkey_url)
     try:
         started.wait_until_up()
@@ -68,7 +68,7 @@ def gateway(valkey_url: str) -> Generator[GatewayProgram]:
 
 
 class Watcher:
-    """One reader of one job's events, over as many connections as it takes."""
+    """One reader of one job's events, over any number of connections."""
 
     def __init__(self, port: int, job_id: str, *, pause_s: float = 0.0) -> None:
         self._port = port
@@ -102,7 +102,7 @@ class Watcher:
             ) from None
 
     def cut(self) -> None:
-        """Lose the connection, whatever was on its way."""
+        """Drop the connection and what is still unread."""
         if self._writer is not None:
             self._writer.transport.abort()
 
@@ -140,7 +140,7 @@ class Watcher:
 
 
 async def _chunk(reader: asyncio.StreamReader) -> bytes:
-    """One chunk of an answer whose length is not known; empty at its end."""
+    """One chunk of a chunked response; empty at its end."""
     size = int(re.sub(rb"\s", b"", await reader.readuntil(b"\r\n")), 16)
     data = await reader.readexactly(size + 2)
     return data[:-2]

@@ -1,5 +1,5 @@
-"""What the workers of the stories do. Each run leaves a line in a file outside the product, before
-anything else: the product's own word is not what a story is judged by."""
+"""The tasks of the story tests. Each run first appends a line to a file outside the product, so the
+tests do not depend on what the product reports about itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def gate(ctx: Context) -> int:
     """Waits until a file is there, and reports before and after; then for `end`, if given."""
     mark(ctx)
     await ctx.emit("before")
-    while not Path(ctx.payload["gate"]).exists():  # noqa: ASYNC240 - quick, and nobody waits for us
+    while not Path(ctx.payload["gate"]).exists():  # noqa: ASYNC240 - quick, and nothing else runs in this loop
         await asyncio.sleep(0.01)
     await ctx.emit("after")
     while not Path(ctx.payload.get("end", "/")).exists():  # noqa: ASYNC240 - the same
@@ -44,7 +44,7 @@ async def gate(ctx: Context) -> int:
 
 @app.handler("blocks")
 async def blocks(ctx: Context) -> int:
-    """Holds the event loop until a file is there."""
+    """Blocks the event loop until a file exists."""
     mark(ctx)
     while not Path(ctx.payload["gate"]).exists():  # noqa: ASYNC240 - that is the story
         time.sleep(0.01)  # noqa: ASYNC251 - that is the story
@@ -53,7 +53,7 @@ async def blocks(ctx: Context) -> int:
 
 @app.handler("holds")
 def holds(ctx: Context) -> int:
-    """At first it is in C code that holds the interpreter lock, as a careless extension is."""
+    """The first run holds the interpreter lock in C code, as some extensions do."""
     mark(ctx)
     if ctx.job.deliveries == 1:
         ctypes.PyDLL(None).usleep(round(ctx.payload["seconds"] * 1e6))

@@ -1,4 +1,4 @@
-"""Where a story happens: a queue of its own below a prefix, workers that die, one that does not."""
+"""The site of a story test: a queue with its own prefix, workers to kill, and one that survives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TERMINAL: Final = frozenset({"done", "error", "canceled"})
 
 
 class Site:
-    """One queue, its keys below a prefix, so that many stories happen side by side."""
+    """One queue, its keys below a prefix, so that many tests can run in parallel."""
 
     def __init__(
         self, url: str, folder: Path, *, prefix: str = "", lease_s: float = LEASE_S
@@ -62,14 +62,14 @@ class Site:
                 await self.connection.delete(*found)
         await self._stack.aclose()
 
-    # ── who is there ─────────────────────────────────────────────────────────────────────────────
+    # ── the workers ──────────────────────────────────────────────────────────────────────────────
 
     def victim(self, through: Proxy | None = None, **variables: str) -> Program:
-        """A worker in a process of its own, to be killed; it ends with the site."""
+        """A worker process that the test may kill; it ends with the site."""
         program = Program(
             *("-m", "jobwire", "worker", "tests.stories.handlers:app", "--slots", "4"),
             env={
-                # What the tests' own run is told is no setting of the program.
+                # Settings of the test run must not reach the program.
                 **{name: "" for name in os.environ if name.startswith("JOBWIRE_")},
                 "JOBWIRE_VALKEY_URL": through.url(self.url) if through else self.url,
                 "JOBWIRE_JOBS_KEY_PREFIX": self.settings.key_prefix,
@@ -81,24 +81,24 @@ class Site:
         return program
 
     async def ready(self, through: Proxy | None = None, **variables: str) -> Program:
-        """The same, and it takes jobs."""
+        """Start a victim and wait until it takes jobs."""
         program = self.victim(through, **variables)
         await asyncio.to_thread(program.wait_for_line, "worker with 4 slots")
         return program
 
     @contextlib.asynccontextmanager
     async def survivor(self, url: str = "") -> AsyncGenerator[Worker]:
-        """A worker in this process, which nobody kills."""
+        """A worker in the test's process, which is never killed."""
         async with Connection.open(url or self.url, name="story-survivor") as connection:
             engine = StreamsEngine(connection, self.settings)
             worker = Worker(app, [engine], slots=4)
             running = await started(worker)
-            duties = asyncio.create_task(Maintenance(engine.maintenance()).run())
+            maintenance = asyncio.create_task(Maintenance(engine.maintenance()).run())
             try:
                 yield worker
             finally:
-                duties.cancel()
-                await asyncio.gather(duties, return_exceptions=True)
+                maintenance.cancel()
+                await asyncio.gather(maintenance, return_exceptions=True)
                 await stopped(worker, running)
 
     # ── jobs ─────────────────────────────────────────────────────────────────────────────────────
@@ -134,8 +134,8 @@ class Site:
 
     @contextlib.asynccontextmanager
     async def in_hand(self, proxy: Proxy, task: str) -> AsyncGenerator[JobId]:
-        """A job whose entry a worker's blocking read has brought, and whose start, right behind it,
-        is held up on its way until this is left."""
+        """A job whose entry a worker's blocking read has fetched; the pipelined `take` behind it is
+        held by the proxy until the block ends."""
 
         async def pending() -> int:
             return (await self.connection.xpending(self.keys.queue, contract.GROUP)).count
@@ -212,6 +212,6 @@ class Site:
 
 
 def _parts(job_ids: Sequence[str], size: int = 500) -> Iterator[Sequence[str]]:
-    """Asked side by side, but not all at once."""
+    """Split, so that not all jobs are read at once."""
     for at in range(0, len(job_ids), size):
         yield job_ids[at : at + size]

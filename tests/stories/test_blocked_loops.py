@@ -44,11 +44,11 @@ async def test_j56_a_loop_that_is_blocked_for_too_long_ends_the_process(
 async def test_j56_a_process_that_stood_still_was_not_blocked(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    """Its renewal thread, which sees the loop's last sign of life, stood still as well."""
+    """The renewal thread, which checks the loop's heartbeat, was frozen as well."""
     async with Site(valkey.url, tmp_path, lease_s=1.0) as site:
         victim = await site.ready(JOBWIRE_WORKER_MAX_BLOCK="3s")
         victim.freeze()
-        await asyncio.sleep(9)  # longer than the limit: that is the story
+        await asyncio.sleep(9)  # longer than the limit
         victim.thaw()
         job = await site.submit("quick")
         await site.until(job, "done")

@@ -1,4 +1,4 @@
-"""J-17, R-8: a thousand watchers; watchers, gateways and servers that lose each other."""
+"""J-17, R-8: a thousand watchers; lost connections of watchers, gateways and servers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def raw(plain: Plain) -> Raw:
 
 
 def submit(url: str, count: int) -> list[str]:
-    """Jobs that nobody runs but a foreign worker of the test."""
+    """Submit jobs that only the test runs, as a foreign worker."""
     jobs = [{"task": "chat", "payload": {"n": number}} for number in range(count)]
     answer = httpx.post(f"{url}/v1/jobs/batch", json={"jobs": jobs}, timeout=30, trust_env=False)
     return [result["job_id"] for result in answer.json()["results"]]
@@ -80,7 +80,7 @@ async def test_j17_a_thousand_watchers_on_a_handful_of_connections(
 async def test_r08_readers_cut_at_random_lose_and_double_nothing(
     valkey: LocalValkey, proxy: Proxy, raw: Raw
 ) -> None:
-    """Clients lose the gateway, the gateway loses the server, and dies itself in the middle."""
+    """Connections to the gateway and to the server break, and the gateway is killed meanwhile."""
     with gateway(proxy.url(valkey.url)) as started:
         job_ids = submit(started.url, 12)
         watchers = [Watcher(started.port, job_id) for job_id in job_ids for _ in range(5)]

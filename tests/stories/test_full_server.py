@@ -65,7 +65,7 @@ async def test_j09_a_server_that_is_emptied_and_full_gets_its_group_back(
 
 @clause("J-12")
 async def test_j12_readyz_reports_a_full_server(own_valkey: LocalValkey) -> None:
-    """It said `ready` while every submission was refused."""
+    """Story: /readyz answered `ready` while every submission was refused."""
     with gateway(own_valkey.url) as served, plain_client(own_valkey) as plain:
         assert ready(served).json()["status"] == "ready"
         plain.config_set("maxmemory", "1mb")

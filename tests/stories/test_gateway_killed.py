@@ -23,7 +23,7 @@ SUBMIT: Final = runs("submit")
 
 
 class Scene:
-    """A gateway behind a proxy, and one request with a key of its own."""
+    """A gateway behind a proxy, and one request with an idempotency key."""
 
     def __init__(self, valkey: LocalValkey, raw: Raw, key: str) -> None:
         self.proxy = Proxy(valkey.port).start()
@@ -33,7 +33,7 @@ class Scene:
         self._pool = ThreadPoolExecutor(1)
 
     def ask(self) -> None:
-        """Post, and do not wait for the answer that may never come."""
+        """Post without waiting for the response, which may never come."""
         self._pool.submit(self._post)
 
     def _post(self) -> None:
@@ -45,7 +45,7 @@ class Scene:
         return found if isinstance(found, str) else None
 
     def is_whole(self) -> bool:
-        """Whether there is a job, in full; half of one fails."""
+        """Whether the job exists; fails if only a part of it does."""
         job_id = self.job_id()
         keys = StreamsKeys()
         if job_id is None:
@@ -68,7 +68,7 @@ class Scene:
 
 @pytest.fixture
 def scenes(valkey: LocalValkey, plain: Plain, fresh: Fresh) -> Iterator[list[Scene]]:
-    """Five of them, started side by side."""
+    """Five scenes, started concurrently."""
     raw = Raw(plain)
     made = [Scene(valkey, raw, fresh("key")) for _ in range(5)]
     for scene in made:
@@ -108,14 +108,14 @@ def test_j10_a_gateway_killed_at_any_step_leaves_a_whole_job_or_none(
     wait_until_sync(lambda: in_the_command.proxy.connections == 0, "the cut")
     assert not in_the_command.is_whole()
 
-    # It has run, and nobody hears of it.
+    # The command has run, and its reply is lost.
     unanswered.proxy.cut_reply(SUBMIT)
     unanswered.ask()
     wait_until_sync(unanswered.is_whole, "the job")
     unanswered.gateway.program.kill()
     assert unanswered.is_whole()
 
-    # It arrives when its sender is dead already.
+    # The command arrives after its sender has died.
     with late.proxy.hold(SUBMIT) as hold:
         late.ask()
         hold.wait_reached()
@@ -123,7 +123,7 @@ def test_j10_a_gateway_killed_at_any_step_leaves_a_whole_job_or_none(
         assert not late.is_whole()
     wait_until_sync(late.is_whole, "the job of a dead gateway")
 
-    # Whoever had no answer asks again, with the same key: one job each.
+    # A client without a response repeats the request with the same key: one job each.
     before = {scene.key: scene.job_id() for scene in scenes}
     survivor = late.gateway
     survivor.kill_and_start()

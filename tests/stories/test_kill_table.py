@@ -1,8 +1,8 @@
-"""R-1, R-2, J-31: a worker is killed after each step of a job; the job ends once all the same.
+"""R-1, R-2, J-31: a worker is killed after each step of a job; the job still ends once.
 
 Each point is reached by what is seen on the wire: a command that the proxy holds, or one whose
-answer waits in the socket of a frozen process. All points happen side by side, each on a queue of
-its own.
+answer waits in the socket of a frozen process. All points run concurrently, each on its own
+queue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Point = Callable[[Site, Proxy, Program], Awaitable[JobId]]
 
 
 async def entry_in_hand(site: Site, proxy: Proxy, victim: Program) -> JobId:
-    """The blocking read has brought the entry, the start has not reached the server."""
+    """The blocking read has fetched the entry, the start has not reached the server."""
     async with site.in_hand(proxy, "quick") as job:
         victim.kill()
         proxy.cut()
@@ -30,7 +30,7 @@ async def entry_in_hand(site: Site, proxy: Proxy, victim: Program) -> JobId:
 
 
 async def started(site: Site, proxy: Proxy, victim: Program) -> JobId:
-    """The server has started the job, the worker does not know."""
+    """The server has started the job, the worker has not read the reply."""
     async with site.in_hand(proxy, "quick") as job:
         victim.freeze()
     await site.until(job, "running")
@@ -40,7 +40,7 @@ async def started(site: Site, proxy: Proxy, victim: Program) -> JobId:
 
 
 async def mid_handler(site: Site, proxy: Proxy, victim: Program) -> JobId:
-    """The handler is at work."""
+    """The handler is running."""
     job = await site.submit("gate")
     await wait_until(lambda: site.begun(job) == 1)
     victim.kill()
@@ -49,7 +49,7 @@ async def mid_handler(site: Site, proxy: Proxy, victim: Program) -> JobId:
 
 
 async def before_report(site: Site, proxy: Proxy, victim: Program) -> JobId:
-    """The handler has spoken, the server has not heard it."""
+    """The handler has reported, the report has not reached the server."""
     with proxy.hold(runs("report")) as hold:
         job = await site.submit("gate")
         await hold.until_reached()
@@ -60,7 +60,7 @@ async def before_report(site: Site, proxy: Proxy, victim: Program) -> JobId:
 
 
 async def before_settle(site: Site, proxy: Proxy, victim: Program) -> JobId:
-    """The handler has ended, the server has not heard of it."""
+    """The handler has ended, the settle has not reached the server."""
     with proxy.hold(runs("settle")) as hold:
         job = await site.submit("quick")
         await hold.until_reached()
@@ -72,7 +72,7 @@ async def before_settle(site: Site, proxy: Proxy, victim: Program) -> JobId:
 
 
 async def settled(site: Site, proxy: Proxy, victim: Program) -> JobId:
-    """The server has settled the job, the worker does not know."""
+    """The server has settled the job, the worker has not read the reply."""
     with proxy.hold(runs("settle")) as hold:
         job = await site.submit("quick")
         await hold.until_reached()
@@ -83,7 +83,7 @@ async def settled(site: Site, proxy: Proxy, victim: Program) -> JobId:
 
 
 async def before_retry(site: Site, proxy: Proxy, victim: Program) -> JobId:
-    """The attempt has failed, the server has not heard of it."""
+    """The attempt has failed, the retry has not reached the server."""
     with proxy.hold(runs("retry")) as hold:
         job = await site.submit("flaky")
         await hold.until_reached()
@@ -93,7 +93,7 @@ async def before_retry(site: Site, proxy: Proxy, victim: Program) -> JobId:
 
 
 async def retried(site: Site, proxy: Proxy, victim: Program) -> JobId:
-    """The server has put the job back for another attempt, the worker does not know."""
+    """The server has scheduled the retry, the worker has not read the reply."""
     with proxy.hold(runs("retry")) as hold:
         job = await site.submit("flaky")
         await hold.until_reached()

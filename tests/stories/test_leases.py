@@ -1,4 +1,4 @@
-"""J-32: what keeps a lease and what does not."""
+"""J-32: what renews a lease and what does not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def test_j32_a_handler_that_blocks_the_event_loop_keeps_its_job(
         job = await site.submit("blocks")
         await wait_until(lambda: site.begun(job) == 1)
         async with site.survivor():
-            # Three leases go by, and the other worker looks for silent ones all the while.
+            # Three leases go by, and the other worker runs its reclaim all the time.
             others = [await site.submit("quick") for _ in range(3)]
             await site.until_all(others, "done")
             idle: list[int] = []

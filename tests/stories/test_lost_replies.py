@@ -1,5 +1,5 @@
-"""J-30, J-9: answers that are lost on their way; the lease is longer than the test, so nothing here
-is healed by waiting for it."""
+"""J-30, J-9: lost replies. The lease is longer than the test, so no job is recovered because its
+lease expired."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.streams import runs
 async def test_j30_what_was_answered_into_a_broken_connection_is_not_lost(
     valkey: LocalValkey, tmp_path: Path, verb: str
 ) -> None:
-    """The server has done it, the connection breaks before the worker knows."""
+    """The server has run the command, the connection breaks before the worker reads the reply."""
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
         with Proxy(valkey.port) as proxy:
             victim = await site.ready(proxy)
@@ -43,7 +43,7 @@ async def test_j30_what_was_answered_into_a_broken_connection_is_not_lost(
 async def test_j30_a_worker_that_is_cut_off_goes_on_where_it_was(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    """Running jobs go on, what they say and how they end waits for the way back."""
+    """Running jobs go on; their reports and outcomes wait for the next connection."""
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
         with Proxy(valkey.port) as proxy:
             victim = await site.ready(proxy)
@@ -66,7 +66,7 @@ async def test_j30_a_worker_that_is_cut_off_goes_on_where_it_was(
 async def test_j30_a_connection_that_falls_silent_is_noticed(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    """Half open: it stands, nothing breaks, and nothing comes through any more."""
+    """A half-open connection: no error, and no data in either direction."""
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
         with Proxy(valkey.port) as proxy:
             victim = await site.ready(proxy)

@@ -27,20 +27,20 @@ from tests.support.streams import StreamsLab
 
 
 async def stall(server: LocalValkey, seconds: float) -> None:
-    """The server stands still for so long; connections stay."""
+    """Freeze the server for some seconds; connections stay open."""
     os.kill(server.pid, signal.SIGSTOP)
     await asyncio.sleep(seconds)
     os.kill(server.pid, signal.SIGCONT)
 
 
 async def idle_s(connection: Connection, queue: str) -> list[float]:
-    """Since when each pending entry was not renewed."""
+    """The idle time of each pending entry."""
     rows = await connection.call("XPENDING", queue, GROUP, "-", "+", 100)
     return [row[2] / 1000 for row in cast("list[tuple[str, str, int, int]]", rows)]
 
 
 async def taken_over(by: StreamsEngine, timeout_s: float = 30) -> LeasedJob:
-    """The job that a worker takes from a silent one, as soon as it may."""
+    """The job that a worker reclaims from a silent one, as soon as its lease allows it."""
 
     async def taken() -> list[LeasedJob]:
         by.reclaim_soon()
@@ -54,7 +54,8 @@ async def taken_over(by: StreamsEngine, timeout_s: float = 30) -> LeasedJob:
 async def test_j34_a_server_that_stood_still_costs_a_living_worker_no_job(
     own_valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    """The commands of a worker with a free slot waited in its socket and ran first of all."""
+    """Story: after the stall, the queued commands of a worker with a free slot ran before the
+    renewals of the others."""
     async with Site(own_valkey.url, tmp_path / "site", lease_s=2.0) as site:
         await site.ready()
         jobs = [await site.submit("gate") for _ in range(4)]
@@ -80,7 +81,7 @@ async def test_j34_a_server_that_stood_still_costs_a_living_worker_no_job(
 async def test_g27_after_a_reconnect_a_process_reclaims_nothing_for_a_third_of_the_lease(
     valkey: LocalValkey, connection: Connection, proxy: Proxy
 ) -> None:
-    """A reclaimer that was cut off came back and took what others were about to renew."""
+    """Story: a reclaimer reconnected and took jobs that others were about to renew."""
     async with (
         Connection.open(proxy.url(valkey.url)) as cut,
         StreamsLab(connection, lease_s=3.0) as near,
@@ -115,7 +116,7 @@ async def test_g27_after_a_reconnect_a_process_reclaims_nothing_for_a_third_of_t
 async def test_j34_a_delivery_that_was_lost_over_a_stall_is_not_counted(
     own_valkey: LocalValkey,
 ) -> None:
-    """Jobs ended as `delivery_limit` although no worker had died over them."""
+    """Story: jobs ended as `delivery_limit` although no worker had died while it ran them."""
     async with (
         Connection.open(own_valkey.url) as connection,
         StreamsLab(connection, lease_s=2.0, max_deliveries=2) as lab,
@@ -162,7 +163,7 @@ def clock(tmp_path: Path) -> ServerClock:
 
 @pytest.fixture
 def clocked(tmp_path: Path, clock: ServerClock) -> Iterator[LocalValkey]:
-    """A server that goes by this clock."""
+    """A server that uses this clock."""
     with LocalValkey(tmp_path / "valkey", admin=True, program=clock.program) as server:
         yield server
 
@@ -171,8 +172,8 @@ def clocked(tmp_path: Path, clock: ServerClock) -> Iterator[LocalValkey]:
 async def test_j34_a_clock_set_back_stops_reclaim_for_a_lease_and_not_for_the_jump(
     clocked: LocalValkey, clock: ServerClock, tmp_path: Path
 ) -> None:
-    """Deliveries lay in the future: their idle time was 0 until the clock had caught up; and the
-    guards of the maintenance tasks lived as long."""
+    """Story: deliveries lay in the future, so their idle time was 0 until the clock had caught up;
+    and the guards of the maintenance tasks stayed as long."""
     async with Site(clocked.url, tmp_path / "site", lease_s=1.0) as site:
         worker = await site.ready()
         job = await site.submit("gate")

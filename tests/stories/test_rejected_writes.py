@@ -1,5 +1,5 @@
-"""R-1 with a single worker on a real server that answers, and says no: to one job or to what one
-handler said. Nobody else is there to take anything over."""
+"""R-1 on a real server that refuses the writes of one job or one report. There is a single worker,
+so no other worker can recover its jobs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.support.workers import ended, started
 SETTINGS = StreamsSettings(lease_s=0.5, foreign_idle_s=0.5, store_tracebacks=True)
 ODD = ("", "0", "-1", "1.5", "60.0", "1e3", "0x10", " 60 ", "nan", "inf", "1e300", "x", "1-1", "é")
 HALF = "half a character: \ud800"
-"""Python has such texts; no server takes them."""
+"""A lone surrogate: valid in a Python string, impossible in UTF-8."""
 
 
 class Scenario:
-    """One worker, and a stranger's eye on what it does."""
+    """One worker, and a raw client that reads its keys."""
 
     def __init__(self, plain: Plain) -> None:
         self.raw = Raw(plain)
@@ -66,7 +66,7 @@ class Scenario:
                 await ended(running)
 
     def enqueue(self, job_id: str, task: str = "quick", **fields: str) -> str:
-        """As somebody else's gateway would."""
+        """Write the job as a foreign gateway would."""
         job = {"job_id": job_id, "task": task, "payload": "{}", "status": "queued"}
         times = {"created_ts": "1", "updated_ts": "1", "ttl_s": "600", "result": "", "error": ""}
         self.raw.write(f"job:{job_id}", {**job, **times, **fields})
@@ -107,7 +107,7 @@ READING = "%R~job:*"
 
 
 class Rights:
-    """A user of the server who may not touch some jobs."""
+    """A user of the server whose ACL excludes the keys of some jobs."""
 
     def __init__(self, plain: Plain, valkey: LocalValkey) -> None:
         self._plain = plain
@@ -175,7 +175,7 @@ async def test_r01_a_job_that_the_server_refuses_to_start_stops_no_other_and_is_
 async def test_r01_a_job_that_may_not_even_be_read_is_not_taken_for_gone(
     scenario: Scenario, rights: Rights
 ) -> None:
-    """Waiting, or at its end: nobody knows anything of it, so nothing is cleared away."""
+    """The worker cannot tell whether the job waits or has ended, so it deletes nothing."""
     good, bad = scenario.enqueue("good", "gate"), scenario.enqueue("bad", "gate")
     async with scenario.working(rights.url):
         await wait_until(lambda: len(scenario.begun) == 2)
@@ -195,8 +195,8 @@ async def test_r01_a_job_that_may_not_even_be_read_is_not_taken_for_gone(
 async def test_r01_an_orphan_of_the_worker_itself_is_recovered(
     scenario: Scenario, valkey: LocalValkey, connection: Connection
 ) -> None:
-    """Somebody resets a job by hand while it runs: its worker is shut out, and is also the only
-    one who could take the job over. A worker's own entries are no business of reclaim."""
+    """An operator resets a job by hand while it runs: the fence excludes its worker, which is also
+    the only one that could run the job again. Reclaim skips a worker's own entries."""
     async with scenario.working(valkey.url):
         (job,) = await submit(connection, "gate", 1)
         await wait_until(lambda: scenario.begun == [job])
@@ -211,13 +211,13 @@ async def test_r01_an_orphan_of_the_worker_itself_is_recovered(
 async def test_r01_a_corrupt_job_neither_stops_the_queue_nor_ends_without_its_event(
     scenario: Scenario, valkey: LocalValkey, connection: Connection
 ) -> None:
-    """Whatever a stranger wrote where the contract has a number: the default holds."""
+    """A foreign program wrote text where the contract has a number: the default applies."""
     names = ("ttl_s", "created_ts", "updated_ts", "deliveries", "timeout_s", "max_attempts")
     texts = ("attempt", "owner", "worker", "started_ts", "reports", "unknown_ts", "result")
     pairs = [(name, value) for name in (*names, *texts) for value in ODD]
-    # A copy of another job names that one's entry as its own.
+    # A copy of another job has the entry id of that job.
     pairs += [("entry_id", value) for value in ODD if value]
-    # One that has been started so often is at its end for everybody.
+    # A job with so many deliveries has reached the limit of every worker.
     pairs = [pair for pair in pairs if pair not in (("deliveries", "1e300"), ("deliveries", "inf"))]
     broken = [
         scenario.enqueue(f"spoilt-{number}", **{name: value})

@@ -1,4 +1,4 @@
-"""R-8, J-9: what a handler reports is on the wire, through drains and through refusals."""
+"""R-8, J-9: the reports of a handler reach the wire despite drains and refused writes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_r08_after_a_drain_every_report_of_the_next_run_is_written(
 
 
 def readonly(plain: Plain) -> Callable[[], object]:
-    """The server is a replica of one that is not there, until somebody promotes it."""
+    """The server is a replica of a primary that does not exist, until it is promoted."""
     plain.call("REPLICAOF", "127.0.0.1", "1")
     return lambda: plain.call("REPLICAOF", "NO", "ONE")
 
@@ -108,8 +108,8 @@ def loading(plain: Plain) -> Callable[[], object]:
 async def test_r08_reports_wait_while_the_server_refuses_to_write(
     own_valkey: LocalValkey, tmp_path: Path, refuse: Refuse
 ) -> None:
-    """Only a full server may drop reports: these refusals end, and nobody sees a gap. All slots are
-    taken, so that no blocked read notices the refusal before the reports do."""
+    """Only a full server may drop reports: these refusals end, and no watcher sees a gap. All slots
+    are taken, so that no blocking read notices the refusal before the reports do."""
     async with Site(own_valkey.url, tmp_path, lease_s=3600) as site:
         with plain_client(own_valkey) as plain:
             async with site.survivor():

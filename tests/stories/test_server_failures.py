@@ -27,8 +27,8 @@ LIMIT_S: Final = float(os.environ.get("CHAOS_LIMIT_S", "60"))
 
 @pytest.fixture
 def own_valkey(tmp_path: Path) -> Iterator[LocalValkey]:
-    """A server that may be killed, and that has written down whatever it answered: with the usual
-    `everysec` a slow disk may cost it a moment, which is its promise and not ours."""
+    """A server that may be killed, with every answered write on disk: with the usual `everysec` the
+    server itself may lose a second of writes."""
     extra = ["appendfsync always"]
     with LocalValkey(tmp_path / "valkey", admin=True, extra=extra) as server:
         yield server
@@ -41,8 +41,8 @@ async def site(own_valkey: LocalValkey, tmp_path: Path) -> AsyncIterator[Site]:
 
 
 async def submit_until_accepted(site: Site, task: str) -> JobId:
-    """A producer that asks again until it has an answer, as producers do. What it was told is
-    accepted must never be lost; what it was not told about may be there twice."""
+    """A producer that repeats a submission until it has a response. An accepted job must never be
+    lost; a submission without a response may exist twice."""
 
     async def accepted() -> JobId | None:
         try:
@@ -60,8 +60,8 @@ async def submit_until_accepted(site: Site, task: str) -> JobId:
 async def test_j30_a_server_restarted_again_and_again_stops_no_worker(
     own_valkey: LocalValkey, site: Site
 ) -> None:
-    """The most repeated bug of this field: after the server came back, a worker is connected,
-    healthy to look at, and takes nothing. So each worker has to take something each time."""
+    """A common bug of job queues: after the server restarted, a worker is connected and looks
+    healthy, but takes nothing. So each worker has to take a job after each restart."""
     workers = [await site.ready() for _ in range(2)]
     jobs: list[JobId] = []
     loading = True
@@ -96,7 +96,7 @@ async def test_j30_a_server_restarted_again_and_again_stops_no_worker(
 
 
 def taken_by(site: Site, workers: list[Program]) -> list[int]:
-    """How many runs each worker has begun, by its own file outside the product."""
+    """How many runs each worker has begun, from the file that the handlers write."""
     lines = site.effects.read_text().splitlines() if site.effects.exists() else []
     return [sum(line.endswith(f" {worker.pid}") for line in lines) for worker in workers]
 
@@ -108,7 +108,7 @@ async def test_j30_an_emptied_server_is_survived(own_valkey: LocalValkey, site: 
     await wait_until(lambda: site.begun(job) == 1)
     with plain_client(own_valkey) as plain:
         plain.flushall()
-        # The job is gone; its handler is told by the next renewal, and frees its slot.
+        # The job is gone; the next renewal cancels its handler, which frees the slot.
         worker.wait_for_line("belongs to another worker now")
         after = await site.submit("quick")
         await site.until(after, "done")
@@ -143,12 +143,12 @@ async def test_j09_a_full_server_still_lets_jobs_start_report_nothing_and_end(
 
 @clause("R-1", "J-30")
 async def test_r1_a_read_only_server_is_waited_for(own_valkey: LocalValkey, site: Site) -> None:
-    """It becomes a replica for a while, as in a failover: outcomes wait, and nothing cycles."""
+    """The server is a replica for a while, as in a failover: outcomes wait, no job starts again."""
     worker = await site.ready()
     job = await site.submit("gate")
     await wait_until(lambda: site.begun(job) == 1)
     with plain_client(own_valkey) as plain:
-        plain.replicaof("127.0.0.1", "1")  # nobody is there: it keeps its data and takes no more
+        plain.replicaof("127.0.0.1", "1")  # no such primary: the server refuses writes
         site.gate.touch()
         worker.wait_for_line("refuses to write")
         assert await site.status(job) == "running"
@@ -171,7 +171,7 @@ async def test_r1_an_outage_longer_than_the_lease_loses_nothing(
         await asyncio.to_thread(own_valkey.stop)
         site.gate.touch()
         worker.wait_for_line("does not answer")
-        await asyncio.sleep(2 * site.settings.lease_s)  # the story: it is away for so long
+        await asyncio.sleep(2 * site.settings.lease_s)  # the server is away for so long
         await asyncio.to_thread(own_valkey.start)
         await site.until_all(jobs, "done")
         for job in jobs:

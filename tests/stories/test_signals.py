@@ -36,7 +36,7 @@ async def test_j40_sigterm_lets_jobs_end_and_takes_no_more(
 async def test_j40_unfinished_jobs_go_to_other_workers_at_once(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    """Nobody waits for a lease: it is longer than the test."""
+    """The lease is longer than the test, so no other worker can have waited for its end."""
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
         victim = await site.ready(JOBWIRE_WORKER_DRAIN="200ms")
         jobs = [await site.submit(task) for task in ("gate", "thread", "gate")]
@@ -96,7 +96,7 @@ async def test_j40_what_a_take_brings_at_the_last_moment_is_given_back(
 async def test_j40_what_the_blocked_read_brings_at_the_last_moment_is_given_back(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    """The signal comes when the entry is already ours and not yet started."""
+    """The signal comes when the worker has fetched the entry and not yet started the job."""
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
         with Proxy(valkey.port) as proxy:
             victim = await site.ready(proxy)

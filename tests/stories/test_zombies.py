@@ -28,7 +28,7 @@ async def test_r3_a_worker_that_resumes_after_its_lease_changes_nothing(
         victim.freeze()
         async with site.survivor():
             await wait_until(lambda: spoken(2), "the job to be taken over")
-            # Both are at work on it now; the zombie's words and its end come first.
+            # Both run the job now; the reports and the outcome of the zombie come first.
             survivor_events = await site.events(job)
             victim.thaw()
             victim.wait_for_line("belongs to another worker now")
@@ -47,7 +47,7 @@ async def test_r3_a_worker_that_resumes_after_its_lease_changes_nothing(
 async def test_r3_a_settle_that_comes_after_the_lease_is_refused(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    """Its outcome was on its way when the worker froze; others have ended the job meanwhile."""
+    """The outcome was sent when the worker froze; another worker has ended the job meanwhile."""
     async with Site(valkey.url, tmp_path) as site:
         with Proxy(valkey.port) as proxy:
             victim = await site.ready(proxy)
@@ -69,7 +69,7 @@ async def test_r3_a_settle_that_comes_after_the_lease_is_refused(
 async def test_r3_a_foreign_worker_that_took_over_is_not_disturbed(
     valkey: LocalValkey, plain: Plain, tmp_path: Path
 ) -> None:
-    """It knows nothing of tokens: it claims the entry and follows the published contract."""
+    """A foreign worker has no owner token: it claims the entry, as the published contract says."""
     raw = Raw(plain)
     async with Site(valkey.url, tmp_path) as site:
         queue, key = site.keys.queue, ""
@@ -87,22 +87,22 @@ async def test_r3_a_foreign_worker_that_took_over_is_not_disturbed(
 
         def claimed() -> bool:
             idle_ms = round(LEASE_S * 1000)
-            raw.call("XAUTOCLAIM", queue, "workers", "stranger-1", idle_ms, "0")
-            return raw.pending(queue) == {entry: "stranger-1"}
+            raw.call("XAUTOCLAIM", queue, "workers", "foreign-1", idle_ms, "0")
+            return raw.pending(queue) == {entry: "foreign-1"}
 
         await wait_until(claimed, "the entry to be idle for a lease")
         raw.write(key, {"status": "running"})
-        raw.add(events, {"type": "running", "ts": "1", "step": "stranger", "data": "{}"})
+        raw.add(events, {"type": "running", "ts": "1", "step": "foreign", "data": "{}"})
         before, hash_before = await site.events(job), await site.fields(job)
         victim.thaw()
         victim.wait_for_line("belongs to another worker now")
         site.gate.touch()
         assert await site.events(job) == before
         assert await site.fields(job) == hash_before
-        assert raw.pending(queue) == {entry: "stranger-1"}
+        assert raw.pending(queue) == {entry: "foreign-1"}
 
         raw.write(key, {"status": "done", "result": '"strange"'})
-        raw.add(events, {"type": "done", "ts": "2", "step": "stranger", "data": "{}"})
+        raw.add(events, {"type": "done", "ts": "2", "step": "foreign", "data": "{}"})
         raw.call("XACK", queue, "workers", entry)
         await site.check_ended_once(job)
         assert victim.exit_code is None
@@ -121,7 +121,7 @@ async def test_r03_a_start_that_is_older_than_its_lease_does_not_begin(
     async with Site(valkey.url, tmp_path) as site:
         with Proxy(valkey.port) as proxy:
             victim = await site.ready(proxy)
-            # Right behind the beginning of a read, so that it outlasts the freeze.
+            # Right after the beginning of a read, so that the read outlasts the freeze.
             await proxy.until_seen("XREADGROUP", len(proxy.seen("XREADGROUP")) + 1)
             await proxy.until_seen(runs("take"), len(proxy.seen("XREADGROUP")))
             await wait_until(raw.blocked)

@@ -178,7 +178,7 @@ async def test_j33_in_a_batch_each_job_is_fenced_for_itself(
     batch = leased[20 : 20 + count]
     random.Random(count).shuffle(batch)
     theirs, ours, acked = batch[0], batch[1], batch[2]
-    raw.call("XCLAIM", QUEUE, "workers", "stranger", 0, str(theirs.wire), "JUSTID")
+    raw.call("XCLAIM", QUEUE, "workers", "foreign", 0, str(theirs.wire), "JUSTID")
     raw.call("XCLAIM", QUEUE, "workers", other.consumer, 0, str(ours.wire), "JUSTID")
     raw.call("XACK", QUEUE, "workers", str(acked.wire))
     settled = await worker.settle([(one, Done("1")) for one in batch], 0)

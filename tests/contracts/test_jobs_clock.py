@@ -40,7 +40,7 @@ def clock(tmp_path: Path) -> ServerClock:
 
 @pytest_asyncio.fixture
 async def clocked(clock: ServerClock, tmp_path: Path) -> AsyncIterator[tuple[Connection, Raw]]:
-    """A server that runs by the clock: our connection, and a stranger's eye on its keys."""
+    """A server that uses this clock: the product's connection, and a raw client for the keys."""
     with contextlib.ExitStack() as stack:
         folder = tmp_path / "valkey"
         server = stack.enter_context(LocalValkey(folder, admin=True, program=clock.program))

@@ -90,7 +90,8 @@ async def test_j34_a_worker_does_not_reclaim_its_own_jobs(connection: Connection
 async def test_j34_after_another_lease_any_worker_requeues_it(
     connection: Connection, raw: Raw
 ) -> None:
-    """No worker of ours came for it: a gateway's duty makes it readable for anybody's workers."""
+    """No jobwire worker is left: a maintenance task of the gateway requeues the job, so that any
+    worker can read it."""
     async with StreamsLab(connection, lease_s=20.0) as lab:
         worker, leased = await lab.start()
         let_pass(raw, leased.wire, 41_000)
@@ -101,7 +102,7 @@ async def test_j34_after_another_lease_any_worker_requeues_it(
         assert kinds(raw, leased.job.id) == ["queued", "running", "queued"]
         assert raw.pending(QUEUE) == {}
         assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.LOST]
-        assert raw.read(QUEUE, "stranger-1") == [found["entry_id"]]
+        assert raw.read(QUEUE, "foreign-1") == [found["entry_id"]]
 
 
 @clause("J-34")
@@ -111,7 +112,7 @@ async def test_j34_foreign_workers_get_a_longer_idle_limit(
     async with StreamsLab(connection, lease_s=10.0, foreign_idle_s=60.0) as lab:
         other = await lab.worker()
         entry = foreign_job(raw, "theirs")
-        assert raw.read(QUEUE, "stranger-1") == [entry]
+        assert raw.read(QUEUE, "foreign-1") == [entry]
         let_pass(raw, entry, 59_000)
         assert await other.take(1) == []
         let_pass(raw, entry, 61_000)
@@ -127,7 +128,7 @@ async def test_j34_a_foreign_worker_has_at_least_the_jobs_timeout(
     async with StreamsLab(connection, lease_s=10.0, foreign_idle_s=60.0) as lab:
         job_id = await lab.submit(timeout_s=300)
         raw.call("XGROUP", "CREATE", QUEUE, "workers", "0")
-        (entry,) = raw.read(QUEUE, "stranger-1")
+        (entry,) = raw.read(QUEUE, "foreign-1")
         let_pass(raw, entry, 299_000)
         assert await (await lab.worker()).take(1) == []
         let_pass(raw, entry, 301_000)
@@ -222,7 +223,7 @@ async def test_j34_a_long_pending_list_is_read_in_batches(connection: Connection
         raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
         for n in range(150):
             foreign_job(raw, f"theirs-{n}")
-        entries = raw.read(QUEUE, "stranger-1", count=150)
+        entries = raw.read(QUEUE, "foreign-1", count=150)
         _, leased = await lab.start()
         for entry in (*entries, leased.wire):
             let_pass(raw, entry, 50_000)
@@ -241,15 +242,15 @@ async def test_j39_foreign_acked_entries_are_removed_once_the_job_has_ended(
 ) -> None:
     entries = {name: foreign_job(raw, name) for name in ("ended", "gone", "open", "held", "new")}
     raw.call("XGROUP", "CREATE", QUEUE, "workers", "0")
-    assert raw.read(QUEUE, "stranger-1", count=4) == list(entries.values())[:4]
+    assert raw.read(QUEUE, "foreign-1", count=4) == list(entries.values())[:4]
     raw.call("XACK", QUEUE, "workers", *(entries[name] for name in ("ended", "gone", "open")))
     raw.call("HSET", "job:ended", "status", "done")
-    raw.call("HSET", "job:held", "status", "done")  # acked in a moment, by the stranger itself
+    raw.call("HSET", "job:held", "status", "done")  # the foreign worker acknowledges it next
     raw.delete("job:gone")
     assert await lab.maintain("janitor") == 2
     left = [fields["job_id"] for _, fields in raw.entries(QUEUE)]
     assert left == ["open", "held", "new"]
-    assert raw.pending(QUEUE) == {entries["held"]: "stranger-1"}
+    assert raw.pending(QUEUE) == {entries["held"]: "foreign-1"}
 
 
 @clause("J-39")
@@ -273,7 +274,7 @@ async def test_j39_stats_count_jobs_of_foreign_programs(lab: StreamsLab, raw: Ra
     raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
 
     def run_by_others(job_id: str, status: str) -> None:
-        raw.read(QUEUE, "stranger-1")
+        raw.read(QUEUE, "foreign-1")
         raw.call("HSET", f"job:{job_id}", "status", status)
         raw.call("XACK", QUEUE, "workers", raw.entries(QUEUE)[-1][0])
 
@@ -314,12 +315,12 @@ async def test_j39_only_our_own_silent_and_empty_consumers_are_removed(
     monkeypatch.setattr("jobwire.wires.streams.maintenance._CONSUMER_IDLE_S", 0.0)
     living = await lab.worker()
     await living.take(1)
-    for name in ("jobwire-empty", "jobwire-holding", "stranger-1"):
+    for name in ("jobwire-empty", "jobwire-holding", "foreign-1"):
         raw.call("XGROUP", "CREATECONSUMER", QUEUE, "workers", name)
     entry = foreign_job(raw, "held")
     assert raw.read(QUEUE, "jobwire-holding") == [entry]
     await lab.maintain("janitor")
-    assert raw.consumers(QUEUE) == sorted([living.consumer, "jobwire-holding", "stranger-1"])
+    assert raw.consumers(QUEUE) == sorted([living.consumer, "jobwire-holding", "foreign-1"])
     assert raw.pending(QUEUE) == {entry: "jobwire-holding"}, "nothing pending is dropped"
 
 
@@ -362,7 +363,7 @@ async def test_j41_a_maintenance_task_runs_once_per_period_in_the_fleet(
     ]
     for name in names[1:]:
         guard = f"jobs:guard:{name}"
-        raw.call("SET", guard, "somebody", "PX", round(1000 * task(one, name).period_s))
+        raw.call("SET", guard, "another-process", "PX", round(1000 * task(one, name).period_s))
         assert await task(one, name).run() is None, f"{name} was done in this period"
         raw.delete(guard)  # the period is over
         assert await task(one, name).run() is not None
@@ -404,7 +405,7 @@ async def test_j42_a_job_that_fell_out_of_the_line_gets_a_new_entry(
         case "trimmed":
             raw.call("XTRIM", QUEUE, "MAXLEN", 0)
         case "acked early":
-            (entry,) = raw.read(QUEUE, "stranger-1")
+            (entry,) = raw.read(QUEUE, "foreign-1")
             raw.call("XACK", QUEUE, "workers", entry)
         case "trimmed while it ran":
             worker = await lab.worker()
@@ -443,7 +444,7 @@ async def test_j42_a_foreign_worker_that_acked_early_and_still_runs_is_left_alon
     async with StreamsLab(connection, foreign_idle_s=600.0) as lab:
         raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
         job_id = await lab.submit()
-        (entry,) = raw.read(QUEUE, "stranger-1")
+        (entry,) = raw.read(QUEUE, "foreign-1")
         raw.call("XACK", QUEUE, "workers", entry)
         long_ago = raw.now_ms() - round(10_000 * LEASE_S)
         raw.call("HSET", f"job:{job_id}", "status", "running", "updated_ts", long_ago)

@@ -52,7 +52,7 @@ async def test_j34_a_foreign_worker_that_reports_keeps_its_job(
     async with lab_of(connection) as lab:
         worker = await lab.worker()
         entry = foreign_job(raw, JOB)
-        assert raw.read(KEYS.queue, "stranger-1") == [entry]
+        assert raw.read(KEYS.queue, "foreign-1") == [entry]
         raw.call("HSET", KEYS.job(JOB), "status", "running")
         until_s = time.monotonic() + 2 * IDLE_S
 
@@ -62,8 +62,8 @@ async def test_j34_a_foreign_worker_that_reports_keeps_its_job(
             assert await lab.maintain("reclaim") == 0
             return time.monotonic() > until_s
 
-        await wait_until(reported_long_enough, "twice its patience to pass")
-        assert raw.pending(KEYS.queue) == {entry: "stranger-1"}
+        await wait_until(reported_long_enough, "twice the idle limit to pass")
+        assert raw.pending(KEYS.queue) == {entry: "foreign-1"}
         (leased,) = await wait_until(
             lambda: reclaim(worker), "the job of a worker that fell silent"
         )
@@ -80,7 +80,7 @@ async def test_j42_a_foreign_worker_that_acknowledged_early_and_reports_keeps_it
         worker = await lab.worker()
         entry = foreign_job(raw, JOB)
         await lab.maintain("index_foreign")
-        assert raw.read(KEYS.queue, "stranger-1") == [entry]
+        assert raw.read(KEYS.queue, "foreign-1") == [entry]
         raw.call("HSET", KEYS.job(JOB), "status", "running")
         raw.call("XACK", KEYS.queue, "workers", entry)
         until_s = time.monotonic() + 2 * IDLE_S
@@ -90,7 +90,7 @@ async def test_j42_a_foreign_worker_that_acknowledged_early_and_reports_keeps_it
             assert await lab.maintain("reconcile") == 0
             return time.monotonic() > until_s
 
-        await wait_until(reported_long_enough, "twice its patience to pass")
+        await wait_until(reported_long_enough, "twice the idle limit to pass")
         await wait_until(lambda: lab.maintain("reconcile"), "the job of a worker that fell silent")
         (leased,) = await worker.take(1)
         assert leased.job.id == JOB
@@ -103,7 +103,7 @@ async def test_j34_a_time_far_ahead_is_no_sign_of_life(connection: Connection, r
     async with lab_of(connection) as lab:
         worker = await lab.worker()
         foreign_job(raw, JOB)
-        raw.read(KEYS.queue, "stranger-1")
+        raw.read(KEYS.queue, "foreign-1")
         raw.call("HSET", KEYS.job(JOB), "status", "running", "updated_ts", "9" * 15)
         raw.call("XADD", KEYS.events(JOB), f"{'9' * 15}-1", "type", "progress", "ts", "x")
         (leased,) = await wait_until(lambda: reclaim(worker), "the job to be taken over")

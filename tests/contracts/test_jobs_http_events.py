@@ -289,8 +289,8 @@ def test_j17_many_watchers_of_one_job_need_two_connections(served: ServedJobs, r
 
 @clause("J-17", "R-7")
 def test_j17_every_kind_of_disconnect_frees_the_stream(served: ServedJobs) -> None:
-    """Politely, by a reset, before the answer, with another request on its way: of jobs that
-    never end, so nobody is sent home."""
+    """By a close, by a reset, before the response, with another request pipelined. The jobs never
+    end, so the gateway itself closes no stream."""
     jobs = [served.submit()["job_id"] for _ in range(5)]
     opened: list[socket.socket] = []
     for number in range(120):

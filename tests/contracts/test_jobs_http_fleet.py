@@ -25,7 +25,7 @@ async def test_o11_the_workers_and_what_their_slots_run(
     served.submit()
     (leased,) = await worker.take(1)
     foreign = served.submit()
-    raw.read("jobs:stream", "somebody-elses")
+    raw.read("jobs:stream", "foreign-1")
     raw.call("HSET", f"job:{foreign['job_id']}", "status", "running")
     listed = cast("list[JsonObject]", served.client.get("/v1/workers").json()["workers"])
     found = {worker["name"]: worker for worker in listed}
@@ -37,7 +37,7 @@ async def test_o11_the_workers_and_what_their_slots_run(
     assert ours["running"] == [
         {"job_id": leased.job.id, "task": "chat", "since_ts": job["started_ts"]}
     ]
-    theirs = found["somebody-elses"]
+    theirs = found["foreign-1"]
     assert (theirs["ours"], theirs["host"], theirs["handlers"]) == (False, None, [])
     (slot,) = cast("list[JsonObject]", theirs["running"])
     assert slot["job_id"] == foreign["job_id"]
@@ -45,7 +45,7 @@ async def test_o11_the_workers_and_what_their_slots_run(
     await worker.settle([(leased, Released())], 0)
     await worker.deregister()
     listed = served.client.get("/v1/workers").json()["workers"]
-    assert [worker["name"] for worker in listed] == ["somebody-elses"]
+    assert [worker["name"] for worker in listed] == ["foreign-1"]
 
 
 @clause("O-11", "O-6")

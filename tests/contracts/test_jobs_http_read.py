@@ -79,13 +79,13 @@ async def test_j13_head_returns_the_headers_of_get(served: ServedJobs, lab: Stre
         ended = events.rest()[-1].id
     same = {"x-request-id": "same"}
     for asked in (path, "/v1/jobs?limit=1", f"{path}/events?last_event_id={ended}", f"{path}0"):
-        got, told = (
+        got, head = (
             served.client.request(method, asked, headers=same) for method in ("GET", "HEAD")
         )
-        for answer in (got, told):
+        for answer in (got, head):
             del answer.headers["date"]  # a second may pass between them
-        assert (told.status_code, told.headers) == (got.status_code, got.headers), asked
-        assert told.content == b""
+        assert (head.status_code, head.headers) == (got.status_code, got.headers), asked
+        assert head.content == b""
     stream = served.client.head(f"{path}/events")
     assert stream.status_code == 200
     assert stream.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -152,7 +152,7 @@ async def test_j13_a_reader_may_wait_for_the_end(
         answer = await asyncio.wrap_future(asked)
         assert (answer.json()["status"], answer.json()["result"]) == ("done", "over")
         assert answer.headers["preference-applied"] == "wait=60"
-        # One read of the events that changed, one of the job: nobody polled.
+        # One read of the events that changed, one of the job: no polling.
         assert sorted(proxy.names) == ["HGETALL", "XRANGE"]
 
         again = served.client.get(path, headers=prefer)
@@ -369,7 +369,7 @@ async def test_j16_cancel_of_a_foreign_workers_job_is_a_request(
 ) -> None:
     job_id = served.submit()["job_id"]
     raw.call("XGROUP", "CREATE", "jobs:stream", "workers", "0")
-    raw.read("jobs:stream", "somebody-elses")
+    raw.read("jobs:stream", "foreign-1")
     raw.call("HSET", f"job:{job_id}", "status", "running")
     answer = served.client.post(f"/v1/jobs/{job_id}/cancel")
     assert answer.status_code == 202

@@ -69,7 +69,7 @@ BODIES: Final = {
     "twice by escape": (b'{"task":"chat","payload":{"a":1,"\\u0061":1}}', 422, "invalid_payload"),
     "too deep": (nested(65), 422, "invalid_payload"),
     "far too deep": (nested(20_000), 422, "invalid_payload"),
-    "unknown task": (b'{"task":"nobody-has-it","payload":{}}', 422, "unknown_task"),
+    "unknown task": (b'{"task":"no-such-task","payload":{}}', 422, "unknown_task"),
     "one byte too many": (of_size(MAX + 1), 413, "payload_too_large"),
     "far too many": (of_size(MAX * 3), 413, "too_large"),
 }

@@ -20,9 +20,9 @@ WAITS_FOR_A_WORKER = ("POST /v1/chat/completions", "POST /v1/embeddings")
 
 
 def described(served: ServedJobs) -> Document:
-    """The API's description, with what it cannot say: ids that exist, tasks that there are.
+    """The OpenAPI document, completed with ids of existing jobs and names of known tasks.
 
-    Keys have tests of their own; this gateway has none. And nobody here has time to wait.
+    API keys have their own tests; this gateway has none. Requests that wait are left out.
     """
     ended = [served.submit()["job_id"] for _ in range(3)]
     for job_id in ended:

@@ -41,7 +41,7 @@ def test_j10_a_submission_is_one_script_in_contract_order(served: ServedJobs, ra
 
     assert seen.scripts == 1
     keys = (f"job:{job_id}", f"job:{job_id}:events", "jobs:stream")
-    order = [said.split(" ")[:2] for said in seen.on(*keys) if said.startswith(("HSET", "XADD"))]
+    order = [line.split(" ")[:2] for line in seen.on(*keys) if line.startswith(("HSET", "XADD"))]
     hash_key, events_key, queue_key = keys
     assert order[:3] == [["HSET", hash_key], ["XADD", events_key], ["XADD", queue_key]]
 
@@ -95,8 +95,8 @@ async def test_j10_a_task_is_the_contracts_a_settings_or_a_live_workers(
 ) -> None:
     task = fresh("task")
     body: JsonObject = {"task": task, "payload": {}}
-    said = problem(served.client.post("/v1/jobs", json=body), 422, "unknown_task")
-    assert task in str(said["detail"])
+    refusal = problem(served.client.post("/v1/jobs", json=body), 422, "unknown_task")
+    assert task in str(refusal["detail"])
 
     await lab.worker(task)
     assert served.client.post("/v1/jobs", json=body).status_code == 202
@@ -213,10 +213,10 @@ def test_j10_a_workers_task_definition_applies(served: ServedJobs, raw: Raw, fre
     task = fresh("task")
     raw.call("XGROUP", "CREATE", "jobs:stream", "workers", "0", "MKSTREAM")
     raw.call("XGROUP", "CREATECONSUMER", "jobs:stream", "workers", "jobwire-me")
-    said = {"schema": {"type": "object"}, "example": {"n": 1}}
-    raw.write("jobs:worker:jobwire-me", {f"task:{task}": json.dumps(said), "task:bad": "{"})
+    info = {"schema": {"type": "object"}, "example": {"n": 1}}
+    raw.write("jobs:worker:jobwire-me", {f"task:{task}": json.dumps(info), "task:bad": "{"})
     tasks = {each["name"]: each for each in served.client.get("/v1/tasks").json()["tasks"]}
-    assert tasks[task] == {"name": task, "live": True, **said}
+    assert tasks[task] == {"name": task, "live": True, **info}
     assert tasks["bad"] == {"name": "bad", "live": True, "schema": None, "example": None}
 
 
@@ -373,7 +373,7 @@ def test_j18_each_of_a_batch_has_its_own_answer(served: ServedJobs, raw: Raw, fr
         good,
         good,
         {**good, "payload": {"n": 2}},
-        {"task": "nobody-has-it", "payload": {}},
+        {"task": "no-such-task", "payload": {}},
         {"task": "chat", "payload": []},
         {"task": "chat", "payload": {}, "surprise": 1},
         {"task": "chat", "payload": {}, "idempotency_key": "\n"},
@@ -383,8 +383,8 @@ def test_j18_each_of_a_batch_has_its_own_answer(served: ServedJobs, raw: Raw, fr
     answer = served.client.post("/v1/jobs/batch", json={"jobs": jobs})
     assert answer.status_code == 200
     results = answer.json()["results"]
-    said = [(result["status"], result.get("problem", {}).get("code")) for result in results]
-    assert said == [
+    codes = [(result["status"], result.get("problem", {}).get("code")) for result in results]
+    assert codes == [
         (202, None),
         (200, None),
         (409, "idempotency_mismatch"),

@@ -102,11 +102,11 @@ async def _kept_while_the_loop_stands_still(lab: StreamsLab) -> None:
 @clause("J-32")
 async def test_j32_keeping_does_not_steal_an_entry_back(lab: StreamsLab, raw: Raw) -> None:
     worker, leased = await lab.start()
-    raw.call("XCLAIM", QUEUE, "workers", "stranger", 0, str(leased.wire))
+    raw.call("XCLAIM", QUEUE, "workers", "foreign", 0, str(leased.wire))
     renewer = worker.lease_renewer()
     assert renewer.renew([leased]) == [RenewAnswer.LOST]
     renewer.close()
-    assert raw.pending(QUEUE) == {leased.wire: "stranger"}
+    assert raw.pending(QUEUE) == {leased.wire: "foreign"}
 
 
 @clause("J-32")
@@ -153,9 +153,9 @@ async def test_j32_the_renewer_survives_a_broken_connection(
 async def test_j33_a_foreign_consumer_that_claimed_the_entry_fences_every_write(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    """Status and owner still say that the job is ours; only the pending entry tells."""
+    """Status and owner are still those of the worker; only the pending entry shows the loss."""
     worker, leased = await lab.start()
-    raw.call("XCLAIM", QUEUE, "workers", "stranger", 0, str(leased.wire))
+    raw.call("XCLAIM", QUEUE, "workers", "foreign", 0, str(leased.wire))
     key = f"job:{leased.job.id}"
     before = raw.fields(key), raw.entries(f"{key}:events"), raw.entries(QUEUE)
     assert (before[0]["status"], before[0]["owner"]) == ("running", leased.token)
@@ -165,7 +165,7 @@ async def test_j33_a_foreign_consumer_that_claimed_the_entry_fences_every_write(
         settled = await worker.settle([(leased, outcome)], 0)
         assert settled.answers == [SettleAnswer.LOST]
     assert (raw.fields(key), raw.entries(f"{key}:events"), raw.entries(QUEUE)) == before
-    assert raw.pending(QUEUE) == {leased.wire: "stranger"}
+    assert raw.pending(QUEUE) == {leased.wire: "foreign"}
 
 
 @clause("J-33")
@@ -173,7 +173,7 @@ async def test_j33_a_foreign_settle_is_not_taken_for_our_own(lab: StreamsLab, ra
     """It took the entry over and finished, and wrote of course nothing into `owner`."""
     worker, leased = await lab.start()
     key = f"job:{leased.job.id}"
-    raw.call("XCLAIM", QUEUE, "workers", "stranger", 0, str(leased.wire))
+    raw.call("XCLAIM", QUEUE, "workers", "foreign", 0, str(leased.wire))
     raw.call("HSET", key, "status", "done", "result", '"theirs"')
     raw.add(f"{key}:events", {"type": "done", "ts": "1", "step": "x", "data": "{}"})
     raw.call("XACK", QUEUE, "workers", str(leased.wire))

@@ -80,7 +80,7 @@ async def test_j54_a_task_that_a_foreign_worker_may_have_is_not_checked(
         return served.client.post("/v1/jobs", json=body).status_code == 422
 
     wait_until_sync(is_refused, "the gateway to read the registration")
-    raw.call("XGROUP", "CREATECONSUMER", "jobs:stream", "workers", "stranger-1")
+    raw.call("XGROUP", "CREATECONSUMER", "jobs:stream", "workers", "foreign-1")
     served.submit("chat", {})
 
 

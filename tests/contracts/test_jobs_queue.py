@@ -286,7 +286,7 @@ async def test_j16_a_foreign_workers_job_gets_a_cancel_request(
     """Also in the moment between its reading the entry and saying so."""
     raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
     job_id = await lab.submit()
-    assert len(raw.read(QUEUE, "stranger-1")) == 1
+    assert len(raw.read(QUEUE, "foreign-1")) == 1
     raw.call("HSET", f"job:{job_id}", "status", status)
     assert await lab.queue.cancel(job_id) is CancelOutcome.REQUESTED_FOREIGN
     assert raw.field(f"job:{job_id}", "status") == status

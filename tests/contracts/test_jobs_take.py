@@ -195,7 +195,7 @@ async def test_j30_what_comes_is_started_before_the_worker_has_seen_it(
         assert await waiting
         (leased,) = await worker.take(5)
         assert (leased.job.id, leased.job.payload, leased.job.deliveries) == (job_id, {"a": 1}, 1)
-        assert proxy.seen(runs("take")) == [], "nobody had to ask for it"
+        assert proxy.seen(runs("take")) == [], "the pipelined take started it"
         assert await worker.recover_orphans({leased.token}) == []
         await worker.settle([(leased, Done("1"))], 0)
         await wait_until(lab.at_rest)
@@ -289,8 +289,8 @@ async def test_r05_a_listing_leaves_alone_what_a_read_in_flight_has_brought(
 async def test_r05_a_take_of_what_a_listing_has_started_starts_it_no_second_time(
     valkey: LocalValkey, proxy: Proxy, lab: StreamsLab, raw: Raw
 ) -> None:
-    """A read brings an entry and cannot start it; the take that is to do so is overtaken by the
-    listing, since the server has forgotten its script and has to be told first."""
+    """A read fetches an entry and cannot start it; the take that starts it is overtaken by the
+    listing, since the server has lost the script of `take` and it is loaded first."""
     async with Connection.open(proxy.url(valkey.url)) as through, StreamsLab(through) as far:
         worker = await far.worker()
         await worker.take(1)  # the first one also looks for silent workers

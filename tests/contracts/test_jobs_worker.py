@@ -101,8 +101,8 @@ async def test_j37_an_unknown_task_goes_to_a_worker_that_has_it(lab: StreamsLab,
 
 @clause("J-37")
 async def test_j37_who_put_a_job_back_waits_behind_the_others(lab: StreamsLab, raw: Raw) -> None:
-    """The server gives what comes to whoever has blocked longest: one that never let go of its
-    place would get the job again and again, before a worker that has the task."""
+    """The server serves the client that has blocked longest. A worker that kept its blocking read
+    would get the job again and again, before a worker that has the task."""
     worker = await lab.worker("paint")
     await lab.submit(task="sing")
     async with asyncio.timeout(30):
@@ -177,14 +177,14 @@ async def test_j37_by_default_a_job_waits_for_a_worker_that_has_its_task(
 
 
 @clause("J-37")
-@pytest.mark.parametrize("who", ["a live worker of ours", "a stranger"])
+@pytest.mark.parametrize("who", ["a live worker of ours", "a foreign worker"])
 async def test_j37_while_a_worker_may_have_the_task_the_job_waits(
     connection: Connection, raw: Raw, who: str
 ) -> None:
     async with StreamsLab(connection, end_unknown_tasks=True, unknown_task_grace_s=0.0) as lab:
         worker = await lab.worker("paint")
-        if who == "a stranger":
-            raw.call("XGROUP", "CREATECONSUMER", QUEUE, "workers", "stranger-1")
+        if who == "a foreign worker":
+            raw.call("XGROUP", "CREATECONSUMER", QUEUE, "workers", "foreign-1")
         else:
             # A consumer comes into being when it first reads.
             await (await lab.worker("sing")).take(1)
@@ -218,14 +218,14 @@ async def test_j37_a_foreign_worker_silent_for_long_keeps_no_job_waiting(
             assert await worker.take(5) == []
             return raw.field(f"job:{job_id}", "status")
 
-        raw.call("XREADGROUP", "GROUP", "workers", "stranger-1", "STREAMS", QUEUE, "0")
+        raw.call("XREADGROUP", "GROUP", "workers", "foreign-1", "STREAMS", QUEUE, "0")
         assert await worker.take(5) == []
         assert await put_back() == "queued", "it was heard of a moment ago"
 
         async def ended() -> bool:
             return await put_back() == "error"
 
-        await wait_until(ended, "the stranger to count as gone")
+        await wait_until(ended, "the foreign worker to count as gone")
         assert json.loads(raw.field(f"job:{job_id}", "error") or "")["code"] == "unknown_task"
 
 

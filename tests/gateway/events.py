@@ -21,7 +21,7 @@ _DOC = Doc(summary="events", tag="test", media_type="text/event-stream", answer=
 
 @dataclass
 class EventsFeature(TestFeature):
-    """`/channels/{name}/events`: whoever watches a channel gets what the test pushes into it.
+    """`/channels/{name}/events`: watchers of a channel get what the test pushes into it.
 
     Also `/count/{n}`, fed by an async iterator.
     """

@@ -93,7 +93,7 @@ def test_what_is_public_needs_no_key(keyed_gateway: Serving, path: str) -> None:
 def test_another_tenants_things_do_not_exist(keyed_gateway: Serving) -> None:
     own = keyed_gateway.client.get("/things/globex.1", headers=bearer("other"))
     strange = keyed_gateway.client.get("/things/globex.1", headers=bearer("boss"))
-    missing = keyed_gateway.client.get("/things/nobody.1", headers=bearer("boss"))
+    missing = keyed_gateway.client.get("/things/missing.1", headers=bearer("boss"))
     assert own.status_code == 200
     assert code(strange) == code(missing) == (404, "not_found")
 

@@ -107,7 +107,7 @@ def test_o06_other_routes_allow_no_other_origin(served: Serving) -> None:
 
 @clause("O-6")
 def test_o06_a_browser_lets_only_the_configured_page_read(browser: Browser) -> None:
-    with Serving(GatewaySettings(), feature()) as allowed, Serving(None, feature()) as stranger:
+    with Serving(GatewaySettings(), feature()) as allowed, Serving(None, feature()) as foreign:
         settings = GatewaySettings(cors_origins=(allowed.url,))
         with Serving(settings, feature()) as uploads, browser.page(may_complain=True) as tab:
             url = f"{uploads.url}/uploads/1"
@@ -118,7 +118,7 @@ def test_o06_a_browser_lets_only_the_configured_page_read(browser: Browser) -> N
             }}).then((answer) => answer.status, () => "blocked")))"""
             tab.open(f"{allowed.url}/page")
             assert tab.run(call) == [200, 401]
-            tab.open(f"{stranger.url}/page")
+            tab.open(f"{foreign.url}/page")
             assert tab.run(call) == ["blocked", "blocked"]
 
 

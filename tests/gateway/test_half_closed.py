@@ -121,8 +121,8 @@ def test_an_incomplete_request_is_dropped_at_a_half_close(served: Serving, part:
 def test_an_event_stream_is_let_go(
     served: Serving, events_feature: EventsFeature, when: str, behind: bytes
 ) -> None:
-    """Most who close their side have gone altogether, and without data nobody can tell: a client
-    that is taken for alive would hold a stream until the next heartbeat finds it out."""
+    """Most clients that close their side are gone, and without data the server cannot tell. A
+    client that counts as present would hold a stream until the next heartbeat fails."""
     with served.open_socket() as peer:
         peer.sendall(STREAM + behind)
         if when == "later":

@@ -93,7 +93,7 @@ def test_nothing_stands_between_it_and_the_next_answer(served: Serving, path: st
 @pytest.mark.parametrize("path", ["/things/default.1", "/mixed", STREAM])
 def test_head_requires_the_same_scope(served: Serving, path: str) -> None:
     assert status_of(head_of(served, "HEAD", path, "writer")) == 403
-    assert status_of(head_of(served, "HEAD", path, "nobody")) == 401
+    assert status_of(head_of(served, "HEAD", path, "unknown")) == 401
 
 
 @clause("O-9")

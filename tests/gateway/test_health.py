@@ -113,7 +113,7 @@ def test_readyz_believes_the_supervisor_about_parts_that_do_not_answer() -> None
 def test_what_is_lacking_elsewhere_is_named_and_stops_nothing() -> None:
     async def remote() -> Mapping[str, HealthStatus]:
         missing = HealthStatus("degraded", "no model here", "install one")
-        return {"model": missing, "valkey": HealthStatus("down", "says somebody else")}
+        return {"model": missing, "valkey": HealthStatus("down", "reported by a worker")}
 
     async def remote_failing() -> Mapping[str, HealthStatus]:
         raise ValueError("hush")

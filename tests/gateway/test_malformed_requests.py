@@ -66,8 +66,8 @@ def until(peer: socket.socket, wanted: bytes) -> bytes:
 def test_a_stream_with_a_request_behind_it_is_let_go_with_its_client(
     served: Serving, events_feature: EventsFeature, how: str
 ) -> None:
-    """The server told only the last request that its client had left. A stream before it was
-    never told: it stayed open for good, and so used up what its key may hold."""
+    """Story: uvicorn reported the disconnect to the last request only. A stream before it stayed
+    open, and counted against the limit of its API key."""
     with served.open_socket() as peer:
         peer.sendall(STREAM + LIVEZ + LIVEZ)
         until(peer, b"event: hello")
@@ -112,7 +112,7 @@ def test_what_is_wrong_behind_a_request_is_not_its_answer(
 
 @clause("O-6")
 def test_a_trailer_is_no_header(open_gateway: Serving) -> None:
-    """Whoever checks headers on the way here does not look at trailers."""
+    """A proxy that checks headers does not check trailers, so a trailer must not count as one."""
     body = b'"x"'
     with open_gateway.open_socket() as peer:
         trailers = b"Host: evil.example\r\nContent-Type: text/plain\r\nX-Request-ID: forged\r\n"
@@ -267,9 +267,10 @@ def test_a_vanished_client_is_found_by_the_heartbeat(
 
 @clause("O-9")
 def test_what_is_not_acknowledged_ends_the_connection(open_gateway: Serving) -> None:
-    """A vanished machine does not answer at all: the system gives it up when it is told to."""
+    """A vanished machine does not answer: the kernel closes the connection after the limit set by
+    TCP_USER_TIMEOUT."""
     if not hasattr(socket, "TCP_USER_TIMEOUT"):
-        pytest.skip("this system does not know how")
+        pytest.skip("this system has no TCP_USER_TIMEOUT")
     with open_gateway.open_socket() as peer:
         peer.sendall(LIVEZ)
         read_answer(peer)

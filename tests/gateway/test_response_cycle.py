@@ -25,7 +25,7 @@ async def forging(call: HttpRequest) -> Reply:
         "cr": b"a\rb",
         "nul": b"a\0b",
     }
-    return Reply(b"{}", headers=((b"x-said", values[call.params[0]]),))
+    return Reply(b"{}", headers=((b"x-value", values[call.params[0]]),))
 
 
 async def lying(call: HttpRequest) -> None:

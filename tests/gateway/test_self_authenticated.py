@@ -176,7 +176,7 @@ def test_o06_a_verifier_never_reads_more_than_the_limit(served: Serving, path: s
 
 
 @clause("O-6")
-def test_o06_a_verifier_that_returns_nothing_admits_nobody(served: Serving) -> None:
+def test_o06_a_verifier_that_returns_nothing_is_an_error(served: Serving) -> None:
     assert post(served, "/hooks/forgetful", {}).json()["code"] == "internal"
 
 

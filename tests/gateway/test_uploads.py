@@ -218,8 +218,8 @@ def test_o06_an_upload_that_stalls_is_408_and_its_route_ends(impatient: Serving)
 
 
 @clause("O-6")
-def test_o06_a_refused_client_cannot_send_for_ever(impatient: Serving) -> None:
-    """It is disconnected although it never falls silent."""
+def test_o06_a_refused_client_cannot_send_forever(impatient: Serving) -> None:
+    """The client is disconnected although it never stops sending."""
     with impatient.open_socket() as peer:
         peer.sendall(
             b"PUT /uploads/used HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -1,4 +1,4 @@
-"""A job's context that keeps what the job said: the worker's own, over an outlet of the test's."""
+"""The worker's own job context with a report path of the test, which records all reports."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ async def test_j51_cancelling_frees_the_model(
 
 
 async def _view_of(models: Models) -> Model:
-    """Where the local model listens, with the key that nobody else has."""
+    """The address of the local model's server, with its secret API key."""
     chat: Any = models.chat()
     async with chat._local.server() as server:
         return Model(server.base_url.removesuffix("/v1"), server.api_key)

@@ -63,7 +63,7 @@ class Row:
 
 
 def wrong(task: str, words: str, **payload: object) -> Row:
-    """A payload that is refused with its place, before anybody is asked."""
+    """A payload that is refused before the model is asked; the error names the field."""
     return Row(code="invalid_payload", task=task, payload=payload, words=words, tries=0)
 
 

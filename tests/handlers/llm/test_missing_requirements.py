@@ -1,5 +1,5 @@
-"""A worker without a model says so: in /readyz, in the list of workers, in the job's error, and to
-the doctor; and it is no reason to stop anybody else's work (J-51)."""
+"""A worker without a model reports a missing requirement: in /readyz, in the list of workers, in
+the job's error and in `doctor`; other tasks run on (J-51)."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def get(url: str, path: str) -> Any:
 
 def unwell(url: str) -> dict[str, dict[str, str]]:
     """The parts of /readyz that are not ready."""
-    said = get(url, "/readyz")
-    found = {part.pop("name"): part for part in said["parts"] if part["state"] != "ready"}
-    assert said["status"] == ("degraded" if found else "ready")
+    readiness = get(url, "/readyz")
+    found = {part.pop("name"): part for part in readiness["parts"] if part["state"] != "ready"}
+    assert readiness["status"] == ("degraded" if found else "ready")
     return found
 
 
@@ -161,7 +161,7 @@ def test_j51_malformed_requirements_of_foreign_workers_do_no_harm(
 ) -> None:
     raw = Raw(plain)
     raw.call("XGROUP", "CREATE", "jobs:stream", "workers", "0", "MKSTREAM")
-    said: dict[str, str | bytes] = {
+    registered: dict[str, str | bytes] = {
         "none": "",
         "no-json": "{",
         "no-list": '{"part": "x"}',
@@ -169,13 +169,13 @@ def test_j51_malformed_requirements_of_foreign_workers_do_no_harm(
         "bytes": b'[{"part": "m\xff", "wrong": "w", "cure": "c"}]',
         "many": json.dumps([{"part": f"p{n}", "wrong": "w", "cure": "c"} for n in range(500)]),
     }
-    for name, lacks in said.items():
+    for name, lacks in registered.items():
         raw.call("XGROUP", "CREATECONSUMER", "jobs:stream", "workers", f"jobwire-{name}")
         card = f"jobs:worker:jobwire-{name}"
         raw.call("HSET", card, "host", "h", "seen_ts", "1", "lacks", lacks)
         raw.expire(card, 60)
     with ServedJobs(valkey.url) as served:
-        assert len(get(served.url, "/v1/workers")["workers"]) == len(said)
+        assert len(get(served.url, "/v1/workers")["workers"]) == len(registered)
         parts = unwell(served.url)
     assert 2 <= len(parts) <= 20
     assert all(part["state"] == "degraded" for part in parts.values())

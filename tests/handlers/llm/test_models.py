@@ -1,4 +1,4 @@
-"""Where the models come from, what they need, and what is said when it is not there."""
+"""Sources of models, their requirements, and the message for a missing requirement."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_worker_with_its_models_has_no_missing_requirement(
 
 @clause("J-51")
 @pytest.mark.parametrize(
-    ("wrong", "part", "words", "cure"),
+    ("wrong", "part", "words", "fix"),
     [
         ({"model_path": Path("no/such.gguf")}, "model", "such.gguf is no file", "correct it"),
         ({"model_path": Path(__file__)}, "model", "is no GGUF file", "correct it"),
@@ -94,12 +94,12 @@ def test_a_worker_with_its_models_has_no_missing_requirement(
     ],
 )
 def test_j51_an_unreachable_model_is_a_missing_requirement(
-    wrong: dict[str, Any], part: str, words: str, cure: str
+    wrong: dict[str, Any], part: str, words: str, fix: str
 ) -> None:
     (lack,) = Models(LlmSettings(**wrong)).missing_requirements()
     assert lack.part == part
     assert words in lack.wrong
-    assert cure in lack.fix
+    assert fix in lack.fix
 
 
 def test_the_weights_are_installed_as_they_are_listed() -> None:

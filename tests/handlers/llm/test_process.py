@@ -1,5 +1,5 @@
-"""The local model has a process of its own: it holds nobody up while it loads, takes nobody with it
-when it dies, is started again by the next question, and never outlives its worker."""
+"""The local model runs in its own process: loading does not block the worker, a crash does not end
+the worker, the next request starts the process again, and it never outlives its worker."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_j32_a_load_holds_up_neither_jobs_nor_leases(
     (tmp_path / "go").touch()
     assert (await fleet.end(job_id))["status"] == "done"
     kinds = [event.kind for event in fleet.events(job_id)]
-    assert kinds.count("running") == 1, "nobody has taken it over"
+    assert kinds.count("running") == 1, "no other worker has reclaimed it"
 
 
 async def test_one_who_gives_up_waiting_stops_no_load(

@@ -54,11 +54,11 @@ async def test_j50_many_pieces_make_few_events(bench_at: BenchAt) -> None:
 
 @clause("J-50")
 async def test_j50_a_pause_holds_back_nothing(bench_at: BenchAt) -> None:
-    """A word that came is told although the next one does not come."""
+    """A token is published although the next one does not arrive."""
     heard: list[Event] = []
 
     async def when_heard(line: Line) -> None:
-        await wait_until(lambda: heard, "the first word to be told")
+        await wait_until(lambda: heard, "the first token to be published")
         await line.chunk(delta(" there", "stop") + DONE)
         await line.chunk(b"")
 
@@ -67,7 +67,7 @@ async def test_j50_a_pause_holds_back_nothing(bench_at: BenchAt) -> None:
         record = await bench.run("chat", {"prompt": "Hi"}, hear=heard.append)
     assert heard[0].data == {"text": "Hi", "at": 0, "attempt": 1}
     assert record.text() == "Hi there"
-    assert len(upstream.requests) == 1, "it was told only because the answer broke off"
+    assert len(upstream.requests) == 1, "published only because the response broke off"
 
 
 @clause("J-50")

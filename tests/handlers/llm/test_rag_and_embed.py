@@ -159,7 +159,7 @@ async def test_j50_an_index_by_its_name_on_the_local_model(
     first, again = await bench.run("rag", asked), await bench.run("rag", asked)
     assert first.result["answer"] == "The wine is in the cellar."
     assert first.result["citations"][0]["id"] == "cellar"
-    # The kept vectors are 32-bit numbers: the same to the digits that are told.
+    # The kept vectors are 32-bit numbers: equal in the digits of the result.
     assert again.result == first.result
     assert len(list((tmp_path / "cache" / "vectors").iterdir())) == 1
 

@@ -90,8 +90,8 @@ async def test_j50_tool_finds_its_function_and_runs_it(bench: Bench) -> None:
     arguments: dict[str, Any] = record.result["arguments"]
     assert record.result["output"] == arguments["a"] + arguments["b"]
     assert record.of("tool_call") == [{"name": "add_numbers", "arguments": arguments}]
-    (told,) = record.of("tool_result")
-    assert (told["name"], told["ok"], told["result"]) == (
+    (event,) = record.of("tool_result")
+    assert (event["name"], event["ok"], event["result"]) == (
         "add_numbers",
         True,
         record.result["output"],

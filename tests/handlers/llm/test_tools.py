@@ -213,9 +213,9 @@ async def test_j50_a_failure_is_reported_before_the_job_ends() -> None:
         context, outlet = bench.context("tool", {"prompt": "Go"})
         with pytest.raises(Fail):
             await bench.handle(context)
-    told = outlet.events[-1]
-    assert told.kind == "tool_result"
-    assert (told.data["ok"], told.data["error"]) == (False, "breaks raised ConnectionError")
+    event = outlet.events[-1]
+    assert event.kind == "tool_result"
+    assert (event.data["ok"], event.data["error"]) == (False, "breaks raised ConnectionError")
 
 
 @clause("J-50")

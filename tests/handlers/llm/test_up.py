@@ -1,5 +1,5 @@
-"""`jobwire up` as it comes: all six tasks answer over HTTP and are told live, on the local models
-and on llama.cpp's own server."""
+"""`jobwire up` with default settings: all six tasks answer over HTTP with live events, on the local
+models and on llama.cpp's own server."""
 
 from __future__ import annotations
 

@@ -111,9 +111,9 @@ PERMANENT_FAILURES: dict[str, tuple[Act, str, str]] = {
         "too long",
     ),
     "an error in a word": (
-        streams(event({"error": "nobody knows"})),
+        streams(event({"error": "unknown reason"})),
         "backend_bad_response",
-        "nobody",
+        "unknown reason",
     ),
     "an unknown status": (answers(418, "teapot", "text/plain"), "backend_bad_response", "418"),
 }

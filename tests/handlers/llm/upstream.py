@@ -1,4 +1,4 @@
-"""A model's server that does as it is told: well, badly, or not at all. Real HTTP on loopback.
+"""A scripted model server: right, wrong or missing responses. Real HTTP on loopback.
 
 A test gives it one act for each request it expects; the last act is repeated. It keeps what it was
 asked, and sees when a client has gone.
@@ -78,7 +78,7 @@ class Upstream:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = await _read(reader)
-            if not request.body:  # somebody looks whether we are there
+            if not request.body:  # a check that the server is up
                 return await Line(reader, writer).head(404, content_length="0")
             self.requests.append(request)
             await self.act_for(request)(Line(reader, writer))
@@ -91,8 +91,8 @@ class Upstream:
 
 
 class Stage(Upstream):
-    """The same for many jobs at once: each asks for a model, and its name says which acts it gets.
-    Whoever wants vectors and has no act gets some."""
+    """A scripted server for many jobs at once: the requested model's name selects the acts.
+    A request for vectors without an act gets some."""
 
     def __init__(self, acts: Mapping[str, Sequence[Act]]) -> None:
         super().__init__()

@@ -61,7 +61,7 @@ def test_i22_process_shows_people_a_summary(folder: Path) -> None:
         (("portrait.jpg", "quarters.png", "broken.jpg"), "broken.jpg is a file"),
         (("portrait.jpg", "no/such/out.webp"), "no/such does not exist"),
         (("portrait.jpg", "portrait.jpg"), "would be overwritten"),
-        (("portrait.jpg", "twin/portrait.png", "out"), "would both become"),
+        (("portrait.jpg", "copy/portrait.png", "out"), "would both become"),
         (("portrait.jpg", "out.webp", "--detect", "plates"), "no detector 'plates'"),
         (("portrait.jpg", "out.webp", "--size", "9000"), "long_side must be between"),
     ],
@@ -69,8 +69,8 @@ def test_i22_process_shows_people_a_summary(folder: Path) -> None:
 def test_i22_process_refuses_what_cannot_work(
     folder: Path, words: tuple[str, ...], complaint: str
 ) -> None:
-    (folder / "twin").mkdir()
-    (folder / "twin" / "portrait.png").write_bytes(images.png(images.quarters()))
+    (folder / "copy").mkdir()
+    (folder / "copy" / "portrait.png").write_bytes(images.png(images.quarters()))
     done = jobwire("images", "process", *words, cwd=folder)
     assert done.returncode == 2
     assert complaint in done.stderr

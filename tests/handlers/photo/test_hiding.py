@@ -99,7 +99,7 @@ def test_i23_published_pixels_do_not_depend_on_hidden_ones(
 @clause("I-23")
 @pytest.mark.parametrize("scale", [1, 4])
 def test_i23_a_face_swapped_for_another_gives_the_same_pixels(scale: int) -> None:
-    """Two photographs that differ in the face alone cannot be told apart before encoding."""
+    """Two photographs that differ in the face alone are equal before encoding."""
     one = images.photograph().repeat(scale, 0).repeat(scale, 1)
     area = Area(180 * scale, 64 * scale, 84 * scale, 112 * scale, "face")
     first = hide(Picture(one, 512, 512, (area,)), PhotoOptions())
@@ -125,7 +125,7 @@ def test_i23_fill_continues_the_surroundings() -> None:
 
 @clause("I-23")
 def test_i23_a_face_under_transparency_is_found(pool: RunningPool, target: Path) -> None:
-    """Nearly transparent: nobody sees the face, and every byte of it would be published."""
+    """Nearly transparent: the face is invisible, and every byte of it would be published."""
     portrait = images.photograph()
     veiled = np.dstack([portrait, np.full(portrait.shape[:2], 3, np.uint8)])
     outcome = pool.process(images.png(veiled), target)

@@ -1,4 +1,4 @@
-"""Nothing that a stranger uploads takes the process down, and each fault has its code.
+"""No uploaded file crashes the process, and each fault has its code.
 
 `CHAOS_MUTANTS=2000` makes more mutants, `CHAOS_SEED` others.
 """

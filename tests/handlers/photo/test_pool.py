@@ -246,7 +246,7 @@ async def test_i21_full_pool_refuses_at_once_and_loses_nothing(
 
 @clause("I-21")
 async def test_i21_decoded_pixels_stay_within_the_budget(bright: Path, tmp_path: Path) -> None:
-    """Two workers are free, and a large photo waits until its pixels fit; nobody overtakes it."""
+    """Two workers are free, and a large photo waits until its pixels fit; no photo overtakes it."""
     large = tmp_path / "large.jpg"
     large.write_bytes(images.jpeg(images.quarters(1200, 800), interlace=True))  # 7.7 MB
     half = tmp_path / "half.png"

@@ -32,7 +32,7 @@ def served(valkey: LocalValkey) -> Iterator[ServedJobs]:
 def _answers(line: str, served: ServedJobs, job_id: object) -> str:
     typed = line.replace("localhost:8080", f"127.0.0.1:{served.port}")
     done = subprocess.run(
-        # -q: nobody's own settings; -f: a refusal is a failure.
+        # -q: ignore ~/.curlrc; -f: an HTTP error is a failure.
         typed.replace("curl", "curl -q -sSf --noproxy '*'").replace("JOB_ID", str(job_id)),
         shell=True,
         capture_output=True,

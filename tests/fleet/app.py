@@ -34,7 +34,7 @@ async def say(ctx: Context, payload: Text) -> dict[str, str]:
 
 @app.handler("echo")
 async def echo(ctx: Context) -> object:
-    """Says whatever it is told, as an event, a log line, progress, and a result."""
+    """Publishes its payload as an event, a log line, progress, and a result."""
     await ctx.emit("word", ctx.payload)
     text = str(ctx.payload.get("text", ""))
     await ctx.log(text)
@@ -63,7 +63,7 @@ async def forever(ctx: Context) -> None:
 
 @app.handler("gated")
 async def gated(ctx: Context) -> int:
-    """Says a number whenever the file has one more line than it has said numbers."""
+    """Reports one number for each line that is appended to the file."""
     reported = 0
     while reported < ctx.payload["to"]:
         if await asyncio.to_thread(_lines, Path(ctx.payload["gate"])) > reported:
@@ -76,7 +76,7 @@ async def gated(ctx: Context) -> int:
 
 @app.handler("trace")
 async def trace(ctx: Context) -> dict[str, str]:
-    """What a request of this handler to somebody else would carry."""
+    """Returns the `traceparent` of the job and that of an outgoing request of this handler."""
     return {"came": ctx.job.traceparent, "goes": _outgoing()}
 
 

@@ -12,7 +12,7 @@ from tests.fleet.runner import Fleet
 
 @pytest.fixture(scope="session")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A gateway and a worker that nobody may kill, one for each parallel worker."""
+    """A gateway and a worker that tests must not kill, one pair per pytest process."""
     with Fleet(tmp_path_factory.mktemp("fleet")) as running:
         running.start_gateway()
         running.start_worker()

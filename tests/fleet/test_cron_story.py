@@ -43,9 +43,9 @@ def _worker(fleet: Fleet, proxy: Proxy) -> Program:
 @clause("J-52")
 def test_j52_two_workers_one_killed_and_each_due_time_has_one_run(own_fleet: Fleet) -> None:
     """Both workers are about to submit the same due time, and one of them is killed at that moment:
-    the other makes it. A third one is killed when the server has made the job, and before it has
-    heard so: nobody makes it again. Then all are gone for longer than a period: the last of what
-    was missed is made up for, and nothing else."""
+    the other submits it. A third one is killed after the server has created the job and before the
+    reply: the job is not created again. Then no worker runs for longer than a period: only the last
+    missed due time gets a job."""
     port = own_fleet.valkey.port
     with (
         Proxy(port) as to_victim,

@@ -14,7 +14,7 @@ def test_j30_the_gateway_makes_the_group_at_its_start(own_fleet: Fleet) -> None:
     with own_fleet.client() as client, plain_client(own_fleet.valkey) as plain:
         job = client.submit("chat", {})
         raw = Raw(plain)
-        (entry,) = raw.read("jobs:stream", "stranger-1")
+        (entry,) = raw.read("jobs:stream", "foreign-1")
         assert raw.entries("jobs:stream")[0] == (
             entry,
             {"job_id": job.job_id, "task": "chat", "payload": "{}"},

@@ -62,7 +62,7 @@ def test_o5_metrics_count_what_happened(own_fleet: Fleet, tmp_path: Path) -> Non
     own_fleet.start_gateway()
     port = free_port()
     with own_fleet.client() as jobs:
-        # Nobody takes them yet.
+        # No worker runs yet.
         waiting = [jobs.submit("chat", {"prompt": "x"}).job_id for _ in range(3)]
         delayed = jobs.submit("chat", {"prompt": "x"}, delay_s=3600)
         before = scrape(own_fleet)
@@ -126,7 +126,7 @@ def test_o5_metrics_count_what_happened(own_fleet: Fleet, tmp_path: Path) -> Non
             for share in ("0.5", "0.9", "0.99")
         ]
         assert shares == sorted(shares)
-        assert name == "latency" or shares[-1] > 0, "one ran until somebody canceled it"
+        assert name == "latency" or shares[-1] > 0, "one ran until it was canceled"
 
 
 def _last_minute(fleet: Fleet) -> dict[str, float]:

@@ -60,6 +60,9 @@ chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHA
 	  $(BIN)/python -m pytest tests/gateway/test_uploads.py -q --timeout=600
 	@test -n "$(ARGS)" || IMAGES_RESULTS=$${IMAGES_RESULTS:-5000} \
 	  $(BIN)/python -m pytest tests/wires/images/test_results.py -k away -q --timeout=600
+	@test -n "$(ARGS)" || IMAGES_UPLOADS=$${IMAGES_UPLOADS:-200} IMAGES_KILLS=$${IMAGES_KILLS:-20} \
+	  IMAGES_BODY=$${IMAGES_BODY:-5000000000} \
+	  $(BIN)/python -m pytest tests/wires/images/test_gateway_process.py -q --timeout=600
 	@test -n "$(ARGS)" || JOBWIRE_BULLMQ_EXAMPLES=$${JOBWIRE_BULLMQ_EXAMPLES:-150} \
 	  $(BIN)/python -m pytest tests/interop/test_bullmq_sequences.py -q -n 2 --timeout=600
 

@@ -348,6 +348,7 @@ def _serve(
         import uvloop
 
         from jobwire.wiring.gateway import serve_gateway
+        from jobwire.wiring.photo import SetupError
 
         def on_ready() -> None:
             ready.ready()
@@ -357,4 +358,7 @@ def _serve(
                 output.info("nothing is detected: faces stay visible (images.detect is none)")
 
         systems = [UPLOADS if side == "gateway" else API]
-        uvloop.run(serve_gateway(settings, systems, listening, on_ready=on_ready))
+        try:
+            uvloop.run(serve_gateway(settings, systems, listening, on_ready=on_ready))
+        except SetupError as error:
+            raise CliExit(f"images: {error.message}", Exit.USAGE) from error

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Self, cast
+from urllib.parse import urlsplit
 
 import httpx
 import uvloop
@@ -69,6 +70,7 @@ class ImageSite:
         gateway: GatewaySettings | None = None,
         api: bool = True,
         uploads: bool = True,
+        upload_url: str = "",
         name: str = "tests-images",
         **images: Any,
     ) -> None:
@@ -82,7 +84,7 @@ class ImageSite:
             gateway=replace(gateway or GatewaySettings(), keys=tuple(keys)),
             images=ImagesSettings(**given),
         )
-        self._api, self._uploads = api, uploads
+        self._api, self._uploads, self._upload_url = api, uploads, upload_url
         self._name = name
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
@@ -115,7 +117,8 @@ class ImageSite:
                 features.append(await stack.enter_async_context(uploads))
             if self._api:
                 api = images_api(
-                    settings, connection, bucket, self._database, streams, lambda _: self.url
+                    *(settings, connection, bucket, self._database, streams),
+                    lambda _: self._upload_url or self.url,
                 )
                 features.append(await stack.enter_async_context(api))
             gateway = Gateway(settings.gateway, features, streams, version="0.0.test")
@@ -186,6 +189,21 @@ def put(client: httpx.Client, image: Json, body: bytes, **headers: str) -> httpx
     """Send a photo to where its announcement said."""
     given = {"content-type": "image/jpeg", "authorization": f"Bearer {image['token']}", **headers}
     return client.put(image["upload_url"], content=body, headers=given)
+
+
+def raw_put(image: Json, length: int, body: bytes) -> socket.socket:
+    """Announce a length, send a body, keep the connection."""
+    address = urlsplit(str(image["upload_url"]))
+    assert address.hostname
+    assert address.port
+    opened = socket.create_connection((address.hostname, address.port), timeout=30)
+    head = (
+        f"PUT {address.path} HTTP/1.1\r\nhost: {address.netloc}\r\n"
+        f"content-type: image/jpeg\r\ncontent-length: {length}\r\n"
+        f"authorization: Bearer {image['token']}\r\n\r\n"
+    )
+    opened.sendall(head.encode() + body)
+    return opened
 
 
 def results(plain: Plain, image_id: str, prefix: str = "") -> list[dict[str, str]]:

@@ -6,9 +6,7 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +24,7 @@ from jobwire.wires.images.status import ImageStatus
 from jobwire.wires.images.tokens import UploadGrant
 from tests.support import Fresh, Plain, Proxy, clause, wait_until, wait_until_sync
 from tests.support.s3_proxy import S3Proxy, dropped
-from tests.wires.images.site import ImageSite, plain_photo, portrait
+from tests.wires.images.site import ImageSite, plain_photo
 
 # Apart from the shared site.
 KEYS = ImageKeys("{faults}:")
@@ -371,29 +369,3 @@ def test_i31_accepted_uploads_wait_for_valkey_and_the_bucket(
             assert site.ended(image_id)["status"] == "ready"
     found = [fields for _, fields in _entries(plain)]
     assert Counter(fields["status"] for fields in found) == {"processed": len(accepted)}
-
-
-@clause("I-21")
-def test_i21_uploads_beyond_the_budget_get_503_and_accepted_ones_end(
-    valkey: LocalValkey, images_bucket: BucketConfig, plain: Plain, tmp_path: Path
-) -> None:
-    with ImageSite(
-        valkey.url,
-        images_bucket,
-        tmp_path,
-        max_in_work=8,
-        key_prefix="{faults}:",
-        name="tests-load",
-    ) as site:
-        images = [site.announce() for _ in range(60)]
-        with ThreadPoolExecutor(30) as threads:
-            answers = list(threads.map(partial(site.put, body=portrait()), images))
-        counts = Counter(answer.status_code for answer in answers)
-        assert set(counts) == {202, 503}
-        assert all("retry-after" in each.headers for each in answers if each.status_code == 503)
-        for image, answer in zip(images, answers, strict=True):
-            if answer.status_code == 202:
-                assert site.ended(image["image_id"])["status"] == "ready"
-            else:
-                assert not plain.exists(KEYS.upload(image["image_id"]))
-    assert len(_entries(plain)) == counts[202]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,7 +19,7 @@ from jobwire.objects import BucketConfig
 from jobwire.wires.images.tokens import read_private_key
 from tests.handlers.photo.images import png, quarters
 from tests.support import Plain, clause, wait_until_sync
-from tests.wires.images.site import ImageSite, Json, plain_photo
+from tests.wires.images.site import ImageSite, Json, plain_photo, raw_put
 
 
 def claims_of(image: Json) -> dict[str, Any]:
@@ -115,21 +113,6 @@ def test_i20_each_fault_of_a_body_has_its_status_and_releases_the_claim(
     answer = site.put(image, photo)
     assert (answer.status_code, answer.json()["code"]) == (409, "already_uploaded")
     assert plain.get(claim) == "claimed", "a claim that was accepted is kept"
-
-
-def raw_put(image: Json, length: int, body: bytes) -> socket.socket:
-    """Announce a length, send a body, keep the connection."""
-    address = urlsplit(str(image["upload_url"]))
-    assert address.hostname
-    assert address.port
-    opened = socket.create_connection((address.hostname, address.port), timeout=30)
-    head = (
-        f"PUT {address.path} HTTP/1.1\r\nhost: {address.netloc}\r\n"
-        f"content-type: image/jpeg\r\ncontent-length: {length}\r\n"
-        f"authorization: Bearer {image['token']}\r\n\r\n"
-    )
-    opened.sendall(head.encode() + body)
-    return opened
 
 
 @clause("I-2")

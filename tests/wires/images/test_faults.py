@@ -19,10 +19,12 @@ from jobwire.objects import AccessDenied, Bucket, BucketConfig
 from jobwire.valkey import Connection
 from jobwire.wires.images.contract import FAILURE_FIELDS, ImageErrorCode, ImageKeys, Stage
 from jobwire.wires.images.processing import Processing
+from jobwire.wires.images.scripts import SCRIPTS
 from jobwire.wires.images.spool import Spool, SpooledUpload
 from jobwire.wires.images.status import ImageStatus
 from jobwire.wires.images.tokens import UploadGrant
 from tests.support import Fresh, Plain, Proxy, clause, wait_until, wait_until_sync
+from tests.support.resp import Command
 from tests.support.s3_proxy import S3Proxy, dropped
 from tests.wires.images.site import ImageSite, plain_photo
 
@@ -369,3 +371,42 @@ def test_i31_accepted_uploads_wait_for_valkey_and_the_bucket(
             assert site.ended(image_id)["status"] == "ready"
     found = [fields for _, fields in _entries(plain)]
     assert Counter(fields["status"] for fields in found) == {"processed": len(accepted)}
+
+
+@clause("I-7", "I-31")
+async def test_i31_an_outage_longer_than_the_keys_live_loses_no_image(
+    valkey: LocalValkey, seaweedfs: BucketConfig, plain: Plain, tmp_path: Path, fresh: Fresh
+) -> None:
+    """Lifetimes are short here, so that the outages are long."""
+    image_id, lifetime_s = fresh("outage"), 0.4
+    spool = Spool(tmp_path)
+    with Proxy(valkey.port) as server, S3Proxy(seaweedfs) as store:
+        away, passed = [True], list[str]()
+        store.every(lambda seen: dropped if away[0] else passed.append(seen.path))
+        async with Connection.open(server.url(valkey.url), name="tests-outage") as connection:
+            status = ImageStatus(connection, KEYS, guard_ttl_s=lifetime_s, status_ttl_s=lifetime_s)
+            assert await status.claim(image_id, "0123456789abcdef")
+            entry = accept(spool, image_id)
+            made = Processing(connection, status, spool, Bucket(store.config), Photos())
+            async with made.running():
+                # The bucket is away: the keys are renewed four times a lifetime.
+                renewed = _runs("keep")
+                await wait_until(lambda: len(server.seen(renewed)) > 12, "three lifetimes")
+                # The server is away too, until it has forgotten the image.
+                server.refuse()
+                keys = (KEYS.status(image_id), KEYS.upload(image_id))
+                await wait_until(lambda: not plain.exists(*keys), "the keys to expire")
+                away[0] = False
+                await wait_until(lambda: any(image_id in path for path in passed), "the write")
+                server.accept()
+                await wait_until(lambda: spool.count == 0, "the end")
+    spool.close()
+    found = [fields for _, fields in _entries(plain) if fields["image_id"] == image_id]
+    assert [fields["status"] for fields in found] == ["processed"]
+    assert names(tmp_path) == ["spool.lock"]
+    await Bucket(seaweedfs).delete(entry.storage_key)
+
+
+def _runs(name: str) -> Callable[[Command], bool]:
+    """A condition for the proxy: this script is run."""
+    return lambda command: command.name == "EVALSHA" and command.words[1] == SCRIPTS[name].sha

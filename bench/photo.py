@@ -29,8 +29,8 @@ _PIXELS_MIB: Final = 512
 def run() -> bool:
     """Measure and print; whether all bars are met."""
     with tempfile.TemporaryDirectory() as folder:
-        files = {name: _photo(Path(folder), name, *size) for name, size in _SIZES.items()}
-        files["50 MP progressive"] = _photo(
+        files = {name: portrait_file(Path(folder), name, *size) for name, size in _SIZES.items()}
+        files["50 MP progressive"] = portrait_file(
             Path(folder), "50 MP progressive", *_SIZES["50 MP"], interlace=True
         )
         measured: dict[tuple[str, str, str], list[Row]] = {}
@@ -61,7 +61,7 @@ def _report(found: dict[tuple[str, str, str], Row], names: list[str]) -> bool:
     return is_met
 
 
-def _photo(folder: Path, name: str, width: int, height: int, **options: object) -> Path:
+def portrait_file(folder: Path, name: str, width: int, height: int, **options: object) -> Path:
     """A portrait of that size, with the noise of a camera."""
     spec = find_spec("skimage")
     assert spec is not None, "scikit-image is not installed; run: make test"

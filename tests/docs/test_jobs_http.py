@@ -50,11 +50,13 @@ def _read(line: str, served: ServedJobs, job_id: object = "") -> Any:
 
 @clause("J-10", "J-15", "J-16", "J-18", "O-12")
 def test_every_line_of_the_page_is_answered(served: ServedJobs) -> None:
-    submit, watch, wait, batch, resume, token, cancel, retry, listed = _LINES
+    submit, watch, wait, batch, resume, token, cancel, retry, listed, failures, search = _LINES
     job_id = _read(submit, served)["job_id"]
     assert [result["status"] for result in _read(batch, served)["results"]] == [202, 202]
     assert _read(cancel, served, job_id) == {"job_id": job_id, "outcome": "canceled"}
     assert _read(wait, served, job_id)["status"] == "canceled"
+    assert _read(failures, served)["hours"] == 1
+    assert [found["id"] for found in _read(search, served, job_id)["found"]] == [job_id]
     answers = _answers(watch, served, job_id)
     assert answers.startswith("event: hello\n")
     assert "\nevent: canceled\n" in answers

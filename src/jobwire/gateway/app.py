@@ -17,8 +17,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from jobwire.gateway import health, metrics, openapi, stream_tokens
-from jobwire.gateway.access import SelfAuthenticated, access_name
+from jobwire.gateway import health, me, metrics, openapi, overview, stream_tokens
+from jobwire.gateway.access import Access, SelfAuthenticated, access_name
 from jobwire.gateway.admission import Admission
 from jobwire.gateway.auth import Keyring
 from jobwire.gateway.cors import Cors
@@ -83,18 +83,30 @@ class Gateway:
                 *health.routes(version, checks, supervised, remote),
                 metrics.route([self._http_metrics, own, *collectors], scrapes),
                 HotRoute("GET", "/openapi.json", "public", self._openapi, _OPENAPI_DOC),
-                *(route for feature in features for route in feature.hot),
+                *(
+                    route
+                    for feature in features
+                    for route in feature.hot
+                    if not settings.read_only or _only_reads({route.method}, route.access)
+                ),
             ]
         )
         self._fastapi = _fastapi(version, self._answer_failure)
         self._scoped: list[ScopedRoute] = []
-        for feature in (
-            Feature(name="gateway", routers=[stream_tokens.router(tokens, self._table)]),
-            *features,
-        ):
+        own_routers = [
+            stream_tokens.router(tokens, self._table),
+            me.router(version, has_keys=bool(settings.keys), read_only=settings.read_only),
+        ]
+        if views := [feature.view for feature in features if feature.view]:
+            own_routers.append(overview.router(views))
+        for feature in (Feature(name="gateway", routers=own_routers), *features):
             for router in feature.routers:
                 # Not `include_router`: matching through it costs more than the rest of the gateway.
-                self._scoped += _scoped_routes(feature.name, router.routes)
+                self._scoped += [
+                    route
+                    for route in _scoped_routes(feature.name, router.routes)
+                    if not settings.read_only or _only_reads(route.methods or (), route.access)
+                ]
         self._fastapi.router.routes.extend(self._scoped)
         self._literal_paths = {route.path for route in self._scoped if "{" not in route.path}
         _refuse_duplicates([*self._table.routes, *self._scoped])
@@ -257,6 +269,11 @@ def _fastapi(
             failures, answer
         ),
     )
+
+
+def _only_reads(methods: Collection[str], access: Access) -> bool:
+    """Whether a route changes nothing; a stream token is made by POST with the scope `read`."""
+    return access == "read" or set(methods) <= {"GET"}
 
 
 def _scoped_routes(feature_name: str, routes: Sequence[object]) -> list[ScopedRoute]:

@@ -8,6 +8,7 @@ from prometheus_client.registry import Collector
 
 from jobwire.gateway.health import Check, RemoteHealth
 from jobwire.gateway.metrics import Scrape
+from jobwire.gateway.overview import SystemView
 from jobwire.gateway.routes import HotRoute
 
 
@@ -23,3 +24,5 @@ class Feature:
     remote_health: RemoteHealth | None = None
     collectors: Sequence[Collector] = ()
     scrape: Scrape | None = None
+    view: SystemView | None = None
+    """Its part of /v1/overview, /v1/failures and /v1/search."""

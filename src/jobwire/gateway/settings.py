@@ -59,6 +59,8 @@ class GatewaySettings:
     """How long a stream token is valid."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may call the upload routes, for example `https://app.example.com`."""
+    read_only: bool = False
+    """Serve only routes that read: nothing can be submitted, canceled, retried or changed."""
     rate_limit: float = 0.0
     """Requests per second for each key; 0 means no limit."""
     submit_rate: float = 0.0

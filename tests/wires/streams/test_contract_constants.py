@@ -210,8 +210,8 @@ def test_the_scripts_build_keys_in_one_place_and_as_the_contract_does() -> None:
     wanted |= {keys.clock, keys.tasks}
     wanted |= {keys.index("x")[:-1], keys.job(""), keys.events("")[len(keys.job("")) :]}
     wanted |= {*contract.IDEMPOTENCY_SPACES, keys.worker(""), keys.guard(""), keys.cron("")}
-    wanted |= {keys.stats(0)[:-1] + "%.0f"}
-    assert literals - {"", "%.0f"} == wanted
+    wanted |= {keys.stats(0)[:-1] + "%.0f", keys.failures(0)[:-1] + "%.0f"}
+    assert literals - {"", "%.0f", ":"} == wanted
 
 
 def test_every_script_literal_belongs_to_the_contract_or_the_server() -> None:
@@ -229,6 +229,7 @@ def test_lifetimes_of_the_scripts_are_the_contracts() -> None:
     life = code(LUA / "include" / "state.lua")
     assert f"<= {contract.MAX_TTL_S}" in life
     assert f"'EXPIRE', key, {contract.STATS_TTL_S})" in life
+    assert f"'EXPIRE', key, {contract.FAILURES_TTL_S})" in life
     assert f"tenant_ttl_s = 10000, 200, {contract.MAX_TTL_S}" in code(
         LUA / "include" / "tenants.lua"
     )

@@ -92,6 +92,9 @@ class Record(NamedTuple):
     retry_of: str
     traceback: str
     fingerprint: str
+    due_ms: int | None = None
+    """When a delayed job is due. Not in the hash: only set where it was read from
+    `jobs:delayed`."""
 
 
 def read_record(reply: Reply) -> Record | None:

@@ -102,6 +102,12 @@ class StreamsKeys:
         """HASH of counters; `minute` counts from the epoch."""
         return f"{self.prefix}jobs:stats:{minute}"
 
+    def failures(self, hour: int, tenant: str = "") -> str:
+        """HASH: kind of failure → how often, first and last time, sample job, worker; both as JSON
+        lists. `hour` counts from the epoch. Kept for `FAILURES_TTL_S`."""
+        key = f"{self.prefix}jobs:failures:{hour}"
+        return f"{key}:{tenant}" if tenant else key
+
     @property
     def control(self) -> str:
         """Channel: owner tokens of deliveries that are to stop."""
@@ -347,6 +353,7 @@ MAX_TTL_S: Final = 2_592_000
 CANCELED_TTL_S: Final = 300
 """J-57: the longest lifetime of a job that was canceled while it waited."""
 STATS_TTL_S: Final = 7_200
+FAILURES_TTL_S: Final = 90_000
 CRON_TTL_S: Final = 400 * 86_400
 """Of a schedule that no worker has any more: more than a year, for yearly schedules."""
 CRON_GONE_MS: Final = 180_000

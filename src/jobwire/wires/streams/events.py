@@ -71,7 +71,7 @@ class StreamEvent:
         )
         self._data: bytes | None = None
         self._body: bytes | None = None
-        self.rendered: dict[bool, object] = {}
+        self.rendered: dict[str, object] = {}
         """Cache for the gateway: the rendered event, shared by all subscribers."""
 
     @property

@@ -15,7 +15,7 @@ from jobwire.wires.streams.contract import Counter, Status, StreamsKeys
 from jobwire.wires.streams.depth import Depth, depth
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.registry import WorkerRegistry
-from jobwire.wires.streams.stats import MinuteStats, last_hour, quantile_ms
+from jobwire.wires.streams.stats import LastHour, MinuteStats, quantile_ms
 
 _QUANTILES: Final = (0.5, 0.9, 0.99)
 _EVENTS: Final[Mapping[str, Status | Counter]] = {
@@ -45,11 +45,12 @@ class StreamsMetrics:
         self._keys = keys
         self._registry = registry
         self._follower = follower
+        self._hour = LastHour(connection, keys)
 
     async def read(self) -> Sequence[Metric]:
         """All metrics; BackendUnavailable if the server does not answer."""
         now = await depth(self._connection, self._keys)
-        minutes = await last_hour(self._connection, self._keys)
+        minutes = await self._hour.read()
         workers = [worker for worker in await self._registry.workers() if worker.ours]
         slots = sum(worker.slots or 0 for worker in workers)
         return [

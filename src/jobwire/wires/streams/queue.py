@@ -56,11 +56,23 @@ class StatusAndTenant(NamedTuple):
     tenant: str
 
 
+class Selection(NamedTuple):
+    """Which jobs a list shows; empty and None select all."""
+
+    status: str = ""
+    task: str = ""
+    text: str = ""
+    """A part of the id or of the task, in any case."""
+    delayed: bool | None = None
+    """Whether a waiting job must be delayed, or must not."""
+
+
 class QueuePage(NamedTuple):
     """One page of a list; `cursor` is where the next one begins, empty after the last."""
 
     records: list[Record]
     scanned: int
+    total: int
     cursor: str
 
 
@@ -119,12 +131,24 @@ class StreamsQueue:
         return LazyReply(call, _read_status_and_tenant)
 
     def page(
-        self, tenant: str, limit: int, *, status: str = "", task: str = "", cursor: str = ""
+        self, tenant: str, limit: int, selection: Selection | None = None, *, cursor: str = ""
     ) -> Awaitable[QueuePage]:
         """A tenant's jobs, newest first, from where the previous page ended (J-14)."""
+        chosen = selection or Selection()
+        delayed = "" if chosen.delayed is None else int(chosen.delayed)
         before_ms, _, before_id = cursor.partition("-")
-        args = (tenant, status, task, limit, _MAX_SCANNED, before_ms, before_id, *_LISTED)
+        filters = (tenant, chosen.status, chosen.task, chosen.text, delayed)
+        args = (*filters, limit, _MAX_SCANNED, before_ms, before_id, *_LISTED)
         return LazyReply(self._sent().run(_LIST, self._declared, args), _read_page)
+
+    def due_ms(self, job_id: JobId) -> Awaitable[int | None]:
+        """When a delayed job is due; None for any other job."""
+        return LazyReply(self._sent().call("ZSCORE", self.keys.delayed, job_id), _read_due)
+
+    def job_of_key(self, tenant: str, key: str) -> Awaitable[str | None]:
+        """The id of the job that was submitted with an idempotency key, or None."""
+        name = contract.idempotency_name(tenant, key)
+        return LazyReply(self._sent().call("GET", self.keys.idempotency(name)), _read_text)
 
     def cancel(self, job_id: JobId) -> Awaitable[CancelOutcome]:
         """End the job if it waits; ask its worker to stop if it runs."""
@@ -179,16 +203,27 @@ def _read_status_and_tenant(reply: Reply) -> StatusAndTenant | None:
 
 
 def _read_page(reply: Reply) -> QueuePage:
-    ms, last_id, scanned, rows = cast("tuple[str, str, int, list[list[str | None]]]", reply)
+    ms, last_id, scanned, total, rows = cast(
+        "tuple[str, str, int, int, list[list[str | None]]]", reply
+    )
     names = (*_FILTERED, *_LISTED)
     records: list[Record] = []
-    for row in rows:
+    for *row, due in rows:
         found = {name: value for name, value in zip(names, row, strict=True) if value is not None}
         # A job that a foreign program has written wrongly must not hide the others.
         with contextlib.suppress(ContractError):
             if record := read_record(cast("Reply", found)):
-                records.append(record)
-    return QueuePage(records, scanned, f"{ms}-{last_id}" if ms else "")
+                records.append(record._replace(due_ms=_read_due(due)))
+    return QueuePage(records, scanned, total, f"{ms}-{last_id}" if ms else "")
+
+
+def _read_due(reply: Reply) -> int | None:
+    """A score of `jobs:delayed`, which a script sends as text."""
+    return None if reply is None else int(float(cast("str | float", reply)))
+
+
+def _read_text(reply: Reply) -> str | None:
+    return cast("str | None", reply)
 
 
 def _read_cancel(reply: Reply) -> CancelOutcome:

@@ -65,6 +65,15 @@ class RegisteredTask(NamedTuple):
     live: bool
 
 
+class FleetSummary(NamedTuple):
+    """All live workers; foreign ones are counted, their slots are not known."""
+
+    workers: int
+    slots: int
+    silent_ms: int | None
+    """Since the last heartbeat of any of them."""
+
+
 class WorkerRegistry:
     def __init__(
         self,
@@ -188,6 +197,29 @@ class WorkerRegistry:
         calls = [self._connection.call("HMGET", self._keys.worker(name), *fields) for name in ours]
         rows = cast("list[tuple[str | None, str | None]]", await collect(calls))
         return [read_missing_requirements(missing or "") for seen, missing in rows if seen]
+
+    async def summary(self) -> "FleetSummary":
+        """How many workers live, without their jobs."""
+        consumers = await self._consumers()
+        ours = [name for name in consumers if _is_ours(name)]
+        fields = (WorkerField.SEEN_TS, WorkerField.SLOTS)
+        time_call = self._connection.call("TIME")
+        calls = [self._connection.call("HMGET", self._keys.worker(name), *fields) for name in ours]
+        time, *rows = await collect([time_call, *calls])
+        now_ms = server_ms(time)
+        live = [
+            (max(0, now_ms - seen_ms), number(slots) or 0)
+            for seen, slots in cast("list[tuple[str | None, str | None]]", rows)
+            if (seen_ms := number(seen)) is not None
+        ]
+        foreign = [
+            idle_ms
+            for name, idle_ms in consumers.items()
+            if not _is_ours(name) and idle_ms < self._foreign_ms
+        ]
+        silent = [*(silent_ms for silent_ms, _ in live), *foreign]
+        slots = sum(slots for _, slots in live)
+        return FleetSummary(len(silent), slots, min(silent, default=None))
 
     async def _consumers(self) -> dict[str, int]:
         """Consumer name → milliseconds since its last call."""

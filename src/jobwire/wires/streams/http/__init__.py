@@ -8,6 +8,8 @@
     job_management  list, cancel, retry
     event_routes    live events: a hot route
     fleet           tasks, workers, the last hour; `fleet_schemas` has their types
+    operator_view   this system in /v1/overview, /v1/failures and /v1/search
+    wire            the keys of a job, as they are on the server
     openai          OpenAI-compatible routes in front of the tasks `chat` and `embed`: hot routes
     docs            these routes in the OpenAPI document
 
@@ -27,9 +29,10 @@ from jobwire.gateway.streams import Streams
 from jobwire.job.messages import TaskDefinition
 from jobwire.valkey import Connection
 from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.http import docs, fleet, job_management, openai
+from jobwire.wires.streams.http import docs, fleet, job_management, openai, wire
 from jobwire.wires.streams.http.event_routes import EventRoutes
 from jobwire.wires.streams.http.jobs import PATH, JobRoutes
+from jobwire.wires.streams.http.operator_view import StreamsView
 from jobwire.wires.streams.http.payload_check import PayloadCheck
 from jobwire.wires.streams.memory import ServerMemory
 from jobwire.wires.streams.metrics import StreamsMetrics
@@ -89,7 +92,9 @@ def feature(
         routers=[
             job_management.router(queue, jobs),
             fleet.router(registry, connection, queue.keys),
+            wire.router(connection, queue.keys),
         ],
         remote_health=partial(fleet.missing_requirements, registry),
+        view=StreamsView(connection, queue, registry),
         scrape=StreamsMetrics(connection, queue.keys, registry, follower).read,
     )

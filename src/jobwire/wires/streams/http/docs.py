@@ -6,6 +6,7 @@ from msgspec import Meta, to_builtins
 
 from jobwire.gateway.problems import INVALID
 from jobwire.gateway.routes import Doc, RouteParameter
+from jobwire.gateway.wire_view import WireBody
 from jobwire.wires.streams.contract import MAX_PAYLOAD_BYTES
 from jobwire.wires.streams.http import fleet_schemas, openai_schemas, schemas
 from jobwire.wires.streams.http.problems import (
@@ -48,6 +49,7 @@ _NEW: Final[dict[str, object]] = {
     "worker": None,
     "progress": None,
     "cancel_ts": None,
+    "due_ts": None,
     "retry_of": None,
 }
 _DONE: Final = {
@@ -125,7 +127,7 @@ LIST: Final = Doc(
     tag=_TAG,
     description="At most 1000 jobs are scanned for a page, however few of them match.",
     answer=schemas.JobList,
-    example={"jobs": [_LINE], "scanned": 1, "cursor": None},
+    example={"jobs": [_LINE], "scanned": 1, "total": 1, "cursor": None},
     problems=(INVALID, UNAVAILABLE),
 )
 EVENTS: Final = Doc(
@@ -162,8 +164,9 @@ EVENTS: Final = Doc(
         RouteParameter(
             "data",
             "query",
-            "`plain`: only the event's data in `data:`",
-            Literal["plain", "whole"],
+            "`plain`: only the event's data in `data:`; `message`: every event is named `message`, "
+            "for an EventSource that does not know all types",
+            Literal["plain", "whole", "message"],
             "plain",
         ),
     ),
@@ -186,6 +189,30 @@ RETRY: Final = Doc(
     also={200: f"{_REPLAY}, or a job that has ended while the request waited"},
     parameters=(_IDEMPOTENCY_KEY, _PREFER),
     problems=(*_SUBMITTING, JOB_NOT_FOUND, NOT_RETRYABLE, CONTRACT_VIOLATED),
+)
+WIRE: Final = Doc(
+    summary="The keys of a job, as they are on the server",
+    tag=_TAG,
+    description="For those who write another client. Read only; long values are cut, of the events "
+    "the last 50 are shown.",
+    answer=WireBody,
+    example={
+        "job_id": _ID,
+        "wire": "streams",
+        "now_ts": 1767225601204,
+        "keys": [
+            {
+                "key": f"job:{_ID}",
+                "type": "hash",
+                "ttl_ms": 86_400_000,
+                "size": 9,
+                "fields": [{"name": "status", "value": "done"}],
+                "command": ["HGETALL", f"job:{_ID}"],
+                "path": f"/v1/jobs/{_ID}",
+            }
+        ],
+    },
+    problems=(JOB_NOT_FOUND, UNAVAILABLE),
 )
 TASKS: Final = Doc(
     summary="The tasks that can be submitted",

@@ -21,6 +21,9 @@ from jobwire.wires.streams.queue import StreamsQueue
 
 PLAIN: Final = "plain"
 WHOLE: Final = "whole"
+MESSAGE: Final = "message"
+"""As `whole`, but every event is named `message`: an EventSource hears only names that it knows,
+and handlers have types of their own."""
 
 
 class EventRoutes:
@@ -34,7 +37,7 @@ class EventRoutes:
     async def events(self, request: HttpRequest) -> None:
         job_id = request_parser.job_id(request.params[0])
         after = _position(request)
-        plain = _is_plain(request)
+        form = _form(request)
         state = await self._queue.status_and_tenant(job_id)
         if state is None or not request_parser.may_see(request, state.tenant):
             raise Problem(problems.JOB_NOT_FOUND)
@@ -45,7 +48,7 @@ class EventRoutes:
         await self._streams.serve(
             request,
             lambda stream: self._follower.watch(
-                job_id, EventWriter(stream, _ENCODERS[plain]), after, finished=finished
+                job_id, EventWriter(stream, _ENCODERS[form]), after, finished=finished
             ),
             hello=schemas.HelloBody(job_id, state.status.value),
             gap=("job_id", job_id),
@@ -60,11 +63,11 @@ class EventRoutes:
             return False  # the stream waits until Valkey is available again
 
 
-def _is_plain(request: HttpRequest) -> bool:
-    given = request.query("data")
-    if given not in (None, PLAIN, WHOLE):
-        raise invalid("query", "/data", f"must be one of {PLAIN}, {WHOLE}")
-    return given == PLAIN
+def _form(request: HttpRequest) -> str:
+    given = request.query("data") or WHOLE
+    if given not in _ENCODERS:
+        raise invalid("query", "/data", f"must be one of {', '.join(_ENCODERS)}")
+    return given
 
 
 def _position(request: HttpRequest) -> Position:
@@ -77,14 +80,15 @@ def _position(request: HttpRequest) -> Position:
     return positions[0] or START if positions else START
 
 
-def _frame(event: StreamEvent, *, plain: bool) -> SseEvent:
+def _frame(event: StreamEvent, *, form: str) -> SseEvent:
     """The event as an SSE frame, encoded once for all subscribers."""
-    frame = event.rendered.get(plain)
+    frame = event.rendered.get(form)
     if not isinstance(frame, SseEvent):
-        frame = SseEvent(event.kind, event.data if plain else event.body, event.id)
-        event.rendered[plain] = frame
+        name = MESSAGE if form == MESSAGE else event.kind
+        frame = SseEvent(name, event.data if form == PLAIN else event.body, event.id)
+        event.rendered[form] = frame
     return frame
 
 
 # Shared by all streams: each of ten thousand would otherwise hold its own.
-_ENCODERS: Final = {plain: partial(_frame, plain=plain) for plain in (True, False)}
+_ENCODERS: Final = {form: partial(_frame, form=form) for form in (PLAIN, WHOLE, MESSAGE)}

@@ -33,7 +33,7 @@ from jobwire.wires.streams.http.fleet_schemas import (
     Workers,
 )
 from jobwire.wires.streams.registry import RegisteredWorker, RunningJob, WorkerRegistry
-from jobwire.wires.streams.stats import MinuteStats, last_hour, quantile_ms
+from jobwire.wires.streams.stats import LastHour, MinuteStats, quantile_ms
 
 _encode = msgspec.json.Encoder().encode
 _MOST_PARTS: Final = 20
@@ -42,6 +42,7 @@ _MOST_PARTS: Final = 20
 def router(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) -> APIRouter:
     """The routes."""
     routes = new_router("fleet")
+    hour = LastHour(connection, keys)
 
     @routes.get("/v1/tasks", openapi_extra=documented("read", docs.TASKS))
     async def list_tasks() -> Response:
@@ -60,7 +61,7 @@ def router(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) 
     async def read_stats() -> Response:
         queue = await depth(connection, keys)
         now = NowBody(queue.waiting, queue.delayed, queue.running, queue.oldest_waiting_ms)
-        minutes = await last_hour(connection, keys)
+        minutes = await hour.read()
         lines = [_line([minute]) for minute in minutes]
         return response(Reply(_encode(StatsBody(now, _line(minutes), lines))))
 

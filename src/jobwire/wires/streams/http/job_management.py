@@ -4,7 +4,7 @@ Ordinary FastAPI routes over the queue. A job of another tenant is answered as n
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from fastapi import APIRouter, Query, Response
@@ -18,7 +18,7 @@ from jobwire.job.messages import CancelOutcome, JobRequest
 from jobwire.wires.streams.contract import MAX_TTL_S, Status
 from jobwire.wires.streams.http import docs, problems, request_parser, schemas
 from jobwire.wires.streams.http.jobs import PATH, JobRoutes
-from jobwire.wires.streams.queue import StreamsQueue
+from jobwire.wires.streams.queue import Selection, StreamsQueue
 
 _encode = msgspec.json.Encoder().encode
 
@@ -37,6 +37,23 @@ _StatusFilter = Annotated[
 ]
 _TaskFilter = Annotated[
     str, Query(description="only jobs of this task", json_schema_extra={"example": "chat"})
+]
+_TextFilter = Annotated[
+    str,
+    Query(
+        max_length=200,
+        description="only jobs with this text in their id or task, in any case",
+        json_schema_extra={"example": "cha"},
+    ),
+]
+_DelayedFilter = Annotated[
+    Literal["true", "false"] | SkipJsonSchema[None],
+    one_of(("true", "false")),
+    Query(
+        description="`true`: of the waiting jobs only those that are not due yet; `false`: only "
+        "those in the queue. Selects waiting jobs.",
+        json_schema_extra={"example": "true"},
+    ),
 ]
 _Cursor = Annotated[
     str | SkipJsonSchema[None],
@@ -64,19 +81,22 @@ def router(queue: StreamsQueue, jobs: JobRoutes) -> APIRouter:
         request: CurrentRequest,
         status: _StatusFilter = None,
         task: _TaskFilter = "",
+        q: _TextFilter = "",
+        delayed: _DelayedFilter = None,
         limit: PageSize = DEFAULT_PAGE,
         cursor: _Cursor = None,
         tenant: _Tenant = None,
     ) -> Response:
-        page = await queue.page(
-            request_parser.listed_tenant(request, tenant),
-            limit,
-            status=status or "",
-            task=task,
-            cursor=cursor or "",
+        if delayed is not None and status is None:
+            status = Status.QUEUED.value
+        selection = Selection(
+            status or "", task, q.strip(), None if delayed is None else delayed == "true"
         )
+        owner = request_parser.listed_tenant(request, tenant)
+        page = await queue.page(owner, limit, selection, cursor=cursor or "")
         lines = [schemas.line(record) for record in page.records]
-        return response(Reply(_encode(schemas.JobList(lines, page.scanned, page.cursor or None))))
+        listed = schemas.JobList(lines, page.scanned, page.total, page.cursor or None)
+        return response(Reply(_encode(listed)))
 
     @routes.post(PATH + "/{id}/cancel", openapi_extra=documented("submit", docs.CANCEL))
     @routes.delete(PATH + "/{id}", openapi_extra=documented("submit", docs.CANCEL))

@@ -218,6 +218,8 @@ class JobRoutes:
             headers = ((b"preference-applied", b"wait=%d" % wait_s),)
             await self._follower.until_ended(record.job_id, wait_s)
             record = await self.own(request, request.params[0])
+        if record.status is Status.QUEUED and not record.entry_id:
+            record = record._replace(due_ms=await self._queue.due_ms(record.job_id))
         return Reply(_encode(schemas.job(record)), headers=headers)
 
     async def own(self, request: HttpRequest, given_id: str) -> Record:

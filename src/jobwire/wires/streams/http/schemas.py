@@ -90,6 +90,7 @@ class JobBody(Struct, frozen=True, kw_only=True):
     worker: str | None = None
     progress: Anything | UnsetType = UNSET
     cancel_ts: int | None = None
+    due_ts: Annotated[int | None, Meta(description="when a delayed job is due")] = None
     retry_of: str | None = None
     traceback: str | UnsetType = UNSET
 
@@ -114,6 +115,7 @@ class JobLineBody(Struct, frozen=True, kw_only=True):
     worker: str | None = None
     progress: Anything
     cancel_ts: int | None = None
+    due_ts: Annotated[int | None, Meta(description="when a delayed job is due")] = None
     retry_of: str | None = None
 
 
@@ -122,6 +124,9 @@ class JobList(Struct, frozen=True):
 
     jobs: list[JobLineBody]
     scanned: Annotated[int, Meta(description="how many jobs were scanned for this page")]
+    total: Annotated[
+        int, Meta(description="how many jobs are stored; may count some that have just expired")
+    ]
     cursor: Annotated[
         str | None, Meta(description="where the next page begins; null on the last page")
     ]
@@ -201,6 +206,7 @@ def job(record: Record) -> JobBody:
         worker=readable(record.worker) or None,
         progress=Raw(json_or_text(record.progress_json)),
         cancel_ts=record.cancel_ms,
+        due_ts=record.due_ms,
         retry_of=readable(record.retry_of) or None,
         traceback=readable(record.traceback) or UNSET,
     )
@@ -239,6 +245,7 @@ def line(record: Record) -> JobLineBody:
         worker=readable(record.worker) or None,
         progress=Raw(json_or_text(record.progress_json)),
         cancel_ts=record.cancel_ms,
+        due_ts=record.due_ms,
         retry_of=readable(record.retry_of) or None,
     )
 

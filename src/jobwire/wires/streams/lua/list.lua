@@ -4,23 +4,24 @@
 -- Reads a bounded number of jobs, however few of them match, and returns where it
 -- stopped. Jobs whose keys have expired are removed from the index.
 --
--- Also touches, below the queue's prefix: job:<id>, jobs:index[:<tenant>]
+-- Also touches, below the queue's prefix: job:<id>, jobs:index[:<tenant>], jobs:delayed
 --
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   tenant, status, task, limit, scan_limit, before_ms, before_id
+--   tenant, status, task, text, delayed, limit, scan_limit, before_ms, before_id
 --   ...   names of further fields of each job
 -- RETURNS
 --   ms        when the last job that was read was created; empty if there are no more
 --   id        its id
 --   scanned   how many were read
---   rows      the jobs that match, each: status, task, and the further fields
+--   total     how many jobs the index has
+--   rows      the jobs that match, each: status, task, the further fields, due time if delayed
 -- CLAUSES J-14
 -- INCLUDE keys
-local tenant, status, task = ARGV[1], ARGV[2], ARGV[3]
-local limit, scan_limit = tonumber(ARGV[4]), tonumber(ARGV[5])
-local before_ms, before_id = ARGV[6], ARGV[7]
+local tenant, status, task, text = ARGV[1], ARGV[2], ARGV[3], string.lower(ARGV[4])
+local delayed, limit, scan_limit = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
+local before_ms, before_id = ARGV[8], ARGV[9]
 local index = index_key(tenant)
 
 -- By bytes, as the index orders its members; Lua's own comparison goes by the server's locale.
@@ -47,6 +48,8 @@ end
 
 local rows, gone, scanned, ms, id = {}, {}, 0, '', ''
 
+local function contains(value) return string.find(string.lower(value), text, 1, true) ~= nil end
+
 local function matches(row)
   if row.err then return false end
   local job_status, job_task = row[1], row[2]
@@ -55,6 +58,20 @@ local function matches(row)
     return false
   end
   return (status == '' or job_status == status) and (task == '' or job_task == task)
+    and (text == '' or contains(id) or contains(job_task or ''))
+end
+
+-- When a waiting job is due; nil if it is in the queue. It costs a command for waiting jobs only.
+local function due_of(row)
+  local due = row[1] == 'queued' and redis.pcall('ZSCORE', delayed_key, id)
+  return type(due) == 'string' and due or nil
+end
+
+local function add(row)
+  local due = due_of(row)
+  if delayed ~= '' and (due ~= nil) ~= (delayed == '1') then return end
+  row[#ARGV - 6] = due or false
+  rows[#rows + 1] = row
 end
 
 while scanned < scan_limit and #rows < limit do
@@ -63,12 +80,13 @@ while scanned < scan_limit and #rows < limit do
   for at = 1, #found, 2 do
     id, ms = found[at], found[at + 1]
     rank, scanned = rank + 1, scanned + 1
-    local row = redis.pcall('HMGET', job_key(id), 'status', 'task', unpack(ARGV, 8))
-    if matches(row) then rows[#rows + 1] = row end
+    local row = redis.pcall('HMGET', job_key(id), 'status', 'task', unpack(ARGV, 10))
+    if matches(row) then add(row) end
     if #rows == limit then break end
   end
   if #found < 2 * page then break end
 end
-if rank >= redis.call('ZCARD', index) then ms, id = '', '' end
+local total = redis.call('ZCARD', index)
+if rank >= total then ms, id = '', '' end
 if #gone > 0 then redis.call('ZREM', index, unpack(gone)) end
-return {ms, id, scanned, rows}
+return {ms, id, scanned, total, rows}

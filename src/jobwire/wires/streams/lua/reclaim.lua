@@ -9,7 +9,8 @@
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
 -- idempotency:<name>, jobs:open, jobs:index[:<tenant>], jobs:tenants,
--- jobs:guard:reclaim, jobs:guard:outage, jobs:stats:<minute>
+-- jobs:guard:reclaim, jobs:guard:outage, jobs:stats:<minute>,
+-- jobs:failures:<hour>[:<tenant>]
 --
 -- KEYS
 --   queue    stream  jobs:stream

@@ -5,7 +5,8 @@
 -- that no worker will ever read. In normal operation there is none.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
--- idempotency:<name>, jobs:open, jobs:delayed, jobs:guard:reconcile, jobs:stats:<minute>
+-- idempotency:<name>, jobs:open, jobs:delayed, jobs:guard:reconcile, jobs:stats:<minute>,
+-- jobs:failures:<hour>[:<tenant>]
 --
 -- KEYS
 --   queue    stream  jobs:stream

@@ -5,7 +5,8 @@
 -- without its result, and a job whose lease was lost is never settled twice.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
--- jobs:open, jobs:stats:<minute>
+-- jobs:open, jobs:stats:<minute>,
+-- jobs:failures:<hour>[:<tenant>]
 --
 -- KEYS
 --   queue    stream  jobs:stream

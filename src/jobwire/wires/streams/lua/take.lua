@@ -10,7 +10,8 @@
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
 -- jobs:delayed, jobs:open, jobs:index[:<tenant>], jobs:tenants, jobs:worker:<consumer>,
--- jobs:stats:<minute>
+-- jobs:stats:<minute>,
+-- jobs:failures:<hour>[:<tenant>]
 --
 -- KEYS
 --   queue    stream  jobs:stream

@@ -33,6 +33,10 @@ local function worker_key(consumer) return prefix .. 'jobs:worker:' .. consumer 
 local function guard_key(task) return prefix .. 'jobs:guard:' .. task end
 local function cron_key(name) return prefix .. 'jobs:cron:' .. name end
 local function stats_key(minute) return prefix .. string.format('jobs:stats:%.0f', minute) end
+local function failures_key(hour, tenant)
+  local key = prefix .. string.format('jobs:failures:%.0f', hour)
+  return tenant and tenant ~= '' and key .. ':' .. tenant or key
+end
 local function index_key(tenant)
   if tenant and tenant ~= '' then return prefix .. 'jobs:index:' .. tenant end
   return prefix .. 'jobs:index'

@@ -1,0 +1,53 @@
+"""`GET /v1/me`: who the caller is, so that a page shows only what its key may do."""
+
+from typing import Annotated, Final
+
+import msgspec
+from fastapi import APIRouter, Response
+from msgspec import Meta, Struct
+
+from jobwire.gateway.request import Reply
+from jobwire.gateway.router import CurrentRequest, documented, new_router, response
+from jobwire.gateway.routes import Doc
+
+_encode = msgspec.json.Encoder().encode
+
+
+class MeBody(Struct, frozen=True):
+    """The caller's API key."""
+
+    key: Annotated[str, Meta(description="its name; `local` where the gateway has no keys")]
+    tenant: str
+    scopes: list[str]
+    signed_in: Annotated[bool, Meta(description="false: the gateway has no keys")]
+    read_only: Annotated[bool, Meta(description="whether this gateway has no routes that change")]
+    version: str
+
+
+ME: Final = Doc(
+    summary="The caller's key, tenant and scopes",
+    tag="health",
+    answer=MeBody,
+    example={
+        "key": "ops",
+        "tenant": "default",
+        "scopes": ["read", "submit"],
+        "signed_in": True,
+        "read_only": False,
+        "version": "0.1.0",
+    },
+)
+
+
+def router(version: str, *, has_keys: bool, read_only: bool) -> APIRouter:
+    """The route."""
+    routes = new_router("health")
+
+    @routes.get("/v1/me", openapi_extra=documented("read", ME))
+    async def me(request: CurrentRequest) -> Response:
+        caller = request.principal
+        scopes = [str(scope) for scope in sorted(caller.scopes)]
+        body = MeBody(caller.key, caller.tenant, scopes, has_keys, read_only, version)
+        return response(Reply(_encode(body)))
+
+    return routes

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from jobwire.local import LocalValkey
@@ -13,11 +15,12 @@ from jobwire.valkey import Connection
 from jobwire.wires.bullmq.codec import Job
 from jobwire.wires.bullmq.contract import State
 from jobwire.wires.bullmq.queue import Added, BullQueue
-from tests.cli.runner import clean_env, jobwire
+from tests.cli.runner import Up, clean_env, jobwire
 from tests.support import Program, clause, wait_until
 
 APP = """
 import asyncio
+import json
 from pathlib import Path
 from jobwire import App, Context
 
@@ -104,3 +107,51 @@ def test_bad_settings_of_queues_are_one_clear_line(
     done = jobwire("worker", "films:app", cwd=tmp_path, env=env)
     assert done.returncode == 2, done.stderr
     assert line in done.stderr.splitlines()[-1]
+
+
+PAYLOAD: dict[str, Any] = {
+    "videoId": "550e8400-e29b-41d4-a716-446655440000",
+    "userId": "user-123",
+    "script": {
+        "title": "My Video",
+        "scenes": [
+            {"sceneNumber": 1, "duration": 5, "voiceover": "Welcome", "imagePrompt": "Sunset"},
+            {"sceneNumber": 2, "duration": 2, "voiceover": "Good bye", "imagePrompt": "Night"},
+        ],
+    },
+    "userImageUrls": ["https://example.com/img1.jpg"],
+}
+
+
+def fetch(url: str) -> httpx.Response:
+    return httpx.get(url, trust_env=False)
+
+
+@clause("B-13", "B-9")
+async def test_b13_up_makes_clips_that_the_bucket_serves(tmp_path: Path) -> None:
+    """Under both names of the queue: the document writes it with braces."""
+    with Up(tmp_path, "--only", "queues") as up:
+        await asyncio.to_thread(up.wait_until_up)
+        assert up.ready()[1].keys() >= {"gateway", "valkey", "s3", "worker"}
+        async with Connection.open(up.endpoints()["valkey"]) as connection:
+            for name in ("video-generation", "{video-generation}"):
+                queue = BullQueue(connection, name)
+                answer = await queue.submit("video-generation", json.dumps(PAYLOAD))
+                bad = await queue.submit("video-generation", '{"videoId":"1"}')
+                assert isinstance(answer, Added)
+                assert isinstance(bad, Added)
+                job = await reached(queue, answer.job_id, State.COMPLETED)
+                assert (await queue.logs(answer.job_id)).lines == [
+                    *("Generating scene 1", "Generating scene 2", "Uploading video", "Complete")
+                ]
+                assert job.progress_json == "100"
+                result = json.loads(job.return_json)
+                assert result.keys() == {"videoUrl", "duration"}
+                assert result["duration"] == 7
+                clip = await asyncio.to_thread(fetch, result["videoUrl"])
+                assert (clip.status_code, clip.headers["content-type"]) == (200, "video/webm")
+                assert clip.content.startswith(b"\x1a\x45\xdf\xa3"), "a Matroska file"
+                failed = await reached(queue, bad.job_id, State.FAILED)
+                assert "userId" in failed.failed_reason
+        applied = await asyncio.to_thread(jobwire, "lifecycle", "apply", cwd=tmp_path)
+        assert json.loads(applied.stdout)["applied"] == 1, applied.stderr

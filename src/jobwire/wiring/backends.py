@@ -190,7 +190,7 @@ def known_buckets(loaded: Loaded, systems: Sequence[System]) -> list[KnownBucket
     return [
         # The endpoints file has the name of the default bucket.
         KnownBucket(config if name == default else replace(config, bucket=name), rules, fix)
-        for name, rules in buckets(systems, settings).items()
+        for name, rules in buckets(systems, settings, used=True).items()
     ]
 
 

@@ -14,7 +14,7 @@ from jobwire.local.s3 import LocalS3
 from jobwire.local.supervisor import SupervisedPart
 from jobwire.settings import Loaded, SettingsError
 from jobwire.wiring import parts
-from jobwire.wiring.systems import Backend, System, buckets, chosen, needs
+from jobwire.wiring.systems import Backend, System, buckets, chosen, needs, started
 
 _FLUSH_TIMEOUT_S: Final = 3.0
 
@@ -48,7 +48,7 @@ def plan(loaded: Loaded) -> InstallationPlan:
         systems,
         names=settings.systems or [system.name for system in systems],
         starts_valkey=Backend.VALKEY in needed and own_valkey,
-        starts_s3=Backend.BUCKET in needed and embedded and own_s3,
+        starts_s3=Backend.BUCKET in started(systems) and embedded and own_s3,
         starts_worker=settings.up.worker and any(system.engines for system in systems),
     )
 
@@ -62,6 +62,9 @@ class Installation:
         self._loaded = loaded
         self._plan = plan
         self._needs = needs(plan.systems)
+        self._has_bucket = plan.starts_s3 or (
+            Backend.BUCKET in started(plan.systems) and bool(loaded.settings.objects.endpoint)
+        )
         self._data_dir = data.path
         self._listening = listening
         settings = loaded.settings
@@ -70,7 +73,7 @@ class Installation:
             LocalS3(
                 data.path / "s3",
                 bucket=settings.objects.bucket,
-                more_buckets=list(buckets(plan.systems, settings)),
+                more_buckets=list(buckets(plan.systems, settings, used=True)),
             )
             if plan.starts_s3
             else None
@@ -166,7 +169,7 @@ class Installation:
 
     def _s3_endpoint(self) -> S3Endpoint | None:
         settings = self._loaded.settings.objects
-        if Backend.BUCKET not in self._needs:
+        if not self._has_bucket:
             return None
         config = self._s3.config if self._s3 else settings.config()
         return S3Endpoint(
@@ -186,7 +189,7 @@ class Installation:
             facts["valkey"] = (
                 own if self._valkey else f"external, at {settings.valkey.config().address}"
             )
-        if Backend.BUCKET in self._needs:
+        if self._has_bucket:
             facts["s3"] = own if self._s3 else f"external, at {settings.objects.endpoint_url}"
         if "jobs" in self._plan.names and self._plan.starts_worker:
             facts["model"] = _model_fact(settings.llm)

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from jobwire.settings import SettingsError
-from jobwire.wiring.systems import Backend, GatewayContext, System, WorkerContext, WorkerParts
+from jobwire.wiring.systems import (
+    Backend,
+    Background,
+    GatewayContext,
+    System,
+    WorkerContext,
+    WorkerParts,
+)
 
 if TYPE_CHECKING:
     from jobwire.gateway.feature import Feature
+    from jobwire.objects.lifecycle import Rule
+    from jobwire.settings import Settings
+    from jobwire.worker import App
 
 
 @contextlib.asynccontextmanager
@@ -18,6 +28,20 @@ async def _feature(_: GatewayContext) -> AsyncGenerator[Feature]:
     from jobwire.gateway.feature import Feature
 
     yield Feature(name="queues")
+
+
+@contextlib.contextmanager
+def _tasks(app: App, settings: Settings) -> Generator[Sequence[Background]]:
+    from jobwire.wiring.video import register_video
+
+    register_video(app, settings)
+    yield []
+
+
+def _lifecycle_rules() -> Sequence[Rule]:
+    from jobwire.wiring.video import LIFECYCLE
+
+    return LIFECYCLE
 
 
 def _engines(context: WorkerContext) -> WorkerParts:
@@ -48,6 +72,9 @@ def _engines(context: WorkerContext) -> WorkerParts:
 SYSTEM: Final = System(
     name="queues",
     needs=frozenset({Backend.VALKEY}),
+    uses=frozenset({Backend.BUCKET}),
     feature=_feature,
+    tasks=_tasks,
     engines=_engines,
+    lifecycle_rules=_lifecycle_rules,
 )

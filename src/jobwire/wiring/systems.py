@@ -104,6 +104,9 @@ class System:
 
     name: str
     needs: frozenset[Backend] = field(default_factory=frozenset[Backend])
+    uses: frozenset[Backend] = field(default_factory=frozenset[Backend])
+    """What a part of it uses where it is configured; `jobwire up` starts it, other programs do
+    without, and it opens it itself."""
     feature: Callable[[GatewayContext], contextlib.AbstractAsyncContextManager[Feature]]
     """Its part of the gateway, open while the gateway serves."""
     tasks: (
@@ -184,11 +187,19 @@ def needs(systems: Sequence[System]) -> frozenset[Backend]:
     return frozenset(backend for system in systems for backend in system.needs)
 
 
-def buckets(systems: Sequence[System], settings: Settings) -> dict[str, list[Rule]]:
-    """Return the buckets of the systems, each with the lifecycle rules of its systems."""
+def started(systems: Sequence[System]) -> frozenset[Backend]:
+    """Return the backends that `jobwire up` starts: those that any of the systems needs or uses."""
+    return needs(systems) | frozenset(backend for system in systems for backend in system.uses)
+
+
+def buckets(
+    systems: Sequence[System], settings: Settings, *, used: bool = False
+) -> dict[str, list[Rule]]:
+    """Return the buckets that the systems need, each with the lifecycle rules of its systems; with
+    `used` also those that they use."""
     found: dict[str, list[Rule]] = {}
     for system in systems:
-        if Backend.BUCKET in system.needs:
+        if Backend.BUCKET in system.needs or (used and Backend.BUCKET in system.uses):
             name = bucket_name(system, settings)
             found.setdefault(name, []).extend(system.lifecycle_rules())
     return found

@@ -44,7 +44,7 @@ def tested(source: Path, *tests: str) -> subprocess.CompletedProcess[str]:
 
 
 def verdict(mutation: Mutation) -> str:
-    """`red` is what we want; anything else is said in words."""
+    """`red` is the wanted result; anything else is a description of what happened."""
     with tempfile.TemporaryDirectory() as folder:
         source = copy_of_source(Path(folder))
         try:
@@ -56,7 +56,7 @@ def verdict(mutation: Mutation) -> str:
         except subprocess.TimeoutExpired:
             return f"no result within {LIMIT_S} s"
     # 1: tests ran and failed. Everything else is no proof: nothing collected, a broken import.
-    return {0: "GREEN: nobody noticed", 1: "red"}.get(
+    return {0: "GREEN: no test failed", 1: "red"}.get(
         done.returncode, f"pytest ended with {done.returncode}"
     )
 

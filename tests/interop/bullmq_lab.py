@@ -148,7 +148,7 @@ class Lab:
         return self.official(call, OURS)
 
     def both(self, *words: str | int) -> None:
-        """A raw command in both databases: time that passes, or a stranger's write."""
+        """A raw command in both databases: time that passes, or a write of another program."""
         for side in (self.ours, self.theirs):
             side.call(*words)
 

@@ -221,7 +221,7 @@ THEMES: Final[dict[str, list[st.SearchStrategy[Step]]]] = {
         _step("release", at=positions),
         _step("waitChildren", at=positions),
         _step("renew", queue=queues),
-        _step("stranger", at=positions, verb=st.sampled_from(["complete", "delay", "release"])),
+        _step("without_lock", at=positions, verb=st.sampled_from(["complete", "delay", "release"])),
         _step("progress", at=positions, value=values),
         _step("data", at=positions, value=values),
         _step("log", at=positions, keep=st.integers(0, 2)),
@@ -253,7 +253,7 @@ class Player:
             "child": self._child,
             "take": self._take,
             "renew": self._renew,
-            "stranger": self._stranger,
+            "without_lock": self._without_lock,
             "expire": self._expire,
             "stalled": self._stalled,
             "schedule": self._schedule,
@@ -330,15 +330,15 @@ class Player:
             self.active.remove((queue, job_id, token))
         self._hold(queue, found, token)
 
-    def _stranger(self, *, at: int, verb: str) -> None:
-        """Somebody without the lock."""
+    def _without_lock(self, *, at: int, verb: str) -> None:
+        """A worker without the lock tries to end or release the job."""
         if not self.active:
             return
         queue, job_id, _ = self.active[at % len(self.active)]
         more = {"value": 1} if verb == "complete" else {}
         if verb == "delay":
             more = {"until": self.lab.now + 1000}
-        self.lab.step(verb, queue=queue, id=job_id, token="stranger", **more)
+        self.lab.step(verb, queue=queue, id=job_id, token="foreign", **more)
 
     def _renew(self, *, queue: str) -> None:
         held = [(job_id, token) for where, job_id, token in self.active if where == queue]

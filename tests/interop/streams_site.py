@@ -1,7 +1,7 @@
-"""Both sides of the Streams wire twice: ours, and somebody else's written in plain Node.
+"""Both sides of the Streams wire twice: jobwire's, and a foreign one written in plain Node.
 
-The Node programs know the published contract only, and use no package. Ours are the real worker
-and the real queue, in this process.
+The Node programs follow the published contract only, and use no package. The jobwire side is the
+real worker and the real queue, in this process.
 """
 
 from __future__ import annotations

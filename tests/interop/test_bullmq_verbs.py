@@ -132,7 +132,7 @@ def test_b10_refusals_have_the_same_code_and_leave_the_same(
     if trouble == "missing":
         call["id"] = "nope"
     if trouble == "foreign lock":
-        call["token"] = "stranger"
+        call["token"] = "foreign"
     answer = lab.step(verb.split()[0], **call)
     codes = {"missing": -1, "no lock": -2, "not active": -3, "foreign lock": -6}
     if verb not in ("release", "waitChildren"):
@@ -147,7 +147,7 @@ def test_b10_renew(lab: Lab) -> None:
     lab.step("stalled", worker=WORKER)
     lab.both("DEL", "bull:q:2:lock")
     ids = ["1", "2", "3", "nope"]
-    lost = lab.step("renew", ids=ids, tokens=["t0", "t1", "stranger", "t"], worker=WORKER)
+    lost = lab.step("renew", ids=ids, tokens=["t0", "t1", "foreign", "t"], worker=WORKER)
     assert lost == ["2", "3", "nope"]
 
 

@@ -101,7 +101,7 @@ async def test_our_gateway_their_worker(valkey: LocalValkey, lab: StreamsLab, ra
 
 @clause("J-39")
 async def test_all_of_them_together(valkey: LocalValkey, lab: StreamsLab, raw: Raw) -> None:
-    """Two gateways, three workers, jobs of both kinds: each runs once, whoever runs it."""
+    """Two gateways, three workers, jobs of both kinds: each job runs once, on any worker."""
     async with node_gateway(valkey) as gateway, our_worker(lab):
         with node_worker(valkey, "node-1"), node_worker(valkey, "node-2"):
             batches = [

@@ -1,4 +1,4 @@
-// A gateway of somebody else's, written from the published contract and nothing more.
+// A foreign gateway, written from the published contract only.
 //
 //   node gateway.js <url>
 //

@@ -1,4 +1,4 @@
-// A worker of somebody else's, written from the published contract and nothing more.
+// A foreign worker, written from the published contract only.
 //
 //   node worker.js <url> <consumer>
 //

@@ -81,7 +81,7 @@ async def main(url: str) -> None:
     while line := await asyncio.to_thread(sys.stdin.readline):
         try:
             reply = {"value": await peer.do(json.loads(line))}
-        except Exception as error:  # noqa: BLE001 - told to the lab
+        except Exception as error:  # noqa: BLE001 - reported to the lab
             reply = {"error": f"{type(error).__name__}: {error}", "code": None}
         print(json.dumps(reply), flush=True)
 

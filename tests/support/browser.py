@@ -82,7 +82,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one of a page's EventSources was told."""
+    """One message that an EventSource of the page received."""
 
     id: str
     event: str
@@ -187,7 +187,7 @@ class Page:
 
     @property
     def messages(self) -> list[Message]:
-        """What its EventSources were told, whether or not the page listened to it."""
+        """All messages that its EventSources received, with or without a listener."""
         return list(self._log.messages)
 
     @property
@@ -206,7 +206,7 @@ class Page:
                 request.method, request.url = sent["method"], sent["url"]
                 request.heard(sent["headers"])
             case "Network.requestWillBeSentExtraInfo":
-                # What really goes out; told before or after the above, as it happens.
+                # The headers as sent; this event may come before or after the one above.
                 log.request(params["requestId"]).heard(params["headers"])
             case "Network.responseReceived":
                 log.request(params["requestId"]).status = params["response"]["status"]

@@ -77,7 +77,7 @@ def report(written: Mapping[str, Clause], proved: Mapping[str, list[str]]) -> li
 
 
 def faults(written: Mapping[str, Clause], proved: Mapping[str, list[str]]) -> list[str]:
-    """What must not be: a built clause without a test, a test of a clause nobody wrote."""
+    """Built clauses without a test, and tests of clauses that no page has."""
     bare = [each for each in written.values() if each.state == "built" and each.id not in proved]
     strange = [each for each in proved if each not in written]
     return [f"{each.id} is built but has no test: {each.promise}" for each in bare] + [

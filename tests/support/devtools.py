@@ -96,13 +96,13 @@ class DevTools:
         deadline_s = time.monotonic() + _GRACE_S
         while not (ended := self._has_ended()) and time.monotonic() < deadline_s:
             time.sleep(0.01)
-        # Whoever of its family is left holds our pipe open.
+        # A remaining child process would hold the pipe open.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._pid, signal.SIGKILL)
         if not ended:
             os.waitpid(self._pid, 0)
         self._thread.join(_GRACE_S)
-        assert not self._thread.is_alive(), "somebody of Chromium's family still holds the pipe"
+        assert not self._thread.is_alive(), "a process of Chromium still holds the pipe"
         os.close(self._receive)
 
     def _has_ended(self) -> bool:

@@ -206,13 +206,13 @@ class Proxy:
         self._cut_reply = match
 
     def inject(self, data: bytes) -> None:
-        """Send bytes to every client as if the server had said them."""
+        """Send bytes to every client as if the server had sent them."""
 
-        async def say() -> None:
+        async def send() -> None:
             for link in list(self._links):
                 await link.back(data)
 
-        self.call(say)
+        self.call(send)
 
     def half_close(self) -> None:
         """End the server's side of every connection; what clients send still arrives."""

@@ -119,7 +119,7 @@ def foreign_job(raw: Raw, job_id: str, *, ttl_s: int = 600, **fields: str) -> st
 
 
 class Recording:
-    """Every command that the server runs, those inside scripts too, as a stranger sees them.
+    """Every command that the server runs, also those inside scripts, as MONITOR shows them.
 
     `with Recording(raw) as seen: …` and then `seen.on("job:x")`: the commands on a key, in order.
     """

@@ -44,7 +44,7 @@ def _seaweedfs(home: Path) -> Generator[Facts]:
             "secret_key": server.secret_key,
         }
     finally:
-        server.kill()  # a graceful end takes seconds, and nobody needs the data
+        server.kill()  # a graceful stop takes seconds, and the data is not needed
         server.stop()
 
 

@@ -1,9 +1,8 @@
-"""One server for all parallel workers: the first who needs it starts it and outwaits the others.
+"""One server for all parallel pytest processes: the first user starts it, and stops it as the last.
 
-Used for servers that are dear to start. Whoever uses the server holds a shared lock on a file, so
-a worker that crashes is no longer counted; the worker that started the server stops it when nobody
-else holds the lock, and if that worker dies, the server dies with it and the next user starts
-another one.
+Used for servers that are slow to start. Each user holds a shared lock on a file, which a crash
+releases. The process that started the server stops it when no other process holds the lock. If
+that process dies, the server dies with it and the next user starts another one.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class StreamsLab:
         return engine
 
     async def maintain(self, name: str) -> int:
-        """Do one task to its end, whoever else may have done it just now."""
+        """Run one maintenance task now, even if it has already run in this period."""
         await self.connection.call("DEL", self.keys.guard(name))
         (task,) = [task for task in self.sweeper.maintenance() if task.name == name]
         done = 0

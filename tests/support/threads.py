@@ -1,4 +1,4 @@
-"""The threads of a loop under test (`asyncio.to_thread`): its end does not wait for ever for them.
+"""The threads of a loop under test (`asyncio.to_thread`): its end does not wait forever for them.
 
 A loop that is closed waits for each of its threads. One that reads a stream whose end never comes,
 because the test has failed before, would hold up the whole suite, out of reach of every limit.
@@ -33,7 +33,7 @@ class Threads(ThreadPoolExecutor):
         def run() -> None:
             try:
                 answer.set_result(fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 - it is told where the answer is awaited
+            except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
                 answer.set_exception(error)
 
         answer.set_running_or_notify_cancel()

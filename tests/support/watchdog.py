@@ -1,11 +1,11 @@
-"""The last word on a test that never ends: say where it stands, cancel it, and end its process.
+"""The last resort for a test that never ends: print its stacks, cancel it, and end its process.
 
 A test's limit (pytest-timeout) is an exception that a signal raises wherever the test is. An event
 loop that is just running a callback takes it for that callback's failure and goes on: uvloop
 always, asyncio now and then. What waits in a loop is therefore cancelled from inside, whichever
 loop it is, and then fails like any other test. A `with` that waits on the way out, or native code
-that never returns, is not reached by that either, and the suite would wait for ever: the end of the
-process cannot be overheard. The parallel run names the test whose process went, and starts another.
+that never returns, is not reached by that either, and the suite would wait forever. So the process
+is ended. The parallel run then names the test whose process died, and starts another process.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _tasks() -> list[asyncio.Task[Any]]:
-    """Those of every loop, in every thread; the public way wants to be told the loop."""
+    """The tasks of every loop in every thread; `asyncio.all_tasks` needs the loop."""
     found = [each for each in gc.get_objects() if issubclass(type(each), asyncio.Task)]
     return [task for task in found if not task.done()]
 

@@ -1,4 +1,4 @@
-"""Workers in a test's own loop: whoever starts one learns that it runs, or why it does not."""
+"""Workers in a test's own loop: `started` returns when the worker runs, or raises its error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.wait import wait_until
 
 
 async def started(worker: Worker) -> asyncio.Task[None]:
-    """Run it; returns when it takes jobs, and fails as it fails."""
+    """Run the worker; returns when it takes jobs, and raises its error if it fails."""
     running = asyncio.create_task(worker.run())
     await wait_until(lambda: worker.ready.is_set() or running.done(), "the worker to be ready")
     if running.done():
@@ -18,7 +18,7 @@ async def started(worker: Worker) -> asyncio.Task[None]:
 
 
 async def ended(running: asyncio.Task[None]) -> None:
-    """Wait for one that was told to stop; `wait_for` would wait on for one that hears no cancel."""
+    """Wait for a worker that was asked to stop; `wait_for` hangs if it ignores the cancel."""
     await wait_until(running.done, "the worker to stop")
     running.result()
 

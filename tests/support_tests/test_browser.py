@@ -45,7 +45,7 @@ def test_it_types_clicks_reads_and_takes_pictures(
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        ("setTimeout(() => nobody.there())", "nobody is not defined"),
+        ("setTimeout(() => missing.call())", "missing is not defined"),
         ("console.error('oh', 'no')", "oh no"),
         ("document.body.appendChild(Object.assign(new Image(), {src: 'gone.png'}))", "gone.png"),
     ],

@@ -1,4 +1,4 @@
-"""A test that leaves something behind fails, and is told what. Seen from an inner test run."""
+"""A test that leaves something behind fails, and its report names it. Checked in an inner run."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_shared_server_is_back(plain):
 
 
 def inner_run(folder: Path, source: str, **variables: str) -> str:
-    """Run a folder's tests in a pytest of their own, with our rules; returns what it said."""
+    """Run a folder's tests in a separate pytest with the project's rules; returns its output."""
     (folder / "test_inner.py").write_text(source)
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", "pyproject.toml"]
     command += [
@@ -127,7 +127,7 @@ def test_what_is_left_behind_fails_the_test(tmp_path: Path) -> None:
     }, output
     assert "key forgotten has no TTL and is on no wire's permanent list" in output
     assert "1 open connection(s) named 'forgotten-client'" in output
-    # Its task is found first, and ending that may close the socket before anybody looks.
+    # Its task is found first, and ending the task may close the socket before the check.
     assert (
         "open connection(s) named 'forgotten-connection'" in output
         or "task forgotten-connection: connection still runs" in output

@@ -24,7 +24,7 @@ ECHO = b"*2\r\n$4\r\nECHO\r\n$5\r\nhello\r\n"
 
 @contextmanager
 def raw_client(proxy: Proxy, server: LocalValkey) -> Generator[socket.socket]:
-    """A bare socket through the proxy that has said who it is."""
+    """A bare socket through the proxy, authenticated."""
     with socket.create_connection(("127.0.0.1", proxy.port), timeout=30) as client:
         words = ["AUTH", "jobwire", server.password]
         client.sendall(b"*3\r\n" + b"".join(f"${len(w)}\r\n{w}\r\n".encode() for w in words))

@@ -1,4 +1,4 @@
-"""A thread that never ends fails its test, with a word on where it stands, and holds nobody up."""
+"""A thread that never ends fails its test with the thread's stack, and blocks no other test."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ async def test_b03_locks_are_renewed_in_bulk_by_their_owner_only(site: Site) -> 
     second, other = await site.take()
     for job in (first, second):
         site.raw.call("PEXPIRE", f"{KEY}{job.id}:lock", 5000)
-    assert await site.consumer.renew([(first.id, token), (second.id, "stranger")]) == [second.id]
+    assert await site.consumer.renew([(first.id, token), (second.id, "foreign")]) == [second.id]
     assert site.raw.ttl_s(f"{KEY}{first.id}:lock") > 20
     assert site.raw.ttl_s(f"{KEY}{second.id}:lock") <= 5
     assert site.raw.call("GET", f"{KEY}{second.id}:lock") == other
@@ -223,10 +223,10 @@ async def test_b04_a_settle_without_the_lock_writes_nothing(site: Site) -> None:
     await site.add()
     job, _ = await site.take()
     before = (site.hash("1"), site.events(), site.raw.find(f"{KEY}*"))
-    assert await site.consumer.complete(job, "stranger", "1") is Refusal.FOREIGN_LOCK
-    assert await site.consumer.fail(job, "stranger", FAILED) is Refusal.FOREIGN_LOCK
-    assert await site.consumer.retry(job, "stranger", FAILED) is Refusal.FOREIGN_LOCK
-    assert await site.consumer.delay(job, "stranger", 5, FAILED) is Refusal.FOREIGN_LOCK
+    assert await site.consumer.complete(job, "foreign", "1") is Refusal.FOREIGN_LOCK
+    assert await site.consumer.fail(job, "foreign", FAILED) is Refusal.FOREIGN_LOCK
+    assert await site.consumer.retry(job, "foreign", FAILED) is Refusal.FOREIGN_LOCK
+    assert await site.consumer.delay(job, "foreign", 5, FAILED) is Refusal.FOREIGN_LOCK
     assert (site.hash("1"), site.events(), site.raw.find(f"{KEY}*")) == before
 
 
@@ -435,7 +435,7 @@ async def test_b07_progress_of_a_job_that_is_gone_writes_nothing(site: Site) -> 
 async def test_b10_without_extras_no_extra_key_is_written(sparse: Site) -> None:
     await sparse.add(attempts=2)
     job, token = await sparse.take()
-    await sparse.consumer.progress("1", "5", "said in the log only")
+    await sparse.consumer.progress("1", "5", "a log line only")
     await sparse.consumer.retry(job, token, FAILED)
     job, token = await sparse.take()
     await sparse.consumer.complete(job, token)

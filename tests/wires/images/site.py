@@ -151,7 +151,7 @@ class ImageSite:
         return answer.json()
 
     def put(self, image: Json, body: bytes, **headers: str) -> httpx.Response:
-        """Send a photo to where its announcement said."""
+        """Upload a photo to the URL of its announcement."""
         return put(self.client, image, body, **headers)
 
     def upload(self, body: bytes, content_type: str = "image/jpeg") -> str:
@@ -186,7 +186,7 @@ class ImageSite:
 
 
 def put(client: httpx.Client, image: Json, body: bytes, **headers: str) -> httpx.Response:
-    """Send a photo to where its announcement said."""
+    """Upload a photo to the URL of its announcement."""
     given = {"content-type": "image/jpeg", "authorization": f"Bearer {image['token']}", **headers}
     return client.put(image["upload_url"], content=body, headers=given)
 

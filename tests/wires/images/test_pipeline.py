@@ -26,7 +26,7 @@ STAGES = ["queued", "validating", "decoding", "processing", "encoding", "uploadi
 
 
 class StageMonitor:
-    """Everything that the server is told about stages, by MONITOR."""
+    """All commands about stages that the server gets, by MONITOR."""
 
     def __init__(self, plain: Plain) -> None:
         self._plain = plain

@@ -164,7 +164,7 @@ async def test_i14_migrations_upgrade_an_older_database(engine: AsyncEngine) -> 
 
 
 @clause("I-14")
-async def test_i14_values_that_no_row_can_have_are_told_from_an_outage(
+async def test_i14_an_invalid_row_is_refused_and_is_no_outage(
     records: ImageRecords,
 ) -> None:
     await create(records, "twice")

@@ -1,4 +1,4 @@
-"""Results on their way into the records: nothing lost, nothing twice, nothing open for ever."""
+"""Results are applied to the records: none lost, none twice, none pending forever."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ async def test_i33_a_result_without_a_record_is_a_dead_letter(
     connection: Connection, plain: Plain, tmp_path: Path, seaweedfs: BucketConfig
 ) -> None:
     status = ImageStatus(connection, KEYS)
-    await status.finish(processed("stranger"))
+    await status.finish(processed("unknown-image"))
     plain.xadd(RESULT, {"image_id": "x", "status": "done"})
     plain.xadd(RESULT, {**processed("y").fields(), "file_size": "many"})
     async with opened(tmp_path) as (_, records):
@@ -215,7 +215,7 @@ async def test_i33_a_result_without_a_record_is_a_dead_letter(
             await wait_until(lambda: plain.xlen(DEAD) == 3, "dead letters")
             await wait_until(lambda: handler.applied == 1, "the known one")
     dead = entries(plain, DEAD)
-    assert len([fields for fields in dead if "stranger" in fields["reason"]]) == 1
+    assert len([fields for fields in dead if "unknown-image" in fields["reason"]]) == 1
     assert [fields["deliveries"] for fields in dead] == ["1", "1", "1"]
 
 

@@ -260,18 +260,18 @@ class Site:
         return reports
 
     async def verify_once(
-        self, *photos: Photo, paid: int = 1, spare_texts: int = 0, told: str = ""
+        self, *photos: Photo, paid: int = 1, spare_texts: int = 0, detail: str = ""
     ) -> None:
         """One outcome, one picture, one prediction paid, nothing open; for each photo."""
-        assert await self.open_tasks() == [], told
+        assert await self.open_tasks() == [], detail
         for photo in photos:
-            assert await self.state(photo) == "delivered", told
-            assert len(self.paid(photo)) == paid, told
-            assert len(self.chat.pictures(photo.chat_id)) == 1, told
-            assert len(self.chat.texts(photo.chat_id)) <= spare_texts, told
+            assert await self.state(photo) == "delivered", detail
+            assert len(self.paid(photo)) == paid, detail
+            assert len(self.chat.pictures(photo.chat_id)) == 1, detail
+            assert len(self.chat.texts(photo.chat_id)) <= spare_texts, detail
             tasks = [await self.task(str(each["id"])) for each in self.paid(photo)]
             statuses = [each["status"] for each in tasks if each is not None]
-            assert statuses == ["succeeded"], told
+            assert statuses == ["succeeded"], detail
 
     async def task(self, prediction_id: str) -> dict[str, Any] | None:
         """A task object as it lies in the bucket."""

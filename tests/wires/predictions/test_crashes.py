@@ -127,7 +127,7 @@ async def _assert_once(site: Site, photos: list[Photo]) -> None:
     """Recover the photos of all crash points of a round; the n-th is the n-th call's."""
     await site.recover()
     for call, photo in enumerate(photos, 1):
-        await site.verify_once(photo, spare_texts=1, told=f"killed after call {call}")
+        await site.verify_once(photo, spare_texts=1, detail=f"killed after call {call}")
 
 
 def _shown(path: str) -> str:

@@ -71,7 +71,8 @@ async def test_p14_a_webhook_before_the_answer_to_create(site: Site, photos: lis
 async def test_p14_a_webhook_before_a_create_that_is_never_answered(
     site: Site, photos: list[Photo]
 ) -> None:
-    """The news are recorded under the lease of the one who asks: nobody else drives the task."""
+    """The news is recorded while the creating process holds the lease; no other process drives the
+    task."""
     site.replicate.webhooks = "never"
 
     def webhook_only(forward: Forward) -> Reply | None:

@@ -185,7 +185,7 @@ async def test_p2_a_photo_sent_as_a_file_counts_by_its_content(
 async def test_p18_an_album_is_a_task_for_each_photo_up_to_its_limit(
     make_telegram_site: MakeTelegramSite,
 ) -> None:
-    """The caption of the first is the prompt of all; the limit is told once."""
+    """The caption of the first is the prompt of all; one message names the limit."""
     site = make_telegram_site(max_album=2)
     album = [
         site.telegram.photo_message(PHOTO, media_group_id="g1", language="ru") for _ in range(4)

@@ -21,7 +21,7 @@ from tests.wires.predictions.site import IDS, Site, png
 
 BODY = b'{"id": "abc", "status": "succeeded"}'
 NOW_S = 1_790_000_000
-OTHER = "whsec_" + base64.b64encode(b"somebody else's secret").decode()
+OTHER = "whsec_" + base64.b64encode(b"another secret").decode()
 
 Headers = Mapping[str, str]
 
@@ -90,7 +90,7 @@ def test_p14_an_invalid_secret_is_an_error_at_start(secret: str) -> None:
 
 
 async def submitted(site: Site) -> tuple[str, str, Webhook]:
-    """A task whose provider is done and has not said so: task id, prediction id, webhook."""
+    """A finished prediction without a webhook yet: task id, prediction id, webhook."""
     site.replicate.webhooks = "never"
     photo = site.photo()
     tid = await site.flow.submit(photo)

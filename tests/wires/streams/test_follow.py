@@ -1,4 +1,4 @@
-"""The follower: live events of many jobs over one tracked connection, gaps told, nobody waiting."""
+"""The follower: live events of many jobs over one tracked connection; gaps, slow readers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support import Fresh, Plain, Proxy, clause, wait_until
 
 
 class Collector:
-    """A reader that keeps what it gets; it can be told to have no room."""
+    """A reader that keeps what it gets; its capacity can be limited."""
 
     def __init__(self, capacity: int = 10**9) -> None:
         self.seen: list[str] = []
@@ -124,7 +124,7 @@ async def test_j15_a_reader_resumes_after_its_last_event_id(
     last = read_position(foreign.ids[-1])
     assert last is not None
     follower.watch(foreign.job_id, done, last)
-    await wait_until(lambda: done.ended, "an end for whoever has seen the end already")
+    await wait_until(lambda: done.ended, "an end for a reader that has seen the last event")
     assert done.seen == []
 
 
@@ -337,8 +337,8 @@ async def test_j13_waiting_for_an_end_reads_only_what_comes(
         await waiting
         assert len(proxy.received) < 1000
         await follower.until_ended(foreign.job_id, 60)
-        in_vain = group.create_task(follower.until_ended(JobId("nobody"), 60))
-        await wait_until(in_vain.done, "a job that is not there")
+        missing = group.create_task(follower.until_ended(JobId("missing"), 60))
+        await wait_until(missing.done, "a job that does not exist")
 
 
 @clause("J-13")
@@ -417,7 +417,8 @@ async def test_j17_an_arrival_costs_nothing_per_watch_that_is_there(
 async def test_j17_arrivals_do_not_keep_others_from_their_events(
     follower: Follower, foreign: Foreign
 ) -> None:
-    """Each read began where the last arrival stood, so nobody got beyond the first entries."""
+    """Story: each read began at the position of the newest reader, so no reader got beyond the
+    first entries."""
     foreign.add(count=450)
     level, first = Collector(), Collector()
     follower.watch(foreign.job_id, level)

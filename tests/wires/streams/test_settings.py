@@ -1,4 +1,4 @@
-"""Settings of the wire: sound by default, and all faults told at once."""
+"""Settings of the wire: valid defaults, and all faults in one error."""
 
 from __future__ import annotations
 

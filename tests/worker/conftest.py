@@ -34,7 +34,7 @@ def engine(server: MemoryServer) -> MemoryEngine:
 
 @pytest_asyncio.fixture
 async def work() -> AsyncIterator[StartWorker]:
-    """Start a worker; it is told to give everything back when the test is over."""
+    """Start a worker; at the end of the test it releases its jobs and stops."""
     running: list[tuple[Worker, asyncio.Task[None]]] = []
 
     async def start(app: App, *engines: MemoryEngine, **options: float) -> Worker:

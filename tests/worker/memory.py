@@ -1,7 +1,6 @@
-"""A queue in memory that keeps the seam: for tests of the worker, where a server would only hide
-what is tested.
+"""An in-memory implementation of the Engine protocol, for tests of the worker alone.
 
-Its faults are those of the seam: an answer that is lost, a server that is away, a wait that hangs.
+It can cause the faults of the protocol: a lost answer, an unavailable server, a wait that hangs.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ class MemoryEngine:
     def _starting(
         self, act: Callable[[], T], leased_of: Callable[[T], Sequence[LeasedJob]]
     ) -> Awaitable[T]:
-        """What it starts is nobody else's to find until the answer was read."""
+        """The started jobs are no orphans until the answer was read."""
 
         def start() -> T:
             value = act()

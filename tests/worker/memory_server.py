@@ -136,9 +136,9 @@ class MemoryServer:
             self.ring()
             return Submitted(record.id)
 
-    def add(self, task: str, payload: Json = None, **wishes: object) -> JobId:
-        """Submit in one word, for tests."""
-        request = JobRequest(task=task, payload_json=json.dumps(payload or {}), **wishes)  # pyright: ignore[reportArgumentType] - the tests say what they mean
+    def add(self, task: str, payload: Json = None, **options: object) -> JobId:
+        """Submit a job; the short form for tests."""
+        request = JobRequest(task=task, payload_json=json.dumps(payload or {}), **options)  # pyright: ignore[reportArgumentType] - the options are fields of JobRequest
         answer = self.submit_now(request)
         assert isinstance(answer, Submitted)
         return answer.job_id
@@ -303,7 +303,7 @@ class MemoryServer:
     def seize(self, job_id: JobId) -> None:
         """Another worker takes the job over."""
         with self.lock:
-            self._start(self.jobs[job_id], "a stranger", time.monotonic())
+            self._start(self.jobs[job_id], "another worker", time.monotonic())
 
     def waker(self) -> asyncio.Event:
         self._wakers.add(waker := asyncio.Event())

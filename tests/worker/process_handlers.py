@@ -79,7 +79,7 @@ def polite(ctx: Context) -> str:
 
 @app.handler("polite-async", process=True)
 async def polite_async(ctx: Context) -> str:
-    Path(ctx.payload["began"]).touch()  # noqa: ASYNC240 - nobody else is in this loop
+    Path(ctx.payload["began"]).touch()  # noqa: ASYNC240 - nothing else runs in this loop
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:

@@ -136,7 +136,7 @@ async def test_j30_an_outage_of_any_length_is_survived(
     await work(app, engine)
     for number in range(1, 6):
         server.down = True
-        server.ring()  # who waits for jobs looks, and finds nobody
+        server.ring()  # the waiting worker calls, and the server is down
         await wait_until(lambda number=number: server.turned_away >= number)
         server.down = False
         assert (await ended(server.add("task"))).outcome == Done("1")

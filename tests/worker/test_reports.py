@@ -19,7 +19,7 @@ Ended = Callable[[JobId], Awaitable[Record]]
 
 
 class SlowEngine(MemoryEngine):
-    """Answers no report until told to."""
+    """Answers no report until the test allows it."""
 
     def __init__(self, server: MemoryServer) -> None:
         super().__init__(server)
@@ -134,7 +134,7 @@ async def test_j36_a_handler_waits_when_its_report_window_is_full(
 async def test_j36_an_outcome_does_not_overtake_a_report_in_flight(
     server: MemoryServer, work: StartWorker, ended: Ended
 ) -> None:
-    """Should the report be lost with the connection, nobody could say it any more."""
+    """If the report were lost with the connection after the outcome, it could not be sent again."""
     engine = SlowEngine(server)
     app = App()
     on_its_way = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Cron entries on a real server: each due time once, whoever looks, however often (J-52)."""
+"""Cron entries on a real server: each due time makes one job in the whole fleet (J-52)."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ async def test_j40_parked_jobs_are_released(setup: Setup) -> None:
 
 @clause("J-40")
 async def test_j40_jobs_of_the_last_calls_are_released(setup: Setup) -> None:
-    """A take is on its way when the wish to stop comes: its jobs must not be forgotten."""
+    """A take is in flight when the stop is requested: its jobs must be released."""
     worker = await setup.open(slots=2)
     setup.server.lose_answer("take")
     job = setup.server.add("long")

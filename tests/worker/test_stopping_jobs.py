@@ -218,12 +218,12 @@ async def test_j33_a_reclaimed_job_is_cancelled_and_not_settled(
     await work(app, engine)
     job = server.add(kind)
     await asyncio.to_thread(began.wait, 30)
-    server.jobs[job].lease_until_s = float("inf")  # nobody else is to take it once more
+    server.jobs[job].lease_until_s = float("inf")  # no other worker reclaims it
     server.seize(job)
     server.jobs[job].lease_until_s = float("inf")
-    await wait_until(canceled.is_set, "the handler to be told")
+    await wait_until(canceled.is_set, "the handler to be canceled")
     assert server.settles[job] == 0
-    assert server.jobs[job].holder == "a stranger"
+    assert server.jobs[job].holder == "another worker"
 
 
 @clause("J-33", "R-3")
@@ -259,13 +259,13 @@ async def test_r3_a_report_that_is_refused_stops_the_handler(
 async def test_j36_a_job_that_is_stopped_before_its_first_line_does_not_run(
     server: MemoryServer, work: StartWorker, ended: Ended
 ) -> None:
-    """It is held, and its turn in the batch has not come when the wish to cancel does."""
+    """The job is leased, and its task has not run yet when the cancel request comes."""
     app = App()
     ran: list[str] = []
     canceled = asyncio.Event()
 
     class Direct(MemoryEngine):
-        """Wishes are heard in the turn of the loop in which they are made."""
+        """Cancel requests arrive in the same iteration of the event loop."""
 
         async def cancels(self) -> AsyncIterator[CancelRequest]:
             await canceled.wait()
@@ -276,7 +276,7 @@ async def test_j36_a_job_that_is_stopped_before_its_first_line_does_not_run(
 
     @app.handler("first")
     async def first(ctx: Context) -> None:
-        canceled.set()  # whoever listens comes before the rest of our batch
+        canceled.set()  # the listener runs before the rest of the batch
         await asyncio.sleep(0)
 
     @app.handler("second")

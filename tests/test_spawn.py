@@ -134,7 +134,7 @@ def test_only_the_named_files_are_inherited(tmp_path: Path, guard: Guard) -> Non
     os.close(write)
     assert child.wait(30) == 0
     assert os.read(read, 10) == b"x"
-    assert os.read(read, 10) == b"", "somebody else holds the pipe open"
+    assert os.read(read, 10) == b"", "another process holds the pipe open"
     os.close(read)
 
 
@@ -165,8 +165,8 @@ from jobwire.spawn import spawn
 assert spawn([sys.executable, "-c", ""]).wait(30) == 0
 if os.fork() == 0:
     os._exit(spawn([sys.executable, "-c", "raise SystemExit(5)"]).wait(30))
-print("child said", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+print("child exited with", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """
     with Program.script(source) as program:
-        assert program.wait_for_line("child said") == "child said 5"
+        assert program.wait_for_line("child exited") == "child exited with 5"
         assert program.wait() == 0

@@ -154,9 +154,9 @@ def test_no_due_time_of_an_hourly_entry_is_skipped(minute: str, start: int) -> N
     ],
 )
 def test_an_invalid_entry_gets_a_one_line_error(entry: str, says: str) -> None:
-    with pytest.raises(BadCron, match=f"^cron .*{says}") as told:
+    with pytest.raises(BadCron, match=f"^cron .*{says}") as raised:
         parse(entry)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("tz", ["Europe/Berlim", "", "../etc/passwd", "/etc/passwd"])

@@ -1,4 +1,4 @@
-"""The bundled S3 server starts, is closed to strangers, keeps its data and goes with us."""
+"""The bundled S3 server starts, requires credentials, keeps its data and ends with its parent."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def own(tmp_path: Path) -> Iterator[LocalS3]:
 
 
 def end_at_once(server: LocalS3) -> None:
-    """A graceful end takes seconds, and nobody needs these data."""
+    """A graceful stop takes seconds, and the data is not needed."""
     if server.alive:
         server.kill()
     server.stop()
@@ -79,7 +79,7 @@ def sockets_of(server: LocalS3) -> list[Path]:
 
 
 def ask(port: int, path: str, method: str = "GET") -> tuple[int, bytes]:
-    """What anybody on this machine gets over plain HTTP."""
+    """The response to a request without credentials."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
@@ -232,9 +232,9 @@ def test_o1_it_dies_with_us_and_another_start_follows_at_once(tmp_path: Path) ->
 def test_a_lost_port_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
-    """Between our look and the server's own bind somebody else may take a port.
+    """Another process may take a port between the check and the server's own bind.
 
-    For some ports the server then gives up, for others it goes where nobody knows.
+    For some ports the server then exits, for others it picks an unknown port.
     """
 
     def just_looked(_ports: dict[str, int]) -> bool:

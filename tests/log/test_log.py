@@ -110,7 +110,7 @@ async def test_the_jobs_id_follows_into_tasks_and_threads(out: io.StringIO) -> N
 def test_what_is_logged_cannot_forge_a_line(out: io.StringIO, format_: Any) -> None:
     setup("gateway", LoggingSettings(format=format_), out)
     evil = 'x\n2026-01-01 ERROR forged\r\n\x1b[2J\x85\u2028"}\ud800'
-    component("a").info("said %s", evil, extra={"field": evil})
+    component("a").info("got %s", evil, extra={"field": evil})
     assert len(out.getvalue().splitlines()) == 1
     assert "\x1b" not in out.getvalue()
 

@@ -80,7 +80,7 @@ def test_p31_messages_fields_and_tracebacks_are_masked(out: io.StringIO, format_
     register_secrets(['no form "at all"', "valkey://me:hunter22-of-mine@host/0", "short"])
     setup("gateway", LoggingSettings(format=format_), out)  # pyright: ignore[reportArgumentType] - parametrized
     log = component("predictions")
-    log.warning("said %s", 'no form "at all"', extra={"url": f"https://t/bot{BOT}/x"})
+    log.warning("got %s", 'no form "at all"', extra={"url": f"https://t/bot{BOT}/x"})
     try:
         raise ValueError(f"hunter22-of-mine was refused, and {BOT} too; short")
     except ValueError:
@@ -92,7 +92,7 @@ def test_p31_messages_fields_and_tracebacks_are_masked(out: io.StringIO, format_
     assert text.count(MASK) >= 4
     if format_ == "json":
         lines = [json.loads(line) for line in text.splitlines()]
-        assert lines[0]["message"] == f"said {MASK}"
+        assert lines[0]["message"] == f"got {MASK}"
         assert "ValueError" in lines[1]["traceback"]
 
 

@@ -220,7 +220,7 @@ class TelegramStandin(Standin):
         with queue.changed:
             queue.poller += 1
             mine = queue.poller
-            queue.changed.notify_all()  # whoever polls already is cut off
+            queue.changed.notify_all()  # an earlier poll of the same bot ends
             offset = params.get("offset", 0)
             queue.updates[:] = [each for each in queue.updates if each["update_id"] >= offset]
             queue.changed.wait_for(

@@ -11,6 +11,7 @@ from jobwire.cli.exits import CliExit, Exit
 
 if TYPE_CHECKING:
     from jobwire.client import Image
+    from jobwire.settings import Settings
     from jobwire.wiring.photo import PhotoOptions
 
 
@@ -312,6 +313,33 @@ def keys(folder: Path) -> None:
     )
 
 
+@command.command("bucket")
+@click.pass_context
+def bucket(context: click.Context) -> None:
+    """Make the bucket of images, with versioning on. Does nothing if it is there.
+
+    \b
+    Examples:
+      MINIO_ENDPOINT=localhost:9000 S3_BUCKET=follow-images jobwire images bucket
+    """
+    from dataclasses import replace
+
+    from jobwire.objects.creation import create_bucket
+    from jobwire.objects.signed import SignedCalls
+
+    settings = options.settings(context).settings
+    _require_endpoint(settings)
+    config = settings.objects.config()
+    config = replace(config, bucket=settings.images.bucket or config.bucket)
+    is_new = asyncio.run(create_bucket(SignedCalls(config)))
+    output.info(f"{config.where} {'is made' if is_new else 'was there'}; versioning is on")
+
+
+def _require_endpoint(settings: "Settings") -> None:
+    if not settings.objects.endpoint:
+        raise CliExit("objects.endpoint: is required by images", Exit.USAGE)
+
+
 def _serve(
     context: click.Context,
     side: str,
@@ -336,8 +364,7 @@ def _serve(
                 f"{', '.join(missing)} is not installed; run: pip install 'jobwire[images]'",
                 Exit.USAGE,
             )
-        if not settings.objects.endpoint:
-            raise CliExit("objects.endpoint: is required by images", Exit.USAGE)
+        _require_endpoint(settings)
         if side == "gateway":
             address = replace(
                 settings.gateway, host=settings.images.host, port=settings.images.port, keys=()

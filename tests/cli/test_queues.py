@@ -127,7 +127,7 @@ def fetch(url: str) -> httpx.Response:
     return httpx.get(url, trust_env=False)
 
 
-@clause("B-13", "B-9")
+@clause("B-13", "B-9", "O-13")
 async def test_b13_up_makes_clips_that_the_bucket_serves(tmp_path: Path) -> None:
     """Under both names of the queue: the document writes it with braces."""
     with Up(tmp_path, "--only", "queues") as up:
@@ -153,5 +153,13 @@ async def test_b13_up_makes_clips_that_the_bucket_serves(tmp_path: Path) -> None
                 assert clip.content.startswith(b"\x1a\x45\xdf\xa3"), "a Matroska file"
                 failed = await reached(queue, bad.job_id, State.FAILED)
                 assert "userId" in failed.failed_reason
+        line = 'jobwire_queue_jobs{queue="video-generation",state="completed"} 1.0'
+
+        async def is_counted() -> bool:
+            return line in (await asyncio.to_thread(fetch, f"{up.url}/metrics")).text
+
+        await wait_until(is_counted, "the gateway to find the queue", timeout_s=30)
+        doctor = await asyncio.to_thread(jobwire, "doctor", "--json", cwd=tmp_path)
+        assert "2 queues with 4 jobs" in doctor.stdout, doctor.stderr
         applied = await asyncio.to_thread(jobwire, "lifecycle", "apply", cwd=tmp_path)
         assert json.loads(applied.stdout)["applied"] == 1, applied.stderr

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from jobwire.wires.bullmq.payloads import payload_schema
 from jobwire.wiring.systems import SchemaDocument, all_systems, resolve
 
 DEFAULT_SYSTEM: Final = "jobs"
@@ -24,8 +23,7 @@ def definition(name: str) -> SchemaDocument | None:
     for document in _documents():
         if (found := definition_of(name, document)) is not None:
             return found
-    # The payloads of BullMQ's queues are documented by their queue.
-    return payload_schema(name.removeprefix("payload."))
+    return None
 
 
 def definition_of(name: str, document: SchemaDocument) -> SchemaDocument | None:

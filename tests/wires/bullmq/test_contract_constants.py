@@ -70,7 +70,7 @@ def test_b16_no_script_writes_what_breaks_other_programs() -> None:
 def test_each_verb_has_its_script() -> None:
     work = "take take_many renew settle retry delay release wait_for_children stalled advance"
     work += " report recover peek"
-    others = "add cancel progress data log pause resume counts state range"
+    others = "add cancel progress data log pause resume counts measure state range"
     assert set(SCRIPTS) == {*work.split(), *others.split()}
     for script in SCRIPTS.values():
         assert script.keys[0] == "meta", "everything else is built from its prefix"
@@ -106,5 +106,5 @@ def test_verbs_that_end_work_run_on_a_full_server() -> None:
         for name, script in SCRIPTS.items()
         if not script.source.startswith("#!lua flags=allow-oom\n")
     }
-    reads = {"counts", "state", "range", "peek", "recover"}
+    reads = {"counts", "measure", "state", "range", "peek", "recover"}
     assert refused == reads | {"add", "progress", "data", "log", "report"}

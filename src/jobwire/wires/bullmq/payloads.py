@@ -52,7 +52,11 @@ def payload_schema(queue: str) -> dict[str, object] | None:
     if kind is None:
         return None
     schema = cast("dict[str, object]", msgspec.json.schema(kind))
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:jobwire:schema:queues:payload.{_plain(queue)}",
+        **schema,
+    }
 
 
 def check_payload(queue: str) -> Callable[[str, str], None] | None:

@@ -6,18 +6,23 @@ turns them off.
 """
 
 import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-from jobwire.valkey import Config, ConfigError, Connection, ValkeyError
+from jobwire.valkey import Config, ConfigError, Connection, ServerError, ValkeyError
 from jobwire.wires.bullmq.contract import node_client_name, python_client_name
 
 _log = logging.getLogger("jobwire.bullmq")
+_WORKER_NAME: Final = ":w:"
+"""Between the name of the queue and that of the worker."""
 
 
 class Announcement:
     """The named sockets of one queue."""
 
     def __init__(self, config: Config, queue: str, prefix: str, worker_name: str) -> None:
-        suffix = f":w:{worker_name}" if worker_name else ""
+        suffix = f"{_WORKER_NAME}{worker_name}" if worker_name else ""
         makers = (node_client_name, python_client_name)
         self._names = [make(queue, prefix) + suffix for make in makers]
         self._config = config
@@ -39,3 +44,21 @@ class Announcement:
     async def close(self) -> None:
         while self._connections:
             await self._connections.pop().close()
+
+
+async def seen_workers(
+    connection: Connection, prefix: str, queues: Iterable[str]
+) -> Mapping[str, int] | None:
+    """How many workers Node's `getWorkers` lists for each queue: Node's and ours. Workers of the
+    Python package have other names. None where the server does not allow to list its clients."""
+    try:
+        reply = await connection.call("CLIENT", "LIST", "TYPE", "normal")
+    except ServerError:
+        return None
+    names = Counter(
+        field.removeprefix("name=").partition(_WORKER_NAME)[0]
+        for line in str(reply).splitlines()
+        for field in line.split(" ")
+        if field.startswith("name=")
+    )
+    return {queue: names[node_client_name(queue, prefix)] for queue in queues}

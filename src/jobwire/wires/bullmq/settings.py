@@ -8,6 +8,7 @@ from typing import Final
 from jobwire.wires.bullmq import contract
 
 RENEWALS_PER_LOCK: Final = 4
+MAX_METRICS_MINUTES: Final = 60 * 24 * 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,9 @@ class QueuesSettings:
     """Whether `getWorkers` of Node and Python finds the worker: two sockets per queue."""
     extras: bool = True
     """Whether the published contract's additional fields and events are written."""
+    metrics_minutes: int = 0
+    """For how many minutes ended jobs are counted on the wire, as `getMetrics` of Node reads them;
+    0: not at all."""
 
     def check(self) -> Iterator[tuple[str, str]]:
         """Yield each fault: field and problem."""
@@ -67,6 +71,8 @@ class QueuesSettings:
             yield "stalled_interval", f"is {interval_s:g} s, must be at least 1 s"
         if self.max_stalled < 0:
             yield "max_stalled", "must not be negative"
+        if not 0 <= self.metrics_minutes <= MAX_METRICS_MINUTES:
+            yield "metrics_minutes", f"must be 0 to {MAX_METRICS_MINUTES}"
 
     def bull(self) -> BullSettings:
         """The settings of the wire."""
@@ -77,4 +83,5 @@ class QueuesSettings:
             stalled_interval_ms=round(self.stalled_interval.total_seconds() * 1000),
             max_stalled=self.max_stalled,
             announce=self.announce,
+            metrics_points=self.metrics_minutes,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from jobwire.settings import SettingsError
@@ -11,35 +11,48 @@ from jobwire.wiring.systems import (
     Backend,
     Background,
     GatewayContext,
+    SchemaDocument,
     System,
     WorkerContext,
     WorkerParts,
 )
 
 if TYPE_CHECKING:
+    from jobwire.doctor import Finding
     from jobwire.gateway.feature import Feature
     from jobwire.objects.lifecycle import Rule
-    from jobwire.settings import Settings
+    from jobwire.settings import Loaded, Settings
+    from jobwire.valkey import Config, Connection
     from jobwire.worker import App
 
 
-@contextlib.asynccontextmanager
-async def _feature(_: GatewayContext) -> AsyncGenerator[Feature]:
-    from jobwire.gateway.feature import Feature
+def queues_server(settings: Settings, valkey: Connection) -> Connection | Config:
+    """The server of the queues: `queues.url`, else the connection of the program; SettingsError if
+    the URL is wrong."""
+    from jobwire.valkey import Config, ConfigError
 
-    yield Feature(name="queues")
+    try:
+        return Config.from_url(settings.queues.url) if settings.queues.url else valkey
+    except ConfigError as error:
+        raise SettingsError([f"queues.url: {error}"]) from error
+
+
+def _feature(context: GatewayContext) -> contextlib.AbstractAsyncContextManager[Feature]:
+    from jobwire.wiring.queues.feature import queues_feature
+
+    return queues_feature(context.settings, context.backends.valkey)
 
 
 @contextlib.contextmanager
 def _tasks(app: App, settings: Settings) -> Generator[Sequence[Background]]:
-    from jobwire.wiring.video import register_video
+    from jobwire.wiring.queues.video import register_video
 
     register_video(app, settings)
     yield []
 
 
 def _lifecycle_rules() -> Sequence[Rule]:
-    from jobwire.wiring.video import LIFECYCLE
+    from jobwire.wiring.queues.video import LIFECYCLE
 
     return LIFECYCLE
 
@@ -47,7 +60,6 @@ def _lifecycle_rules() -> Sequence[Rule]:
 def _engines(context: WorkerContext) -> WorkerParts:
     """One engine for each queue that a handler names or that is set; they share their sockets."""
     from jobwire.job.errors import RefusedError
-    from jobwire.valkey import Config, ConfigError
     from jobwire.wires.bullmq.checks import check_queue_name
     from jobwire.wires.bullmq.engine import BullEngine
     from jobwire.wires.bullmq.hub import BullHub
@@ -61,12 +73,21 @@ def _engines(context: WorkerContext) -> WorkerParts:
             check_queue_name(name)
     except RefusedError as error:
         raise SettingsError([f"queues.names: {error}"]) from error
-    try:
-        server = Config.from_url(settings.url) if settings.url else context.backends.valkey
-    except ConfigError as error:
-        raise SettingsError([f"queues.url: {error}"]) from error
-    hub = BullHub(server, settings.bull())
+    hub = BullHub(queues_server(context.settings, context.backends.valkey), settings.bull())
     return WorkerParts(engines=[BullEngine(hub, name) for name in names])
+
+
+def _schema() -> SchemaDocument:
+    from jobwire.wires.bullmq.schema import wire_schema
+
+    return wire_schema()
+
+
+async def _doctor_checks(loaded: Loaded) -> AsyncIterator[Finding]:
+    from jobwire.wiring.queues.doctor import examine
+
+    async for finding in examine(loaded):
+        yield finding
 
 
 SYSTEM: Final = System(
@@ -77,4 +98,6 @@ SYSTEM: Final = System(
     tasks=_tasks,
     engines=_engines,
     lifecycle_rules=_lifecycle_rules,
+    doctor_checks=_doctor_checks,
+    schema=_schema,
 )

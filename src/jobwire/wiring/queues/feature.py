@@ -1,0 +1,45 @@
+"""The BullMQ wire in a gateway: the server of the queues, the queues on it, and their metrics."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+
+from jobwire.gateway.feature import Feature
+from jobwire.maintenance import Maintenance
+from jobwire.settings import Settings
+from jobwire.valkey import Connection
+from jobwire.wires.bullmq.directory import QueueDirectory
+from jobwire.wires.bullmq.metrics import BullMetrics
+from jobwire.wires.bullmq.scripts import SCRIPTS
+from jobwire.wiring.backends import START_TIMEOUT_S
+from jobwire.wiring.queues import queues_server
+
+
+@contextlib.asynccontextmanager
+async def queues_feature(settings: Settings, valkey: Connection) -> AsyncGenerator[Feature]:
+    """The feature; while it is open, the directory of queues is kept up to date."""
+    queues = settings.queues
+    async with _connection(settings, valkey) as connection, asyncio.TaskGroup() as group:
+        await connection.load_scripts(SCRIPTS.values())
+        directory = QueueDirectory(connection, queues.prefix, queues.names)
+        await directory.scan()
+        task = group.create_task(Maintenance(directory.maintenance()).run())
+        try:
+            metrics = BullMetrics(connection, queues.prefix, directory)
+            yield Feature(name="queues", scrape=metrics.read)
+        finally:
+            task.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _connection(settings: Settings, valkey: Connection) -> AsyncGenerator[Connection]:
+    """The connection to the server of the queues: that of the program, or one of its own."""
+    server = queues_server(settings, valkey)
+    if isinstance(server, Connection):
+        yield server
+        return
+    opened = await Connection.open(server, name=valkey.name, connect_timeout_s=START_TIMEOUT_S)
+    try:
+        yield opened
+    finally:
+        await opened.close()

@@ -151,7 +151,7 @@ def test_j15_a_stream_ends_though_a_foreign_worker_wrote_no_terminal_event(
     valkey: LocalValkey, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job ends while it is watched: its hash says so, and its events never will."""
-    monkeypatch.setattr("jobwire.wires.streams.follow._PING_S", 0.1)
+    monkeypatch.setattr("jobwire.valkey.tracking._TICK_S", 0.1)
     monkeypatch.setattr("jobwire.wires.streams.follow._GRACE_S", 0.3)
     with ServedJobs(valkey.url) as served:
         job_id = served.submit()["job_id"]

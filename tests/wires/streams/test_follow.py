@@ -265,7 +265,7 @@ async def test_j17_a_server_that_fell_silent_is_noticed(
     valkey: LocalValkey, proxy: Proxy, foreign: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is asked on an idle connection, so nothing would ever fail: hence a question."""
-    monkeypatch.setattr("jobwire.wires.streams.follow._PING_S", 0.1)
+    monkeypatch.setattr("jobwire.valkey.tracking._TICK_S", 0.1)
     reader = Collector()
     follower = Follower(StreamsKeys())
     config = dataclasses.replace(Config.from_url(proxy.url(valkey.url)), read_timeout_s=0.5)
@@ -438,8 +438,9 @@ async def test_j17_arrivals_do_not_keep_others_from_their_events(
 @clause("J-15", "J-17")
 @pytest.mark.parametrize("count", [99, 100, 101, 200])
 async def test_j15_a_finished_job_without_its_terminal_event_ends(
-    follower: Follower, foreign: Foreign, count: int
+    follower: Follower, foreign: Foreign, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("jobwire.wires.streams.follow._GRACE_S", 0.05)
     foreign.add(count=count)
     reader = Collector()
     follower.watch(foreign.job_id, reader, finished=True)

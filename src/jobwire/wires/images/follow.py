@@ -1,7 +1,6 @@
 """Live status of many images for many readers, over one connection (I-4, I-12, I-34).
 
-With CLIENT TRACKING the server announces when a status that was read changes; reading and arming
-the announcement is one command, so no change is missed. Every reader gets the present state first,
+An image's status is a tracked key (`valkey.tracking`). Every reader gets the present state first,
 then each change that is seen, in order; a slow reader skips to the newest one. If a status is
 missing (it has expired, or the server lost it), the record decides.
 """
@@ -9,19 +8,17 @@ missing (it has expired, or the server lost it), the record decides.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol, cast
 
-from jobwire.valkey import Config, Connection, Reply, ValkeyError
+from jobwire.valkey import Arg, Config, Reply, ValkeyError
+from jobwire.valkey.tracking import TrackedKey, TrackingReader
 from jobwire.wires.images.contract import TERMINAL_STAGES, ImageKeys, Stage, StatusField
 from jobwire.wires.images.status import read_status
 
 _log: Final = logging.getLogger("jobwire.images")
-_RETRY_S: Final = 0.25
-_RECHECK_S: Final = 5.0
-"""How often missing states are looked up, and a dead connection is noticed."""
 
 
 class ImageEvent(StrEnum):
@@ -89,15 +86,18 @@ class _Subscription:
     waiting: asyncio.Task[None] | None = None
 
 
-@dataclass(eq=False, slots=True)
-class _FollowedImage:
-    image_id: str
-    key: str
-    state: StatusChange | None = None
-    missing: bool = False
-    reading: bool = False
-    changed: bool = False
-    subscriptions: set[_Subscription] = field(default_factory=set["_Subscription"])
+class _FollowedImage(TrackedKey):
+    __slots__ = ("image_id", "is_missing", "lookup", "state", "subscriptions")
+
+    def __init__(self, image_id: str, key: str) -> None:
+        super().__init__(key)
+        self.image_id = image_id
+        self.state: StatusChange | None = None
+        self.is_missing = False
+        """There is no status; the record decides."""
+        self.lookup: asyncio.Task[None] | None = None
+        """Reads the record."""
+        self.subscriptions: set[_Subscription] = set()
 
 
 class StatusFollower:
@@ -106,33 +106,28 @@ class StatusFollower:
     def __init__(self, keys: ImageKeys, fallback: Fallback) -> None:
         self._keys = keys
         self._fallback = fallback
-        self._images: dict[str, _FollowedImage] = {}
+        self._images = TrackingReader[_FollowedImage](
+            _read_command, self._on_status, on_tick=self._recheck
+        )
 
     @property
     def watchers(self) -> int:
         """How many readers follow an image."""
-        return sum(len(image.subscriptions) for image in self._images.values())
+        return sum(len(image.subscriptions) for image in self._images.keys)
 
     @contextlib.asynccontextmanager
     async def running(
         self, config: Config | str, name: str = "jobwire", *, connect_timeout_s: float = 0.0
     ) -> AsyncGenerator[None]:
         """Follow inside the block."""
-        opening = Connection.open(
-            config,
-            name=f"{name}-images",
-            setup=[("CLIENT", "TRACKING", "ON")],
-            on_push=self._pushed,
-            on_up=self._read_all,
-            connect_timeout_s=connect_timeout_s,
+        reading = self._images.running(
+            config, f"{name}-images", connect_timeout_s=connect_timeout_s
         )
-        async with opening as self._connection, asyncio.TaskGroup() as self._group:
-            rechecks = self._group.create_task(self._recheck(), name="images: recheck")
+        async with reading, asyncio.TaskGroup() as self._group:
             try:
                 yield
             finally:
-                rechecks.cancel()
-                for image in tuple(self._images.values()):
+                for image in tuple(self._images.keys):
                     for subscription in tuple(image.subscriptions):
                         self._unsubscribe(image, subscription)
 
@@ -141,18 +136,20 @@ class StatusFollower:
         key = self._keys.status(image_id)
         image = self._images.get(key)
         if image is None:
-            image = self._images[key] = _FollowedImage(image_id, key)
+            image = _FollowedImage(image_id, key)
+            self._images.add(image)
         subscription = _Subscription(reader)
         image.subscriptions.add(subscription)
-        if image.state is not None:
-            self._deliver(image, subscription)
-        self._read(image)
+        # A known status is current: its changes are announced.
+        if image.state is None or image.is_missing:
+            self._images.mark(image)
+        self._deliver(image, subscription)
         return lambda: self._unsubscribe(image, subscription)
 
     async def present(self, image_id: str) -> StatusChange | None:
         """The present state, not followed; None if there is no such image or no answer."""
         try:
-            fields = read_status(await self._connection.hgetall(self._keys.status(image_id)))
+            fields = read_status(await self._images.connection.hgetall(self._keys.status(image_id)))
         except ValkeyError:
             return None
         return as_change(fields) if fields else await self._fallback(image_id)
@@ -162,51 +159,31 @@ class StatusFollower:
         if subscription.waiting is not None:
             subscription.waiting.cancel()
         if not image.subscriptions and self._images.get(image.key) is image:
-            del self._images[image.key]
+            self._images.remove(image)
+            if image.lookup is not None:
+                image.lookup.cancel()
 
-    # ── reading ──────────────────────────────────────────────────────────────────────────────────
+    # Reading
 
-    def _pushed(self, push: list[Reply]) -> None:
-        match push:
-            case ["invalidate", [*keys]]:
-                for key in keys:
-                    image = self._images.get(cast(str, key))
-                    if image is not None:
-                        self._read(image)
-            case ["invalidate", None]:
-                self._read_all()
-            case _:
-                pass
+    def _on_status(self, image: _FollowedImage, reply: Reply) -> None:
+        # A key of another type is no status.
+        fields = read_status(cast("dict[str, str]", reply or {}))
+        image.is_missing = fields is None
+        if fields is not None:
+            self._set_state(image, as_change(fields))
+        elif image.lookup is None:
+            image.lookup = self._group.create_task(self._look_up(image))
 
-    def _read_all(self) -> None:
-        """A new connection has no tracking armed, and an emptied server no keys."""
-        for image in self._images.values():
-            self._read(image)
-
-    def _read(self, image: _FollowedImage) -> None:
-        image.changed = True
-        if not image.reading:
-            image.reading = True
-            self._group.create_task(self._read_until_current(image))
-
-    async def _read_until_current(self, image: _FollowedImage) -> None:
+    async def _look_up(self, image: _FollowedImage) -> None:
         try:
-            while image.changed and image.subscriptions:
-                image.changed = False
-                try:
-                    fields = read_status(await self._connection.hgetall(image.key))
-                    image.missing = fields is None
-                    state = as_change(fields) if fields else await self._fallback(image.image_id)
-                except ValkeyError:
-                    image.changed = True
-                    await asyncio.sleep(_RETRY_S)
-                    continue
-                except Exception as error:  # noqa: BLE001 - the record is looked up again later
-                    _log.warning("status not found: image=%s: %s", image.image_id, error)
-                    return
-                self._set_state(image, state)
+            state = await self._fallback(image.image_id)
+        except Exception as error:  # noqa: BLE001 - the record is looked up again later
+            _log.warning("status not found: image=%s: %s", image.image_id, error)
+            return
         finally:
-            image.reading = False
+            image.lookup = None
+        if image.is_missing:  # still: a status that was written meanwhile is newer
+            self._set_state(image, state)
 
     def _set_state(self, image: _FollowedImage, state: StatusChange | None) -> None:
         if state is None:  # the image is gone
@@ -218,16 +195,13 @@ class StatusFollower:
         for subscription in tuple(image.subscriptions):
             self._deliver(image, subscription)
 
-    async def _recheck(self) -> None:
-        while True:
-            await asyncio.sleep(_RECHECK_S)
-            for image in self._images.values():
-                if image.missing:
-                    self._read(image)
-            with contextlib.suppress(ValkeyError):
-                await self._connection.ping()
+    def _recheck(self) -> None:
+        """Look up missing states again: a record changes unannounced."""
+        for image in self._images.keys:
+            if image.is_missing:
+                self._images.mark(image)
 
-    # ── delivering ───────────────────────────────────────────────────────────────────────────────
+    # Delivering
 
     def _deliver(self, image: _FollowedImage, subscription: _Subscription) -> None:
         state, reader = image.state, subscription.reader
@@ -248,3 +222,7 @@ class StatusFollower:
         await subscription.reader.wait_writable()
         subscription.waiting = None
         self._deliver(image, subscription)
+
+
+def _read_command(image: _FollowedImage) -> Sequence[Arg]:
+    return "HGETALL", image.key

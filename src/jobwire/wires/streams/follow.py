@@ -1,9 +1,7 @@
 """Live events of many jobs for many readers, over one connection (J-15, J-17).
 
-The gateway has one. With CLIENT TRACKING the server announces when a key that was read changes:
-reading a stream and arming the announcement is one command, so no event is missed between. A
-changed stream is read from its subscriptions' positions, many streams in one write, at most once
-per `_WINDOW_S`.
+The gateway has one. A job's event stream is a tracked key (`valkey.tracking`): when it changes, it
+is read from its subscriptions' positions.
 
 A read begins *at* the last entry that a reader received, not after it. If that entry is gone,
 entries may have been lost, and the reader gets a gap.
@@ -19,14 +17,13 @@ gap and the end.
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
-from itertools import islice
 from typing import Final, cast
 
 from jobwire.job.messages import JobId
-from jobwire.valkey import Config, Connection, Reply, ServerError, ValkeyError
+from jobwire.valkey import Arg, Config, Reply, ValkeyError
+from jobwire.valkey.tracking import MAX_READS, TrackingReader
 from jobwire.wires.streams.contract import TERMINAL_EVENTS, Field, StreamsKeys
 from jobwire.wires.streams.events import START, Position, StreamEvent, following, read_events
 from jobwire.wires.streams.subscriptions import (
@@ -38,14 +35,6 @@ from jobwire.wires.streams.subscriptions import (
     UntilEnded,
 )
 
-_log = logging.getLogger("jobwire.streams")
-
-_WINDOW_S: Final = 0.005
-_MAX_READS: Final = 1_000
-"""Streams that are read in one turn of the event loop."""
-_PING_S: Final = 5.0
-"""A PING detects a dead connection where nothing else is sent."""
-_PAUSE_S: Final = 0.25
 _GRACE_S: Final = 5.0
 """How long the terminal event may follow the terminal status: a foreign worker writes it second."""
 
@@ -55,11 +44,13 @@ class Follower:
 
     def __init__(self, keys: StreamsKeys) -> None:
         self._keys = keys
-        self._streams: dict[str, FollowedStream] = {}
+        self._streams = TrackingReader[FollowedStream](
+            _read_command,
+            self._on_events,
+            on_other=self._job_changed,
+            on_tick=self._check_quiet_jobs,
+        )
         self._by_job_key: dict[str, FollowedStream] = {}
-        self._changed: dict[FollowedStream, None] = {}
-        self._timer: asyncio.Handle | None = None
-        self._flushed_at_s = float("-inf")
         self._waiting: set[UntilEnded] = set()
 
     @property
@@ -73,26 +64,17 @@ class Follower:
     ) -> AsyncGenerator[None]:
         """Follow inside the block; at its end all waiters are released."""
         self._loop = asyncio.get_running_loop()
-        opening = Connection.open(
-            config,
-            name=f"{name}-follow",
-            setup=[("CLIENT", "TRACKING", "ON")],
-            on_push=self._pushed,
-            on_up=self._read_all_again,
-            connect_timeout_s=connect_timeout_s,
+        reading = self._streams.running(
+            config, f"{name}-follow", connect_timeout_s=connect_timeout_s
         )
-        async with opening as self._connection, asyncio.TaskGroup() as self._group:
-            pings = self._group.create_task(self._ping())
+        async with reading, asyncio.TaskGroup() as self._group:
             try:
                 yield
             finally:
-                pings.cancel()
                 self.release_waiters()
-                for stream in tuple(self._streams.values()):
+                for stream in tuple(self._streams.keys):
                     for subscription in tuple(stream.subscriptions):
                         self._unsubscribe(stream, subscription)
-                if self._timer is not None:
-                    self._timer.cancel()
 
     # Subscribing
 
@@ -107,11 +89,11 @@ class Follower:
         stream = self._streams.get(key)
         if stream is None:
             job_key = self._keys.job(job_id)
-            stream = self._streams[key] = FollowedStream(job_id, key, job_key)
-            self._by_job_key[job_key] = stream
+            stream = self._by_job_key[job_key] = FollowedStream(job_id, key, job_key)
+            self._streams.add(stream)
         subscription = EventSubscription(reader, after, finished=finished)
         stream.behind[subscription] = None
-        self._mark(stream)
+        self._streams.mark(stream)
         return lambda: self._unsubscribe(stream, subscription)
 
     async def until_ended(self, job_id: JobId, timeout_s: float) -> None:
@@ -139,7 +121,8 @@ class Follower:
 
     async def _last(self, job_id: JobId) -> StreamEvent | None:
         key = self._keys.events(job_id)
-        events = read_events(await self._connection.call("XREVRANGE", key, "+", "-", "COUNT", 1))
+        connection = self._streams.connection
+        events = read_events(await connection.call("XREVRANGE", key, "+", "-", "COUNT", 1))
         return events[0] if events else None
 
     def release_waiters(self) -> None:
@@ -155,42 +138,8 @@ class Follower:
             subscription.pending.cancel()
         stream.discard(subscription)
         if not stream.has_subscriptions:
-            del self._streams[stream.key]
+            self._streams.remove(stream)
             del self._by_job_key[stream.job_key]
-            self._changed.pop(stream, None)
-
-    # Announcements of the server
-
-    def _pushed(self, push: list[Reply]) -> None:
-        match push:
-            case ["invalidate", [*keys]]:
-                for key in keys:
-                    stream = self._streams.get(cast(str, key))
-                    if stream is None:
-                        self._job_changed(cast(str, key))
-                        continue
-                    # A read in flight will see this change: announcements and replies come in
-                    # order over one socket.
-                    if stream.reply is None or stream.reply.done():
-                        stream.level_due = True
-                        self._mark(stream)
-            case ["invalidate", None]:
-                self._read_all_again()
-            case _:
-                pass
-
-    def _read_all_again(self) -> None:
-        """A new connection has no tracking armed, and an emptied server no keys."""
-        for stream in self._streams.values():
-            stream.level_due = True
-            self._mark(stream)
-
-    async def _ping(self) -> None:
-        while True:
-            await asyncio.sleep(_PING_S)
-            self._check_quiet_jobs()
-            with contextlib.suppress(ValkeyError):
-                await self._connection.call("PING")
 
     # Jobs that end without a terminal event
 
@@ -205,14 +154,14 @@ class Follower:
         only after a change."""
         quiet = [
             stream
-            for stream in self._streams.values()
+            for stream in self._streams.keys
             if not stream.is_active and not stream.is_status_known
         ]
-        for stream in self._streams.values():
+        for stream in self._streams.keys:
             stream.is_active = False
-        for stream in quiet[:_MAX_READS]:
+        for stream in quiet[:MAX_READS]:
             with contextlib.suppress(ValkeyError):
-                reply = self._connection.call("HGET", stream.job_key, Field.STATUS.value)
+                reply = self._streams.connection.call("HGET", stream.job_key, Field.STATUS.value)
                 status_reply = cast("asyncio.Future[Reply]", reply)
                 status_reply.add_done_callback(partial(self._status_read, stream))
                 stream.is_status_known = True
@@ -226,61 +175,13 @@ class Follower:
             # The next read finds that the terminal event of each of them is due.
             stream.behind.update(stream.level)
             stream.level.clear()
-            self._mark(stream)
+            self._streams.mark(stream)
 
-    # Reading
+    # Delivering
 
-    def _mark(self, stream: FollowedStream, pause_s: float = 0.0) -> None:
-        """Read a stream again: at the end of the window, or after a pause."""
-        self._changed[stream] = None
-        if self._timer is None:
-            window_s = self._flushed_at_s + _WINDOW_S - self._loop.time()
-            self._timer = self._loop.call_later(max(0.0, window_s, pause_s), self._flush)
-
-    def _flush(self) -> None:
-        self._timer = None
-        self._flushed_at_s = self._loop.time()
-        # A stream whose read is in flight is handled when the reply arrives.
-        idle = (stream for stream in self._changed if stream.reply is None)
-        ready = list(islice(idle, _MAX_READS))
-        for stream in ready:
-            del self._changed[stream]
-            self._read(stream)
-        if len(ready) == _MAX_READS:
-            self._timer = self._loop.call_soon(self._flush)
-
-    def _read(self, stream: FollowedStream) -> None:
-        if not stream.plan_read():
-            return
-        span = (stream.start.id, "+", "COUNT", stream.read_limit)
-        try:
-            reply = self._connection.call("XRANGE", stream.key, *span)
-        except ValkeyError:
-            self._mark(stream, _PAUSE_S)
-            return
-        stream.is_active, stream.is_status_known = True, False
-        stream.reply = cast("asyncio.Future[Reply]", reply)
-        stream.reply.add_done_callback(lambda reply: self._on_events(stream, reply))
-
-    def _on_events(self, stream: FollowedStream, reply: "asyncio.Future[Reply]") -> None:
-        stream.reply = None
-        if not stream.has_subscriptions:
-            return
-        try:
-            events = read_events(reply.result())
-        except ServerError as error:
-            if error.code != "WRONGTYPE":
-                _log.warning(
-                    "events cannot be read: job=%s error=%s; retried", stream.job_id, error
-                )
-                self._mark(stream, _PAUSE_S)
-                return
-            events = []  # a key of a wrong type holds no events
-        except ValkeyError:
-            # The next connection reads all streams again; it may be open already.
-            self._mark(stream, _PAUSE_S)
-            return
-        self._deliver(stream, events)
+    def _on_events(self, stream: FollowedStream, reply: Reply) -> None:
+        # A key of another type holds no events.
+        self._deliver(stream, read_events(reply) if reply is not None else [])
 
     def _deliver(self, stream: FollowedStream, events: Sequence[StreamEvent]) -> None:
         whole = len(events) < stream.read_limit
@@ -304,12 +205,11 @@ class Follower:
                 feed(subscription)
         for subscription in stream.served_by(last, whole=whole):
             feed(subscription)
-        stream.level_due = not (whole and covers_level)
+        stream.changed = not (whole and covers_level)
         # Entries that no reader can accept are not read repeatedly; a read needs its first entry.
         stream.count = max(2, most + 1) if refused else min(MAX_ENTRIES, 2 * stream.count)
-        due = stream.behind or (stream.level and stream.level_due)
-        if due or (stream.has_subscriptions and stream in self._changed):
-            self._mark(stream)
+        if stream.behind or (stream.level and stream.changed):
+            self._streams.mark(stream)
         if stream.has_subscriptions and not events:
             self._check_exists(stream)
 
@@ -361,7 +261,7 @@ class Follower:
             subscription.pending = None
             stream.discard(subscription)
             stream.behind[subscription] = None
-            self._mark(stream)
+            self._streams.mark(stream)
 
         if subscription.pending is not None:
             subscription.pending.cancel()
@@ -372,7 +272,7 @@ class Follower:
     def _check_exists(self, stream: FollowedStream) -> None:
         """No events: either none were written yet, or the job is gone."""
         with contextlib.suppress(ValkeyError):
-            reply = self._connection.call("EXISTS", self._keys.job(stream.job_id))
+            reply = self._streams.connection.call("EXISTS", self._keys.job(stream.job_id))
             status_reply = cast("asyncio.Future[Reply]", reply)
             status_reply.add_done_callback(
                 lambda status_reply: self._existence_read(stream, status_reply)
@@ -384,3 +284,10 @@ class Follower:
         if status_reply.exception() is None and status_reply.result() == 0:
             for subscription in tuple(stream.subscriptions):
                 self._end(stream, subscription)
+
+
+def _read_command(stream: FollowedStream) -> Sequence[Arg] | None:
+    if not stream.plan_read():
+        return None
+    stream.is_active, stream.is_status_known = True, False
+    return "XRANGE", stream.key, stream.start.id, "+", "COUNT", stream.read_limit

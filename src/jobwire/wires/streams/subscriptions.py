@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import Final, NamedTuple, Protocol
 
 from jobwire.job.messages import JobId
-from jobwire.valkey import Reply
+from jobwire.valkey.tracking import TrackedKey
 from jobwire.wires.streams.events import START, Position, StreamEvent, following
 
 MAX_ENTRIES: Final = 100
@@ -103,7 +103,7 @@ class EventSubscription:
         return Feeding(FeedResult.CONTINUES, len(found.events))
 
 
-class FollowedStream:
+class FollowedStream(TrackedKey):
     """One job's events and the subscriptions to them.
 
     A subscription is in one of three groups. Those that are level have every event up to `tail`:
@@ -121,18 +121,15 @@ class FollowedStream:
         "is_status_known",
         "job_id",
         "job_key",
-        "key",
         "level",
-        "level_due",
         "read_limit",
-        "reply",
         "start",
         "tail",
     )
 
     def __init__(self, job_id: JobId, key: str, job_key: str) -> None:
+        super().__init__(key)
         self.job_id = job_id
-        self.key = key
         self.job_key = job_key
         self.is_active = True
         """The stream was read since the last round of status checks."""
@@ -143,13 +140,9 @@ class FollowedStream:
         self.level: dict[EventSubscription, None] = {}
         self.blocked: dict[EventSubscription, None] = {}
         self.tail = START
-        self.level_due = False
-        """There may be events after `tail`."""
         self._behind_last = False
-        self.reply: asyncio.Future[Reply] | None = None
-        """The read in flight."""
         self.start = START
-        """Where that read began."""
+        """Where the read in flight began."""
         self.read_limit = MAX_ENTRIES
         """The COUNT of that read."""
         self.count = MAX_ENTRIES
@@ -174,7 +167,7 @@ class FollowedStream:
         The two groups take turns, so that neither many new subscriptions nor many events delay the
         other group; of those behind, the one that has waited longest decides.
         """
-        level = bool(self.level) and (not self.behind or (self.level_due and self._behind_last))
+        level = bool(self.level) and (not self.behind or (self.changed and self._behind_last))
         self._behind_last = not level
         if level:
             self.start = self.tail

@@ -1,0 +1,202 @@
+"""Keys that are read again whenever they change, over one connection.
+
+A follower adds keys and gets each reply. With CLIENT TRACKING the server announces when a key that
+was read changes: reading a key and arming the announcement is one command, so no change is missed
+between. Changed keys are read in one write, at most once per `_WINDOW_S`. Nothing is written.
+
+What a reply means, and which of a key's subscribers need it, is the follower's: a new subscriber of
+a known key may be served from what was read before, or `mark` the key for a read of its own.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Final, Generic, TypeVar, cast
+
+from jobwire.valkey.config import Config
+from jobwire.valkey.connection import Connection
+from jobwire.valkey.errors import ServerError, ValkeyError
+from jobwire.valkey.resp_socket import Arg, Reply
+
+_log = logging.getLogger("jobwire.valkey")
+
+_WINDOW_S: Final = 0.005
+MAX_READS: Final = 1_000
+"""Keys that are read in one turn of the event loop."""
+_TICK_S: Final = 5.0
+"""A PING detects a dead connection where nothing else is sent."""
+_PAUSE_S: Final = 0.25
+
+
+class TrackedKey:
+    """A key and its state as the reader keeps it; a follower derives its own class."""
+
+    __slots__ = ("changed", "key", "reply")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.changed = False
+        """The key may have changed since its last read."""
+        self.reply: asyncio.Future[Reply] | None = None
+        """The read in flight."""
+
+
+K = TypeVar("K", bound=TrackedKey)
+
+
+class TrackingReader(Generic[K]):
+    """`async with reader.running(config):` around every use.
+
+    `command` returns the command that reads a key now, or None if no read is needed. `on_reply`
+    gets the reply, None for a key of another type. `on_other` gets the changed keys that were read
+    over `connection` directly. `on_tick` is called every few seconds.
+    """
+
+    def __init__(
+        self,
+        command: Callable[[K], Sequence[Arg] | None],
+        on_reply: Callable[[K, Reply], None],
+        *,
+        on_other: Callable[[str], None] = lambda _: None,
+        on_tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._command = command
+        self._on_reply = on_reply
+        self._on_other = on_other
+        self._on_tick = on_tick
+        self._keys: dict[str, K] = {}
+        self._marked: dict[K, None] = {}
+        self._timer: asyncio.Handle | None = None
+        self._flushed_at_s = float("-inf")
+
+    @contextlib.asynccontextmanager
+    async def running(
+        self, config: Config | str, name: str, *, connect_timeout_s: float = 0.0
+    ) -> AsyncGenerator[None]:
+        """Read inside the block."""
+        self._loop = asyncio.get_running_loop()
+        opening = Connection.open(
+            config,
+            name=name,
+            setup=[("CLIENT", "TRACKING", "ON")],
+            on_push=self._pushed,
+            on_up=self._read_all_again,
+            connect_timeout_s=connect_timeout_s,
+        )
+        async with opening as self.connection, asyncio.TaskGroup() as group:
+            ticks = group.create_task(self._tick())
+            try:
+                yield
+            finally:
+                ticks.cancel()
+                if self._timer is not None:
+                    self._timer.cancel()
+
+    # Keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def keys(self) -> Iterable[K]:
+        return self._keys.values()
+
+    def get(self, key: str) -> K | None:
+        return self._keys.get(key)
+
+    def add(self, tracked: K) -> None:
+        """Follow a key; its first read is `mark`ed by the caller."""
+        self._keys[tracked.key] = tracked
+
+    def remove(self, tracked: K) -> None:
+        """Forget a key; a reply in flight is dropped."""
+        del self._keys[tracked.key]
+        self._marked.pop(tracked, None)
+
+    def mark(self, tracked: K, pause_s: float = 0.0) -> None:
+        """Read a key again: at the end of the window, or after a pause."""
+        self._marked[tracked] = None
+        if self._timer is None:
+            window_s = self._flushed_at_s + _WINDOW_S - self._loop.time()
+            self._timer = self._loop.call_later(max(0.0, window_s, pause_s), self._flush)
+
+    # Announcements of the server
+
+    def _pushed(self, push: list[Reply]) -> None:
+        match push:
+            case ["invalidate", [*keys]]:
+                for key in keys:
+                    tracked = self._keys.get(cast(str, key))
+                    if tracked is None:
+                        self._on_other(cast(str, key))
+                    # A read in flight will see this change: announcements and replies come in
+                    # order over one socket.
+                    elif tracked.reply is None or tracked.reply.done():
+                        tracked.changed = True
+                        self.mark(tracked)
+            case ["invalidate", None]:
+                self._read_all_again()
+            case _:
+                pass
+
+    def _read_all_again(self) -> None:
+        """A new connection has no tracking armed, and an emptied server no keys."""
+        for tracked in self._keys.values():
+            tracked.changed = True
+            self.mark(tracked)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._on_tick()
+            with contextlib.suppress(ValkeyError):
+                await self.connection.call("PING")
+
+    # Reads
+
+    def _flush(self) -> None:
+        self._timer = None
+        self._flushed_at_s = self._loop.time()
+        # A key whose read is in flight is handled when the reply arrives.
+        idle = (tracked for tracked in self._marked if tracked.reply is None)
+        ready = list(islice(idle, MAX_READS))
+        for tracked in ready:
+            del self._marked[tracked]
+            self._read(tracked)
+        if len(ready) == MAX_READS:
+            self._timer = self._loop.call_soon(self._flush)
+
+    def _read(self, tracked: K) -> None:
+        command = self._command(tracked)
+        if command is None:
+            return
+        try:
+            reply = self.connection.call(*command)
+        except ValkeyError:
+            self.mark(tracked, _PAUSE_S)
+            return
+        tracked.reply = cast("asyncio.Future[Reply]", reply)
+        tracked.reply.add_done_callback(partial(self._replied, tracked))
+
+    def _replied(self, tracked: K, reply: "asyncio.Future[Reply]") -> None:
+        tracked.reply = None
+        if self._keys.get(tracked.key) is not tracked:
+            return
+        try:
+            read = reply.result()
+        except ServerError as error:
+            if error.code != "WRONGTYPE":
+                _log.warning("key not read: key=%s error=%s; read again", tracked.key, error)
+                self.mark(tracked, _PAUSE_S)
+                return
+            read = None
+        except ValkeyError:
+            # The next connection reads all keys again; it may be open already.
+            self.mark(tracked, _PAUSE_S)
+            return
+        self._on_reply(tracked, read)
+        if tracked in self._marked:
+            self.mark(tracked)

@@ -102,7 +102,7 @@ def bind_only(fields: Mapping[str, object]) -> None:
 
 # The standard attributes of a record; any other comes from `extra={…}`.
 _STANDARD: Final = frozenset(
-    (*vars(logging.makeLogRecord({})), "message", "asctime", "color_message")
+    (*vars(logging.makeLogRecord({})), "message", "asctime", "color_message", "traceback")
 )
 # Line ends of any kind (CR, LF, NEL, LS, PS), escape codes, direction marks.
 _UNSAFE: Final = re.compile(
@@ -119,7 +119,16 @@ def _safe(text: str) -> str:
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
     extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
-    return {**_bound.get(_NOTHING), **extra}
+    found = {**_bound.get(_NOTHING), **extra}
+    # An empty value removes a bound field from this line.
+    return {name: value for name, value in found.items() if value != ""}
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """The traceback of the record: of its exception, or given as `extra={"traceback": text}`."""
+    if record.exc_info:
+        return formatter.formatException(record.exc_info)
+    return str(getattr(record, "traceback", "")).rstrip()
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -144,8 +153,8 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+        if trace := _traceback(self, record):
+            line["traceback"] = trace
         text = redact(self._encoded(line))
         return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -179,7 +188,6 @@ class TextLines(logging.Formatter):
             f"{_time(record)} {level} {self._service} {record.name.removeprefix('jobwire.')}: "
             f"{_safe(record.getMessage())}{fields}"
         )
-        if record.exc_info:
-            lines = self.formatException(record.exc_info).split("\n")
-            line += "".join(f"\n    {_safe(text)}" for text in lines)
+        if trace := _traceback(self, record):
+            line += "".join(f"\n    {_safe(text)}" for text in trace.split("\n"))
         return redact(line)

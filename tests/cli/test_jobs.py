@@ -218,6 +218,23 @@ def test_o2_ctrl_c_ends_the_display_and_not_the_job(run: Run) -> None:
     assert "canceled" in watching.screen
 
 
+@clause("J-55")
+def test_j55_a_terminal_shows_why_a_job_failed(run: Run) -> None:
+    with run.terminal("submit", "crash", "--follow", NO_COLOR="1") as terminal:
+        assert terminal.wait() == Exit.JOB_FAILED
+    first, *lines = terminal.screen.partition("Traceback")[2].splitlines()
+    assert first == " (most recent call last):"
+    assert "tests/fleet/app.py" in lines[0], "the user's own frame is the first"
+    assert "ZeroDivisionError: division by zero" in lines
+    assert "handler_error: ZeroDivisionError: division by zero" in lines[-1]
+    (job,) = _lines(run("list", "--task", "crash", "--limit", "1"))
+    (whole,) = _lines(run("job", str(job["job_id"])))
+    assert whole["exception_type"] == "ZeroDivisionError"
+    with run.terminal("job", str(job["job_id"]), NO_COLOR="1") as shown:
+        assert shown.wait() == Exit.OK
+    assert "\n    _divide(1, 0)" in shown.screen.replace("\r", "")
+
+
 @clause("O-2")
 def test_o2_a_narrow_terminal_shows_whole_ids(run: Run) -> None:
     (job,) = _lines(run("submit", "count", '{"to": 1}'))

@@ -41,6 +41,7 @@ def keyed(valkey: LocalValkey) -> Iterator[ServedJobs]:
     """A gateway with keys of several tenants."""
     keys = (
         key("plain", "submit", "read"),
+        key("boss", "admin"),
         key("acme", "submit", "read", tenant="acme"),
         key("acme-reader", "read", tenant="acme"),
         key("globex", "submit", "read", tenant="globex"),

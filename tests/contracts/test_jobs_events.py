@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -189,16 +190,34 @@ async def test_j06_an_error_is_one_object_in_hash_and_event(lab: StreamsLab, raw
     event = raw.last(f"job:{leased.job.id}:events")
     assert (event["type"], event["data"]) == ("error", found["error"])
     assert found["result"] == ""
-    assert "Traceback" not in json.dumps(found), "tracebacks go to the log"
+    assert "Traceback" not in found["error"] + event["data"]
 
 
-@clause("J-6")
-async def test_j06_a_traceback_is_kept_only_if_enabled(connection: Connection, raw: Raw) -> None:
-    async with StreamsLab(connection, store_tracebacks=True) as lab:
+EXCEPTION = JobError("handler_error", "failed", True, "", "Traceback é \ud800", "KeyError", "'a'")
+EXTRAS = ("exception_type", "exception_message", "traceback")
+
+
+@clause("J-55")
+async def test_j55_an_exception_is_stored_apart_from_the_error(lab: StreamsLab, raw: Raw) -> None:
+    worker, leased = await lab.start()
+    await worker.settle([(leased, RetryLater(0, EXCEPTION))], 0)
+    key = f"job:{leased.job.id}"
+    expected = ["KeyError", "'a'", "Traceback é ?"]
+    assert [raw.field(key, name) for name in EXTRAS] == expected, "after an attempt"
+    (again,) = await worker.take(1)
+    later = replace(EXCEPTION, cause_text="'b'", detail="x" * 100_000)
+    await worker.settle([(again, Failed(later))], 0)
+    assert raw.field(key, "exception_message") == "'b'", "of the latest attempt"
+    assert len(raw.field(key, "traceback") or "") == 16_384
+    assert "KeyError" not in json.dumps([raw.field(key, "error"), raw.entries(f"{key}:events")])
+
+
+@clause("J-55")
+async def test_j55_a_setting_turns_it_off(connection: Connection, raw: Raw) -> None:
+    async with StreamsLab(connection, store_tracebacks=False) as lab:
         worker, leased = await lab.start()
-        error = JobError("handler_error", "failed", detail="Traceback …")
-        await worker.settle([(leased, Failed(error))], 0)
-        assert raw.field(f"job:{leased.job.id}", "traceback") == "Traceback …"
+        await worker.settle([(leased, Failed(EXCEPTION))], 0)
+        assert not set(EXTRAS) & set(raw.fields(f"job:{leased.job.id}"))
 
 
 @clause("J-6")

@@ -211,6 +211,22 @@ def test_j13_waiting_requests_are_answered_when_the_gateway_stops(valkey: LocalV
         assert asked.result(30).json()["status"] == "queued"
 
 
+@clause("J-55")
+async def test_j55_only_admin_keys_read_an_exception(
+    served: ServedJobs, keyed: ServedJobs, lab: StreamsLab
+) -> None:
+    worker, leased = await leased_job(served, lab)
+    error = JobError("handler_error", "it raised", True, "", "Traceback", "KeyError", "'a'")
+    await worker.settle([(leased, Failed(error))], 0)
+    shown = {"exception_type": "KeyError", "exception_message": "'a'", "traceback": "Traceback"}
+    open_job = served.job(leased.job.id)
+    assert shown.items() <= open_job.items(), "on loopback without keys"
+    assert shown.items() <= keyed.job(leased.job.id, **bearer("boss")).items()
+    assert keyed.job(leased.job.id, **bearer("plain")) == {
+        name: value for name, value in open_job.items() if name not in shown
+    }
+
+
 # ── J-14 ─────────────────────────────────────────────────────────────────────────────────────────
 
 

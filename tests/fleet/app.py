@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from pathlib import Path
 
 import msgspec
@@ -10,6 +12,7 @@ import msgspec
 from jobwire import App, Context, Fail, Retry
 
 app = App()
+_log = logging.getLogger(__name__)
 
 
 class Text(msgspec.Struct):
@@ -46,6 +49,36 @@ async def echo(ctx: Context) -> object:
 @app.handler("fail")
 async def fail(ctx: Context) -> None:
     raise Fail("no_luck", str(ctx.payload.get("text", "it was not to be")))
+
+
+@app.handler("crash")
+def crash(ctx: Context) -> None:
+    _divide(1, 0)
+
+
+def _divide(a: int, b: int) -> float:
+    return a / b
+
+
+@app.handler("log", timeout_s=0.3)
+async def log_in_loop(ctx: Context) -> None:
+    _log.info("at work: %s", ctx.job.id)
+    if ctx.payload.get("wait"):
+        await asyncio.Event().wait()
+
+
+@app.handler("log-in-thread", timeout_s=0.3)
+def log_in_thread(ctx: Context) -> None:
+    _log.info("at work: %s", ctx.job.id)
+    while ctx.payload.get("wait") and not ctx.cancelled:
+        time.sleep(0.01)
+
+
+@app.handler("log-in-process", process=True)
+async def log_in_process(ctx: Context) -> None:
+    _log.info("at work: %s", ctx.job.id)
+    if ctx.payload.get("wait"):
+        raise LookupError("not here")
 
 
 @app.handler("shaky", retries=5)

@@ -15,7 +15,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A gateway and a worker that tests must not kill, one pair per pytest process."""
     with Fleet(tmp_path_factory.mktemp("fleet")) as running:
         running.start_gateway()
-        running.start_worker()
+        running.worker = running.start_worker()
         yield running
 
 

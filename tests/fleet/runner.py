@@ -29,6 +29,7 @@ class Fleet:
         self.url = f"http://127.0.0.1:{self.port}"
         self._stack = contextlib.ExitStack()
         self.valkey = LocalValkey(folder / "valkey", admin=True)
+        self.worker: Program | None = None
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self.valkey)

@@ -65,7 +65,20 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "wires": _BACKENDS,
     "wires.http": _BACKENDS | {"gateway", "text"},
     "wiring": EVERYTHING,
-    "worker": frozenset({"cron", "job", "log", "spawn", "histogram", "task", "text"}),
+    "user_frames": frozenset(),
+    "worker": frozenset(
+        {
+            "cron",
+            "job",
+            "log",
+            "spawn",
+            "histogram",
+            "redaction",
+            "task",
+            "text",
+            "user_frames",
+        }
+    ),
 }
 
 

@@ -90,9 +90,9 @@ async def test_j33_a_start_whose_lease_ran_out_does_not_begin(
     lines = ("belongs to another worker now", "Done was not written")
     await wait_until(
         lambda: any(
-            f"{jobs[1]}" in line
-            for line in caplog.text.splitlines()
-            if any(each in line for each in lines)
+            getattr(record, "job_id", "") == jobs[1]
+            for record in caplog.records
+            if any(each in record.getMessage() for each in lines)
         )
     )
     assert jobs[1] not in begun

@@ -14,7 +14,7 @@ import msgspec
 from jobwire.cli import output, sanitize
 from jobwire.cli.event_view import EventView, Piece
 from jobwire.cli.exits import Exit
-from jobwire.cli.formatting import STATUS_STYLE, ending, short_id
+from jobwire.cli.formatting import STATUS_STYLE, ending, short_id, traceback
 from jobwire.client import AsyncClient, ClientError, Job, TimedOut
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ def show_end(job: Job, *, text_printed: bool) -> None:
     """Print the result, unless its tokens were printed, and the outcome."""
     if job.result is not None and not text_printed:
         print(sanitize.pretty(job.result))
+    if trace := traceback(job):
+        output.info(trace)
     style = STATUS_STYLE[job.status]
     state = output.coloured(f"{style.shape} {style.word}", style.colour)
     output.info(

@@ -58,11 +58,24 @@ def ending(job: Job) -> str:
         parts.append(f"attempt {job.attempt}")
     line = ", ".join(parts)
     if job.status == "error":
-        failure = job.failure
-        message = sanitize.line(failure.message or "no error message")
-        why = f"{sanitize.line(failure.code)}: {message}" if failure.code else message
-        return f"{why}  {line}".rstrip()
+        return f"{_reason(job)}  {line}".rstrip()
     return line
+
+
+def _reason(job: Job) -> str:
+    """Why it failed: the exception if the caller may see it, else the public message."""
+    failure = job.failure
+    message = failure.message or "no error message"
+    if job.exception_type and failure.code == "handler_error":
+        message = f"{job.exception_type}: {job.exception_message or ''}".rstrip(": ")
+    return sanitize.line(f"{failure.code}: {message}" if failure.code else message)
+
+
+def traceback(job: Job) -> str:
+    """The traceback of the latest failed attempt with its line breaks; empty for none."""
+    if not job.traceback or job.status == "done":
+        return ""
+    return "\n".join(sanitize.line(line) for line in job.traceback.rstrip().split("\n"))
 
 
 def progress(line: JobLine) -> str:

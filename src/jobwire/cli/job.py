@@ -21,7 +21,7 @@ def command(context: click.Context, job_id: str, as_json: bool, data_dir: str | 
 
     from jobwire.cli import sanitize
     from jobwire.cli.follow import json_line
-    from jobwire.cli.formatting import STATUS_STYLE, ending, progress
+    from jobwire.cli.formatting import STATUS_STYLE, ending, progress, traceback
     from jobwire.cli.program import with_client
 
     job = with_client(context, data_dir, lambda client: client.get(job_id))
@@ -42,3 +42,5 @@ def command(context: click.Context, job_id: str, as_json: bool, data_dir: str | 
     for name, value in (("payload", job.payload), ("result", job.result), ("error", job.error)):
         if value is not None:
             click.echo(f"\n{name}\n{sanitize.pretty(value)}")
+    if trace := traceback(job):
+        click.echo(f"\n{trace}")

@@ -70,6 +70,10 @@ class Job(JobLine, frozen=True, kw_only=True):
     ttl_s: int = 0
     max_attempts: int | None = None
     timeout_s: float | None = None
+    exception_type: str | None = None
+    """Of the latest failed attempt; like the next two, None without the scope `admin`."""
+    exception_message: str | None = None
+    traceback: str | None = None
 
 
 class JobPage(Struct, frozen=True):

@@ -40,5 +40,10 @@ def sees_content(request: HttpRequest) -> bool:
     return "read" in request.principal.scopes
 
 
+def sees_exceptions(request: HttpRequest) -> bool:
+    """Whether the caller may read exceptions of handlers, which may quote secrets (J-55)."""
+    return "admin" in request.principal.scopes
+
+
 def _single(name: str) -> str:
     return DEFAULT_TENANT if name in ("", ALL_TENANTS) else name

@@ -9,12 +9,11 @@ import asyncio
 import time
 import traceback
 from enum import Enum
-from pathlib import Path
-from types import TracebackType
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from jobwire import user_frames
 from jobwire.job import retry
 from jobwire.job.engine import Use
 from jobwire.job.errors import Fail, Postpone, RateLimit, Retry, WaitForChildren
@@ -30,12 +29,13 @@ from jobwire.job.messages import (
     WaitsForChildren,
 )
 from jobwire.job.retry import Backoff
+from jobwire.redaction import redact
 from jobwire.worker.codec import MAX_REPORT_BYTES, JsonTooLarge, NotJson, to_json
 from jobwire.worker.context import undeclared
 from jobwire.worker.signature import InvalidPayload
 
-_OWN_FOLDER: Final = str(Path(__file__).parent)
-_LONGEST_TRACE: Final = 16_384
+_LONGEST_TRACE: Final = 16_000
+_TRACE_HEAD: Final = 4_000
 _LONGEST_TEXT: Final = 4_096
 _NULL: Final = Done("null")
 
@@ -199,8 +199,8 @@ def outcome(
                 error = JobError(code, message, retryable=True, partial_json=partial)
             case Crashed(message, detail, cause_type, cause_text):
                 after_s = None
-                cause = (cause_type, cause_text)
-                error = JobError("handler_error", message, True, partial, detail, *cause)
+                cause = (cause_type, redact(cause_text))
+                error = JobError("handler_error", message, True, partial, redact(detail), *cause)
             case PostponeRequested(until_ms):
                 return _if_declared(Postponed(until_ms), "postpone", policy, partial)
             case RateLimitRequested(for_s):
@@ -223,7 +223,9 @@ def outcome(
             return Canceled(partial)
         case StopReason.TIMEOUT:
             message = f"the handler took longer than {policy.timeout_s or 0:g} s"
-            error = JobError("timeout", message, True, partial)
+            # Where the handler was when its time was over.
+            detail = redact(ending.detail) if isinstance(ending, Crashed) else ""
+            error = JobError("timeout", message, True, partial, detail)
             return _retry_or_fail(error, policy, random_fraction, None)
 
 
@@ -249,12 +251,17 @@ def _retry_or_fail(
 
 
 def _trace(error: BaseException) -> str:
-    """The traceback without the worker's own frames, limited in length."""
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):
-        trace = trace.tb_next
-    text = "".join(traceback.format_exception(type(error), error, trace))
-    return text if len(text) <= _LONGEST_TRACE else "…" + text[-_LONGEST_TRACE:]
+    """The traceback from the user's first frame on, limited in length."""
+    trace = user_frames.first(error.__traceback__) or error.__traceback__
+    try:
+        text = "".join(traceback.format_exception(type(error), error, trace))
+    except Exception:  # noqa: BLE001 - `__str__` of the user's exception
+        text = "".join(traceback.format_tb(trace))
+    if len(text) <= _LONGEST_TRACE:
+        return text
+    # The first lines are the user's, the last ones name the exception.
+    rest = _LONGEST_TRACE - _TRACE_HEAD
+    return f"{text[:_TRACE_HEAD]}\n…\n{text[-rest:]}"
 
 
 def _text(error: BaseException) -> str:

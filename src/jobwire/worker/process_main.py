@@ -132,7 +132,7 @@ class JobReceiver:
         while (received := self._starts.get()) is not None:
             start, sink = received
             self._is_running = True
-            log.bind(job_id=start.job_id)
+            log.bind_only({"job_id": start.job_id})
             context: list[Context[Any]] = []
             ending = self._run(start, sink, context)
             partial = outcomes.partial_json(context[0].partial) if context else ""
@@ -157,7 +157,7 @@ class JobReceiver:
                 if parameters.is_async:
                     work = cast("Coroutine[Any, Any, object]", result)
                     run = asyncio.run if lifespan is None else lifespan.run
-                    result = run(_interruptible(work, sink))
+                    result = run(_interruptible(work, sink, start.job_id))
             return outcomes.returned(result)
         except BaseException as error:  # noqa: BLE001 - it becomes an Ending
             return outcomes.raised(error)
@@ -186,7 +186,11 @@ def _trace_of(start: Start) -> contextlib.AbstractContextManager[None]:
     return current_span(start.trace)
 
 
-async def _interruptible(work: "Coroutine[Any, Any, object]", sink: PipeSink) -> object:
+async def _interruptible(
+    work: "Coroutine[Any, Any, object]", sink: PipeSink, job_id: str
+) -> object:
+    # The context of a lifespan's loop is that of the first job.
+    log.bind_only({"job_id": job_id})
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     sink.interrupt = lambda: loop.call_soon_threadsafe(task.cancel)

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Sequence
+from contextvars import copy_context
 from typing import Final
 
 from jobwire.job import retry
@@ -27,6 +28,7 @@ from jobwire.job.messages import (
 )
 from jobwire.worker.app import NO_HANDLER, Routes
 from jobwire.worker.backend import BackendState
+from jobwire.worker.job_log import JobLog, fields
 from jobwire.worker.late_starts import LateStarts
 from jobwire.worker.metrics import WorkerMetrics
 from jobwire.worker.outcomes import StopReason
@@ -94,9 +96,12 @@ class QueueLoop:
         self._metrics = {task: metrics.task(engine.name, task) for task in routes.handlers}
         self._other_tasks = metrics.task(engine.name, self._catch_all.task)
         self._backend = BackendState(engine.name, tasks, self._recover)
+        self._job_log = JobLog(self.loop)
         self._share = slots.share(self._turn_soon)
         self._batch_limit = min(_MAX_BATCH, slots.total)
         self._turn_due = False
+        self._context = copy_context()
+        """Without the log fields of a job."""
         self._calls = 0
         self._prefetches = engine.traits.prefetches
         self._arrived = 0
@@ -174,7 +179,7 @@ class QueueLoop:
     def _turn_soon(self) -> None:
         if not self._turn_due:
             self._turn_due = True
-            self.loop.call_soon(self._turn)
+            self.loop.call_soon(self._turn, context=self._context)
 
     def _turn(self) -> None:
         """Send everything that is queued."""
@@ -297,7 +302,9 @@ class QueueLoop:
     def decided(self, run: Run, outcome: Outcome | None) -> None:
         """Settle the run so; None: forget it, another worker has the job."""
         began_s = run.began_s
-        run.metrics.ended(outcome, None if began_s is None else time.monotonic() - began_s)
+        ran_s = None if began_s is None else time.monotonic() - began_s
+        run.metrics.ended(outcome, ran_s)
+        self._job_log.ended(run, outcome, ran_s)
         if outcome is None:
             self._forget(run)
         else:
@@ -328,7 +335,7 @@ class QueueLoop:
                 continue
             if result is not SettleAnswer.SETTLED:
                 name = type(outcome).__name__
-                _log.warning("job %s: %s was not written: %s", run.leased.job.id, name, result)
+                _log.warning("%s was not written: %s", name, result, extra=fields(run))
             if result is SettleAnswer.LOST:
                 run.metrics.lost()
             self._forget(run)
@@ -339,8 +346,8 @@ class QueueLoop:
         repaired."""
         if not run.refusals:
             _log.error(
-                "job %s: the server refuses to write its outcome; the write is retried",
-                run.leased.job.id,
+                "the server refuses to write its outcome; the write is retried",
+                extra=fields(run),
             )
         run.refusals += 1
         pause_s = retry.delay_s(_REFUSED_BACKOFF, run.refusals, 0.0)

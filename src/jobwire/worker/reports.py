@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from jobwire.job.engine import Engine, Use
 from jobwire.job.errors import BackendUnavailable
 from jobwire.job.messages import Outcome, Report, ReportAnswer
+from jobwire.worker.job_log import fields
 from jobwire.worker.watchdog import Watchdog, call
 
 if TYPE_CHECKING:  # run.py needs the buffers of this file
@@ -331,7 +332,7 @@ class SendQueue:
             run.lease_lost()
         elif ReportAnswer.DROPPED in answers and not run.warned:
             run.warned = True  # one line per job
-            _log.warning("job %s: a report was dropped", run.leased.job.id)
+            _log.warning("a report was dropped", extra=fields(run))
 
     def _landed(self, run: "Run", resend: Sequence[Report] = ()) -> None:
         """The run's batch is no longer in flight: its next reports and its outcome may go."""

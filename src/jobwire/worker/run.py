@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jobwire.job.engine import Use
 from jobwire.job.ids import random_fraction
-from jobwire.job.messages import Done, Failed, LeasedJob, Outcome, Released, Report, RetryLater
+from jobwire.job.messages import LeasedJob, Outcome, Report
 from jobwire.worker import outcomes
 from jobwire.worker.app import Handler
 from jobwire.worker.context import Context
+from jobwire.worker.job_log import fields
 from jobwire.worker.metrics import TaskMetrics
 from jobwire.worker.outcomes import Ending, Returned, StopReason
 from jobwire.worker.reports import ReportBuffer, ThreadSink
@@ -188,8 +189,9 @@ class Run:
             self.kill()
         elif self.stop is not StopReason.LOST:
             _log.warning(
-                "job %s (%s) did not stop when asked (%s); its slot stays in use until it ends",
-                *(self.leased.job.id, self.handler.task, self.stop and self.stop.value),
+                "job did not stop when asked (%s): task=%s; its slot stays in use until it ends",
+                *(self.stop and self.stop.value, self.handler.task),
+                extra=fields(self),
             )
         self._decide(_NOTHING)
 
@@ -204,26 +206,4 @@ class Run:
         outcome = outcomes.outcome(ending, self.stop, policy, partial, random_fraction())
         if self.stop is StopReason.LOST and self.buffer is not None:
             self.buffer.close()
-        self._log_outcome(outcome)
         self.owner.decided(self, outcome)
-
-    def _log_outcome(self, outcome: Outcome | None) -> None:
-        """Failures are logged with the details that the caller is not shown."""
-        job_id, task = self.leased.job.id, self.handler.task
-        match outcome:
-            case None:
-                _log.warning("job %s (%s) belongs to another worker now", job_id, task)
-            case RetryLater(after_s, error) if error.detail:
-                _log.warning(
-                    "job %s (%s) retried in %.1f s\n%s", job_id, task, after_s, error.detail
-                )
-            case RetryLater(after_s, error):
-                _log.info("job %s (%s) retried in %.1f s: %s", job_id, task, after_s, error.message)
-            case Failed(error):
-                _log.warning(
-                    "job %s (%s) failed: %s: %s%s",
-                    *(job_id, task, error.code, error.message),
-                    f"\n{error.detail}" if error.detail else "",
-                )
-            case Done() | Released() | _:
-                pass

@@ -194,6 +194,7 @@ class Runner:
     def _in_process(self, run: Run, process: HandlerProcess) -> None:
         sink, handler, job = run.sink, run.handler, run.leased.job
         assert sink is not None
+        bind_only({"job_id": job.id})
 
         def run_in_process(trace: str = "") -> ProcessResult:
             return process.run(handler.function, job, sink, trace, self.lifespan)

@@ -16,6 +16,7 @@ from jobwire.wires.streams.contract import MAX_EVENT_BYTES, RAW, Code, Extra, Fi
 
 _MAX_MESSAGE: Final = 2_000
 _MAX_MISSING: Final = 16
+_MAX_TRACEBACK: Final = 16_384
 _STATUSES: Final = frozenset(Status)
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -90,6 +91,8 @@ class Record(NamedTuple):
     traceparent: str
     progress_json: str
     retry_of: str
+    exception_type: str
+    exception_message: str
     traceback: str
     fingerprint: str
     due_ms: int | None = None
@@ -125,6 +128,8 @@ def read_record(reply: Reply) -> Record | None:
         traceparent=get(Extra.TRACEPARENT, ""),
         progress_json=get(Extra.PROGRESS, ""),
         retry_of=get(Extra.RETRY_OF, ""),
+        exception_type=get(Extra.EXCEPTION_TYPE, ""),
+        exception_message=get(Extra.EXCEPTION_MESSAGE, ""),
         traceback=get(Extra.TRACEBACK, ""),
         fingerprint=get(Extra.FINGERPRINT, ""),
     )
@@ -184,6 +189,17 @@ def write_error(error: JobError, attempt: int) -> str:
     whole = _encode(body)
     # An event has a size limit (J-4); a truncated partial result would not be JSON.
     return (whole if len(whole) <= MAX_EVENT_BYTES else without).decode()
+
+
+def write_exception(error: JobError) -> str:
+    """J-55: type, message and traceback of the exception, for the scripts; empty for none."""
+    if not (error.detail or error.cause_type):
+        return ""
+    trace = error.detail.encode("utf-8", "replace")
+    if len(trace) > _MAX_TRACEBACK:  # its end names the exception
+        trace = trace[-_MAX_TRACEBACK:]
+    parts = (_clip(error.cause_type), _clip(error.cause_text), trace.decode("utf-8", "ignore"))
+    return _encode(parts).decode()
 
 
 def write_canceled(partial_json: str, attempt: int) -> str:

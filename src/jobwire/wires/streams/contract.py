@@ -214,8 +214,10 @@ class Extra(StrEnum):
     """`<token>:<number>` of the latest report: a repeated one is written once."""
     UNKNOWN_TS = "unknown_ts"
     """Since when workers without its task have put it back (J-37)."""
+    EXCEPTION_TYPE = "exception_type"
+    """J-55: the exception of the latest failed attempt, with the setting `store_tracebacks`."""
+    EXCEPTION_MESSAGE = "exception_message"
     TRACEBACK = "traceback"
-    """Only with the setting `store_tracebacks`."""
 
 
 class Status(StrEnum):

@@ -46,8 +46,9 @@ class StreamsSettings:
     refuses it."""
     heartbeat_s: float = 10.0
     """Interval of a worker's heartbeats."""
-    store_tracebacks: bool = False
-    """Store the traceback of a failed job in its hash, visible to all readers of the hash."""
+    store_tracebacks: bool = True
+    """Store type, message and traceback of a handler's exception in the job's hash. The gateway
+    shows them to keys with the scope `admin`, and on loopback without keys."""
 
     def bounded(self) -> "StreamsSettings":
         """The same with the default limits for several tenants (J-57)."""

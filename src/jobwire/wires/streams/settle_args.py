@@ -25,7 +25,12 @@ from jobwire.job.messages import (
     WaitsForChildren,
 )
 from jobwire.valkey import Arg, Connection, Reply, Script
-from jobwire.wires.streams.codec import write_canceled, write_error, write_retrying, written
+from jobwire.wires.streams.codec import (
+    write_canceled,
+    write_error,
+    write_exception,
+    write_retrying,
+)
 from jobwire.wires.streams.contract import (
     CONSUMER_PREFIX,
     EVENT_TYPE,
@@ -95,13 +100,15 @@ def _outcome_args(
             return _SETTLE, (_DONE, outcome.result_json, "")
         case Failed():
             error = write_error(outcome.error, attempt)
-            traceback = written(outcome.error.detail) if store_tracebacks else ""
-            return _SETTLE, (_ERROR, error, traceback)
+            exception = write_exception(outcome.error) if store_tracebacks else ""
+            return _SETTLE, (_ERROR, error, exception)
         case Canceled():
             return _SETTLE, (_CANCELED, write_canceled(outcome.partial_json, attempt), "")
         case RetryLater():
             delay_ms = max(0, round(outcome.after_s * 1000))
-            return _RETRY, (delay_ms, write_retrying(outcome.error, attempt, delay_ms))
+            exception = write_exception(outcome.error) if store_tracebacks else ""
+            data = write_retrying(outcome.error, attempt, delay_ms)
+            return _RETRY, (delay_ms, data, exception)
         case Released():
             return _RELEASE, ()
         case Postponed() | RateLimited() | WaitsForChildren():

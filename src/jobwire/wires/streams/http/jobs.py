@@ -220,7 +220,7 @@ class JobRoutes:
             record = await self.own(request, request.params[0])
         if record.status is Status.QUEUED and not record.entry_id:
             record = record._replace(due_ms=await self._queue.due_ms(record.job_id))
-        return Reply(_encode(schemas.job(record)), headers=headers)
+        return Reply(_encode(_visible(request, schemas.job(record))), headers=headers)
 
     async def own(self, request: HttpRequest, given_id: str) -> Record:
         """The job of this id, if the caller may see it."""
@@ -231,8 +231,10 @@ class JobRoutes:
 
 
 def _visible(request: HttpRequest, job: schemas.JobBody) -> schemas.JobBody:
-    """The job, without content if the caller may not read it."""
-    return job if tenants.sees_content(request) else job.without_content()
+    """The job, without what the caller may not read."""
+    if not tenants.sees_content(request):
+        return job.without_content()
+    return job if tenants.sees_exceptions(request) else job.without_exception()
 
 
 def _refusal(answer: Mismatch | Full) -> Problem:

@@ -72,7 +72,9 @@ _Error = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "string", "nu
 
 class JobBody(Struct, frozen=True, kw_only=True):
     """The current state of a job. Times are milliseconds since 1970, by Valkey's clock. Without
-    the scope `read`, `payload`, `result`, `error` and `progress` are omitted."""
+    the scope `read`, `payload`, `result`, `error` and `progress` are omitted. `exception_type`,
+    `exception_message` and `traceback` are those of the latest failed attempt; they need the scope
+    `admin`."""
 
     job_id: str
     task: str
@@ -92,12 +94,22 @@ class JobBody(Struct, frozen=True, kw_only=True):
     cancel_ts: int | None = None
     due_ts: Annotated[int | None, Meta(description="when a delayed job is due")] = None
     retry_of: str | None = None
+    exception_type: str | UnsetType = UNSET
+    exception_message: str | UnsetType = UNSET
     traceback: str | UnsetType = UNSET
 
     def without_content(self) -> "JobBody":
         """The same for a key without the scope `read`: no data of caller or handler."""
         return msgspec.structs.replace(
-            self, payload=UNSET, result=UNSET, error=UNSET, progress=UNSET, traceback=UNSET
+            self.without_exception(), payload=UNSET, result=UNSET, error=UNSET, progress=UNSET
+        )
+
+    def without_exception(self) -> "JobBody":
+        """The same for a key without the scope `admin`: an exception may quote secrets (J-55)."""
+        if self.traceback is UNSET and self.exception_type is UNSET:
+            return self
+        return msgspec.structs.replace(
+            self, exception_type=UNSET, exception_message=UNSET, traceback=UNSET
         )
 
 
@@ -208,6 +220,8 @@ def job(record: Record) -> JobBody:
         cancel_ts=record.cancel_ms,
         due_ts=record.due_ms,
         retry_of=readable(record.retry_of) or None,
+        exception_type=readable(record.exception_type) or UNSET,
+        exception_message=readable(record.exception_message) or UNSET,
         traceback=readable(record.traceback) or UNSET,
     )
 

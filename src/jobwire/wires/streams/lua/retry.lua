@@ -11,16 +11,17 @@
 --   queue    stream  jobs:stream
 -- ARGV
 --   default_ttl_s, max_events, consumer
---   ...   for each job: job id, entry, token, delay_ms, data
+--   ...   for each job: job id, entry, token, delay_ms, data,
+--         exception: empty, or a JSON array of its type, message and traceback
 -- RETURNS
 --   settled   the job waits for its next attempt, or has ended as requested
 --   already   another program had ended it; only the entry was acknowledged
 --   lost      the job belongs to another delivery; nothing was written
 --   gone      the hash expired or is none; the entry was acknowledged
 --   refused   the server refuses to write it; call again
--- CLAUSES J-3 J-5 J-9 J-33 J-35
+-- CLAUSES J-3 J-5 J-9 J-33 J-35 J-55
 -- INCLUDE keys job state fence entry outcome
-local function retry(id, entry, token, delay_ms, data)
+local function retry(id, entry, token, delay_ms, data, exception)
   local job, refusal = read_fenced(consumer, id, entry, token, 'attempt', 'cancel_ts')
   if refusal then return refusal_answer(refusal, entry, job.owner == settled(token)) end
   local expiry = expiry_of(job.ttl_s)
@@ -35,9 +36,10 @@ local function retry(id, entry, token, delay_ms, data)
     'owner', settled(token))
   extend_key(job.idempotency_key, expiry)
   emit_trimmed(id, expiry, 'retrying', 'worker.retry', data)
+  store_exception(id, exception)
   count('retried')
   clear(entry)
   return 'settled'
 end
 
-return answer_each(retry, 5)
+return answer_each(retry, 6)

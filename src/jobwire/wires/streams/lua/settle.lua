@@ -12,16 +12,17 @@
 --   queue    stream  jobs:stream
 -- ARGV
 --   default_ttl_s, max_events, consumer
---   ...   for each job: job id, entry, token, status, its result or error object, traceback
+--   ...   for each job: job id, entry, token, status, its result or error object,
+--         exception: empty, or a JSON array of its type, message and traceback
 -- RETURNS
 --   settled   the job ended with this outcome, now or in an earlier call
 --   already   another program had ended it; only the entry was acknowledged
 --   lost      the job belongs to another delivery; nothing was written
 --   gone      the hash expired or is none; the entry was acknowledged
 --   refused   the server refuses to write it; call again
--- CLAUSES J-3 J-4 J-5 J-9 J-31 J-33
+-- CLAUSES J-3 J-4 J-5 J-9 J-31 J-33 J-55
 -- INCLUDE keys job state fence outcome
-local function settle(id, entry, token, status, body, traceback)
+local function settle(id, entry, token, status, body, exception)
   -- Every job passes here: its fields are read without a table of names (read_fenced).
   local values = redis.pcall('HMGET', job_key(id),
     'status', 'owner', 'ttl_s', 'started_ts', 'idempotency_key')
@@ -38,7 +39,7 @@ local function settle(id, entry, token, status, body, traceback)
   end
   extend_key(values[5], expiry)
   count_since('duration:', values[4] or now)
-  if traceback ~= '' then redis.call('HSET', job_key(id), 'traceback', traceback) end
+  store_exception(id, exception)
   clear(entry)
   return 'settled'
 end

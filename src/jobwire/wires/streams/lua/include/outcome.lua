@@ -18,6 +18,14 @@ local function end_canceled(job, entry, token, expiry, step)
   return 'settled'
 end
 
+-- J-55: the exception of a failed attempt; the latest one replaces those before it.
+local function store_exception(id, exception)
+  if exception == '' then return end
+  local parts = cjson.decode(exception)
+  redis.call('HSET', job_key(id), 'exception_type', parts[1], 'exception_message', parts[2],
+    'traceback', parts[3])
+end
+
 -- Run `act` for each job of the call, which has `width` arguments.
 local function answer_each(act, width)
   local answers = {}

@@ -1,0 +1,95 @@
+"""The worker's log: one line per finished job, and one for each failed attempt.
+
+Written where an outcome is decided. Each line names its own job, in whatever context it is written:
+a timer or a thread may carry the id of another job. A worker that finishes many jobs in a second
+writes the first lines of that second and then their number; failures are always written.
+"""
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from jobwire.job.messages import Canceled, Done, Failed, JobError, Outcome, RetryLater
+
+if TYPE_CHECKING:  # run.py makes the runs
+    from jobwire.worker.run import Run
+
+_log: Final = logging.getLogger("jobwire.worker")
+_INFO: Final = logging.INFO
+_MAX_LINES: Final = 100
+"""Lines for finished jobs in one second."""
+_WINDOW_S: Final = 1.0
+
+
+class JobLog:
+    """The lines of one queue's jobs. Used on the event loop only."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._lines = 0
+        self._left_out = 0
+        self._window_open = False
+
+    def ended(self, run: "Run", outcome: Outcome | None, ran_s: float | None) -> None:
+        """An outcome is decided; None: another worker has the job. `ran_s` None: it did not
+        run."""
+        match outcome:
+            case Done() if ran_s is not None:
+                if _log.isEnabledFor(_INFO) and self._admit():
+                    _log.info("job done: %s", _facts(run, ran_s), extra=fields(run))
+            case Failed(error):
+                line = "job failed: %s: %s: %s"
+                facts = (_facts(run, ran_s), error.code, error.message)
+                _log.warning(line, *facts, extra=fields(run, error))
+            case RetryLater(after_s, error):
+                level = logging.WARNING if error.detail else _INFO
+                line = "job attempt failed: %s: %s: %s; retried in %.1f s"
+                facts = (_facts(run, ran_s), error.code, error.message, after_s)
+                _log.log(level, line, *facts, extra=fields(run, error))
+            case Canceled():
+                _log.info("job canceled: %s", _facts(run, ran_s), extra=fields(run))
+            case None:
+                line = "job lost: %s: it belongs to another worker now"
+                _log.warning(line, _facts(run, ran_s), extra=fields(run))
+            case _:
+                pass
+
+    def _admit(self) -> bool:
+        """Whether a line for a finished job may be written in this second."""
+        if not self._window_open:
+            self._window_open = True
+            self._loop.call_later(_WINDOW_S, self._close_window)
+        if self._lines < _MAX_LINES:
+            self._lines += 1
+            return True
+        self._left_out += 1
+        return False
+
+    def _close_window(self) -> None:
+        if self._left_out:
+            _log.info("%d more jobs done", self._left_out, extra={"job_id": ""})
+        self._lines = self._left_out = 0
+        self._window_open = False
+
+
+def fields(run: "Run", error: JobError | None = None) -> dict[str, object]:
+    """The fields of a log line about this run, with the traceback of its error."""
+    found: dict[str, object] = {"job_id": run.leased.job.id}
+    if error is not None and error.detail:
+        found["traceback"] = error.detail
+    return found
+
+
+def _facts(run: "Run", ran_s: float | None) -> str:
+    job = run.leased.job
+    parts = [f"task={job.task}"]
+    if ran_s is not None:
+        if job.created_ms and job.attempt <= 1 and job.deliveries <= 1:
+            # The server's clock and ours may differ: never negative.
+            waited_s = max(0.0, time.time() - job.created_ms / 1000 - ran_s)
+            parts.append(f"waited={waited_s:.3f}s")
+        parts.append(f"ran={ran_s:.3f}s")
+    if job.attempt > 1:
+        parts.append(f"attempt={job.attempt}")
+    return " ".join(parts)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+from jobwire.job.messages import Failed
 from jobwire.valkey import Connection
 from jobwire.wires.bullmq.codec import Empty, Job, KeepRule, Limited, TakeAnswer, Took, read_fields
 from jobwire.wires.bullmq.consumer import BullConsumer, Failure, Settled
@@ -22,8 +23,8 @@ from jobwire.wires.bullmq.options import (
     Retention,
 )
 from jobwire.wires.bullmq.queue import AddAnswer, BullQueue, NewJob
-from jobwire.wires.bullmq.retries import GiveUp, decide
 from jobwire.wires.bullmq.settings import BullSettings
+from tests.wires.bullmq.conftest import after_failure
 
 Call = Mapping[str, Any]
 
@@ -125,16 +126,15 @@ class Ours:
     async def _fail(self, call: Call) -> object:
         job, token, consumer = await self._active_job(call), call["token"], self._consumer(call)
         failure = Failure(call["reason"], call["stack"])
-        verdict = decide(job, retryable=not call.get("final"), random_fraction=0.5)
+        outcome = after_failure(job, retryable=not call.get("final"))
         next_token = token if call.get("fetch") else ""
-        if isinstance(verdict, GiveUp):
+        if isinstance(outcome, Failed):
             keep = _worker_rule(call, "removeOnFail")
             return _left(await consumer.fail(job, token, failure, next_token=next_token, keep=keep))
-        if not verdict.delay_ms:
+        delay_ms = round(outcome.after_s * 1000)
+        if not delay_ms:
             return _left(await consumer.retry(job, token, failure))
-        left = _left(
-            await consumer.delay(job, token, verdict.delay_ms, failure, next_token=next_token)
-        )
+        left = _left(await consumer.delay(job, token, delay_ms, failure, next_token=next_token))
         return left or ({"due": 0} if next_token else None)
 
     async def _delay(self, call: Call) -> object:

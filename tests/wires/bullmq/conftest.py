@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from jobwire.job import retry
+from jobwire.job.messages import Failed, JobError, RetryLater
 from jobwire.valkey import Connection
 from jobwire.wires.bullmq.codec import Job, Took
 from jobwire.wires.bullmq.consumer import BullConsumer, Settled
+from jobwire.wires.bullmq.leased_jobs import leased_job
 from jobwire.wires.bullmq.options import JobOptions
 from jobwire.wires.bullmq.queue import Added, BullQueue
 from jobwire.wires.bullmq.settings import BullSettings
@@ -19,6 +22,20 @@ from tests.support.raw import Fields, Raw
 QUEUE = "video-generation"
 START_MS = 1_800_000_000_000
 KEY = f"bull:{QUEUE}:"
+
+
+def after_failure(
+    job: Job, *, retryable: bool = True, random_fraction: float = 0.5
+) -> RetryLater | Failed:
+    """The outcome that a worker settles after a failed attempt, by the job's own options."""
+    leased = leased_job(job, "token", QUEUE)
+    return retry.outcome(
+        JobError("crashed", "no disk", retryable),
+        attempt=leased.job.attempt,
+        max_attempts=leased.policy.max_attempts or 1,
+        backoff=leased.policy.backoff or retry.DEFAULT,
+        random_fraction=random_fraction,
+    )
 
 
 class Site:

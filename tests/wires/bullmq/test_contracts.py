@@ -11,15 +11,16 @@ import json
 import pytest
 
 from jobwire.job.errors import RefusedError
+from jobwire.job.messages import Failed, RetryLater
 from jobwire.wires.bullmq.codec import Blocked, Empty, KeepRule
 from jobwire.wires.bullmq.consumer import Failure, Settled
 from jobwire.wires.bullmq.contract import Refusal
+from jobwire.wires.bullmq.leased_jobs import leased_job
 from jobwire.wires.bullmq.options import Backoff, JobOptions
 from jobwire.wires.bullmq.queue import Duplicate
-from jobwire.wires.bullmq.retries import GiveUp, RetryAfter, decide
 from jobwire.wires.bullmq.settings import BullSettings
 from tests.support import clause, wait_until
-from tests.wires.bullmq.conftest import KEY, START_MS, Site
+from tests.wires.bullmq.conftest import KEY, QUEUE, START_MS, Site, after_failure
 
 FAILED = Failure("no disk", "Error: no disk\n  at render")
 
@@ -237,7 +238,7 @@ async def test_b04_a_settle_without_the_lock_writes_nothing(site: Site) -> None:
 async def test_b05_a_permanent_failure_ends_the_job(site: Site) -> None:
     await site.add(attempts=3)
     job, token = await site.take()
-    assert decide(job, retryable=False, random_fraction=0.5) == GiveUp()
+    assert isinstance(after_failure(job, retryable=False), Failed)
     assert await site.consumer.fail(job, token, FAILED) == Settled()
     found = site.hash("1")
     assert found["failedReason"] == "no disk"
@@ -259,20 +260,20 @@ async def test_b05_a_transient_failure_is_retried_after_its_backoff(site: Site) 
     await site.add(attempts=3, backoff=Backoff("exponential", 1000))
     for wait_ms in (1000, 2000):
         job, token = await site.take()
-        verdict = decide(job, retryable=True, random_fraction=0.5)
-        assert verdict == RetryAfter(wait_ms)
-        assert isinstance(verdict, RetryAfter)
-        await site.consumer.delay(job, token, verdict.delay_ms, FAILED)
-        due_ms = site.now_ms + verdict.delay_ms
+        outcome = after_failure(job)
+        assert isinstance(outcome, RetryLater)
+        assert outcome.after_s * 1000 == wait_ms
+        await site.consumer.delay(job, token, wait_ms, FAILED)
+        due_ms = site.now_ms + wait_ms
         assert site.last("delayed") == {"event": "delayed", "jobId": "1", "delay": str(due_ms)}
         assert site.last("retry") == {
             "event": "retry",
             "jobId": "1",
-            "delay": str(verdict.delay_ms),
+            "delay": str(wait_ms),
         }
-        site.later(verdict.delay_ms)
+        site.later(wait_ms)
     job, token = await site.take()
-    assert decide(job, retryable=True, random_fraction=0.5) == GiveUp()
+    assert isinstance(after_failure(job), Failed)
     await site.consumer.fail(job, token, FAILED)
     assert site.last("retries-exhausted")["attemptsMade"] == "3"
     assert len(json.loads(site.hash("1")["stacktrace"])) == 3
@@ -304,7 +305,6 @@ async def test_b05_a_retry_at_once_goes_to_the_end_of_the_line(site: Site) -> No
         (Backoff("fixed", 1000, 0.5), 0, 0.0, 500),
         (Backoff("fixed", 1000, 0.5), 0, 0.5, 750),
         (Backoff("fixed", 1000, 1.0), 0, 0.25, 250),
-        (Backoff("mine", 300), 0, 0.5, 300),
         (None, 0, 0.5, 0),
     ],
 )
@@ -313,16 +313,16 @@ async def test_b05_backoffs(
 ) -> None:
     await site.add(attempts=9, backoff=backoff)
     job = (await site.take())[0]._replace(attempts_made=made)
-    verdict = decide(job, retryable=True, random_fraction=chance)
-    assert verdict == RetryAfter(wait_ms)
+    outcome = after_failure(job, random_fraction=chance)
+    assert isinstance(outcome, RetryLater)
+    assert outcome.after_s * 1000 == pytest.approx(wait_ms)
 
 
 @clause("B-5")
-async def test_b05_the_handler_may_choose_the_wait(site: Site) -> None:
-    await site.add(attempts=9, backoff=Backoff("mine"))
-    job, _ = await site.take()
-    assert decide(job, retryable=True, random_fraction=0, after_ms=77) == RetryAfter(77)
-    assert decide(job, retryable=True, random_fraction=0, after_ms=-1) == GiveUp()
+async def test_b05_a_backoff_of_an_unknown_kind_is_left_to_the_handler(site: Site) -> None:
+    await site.add(attempts=9, backoff=Backoff("mine", 300))
+    job, token = await site.take()
+    assert leased_job(job, token, QUEUE).policy.backoff is None
 
 
 # 6 stalled jobs

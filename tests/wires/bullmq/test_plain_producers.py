@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 
+from jobwire.job.messages import Failed, RetryLater
 from jobwire.wires.bullmq.codec import Empty
 from jobwire.wires.bullmq.consumer import Failure
-from jobwire.wires.bullmq.retries import GiveUp, RetryAfter, decide
 from tests.support import clause
-from tests.wires.bullmq.conftest import KEY, START_MS, Site
+from tests.wires.bullmq.conftest import KEY, START_MS, Site, after_failure
 
 
 def submit(site: Site, **options: object) -> str:
@@ -46,14 +46,16 @@ async def test_b02_their_jobs_run(site: Site) -> None:
 
 @clause("B-5")
 async def test_b05_their_attempts_are_counted_by_us_alone(site: Site) -> None:
-    """`attemptsMade` in the hash is not read and not raised: official packages would retry for
-    ever by it."""
+    """`attemptsMade` in the hash is not read and not raised: official packages would retry
+    forever by it."""
     job_id = submit(site, attempts=2)
     job, token = await site.take()
-    assert decide(job, retryable=True, random_fraction=0) == RetryAfter(0)
+    outcome = after_failure(job)
+    assert isinstance(outcome, RetryLater)
+    assert outcome.after_s == 0
     await site.consumer.retry(job, token, Failure("no"))
     job, token = await site.take()
-    assert decide(job, retryable=True, random_fraction=0) == GiveUp()
+    assert isinstance(after_failure(job), Failed)
     await site.consumer.fail(job, token, Failure("no"))
     found = site.hash(job_id)
     assert (found["attemptsMade"], found["atm"], found["ats"]) == ("0", "2", "2")

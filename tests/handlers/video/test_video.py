@@ -9,7 +9,7 @@ from typing import Any
 import av
 import pytest
 
-from jobwire.handlers.video import Scene, Script, VideoResult, make_video
+from jobwire.handlers.video import Scene, VideoResult, VideoScript, make_video
 from jobwire.job.errors import Fail
 from tests.support import clause, wait_until
 
@@ -36,12 +36,12 @@ class Store:
         return f"http://store.example/{name}"
 
 
-def script(*scenes: tuple[float, str], title: str = "My Video") -> Script:
+def script(*scenes: tuple[float, str], title: str = "My Video") -> VideoScript:
     made = [Scene(at, seconds, text, "Sunset") for at, (seconds, text) in enumerate(scenes, 1)]
-    return Script(title, made)
+    return VideoScript(title, made)
 
 
-async def made(what: Script) -> tuple[bytes, VideoResult, Job]:
+async def made(what: VideoScript) -> tuple[bytes, VideoResult, Job]:
     job, store = Job(), Store()
     result = await make_video(job, what, store)
     ((name, body),) = store.clips.items()
@@ -114,7 +114,7 @@ async def test_b13_equal_scripts_make_one_object() -> None:
     ],
     ids=["hours", "tenths of milliseconds", "many words", "one word", "control", "scripts"],
 )
-async def test_b13_any_script_of_the_schema_makes_a_small_clip(what: Script) -> None:
+async def test_b13_any_script_of_the_schema_makes_a_small_clip(what: VideoScript) -> None:
     body, _, _ = await made(what)
     assert len(what.scenes) <= len(frames(body)) <= 300 + len(what.scenes)
     assert len(body) < 1_000_000

@@ -12,9 +12,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Final
 
-from jobwire.handlers.video.handler import ClipStore, Scene, Script, VideoResult, make_video
+from jobwire.handlers.video.handler import ClipStore, Scene, VideoResult, VideoScript, make_video
 
-__all__ = ["ClipStore", "Scene", "Script", "VideoResult", "make_video", "missing_libraries"]
+__all__ = ["ClipStore", "Scene", "VideoResult", "VideoScript", "make_video", "missing_libraries"]
 
 _LIBRARIES: Final = ("PIL", "av")
 

@@ -33,7 +33,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class VideoScript:
     title: str
     scenes: Sequence[Scene]
 
@@ -61,7 +61,7 @@ class ProgressContext(Protocol):
     def progress(self, percent: float, message: str = "") -> Awaitable[None]: ...
 
 
-async def make_video(ctx: ProgressContext, script: Script, store: ClipStore) -> VideoResult:
+async def make_video(ctx: ProgressContext, script: VideoScript, store: ClipStore) -> VideoResult:
     """Make the clip of a script and store it. A repeated attempt stores the same object again."""
     if not script.scenes:
         raise Fail("invalid_payload", "the script has no scenes")
@@ -83,7 +83,7 @@ async def make_video(ctx: ProgressContext, script: Script, store: ClipStore) -> 
     return VideoResult(videoUrl=url, duration=whole if whole == seconds else seconds)
 
 
-async def _add_scenes(ctx: ProgressContext, script: Script, encoder: ClipEncoder) -> None:
+async def _add_scenes(ctx: ProgressContext, script: VideoScript, encoder: ClipEncoder) -> None:
     from jobwire.handlers.video.cards import Card
 
     reported, steps = 0, max(1, len(script.scenes) - 1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from jobwire.handlers.video import Scene, Script, VideoResult, make_video, missing_libraries
+from jobwire.handlers.video import Scene, VideoResult, VideoScript, make_video, missing_libraries
 from jobwire.job.errors import Retry
 from jobwire.job.messages import MissingRequirement
 from jobwire.log import component
@@ -84,10 +84,10 @@ def _not_installed(missing: Sequence[str]) -> MissingRequirement:
     return MissingRequirement(VIDEO_GENERATION, fault, "pip install 'jobwire[video]'")
 
 
-def _script(payload: VideoGeneration) -> Script:
+def _script(payload: VideoGeneration) -> VideoScript:
     script = payload.script
     scenes = [
         Scene(each.scene_number, each.duration, each.voiceover, each.image_prompt)
         for each in script.scenes
     ]
-    return Script(script.title, scenes)
+    return VideoScript(script.title, scenes)

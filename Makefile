@@ -63,6 +63,10 @@ chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHA
 	@test -n "$(ARGS)" || IMAGES_UPLOADS=$${IMAGES_UPLOADS:-200} IMAGES_KILLS=$${IMAGES_KILLS:-20} \
 	  IMAGES_BODY=$${IMAGES_BODY:-5000000000} \
 	  $(BIN)/python -m pytest tests/wires/images/test_gateway_process.py -q --timeout=600
+	@test -n "$(ARGS)" || FLEET_JOBS=$${FLEET_JOBS:-100} \
+	  $(BIN)/python -m pytest tests/interop/test_bullmq_fleet.py -q --timeout=300
+	@test -n "$(ARGS)" || QUEUE_CHAOS_JOBS=$${QUEUE_CHAOS_JOBS:-100000} \
+	  $(BIN)/python -m pytest tests/interop/test_bullmq_chaos.py -q -s
 	@test -n "$(ARGS)" || JOBWIRE_BULLMQ_EXAMPLES=$${JOBWIRE_BULLMQ_EXAMPLES:-150} \
 	  $(BIN)/python -m pytest tests/interop/test_bullmq_sequences.py -q -n 2 --timeout=600
 

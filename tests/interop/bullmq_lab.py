@@ -8,12 +8,12 @@ verbs are a producer's, and what our worker makes of them is what is compared.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -70,10 +70,15 @@ class Peer:
             raise PeerFailed(answer["error"], answer["code"])
         return answer["value"]
 
+    def kill(self) -> None:
+        """kill -9; `close` follows."""
+        self._process.kill()
+
     def close(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # the rest of a call to a killed program
+            self._process.stdin.close()
         self._process.stdout.close()
         self._process.kill()
         self._process.wait()
@@ -203,7 +208,7 @@ def _is_deep(tree: dict[str, Any]) -> bool:
     return any(child.get("children") for child in tree.get("children", []))
 
 
-@contextmanager
+@contextlib.contextmanager
 def laboratory(folder: Path) -> Generator[Lab]:
     """A server of its own: the keys of this wire stay, and the Node program keeps its sockets."""
     with LocalValkey(folder, admin=True) as server:

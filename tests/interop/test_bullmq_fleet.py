@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -22,41 +20,14 @@ from jobwire.wires.bullmq.engine import BullEngine
 from jobwire.wires.bullmq.hub import BullHub
 from jobwire.wires.bullmq.queue import Added, BullQueue, NewJob
 from jobwire.worker import Worker
-from tests.interop.bullmq_lab import Peer
+from tests.interop.bullmq_teams import ALL, OURS, TEAMS, Fleet
 from tests.support import clause, wait_until
-from tests.support.thirdparty import NODE, NotInstalled, node_packages, python_packages
+from tests.support.thirdparty import NotInstalled, node_packages, python_packages
 from tests.support.workers import started, stopped
 
-OURS: Final = "jobwire"
-TEAMS: Final = ("node6", "node5", "py")
-ALL: Final = (*TEAMS, OURS)
-COUNT: Final = 20
-_HERE: Final = Path(__file__).parent
+COUNT: Final = int(os.environ.get("FLEET_JOBS") or 20)
+"""Jobs of each pair of producer and worker."""
 _numbers = count(1)
-
-
-class Fleet:
-    """One program per kind of client, each a worker of its own queue and of the shared one."""
-
-    def __init__(self, url: str) -> None:
-        plain = url.replace("valkey:", "redis:")
-        node = [NODE, _HERE / "node" / "bullmq_fleet.js", node_packages(), plain]
-        python = [sys.executable, _HERE / "python" / "bullmq_fleet.py", plain]
-        path = os.pathsep.join([str(python_packages())])
-        self.url = url
-        self.teams = {
-            "node6": Peer([*node, "6"]),
-            "node5": Peer([*node, "5"]),
-            "py": Peer(python, PYTHONPATH=path),
-        }
-
-    async def ask(self, team: str, op: str, **more: Any) -> Any:
-        """Ask a team's program, which does one thing at a time."""
-        return await asyncio.to_thread(self.teams[team].do, {"op": op, **more})
-
-    def close(self) -> None:
-        for peer in self.teams.values():
-            peer.close()
 
 
 @pytest.fixture(scope="module")

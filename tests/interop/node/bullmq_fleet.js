@@ -20,8 +20,13 @@ async function handle(job) {
     const values = Object.values(await job.getChildrenValues());
     return { by, children: values.map((value) => value.by).sort() };
   }
-  await job.updateProgress(50);
-  await job.log(`handled by ${by}`);
+  if (job.name === "broken" || (job.name === "flaky" && job.attemptsMade === 0)) {
+    throw new Error(job.name);
+  }
+  if (job.data.ms) await new Promise((resolve) => setTimeout(resolve, job.data.ms));
+  // A cut connection is no failure of the job.
+  await job.updateProgress(50).catch(() => {});
+  await job.log(`handled by ${by}`).catch(() => {});
   return { by, n: job.data.n };
 }
 
@@ -38,9 +43,22 @@ async function watcherOf(queue) {
   return watchers.get(queue);
 }
 
+const producers = new Map();
+function producerOf(queue, events) {
+  if (!producers.has(queue)) {
+    const streams = { events: { maxLen: events } };
+    const producer = new bullmq.Queue(queue, { connection, streams });
+    producer.on("error", () => {});
+    producers.set(queue, producer);
+  }
+  return producers.get(queue);
+}
+
 const verbs = {
-  work: async ({ queue }) => {
-    const worker = new bullmq.Worker(queue, handle, { connection, concurrency: 5, name: by });
+  work: async ({ queue, options }) => {
+    const worker = new bullmq.Worker(queue, handle, {
+      connection, concurrency: 5, name: by, ...options,
+    });
     worker.on("error", () => {});
     await worker.waitUntilReady();
     return null;
@@ -52,6 +70,10 @@ const verbs = {
       Array.from({ length: count }, (_, n) => ({ name: "task", data: { n } })),
     );
     return Promise.all(jobs.map((job) => job.waitUntilFinished(watcher, WAIT_MS)));
+  },
+  add: async ({ queue, jobs, events }) => {
+    const producer = producerOf(queue, events);
+    return (await producer.addBulk(jobs)).length;
   },
   flow: async ({ parent, children }) => {
     const watcher = await watcherOf(parent);

@@ -7,6 +7,7 @@ PYTHONPATH. Ends with its stdin.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import json
 import sys
@@ -31,8 +32,13 @@ class Team:
         connection = redis.Redis.from_url(self._url, decode_responses=True, socket_timeout=None)
         return {"connection": connection, **more}
 
-    async def _work(self, queue: str) -> None:
-        self._workers.append(bullmq.Worker(queue, _handle, self._options(concurrency=5)))
+    async def _work(self, queue: str, options: dict[str, Any] | None = None) -> None:
+        made = self._options(**{"concurrency": 5, **(options or {})})
+        self._workers.append(bullmq.Worker(queue, _handle, made))
+
+    async def _add(self, queue: str, jobs: list[dict[str, Any]], events: int) -> int:
+        del events  # the package has no option for the length of the stream
+        return len(await bullmq.Queue(queue, self._options()).addBulk(jobs))
 
     async def _produce(self, queue: str, count: int) -> object:
         producer = bullmq.Queue(queue, self._options())
@@ -70,7 +76,11 @@ async def _handle(job: Any, _token: str) -> object:
     if job.name == "parent":
         values = await job.getChildrenValues()
         return {"by": BY, "children": sorted(value["by"] for value in values.values())}
-    await job.updateProgress(50)
+    if job.name == "broken" or (job.name == "flaky" and job.attemptsMade == 0):
+        raise RuntimeError(job.name)
+    await asyncio.sleep(job.data.get("ms", 0) / 1000)
+    with contextlib.suppress(redis.RedisError):  # a cut connection is no failure of the job
+        await job.updateProgress(50)
     return {"by": BY, "n": job.data["n"]}
 
 

@@ -1,0 +1,44 @@
+"""B-9 under faults: a mixed fleet loses no job, ends each once, and as it does without faults.
+
+`QUEUE_CHAOS_JOBS=100000 make chaos` runs it with many jobs; `CHAOS_SEED` repeats a run.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.interop.bullmq_chaos import Chaos
+from tests.support import clause
+from tests.support.thirdparty import NotInstalled, node_packages, python_packages
+
+JOBS: Final = int(os.environ.get("QUEUE_CHAOS_JOBS") or 0)
+SMALL: Final = 240
+SMALL_KINDS: Final = ("kill_ours", "kill_team")
+"""Those from which the official packages recover in a defined way."""
+
+
+@clause("B-9", "B-6", "B-14", "B-15")
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize("preloaded", [False, True] if JOBS else [False])
+async def test_b9_a_mixed_fleet_under_faults_ends_every_job_as_without(
+    tmp_path: Path, preloaded: bool
+) -> None:
+    try:
+        node_packages()
+        python_packages()
+    except NotInstalled as error:
+        pytest.skip(f"the official BullMQ packages cannot be installed here: {error}")
+    seed = int(os.environ.get("CHAOS_SEED") or secrets.randbelow(10**6))
+    chaos = Chaos(tmp_path, seed, JOBS or SMALL, preloaded=preloaded)
+    if JOBS:
+        outcome = await chaos.run(12, 40, timeout_s=240)
+    else:
+        outcome = await chaos.run(2, 1.5, timeout_s=90, kinds=SMALL_KINDS)
+    print(outcome)
+    assert not outcome.violations, str(outcome)
+    assert outcome.faults

@@ -68,7 +68,14 @@ def command(
                 output.info(f"gateway on http://{address}:{number}")
 
         uvloop.run(
-            serve_gateway(settings, systems, listening, on_ready=on_ready, parts_file=parts_file)
+            serve_gateway(
+                settings,
+                systems,
+                listening,
+                on_ready=on_ready,
+                parts_file=parts_file,
+                loaded=loaded,
+            )
         )
 
 

@@ -25,7 +25,7 @@ async def examine(config: Config, *, fix: str) -> AsyncIterator[Finding]:
     try:
         async with Connection.open(config, name="jobwire-doctor") as connection:
             health = await HealthChecker(connection).summary()
-            for finding in _judge(config, health):
+            for finding in judge(config, health):
                 yield finding
             yield await _clock(connection)
             yield await _nodes(connection)
@@ -42,7 +42,7 @@ async def examine_queue(config: Config, queue: str) -> AsyncIterator[Finding]:
             yield await _clock_history(connection, queue)
 
 
-def _judge(config: Config, health: Health) -> Iterator[Finding]:
+def judge(config: Config, health: Health) -> Iterator[Finding]:
     """Judge the server's own report. Pure."""
     latency_ms = health.latency_s * 1000
     found = f"{health.server} {health.version} at {config.address}, {latency_ms:.1f} ms away"

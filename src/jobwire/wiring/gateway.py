@@ -17,8 +17,9 @@ from jobwire.gateway.request import ASGIApp
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.streams import Streams
 from jobwire.objects import ObjectsError
-from jobwire.settings import Settings
+from jobwire.settings import Loaded, Settings
 from jobwire.wiring.backends import Backends, open_backends
+from jobwire.wiring.page import page_feature
 from jobwire.wiring.parts import parts_reader
 from jobwire.wiring.systems import GatewayContext, System
 from jobwire.wiring.traces import traces
@@ -35,8 +36,12 @@ async def serve_gateway(
     *,
     on_ready: Callable[[], None],
     parts_file: Path | None = None,
+    loaded: Loaded | None = None,
 ) -> None:
-    """Run the gateway on an open socket until SIGTERM or SIGINT; a second one ends it at once."""
+    """Run the gateway on an open socket until SIGTERM or SIGINT; a second one ends it at once.
+
+    With `loaded` it serves the page too, which shows the settings and their sources.
+    """
     async with contextlib.AsyncExitStack() as stack:
         backends = await stack.enter_async_context(
             open_backends(settings, systems, "jobwire-gateway")
@@ -46,6 +51,8 @@ async def serve_gateway(
         for system in systems:
             context = GatewayContext(settings, backends.of(system), streams)
             features.append(await stack.enter_async_context(system.feature(context)))
+        if loaded is not None:
+            features.append(page_feature(loaded, backends))
         gateway = Gateway(
             settings.gateway,
             features,

@@ -1,0 +1,92 @@
+// A job's life from its events: five dots with real durations, and one bar for each attempt.
+import { html, svg, nothing, icon, state, time } from "./ui.js";
+import { duration, now, shortWorker } from "./format.js";
+
+const ENDS = ["done", "error", "canceled"];
+const SHAPE = { done: "done", error: "failed", canceled: "canceled" };
+const REPORTS = (type) => !["queued", "running", "retrying", ...ENDS].includes(type);
+
+// {submitted, leased, report, settled, attempts: [{number, from, to, shape, code, next}]}
+export function lifeOf(job, events) {
+  const life = { submitted: job.created_ts, leased: null, report: null, settled: null, attempts: [] };
+  let open = null;
+  const finish = (ts, shape, code = "") => {
+    if (open) Object.assign(open, { to: ts, shape, code });
+    open = null;
+  };
+  for (const event of events) {
+    if (event.type === "running") {
+      finish(event.ts, "failed", "worker lost");
+      if (life.attempts.length) life.attempts.at(-1).next = event.ts;
+      life.leased ??= event.ts;
+      open = { number: life.attempts.length + 1, from: event.ts, to: null, shape: "running", code: "" };
+      life.attempts.push(open);
+    } else if (event.type === "retrying") finish(event.ts, "failed", event.data?.error?.code);
+    else if (event.type === "queued") finish(event.ts, "canceled", "released");
+    else if (ENDS.includes(event.type)) {
+      life.settled = event.ts;
+      finish(event.ts, SHAPE[event.type], event.type === "error" ? event.data?.code : "");
+    } else if (REPORTS(event.type)) life.report = event.ts;
+  }
+  return life;
+}
+
+const dot = (cls, shape, tone, title, when, text) => html`<li class=${cls}><svg class=${tone} aria-hidden="true"><use href="#${shape}"></use></svg>
+  <b>${title}</b><span class="when">${when}</span>${text ? html`<i>${text}</i>` : nothing}</li>`;
+
+export function lifeline(job, life, { noWorker, heard }) {
+  const at = (ts) => time(ts, { ms: true });
+  const wait = now() - life.submitted;
+  const over = life.settled !== null || ENDS.includes(job.status);
+  const end = life.settled ?? job.updated_ts;
+  const first = job.due_ts
+    ? dot("now", "done", "done", "Submitted", at(life.submitted), `due in ${duration(job.due_ts - now())}`)
+    : life.leased
+      ? dot("", "done", "done", "Submitted", at(life.submitted), `waited ${duration(life.leased - life.submitted)}`)
+      : dot(over ? "todo" : noWorker ? "stuck" : "now", "done", "done", "Submitted", at(life.submitted), over ? "" : `waiting ${duration(wait)}`);
+  const leased = life.leased
+    ? dot("", "done", "done", "Leased", at(life.leased), life.attempts.length > 1 ? `${life.attempts.length} attempts` : shortWorker(job.worker) ? "1 attempt" : "")
+    : dot("todo", "waiting", "muted", "Leased", over ? "never" : noWorker ? "no worker takes it" : "not yet", "");
+  const running = !over && job.status === "running";
+  const ran = life.leased ? duration((over ? end : now()) - life.leased) : "";
+  const reported = life.report
+    ? dot(running ? "now" : over ? "" : "todo", running ? "running" : "done", running ? "running pulse" : "done", running ? "Reporting" : "Reported", at(life.report), running ? `${ran} so far` : over ? ran : "")
+    : dot(running ? "now" : over && life.leased ? "" : "todo", running ? "running" : over && life.leased ? "canceled" : "waiting", running ? "running pulse" : "muted", running ? "Running" : "Reported", running ? "no report yet" : over && life.leased ? "nothing" : "not yet", running ? `${ran} so far` : over ? ran : "");
+  const shape = SHAPE[job.status] ?? "waiting";
+  const settled = over
+    ? dot(heard ? "" : "todo", shape, shape, "Settled", at(end), "")
+    : dot("todo", "waiting", "muted", "Settled", "not yet", "");
+  const delivered = heard && over ? dot("", "done", "done", "Delivered", "to this page", "") : dot("todo", "waiting", "muted", "Delivered", over ? "" : "this page follows", "");
+  return html`<ol class="life" aria-label="Lifeline">${first}${leased}${reported}${settled}${delivered}</ol>`;
+}
+
+const MARKS = 3;
+export function attemptsView(job, life) {
+  const { attempts } = life;
+  if (!attempts.length) return nothing;
+  const begin = attempts[0].from;
+  const end = Math.max(begin + 1, life.settled ?? now(), job.due_ts ?? 0);
+  const x = (ts) => `${(((ts - begin) / (end - begin)) * 100).toFixed(2)}%`;
+  const wide = (from, to) => `${Math.max(0.4, ((to - from) / (end - begin)) * 100).toFixed(2)}%`;
+  const shown = attempts.slice(-12);
+  return html`<div class="attempts">${attempts.length > shown.length ? html`<p class="muted tiny">The last ${shown.length} of ${attempts.length} attempts</p>` : nothing}
+    ${shown.map((each) => {
+      const to = each.to ?? now();
+      const next = each.next ?? (each === attempts.at(-1) && !life.settled && each.to ? now() : null);
+      const text = each.code || (each.shape === "running" ? "" : "");
+      return html`<div class="attempt"><b class="bold">Attempt ${each.number}</b>
+        <svg role="img" aria-label="Attempt ${each.number}: ${each.shape} after ${duration(to - each.from)}">
+          ${svg`<rect class=${each.shape} x=${x(each.from)} y="9" width=${wide(each.from, to)} height="10" rx="3"></rect>
+          ${next && each.to ? svg`<line x1=${x(each.to)} x2=${x(next)} y1="14" y2="14"></line>` : nothing}
+          ${each.shape === "running" ? svg`<line class="cursor" x1=${x(to)} x2=${x(to)} y1="3" y2="25"></line>` : nothing}`}
+        </svg><span>${state(each.shape, duration(to - each.from))}<span class="muted cut">${text}${each === attempts.at(-1) && job.worker ? ` on ${shortWorker(job.worker)}` : ""}</span></span></div>`;
+    })}
+    <div class="attempt axis"><span></span><span class="row between">${Array.from({ length: MARKS + 1 }, (_, i) => html`<span>${duration(((end - begin) * i) / MARKS)}</span>`)}</span><span></span></div></div>`;
+}
+
+export const eventIcon = (type) => ({ queued: "waiting", running: "running", retrying: "scheduled", done: "done", error: "failed", canceled: "canceled" })[type];
+export const eventName = (type) => {
+  const shape = eventIcon(type);
+  const tone = shape ?? (type === "log" ? "muted" : "running");
+  return html`<span class="st ${tone}">${shape ? icon(shape, "") : nothing}${type}</span>`;
+};

@@ -1,0 +1,30 @@
+// Every view is a URL: `#/jobs?state=failed`. Segments and query are decoded.
+export function read(hash = location.hash) {
+  const [path, query = ""] = hash.replace(/^#\/?/, "").split("?");
+  const parts = path.split("/").filter(Boolean).map(decode);
+  return { parts, query: new URLSearchParams(query) };
+}
+
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+export function link(parts, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== "" && value != null);
+  const text = new URLSearchParams(given).toString();
+  return `#/${parts.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
+}
+
+export const go = (hash) => (location.hash = hash);
+
+// Without a new entry in the history: typing into a filter.
+export function replace(hash) {
+  history.replaceState(null, "", hash);
+  dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+export const jobLink = (wire, id, query) => link(["jobs", wire, id], query);

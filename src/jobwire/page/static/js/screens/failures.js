@@ -1,0 +1,136 @@
+// Failures, by kind instead of by row: how often, since when, a sample, and run them again.
+import { html, nothing, icon, bars, empty, timeAgo, time } from "../ui.js";
+import { app, may, update } from "../store.js";
+import { get } from "../api.js";
+import { ask } from "../dialog.js";
+import { each, runAgain } from "../acts.js";
+import { clock, count, plural, shortId, shortWorker, zone } from "../format.js";
+import { jobLink, link, go } from "../router.js";
+import { segments } from "../ui.js";
+import { twin } from "../plot.js";
+
+const PAGES = 10;
+const keyOf = (kind) => [kind.system, kind.name, kind.task, kind.code, kind.message].join("\n");
+
+// As the server groups them: the first line without ids and long numbers.
+const UUID = /[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+/gi;
+const firstLine = (message) => String(message ?? "").split(/[\r\n]/)[0].slice(0, 200).replace(UUID, "…").replace(/[0-9a-f]{8,}/gi, "…").replace(/\d{5,}/g, "…");
+const fits = (job, kind) => (job.error?.code ?? "") === kind.code && (kind.message === "" || firstLine(job.error?.message).startsWith(kind.message.slice(0, 60)));
+
+class Failures {
+  body = null;
+  open = "";
+  sample = null;
+  busy = "";
+  result = "";
+  title = () => "Failures";
+
+  constructor(route) {
+    this.changed(route);
+  }
+
+  changed(route) {
+    const hours = route.query.get("hours") === "1" ? 1 : 24;
+    if (hours !== this.hours) this.body = null;
+    this.hours = hours;
+  }
+
+  async poll(rare) {
+    if (this.body && !rare) return;
+    const { hours } = this;
+    const body = await get("/v1/failures", { hours });
+    if (hours === this.hours) this.body = body;
+  }
+
+  async toggle(kind) {
+    const name = keyOf(kind);
+    this.open = this.open === name ? "" : name;
+    this.sample = null;
+    update();
+    if (!this.open) return;
+    try {
+      this.sample = await get(`/v1/jobs/${encodeURIComponent(kind.sample_job_id)}`);
+    } catch (problem) {
+      this.sample = problem.status === 404 ? "gone" : problem.message;
+    }
+    update();
+  }
+
+  // The stored jobs of a kind, found by a scan that is bounded.
+  async jobsOf(kind) {
+    const ids = [];
+    let cursor;
+    for (let pages = 0; pages < PAGES && ids.length < kind.count; pages++) {
+      const page = await get("/v1/jobs", { status: "error", task: kind.task, limit: 200, cursor });
+      ids.push(...page.jobs.filter((job) => fits(job, kind)).map((job) => job.job_id));
+      cursor = page.cursor;
+      if (!cursor) break;
+    }
+    return ids.slice(0, kind.count);
+  }
+
+  async again(kind) {
+    this.busy = keyOf(kind);
+    this.result = "";
+    update();
+    try {
+      const ids = await this.jobsOf(kind);
+      if (!ids.length) this.result = "None of these jobs is stored any more.";
+      else {
+        const fewer = ids.length < kind.count ? ` ${plural(kind.count - ids.length, "other")} of this kind cannot be found any more.` : "";
+        ask(`Run ${plural(ids.length, "job")} again?`, `New ${kind.task} jobs with the same payloads; each failed job is run again once. The failed ones stay as they are.${fewer}`, async () => {
+          const { done, refusal } = await each(ids, (job) => runAgain(job, { once: true }), "submitted again");
+          this.result = refusal ? `${plural(done, "job")} submitted again; ${ids.length - done} not: ${refusal.message}` : `${plural(done, "job")} submitted again.`;
+          update();
+        }, { yes: `Run ${count(ids.length)} again` });
+      }
+    } catch (problem) {
+      this.result = problem.message;
+    }
+    this.busy = "";
+    update();
+  }
+
+  details(kind) {
+    const { sample } = this;
+    if (!sample) return html`<p class="muted small">Reading the sample…</p>`;
+    const where = kind.worker ? html`<p class="small muted gap">${kind.count === 1 ? "It ran" : `All ${count(kind.count)} ran`} on <a class="link" href="#/workers">${shortWorker(kind.worker)}</a>.</p>` : nothing;
+    if (typeof sample === "string") return html`<p class="muted small">${sample === "gone" ? "The sample job has expired." : sample}</p>${where}`;
+    return html`<pre class="json" tabindex="0"><span class="muted">sample</span> <a class="link" href=${jobLink(kind.wire, sample.job_id)}>${shortId(sample.job_id)}</a> <span class="muted">attempt ${sample.attempt}${sample.worker ? `, ${shortWorker(sample.worker)}` : ""}, ${time(sample.updated_ts, { day: true })} ${zone.name}</span>
+${sample.error?.code ?? "error"}: ${sample.error?.message ?? sample.error}${sample.traceback ? html`
+<span class="muted">${sample.traceback}</span>` : nothing}</pre>${where}`;
+  }
+
+  kind(kind) {
+    const open = this.open === keyOf(kind);
+    const from = kind.by_hour.length === 1 ? "1 h ago" : "24 h ago";
+    return html`<li><span class="c">${count(kind.count)}</span>
+      <div class="what"><div class="row wrap"><a class="bold mono" role="button" href="#" aria-expanded=${open} @click=${(event) => {
+        event.preventDefault();
+        this.toggle(kind);
+      }}>${kind.code || "error"}</a><span class="muted small">${kind.name} · <a class="link" href=${link(["jobs"], { state: "failed", task: kind.task })}>${kind.task || "several tasks"}</a></span></div>
+        <div class="soft small">${kind.message || "several messages"}</div></div>
+      <div class="spread">${bars(kind.by_hour.map(() => 0), kind.by_hour, { width: 208, height: 26, label: `by hour: ${kind.by_hour.join(", ")}` })}
+        <div class="row tiny muted between"><span>${from}</span><span>now</span></div></div>
+      <div class="small nowrap">last ${timeAgo(kind.last_ts)}<br class="wide" /> <span class="muted">first ${time(kind.first_ts, { day: true })}</span></div>
+      <div class="right">${may("submit") && kind.task ? html`<button class="btn slim" ?disabled=${this.busy === keyOf(kind)} @click=${() => this.again(kind)}>${icon("again")}Run ${count(kind.count)} again</button>` : nothing}</div>
+      ${open ? html`<div class="more">${this.details(kind)}</div>` : nothing}</li>`;
+  }
+
+  view() {
+    if (!this.body) return nothing;
+    const { failures: kinds, count: failed, hours } = this.body;
+    const last = Math.floor(Date.now() / 3600e3) * 3600e3;
+    const byHour = Array.from({ length: hours }, (_, i) => kinds.reduce((n, kind) => n + kind.by_hour[i], 0));
+    return html`<div class="bar">${segments([[1, "1 h"], [24, "24 h"]], this.hours, (value) => go(link(["failures"], { hours: value === 1 ? 1 : "" })), "Period")}
+      <span class="grow"></span>${failed ? html`<span class="muted small">${count(failed)} failed, ${plural(kinds.length, "kind")}.</span>` : nothing}</div>
+      ${this.result ? html`<p class="small soft gap" role="status">${this.result}</p>` : nothing}
+      ${kinds.length
+        ? html`<ul class="faults">${kinds.map((kind) => this.kind(kind))}</ul>
+          <p class="scan">Counted when they fail, for 24 h. In a message … stands for ids and long numbers.</p>
+          ${hours > 1 ? twin("By hour, as a table", [`Hour, ${zone.name}`, "Failed"], byHour.map((n, i) => [clock(last - (hours - 1 - i) * 3600e3).slice(0, 5), count(n)])) : nothing}`
+        : empty(`Nothing failed in the last ${hours === 1 ? "hour" : "24 h"}.`, "Failed jobs are grouped here by task, error code and message.")}`;
+  }
+}
+
+export const open = (route) => new Failures(route);

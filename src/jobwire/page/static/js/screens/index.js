@@ -1,0 +1,21 @@
+// The screens. To add one, add its module and a line here; it is loaded when it is first opened.
+// A module exports open(route) → { title(), view(), poll?(rare), changed?(route), close?(), drawn?(),
+// paused?(on), escape?() }. One open screen shows all routes with the same key(route). Entries with
+// `nav` are in the navigation, the first four of them in the bar of the phone.
+import { app } from "../store.js";
+import { count, plural } from "../format.js";
+
+const at = (name, length) => (route) => route.parts[0] === name && route.parts.length === length;
+const faults = () => (app.parts ?? []).filter((part) => part.state !== "ready").length;
+const open = () => (app.overview?.systems ?? []).reduce((n, row) => n + row.waiting + row.running, 0);
+
+const all = [
+  { id: "now", nav: "Now", title: "Now", href: "#/", letter: "n", match: ({ parts }) => !parts.length, load: () => import("./now.js") },
+  { id: "jobs", nav: "Jobs", title: "Jobs", href: "#/jobs", letter: "j", match: at("jobs", 1), load: () => import("./jobs.js"), badge: () => open() && { text: count(open()) } },
+  { id: "jobs", title: "Job", match: at("jobs", 3), key: ({ parts }) => parts.join("/"), load: () => import("./job.js") },
+  { id: "failures", nav: "Failures", title: "Failures", href: "#/failures", letter: "f", match: at("failures", 1), load: () => import("./failures.js"), badge: () => app.failed?.count && { text: count(app.failed.count), tone: "failed" } },
+  { id: "workers", nav: "Workers", title: "Workers and backends", href: "#/workers", letter: "w", match: at("workers", 1), load: () => import("./workers.js"), badge: () => faults() && { text: plural(faults(), "fault"), tone: "warn" } },
+];
+
+export const screens = all.filter((screen) => screen.nav);
+export const screenOf = (route) => all.find((screen) => screen.match(route)) ?? all[0];

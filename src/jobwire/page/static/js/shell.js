@@ -1,0 +1,133 @@
+// What surrounds every screen: navigation, search, the banner of an outage, dialogs.
+import { html, icon, nothing, health } from "./ui.js";
+import { app, may, update } from "./store.js";
+import { get, key } from "./api.js";
+import { show, close, dialogView, submitSheet } from "./dialog.js";
+import { pauseOrGoOn, pollNow, retryAt } from "./poll.js";
+import { showShortcuts } from "./keys.js";
+import { age, clock, duration, zone } from "./format.js";
+import { go, jobLink, link } from "./router.js";
+import { screens } from "./screens/index.js";
+
+const current = (screen) => (app.screen?.entry.id === screen.id ? "page" : nothing);
+
+const navigation = () =>
+  screens.map((screen) => {
+    const badge = screen.badge?.();
+    return html`<a href=${screen.href} title=${screen.title} aria-current=${current(screen)}
+      >${icon(screen.id)}<span>${screen.nav}</span
+      >${badge ? html`<b class="n ${badge.tone ?? ""}">${badge.text}</b>` : nothing}</a>`;
+  });
+
+function signOut() {
+  key.clear();
+  location.hash = "#/";
+  location.reload();
+}
+
+const flipZone = () => {
+  zone.flip();
+  update();
+};
+const flipTheme = () => {
+  window.flipTheme();
+  update();
+};
+
+const foot = () => html`<div class="foot">
+  <span class="row between">${app.offline ? health("warn", "No answer") : health("ok", "Connected")}
+    <span>${app.offline || app.latency == null ? "" : duration(app.latency)}</span></span>
+  ${app.me?.signed_in
+    ? html`<span>Key <code>${app.me.key}</code> · tenant <code>${app.me.tenant}</code></span>`
+    : html`<span>Open to this machine only</span>`}
+  ${app.me?.read_only ? html`<span>Read-only</span>` : nothing}
+  <span class="row">${app.me?.version} <span class="grow"></span>
+    <button class="link tiny" @click=${flipZone} title="Switch between UTC and local time">${zone.name}</button>
+    <button class="copy" @click=${flipTheme} aria-label="Switch theme" title="Switch theme">${icon("theme")}</button>
+    <button class="copy" @click=${showShortcuts} aria-label="Shortcuts" title="Shortcuts (?)">?</button>
+    ${app.me?.signed_in ? html`<button class="link tiny" @click=${signOut}>Sign out</button>` : nothing}</span>
+</div>`;
+
+const showMenu = () =>
+  show(
+    () => html`<h2>More</h2><div class="menu">
+      <button class="btn ghost" @click=${flipTheme}>${icon("theme")}Switch theme</button>
+      <button class="btn ghost" @click=${flipZone}>${icon("scheduled", "ic")}Times: ${zone.name}</button>
+      <button class="btn ghost" @click=${showShortcuts}>${icon("jobs")}Shortcuts</button>
+      ${app.me?.signed_in ? html`<button class="btn ghost" @click=${signOut}>${icon("close")}Sign out ${app.me.key}</button>` : nothing}
+      </div><p class="muted small gap">jobwire ${app.me?.version}${app.me?.read_only ? ", read-only" : ""}</p>
+      <div class="acts"><button class="btn" @click=${close}>Close</button></div>`,
+    { label: "More" },
+  );
+
+// An id goes straight to its job; other text becomes a filter of the list.
+export async function find(event) {
+  event.preventDefault();
+  const input = event.target.querySelector("input");
+  const q = input.value.trim();
+  if (!q) return;
+  try {
+    const { found, scanned } = await get("/v1/search", { q });
+    if (found.length === 1 && !scanned) go(jobLink(found[0].wire, found[0].id));
+    else go(link(["jobs"], { q }));
+    input.value = "";
+    input.blur();
+  } catch (problem) {
+    app.message = problem.message;
+    update();
+  }
+}
+
+const search = () => html`<form class="find" role="search" @submit=${find}>
+  <label class="vh" for="find">Find a job by id</label>${icon("find")}
+  <input id="find" type="search" placeholder="Find a job by id" spellcheck="false" autocomplete="off" /><kbd aria-hidden="true">/</kbd>
+</form>`;
+
+const liveButton = () => html`<button class="btn ${app.live && !app.offline ? "live" : ""}" aria-pressed=${app.live}
+  title=${app.live ? "Pause (space)" : "Go on (space)"} @click=${pauseOrGoOn}
+  >${app.offline ? html`${icon("pause")}Stale` : app.live ? html`<i></i>Live` : html`${icon("pause")}Paused`}</button>`;
+
+const banner = () => {
+  if (!app.offline) return nothing;
+  const wait = Math.max(0, Math.ceil((retryAt.ts - Date.now()) / 1000));
+  const { since, dataAt, detail } = app.offline;
+  return html`<div class="banner" role="status">${icon("warn")}<span class="grow">
+    <b class="bold">No answer for ${age(Date.now() - since)}.</b> ${detail}.
+    ${dataAt ? html`You see what was true at ${clock(dataAt)} ${zone.name}.` : nothing}
+    Trying again in ${wait} s.</span>
+    <button class="btn slim" @click=${pollNow}>Try now</button></div>`;
+};
+
+const badgeOf = (screen) => {
+  const badge = screen.badge?.();
+  return badge?.tone === "failed" ? html`<em>${badge.text}</em>` : nothing;
+};
+
+export const shell = () => html`<a class="skip" href="#main" @click=${(event) => {
+    event.preventDefault();
+    document.getElementById("main").focus();
+  }}>To the content</a>
+  <div class="app ${app.offline ? "stale" : ""}">
+    <nav class="side" aria-label="Main">
+      <a class="brand" href="#/">${icon("logo", "")}<span>jobwire</span></a>
+      <div class="nav">${navigation()}</div>${foot()}
+    </nav>
+    <main class="main" id="main" tabindex="-1">
+      <div class="top"><h1>${app.screen?.title() ?? "jobwire"}</h1>${search()}
+        <a class="btn square phone" href="#/jobs" aria-label="Find a job">${icon("find")}</a>${liveButton()}
+        ${may("submit")
+          ? html`<button class="btn primary wide" @click=${() => submitSheet()}>Submit<kbd>n</kbd></button>
+              <button class="btn square phone" aria-label="Submit a job" @click=${() => submitSheet()}>${icon("plus")}</button>`
+          : nothing}</div>
+      ${banner()}
+      <div class="page">${app.screen?.view() ?? nothing}</div>
+    </main>
+    <nav class="tabbar" aria-label="Main, phone">
+      ${screens.slice(0, 4).map(
+        (screen) => html`<a href=${screen.href} aria-current=${current(screen)}>${icon(screen.id)}${screen.nav}${badgeOf(screen)}</a>`,
+      )}
+      <button @click=${showMenu}>${icon("more")}More</button>
+    </nav>
+    <div class="vh" role="status" aria-live="polite">${app.message}</div>
+  </div>${dialogView()}`;
+

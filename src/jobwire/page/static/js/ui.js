@@ -1,0 +1,136 @@
+// The parts that all screens are made of.
+import { html, svg, nothing } from "../vendor/lit-html/lit-html.js";
+import { count, shortId, moment, clock, zone, now, age } from "./format.js";
+import { announce, update } from "./store.js";
+
+export { html, svg, nothing };
+
+export const icon = (name, cls = "ic") =>
+  html`<svg class=${cls} aria-hidden="true"><use href="#${name}"></use></svg>`;
+
+const WORDS = {
+  waiting: "Waiting",
+  scheduled: "Scheduled",
+  running: "Running",
+  done: "Done",
+  failed: "Failed",
+  canceled: "Canceled",
+};
+
+// The API's states in the page's words; a delayed job waits for its time.
+export const stateOf = (job) =>
+  ({ queued: job.due_ts ? "scheduled" : "waiting", error: "failed" })[job.status] ?? job.status;
+export const word = (state) => WORDS[state] ?? state;
+export const ended = (job) => ["done", "error", "canceled"].includes(job.status);
+
+export const state = (name, text = word(name)) =>
+  html`<span class="st ${name}">${icon(name, "")}${text}</span>`;
+export const health = (name, text) => {
+  const cls = { ok: "running", behind: "warn", warn: "warn", failed: "failed" }[name] ?? "waiting";
+  return html`<span class="st ${cls}">${icon(name, "")}${text}</span>`;
+};
+
+export const number = (n) => (n ? count(n) : html`<span class="zero">0</span>`);
+
+export const time = (ts, { ms = false, day = false } = {}) =>
+  html`<time datetime=${new Date(ts).toISOString()} title="${new Date(ts).toISOString()}"
+    >${day ? moment(ts) : clock(ts, ms)}</time
+  >`;
+export const timeAgo = (ts) =>
+  html`<time datetime=${new Date(ts).toISOString()} title="${moment(ts)} ${zone.name}"
+    >${age(now() - ts)} ago</time
+  >`;
+
+let copied = null;
+export async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Without permission, or not a secure context: by a selection.
+    const area = document.createElement("textarea");
+    area.value = text;
+    (document.querySelector("dialog[open]") ?? document.body).append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  copied = text;
+  announce("Copied.");
+  update();
+  setTimeout(() => {
+    copied = null;
+    update();
+  }, 1500);
+}
+
+export const copy = (text, label, cls = "copy") =>
+  html`<button
+    type="button"
+    class=${cls}
+    aria-label="Copy ${label}"
+    title="Copy ${label}"
+    @click=${(event) => {
+      event.stopPropagation();
+      event.preventDefault();
+      copyText(text);
+    }}
+  >${icon(copied === text ? "check" : "copy")}</button>`;
+
+export const command = (text) =>
+  html`<span class="cmd"><code tabindex="0">${text}</code>${copy(text, "command", "")}</span>`;
+
+export const copyButton = (text, label = "Copy") =>
+  html`<button type="button" class="btn slim" @click=${() => copyText(text)}>
+    ${icon(copied === text ? "check" : "copy")}${label}
+  </button>`;
+
+export const id = (text) => html`<span class="mono muted" title=${text}>${shortId(text)}</span>`;
+
+// Small bars, one for each number; the failed part at the foot in red.
+export function bars(values, failed = [], { width = 120, height = 22, label = "" } = {}) {
+  const most = Math.max(1, ...values);
+  const step = width / values.length;
+  const bar = (value, i, cls) => {
+    const tall = value ? Math.max(2, (value / most) * height) : 1;
+    return svg`<rect class=${cls} x=${(i * step).toFixed(1)} y=${(height - tall).toFixed(1)}
+      width=${Math.max(1, step - 1).toFixed(1)} height=${tall.toFixed(1)}></rect>`;
+  };
+  return html`<svg class="bars" width=${width} height=${height} viewBox="0 0 ${width} ${height}"
+    role="img" aria-label=${label}>
+    ${values.map((value, i) => bar(value, i, value ? "" : "none"))}
+    ${failed.map((value, i) => (value ? bar(value, i, "bad") : nothing))}
+  </svg>`;
+}
+
+export const track = (percent) =>
+  html`<svg class="track" aria-hidden="true"
+    ><rect width="${Math.min(100, Math.max(0, percent))}%" height="100%" rx="2"></rect
+  ></svg>`;
+
+export const meter = (percent, text = "") =>
+  html`<span class="meter">${track(percent)}<b class="bold">${Math.round(percent)} %</b
+    >${text ? html`<span class="soft">${text}</span>` : nothing}</span>`;
+
+// A progress report as a percentage, if it has one; a percentage is never guessed.
+export const percentOf = (progress) =>
+  typeof progress?.percent === "number" ? progress.percent : null;
+
+export const segments = (options, chosen, choose, label) =>
+  html`<div class="seg" role="group" aria-label=${label}>
+    ${options.map(
+      ([value, text]) =>
+        html`<button type="button" aria-pressed=${value === chosen} @click=${() => choose(value)}>
+          ${text}
+        </button>`,
+    )}
+  </div>`;
+
+// A click anywhere in a row opens its link, unless it was on a control or text is selected.
+export function openRow(event) {
+  if (event.target.closest("a, button, input, label") || String(getSelection())) return;
+  event.currentTarget.querySelector("a")?.click();
+}
+
+export const empty = (title, text, ...acts) =>
+  html`<div class="empty"><h2>${title}</h2><p>${text}</p>
+    <div class="row wrap">${acts}</div></div>`;

@@ -1,0 +1,152 @@
+"""The web page in a gateway, and what only its operator may read: settings and backends.
+
+/               the page (O-4), static files of `jobwire.page`
+/v1/settings    every setting, its value and its source; secrets are masked (admin)
+/v1/backends    what the servers report about themselves, judged as by `jobwire doctor` (admin)
+"""
+
+import time
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Response
+from msgspec import Meta, Struct, to_builtins
+
+from jobwire.doctor.finding import Finding, Verdict
+from jobwire.gateway import static_files
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.request import Reply
+from jobwire.gateway.router import documented, new_router, response
+from jobwire.gateway.routes import Doc
+from jobwire.settings import Loaded, Settings, sections, show
+from jobwire.wiring.backends import Backends
+
+_encode = msgspec.json.Encoder().encode
+_FRESH_S: Final = 5.0
+"""How long findings are reused, however many pages are open."""
+CSP: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""No inline code, nothing from elsewhere."""
+
+
+class SettingBody(Struct, frozen=True):
+    """One setting."""
+
+    name: str
+    value: Annotated[Any, Meta(description="secrets are masked")]
+    origin: Annotated[str, Meta(description="where the value comes from; `default` if not set")]
+
+
+class SettingsBody(Struct, frozen=True):
+    """All settings of this gateway."""
+
+    settings: list[SettingBody]
+
+
+class FindingBody(Struct, frozen=True):
+    """One checked property of a backend."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    why: str
+    fix: str
+
+
+class BackendsBody(Struct, frozen=True):
+    """What was found; `checked_ts` is when."""
+
+    checked_ts: int
+    findings: list[FindingBody]
+
+
+SETTINGS: Final = Doc(
+    summary="Every setting, its value and its source",
+    tag="fleet",
+    description="As `jobwire config`: secrets are masked.",
+    answer=SettingsBody,
+    example=to_builtins(SettingsBody([SettingBody("worker.slots", 8, "JOBWIRE_WORKER_SLOTS")])),
+)
+BACKENDS: Final = Doc(
+    summary="What the servers report about themselves, and what to do",
+    tag="fleet",
+    description="As `jobwire doctor`, for what the gateway can read over its own connection.",
+    answer=BackendsBody,
+    example=to_builtins(
+        BackendsBody(1767225600000, [FindingBody("valkey eviction", "ok", "never evicts", "", "")])
+    ),
+)
+
+
+def page_feature(loaded: Loaded, backends: Backends) -> Feature:
+    """The page and its two routes of its own."""
+    return Feature(
+        name="page",
+        hot=static_files.routes("/", files("jobwire.page") / "static", csp=CSP),
+        routers=[_router(_settings(loaded), _Findings(backends))],
+    )
+
+
+def _router(settings: SettingsBody, findings: "_Findings") -> APIRouter:
+    routes = new_router("fleet")
+    settings_json = _encode(settings)
+
+    @routes.get("/v1/settings", openapi_extra=documented("admin", SETTINGS))
+    async def read_settings() -> Response:
+        return response(Reply(settings_json))
+
+    @routes.get("/v1/backends", openapi_extra=documented("admin", BACKENDS))
+    async def read_backends() -> Response:
+        return response(Reply(await findings.read()))
+
+    return routes
+
+
+def _settings(loaded: Loaded) -> SettingsBody:
+    rows: list[SettingBody] = []
+    for section in sections(Settings):
+        holder: object = loaded.settings
+        if section.path:
+            holder = getattr(holder, section.path)
+        for leaf in section.leaves:
+            value: object = getattr(holder, leaf.path.rpartition(".")[2])
+            shown = show(value, secret=leaf.secret)
+            rows.append(SettingBody(leaf.path, shown, loaded.origins[leaf.path]))
+    return SettingsBody(rows)
+
+
+class _Findings:
+    """Examines the backends, at most every `_FRESH_S`."""
+
+    def __init__(self, backends: Backends) -> None:
+        self._backends = backends
+        self._body = b""
+        self._read_at_s = float("-inf")
+
+    async def read(self) -> bytes:
+        if time.monotonic() - self._read_at_s > _FRESH_S:
+            bodies = [
+                FindingBody(each.check, each.verdict, each.found, each.why, each.fix)
+                for each in await self._examine()
+            ]
+            self._body = _encode(BackendsBody(int(time.time() * 1000), bodies))
+            self._read_at_s = time.monotonic()
+        return self._body
+
+    async def _examine(self) -> Sequence[Finding]:
+        connection = self._backends.valkey
+        if connection is None:
+            return []
+        from jobwire.doctor.valkey import judge
+        from jobwire.valkey import HealthChecker, ValkeyError
+
+        try:
+            health = await HealthChecker(connection).summary()
+        except ValkeyError as error:
+            why, fix = "jobs cannot be submitted or read", "is it running? see its log"
+            return [Finding("valkey", "unreachable", str(error), why, fix)]
+        return list(judge(connection.config, health))

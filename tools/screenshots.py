@@ -1,0 +1,159 @@
+"""`python -m tools.screenshots [FOLDER]`: takes the pictures of the page in docs/img.
+
+Starts a Valkey, a gateway and a worker of their own, submits jobs, and opens each screen in
+Chromium: light, dark, and as wide as a phone. Needs Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Final
+
+from jobwire import Client
+from jobwire.client import Job
+from tests.fleet.runner import Fleet
+from tests.support.browser import PHONE, PROGRAMS, Browser, Page
+from tests.support.devtools import DevTools
+from tests.support.wait import wait_until_sync
+
+APP: Final = "tools.screenshot_app:app"
+DESKTOP: Final = (1280, 860)
+HOLD_S: Final = 120
+
+
+@contextlib.contextmanager
+def site(folder: Path) -> Generator[tuple[Fleet, Client]]:
+    """A gateway without a worker, and a client."""
+    with Fleet(folder) as fleet:
+        fleet.start_gateway(JOBWIRE_JOBS_STORE_TRACEBACKS="true")
+        with fleet.client() as client:
+            yield fleet, client
+
+
+def fill(client: Client) -> dict[str, str]:
+    """Jobs in every state, by use; the ids of those that are shown by themselves."""
+    jobs: list[Job] = []
+    for number in range(36):
+        jobs.append(client.submit("invoice", {"order": 4700 + number}))
+        jobs.append(client.submit("resize", {"key": f"photos/{number:04}.jpg", "width": 1280}))
+        time.sleep(0.02)
+    for number in range(14):
+        fault = "timeout" if number < 11 else "address"
+        jobs.append(client.submit("invoice", {"order": 4800 + number, "fault": fault}))
+        time.sleep(0.01)
+    jobs.append(client.submit("import", {"file": "orders.csv", "bad": True}))
+    done = client.submit("summarize", {"document": "docs/worker.md", "sentences": 2})
+    for job in (*jobs, done):
+        wait_until_sync(
+            lambda job=job: client.get(job.job_id).status in ("done", "error"), "an end"
+        )
+    client.submit("import", {"file": "tomorrow.csv"}, delay_s=7200)
+    client.cancel(client.submit("resize", {"key": "photos/x.jpg"}, delay_s=60).job_id)
+    for _ in range(2):
+        client.submit("resize", {"key": "photos/big.tif", "s": HOLD_S})
+    payload = {
+        "document": "docs/worker.md",
+        "order": 12345678901234567890,
+        "api_key": "not shown",
+        "hold_s": HOLD_S,
+        "shaky": True,
+    }
+    running = client.submit(
+        "summarize", payload, max_attempts=3, timeout_s=300, idempotency_key="page-7c1e0b"
+    )
+    wait_until_sync(
+        lambda: "62" in str(client.get(running.job_id).progress), "the job to report", timeout_s=60
+    )
+    failed = next(job for job in jobs if client.get(job.job_id).status == "error")
+    return {"running": running.job_id, "done": done.job_id, "failed": failed.job_id}
+
+
+class Camera:
+    """Opens a route and takes its picture."""
+
+    def __init__(self, browser: Browser, url: str, folder: Path) -> None:
+        self._browser = browser
+        self._url = url
+        self._folder = folder
+
+    def take(
+        self,
+        name: str,
+        route: str,
+        until: str,
+        *,
+        size: tuple[int, int] = DESKTOP,
+        dark: bool = False,
+        act: Callable[[Page], None] | None = None,
+    ) -> None:
+        with self._browser.page(size) as page:
+            scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+            page.call("Emulation.setEmulatedMedia", features=[scheme])
+            page.open(f"{self._url}/{route}")
+            page.until_text("body", until)
+            if act is not None:
+                act(page)
+            time.sleep(0.6)  # fonts, plots and animations
+            page.screenshot(self._folder / f"{name}.png")
+
+
+def shoot(camera: Camera, ids: dict[str, str]) -> None:
+    running, failed = (f"#/jobs/streams/{ids[name]}" for name in ("running", "failed"))
+    shots = [
+        ("now", "#/", "Just ended"),
+        ("jobs", "#/jobs", "Newest first"),
+        ("job", running, "tokens"),
+        ("job-error", f"{failed}?tab=result", "tax service"),
+        ("job-payload", f"{running}?tab=payload", "document"),
+        ("wire", f"{running}?tab=wire", "idempotency:"),
+        ("failures", "#/failures", "tax service"),
+        ("workers", "#/workers", "valkey memory"),
+    ]
+    for name, route, until in shots:
+        camera.take(f"page-{name}", route, until)
+        camera.take(f"page-{name}-dark", route, until, dark=True)
+        camera.take(f"page-{name}-phone", route, "of " if name == "jobs" else until, size=PHONE)
+
+    def open_sheet(page: Page) -> None:
+        wait_until_sync(lambda: page.run('!!document.querySelector(".btn.primary.wide")'), "Submit")
+        page.click(".btn.primary.wide")
+        page.until_text("dialog", "A JSON object")
+
+    camera.take("page-submit", "#/jobs", "Newest first", act=open_sheet)
+
+    def open_on_phone(page: Page) -> None:
+        page.click('[aria-label="Submit a job"]')
+        page.until_text("dialog", "A JSON object")
+
+    camera.take("page-submit-phone", "#/jobs", "Running", size=PHONE, dark=True, act=open_on_phone)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", default="docs/img", type=Path)
+    folder: Path = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        raise SystemExit("chromium is not installed (Debian: apt-get install chromium)")
+    with tempfile.TemporaryDirectory() as temporary, site(Path(temporary)) as (fleet, client):
+        devtools = DevTools(program, Path(temporary))
+        try:
+            camera = Camera(Browser(devtools), fleet.url, folder)
+            camera.take("page-empty", "#/", "No job yet")
+            worker = fleet.start_worker(APP, JOBWIRE_WORKER_SLOTS="12")
+            ids = fill(client)
+            shoot(camera, ids)
+            worker.kill()
+        finally:
+            devtools.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -288,9 +288,6 @@ RATE_LIMITED: Final = 9_007_199_254_740_991
 TOKEN_PREFIX: Final = "jobwire-"  # noqa: S105 - no secret
 """Tokens of our workers begin so; after it come the worker and the number of the delivery."""
 
-CONSUMED_KINDS: Final = frozenset({"progress", "log"})
-"""Reports that go to the job and not to an event of their own."""
-
 
 def control_channel(prefix: str) -> str:
     """The channel on which workers of ours get the tokens of jobs to be canceled."""
@@ -309,5 +306,3 @@ def python_client_name(queue: str, prefix: str) -> str:
 
 RESERVED_KINDS: Final[frozenset[str]] = frozenset(Event) - {Event.PROGRESS} | {"error", "cleaned"}
 """Kinds of reports that no handler may use: watchers would take them for a change of state."""
-
-TOO_MANY_STARTS: Final = "job started more than allowable limit"

@@ -26,8 +26,9 @@ KEYS: Final = StreamsKeys()
 _MISPLACED: Final = """
 local found = {}
 for _, id in ipairs(redis.call('ZRANGE', 'jobs:open', 0, -1)) do
-  local row = redis.call('HMGET', 'job:' .. id, 'status', 'entry_id')
-  local placed = row[2] and #redis.call('XRANGE', 'jobs:stream', row[2], row[2]) > 0
+  local row = redis.call('HMGET', 'job:' .. id, 'status', 'entry_id', 'queue')
+  local stream = 'jobs:stream' .. (row[3] and ':' .. row[3] or '')
+  local placed = row[2] and #redis.call('XRANGE', stream, row[2], row[2]) > 0
   if (row[1] == 'queued' or row[1] == 'running') and not placed
     and not redis.call('ZSCORE', 'jobs:delayed', id) then
     found[#found + 1] = id .. ' is ' .. row[1] .. ' and has no queue entry and no due time'

@@ -81,7 +81,7 @@ def start(valkey: LocalValkey, folder: Path, *arguments: str, **variables: str) 
 
 
 async def submit(queue: StreamsQueue, task: str, **payload: object) -> JobId:
-    answer = await queue.submit(JobRequest(task, json.dumps(payload)))
+    answer = await queue.submit(JobRequest(task, json.dumps(payload), queue="shop"))
     assert isinstance(answer, Submitted)
     return answer.job_id
 
@@ -127,7 +127,9 @@ async def test_j57_attempts_and_timeout_of_a_job_are_limited_by_the_worker(
         ended: dict[str, tuple[str, int]] = {}
         for task in ("failing", "slow"):
             attempts = 1000 if task == "failing" else 1
-            request = JobRequest(task, "{}", max_attempts=attempts, timeout_s=2_592_000)
+            request = JobRequest(
+                task, "{}", max_attempts=attempts, timeout_s=2_592_000, queue="shop"
+            )
             answer = await queue.submit(request)
             assert isinstance(answer, Submitted)
 

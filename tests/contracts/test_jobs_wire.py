@@ -108,6 +108,9 @@ async def test_j01_keys_without_a_lifetime_are_the_permanent_ones(
     keys = StreamsKeys()
     assert set(contract.PERMANENT) == {
         keys.queue,
+        keys.named_queue("*"),
+        keys.queues,
+        keys.paused,
         keys.delayed,
         keys.open,
         keys.tasks,

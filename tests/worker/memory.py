@@ -51,6 +51,7 @@ class MemoryEngine:
     def __init__(self, server: MemoryServer, name: str = "memory") -> None:
         self.server = server
         self.name = name
+        self.queues = (name,)
         self.consumer = f"worker-{next(_names)}"
         self.hangs = 0
         """So many waits will never come back."""

@@ -29,6 +29,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "job": "Show everything about a job.",
     "cancel": "Cancel jobs.",
     "top": "Show the queue, the workers and the newest jobs, live.",
+    "queue": "List, pause, resume or empty queues.",
     "retry": "Create new jobs like failed or canceled ones.",
     "images": "Upload photos, or run their servers: faces hidden, no metadata.",
     "bot": "Run the photo bot; `bot demo` needs no account.",

@@ -17,6 +17,7 @@ from jobwire.cli.exits import Exit
     help="Stop following after S seconds; the job continues.",
 )
 @click.option("--idempotency-key", metavar="KEY", help="One key creates one job.")
+@click.option("--queue", metavar="NAME", help="Its queue.  [default: the queue of the task]")
 @options.no_progress
 @options.quiet
 @options.as_json
@@ -29,6 +30,7 @@ def command(
     follow: bool,
     timeout: float | None,
     idempotency_key: str | None,
+    queue: str | None,
     as_json: bool,
     data_dir: str | None,
 ) -> int:
@@ -44,6 +46,7 @@ def command(
     from jobwire.cli.payload import as_object, member, member_by_schema, no_such_task, read
     from jobwire.cli.program import RETRY_S, with_client
     from jobwire.client import AsyncClient, Job, UnknownTask
+    from jobwire.client.messages import JobOptions
 
     in_json = output.wants_json(as_json)
     text = read(payload)
@@ -58,10 +61,10 @@ def command(
                 name = member_by_schema(task, tasks)
             body = {name: text.rstrip("\n") if payload == "-" else text}
         try:
-            if idempotency_key is None:
-                job = await client.submit(task, body)
-            else:
-                job = await client.submit(task, body, idempotency_key=idempotency_key)
+            given = JobOptions(idempotency_key=idempotency_key) if idempotency_key else JobOptions()
+            if queue is not None:
+                given["queue"] = queue
+            job = await client.submit(task, body, **given)
         except UnknownTask:
             raise no_such_task(task, [each.name for each in await client.tasks()]) from None
         created.append(job)

@@ -55,9 +55,12 @@ from jobwire.client.messages import (
     Job,
     JobLine,
     JobPage,
+    JobQueueInfo,
     NewJob,
+    PauseAnswer,
     PredictionInfo,
     PredictionPage,
+    PurgeAnswer,
 )
 
 if TYPE_CHECKING:
@@ -87,12 +90,15 @@ __all__ = [
     "JobFailed",
     "JobLine",
     "JobPage",
+    "JobQueueInfo",
     "NewJob",
     "NoSuchImage",
     "NoSuchJob",
     "NotFound",
+    "PauseAnswer",
     "PredictionInfo",
     "PredictionPage",
+    "PurgeAnswer",
     "QueueFull",
     "RateLimited",
     "TimedOut",

@@ -21,9 +21,13 @@ from jobwire.client.messages import (
     Job,
     JobOptions,
     JobPage,
+    JobQueueInfo,
+    JobQueueList,
     NewJob,
+    PauseAnswer,
     PredictionInfo,
     PredictionPage,
+    PurgeAnswer,
     Stats,
     TaskInfo,
     TaskList,
@@ -188,6 +192,23 @@ class AsyncClient:
     async def stats(self) -> Stats:
         """Return queue counts, and the last hour by minute."""
         return await self.execute(calls.fetch("/v1/stats", Stats, self._retry_budget()))
+
+    async def queues(self) -> builtins.list[JobQueueInfo]:
+        """Return the queues of jobs, the default one first."""
+        plan = calls.fetch(calls.QUEUES, JobQueueList, self._retry_budget())
+        return (await self.execute(plan)).queues
+
+    async def pause_queue(self, name: str) -> PauseAnswer:
+        """Let workers start no job of a queue; running jobs continue, and new ones wait."""
+        return await self.execute(calls.pause_queue(name, self._retry_budget()))
+
+    async def resume_queue(self, name: str) -> PauseAnswer:
+        """Let workers start the jobs of a queue again."""
+        return await self.execute(calls.resume_queue(name, self._retry_budget()))
+
+    async def purge_queue(self, name: str) -> PurgeAnswer:
+        """Cancel all jobs of a queue that wait or are delayed."""
+        return await self.execute(calls.purge_queue(name, self._retry_budget()))
 
     async def cancel(self, job_id: str) -> CancelAnswer:
         """Cancel a job; raises AlreadyFinished if it has ended."""

@@ -27,7 +27,15 @@ from jobwire.client.errors import (
     from_problem,
     from_response,
 )
-from jobwire.client.messages import BatchAnswer, CancelAnswer, Job, JobPage, NewJob
+from jobwire.client.messages import (
+    BatchAnswer,
+    CancelAnswer,
+    Job,
+    JobPage,
+    NewJob,
+    PauseAnswer,
+    PurgeAnswer,
+)
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.job.ids import random_fraction
 from jobwire.job.messages import Json
@@ -35,6 +43,7 @@ from jobwire.task import HasTask, task_of
 
 T = TypeVar("T")
 JOBS: Final = "/v1/jobs"
+QUEUES: Final = "/v1/jobs/queues"
 PREDICTIONS: Final = "/v1/predictions"
 MAX_BATCH: Final = 1_000
 MAX_WAIT_S: Final = 55.0
@@ -250,6 +259,29 @@ def batch(jobs: Sequence[NewJob], budget: RetryBudget) -> Plan[list[str | ApiErr
             for result in results
         ]
     return created
+
+
+def pause_queue(name: str, budget: RetryBudget) -> Plan[PauseAnswer]:
+    """Let workers start no job of a queue."""
+    request = ApiRequest("POST", f"{queue_path(name)}/pause")
+    return read((yield from send(request, budget)), PauseAnswer)
+
+
+def resume_queue(name: str, budget: RetryBudget) -> Plan[PauseAnswer]:
+    """Let workers start the jobs of a queue again."""
+    request = ApiRequest("POST", f"{queue_path(name)}/resume")
+    return read((yield from send(request, budget)), PauseAnswer)
+
+
+def purge_queue(name: str, budget: RetryBudget) -> Plan[PurgeAnswer]:
+    """Cancel all jobs of a queue that wait or are delayed."""
+    request = ApiRequest("POST", f"{queue_path(name)}/purge")
+    return read((yield from send(request, budget)), PurgeAnswer)
+
+
+def queue_path(name: str) -> str:
+    """Return the path of a queue."""
+    return f"{QUEUES}/{quote(name, safe='')}"
 
 
 def job_path(job_id: str) -> str:

@@ -44,6 +44,7 @@ class JobLine(Struct, frozen=True, kw_only=True):
     progress: Json = None
     cancel_ts: int | None = None
     retry_of: str | None = None
+    queue: str = "default"
 
     @property
     def ended(self) -> bool:
@@ -97,6 +98,8 @@ class JobOptions(TypedDict, total=False):
     """How long one attempt may take."""
     idempotency_key: str
     """One key creates one job, however often it is sent. Default: a random one."""
+    queue: str
+    """The queue that the job waits in. Default: the queue of its task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ class NewJob:
     max_attempts: int | None = None
     timeout_s: float | None = None
     idempotency_key: str | None = None
+    queue: str | None = None
 
 
 class Event(Struct, frozen=True, kw_only=True):
@@ -165,6 +169,8 @@ class TaskInfo(Struct, frozen=True):
     name: str
     live: bool = False
     """Whether a live worker has it."""
+    queue: str = "default"
+    """The queue in which its jobs are enqueued."""
     schema: dict[str, Any] | None = None
     """JSON Schema of its payload, if known."""
     example: Json = None
@@ -269,9 +275,47 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     heartbeat_age_ms: int = 0
     running: list[Slot] = []
     lacks: list[MissingRequirementInfo] = []
+    queues: list[str] = []
+    """The queues that it reads."""
 
 
 class WorkerList(Struct, frozen=True):
     """The response of `/v1/workers`."""
 
     workers: list[WorkerInfo]
+
+
+class JobQueueInfo(Struct, frozen=True, kw_only=True):
+    """One queue of jobs."""
+
+    name: str
+    paused: bool = False
+    """Whether workers start none of its jobs."""
+    waiting: int = 0
+    running: int = 0
+    oldest_waiting_ms: int | None = None
+    workers: int = 0
+    """Live workers that read it."""
+
+
+class JobQueueList(Struct, frozen=True):
+    """The response of `/v1/jobs/queues`."""
+
+    queues: list[JobQueueInfo]
+
+
+class PauseAnswer(Struct, frozen=True):
+    """The state of a queue after pause or resume."""
+
+    queue: str
+    paused: bool
+    warning: str | None = None
+    """What does not stop."""
+
+
+class PurgeAnswer(Struct, frozen=True):
+    """The result of a purge."""
+
+    queue: str
+    canceled: int
+    """Jobs that waited or were delayed."""

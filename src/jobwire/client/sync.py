@@ -20,9 +20,13 @@ from jobwire.client.messages import (
     Job,
     JobOptions,
     JobPage,
+    JobQueueInfo,
+    JobQueueList,
     NewJob,
+    PauseAnswer,
     PredictionInfo,
     PredictionPage,
+    PurgeAnswer,
     Stats,
     TaskInfo,
     TaskList,
@@ -183,6 +187,23 @@ class Client:
     def stats(self) -> Stats:
         """Return queue counts, and the last hour by minute."""
         return self.execute(calls.fetch("/v1/stats", Stats, self._retry_budget()))
+
+    def queues(self) -> builtins.list[JobQueueInfo]:
+        """Return the queues of jobs, the default one first."""
+        plan = calls.fetch(calls.QUEUES, JobQueueList, self._retry_budget())
+        return (self.execute(plan)).queues
+
+    def pause_queue(self, name: str) -> PauseAnswer:
+        """Let workers start no job of a queue; running jobs continue, and new ones wait."""
+        return self.execute(calls.pause_queue(name, self._retry_budget()))
+
+    def resume_queue(self, name: str) -> PauseAnswer:
+        """Let workers start the jobs of a queue again."""
+        return self.execute(calls.resume_queue(name, self._retry_budget()))
+
+    def purge_queue(self, name: str) -> PurgeAnswer:
+        """Cancel all jobs of a queue that wait or are delayed."""
+        return self.execute(calls.purge_queue(name, self._retry_budget()))
 
     def cancel(self, job_id: str) -> CancelAnswer:
         """Cancel a job; raises AlreadyFinished if it has ended."""

@@ -57,6 +57,9 @@ class Traits:
     """A wait may start jobs, as many as its `capacity`."""
     catch_all: bool = True
     """A handler may serve all tasks of the queue."""
+    shares_handlers: bool = False
+    """Producers choose the queue by the task: a job of any of the engine's queues is run by any
+    handler of its task. Otherwise a queue with handlers of its own has no others."""
     settle_memory_s: float = float("inf")
     """For how long a repeated settle gets the answer of the first; LOST after that."""
     tells_ended: bool = True
@@ -165,10 +168,15 @@ def no_missing_requirements() -> Sequence[MissingRequirement]:
 
 
 class Engine(Protocol):
-    """One worker's end of one queue."""
+    """One worker's end of one queue, or of several that it serves together."""
 
     name: str
-    """The queue's name, for logs, for `JobInfo.source` and for the handlers of one queue."""
+    """Its name in logs."""
+
+    @property
+    def queues(self) -> Sequence[str]:
+        """The names of its queues, as in `JobInfo.source`: handlers may be for one of them."""
+        ...
 
     wire: str
     """The wire's name."""

@@ -44,6 +44,8 @@ class JobRequest(NamedTuple):
     tenant: str = ""
     traceparent: str = ""
     retry_of: JobId | None = None
+    queue: str = ""
+    """The name of its queue, on a wire whose producer serves several; empty: the default one."""
 
 
 class Submitted(NamedTuple):

@@ -127,6 +127,7 @@ class SingleJobEngine:
     """An Engine with a single job."""
 
     name = "memory"
+    queues = ("memory",)
     wire = "memory"
     traits = Traits(uses=frozenset({"postpone", "rate_limit", "children", "update_data"}))
     reserved_kinds = frozenset({"done", "error", "canceled"})

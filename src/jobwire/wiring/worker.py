@@ -19,6 +19,7 @@ from jobwire.wiring.systems import Background, System, WorkerContext, import_fro
 from jobwire.wiring.traces import traces
 from jobwire.worker import App, Worker
 from jobwire.worker.settings import WorkerSettings
+from jobwire.worker.worker import engine_routes
 
 
 class NoSuchApp(Exception):
@@ -43,17 +44,20 @@ def load_app(name: str | None) -> App:
             f"{module_name} cannot be loaded: {type(error).__name__}: {error} "
             f"({last.filename}:{last.lineno})"
         ) from error
-    app = getattr(module, attribute or "app", None)
+    attribute = attribute or "app"
+    app = getattr(module, attribute, None)
     if not isinstance(app, App):
         apps = [key for key, value in vars(module).items() if isinstance(value, App)]
         hint = f"did you mean {module_name}:{apps[0]}?" if apps else "write `app = App()` in it"
-        raise NoSuchApp(f"{module_name}:{attribute or 'app'} is not an App; {hint}")
+        raise NoSuchApp(f"{module_name}:{attribute} is not an App; {hint}")
     if app.is_empty and not app.tools:
         raise NoSuchApp(f"{name} has no handlers; register one with @app.handler('name')")
     try:
         check_tools(app.tools)
     except TypeError as error:
         raise NoSuchApp(f"{name}: {error}") from error
+    # J-53: its queue. Two Apps of one module have two.
+    app.name = app.name or (module_name if attribute == "app" else f"{module_name}.{attribute}")
     return app
 
 
@@ -101,7 +105,7 @@ async def serve_worker(
             engine
             for parts in served
             for engine in parts.engines
-            if app.routes(engine.wire, engine.name).all
+            if any(routes.all for routes in engine_routes(app, engine).values())
         ]
         if not engines:
             raise SettingsError(

@@ -190,7 +190,10 @@ class App:
     """The handlers of a worker."""
 
     def __init__(self, name: str = "", *, lifespan: Lifespan | None = None) -> None:
-        """`lifespan` is entered once in each process before its first job, and left after its last:
+        """`name` is the queue of its handlers' tasks on the wire of the jobs API; without one, the
+        worker command uses the module's path.
+
+        `lifespan` is entered once in each process before its first job, and left after its last:
 
             @contextlib.asynccontextmanager
             async def lifespan() -> AsyncIterator[State]:
@@ -221,6 +224,22 @@ class App:
 
     def routes(self, wire: str, queue: str) -> Routes:
         """The handlers of a queue: its own ones, or those without a queue if it has none."""
+        own = self._own_routes(wire, queue)
+        return own if own.all else Routes(self._handlers, None)
+
+    def shared_routes(self, wire: str, queues: Sequence[str]) -> dict[str, Routes]:
+        """The handlers of queues that share them: of two handlers of a task, a queue's own one."""
+        own = {queue: self._own_routes(wire, queue) for queue in queues}
+        shared = dict(self._handlers)
+        for routes in own.values():
+            for task, handler in routes.handlers.items():
+                shared.setdefault(task, handler)
+        return {
+            queue: Routes({**shared, **routes.handlers}, routes.catch_all)
+            for queue, routes in own.items()
+        }
+
+    def _own_routes(self, wire: str, queue: str) -> Routes:
         found = {
             task: handler
             for for_wire in ("", wire)
@@ -228,13 +247,16 @@ class App:
             if own_queue == queue and own_wire == for_wire
         }
         catch_all = found.pop(CATCH_ALL, None)
-        if not found and catch_all is None:
-            return Routes(self._handlers, None)
         return Routes(found, catch_all)
 
     def queues(self, wire: str) -> list[str]:
         """The queues of a wire that have handlers of their own."""
         return list(dict.fromkeys(q for own, q, _ in self._queue_handlers if own == wire))
+
+    @property
+    def queue_handlers(self) -> Sequence[Handler]:
+        """The handlers that are for a named queue."""
+        return tuple(self._queue_handlers.values())
 
     @property
     def tools(self) -> Mapping[str, Callable[..., object]]:

@@ -1,4 +1,4 @@
-"""Serves one queue: waits for jobs, takes them, sends their reports and outcomes.
+"""Serves the queues of an engine: waits for jobs, takes them, sends their reports and outcomes.
 
 One QueueLoop per engine. Everything is sent once per turn of the event loop: reports, then
 outcomes, and in the same call the request for as many next jobs as there are free slots. So a busy
@@ -11,9 +11,9 @@ server started without our knowledge are recovered. The loop never gives up on a
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextvars import copy_context
-from typing import Final
+from typing import Final, NamedTuple
 
 from jobwire.job import retry
 from jobwire.job.engine import Engine
@@ -26,11 +26,11 @@ from jobwire.job.messages import (
     Settled,
     Token,
 )
-from jobwire.worker.app import NO_HANDLER, Routes
+from jobwire.worker.app import NO_HANDLER, Handler, Routes
 from jobwire.worker.backend import BackendState
 from jobwire.worker.job_log import JobLog, fields
 from jobwire.worker.late_starts import LateStarts
-from jobwire.worker.metrics import WorkerMetrics
+from jobwire.worker.metrics import TaskMetrics, WorkerMetrics
 from jobwire.worker.outcomes import StopReason
 from jobwire.worker.reports import OutcomeBatch, SendQueue
 from jobwire.worker.run import Run
@@ -61,13 +61,29 @@ _REFUSED_BACKOFF: Final = retry.exponential(0.1, 1.0, jitter=0)
 """Between two tries to write an outcome that the server refuses."""
 
 
+class _Served(NamedTuple):
+    """One queue: its handlers, and the counts of their jobs."""
+
+    handlers: Mapping[str, Handler]
+    catch_all: Handler
+    metrics: Mapping[str, TaskMetrics]
+    other_tasks: TaskMetrics
+
+
+def _served(queue: str, routes: Routes, metrics: WorkerMetrics) -> _Served:
+    catch_all = routes.catch_all or NO_HANDLER
+    # Only registered tasks get a series: callers cannot fill the metrics with invented names.
+    tasks = {task: metrics.task(queue, task) for task in routes.handlers}
+    return _Served(routes.handlers, catch_all, tasks, metrics.task(queue, catch_all.task))
+
+
 class QueueLoop:
-    """One queue of a worker."""
+    """The queues of one engine."""
 
     def __init__(
         self,
         engine: Engine,
-        routes: Routes,
+        routes: Mapping[str, Routes],
         slots: Slots,
         runner: Runner,
         tasks: TaskPool,
@@ -87,14 +103,11 @@ class QueueLoop:
         """Nothing is leased, and no call is in flight that could bring a job."""
         self.idle.set()
         self.send_queue = SendQueue(engine, watchdog, self._turn_soon, self._mark_unavailable)
-        self._handlers = routes.handlers
-        self._catch_all = routes.catch_all or NO_HANDLER
+        self._queues = {name: _served(name, own, metrics) for name, own in routes.items()}
+        self._first_queue = next(iter(self._queues.values()))
         self._runner = runner
         self._tasks = tasks
         self._watchdog = watchdog
-        # Only registered tasks get a series: callers cannot fill the metrics with invented names.
-        self._metrics = {task: metrics.task(engine.name, task) for task in routes.handlers}
-        self._other_tasks = metrics.task(engine.name, self._catch_all.task)
         self._backend = BackendState(engine.name, tasks, self._recover)
         self._job_log = JobLog(self.loop)
         self._share = slots.share(self._turn_soon)
@@ -266,8 +279,9 @@ class QueueLoop:
         """A run for the job, whose lease is renewed from here on; over already if it must not
         run."""
         task = leased.job.task
-        handler = self._handlers.get(task, self._catch_all)
-        run = Run(leased, handler, self, self._metrics.get(task, self._other_tasks))
+        served = self._queues.get(leased.job.source, self._first_queue)
+        handler = served.handlers.get(task, served.catch_all)
+        run = Run(leased, handler, self, served.metrics.get(task, served.other_tasks))
         self.runs[leased.token] = run
         if not has_slot:
             run.has_slot = False

@@ -15,6 +15,9 @@ class WorkerSettings:
     """How long a job stays with a worker that no longer renews its lease."""
     drain: timedelta = timedelta(seconds=25)
     """How long running jobs may go on after SIGTERM (under `up`: `up.drain`)."""
+    default_queue: bool = False
+    """Read the queue `default` even without a task that is enqueued there: for gateways of others,
+    which know only that queue."""
     max_block: timedelta = timedelta(0)
     """How long a handler may block the event loop before the process ends; 0 means ten leases."""
     max_timeout: timedelta = timedelta(hours=1)

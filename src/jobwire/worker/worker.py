@@ -49,7 +49,7 @@ class Worker:
         self._tasks = TaskPool()
         self._runner = runner = Runner(self._tasks)
         app = with_middleware(app, lambda: runner.state)
-        routes = [_routes(app, engine) for engine in engines]
+        routes = [_checked_routes(app, engine) for engine in engines]
         self._app = app
         self._engines = engines
         self._routes = routes
@@ -119,8 +119,9 @@ class Worker:
         renewal: LeaseRenewalThread | None = None
         try:
             for engine, routes in zip(self._engines, self._routes, strict=True):
+                found = {each.name: each for own in routes.values() for each in own.definitions}
                 await engine.register(
-                    routes.definitions, self._total, self._app.missing_requirements
+                    list(found.values()), self._total, self._app.missing_requirements
                 )
                 registered.append(engine)
             renewal = LeaseRenewalThread(self._queue_loops, self._watchdog, self._max_block_s)
@@ -179,18 +180,26 @@ async def _deregister(engine: Engine) -> None:
         _log.warning("%s: deregistration failed: %r; it expires by itself", engine.name, error)
 
 
-def _routes(app: App, engine: Engine) -> Routes:
-    """The handlers of the engine's queue; ValueError if it cannot run them."""
-    routes = app.routes(engine.wire, engine.name)
-    if not routes.all:
-        raise ValueError("the app has no handlers: register one with @app.handler('name')")
-    queue = f"the queue {engine.name!r} ({engine.wire})"
-    if routes.catch_all is not None and not engine.traits.catch_all:
-        raise ValueError(f"{queue} takes no handler for all tasks: name each task")
-    for handler in routes.all:
-        if missing := handler.uses - engine.traits.uses:
-            raise ValueError(
-                f"handler {handler.task!r} uses {', '.join(sorted(missing))}, which {queue} does "
-                "not have"
-            )
-    return routes
+def engine_routes(app: App, engine: Engine) -> dict[str, Routes]:
+    """The handlers of each queue of an engine."""
+    if engine.traits.shares_handlers:
+        return app.shared_routes(engine.wire, engine.queues)
+    return {queue: app.routes(engine.wire, queue) for queue in engine.queues}
+
+
+def _checked_routes(app: App, engine: Engine) -> dict[str, Routes]:
+    """The handlers of the engine's queues; ValueError if one of them cannot run them."""
+    found = engine_routes(app, engine)
+    for name, routes in found.items():
+        if not routes.all:
+            raise ValueError("the app has no handlers: register one with @app.handler('name')")
+        queue = f"the queue {name!r} ({engine.wire})"
+        if routes.catch_all is not None and not engine.traits.catch_all:
+            raise ValueError(f"{queue} takes no handler for all tasks: name each task")
+        for handler in routes.all:
+            if missing := handler.uses - engine.traits.uses:
+                raise ValueError(
+                    f"handler {handler.task!r} uses {', '.join(sorted(missing))}, which {queue} "
+                    "does not have"
+                )
+    return found

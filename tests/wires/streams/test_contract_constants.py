@@ -134,7 +134,7 @@ COMMANDS = {
     ),
     *("XTRIM", "XACK", "XCLAIM", "XPENDING", "XREADGROUP", "XGROUP", "XINFO", "ZADD", "ZCARD"),
     *("ZREM", "ZRANGE", "ZRANK", "ZRANGEBYSCORE", "ZSCAN", "ZSCORE", "ZCOUNT", "HGETALL"),
-    *("ZMSCORE", "HSCAN"),
+    *("ZMSCORE", "HSCAN", "SADD", "SREM", "SISMEMBER", "SMEMBERS", "SRANDMEMBER"),
 }
 OPTIONS = {
     *(
@@ -190,7 +190,10 @@ DROPPED = {
     "canceled",
     "unknown",
     "refused",
+    "returned",
 }
+SCOPES = {"only", "first", "known", "delayed", "end"}
+"""Of scripts that go through several queues, or through a queue and the delayed jobs."""
 
 
 def code(file: Path) -> str:
@@ -207,17 +210,18 @@ def test_the_scripts_build_keys_in_one_place_and_as_the_contract_does() -> None:
     keys = StreamsKeys()
     literals = set(QUOTED.findall(code(LUA / "include" / "keys.lua")))
     wanted = {keys.queue, keys.delayed, keys.open, keys.tenants, keys.control, keys.index()}
-    wanted |= {keys.clock, keys.tasks}
+    wanted |= {keys.clock, keys.tasks, keys.queues, keys.paused}
     wanted |= {keys.index("x")[:-1], keys.job(""), keys.events("")[len(keys.job("")) :]}
     wanted |= {*contract.IDEMPOTENCY_SPACES, keys.worker(""), keys.guard(""), keys.cron("")}
     wanted |= {keys.stats(0)[:-1] + "%.0f", keys.failures(0)[:-1] + "%.0f"}
-    assert literals - {"", "%.0f", ":"} == wanted
+    own = {contract.DEFAULT_QUEUE, contract.QUEUE_SEPARATOR, ":"}
+    assert literals - {"", "%.0f"} == wanted | own
 
 
 def test_every_script_literal_belongs_to_the_contract_or_the_server() -> None:
     answers = {word for script in SCRIPTS.values() for word in script.returns}
     known = WORDS | COMMANDS | OPTIONS | answers | DUTIES | DROPPED | {contract.CARD_TASK, ""}
-    known |= {contract.LATENCY, contract.DURATION}
+    known |= {contract.LATENCY, contract.DURATION, contract.DEFAULT_QUEUE, *SCOPES}
     for file in LUA.rglob("*.lua"):
         if file.name == "keys.lua":
             continue
@@ -249,6 +253,7 @@ def test_each_verb_has_its_script() -> None:
     verbs = "submit take renew_lease report settle retry release cancel reclaim promote"
     duties = "janitor prune index_foreign extend_ttl reconcile clock forget_tasks"
     ours = "recover_orphans heartbeat join deregister enroll cron list worker_info"
+    ours += " pause resume purge"
     assert set(SCRIPTS) == {*verbs.split(), *duties.split(), *ours.split()}
     for script in SCRIPTS.values():
         assert script.keys == ("queue",), "everything else is built from its prefix"

@@ -28,7 +28,7 @@ def test_the_page_names_every_key() -> None:
         *(keys.idempotency(contract.TENANT_IDEMPOTENCY) + "{tenant}:{hash}",),
         *(keys.idempotency(contract.cron_run_name("{name}", 0)).replace("0", "{due_ms}"),),
         *(keys.index("{tenant}"), keys.worker("{consumer}"), keys.guard("{task}")),
-        *(keys.tasks, keys.clock),
+        *(keys.tasks, keys.clock, keys.queues, keys.paused, keys.named_queue("{queue}")),
         *(keys.cron("{name}"), keys.stats(0).replace("0", "{minute}")),
     ):
         assert f"`{key}`" in PAGE

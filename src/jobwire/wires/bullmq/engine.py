@@ -92,6 +92,7 @@ class BullEngine:
 
     def __init__(self, hub: BullHub, queue: str) -> None:
         self.name = queue
+        self.queues = (queue,)
         self.keys = Keys(queue, hub.settings.prefix)
         self._hub = hub
         self._settings = hub.settings

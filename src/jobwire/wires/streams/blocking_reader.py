@@ -1,8 +1,9 @@
 """Waits for work: a blocking read of one entry, on a socket of its own (J-30).
 
-The engine has one. A command that starts the fetched entry is pipelined behind the read, which
-saves a round trip; an entry that was not started this way is pending under this consumer, and stays
-here until the next take. A blocked read can be ended from outside without losing an entry.
+The engine has one, for all queues of its worker (J-53): a read of several streams may bring one
+entry of each. A command that starts the fetched entries is pipelined behind the read, which saves a
+round trip; an entry that was not started this way is pending under this consumer, and stays here
+until the next take. A blocked read can be ended from outside without losing an entry.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Collection, Sequence
 from typing import Final, cast
 
 from jobwire.valkey import Arg, Connection, Reply, ServerError, ValkeyError
-from jobwire.wires.streams.contract import GROUP
+from jobwire.wires.streams.contract import GROUP, StreamsKeys
 from jobwire.wires.streams.entries import FetchedEntry, read_fetched
 from jobwire.wires.streams.replies import backend_unavailable
 from jobwire.wires.streams.scripts import script
@@ -22,15 +23,22 @@ _UNBLOCK_RETRY_S: Final = 0.02
 
 
 class BlockingReader:
-    def __init__(self, connection: Connection, queue: str, consumer: str) -> None:
+    def __init__(
+        self, connection: Connection, keys: StreamsKeys, queues: Sequence[str], consumer: str
+    ) -> None:
         self._connection = connection
-        self._queue = queue
+        self._default_queue = keys.queue
+        self._queues = tuple(queues)
+        self._streams = {keys.named_queue(name): name for name in queues}
+        """Stream → the queue's name."""
+        self._readable = tuple(self._streams)
         self._consumer = consumer
         self._fetched: list[FetchedEntry] = []
         self._wait_ended: asyncio.Event | None = None
         self._client_id = 0
         self._woken = False
         self._is_nudged = False
+        self._asleep: asyncio.Event | None = None
         self._was_nudged = False
         """The last wait ended as if there were a job."""
 
@@ -44,14 +52,18 @@ class BlockingReader:
         fetched, self._fetched = self._fetched, []
         return fetched
 
-    def mark_handled(self, entries: Collection[object]) -> None:
-        """Forget entries that were started or dropped."""
-        self._fetched = [fetched for fetched in self._fetched if fetched.entry not in entries]
+    def mark_handled(self, names: Collection[str]) -> None:
+        """Forget entries that were started or dropped, by their names."""
+        self._fetched = [fetched for fetched in self._fetched if fetched.name not in names]
 
-    async def make_group(self) -> None:
-        """Create the consumer group if it is missing; a full server allows it (J-9)."""
+    def pause(self, paused: Collection[str]) -> None:
+        """Do not read these queues from now on."""
+        self._readable = tuple(key for key, name in self._streams.items() if name not in paused)
+
+    async def make_groups(self) -> None:
+        """Create the consumer groups that are missing; a full server allows it (J-9)."""
         try:
-            await self._connection.run(_JOIN, [self._queue])
+            await self._connection.run(_JOIN, [self._default_queue], self._queues)
         except ValkeyError as error:
             raise backend_unavailable(error) from error
 
@@ -64,14 +76,17 @@ class BlockingReader:
         async with self._interruptible() as begins:
             if not begins:
                 return False, None
+            if not self._readable:
+                await self._sleep(timeout_s)
+                return self._is_nudged, None
             read, answer = await self._read(max(1, round(timeout_s * 1000)), then)
         if isinstance(read, ServerError):
             if read.code not in _GROUP_GONE:
                 raise backend_unavailable(read) from read
-            # The server was emptied, or the group was deleted: create it again.
-            await self.make_group()
+            # The server was emptied, or a group was deleted: create it again.
+            await self.make_groups()
         else:
-            self._fetched = read_fetched(read)
+            self._fetched = read_fetched(read, self._streams)
         is_ready = bool(self._fetched) or self._was_nudged
         return is_ready, None if isinstance(answer, ServerError) else answer
 
@@ -101,24 +116,36 @@ class BlockingReader:
         async with self._interruptible() as begins:
             if not begins:
                 return False
+            streams = self._readable
+            if not streams:
+                await self._sleep(timeout_s)
+                return self._is_nudged
             async with self._connection.socket() as own:
                 self._client_id = own.client_id
-                last = _last_delivered(
-                    await _reply_or_error(own.call("XINFO", "GROUPS", self._queue))
-                )
+                calls = [own.call("XINFO", "GROUPS", stream) for stream in streams]
+                last = [_last_delivered(await _reply_or_error(call)) for call in calls]
                 block_ms = max(1, round(timeout_s * 1000))
-                command = ("XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", self._queue, last)
+                command = ("XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", *streams, *last)
                 found = await own.call(*command, block_s=block_ms / 1000)
         return bool(found) or self._was_nudged
+
+    async def _sleep(self, timeout_s: float) -> None:
+        """Wait without a read: all queues are paused."""
+        self._asleep = asyncio.Event()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._asleep.wait()
+        self._asleep = None
 
     async def _read(self, block_ms: int, then: Sequence[Arg]) -> tuple[Reply, Reply]:
         """The replies to the read and to the command behind it; errors of the server as values."""
         block_s = block_ms / 1000
+        streams = self._readable
         async with self._connection.socket() as own:
             self._client_id = own.client_id
             reading = own.call(
                 *("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", 1),
-                *("BLOCK", block_ms, "STREAMS", self._queue, ">"),
+                *("BLOCK", block_ms, "STREAMS", *streams, *(">" for _ in streams)),
                 block_s=block_s,
             )
             following = own.call(*then, block_s=block_s)
@@ -140,6 +167,8 @@ class BlockingReader:
 
     async def _unblock(self) -> None:
         wait_ended = self._wait_ended
+        if self._asleep is not None:
+            self._asleep.set()
         while wait_ended is not None and not wait_ended.is_set():
             try:
                 if self._client_id:

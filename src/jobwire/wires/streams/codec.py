@@ -12,7 +12,15 @@ import msgspec
 from jobwire.job.errors import ContractError
 from jobwire.job.messages import JobError, JobId, Json, MissingRequirement
 from jobwire.valkey import Reply
-from jobwire.wires.streams.contract import MAX_EVENT_BYTES, RAW, Code, Extra, Field, Status
+from jobwire.wires.streams.contract import (
+    DEFAULT_QUEUE,
+    MAX_EVENT_BYTES,
+    RAW,
+    Code,
+    Extra,
+    Field,
+    Status,
+)
 
 _MAX_MESSAGE: Final = 2_000
 _MAX_MISSING: Final = 16
@@ -47,11 +55,12 @@ class Retrying(msgspec.Struct):
     error: ShortError
 
 
-class RegistrationTask(msgspec.Struct):
+class RegistrationTask(msgspec.Struct, omit_defaults=True):
     """A task in a worker's registration; `null` where there is no schema or example."""
 
     schema: msgspec.Raw
     example: msgspec.Raw
+    queue: str = DEFAULT_QUEUE
 
 
 class RegistrationRequirement(msgspec.Struct, omit_defaults=True):
@@ -95,6 +104,7 @@ class Record(NamedTuple):
     exception_message: str
     traceback: str
     fingerprint: str
+    queue: str
     due_ms: int | None = None
     """When a delayed job is due. Not in the hash: only set where it was read from
     `jobs:delayed`."""
@@ -132,6 +142,7 @@ def read_record(reply: Reply) -> Record | None:
         exception_message=get(Extra.EXCEPTION_MESSAGE, ""),
         traceback=get(Extra.TRACEBACK, ""),
         fingerprint=get(Extra.FINGERPRINT, ""),
+        queue=get(Extra.QUEUE, DEFAULT_QUEUE),
     )
 
 
@@ -213,12 +224,12 @@ def write_retrying(error: JobError, attempt: int, delay_ms: int) -> str:
     return _encode(Retrying(attempt, delay_ms, short)).decode()
 
 
-def write_registration(schema_json: str, example_json: str) -> str:
+def write_registration(schema_json: str, example_json: str, queue: str) -> str:
     """One task in a worker's registration."""
     schema, example = (
         msgspec.Raw(text.encode() or b"null") for text in (schema_json, example_json)
     )
-    return _encode(RegistrationTask(schema, example)).decode()
+    return _encode(RegistrationTask(schema, example, queue)).decode()
 
 
 def write_missing_requirements(missing: Sequence[MissingRequirement]) -> str:

@@ -22,6 +22,18 @@ GROUP: Final = "workers"
 CONSUMER_PREFIX: Final = "jobwire-"
 """How consumer names of our workers begin; others belong to foreign workers (J-34)."""
 
+DEFAULT_QUEUE: Final = "default"
+"""J-53: the name of the queue `jobs:stream`."""
+
+QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+"""J-53: the name of a queue."""
+
+QUEUE_SEPARATOR: Final = "@"
+"""In replies of our scripts, between an entry and its queue, unless that is the default one."""
+
+QUEUES_CHANGED: Final = "queues"
+"""On the control channel: the set of paused queues has changed."""
+
 
 @dataclass(frozen=True, slots=True)
 class StreamsKeys:
@@ -33,6 +45,7 @@ class StreamsKeys:
 
     @property
     def queue(self) -> str:
+        """STREAM: the default queue."""
         return f"{self.prefix}jobs:stream"
 
     def job(self, job_id: str) -> str:
@@ -48,6 +61,20 @@ class StreamsKeys:
         return f"{self.prefix}{name}"
 
     # ours
+
+    def named_queue(self, name: str) -> str:
+        """STREAM: the queue of this name, with the same group and entries (J-53)."""
+        return self.queue if name == DEFAULT_QUEUE else f"{self.queue}:{name}"
+
+    @property
+    def queues(self) -> str:
+        """SET: the names of all queues but the default one."""
+        return f"{self.prefix}jobs:queues"
+
+    @property
+    def paused(self) -> str:
+        """SET: the names of the queues of which workers start no jobs."""
+        return f"{self.prefix}jobs:paused"
 
     @property
     def delayed(self) -> str:
@@ -85,8 +112,8 @@ class StreamsKeys:
 
     @property
     def tasks(self) -> str:
-        """HASH: task → what its last worker registered: `seen_ts`, `started_ts`, `schema` and
-        `example` as a JSON object. Remembered for `TASK_MEMORY_S` (J-10, J-37)."""
+        """HASH: task → what its last worker registered: `seen_ts`, `started_ts`, `schema`,
+        `example` and `queue` as a JSON object. Remembered for `TASK_MEMORY_S` (J-10, J-37)."""
         return f"{self.prefix}jobs:tasks"
 
     def guard(self, task: str) -> str:
@@ -118,7 +145,8 @@ def permanent(prefix: str = "") -> tuple[str, ...]:
     """Patterns (as in SCAN) of the keys that have no lifetime; every other key has one."""
     keys = StreamsKeys(prefix)
     indexes = (keys.tenants, keys.index(), keys.index("*"))
-    return (keys.queue, keys.delayed, keys.open, keys.tasks, *indexes)
+    queues = (keys.queue, keys.named_queue("*"), keys.queues, keys.paused)
+    return (*queues, keys.delayed, keys.open, keys.tasks, *indexes)
 
 
 PERMANENT: Final = permanent()
@@ -206,6 +234,8 @@ class Extra(StrEnum):
     """The name of its idempotency key below the prefix, so that the key's lifetime is extended with
     the job's. Earlier versions wrote the part after `idempotency:`."""
     TENANT = "tenant"
+    QUEUE = "queue"
+    """The name of its queue; absent in the default one (J-53)."""
     TRACEPARENT = "traceparent"
     PROGRESS = "progress"
     """The data of the latest progress event."""
@@ -275,6 +305,7 @@ class EventStep(StrEnum):
 
     ENQUEUE = "gateway.enqueue"
     CANCEL = "gateway.cancel"
+    PURGE = "gateway.purge"
     START = "worker.start"
     REPORT = "worker.report"
     SETTLE = "worker.settle"
@@ -313,6 +344,8 @@ class WorkerField(StrEnum):
     SEEN_TS = "seen_ts"
     LACKS = "lacks"
     """A JSON list of missing requirements: `{"part", "wrong", "fix"}`."""
+    QUEUES = "queues"
+    """The names of the queues that it reads, separated by spaces. Absent: the default queue."""
 
 
 class Outage(StrEnum):
@@ -327,7 +360,7 @@ class Outage(StrEnum):
 
 
 CARD_TASK: Final = "task:"
-"""Followed by the task's name; holds `{"schema": …, "example": …}`."""
+"""Followed by the task's name; holds `{"schema": …, "example": …, "queue": …}`."""
 
 
 class Counter(StrEnum):

@@ -4,7 +4,7 @@ The worker's scheduler has one, over the connection that it shares with its engi
 computes due times; the script makes sure that each has one run.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
 from jobwire.job.errors import ContractError
@@ -34,7 +34,14 @@ _CRON: Final = script("cron")
 class StreamsCronStore:
     """Implements the `CronStore` protocol."""
 
-    def __init__(self, connection: Connection, settings: StreamsSettings | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        settings: StreamsSettings | None = None,
+        queues: Mapping[str, str] | None = None,
+    ) -> None:
+        """`queues` has the queue of each task; without one the default queue."""
+        self._queues = queues or {}
         self._settings = settings or StreamsSettings()
         self._connection = connection
         self._declared = (StreamsKeys(self._settings.key_prefix).queue,)
@@ -53,6 +60,7 @@ class StreamsCronStore:
         """Create the job of a due time, once."""
         check_payload(request.payload_json)
         idempotency = contract.cron_run_name(name, due_ms)
+        queue = self._queues.get(request.task, contract.DEFAULT_QUEUE)
         args: list[Arg] = [
             name,
             entry,
@@ -64,9 +72,12 @@ class StreamsCronStore:
             self._settings.job_ttl_s,
             self._settings.max_queue,
             idempotency,
+            queue,
             Extra.IDEMPOTENCY_KEY,
             idempotency,
         ]
+        if queue != contract.DEFAULT_QUEUE:
+            args += (Extra.QUEUE, queue)
         return LazyReply(self._connection.run(_CRON, self._declared, args), _read_due)
 
 

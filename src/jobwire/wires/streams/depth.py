@@ -1,9 +1,10 @@
-"""Queue depth, read from the server on request (O-5).
+"""Queue depth, read from the server on request (O-5, J-53).
 
-For `/metrics` and `/v1/stats`. Two short round trips, however long the queue is; nothing is cached.
+For `/metrics`, `/v1/stats` and `/v1/jobs/queues`. Two short round trips, however long the queues
+are; nothing is cached.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -14,44 +15,74 @@ from jobwire.wires.streams.replies import backend_unavailable, collect, server_m
 
 
 @dataclass(frozen=True, slots=True)
-class Depth:
-    """The number of jobs by state."""
+class QueueDepth:
+    """The number of jobs of one queue by state."""
 
+    name: str
     waiting: int
     """In the queue."""
-    delayed: int
-    """Not due yet: a delay or a retry."""
     running: int
     """Leased by a worker."""
-    unfinished: int
-    """All of them, as counted in `jobs:open`."""
     oldest_waiting_ms: int | None
     """The age of the oldest waiting job; None where there is none."""
 
 
-async def depth(connection: Connection, keys: StreamsKeys) -> Depth:
-    """Read it; BackendUnavailable if the server does not answer."""
-    groups = connection.call("XINFO", "GROUPS", keys.queue)
-    time, length, delayed, unfinished = await collect(
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """The number of jobs by state, of all queues and of each."""
+
+    queues: tuple[QueueDepth, ...]
+    delayed: int
+    """Not due yet: a delay or a retry."""
+    unfinished: int
+    """All of them, as counted in `jobs:open`."""
+
+    @property
+    def waiting(self) -> int:
+        return sum(queue.waiting for queue in self.queues)
+
+    @property
+    def running(self) -> int:
+        return sum(queue.running for queue in self.queues)
+
+    @property
+    def oldest_waiting_ms(self) -> int | None:
+        ages = (queue.oldest_waiting_ms for queue in self.queues)
+        return max((age for age in ages if age is not None), default=None)
+
+
+async def depth(connection: Connection, keys: StreamsKeys, names: Sequence[str]) -> Depth:
+    """Read that of the named queues; BackendUnavailable if the server does not answer."""
+    streams = [keys.named_queue(name) for name in names]
+    groups = [connection.call("XINFO", "GROUPS", stream) for stream in streams]
+    time, delayed, unfinished, *lengths = await collect(
         [
             connection.call("TIME"),
-            connection.call("XLEN", keys.queue),
             connection.call("ZCARD", keys.delayed),
             connection.call("ZCARD", keys.open),
+            *(connection.call("XLEN", stream) for stream in streams),
         ]
     )
-    pending, last_id = await _group(groups)
-    (first,) = await collect(
-        [connection.call("XRANGE", keys.queue, f"({last_id}", "+", "COUNT", 1)]
+    found = [await _group(reply) for reply in groups]
+    firsts = await collect(
+        [
+            connection.call("XRANGE", stream, f"({last_id}", "+", "COUNT", 1)
+            for stream, (_, last_id) in zip(streams, found, strict=True)
+        ]
     )
-    return Depth(
-        # An entry that a foreign worker acknowledged and did not delete counts until janitor runs.
-        waiting=max(0, cast(int, length) - pending) if first else 0,
-        delayed=cast(int, delayed),
-        running=pending,
-        unfinished=cast(int, unfinished),
-        oldest_waiting_ms=_age_ms(first, server_ms(time)),
+    now_ms = server_ms(time)
+    queues = tuple(
+        QueueDepth(
+            name,
+            # An entry that a foreign worker acknowledged and did not delete counts until janitor
+            # runs.
+            waiting=max(0, cast(int, length) - pending) if first else 0,
+            running=pending,
+            oldest_waiting_ms=_age_ms(first, now_ms),
+        )
+        for name, length, (pending, _), first in zip(names, lengths, found, firsts, strict=True)
     )
+    return Depth(queues, cast(int, delayed), cast(int, unfinished))
 
 
 async def _group(reply: Awaitable[Reply]) -> tuple[int, str]:

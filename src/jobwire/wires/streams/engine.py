@@ -1,7 +1,8 @@
 """The worker's side of the Streams wire: implements the Engine protocol (J-30 … J-40).
 
-A queue loop has one. Each method runs one script for a whole batch, sent when called; nothing here
-creates a task, blocks the shared socket, or repeats a call that may have been executed.
+A queue loop has one, which serves all queues of a worker (J-53). Each method runs one script for a
+whole batch, sent when called; nothing here creates a task, blocks the shared socket, or repeats a
+call that may have been executed.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence, Set
 from typing import Final, cast
 
 from jobwire.job.engine import (
@@ -37,7 +38,7 @@ from jobwire.valkey import Arg, Connection, Reply, Script, ServerError, ValkeyEr
 from jobwire.wires.streams import contract, settle_args
 from jobwire.wires.streams.blocking_reader import BlockingReader
 from jobwire.wires.streams.contract import StreamsKeys
-from jobwire.wires.streams.entries import read_leased
+from jobwire.wires.streams.entries import entry_name, read_leased, split_name
 from jobwire.wires.streams.events import START, read_position
 from jobwire.wires.streams.leases import RENEW_LEASE, StreamsLeaseRenewer, read_renewed, renew_args
 from jobwire.wires.streams.maintenance import StreamsMaintenance
@@ -59,6 +60,8 @@ _BATCH: Final = 500
 """Jobs in one script: more would delay the calls of other clients."""
 _REFUSED: Final = "refused"
 """Reason for an entry that was not started and stays pending."""
+_RETURNED: Final = "returned"
+"""Reason for an entry that was read beyond the limit or of a paused queue, and is queued again."""
 _FULL: Final = "OOM"
 """Error code of a server that has reached its `maxmemory`."""
 _SCAN_LIMIT: Final = 100
@@ -73,7 +76,7 @@ class StreamsEngine:
     name: str = "jobs"
     wire: str = "streams"
     # The script that takes jobs gets the worker's tasks by name, so there is no catch-all.
-    traits = Traits(prefetches=True, catch_all=False)
+    traits = Traits(prefetches=True, catch_all=False, shares_handlers=True)
     reserved_kinds = contract.RESERVED_KINDS
 
     def __init__(
@@ -82,7 +85,13 @@ class StreamsEngine:
         settings: StreamsSettings | None = None,
         *,
         consumer: str | None = None,
+        queues: Sequence[str] = (contract.DEFAULT_QUEUE,),
+        task_queues: Mapping[str, str] | None = None,
     ) -> None:
+        """It reads `queues`; `task_queues` has the queue in which jobs of a task are enqueued, if
+        it is not the default one."""
+        self.queues = tuple(queues)
+        self._task_queues = task_queues or {}
         self.settings = settings or StreamsSettings()
         self.keys = StreamsKeys(self.settings.key_prefix)
         self.consumer = consumer or new_consumer()
@@ -98,10 +107,15 @@ class StreamsEngine:
         )
         """After how many ms a job whose task no worker has is ended (-1: never), and a foreign
         consumer is gone."""
-        self._reader = BlockingReader(connection, self.keys.queue, self.consumer)
+        self._reader = BlockingReader(connection, self.keys, self.queues, self.consumer)
         self._registration = Registration(self.settings, self.consumer)
         self._maintenance = StreamsMaintenance(
-            connection, self.settings, self.consumer, self._registration, self._reclaim_if_idle
+            connection,
+            self.settings,
+            self.consumer,
+            self._registration,
+            self._reclaim_if_idle,
+            self._pause,
         )
         self._in_flight: set[str] = set()
         """Tokens of calls whose replies have not arrived, and of started jobs waiting for them."""
@@ -111,11 +125,15 @@ class StreamsEngine:
         self._prefetched: list[LeasedJob] = []
         """Jobs that a wait has started, for the next take."""
         self._prefetched_all = False
-        """The queue held no more than these."""
-        self._last = START
-        """The last entry that this worker received, and started or dropped."""
+        """The queues held no more than these."""
+        self._last = dict.fromkeys(self.queues, START)
+        """The last entry of each queue that this worker received, and started or dropped."""
+        self._first_queue = 0
+        """With which queue the next take begins: each has its turn."""
+        self._paused: frozenset[str] = frozenset()
+        """Those of its queues that are paused, as last read."""
         self._yielding_until_s = 0.0
-        self._cursor = "-"
+        self._cursors = dict.fromkeys(self.queues, "-")
         self._reclaim_at_s = 0.0
 
     def unknown_task(self, leased: LeasedJob) -> Outcome:  # noqa: ARG002 - of the protocol
@@ -138,13 +156,13 @@ class StreamsEngine:
             await self._connection.load_scripts(SCRIPTS.values())
         except ValkeyError as error:
             raise backend_unavailable(error) from error
-        await self._reader.make_group()
-        self._registration.fill(tasks, slots, missing_requirements)
+        await self._reader.make_groups()
+        self._registration.fill(tasks, slots, missing_requirements, self.queues, self._task_queues)
         await self._maintenance.heartbeat()
 
-    async def make_group(self) -> None:
-        """Create the consumer group if it is missing (J-30)."""
-        await self._reader.make_group()
+    async def make_groups(self) -> None:
+        """Create the consumer groups that are missing (J-30)."""
+        await self._reader.make_groups()
 
     async def wait(self, timeout_s: float, capacity: int = 1) -> bool:
         """Wait until there is a job to take or to reclaim. A fetched entry is started at once, by a
@@ -157,7 +175,7 @@ class StreamsEngine:
         if now_s < self._yielding_until_s:
             timeout_s = min(timeout_s, _YIELD_WAIT_S * (0.2 + random_fraction()))
         token = _new_token()
-        args = self._take_args(capacity, token, self._last.id)
+        args = self._take_args(capacity, token, behind_read=True)
         self._issued(token)
         try:
             call = ("EVALSHA", _TAKE.sha, len(self._declared), *self._declared, *args)
@@ -167,10 +185,9 @@ class StreamsEngine:
         if answer is not None:
             self._prefetched = self._read(answer)
             self._prefetched_all = len(self._prefetched) < capacity
-            _, dropped = cast("tuple[Reply, list[str]]", answer)
-            self._reader.mark_handled(
-                {*(leased.wire for leased in self._prefetched), *dropped[1::3]}
-            )
+            dropped = cast("tuple[Reply, list[str]]", answer)[1]
+            started = (_entry_name(leased) for leased in self._prefetched)
+            self._reader.mark_handled({*started, *dropped[1::3]})
             if self._reader.fetched:
                 self._yielding_until_s = now_s + _YIELD_S  # its task is unknown: it was put back
         return is_ready or bool(self._prefetched)
@@ -185,13 +202,14 @@ class StreamsEngine:
         self._prefetched = []  # recovered and released below
         args: list[Arg] = [*self._head]
         for fetched in self._reader.take_fetched():
+            args += settle_args.select_queue_args(fetched.queue, 3)
             args += (wire_text(fetched.job_id), fetched.entry, "")
         if len(args) > len(self._head):
             await collect([self._run(_RELEASE, args)])
         # Jobs that were started and whose replies were lost with a connection.
         while orphans := await self.recover_orphans(frozenset()):
             await self.settle([(leased, Released()) for leased in orphans], 0)
-        await collect([self._run(_DEREGISTER, [self.consumer])])
+        await collect([self._run(_DEREGISTER, [self.consumer, *self.queues])])
 
     # Taking
 
@@ -210,29 +228,41 @@ class StreamsEngine:
     def _take(self, limit: int) -> Awaitable[list[LeasedJob]]:
         fetched = self._reader.take_fetched()
         token = _new_token()
-        args = self._take_args(limit, token, "")
+        args = self._take_args(limit, token, behind_read=False)
         for entry in fetched:
+            args += ("", entry.queue, "")
             args += (entry.entry, wire_text(entry.job_id), wire_text(entry.task))
-        payloads = {entry.entry: entry.payload for entry in fetched}
+        payloads = {entry.name: entry.payload for entry in fetched}
         return LazyReply(self._start(_TAKE, args, token), lambda reply: self._read(reply, payloads))
 
-    def _take_args(self, limit: int, token: str, after: str) -> list[Arg]:
+    def _take_args(self, limit: int, token: str, *, behind_read: bool) -> list[Arg]:
         head = (*self._head, min(limit, _BATCH), token, contract.CONSUMER_PREFIX)
-        return [*head, *self._unknown, after, len(self._tasks), *self._tasks]
+        count = len(self.queues)
+        args = [*head, *self._unknown, len(self._tasks), count, *self._tasks]
+        if count > 1:
+            self._first_queue = (self._first_queue + 1) % count
+        for at in range(self._first_queue - count, self._first_queue):
+            queue = self.queues[at]
+            args += (queue, self._last[queue].id if behind_read else "")
+        return args
 
     def _reclaim(self, limit: int) -> Awaitable[Reply]:
         token = _new_token()
         terms = settle_args.reclaim_terms(self.settings, late_s=0.0)
-        args = [*self._head, min(limit, _BATCH), token, *terms, self._cursor, _SCAN_LIMIT]
-        args += (settle_args.reconnected(self._connection, self.settings), 0)
+        args = [*self._head, min(limit, _BATCH), token, *terms, _SCAN_LIMIT]
+        args += (settle_args.reconnected(self._connection, self.settings), 0, "only")
+        for queue_and_cursor in self._cursors.items():
+            args += queue_and_cursor
         return self._start(_RECLAIM, args, token)
 
     async def _take_reclaimed(self, reply: Awaitable[Reply], limit: int) -> list[LeasedJob]:
         (answer,) = await collect([reply])
-        cursor, started, dropped, _ = cast("tuple[str, list[Reply], list[Reply], int]", answer)
-        self._cursor = cursor
-        jobs = self._read([started, dropped])
-        if self._cursor != "-":
+        cursors, started, dropped, _ = cast(
+            "tuple[list[str], list[Reply], list[Reply], int]", answer
+        )
+        self._cursors.update(zip(cursors[::2], cursors[1::2], strict=True))
+        jobs = self._read_started(started, cast("list[str]", dropped))
+        if any(cursor != "-" for cursor in cursors[1::2]):
             self.reclaim_soon()
         if jobs:
             _log.info("leases of other workers expired: jobs=%d; running them here", len(jobs))
@@ -269,9 +299,10 @@ class StreamsEngine:
     async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
         """Jobs that are pending under this consumer and unknown to the worker (J-30)."""
         token = _new_token()
-        unstarted = [fetched.entry for fetched in self._reader.fetched]
+        unstarted = [fetched.name for fetched in self._reader.fetched]
         unstarted += [leased.token for leased in self._prefetched]
-        args = [*self._head, _BATCH, token, round(idle_s * 1000), *known, *unstarted]
+        args = [*self._head, _BATCH, token, round(idle_s * 1000)]
+        args += (len(self.queues), *self.queues, *known, *unstarted)
         others = set(self._in_flight)
         listing = self._start(_RECOVER_ORPHANS, args, token)
         self._listings[token] = others
@@ -282,23 +313,53 @@ class StreamsEngine:
         awaited = tuple(others)
         return [
             leased
-            for leased in self._read(reply)
+            for leased in self._read_started(*cast("tuple[list[Reply], list[str]]", reply))
             if leased.token not in known and not leased.token.startswith(awaited)
         ]
 
     def _read(self, reply: Reply, payloads: Mapping[str, str] | None = None) -> list[LeasedJob]:
+        """The jobs that a take has started, and which of the queues are paused."""
+        started, dropped, *paused = cast(
+            "tuple[list[Reply], list[str], *tuple[list[str], ...]]", reply
+        )
+        if paused or self._paused:
+            self._pause(paused[0] if paused else ())
+        return self._read_started(started, dropped, payloads)
+
+    def _read_started(
+        self,
+        started: Sequence[Reply],
+        dropped: Sequence[str],
+        payloads: Mapping[str, str] | None = None,
+    ) -> list[LeasedJob]:
         """The jobs that a script has started; dropped entries are logged."""
-        started, dropped = cast("tuple[list[Reply], list[str]]", reply)
         for at in range(0, len(dropped), 3):
             reason, entry, job_id = dropped[at : at + 3]
             if reason == _REFUSED:
                 _log.error("server refused to start a job: job=%s; retried later", job_id)
+            elif reason == _RETURNED:
+                _log.debug("queue entry returned: entry=%s job=%s", entry, job_id)
             else:
                 _log.info("queue entry dropped: entry=%s job=%s reason=%s", entry, job_id, reason)
-        jobs = [read_leased(row, self.name, payloads or {}) for row in started]
-        for entry in (*(leased.wire for leased in jobs[-1:]), *dropped[-2:-1]):
-            self._last = max(self._last, read_position(cast(str, entry)) or START)
+        jobs = [read_leased(row, payloads or {}) for row in started]
+        # In each queue they are in the order of their entries.
+        several = len(self.queues) > 1
+        for leased in jobs if several else jobs[-1:]:
+            self._note_last(leased.job.source, cast(str, leased.wire))
+        for name in dropped[1::3] if several else dropped[-2:-1]:
+            self._note_last(*split_name(name))
         return jobs
+
+    def _note_last(self, queue: str, entry: str) -> None:
+        self._last[queue] = max(self._last.get(queue, START), read_position(entry) or START)
+
+    def _pause(self, names: Collection[str]) -> None:
+        """Read no paused queues in the next wait; one in progress ends where needed (`cancels`)."""
+        paused = frozenset(names).intersection(self.queues)
+        if paused != self._paused:
+            self._paused = paused
+            self._reader.pause(paused)
+            _log.info("paused queues: %s", ", ".join(sorted(paused)) or "none")
 
     def _start(self, verb: Script, args: Sequence[Arg], token: str) -> Awaitable[Reply]:
         """Run a script that starts jobs under tokens that begin with `token`."""
@@ -401,19 +462,33 @@ class StreamsEngine:
         try:
             async with self._connection.subscribe(self.keys.control) as messages:
                 async for message in messages:
-                    if message is not None:
+                    if message is None:
+                        continue
+                    if message[1] == contract.QUEUES_CHANGED:
+                        await self._read_paused()
+                    else:
                         yield CancelRequest(Token(message[1]))
         except ValkeyError as error:
             raise backend_unavailable(error) from error
 
+    async def _read_paused(self) -> None:
+        """J-53: a queue was paused or resumed: a wait in progress is to read the others."""
+        reply = await self._connection.call("SMEMBERS", self.keys.paused)
+        self._pause(cast("Collection[str]", reply))
+        await self._reader.wake_if_idle()
+
     def maintenance(self) -> Sequence[MaintenanceTask]:
-        """The maintenance tasks of this queue."""
+        """The maintenance tasks of all queues."""
         return self._maintenance.all()
 
 
 def new_consumer() -> str:
     """A unique consumer name that shows the worker's host and process."""
     return f"{contract.CONSUMER_PREFIX}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _entry_name(leased: LeasedJob) -> str:
+    return entry_name(leased.job.source, cast(str, leased.wire))
 
 
 def _new_token() -> str:

@@ -10,14 +10,14 @@ from typing import Final, NamedTuple, TypeAlias, cast
 from jobwire.job.messages import JobId, JobInfo, LeasedJob, Policy, Token
 from jobwire.valkey import Reply
 from jobwire.wires.streams.codec import number, read_payload, seconds
-from jobwire.wires.streams.contract import EntryField
+from jobwire.wires.streams.contract import DEFAULT_QUEUE, QUEUE_SEPARATOR, EntryField
 
 _NO_POLICY: Final = Policy()
 
 _MaybeText: TypeAlias = str | None
 _Row: TypeAlias = tuple[str, str, str, str, str, int, int, _MaybeText, *tuple[_MaybeText, ...]]
-"""Entry, id, task, payload, token, attempt, deliveries, creation time; then, if they were read, the
-extras of the hash: max_attempts, timeout_s, tenant, traceparent."""
+"""The entry's name, id, task, payload, token, attempt, deliveries, creation time; then, if they
+were read, the extras of the hash: max_attempts, timeout_s, tenant, traceparent."""
 
 
 class FetchedEntry(NamedTuple):
@@ -27,27 +27,49 @@ class FetchedEntry(NamedTuple):
     job_id: str
     task: str
     payload: str
+    queue: str
+
+    @property
+    def name(self) -> str:
+        """The entry as replies of our scripts name it: unique among all queues."""
+        return entry_name(self.queue, self.entry)
 
 
-def read_fetched(reply: Reply) -> list[FetchedEntry]:
-    """The reply to XREADGROUP; empty after a timeout."""
+def entry_name(queue: str, entry: str) -> str:
+    """An entry's name among the entries of all queues; ids of two streams may be equal."""
+    return entry if queue == DEFAULT_QUEUE else f"{entry}{QUEUE_SEPARATOR}{queue}"
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Queue and entry of an entry's name."""
+    entry, _, queue = name.partition(QUEUE_SEPARATOR)
+    return queue or DEFAULT_QUEUE, entry
+
+
+def read_fetched(reply: Reply, queues: Mapping[str, str]) -> list[FetchedEntry]:
+    """The reply to XREADGROUP; empty after a timeout. `queues` has the names of the streams."""
     by_stream = cast("dict[str, list[tuple[str, list[str] | None]]] | None", reply) or {}
     fetched: list[FetchedEntry] = []
-    for rows in by_stream.values():
+    for stream, rows in by_stream.items():
         for entry, flat in rows:
             found = dict(zip(flat[::2], flat[1::2], strict=True)) if flat else {}
             texts = (found.get(EntryField.JOB_ID, ""), found.get(EntryField.TASK, ""))
-            fetched.append(FetchedEntry(entry, *texts, found.get(EntryField.PAYLOAD, "")))
+            payload = found.get(EntryField.PAYLOAD, "")
+            fetched.append(FetchedEntry(entry, *texts, payload, queues[stream]))
     return fetched
 
 
-def read_leased(row: Reply, source: str, payloads: Mapping[str, str]) -> LeasedJob:
-    """A started job, as take.lua returns it; `payloads` has those that were fetched before."""
+def read_leased(row: Reply, payloads: Mapping[str, str]) -> LeasedJob:
+    """A started job, as take.lua returns it; `payloads` has those that were fetched before, by the
+    names of their entries."""
     entry, job_id, task, payload, token, attempt, deliveries, created_ms, *extras = cast(
         "_Row", row
     )
     if payloads:
         payload = payloads.get(entry, payload)
+    queue = DEFAULT_QUEUE
+    if QUEUE_SEPARATOR in entry:
+        queue, entry = split_name(entry)
     policy, tenant, traceparent = _NO_POLICY, "", ""
     if extras:
         max_attempts, timeout_s, tenant, traceparent = extras
@@ -55,7 +77,7 @@ def read_leased(row: Reply, source: str, payloads: Mapping[str, str]) -> LeasedJ
             policy = Policy(number(max_attempts), seconds(timeout_s or ""))
     job = JobInfo(
         JobId(job_id),
-        source,
+        queue,
         task,
         read_payload(payload),
         attempt,

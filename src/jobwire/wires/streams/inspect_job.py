@@ -45,6 +45,8 @@ class JobOnServer:
     event_count: int
     events_ttl_ms: int | None
     entry: StreamEntry | None
+    queue: str
+    """The stream of its queue."""
     queue_length: int
     pending: PendingEntry | None
     due_ms: int | None
@@ -70,6 +72,8 @@ async def inspect_job(
     if not fields:
         return None
     entry_id = fields.get(Extra.ENTRY_ID, "") or "0-0"
+    named = fields.get(Extra.QUEUE, "")
+    queue = keys.named_queue(named) if contract.QUEUE_NAME.fullmatch(named) else keys.queue
     name = fields.get(Extra.IDEMPOTENCY_KEY, "")
     if name and not name.startswith(contract.IDEMPOTENCY_SPACES):
         name = contract.IDEMPOTENCY + name  # written by an earlier version
@@ -92,9 +96,9 @@ async def inspect_job(
         ("XREVRANGE", events, "+", "-", "COUNT", EVENTS),
         ("XLEN", events),
         ("PTTL", events),
-        ("XRANGE", keys.queue, entry_id, entry_id),
-        ("XLEN", keys.queue),
-        ("XPENDING", keys.queue, contract.GROUP, entry_id, entry_id, 1),
+        ("XRANGE", queue, entry_id, entry_id),
+        ("XLEN", queue),
+        ("XPENDING", queue, contract.GROUP, entry_id, entry_id, 1),
         ("ZSCORE", keys.delayed, job_id),
         ("ZSCORE", keys.open, job_id),
         ("GET", idempotency),
@@ -108,6 +112,7 @@ async def inspect_job(
         event_count=cast("int | None", count) or 0,
         events_ttl_ms=_ttl_ms(events_ttl),
         entry=next(iter(_entries(entry)), None),
+        queue=queue,
         queue_length=cast("int | None", length) or 0,
         pending=_pending(pending),
         due_ms=_score(due),

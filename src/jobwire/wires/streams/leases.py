@@ -11,11 +11,12 @@ from typing import Final, cast
 from jobwire.job.messages import LeasedJob, RenewAnswer
 from jobwire.valkey import Arg, Config, Reply, Script, ValkeyError
 from jobwire.valkey.blocking_socket import BlockingSocket
-from jobwire.wires.streams.contract import StreamsKeys
+from jobwire.wires.streams.contract import DEFAULT_QUEUE, StreamsKeys
 from jobwire.wires.streams.registration import Registration
 from jobwire.wires.streams.replies import backend_unavailable, wire_text
 from jobwire.wires.streams.scripts import script
 from jobwire.wires.streams.settings import StreamsSettings
+from jobwire.wires.streams.settle_args import select_queue_args
 
 RENEW_LEASE: Final = script("renew_lease")
 _HEARTBEAT: Final = script("heartbeat")
@@ -68,7 +69,11 @@ def renew_args(consumer: str, batch: Sequence[LeasedJob]) -> Iterator[list[Arg]]
     """Arguments of `renew_lease`, one list per call."""
     for at in range(0, len(batch), _BATCH):
         args: list[Arg] = [consumer]
+        selected = DEFAULT_QUEUE
         for leased in batch[at : at + _BATCH]:
+            if leased.job.source != selected:
+                selected = leased.job.source
+                args += select_queue_args(selected, 3)
             args += (wire_text(leased.job.id), cast(str, leased.wire), leased.token)
         yield args
 

@@ -5,7 +5,7 @@ so that the fleet runs it once per period; cursors are extended from run to run.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, cast
 
 from jobwire.job.engine import MaintenanceResult, MaintenanceTask
@@ -30,6 +30,7 @@ _FORGET_TASKS_S: Final = 3600.0
 _CONSUMER_IDLE_S: Final = 3600.0
 """How long a consumer of ours must be idle before it is removed."""
 _GUARDED: Final = ["guarded"]
+_MAX_CURSORS: Final = 1_000
 
 
 class StreamsMaintenance:
@@ -40,7 +41,10 @@ class StreamsMaintenance:
         consumer: str,
         registration: Registration,
         wake_idle: Callable[[], Awaitable[None]],
+        pause: Callable[[Collection[str]], None],
     ) -> None:
+        """`pause` is called with the names of all paused queues at each heartbeat."""
+        self._pause = pause
         self._connection = connection
         self._settings = settings
         self._consumer = consumer
@@ -49,8 +53,10 @@ class StreamsMaintenance:
         self._declared = (StreamsKeys(settings.key_prefix).queue,)
         self._limits: tuple[Arg, ...] = (settings.job_ttl_s, settings.max_events)
         self._unfinished: set[str] = set()
-        self._reclaim_cursor = self._janitor_cursor = "-"
-        self._index_foreign_cursor = self._clock_cursor = "-"
+        self._cursors: dict[str, dict[str, str]] = {}
+        """Task → the queues that a round has not finished, and their cursors."""
+        self._indexed: dict[str, str] = {}
+        """Queue → the last entry that was looked at."""
         self._reconcile_cursor = self._prune_cursor = self._tasks_cursor = "0"
         self._prune_tenant = ""
 
@@ -74,8 +80,9 @@ class StreamsMaintenance:
         """Write this worker's registration, unless it was withdrawn."""
         if self._registration.is_filled:
             self._registration.check_requirements()
-            await self._run("heartbeat", self._registration.arguments())
+            reply = await self._run("heartbeat", self._registration.arguments())
             self._registration.written()
+            self._pause(cast("list[str]", reply)[1:])
         return MaintenanceResult(1)
 
     # Once per period for the whole fleet
@@ -97,23 +104,27 @@ class StreamsMaintenance:
         return self._result("extend_ttl", extended, more == 1)
 
     async def _index_foreign(self) -> MaintenanceResult | None:
-        args = [*self._limits, self._consumer, self._index_foreign_cursor, 5 * _SCAN_LIMIT]
-        reply = await self._guarded("index_foreign", _INDEX_FOREIGN_S, args)
+        args = [*self._limits, self._consumer, 5 * _SCAN_LIMIT]
+        if len(self._indexed) > _MAX_CURSORS:
+            self._indexed.clear()  # queues come and go: begin again
+        cursors = [text for pair in self._indexed.items() for text in pair]
+        reply = await self._guarded("index_foreign", _INDEX_FOREIGN_S, args, cursors)
         if reply is None:
             return None
-        self._index_foreign_cursor, found, more = cast("tuple[str, int, int]", reply)
+        flat, found, more = cast("tuple[list[str], int, int]", reply)
+        self._indexed.update(_pairs(flat))
         return self._result("index_foreign", found, more == 1)
 
     async def _clock(self) -> MaintenanceResult | None:
         lease_ms = round(self._settings.lease_s * 1000)
-        args = [self._consumer, lease_ms, contract.CLOCK_TTL_S * 1000, self._clock_cursor]
-        reply = await self._guarded("clock", _CLOCK_S, [*args, 5 * _SCAN_LIMIT])
+        args = [self._consumer, lease_ms, contract.CLOCK_TTL_S * 1000, 5 * _SCAN_LIMIT]
+        reply = await self._guarded("clock", _CLOCK_S, args, self._unfinished_queues("clock"))
         if reply is None:
             return None
-        self._clock_cursor, moved = cast("tuple[str, int]", reply)
+        cursors, moved = cast("tuple[list[str], int]", reply)
         if moved:
             _log.warning("server clock was set back: leases=%d; restarted", moved)
-        return self._result("clock", moved, self._clock_cursor != "-")
+        return self._queues_result("clock", moved, cursors)
 
     async def _reclaim(self) -> MaintenanceResult | None:
         """Requeue jobs that no worker of ours has reclaimed within another lease. A worker that
@@ -121,27 +132,27 @@ class StreamsMaintenance:
         settings = self._settings
         await self._wake_idle()
         terms = reclaim_terms(settings, late_s=settings.lease_s)
-        args = [*self._limits, self._consumer, 0, "", *terms, self._reclaim_cursor, _SCAN_LIMIT]
+        args = [*self._limits, self._consumer, 0, "", *terms, _SCAN_LIMIT]
         args.append(reconnected(self._connection, settings))
-        reply = await self._guarded("reclaim", settings.lease_s / 4, args)
+        rest = ["first", *self._unfinished_queues("reclaim")]
+        reply = await self._guarded("reclaim", settings.lease_s / 4, args, rest)
         if reply is None:
             return None
-        self._reclaim_cursor, _, _, moved = cast("tuple[str, list[str], list[str], int]", reply)
+        cursors, _, _, moved = cast("tuple[list[str], list[str], list[str], int]", reply)
         if moved:
             _log.warning("leases expired: jobs=%d; requeued or ended", moved)
-        return self._result("reclaim", moved, self._reclaim_cursor != "-")
+        return self._queues_result("reclaim", moved, cursors)
 
     async def _janitor(self) -> MaintenanceResult | None:
         args = [self._consumer, contract.CONSUMER_PREFIX, round(_CONSUMER_IDLE_S * 1000)]
-        reply = await self._guarded(
-            "janitor", _JANITOR_S, [*args, self._janitor_cursor, 2 * _SCAN_LIMIT]
-        )
+        args.append(2 * _SCAN_LIMIT)
+        reply = await self._guarded("janitor", _JANITOR_S, args, self._unfinished_queues("janitor"))
         if reply is None:
             return None
-        self._janitor_cursor, removed = cast("tuple[str, int]", reply)
+        cursors, removed = cast("tuple[list[str], int]", reply)
         pruned = await self._prune()
-        more = self._janitor_cursor != "-" or self._prune_cursor != "0"
-        return self._result("janitor", removed + pruned, more)
+        result = self._queues_result("janitor", removed + pruned, cursors)
+        return self._result("janitor", result.done, result.more or self._prune_cursor != "0")
 
     async def _prune(self) -> int:
         args = [wire_text(self._prune_tenant), self._prune_cursor, 5 * _SCAN_LIMIT]
@@ -176,11 +187,27 @@ class StreamsMaintenance:
         (self._unfinished.add if more else self._unfinished.discard)(task)
         return MaintenanceResult(done, more)
 
-    async def _guarded(self, task: str, period_s: float, args: Sequence[Arg]) -> Reply:
+    def _unfinished_queues(self, task: str) -> list[str]:
+        """Arguments of a script: queues and their cursors."""
+        return [text for pair in self._cursors.get(task, {}).items() for text in pair]
+
+    def _queues_result(self, task: str, done: int, cursors: Sequence[str]) -> MaintenanceResult:
+        found = _pairs(cursors)
+        self._cursors[task] = {queue: cursor for queue, cursor in found.items() if cursor != "-"}
+        return self._result(task, done, bool(self._cursors[task]))
+
+    async def _guarded(
+        self, task: str, period_s: float, args: Sequence[Arg], rest: Sequence[Arg] = ()
+    ) -> Reply:
+        """Run the script of a task; `rest` are its arguments behind the period."""
         period_ms = 0 if task in self._unfinished else max(1, round(period_s * 1000))
-        reply = await self._run(task, [*args, period_ms])
+        reply = await self._run(task, [*args, period_ms, *rest])
         return None if reply == _GUARDED else reply
 
     async def _run(self, name: str, args: Sequence[Arg]) -> Reply:
         (reply,) = await collect([self._connection.run(SCRIPTS[name], self._declared, args)])
         return reply
+
+
+def _pairs(flat: Sequence[str]) -> dict[str, str]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -11,13 +11,16 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from jobwire.job.states import State
 from jobwire.valkey import Connection
-from jobwire.wires.streams.contract import Counter, Status, StreamsKeys
+from jobwire.wires.streams.contract import Counter, Extra, Status, StreamsKeys
 from jobwire.wires.streams.depth import Depth, depth
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.registry import WorkerRegistry
 from jobwire.wires.streams.stats import LastHour, MinuteStats, quantile_ms
 
 _QUANTILES: Final = (0.5, 0.9, 0.99)
+_QUEUE: Final = Extra.QUEUE.value
+"""The label that has the name of a queue."""
+_MAX_QUEUES: Final = 1_000
 _EVENTS: Final[Mapping[str, Status | Counter]] = {
     "submitted": Counter.SUBMISSIONS,
     State.DONE: Status.DONE,
@@ -49,7 +52,7 @@ class StreamsMetrics:
 
     async def read(self) -> Sequence[Metric]:
         """All metrics; BackendUnavailable if the server does not answer."""
-        now = await depth(self._connection, self._keys)
+        now = await depth(self._connection, self._keys, await self._registry.queue_names())
         minutes = await self._hour.read()
         workers = [worker for worker in await self._registry.workers() if worker.ours]
         slots = sum(worker.slots or 0 for worker in workers)
@@ -79,15 +82,22 @@ def _gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
 
 
 def _depth(depth_now: Depth) -> list[Metric]:
-    states = GaugeMetricFamily("jobwire_jobs", "Unfinished jobs by state", labels=["state"])
-    states.add_metric([State.WAITING], depth_now.waiting)
-    states.add_metric(["delayed"], depth_now.delayed)
-    states.add_metric([State.RUNNING], depth_now.running)
-    oldest_s = (depth_now.oldest_waiting_ms or 0) / 1000
+    states = GaugeMetricFamily(
+        "jobwire_jobs", "Unfinished jobs by state and queue", labels=["state", _QUEUE]
+    )
+    oldest = GaugeMetricFamily(
+        "jobwire_jobs_oldest_waiting_seconds", "Age of the oldest waiting job", labels=[_QUEUE]
+    )
+    for queue in depth_now.queues[:_MAX_QUEUES]:
+        states.add_metric([State.WAITING, queue.name], queue.waiting)
+        states.add_metric([State.RUNNING, queue.name], queue.running)
+        oldest.add_metric([queue.name], (queue.oldest_waiting_ms or 0) / 1000)
+    # Delayed jobs of all queues are in one set.
+    states.add_metric(["delayed", ""], depth_now.delayed)
     return [
         states,
         _gauge("jobwire_jobs_unfinished", "Jobs that have not ended", depth_now.unfinished),
-        _gauge("jobwire_jobs_oldest_waiting_seconds", "Age of the oldest waiting job", oldest_s),
+        oldest,
     ]
 
 

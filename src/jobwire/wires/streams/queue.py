@@ -45,6 +45,7 @@ _LISTED: Final = (
     Extra.CANCEL_TS,
     Extra.PROGRESS,
     Extra.RETRY_OF,
+    Extra.QUEUE,
 )
 """Fields of a job in a list: none that may be large."""
 
@@ -176,6 +177,7 @@ def _job_args(request: JobRequest, job_id: JobId, settings: StreamsSettings) -> 
         request.fingerprint,
         request.tenant,
         0 if request.job_id is None else 1,
+        request.queue,
     ]
     # Only fields with a value: an absent field costs no memory.
     if request.max_attempts is not None:
@@ -192,6 +194,8 @@ def _job_args(request: JobRequest, job_id: JobId, settings: StreamsSettings) -> 
         args += (Extra.TRACEPARENT, request.traceparent)
     if request.retry_of:
         args += (Extra.RETRY_OF, request.retry_of)
+    if request.queue and request.queue != contract.DEFAULT_QUEUE:
+        args += (Extra.QUEUE, request.queue)
     return args
 
 

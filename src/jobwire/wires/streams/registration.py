@@ -8,7 +8,7 @@ the server.
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jobwire
 from jobwire.job.engine import MissingRequirements, no_missing_requirements
@@ -31,13 +31,21 @@ class Registration:
         self._written_s = float("-inf")
 
     def fill(
-        self, tasks: Sequence[TaskDefinition], slots: int, missing_requirements: MissingRequirements
+        self,
+        tasks: Sequence[TaskDefinition],
+        slots: int,
+        missing_requirements: MissingRequirements,
+        queues: Sequence[str],
+        task_queues: Mapping[str, str],
     ) -> None:
-        """Set the contents."""
+        """Set the contents; `queues` are those that the worker reads, `task_queues` those in which
+        jobs of its tasks are enqueued."""
         fields: list[Arg] = [WorkerField.HOST, socket.gethostname(), WorkerField.PID, os.getpid()]
         fields += (WorkerField.VERSION, jobwire.__version__, WorkerField.SLOTS, slots)
+        fields += (WorkerField.QUEUES, " ".join(queues))
         for task in tasks:
-            text = write_registration(task.schema_json, task.example_json)
+            queue = task_queues.get(task.name, contract.DEFAULT_QUEUE)
+            text = write_registration(task.schema_json, task.example_json, queue)
             fields += (wire_text(f"{contract.CARD_TASK}{task.name}"), text)
         self._fields, self._missing_requirements = tuple(fields), missing_requirements
 

@@ -17,7 +17,7 @@ from jobwire.job.messages import MissingRequirement, TaskDefinition
 from jobwire.valkey import Connection, Reply, ServerError, ValkeyError
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.codec import number, read_missing_requirements, readable
-from jobwire.wires.streams.contract import CARD_TASK, StreamsKeys, WorkerField
+from jobwire.wires.streams.contract import CARD_TASK, DEFAULT_QUEUE, StreamsKeys, WorkerField
 from jobwire.wires.streams.replies import backend_unavailable, collect, server_ms, wire_text
 from jobwire.wires.streams.scripts import script
 from jobwire.wires.streams.settings import StreamsSettings
@@ -27,6 +27,8 @@ _MAX_RUNNING: Final = 200
 """Running jobs that are shown per worker."""
 _FRESH_S: Final = 5.0
 """How long the cached task names are used."""
+_MAX_QUEUES: Final = 100
+"""Queues whose consumers are read for a list of the workers."""
 _MIN_REFRESH_S: Final = 0.1
 """The workers are read at most this often, however many requests name unknown tasks."""
 
@@ -56,6 +58,8 @@ class RegisteredWorker:
     """Since its last heartbeat; of a foreign worker: since its last call."""
     holding: tuple[RunningJob, ...]
     missing_requirements: tuple[MissingRequirement, ...]
+    queues: tuple[str, ...]
+    """The queues that it reads; empty for a foreign worker."""
 
 
 class RegisteredTask(NamedTuple):
@@ -63,6 +67,16 @@ class RegisteredTask(NamedTuple):
 
     definition: TaskDefinition
     live: bool
+    queue: str
+    """In which its jobs are enqueued."""
+
+
+class _Registration(NamedTuple):
+    """A task as one worker has registered it."""
+
+    definition: TaskDefinition
+    queue: str
+    started_ms: int = 0
 
 
 class FleetSummary(NamedTuple):
@@ -89,7 +103,9 @@ class WorkerRegistry:
             name: known.get(name, TaskDefinition(name))
             for name in (*contract.SOURCE_TASKS, *settings.tasks)
         }
-        self._known: frozenset[str] = frozenset()
+        self._known: Mapping[str, str] = {}
+        """Task → queue."""
+        self._queues: frozenset[str] = frozenset()
         self._schemas: dict[str, tuple[str, ...]] = {}
         self._foreign_ms = settings.foreign_idle_s * 1000
         self._refreshed_at_s = float("-inf")
@@ -102,6 +118,21 @@ class WorkerRegistry:
         if task in self._declared:
             return True
         return task in self._known and _now_s() - self._refreshed_at_s < _FRESH_S
+
+    def queue_of(self, task: str) -> str:
+        """J-53: the queue in which jobs of a known task are enqueued, as last read: that of its
+        newest live worker, else of its last one."""
+        return DEFAULT_QUEUE if task in self._declared else self._known.get(task, DEFAULT_QUEUE)
+
+    def is_in_default(self, task: str) -> bool:
+        """Whether its jobs are always enqueued in the default queue."""
+        return task in self._declared
+
+    async def has_queue(self, queue: str) -> bool:
+        """Whether there is such a queue; reads the registrations if needed."""
+        if queue != DEFAULT_QUEUE and (queue not in self._queues or self.is_stale):
+            await self.refresh()
+        return queue == DEFAULT_QUEUE or queue in self._queues
 
     async def unknown_among(self, tasks: Iterable[str]) -> set[str]:
         """Those of `tasks` that no worker has or had; reads the registrations if needed."""
@@ -123,8 +154,12 @@ class WorkerRegistry:
             if self._refreshed_at_s < requested_at_s:
                 await asyncio.sleep(self._refreshed_at_s + _MIN_REFRESH_S - requested_at_s)
                 consumers = await self._consumers()
-                live, remembered = await self._live_definitions(consumers), await self._remembered()
-                self._known = frozenset(live.keys() | remembered.keys())
+                live, remembered = await self._live_tasks(consumers), await self._remembered()
+                newest = {task: found[0] for task, found in live.items()}
+                self._known = {
+                    task: found.queue for task, found in {**remembered, **newest}.items()
+                }
+                self._queues = frozenset((*self._known.values(), *await self.queue_names()))
                 self._schemas = _schemas(live, remembered)
                 if any(
                     not _is_ours(name) and idle < self._foreign_ms
@@ -147,30 +182,52 @@ class WorkerRegistry:
 
     async def tasks(self) -> list[RegisteredTask]:
         """All tasks: those of the contract and the settings first, then the others by name."""
-        registered = await self._live_definitions(await self._consumers())
-        live = {name: reduce(_merged, found) for name, found in registered.items()}
+        registered = await self._live_tasks(await self._consumers())
+        live = {
+            name: reduce(_merged, (each.definition for each in found))
+            for name, found in registered.items()
+        }
         remembered = await self._remembered()
         declared = [
-            RegisteredTask(_merged(live.get(name), task), name in live)
+            RegisteredTask(_merged(live.get(name), task), name in live, DEFAULT_QUEUE)
             for name, task in self._declared.items()
         ]
-        known = {**remembered, **live}
+        newest = {task: found[0] for task, found in registered.items()}
+        known = {**remembered, **newest}
         others = sorted(known.keys() - self._declared.keys())
-        return declared + [RegisteredTask(known[name], name in live) for name in others]
+        return declared + [
+            RegisteredTask(live.get(name, known[name].definition), name in live, known[name].queue)
+            for name in others
+        ]
 
-    async def _live_definitions(self, consumers: Iterable[str]) -> dict[str, list[TaskDefinition]]:
-        """Each live task as its workers have registered it, the last one first."""
+    async def queue_names(self) -> list[str]:
+        """The names of all queues, the default one first."""
+        try:
+            reply = await self._connection.call("SMEMBERS", self._keys.queues)
+        except ServerError:
+            reply = []  # a key of another type
+        except ValkeyError as error:
+            raise backend_unavailable(error) from error
+        names = sorted(cast("Iterable[str]", reply))
+        return [DEFAULT_QUEUE, *(name for name in names if contract.QUEUE_NAME.fullmatch(name))]
+
+    async def _live_tasks(self, consumers: Iterable[str]) -> dict[str, list[_Registration]]:
+        """Each live task as its workers have registered it, the newest worker first."""
         ours = [name for name in consumers if _is_ours(name)]
         calls = [self._connection.call("HGETALL", self._keys.worker(name)) for name in ours]
-        live: dict[str, list[TaskDefinition]] = {}
-        for registration in await collect(calls):
-            for field, text in cast("dict[str, str]", registration).items():
+        live: dict[str, list[_Registration]] = {}
+        for reply in await collect(calls):
+            fields = cast("dict[str, str]", reply)
+            started_ms = number(fields.get(WorkerField.STARTED_TS)) or 0
+            for field, text in fields.items():
                 if field.startswith(CARD_TASK):
                     name = readable(field.removeprefix(CARD_TASK))
-                    live.setdefault(name, []).insert(0, _read_definition(name, text))
+                    live.setdefault(name, []).append(_read_task(name, text, started_ms))
+        for found in live.values():
+            found.sort(key=lambda each: each.started_ms, reverse=True)
         return live
 
-    async def _remembered(self) -> dict[str, TaskDefinition]:
+    async def _remembered(self) -> dict[str, _Registration]:
         """The tasks of workers that live or have lived."""
         try:
             reply = await self._connection.call("HGETALL", self._keys.tasks)
@@ -179,13 +236,18 @@ class WorkerRegistry:
         except ValkeyError as error:
             raise backend_unavailable(error) from error
         found = {readable(task): text for task, text in cast("dict[str, str]", reply).items()}
-        return {task: _read_definition(task, text) for task, text in found.items()}
+        return {task: _read_task(task, text) for task, text in found.items()}
 
     # Workers
 
     async def workers(self) -> list[RegisteredWorker]:
-        """All workers of the group, ours and foreign ones."""
-        found = await self._worker_info(await self._consumers())
+        """All workers, ours and foreign ones."""
+        names = await self.queue_names()
+        consumers: dict[str, int] = {}
+        for name in names[:_MAX_QUEUES]:
+            for consumer, idle_ms in (await self._consumers(name)).items():
+                consumers[consumer] = min(idle_ms, consumers.get(consumer, idle_ms))
+        found = await self._worker_info(consumers)
         # A consumer's name outlives its worker: one of ours without a registration and without a
         # running job is gone.
         return [worker for worker in found if not worker.ours or worker.host or worker.holding]
@@ -221,11 +283,12 @@ class WorkerRegistry:
         slots = sum(slots for _, slots in live)
         return FleetSummary(len(silent), slots, min(silent, default=None))
 
-    async def _consumers(self) -> dict[str, int]:
-        """Consumer name → milliseconds since its last call."""
+    async def _consumers(self, queue: str = DEFAULT_QUEUE) -> dict[str, int]:
+        """Consumer name → milliseconds since its last call. Our workers are all in the default
+        queue's group, whatever they read."""
         try:
             reply = await self._connection.call(
-                "XINFO", "CONSUMERS", self._keys.queue, contract.GROUP
+                "XINFO", "CONSUMERS", self._keys.named_queue(queue), contract.GROUP
             )
         except ServerError:
             return {}  # no queue yet, or no group
@@ -279,32 +342,36 @@ def _read_worker(name: str, idle_ms: int, now_ms: int, answer: Reply) -> Registe
             for at in range(0, len(running), 4)
         ),
         missing_requirements=read_missing_requirements(fields.get(WorkerField.LACKS, "")),
+        queues=tuple(readable(fields.get(WorkerField.QUEUES, "")).split()),
     )
 
 
 class _TaskText(msgspec.Struct):
     schema: msgspec.Raw = msgspec.Raw(b"null")
     example: msgspec.Raw = msgspec.Raw(b"null")
+    queue: str = DEFAULT_QUEUE
 
 
-def _read_definition(name: str, text: str) -> TaskDefinition:
+def _read_task(name: str, text: str, started_ms: int = 0) -> _Registration:
     try:
         task = msgspec.json.decode(text, type=_TaskText)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        return TaskDefinition(name)
+        return _Registration(TaskDefinition(name), DEFAULT_QUEUE, started_ms)
     schema, example = bytes(task.schema).decode(), bytes(task.example).decode()
-    return TaskDefinition(
+    definition = TaskDefinition(
         name, "" if schema == "null" else schema, "" if example == "null" else example
     )
+    queue = task.queue if contract.QUEUE_NAME.fullmatch(task.queue) else DEFAULT_QUEUE
+    return _Registration(definition, queue, started_ms)
 
 
 def _schemas(
-    live: Mapping[str, Sequence[TaskDefinition]], remembered: Mapping[str, TaskDefinition]
+    live: Mapping[str, Sequence[_Registration]], remembered: Mapping[str, _Registration]
 ) -> dict[str, tuple[str, ...]]:
     """The different schemas of each task; without tasks that some worker has without a schema."""
-    found = {task: {definition.schema_json} for task, definition in remembered.items()}
-    for task, definitions in live.items():
-        found.setdefault(task, set()).update(each.schema_json for each in definitions)
+    found = {task: {each.definition.schema_json} for task, each in remembered.items()}
+    for task, registrations in live.items():
+        found.setdefault(task, set()).update(each.definition.schema_json for each in registrations)
     return {task: tuple(texts) for task, texts in found.items() if "" not in texts}
 
 

@@ -33,6 +33,7 @@ from jobwire.wires.streams.codec import (
 )
 from jobwire.wires.streams.contract import (
     CONSUMER_PREFIX,
+    DEFAULT_QUEUE,
     EVENT_TYPE,
     MAX_EVENT_BYTES,
     RESERVED_TYPES,
@@ -77,6 +78,7 @@ def _calls(
     ends: Call = (_SETTLE, [], [])
     retries: Call = (_RETRY, [], [])
     releases: Call = (_RELEASE, [], [])
+    selected: dict[Script, str] = {}
     for place, (leased, outcome) in enumerate(batch, offset):
         fence = (wire_text(leased.job.id), cast(str, leased.wire), leased.token)
         try:
@@ -86,6 +88,10 @@ def _calls(
             _log.exception("outcome cannot be written: job=%s; settled as failed", leased.job.id)
             target, texts = _outcome_args(_UNWRITABLE, leased.job.attempt, False)
         call = ends if target is _SETTLE else retries if target is _RETRY else releases
+        queue = leased.job.source
+        if queue != selected.get(target, DEFAULT_QUEUE):
+            selected[target] = queue
+            call[2].extend(select_queue_args(queue, 3 + len(texts)))
         call[1].append(place)
         call[2].extend((*fence, *texts))
     yield from (call for call in (ends, retries, releases) if call[1])
@@ -125,17 +131,26 @@ def reports(
     for at in range(0, len(batch), limit):
         places: list[int] = []
         args: list[Arg] = []
+        selected = DEFAULT_QUEUE
         for place, (leased, report) in enumerate(batch[at : at + limit], at):
             if not _may_be_written(report):
                 _log.warning(
                     "report cannot be written: job=%s kind=%r; dropped", leased.job.id, report.kind
                 )
                 continue
+            if leased.job.source != selected:
+                selected = leased.job.source
+                args += select_queue_args(selected, 7)
             places.append(place)
             args += (wire_text(leased.job.id), cast(str, leased.wire), leased.token, report.number)
             args += (report.kind, report.step or _STEP, report.data_json)
         if places:
             yield places, args
+
+
+def select_queue_args(queue: str, width: int) -> list[Arg]:
+    """Before the arguments of jobs of another queue than the previous one; without an entry."""
+    return [queue, *[""] * (width - 1)]
 
 
 def read_settled(reply: Reply) -> list[SettleAnswer]:

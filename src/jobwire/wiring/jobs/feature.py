@@ -26,7 +26,7 @@ _log = component("gateway")
 async def _make_group(engine: StreamsEngine) -> None:
     """Create the group for foreign workers, which may expect it (J-30)."""
     try:
-        await engine.make_group()
+        await engine.make_groups()
     except BackendUnavailable as error:
         _log.warning("consumer group not created: %s; the first worker creates it", error.detail)
 

@@ -9,6 +9,7 @@ from jobwire.handlers.llm import LlmSettings, register
 from jobwire.wires.streams.cron_store import StreamsCronStore
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wiring.jobs import jobs_settings
+from jobwire.wiring.jobs.app_queues import app_queues
 from jobwire.wiring.systems import Background, WorkerContext, WorkerParts
 from jobwire.worker import App
 from jobwire.worker.scheduler import Scheduler
@@ -30,7 +31,11 @@ def six_tasks(app: App, settings: LlmSettings) -> Generator[Sequence[Background]
 
 
 def jobs_engines(context: WorkerContext) -> WorkerParts:
-    """Return the worker's end of the queue, and the scheduler of the App's cron entries."""
+    """Return the worker's end of its queues, and the scheduler of the App's cron entries."""
     connection, jobs = context.backends.valkey, jobs_settings(context.settings)
-    scheduler = Scheduler(context.app.crons, StreamsCronStore(connection, jobs))
-    return WorkerParts(engines=[StreamsEngine(connection, jobs)], background=[scheduler.run])
+    found = app_queues(context.app, context.settings)
+    if not found.queues:
+        return WorkerParts(engines=[])
+    engine = StreamsEngine(connection, jobs, queues=found.queues, task_queues=found.by_task)
+    scheduler = Scheduler(context.app.crons, StreamsCronStore(connection, jobs, found.by_task))
+    return WorkerParts(engines=[engine], background=[scheduler.run])

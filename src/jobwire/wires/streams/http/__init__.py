@@ -7,6 +7,7 @@
     payload_check   payloads against the workers' schemas
     job_management  list, cancel, retry
     event_routes    live events: a hot route
+    queues          list, pause, resume, purge queues
     fleet           tasks, workers, the last hour; `fleet_schemas` has their types
     operator_view   this system in /v1/overview, /v1/failures and /v1/search
     wire            the keys of a job, as they are on the server
@@ -34,9 +35,11 @@ from jobwire.wires.streams.http.event_routes import EventRoutes
 from jobwire.wires.streams.http.jobs import PATH, JobRoutes
 from jobwire.wires.streams.http.operator_view import StreamsView
 from jobwire.wires.streams.http.payload_check import PayloadCheck
+from jobwire.wires.streams.http.queues import QUEUES, QueueRoutes
 from jobwire.wires.streams.memory import ServerMemory
 from jobwire.wires.streams.metrics import StreamsMetrics
 from jobwire.wires.streams.queue import StreamsQueue
+from jobwire.wires.streams.queue_admin import QueueAdmin
 from jobwire.wires.streams.registry import WorkerRegistry
 from jobwire.wires.streams.settings import StreamsSettings
 
@@ -62,6 +65,13 @@ def feature(
     payloads = PayloadCheck(registry) if settings.check_payloads else None
     jobs = JobRoutes(queue, follower, registry, rate, ServerMemory(connection), payloads)
     events = EventRoutes(queue, follower, streams)
+    queues = QueueRoutes(
+        connection,
+        queue.keys,
+        registry,
+        QueueAdmin(connection, settings),
+        several_tenants=gateway.several_tenants,
+    )
     compatible = openai.OpenAiRoutes(jobs, queue, follower, streams)
     streams.at_stop(follower.release_waiters)
     return Feature(
@@ -77,6 +87,7 @@ def feature(
                 max_body=docs.MAX_BATCH_BODY,
             ),
             HotRoute("GET", PATH + "/{id}", "read", jobs.get, docs.GET),
+            HotRoute("GET", QUEUES, "read", queues.list, docs.QUEUES),
             HotRoute("GET", PATH + "/{id}/events", "read", events.events, docs.EVENTS, stream=True),
             HotRoute(
                 "POST",
@@ -91,6 +102,7 @@ def feature(
         ],
         routers=[
             job_management.router(queue, jobs),
+            queues.router(),
             fleet.router(registry, connection, queue.keys),
             wire.router(connection, queue.keys),
         ],

@@ -19,7 +19,9 @@ from jobwire.wires.streams.http.problems import (
     NOT_RETRYABLE,
     PAYLOAD_TOO_LARGE,
     QUEUE_FULL,
+    QUEUE_NOT_FOUND,
     UNAVAILABLE,
+    UNKNOWN_QUEUE,
     UNKNOWN_TASK,
 )
 
@@ -51,6 +53,7 @@ _NEW: Final[dict[str, object]] = {
     "cancel_ts": None,
     "due_ts": None,
     "retry_of": None,
+    "queue": "default",
 }
 _DONE: Final = {
     **_NEW,
@@ -87,6 +90,7 @@ _REPLAY: Final = "The existing job of this Idempotency-Key"
 _SUBMITTING: Final = (
     BAD_IDEMPOTENCY_KEY,
     UNKNOWN_TASK,
+    UNKNOWN_QUEUE,
     INVALID_PAYLOAD,
     IDEMPOTENCY_MISMATCH,
     QUEUE_FULL,
@@ -220,10 +224,57 @@ TASKS: Final = Doc(
     answer=fleet_schemas.TasksBody,
     example={
         "tasks": [
-            {"name": "chat", "live": True, "schema": {"type": "object"}, "example": {"prompt": "?"}}
+            {
+                "name": "chat",
+                "live": True,
+                "queue": "default",
+                "schema": {"type": "object"},
+                "example": {"prompt": "?"},
+            }
         ]
     },
     problems=(UNAVAILABLE,),
+)
+QUEUES: Final = Doc(
+    summary="The queues",
+    tag=_TAG,
+    answer=fleet_schemas.JobQueuesBody,
+    example={
+        "queues": [
+            {
+                "name": "default",
+                "paused": False,
+                "waiting": 0,
+                "running": 1,
+                "oldest_waiting_ms": None,
+                "workers": 2,
+            }
+        ]
+    },
+    problems=(UNAVAILABLE,),
+)
+PAUSE: Final = Doc(
+    summary="Pause a queue: workers start none of its jobs",
+    tag=_TAG,
+    description="Running jobs continue, and new ones are accepted and wait.",
+    answer=fleet_schemas.PauseAnswerBody,
+    example={"queue": "billing", "paused": True, "warning": None},
+    problems=(QUEUE_NOT_FOUND, UNAVAILABLE),
+)
+RESUME: Final = Doc(
+    summary="Resume a paused queue",
+    tag=_TAG,
+    answer=fleet_schemas.PauseAnswerBody,
+    example={"queue": "billing", "paused": False, "warning": None},
+    problems=(QUEUE_NOT_FOUND, UNAVAILABLE),
+)
+PURGE: Final = Doc(
+    summary="Cancel all jobs of a queue that wait or are delayed",
+    tag=_TAG,
+    description="With keys of several tenants, a key cancels the jobs of its own tenant.",
+    answer=fleet_schemas.PurgeAnswerBody,
+    example={"queue": "billing", "canceled": 12},
+    problems=(QUEUE_NOT_FOUND, UNAVAILABLE),
 )
 WORKERS: Final = Doc(
     summary="The workers, and the job of each slot",
@@ -234,7 +285,7 @@ WORKERS: Final = Doc(
 )
 _NO_QUANTILES: Final = {"p50": None, "p90": None, "p99": None}
 STATS: Final = Doc(
-    summary="The queue now, and the last hour by minute",
+    summary="All queues now, and the last hour by minute",
     tag=_FLEET,
     answer=fleet_schemas.StatsBody,
     example={

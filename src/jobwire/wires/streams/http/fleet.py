@@ -47,8 +47,8 @@ def router(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) 
     @routes.get("/v1/tasks", openapi_extra=documented("read", docs.TASKS))
     async def list_tasks() -> Response:
         listed = [
-            TaskBody(info.name, live, _raw(info.schema_json), _raw(info.example_json))
-            for info, live in await registry.tasks()
+            TaskBody(info.name, live, queue, _raw(info.schema_json), _raw(info.example_json))
+            for info, live, queue in await registry.tasks()
         ]
         return response(Reply(_encode(TasksBody(listed))))
 
@@ -59,8 +59,8 @@ def router(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) 
 
     @routes.get("/v1/stats", openapi_extra=documented("read", docs.STATS))
     async def read_stats() -> Response:
-        queue = await depth(connection, keys)
-        now = NowBody(queue.waiting, queue.delayed, queue.running, queue.oldest_waiting_ms)
+        found = await depth(connection, keys, await registry.queue_names())
+        now = NowBody(found.waiting, found.delayed, found.running, found.oldest_waiting_ms)
         minutes = await hour.read()
         lines = [_line([minute]) for minute in minutes]
         return response(Reply(_encode(StatsBody(now, _line(minutes), lines))))
@@ -106,6 +106,7 @@ def _worker(seen: RegisteredWorker, request: HttpRequest) -> WorkerBody:
         heartbeat_age_ms=seen.silent_ms,
         running=[_slot(holding, request) for holding in seen.holding],
         lacks=[MissingRequirementBody(*missing) for missing in seen.missing_requirements],
+        queues=list(seen.queues),
     )
 
 

@@ -12,6 +12,7 @@ class TaskBody(Struct, frozen=True):
 
     name: str
     live: Annotated[bool, Meta(description="whether a live worker has this task")]
+    queue: Annotated[str, Meta(description="the queue in which its jobs are enqueued")]
     schema: Annotated[_AnyObject, Meta(description="JSON Schema of its payload, if known")]
     example: Annotated[_AnyObject, Meta(description="a valid payload, if one is known")]
 
@@ -54,10 +55,11 @@ class WorkerBody(Struct, frozen=True):
     ]
     running: list[SlotBody]
     lacks: list[MissingRequirementBody]
+    queues: Annotated[list[str], Meta(description="the queues that it reads; empty if not ours")]
 
 
 class Workers(Struct, frozen=True):
-    """All workers of this queue."""
+    """All workers."""
 
     workers: list[WorkerBody]
 
@@ -83,8 +85,40 @@ class MinuteLine(Struct, frozen=True):
     duration_ms: Annotated[QuantilesBody, Meta(description="from start to end")]
 
 
+class JobQueueBody(Struct, frozen=True, kw_only=True):
+    """One queue."""
+
+    name: str
+    paused: Annotated[bool, Meta(description="whether workers start none of its jobs")]
+    waiting: int
+    running: Annotated[int, Meta(description="leased to a worker")]
+    oldest_waiting_ms: int | None
+    workers: Annotated[int, Meta(description="live workers that read it, without foreign ones")]
+
+
+class JobQueuesBody(Struct, frozen=True):
+    """All queues, the default one first."""
+
+    queues: list[JobQueueBody]
+
+
+class PauseAnswerBody(Struct, frozen=True):
+    """The state of a queue after pause or resume."""
+
+    queue: str
+    paused: bool
+    warning: Annotated[str | None, Meta(description="what does not stop")]
+
+
+class PurgeAnswerBody(Struct, frozen=True):
+    """The result of a purge."""
+
+    queue: str
+    canceled: Annotated[int, Meta(description="jobs that waited or were delayed")]
+
+
 class NowBody(Struct, frozen=True):
-    """The queue now."""
+    """All queues now."""
 
     waiting: Annotated[int, Meta(description="in the queue")]
     delayed: Annotated[int, Meta(description="not due yet: delayed, or waiting for a retry")]

@@ -133,6 +133,7 @@ def router(queue: StreamsQueue, jobs: JobRoutes) -> APIRouter:
             tenant=old.tenant,
             traceparent=request_parser.traceparent(request),
             retry_of=old.job_id,
+            queue=await jobs.retry_queue(old),
         )
         return response(await jobs.submit_request(request, job_request))
 

@@ -25,11 +25,12 @@ from jobwire.job.messages import (
 )
 from jobwire.text import did_you_mean
 from jobwire.wires.streams.codec import Record
-from jobwire.wires.streams.contract import Status
+from jobwire.wires.streams.contract import DEFAULT_QUEUE, Status
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import problems, request_parser, schemas
 from jobwire.wires.streams.http.payload_check import PayloadCheck
 from jobwire.wires.streams.memory import ServerMemory
+from jobwire.wires.streams.payload import check_payload
 from jobwire.wires.streams.queue import StreamsQueue
 from jobwire.wires.streams.registry import WorkerRegistry
 
@@ -79,6 +80,7 @@ class JobRoutes:
             await self.check_task(job_request.task)
         if (problem := await self._payload_problem(job_request)) is not None:
             raise problem
+        job_request = await self._routed(job_request)
         answer = await self._queue.submit_checked(job_request)
         if isinstance(answer, Submitted) and b"prefer" not in request.headers:
             # The common case, kept short.
@@ -90,10 +92,7 @@ class JobRoutes:
         """Submit a job that another route has made of its request; raises Problem."""
         await self.admit(request, 1)
         await self.check_task(job_request.task)
-        try:
-            answer = await self._queue.submit(job_request)
-        except RefusedError as refused:
-            raise Problem(problems.INVALID_PAYLOAD, refused.message) from None
+        answer = await self._submit_unchecked(job_request)
         if isinstance(answer, Mismatch | Full):
             raise _refusal(answer)
         return answer
@@ -104,6 +103,31 @@ class JobRoutes:
             return None
         fault = await self._payloads.fault(job_request.task, job_request.payload_json)
         return Problem(problems.INVALID_PAYLOAD, fault) if fault else None
+
+    async def _routed(self, job_request: JobRequest) -> JobRequest:
+        """J-53: the request with the queue of its task, or with the one that it names; raises
+        Problem. The task is known."""
+        task, queue = job_request.task, job_request.queue
+        if not queue:
+            found = self._registry.queue_of(task)
+            return job_request if found == DEFAULT_QUEUE else job_request._replace(queue=found)
+        if self._registry.is_in_default(task) and queue != DEFAULT_QUEUE:
+            detail = f"jobs of the task {task!r} are always in the queue {DEFAULT_QUEUE!r}"
+            raise Problem(problems.UNKNOWN_QUEUE, detail)
+        if not await self._registry.has_queue(queue):
+            detail = f"no worker reads or has read a queue {queue!r}; GET /v1/jobs/queues lists all"
+            raise Problem(problems.UNKNOWN_QUEUE, detail)
+        return job_request
+
+    async def _submit_unchecked(self, job_request: JobRequest) -> SubmitAnswer:
+        """Submit a job of a known task whose payload was not checked yet; raises Problem."""
+        try:
+            check_payload(job_request.payload_json)
+        except RefusedError as refused:
+            raise Problem(problems.INVALID_PAYLOAD, refused.message) from None
+        if (problem := await self._payload_problem(job_request)) is not None:
+            raise problem
+        return await self._queue.submit_checked(await self._routed(job_request))
 
     async def admit(self, request: HttpRequest, count: int) -> None:
         """J-57: admit this many jobs of one key, or raise a Problem."""
@@ -116,11 +140,14 @@ class JobRoutes:
 
     async def submit_request(self, request: HttpRequest, job_request: JobRequest) -> Reply:
         """Submit with a check of the payload, which another program may have written."""
-        try:
-            answer = await self._queue.submit(job_request)
-        except RefusedError as refused:
-            raise Problem(problems.INVALID_PAYLOAD, refused.message) from None
+        answer = await self._submit_unchecked(job_request)
         return await self._answered(request, job_request, answer)
+
+    async def retry_queue(self, record: Record) -> str:
+        """J-53: a job that is retried stays in its queue; without that queue, it is routed anew."""
+        if self._registry.is_in_default(record.task):
+            return ""
+        return record.queue if await self._registry.has_queue(record.queue) else ""
 
     async def _answered(
         self, request: HttpRequest, job_request: JobRequest, answer: SubmitAnswer
@@ -191,7 +218,11 @@ class JobRoutes:
         unknown = await self._registry.unknown_among(tasks)
         for at, job_request in enumerate(items):
             if isinstance(job_request, JobRequest) and job_request.task not in unknown:
-                items[at] = await self._payload_problem(job_request) or job_request
+                try:
+                    routed = await self._routed(job_request)
+                    items[at] = await self._payload_problem(job_request) or routed
+                except Problem as problem:
+                    items[at] = problem
         good = [
             job_request
             for job_request in items

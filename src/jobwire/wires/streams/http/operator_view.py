@@ -46,7 +46,8 @@ class StreamsView:
         self._hour = LastHour(connection, queue.keys)
 
     async def rows(self) -> Sequence[SystemRowBody]:
-        now = await depth(self._connection, self._queue.keys)
+        names = await self._registry.queue_names()
+        now = await depth(self._connection, self._queue.keys, names)
         fleet = await self._registry.summary()
         minutes = await self._hour.read()
         durations = [minute.duration for minute in minutes]

@@ -23,6 +23,12 @@ PAYLOAD_TOO_LARGE: Final = ProblemKind(
 IDEMPOTENCY_MISMATCH: Final = ProblemKind(
     "idempotency_mismatch", 409, "this Idempotency-Key was used with another request body"
 )
+QUEUE_NOT_FOUND: Final = ProblemKind(
+    "queue_not_found", 404, "there is no such queue; GET /v1/jobs/queues lists the queues"
+)
+UNKNOWN_QUEUE: Final = ProblemKind(
+    "unknown_queue", 422, "the job cannot be put into this queue; GET /v1/jobs/queues lists them"
+)
 QUEUE_FULL: Final = ProblemKind("queue_full", 429, "too many jobs are waiting; retry later")
 ALREADY_FINISHED: Final = ProblemKind("already_finished", 409, "the job has already ended")
 NOT_RETRYABLE: Final = ProblemKind(

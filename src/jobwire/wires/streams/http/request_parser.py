@@ -154,6 +154,7 @@ def _checked(
         raise Problem(_REFUSED[refused.code], refused.message) from None
     given = 2 + (parsed.ttl_s is not None) + (parsed.delay_s is not None)
     given += (parsed.max_attempts is not None) + (parsed.timeout_s is not None)
+    given += parsed.queue is not None
     if type(parsed) is BatchItem:
         given += parsed.idempotency_key is not None
     _check_around(whole, inner, given)
@@ -168,6 +169,7 @@ def _checked(
         fingerprint=mark,
         tenant=owner,
         traceparent=trace,
+        queue=parsed.queue or "",
     )
 
 

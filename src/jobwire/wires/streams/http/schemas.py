@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from jobwire.job.messages import JobRequest, Submitted
 from jobwire.wires.streams.codec import Record, json_or_text, readable
-from jobwire.wires.streams.contract import MAX_TTL_S, RAW, Status
+from jobwire.wires.streams.contract import DEFAULT_QUEUE, MAX_TTL_S, QUEUE_NAME, RAW, Status
 
 MAX_BATCH: Final = 1_000
 
@@ -35,6 +35,7 @@ class JobRequestBody(Struct, frozen=True, forbid_unknown_fields=True):
     delay_s: Annotated[float, Meta(ge=0, le=MAX_TTL_S)] | None = None
     max_attempts: Annotated[Whole, Meta(ge=1, le=1000)] | None = None
     timeout_s: Annotated[float, Meta(gt=0, le=MAX_TTL_S)] | None = None
+    queue: Annotated[str, Meta(pattern=f"^{QUEUE_NAME.pattern}$")] | None = None
 
 
 class BatchItem(JobRequestBody, frozen=True, forbid_unknown_fields=True):
@@ -94,6 +95,7 @@ class JobBody(Struct, frozen=True, kw_only=True):
     cancel_ts: int | None = None
     due_ts: Annotated[int | None, Meta(description="when a delayed job is due")] = None
     retry_of: str | None = None
+    queue: str = DEFAULT_QUEUE
     exception_type: str | UnsetType = UNSET
     exception_message: str | UnsetType = UNSET
     traceback: str | UnsetType = UNSET
@@ -129,6 +131,7 @@ class JobLineBody(Struct, frozen=True, kw_only=True):
     cancel_ts: int | None = None
     due_ts: Annotated[int | None, Meta(description="when a delayed job is due")] = None
     retry_of: str | None = None
+    queue: str = DEFAULT_QUEUE
 
 
 class JobList(Struct, frozen=True):
@@ -220,6 +223,7 @@ def job(record: Record) -> JobBody:
         cancel_ts=record.cancel_ms,
         due_ts=record.due_ms,
         retry_of=readable(record.retry_of) or None,
+        queue=readable(record.queue),
         exception_type=readable(record.exception_type) or UNSET,
         exception_message=readable(record.exception_message) or UNSET,
         traceback=readable(record.traceback) or UNSET,
@@ -242,6 +246,7 @@ def new_job(job_request: JobRequest, made: Submitted, ttl_s: int) -> JobBody:
         timeout_s=job_request.timeout_s,
         progress=_NULL,
         retry_of=job_request.retry_of,
+        queue=job_request.queue or DEFAULT_QUEUE,
     )
 
 
@@ -261,6 +266,7 @@ def line(record: Record) -> JobLineBody:
         cancel_ts=record.cancel_ms,
         due_ts=record.due_ms,
         retry_of=readable(record.retry_of) or None,
+        queue=readable(record.queue),
     )
 
 

@@ -74,7 +74,7 @@ def _keys(keys: StreamsKeys, job_id: str, job: JobOnServer) -> list[WireKeyBody]
         pending = job.pending
         found.append(
             WireKeyBody(
-                key=keys.queue,
+                key=job.queue,
                 type="stream",
                 ttl_ms=None,
                 size=job.queue_length,
@@ -82,13 +82,13 @@ def _keys(keys: StreamsKeys, job_id: str, job: JobOnServer) -> list[WireKeyBody]
                 entries=[_entry(job.entry)],
                 pending=pending
                 and WirePendingBody(pending.consumer, pending.idle_ms, pending.deliveries),
-                command=["XRANGE", keys.queue, job.entry.id, job.entry.id],
+                command=["XRANGE", job.queue, job.entry.id, job.entry.id],
             )
         )
         if pending:
             found[-1] = msgspec.structs.replace(
                 found[-1],
-                command=["XPENDING", keys.queue, contract.GROUP, job.entry.id, job.entry.id, "1"],
+                command=["XPENDING", job.queue, contract.GROUP, job.entry.id, job.entry.id, "1"],
             )
     if job.due_ms is not None:
         found.append(_score(keys.delayed, job_id, job.due_ms, "due at this time in ms"))

@@ -19,27 +19,23 @@
 --   finished            it had ended before
 --   gone                there is no such job
 -- CLAUSES J-5 J-9 J-16 J-57
--- INCLUDE keys job state fence
-local job_id, ours = ARGV[3], ARGV[4]
+-- INCLUDE keys job state fence waiting
+local job_id, ours, canceled_ttl_s = ARGV[3], ARGV[4], ARGV[5]
 
-local job = try_read_job(job_id, 'entry_id', 'attempt')
+local job = try_read_job(job_id, 'entry_id', 'attempt', 'queue')
 local status, entry, owner = job.status, job.entry_id, job.owner
 if job.err or not status then return 'gone' end
 if terminal[status] then return 'finished' end
 
+select_queue(job.queue)
 local expiry = expiry_of(job.ttl_s)
 local holder = holder_of(entry)
 local foreign = holder and string.sub(holder, 1, #ours) ~= ours
 if status == 'running' and not holder and (not owner or owner == '') then foreign = true end
 
 if status == 'queued' and not foreign then
-  -- J-57: submit, cancel, repeat must not fill the server.
-  local soon = string.format('%.0f', now_ms + ARGV[5] * 1000)
-  if tonumber(soon) < tonumber(expiry) then expiry = soon end
-  if job.idempotency_key then redis.call('PEXPIREAT', idempotency_key(job.idempotency_key), expiry) end
-  finish_canceled(job_id, expiry, job.attempt, 'gateway.cancel')
+  cancel_waiting(job, canceled_ttl_s, 'gateway.cancel')
   if entry then clear(entry) end
-  redis.call('ZREM', delayed_key, job_id)
   flush()
   return 'canceled'
 end

@@ -11,32 +11,40 @@
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   consumer, lease_ms, lifetime_ms, cursor, scan_limit, period_ms
+--   consumer, lease_ms, lifetime_ms, scan_limit, period_ms
+--   ...   queues and their cursors (each_queue)
 -- RETURNS
---   cursor   where the next call begins; `-` after the last entry, or if the clock was not set back
+--   cursors  queues, and where the next call begins; `-` after the last entry
 --   moved    how many leases were restarted
 -- CLAUSES J-9 J-34 J-41
--- INCLUDE keys guard
+-- INCLUDE keys queues guard
 local consumer, lease_ms, lifetime_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local cursor, scan_limit, period_ms = ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local scan_limit, period_ms = tonumber(ARGV[4]), ARGV[5]
 
 if already_done('clock', period_ms, consumer) then return {'guarded'} end
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local noted_ms = tonumber(redis.call('GET', clock_key)) or 0
-local pending = {}
+local cursors, unfinished, moved = {}, 0, 0
 
--- A jump shorter than a lease delays reclaim by no more than that.
-if now_ms + lease_ms < noted_ms then
-  pending = redis.pcall('XPENDING', queue, 'workers', cursor, '+', scan_limit)
-  if pending.err then pending = {} end
+local function restart_leases(cursor, queue_limit)
+  local pending = redis.pcall('XPENDING', queue, 'workers', cursor, '+', queue_limit)
+  if pending.err then return '-' end
   for _, row in ipairs(pending) do
     local entry, holder = row[1], row[2]
     redis.call('XCLAIM', queue, 'workers', holder, 0, entry, 'JUSTID')
+    moved = moved + 1
   end
+  return #pending == queue_limit and '(' .. pending[queue_limit][1] or '-'
+end
+
+-- A jump shorter than a lease delays reclaim by no more than that.
+if now_ms + lease_ms < noted_ms then
+  cursors, unfinished = each_queue(6, 'first', scan_limit, restart_leases)
 end
 -- Noted after the last entry: if this process dies before, another one begins again.
-if #pending == scan_limit then return {'(' .. pending[scan_limit][1], scan_limit} end
-redis.call('SET', clock_key, string.format('%.0f', now_ms), 'PX', lifetime_ms)
-return {'-', #pending}
+if unfinished == 0 then
+  redis.call('SET', clock_key, string.format('%.0f', now_ms), 'PX', lifetime_ms)
+end
+return {cursors, moved}

@@ -9,7 +9,7 @@
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   name, entry, due_ms, lifetime_s, job_id, task, payload, ttl_s, max_queue, idempotency
+--   name, entry, due_ms, lifetime_s, job_id, task, payload, ttl_s, max_queue, idempotency, job_queue
 --   ...   extra fields of the hash: name, value
 -- RETURNS
 --   submitted     the job is created; then its id, and the time
@@ -19,7 +19,8 @@
 -- CLAUSES J-9 J-52
 -- INCLUDE keys create
 local name, entry, due_ms, lifetime_s = unpack(ARGV, 1, 4)
-local job_id, task, payload, ttl_s, max_queue, idempotency = unpack(ARGV, 5, 10)
+local job_id, task, payload, ttl_s, max_queue, idempotency, job_queue = unpack(ARGV, 5, 11)
+select_queue(job_queue)
 
 if tonumber(due_ms) > now_ms then return {'not_due'} end
 
@@ -32,6 +33,6 @@ if waiting >= tonumber(max_queue) then return {'full', waiting} end
 redis.call('HSET', cron_key(name), entry, due_ms .. ' ' .. now)
 redis.call('EXPIRE', cron_key(name), lifetime_s)
 if redis.call('EXISTS', idempotency_key(idempotency)) == 1 then return {'already_run'} end
-create(job_id, task, payload, ttl_s, '0', idempotency, '', 11, #ARGV)
+create(job_id, task, payload, ttl_s, '0', idempotency, '', 12, #ARGV)
 write_indexes()
 return {'submitted', job_id, now_ms}

@@ -10,6 +10,7 @@
 --   queue    stream  jobs:stream
 -- ARGV
 --   consumer
+--   ...   its queues
 -- RETURNS
 --   removed   nothing of this worker remains
 --   pending   entries are still pending under its name
@@ -18,8 +19,21 @@
 local consumer = ARGV[1]
 
 redis.call('DEL', worker_key(consumer))
-local pending = redis.pcall('XPENDING', queue, 'workers', '-', '+', 1, consumer)
-if pending.err then return 'removed' end
-if pending[1] then return 'pending' end
-redis.call('XGROUP', 'DELCONSUMER', queue, 'workers', consumer)
-return 'removed'
+local answer = 'removed'
+local function leave()
+  local pending = redis.pcall('XPENDING', queue, 'workers', '-', '+', 1, consumer)
+  if pending.err then return end
+  if pending[1] then
+    answer = 'pending'
+  else
+    redis.call('XGROUP', 'DELCONSUMER', queue, 'workers', consumer)
+  end
+end
+
+-- Every worker has a consumer in the default queue: registrations are found by it.
+leave()
+for at = 2, #ARGV do
+  select_queue(ARGV[at])
+  leave()
+end
+return answer

@@ -8,7 +8,8 @@
 -- Its tasks stay in jobs:tasks after it is gone, so that they can be submitted while it restarts.
 -- Of several live workers with one task, the one that was started last describes it.
 --
--- Also touches, below the queue's prefix: jobs:worker:<consumer>, jobs:tasks
+-- Also touches, below the queue's prefix: jobs:worker:<consumer>, jobs:tasks, jobs:queues,
+-- jobs:paused
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -16,13 +17,14 @@
 --   consumer, lifetime_ms
 --   ...   the registration: field, value
 -- RETURNS
---   registered   the registration is written
--- CLAUSES J-1 J-10 J-37
+--   registered   the registration is written; then the names of all paused queues
+-- CLAUSES J-1 J-10 J-37 J-53
 -- INCLUDE keys
 local consumer, lifetime_ms = ARGV[1], ARGV[2]
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 
+-- In the default queue too, which it need not read: registrations are found there.
 redis.pcall('XGROUP', 'CREATECONSUMER', queue, 'workers', consumer)
 redis.call('HSETNX', worker_key(consumer), 'started_ts', now)
 redis.call('HSET', worker_key(consumer), 'seen_ts', now, unpack(ARGV, 3))
@@ -31,6 +33,13 @@ redis.call('PEXPIRE', worker_key(consumer), lifetime_ms)
 local started = redis.call('HGET', worker_key(consumer), 'started_ts')
 -- A key of a wrong type is tolerated: the worker is registered all the same.
 for at = 3, #ARGV, 2 do
+  for name in string.gmatch(ARGV[at] == 'queues' and ARGV[at + 1] or '', '%S+') do
+    select_queue(name)
+    if queue_suffix ~= '' then
+      redis.pcall('SADD', queues_key, name)
+      redis.pcall('XGROUP', 'CREATECONSUMER', queue, 'workers', consumer)
+    end
+  end
   local task = string.match(ARGV[at], '^task:(.*)$')
   if task then
     local known = redis.pcall('HGET', tasks_key, task)
@@ -42,4 +51,5 @@ for at = 3, #ARGV, 2 do
     end
   end
 end
-return 'registered'
+local paused = redis.pcall('SMEMBERS', paused_key)
+return {'registered', unpack(paused.err and {} or paused)}

@@ -10,39 +10,44 @@
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   default_ttl_s, max_events, consumer, cursor, scan_limit, period_ms
+--   default_ttl_s, max_events, consumer, scan_limit, period_ms
+--   ...   queues and their cursors (each_queue)
 -- RETURNS
---   cursor   the entry after which the next call begins
+--   cursors  queues, and the entry after which the next call begins
 --   found    how many jobs were indexed
 --   more     1 if there may be more of them
 -- CLAUSES J-9 J-39 J-41
--- INCLUDE keys job state entry start guard
-local consumer, cursor, scan_limit = ARGV[3], ARGV[4], tonumber(ARGV[5])
-local period_ms = ARGV[6]
-local found = 0
+-- INCLUDE keys queues job state fence entry start guard
+local consumer, scan_limit, period_ms = ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local found, more = 0, 0
 
 if already_done('index_foreign', period_ms, consumer) then return {'guarded'} end
 
--- The stream of an emptied server begins anew, and with smaller ids if its clock was set back.
-if cursor ~= '-' then
-  local last = redis.call('XREVRANGE', queue, '+', '-', 'COUNT', 1)[1]
-  if last and is_later(string.sub(cursor, 2), last[1]) then cursor = '-' end
+local function index_queue(cursor, queue_limit)
+  -- The stream of an emptied server begins anew, and with smaller ids if its clock was set back.
+  if cursor ~= '-' then
+    local last = redis.call('XREVRANGE', queue, '+', '-', 'COUNT', 1)[1]
+    if last and is_later(string.sub(cursor, 2), last[1]) then cursor = '-' end
+  end
+  local rows = redis.call('XRANGE', queue, cursor, '+', 'COUNT', queue_limit)
+  for _, row in ipairs(rows) do
+    local entry, id = row[1], fields_of(row[2]).job_id
+    local job = id and try_read_job(id, 'entry_id', 'created_ts', 'tenant')
+    if not job or not job.status or job.entry_id then
+      -- No job, or one of ours.
+    elseif terminal[job.status] then
+      -- A foreign worker has ended it already.
+      if index(id, job.created_ts, job.tenant) then count(job.status) end
+    elseif not redis.call('ZSCORE', delayed_key, id) then
+      index_open(entry, id, expiry_of(job.ttl_s), job.created_ts, job.tenant)
+      found = found + 1
+    end
+    cursor = '(' .. entry
+  end
+  if #rows == queue_limit then more = 1 end
+  return cursor
 end
 
-local rows = redis.call('XRANGE', queue, cursor, '+', 'COUNT', scan_limit)
-for _, row in ipairs(rows) do
-  local entry, id = row[1], fields_of(row[2]).job_id
-  local job = id and try_read_job(id, 'entry_id', 'created_ts', 'tenant')
-  if not job or not job.status or job.entry_id then
-    -- No job, or one of ours.
-  elseif terminal[job.status] then
-    -- A foreign worker has ended it already.
-    if index(id, job.created_ts, job.tenant) then count(job.status) end
-  elseif not redis.call('ZSCORE', delayed_key, id) then
-    index_open(entry, id, expiry_of(job.ttl_s), job.created_ts, job.tenant)
-    found = found + 1
-  end
-  cursor = '(' .. entry
-end
+local cursors = each_queue(6, 'known', scan_limit, index_queue)
 flush()
-return {cursor, found, #rows == scan_limit and 1 or 0}
+return {cursors, found, more}

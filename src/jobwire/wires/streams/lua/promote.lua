@@ -21,8 +21,9 @@ local moved = 0
 
 local due = redis.call('ZRANGEBYSCORE', delayed_key, '-inf', now_ms, 'LIMIT', 0, scan_limit)
 for _, id in ipairs(due) do
-  local job = try_read_job(id, 'task', 'payload')
+  local job = try_read_job(id, 'task', 'payload', 'queue')
   if job.status == 'queued' then
+    select_queue(job.queue)
     enqueue(id, job.task, job.payload)
     extend_ttl(id, expiry_of(job.ttl_s), job.idempotency_key)
     moved = moved + 1

@@ -16,24 +16,25 @@
 --   queue    stream  jobs:stream
 -- ARGV
 --   default_ttl_s, max_events, consumer, limit, token, ours, lease_ms, foreign_ms, late_ms
---   max_deliveries, cursor, scan_limit, reconnected, period_ms
+--   max_deliveries, scan_limit, reconnected, period_ms, scope
+--   ...   queues and their cursors (each_queue)
 -- RETURNS
---   cursor    where the next call begins; `-` after the last entry
+--   cursors   queues, and where the next call begins; `-` after the last entry
 --   started   as take answers it
 --   dropped   as take answers it
 --   moved     how many jobs were requeued or ended
 -- CLAUSES J-5 J-9 J-34 J-41
--- INCLUDE keys job state fence entry start requeue guard outage
+-- INCLUDE keys queues job state fence entry start requeue guard outage
 local consumer, limit, token, ours = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local lease_ms, foreign_ms, late_ms = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local max_deliveries, cursor, scan_limit = tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12])
-local reconnected, period_ms = ARGV[13] == '1', ARGV[14]
+local max_deliveries, scan_limit = tonumber(ARGV[10]), tonumber(ARGV[11])
+local reconnected, period_ms, scope = ARGV[12] == '1', ARGV[13], ARGV[14]
 local moved = 0
 
 -- Noted by every call, also where another process has done the task.
 local must_wait = is_recovering(lease_ms, reconnected)
 if already_done('reclaim', period_ms, consumer) then return {'guarded'} end
-if must_wait then return {'-', started, dropped, moved} end
+if must_wait then return {{}, started, dropped, moved} end
 
 local function is_expired(id, holder, idle_ms)
   if string.sub(holder, 1, #ours) == ours then return idle_ms >= lease_ms + late_ms end
@@ -57,11 +58,11 @@ local function reclaim(entry, id, found, holder, idle_ms)
     end_exhausted(id, job.expiry, job.attempt)
     clear(entry)
     moved = moved + 1
-  elseif #started < limit then
+  elseif #started < limit and not is_paused() then
     redis.call('XCLAIM', queue, 'workers', consumer, 0, entry, 'JUSTID')
     start(entry, job, found.task, found.payload, token, consumer)
     count('reclaimed')
-  elseif limit == 0 then
+  elseif limit == 0 or is_paused() then
     requeue(id, job.expiry, job.status, found.task, found.payload)
     clear(entry)
     count('reclaimed')
@@ -69,26 +70,30 @@ local function reclaim(entry, id, found, holder, idle_ms)
   end
 end
 
-local pending = redis.pcall('XPENDING', queue, 'workers', 'IDLE', lease_ms + late_ms,
-  cursor, '+', scan_limit)
-if pending.err then pending = {} end
-local last = '-'
-for _, row in ipairs(pending) do
-  local entry, holder, idle_ms = row[1], row[2], row[3]
-  if limit > 0 and #started >= limit then break end
-  -- This worker settles its own entries, however late; recover_orphans finds those it does not know.
-  if holder ~= consumer then
-    local rows = redis.call('XRANGE', queue, entry, entry)
-    if rows[1] then
-      local found = fields_of(rows[1][2])
-      try_start(reclaim, entry, found.job_id, found, holder, idle_ms)
-    else
-      -- The entry was deleted while pending and cannot be claimed; reconcile finds the job.
-      clear(entry)
+local function reclaim_queue(cursor, queue_limit)
+  local pending = redis.pcall('XPENDING', queue, 'workers', 'IDLE', lease_ms + late_ms,
+    cursor, '+', queue_limit)
+  if pending.err then return '-' end
+  local last = '-'
+  for _, row in ipairs(pending) do
+    local entry, holder, idle_ms = row[1], row[2], row[3]
+    if limit > 0 and #started >= limit then break end
+    -- This worker settles its own entries, however late; recover_orphans finds those it does not know.
+    if holder ~= consumer then
+      local rows = redis.call('XRANGE', queue, entry, entry)
+      if rows[1] then
+        local found = fields_of(rows[1][2])
+        try_start(reclaim, entry, found.job_id, found, holder, idle_ms)
+      else
+        -- The entry was deleted while pending and cannot be claimed; reconcile finds the job.
+        clear(entry)
+      end
     end
+    last = '(' .. entry
   end
-  last = '(' .. entry
+  return #pending < queue_limit and '-' or last
 end
-if #pending < scan_limit then last = '-' end
+
+local cursors = each_queue(15, scope, scan_limit, reclaim_queue)
 flush()
-return {last, started, dropped, moved}
+return {cursors, started, dropped, moved}

@@ -25,23 +25,30 @@ local moved = 0
 
 if already_done('reconcile', period_ms, consumer) then return {'guarded'} end
 
-local delivered = '0-0'
-local groups = redis.pcall('XINFO', 'GROUPS', queue)
-for _, row in ipairs(groups.err and {} or groups) do
-  local group = fields_of(row)
-  if group.name == 'workers' then delivered = group['last-delivered-id'] end
+local last_delivered = {}
+local function delivered()
+  if not last_delivered[queue] then
+    last_delivered[queue] = '0-0'
+    local groups = redis.pcall('XINFO', 'GROUPS', queue)
+    for _, row in ipairs(groups.err and {} or groups) do
+      local group = fields_of(row)
+      if group.name == 'workers' then last_delivered[queue] = group['last-delivered-id'] end
+    end
+  end
+  return last_delivered[queue]
 end
 
 local function has_place(id, entry)
   if redis.call('ZSCORE', delayed_key, id) then return true end
   if not entry or entry == '' then return false end
   if not redis.call('XRANGE', queue, entry, entry)[1] then return false end
-  return is_later(entry, delivered) or holder_of(entry) ~= nil
+  return is_later(entry, delivered()) or holder_of(entry) ~= nil
 end
 
 local function reconcile(id)
   local job = try_read_job(id, 'entry_id', 'updated_ts', 'timeout_s', 'attempt', 'deliveries',
-    'excused_deliveries', 'cancel_ts', 'task', 'payload')
+    'excused_deliveries', 'cancel_ts', 'task', 'payload', 'queue')
+  select_queue(job.queue)
   local status, entry = job.status, job.entry_id
   if job.err or not status or terminal[status] then
     -- Our scripts remove a job from jobs:open when it ends: a foreign worker ended this one.

@@ -12,16 +12,18 @@
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   default_ttl_s, max_events, consumer, limit, token, idle_ms
---   ...   what the worker knows: tokens, and entries that it has read and not started yet
+--   default_ttl_s, max_events, consumer, limit, token, idle_ms, queues
+--   ...   its queues; then what the worker knows: tokens, and entries that it has read and not
+--         started yet
 -- RETURNS
 --   started   as in take
 --   dropped   as in take
 -- CLAUSES J-9 J-30
 -- INCLUDE keys job state fence entry start
 local consumer, limit, token, idle_ms = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local queues = tonumber(ARGV[7])
 local known = {}
-for at = 7, #ARGV do known[ARGV[at]] = true end
+for at = 8 + queues, #ARGV do known[ARGV[at]] = true end
 
 local function recover(entry, id, task, payload)
   local owner = id and redis.pcall('HGET', job_key(id), 'owner')
@@ -31,23 +33,27 @@ local function recover(entry, id, task, payload)
   redis.call('XCLAIM', queue, 'workers', consumer, 0, entry, 'JUSTID')
   if job.status == 'running' and owner and owner ~= '' and job.entry_id == entry then
     add_started(entry, job, task, payload, owner)
+  elseif is_paused() then
+    return_unstarted(entry, job)
   else
     start(entry, job, task, payload, token, consumer)
   end
 end
 
-local pending = redis.pcall('XPENDING', queue, 'workers', 'IDLE', idle_ms, '-', '+',
-  limit + #ARGV, consumer)
-if pending.err then pending = {} end
-for _, row in ipairs(pending) do
-  local entry = row[1]
-  if not known[entry] and #started < limit then
-    local rows = redis.call('XRANGE', queue, entry, entry)
-    if not rows[1] then
-      clear(entry)
-    else
-      local found = fields_of(rows[1][2])
-      try_start(recover, entry, found.job_id, found.task, found.payload)
+for at = 8, 7 + queues do
+  select_queue(ARGV[at])
+  local pending = redis.pcall('XPENDING', queue, 'workers', 'IDLE', idle_ms, '-', '+',
+    limit + #ARGV, consumer)
+  for _, row in ipairs(pending.err and {} or pending) do
+    local entry = row[1]
+    if not known[entry .. queue_suffix] and #started < limit then
+      local rows = redis.call('XRANGE', queue, entry, entry)
+      if not rows[1] then
+        clear(entry)
+      else
+        local found = fields_of(rows[1][2])
+        try_start(recover, entry, found.job_id, found.task, found.payload)
+      end
     end
   end
 end

@@ -12,6 +12,7 @@
 -- ARGV
 --   default_ttl_s, max_events, consumer
 --   ...   for each job: job id, entry, token; without a token: an entry that was read, not started
+--         before the jobs of another queue than the default one: its name, and empty texts
 -- RETURNS
 --   settled   the job is queued again, or has ended as requested
 --   already   another program had ended it; only the entry was acknowledged

@@ -9,7 +9,8 @@
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   consumer   the worker; then for each lease: job id, entry, token
+--   consumer   the worker; then for each lease: job id, entry, token; before the leases of another
+--              queue than the default one: its name, and empty texts
 --   ...
 -- RETURNS
 --   renewed  the lease begins anew; also where the server refuses to read the job
@@ -24,17 +25,23 @@ local answers, renewed = {}, {}
 local function renew(id, entry, token)
   local job, refusal = read_fenced(consumer, id, entry, token, 'cancel_ts')
   if refusal then return refusal == 'lost' and 'lost' or 'ended' end
-  renewed[#renewed + 1] = entry
+  local entries = renewed[queue] or {}
+  renewed[queue] = entries
+  entries[#entries + 1] = entry
   return job.cancel_ts and 'cancel' or 'renewed'
 end
 
 for at = 2, #ARGV, 3 do
-  local answer = isolated(renew, ARGV[at], ARGV[at + 1], ARGV[at + 2])
-  -- Nothing is known of a job that may not be read: it is neither renewed nor lost.
-  answers[#answers + 1] = answer == 'refused' and 'renewed' or answer
+  if ARGV[at + 1] == '' then
+    select_queue(ARGV[at])
+  else
+    local answer = isolated(renew, ARGV[at], ARGV[at + 1], ARGV[at + 2])
+    -- Nothing is known of a job that may not be read: it is neither renewed nor lost.
+    answers[#answers + 1] = answer == 'refused' and 'renewed' or answer
+  end
 end
-if #renewed > 0 then
-  renewed[#renewed + 1] = 'JUSTID'
-  redis.call('XCLAIM', queue, 'workers', consumer, 0, unpack(renewed))
+for stream, entries in pairs(renewed) do
+  entries[#entries + 1] = 'JUSTID'
+  redis.call('XCLAIM', stream, 'workers', consumer, 0, unpack(entries))
 end
 return answers

@@ -11,6 +11,7 @@
 -- ARGV
 --   default_ttl_s, max_events, consumer
 --   ...   for each report: job id, entry, token, number, type, step, data
+--         before the reports of another queue than the default one: its name, and empty texts
 -- RETURNS
 --   written   the event is stored; also when it was stored before
 --   dropped   the job has reached its number of events, or the server refuses to write this one
@@ -64,7 +65,11 @@ local function write_report(id, entry, token, number, kind, step, data)
 end
 
 for at = 4, #ARGV, 7 do
-  local answer = isolated(write_report, unpack(ARGV, at, at + 6))
-  answers[#answers + 1] = answer == 'refused' and 'dropped' or answer
+  if ARGV[at + 1] == '' then
+    select_queue(ARGV[at])
+  else
+    local answer = isolated(write_report, unpack(ARGV, at, at + 6))
+    answers[#answers + 1] = answer == 'refused' and 'dropped' or answer
+  end
 end
 return answers

@@ -12,7 +12,8 @@
 -- ARGV
 --   default_ttl_s, max_events, consumer
 --   ...   for each job: job id, entry, token, delay_ms, data,
---         exception: empty, or a JSON array of its type, message and traceback
+--         exception: empty, or a JSON array of its type, message and traceback;
+--         before the jobs of another queue than the default one: its name, and empty texts
 -- RETURNS
 --   settled   the job waits for its next attempt, or has ended as requested
 --   already   another program had ended it; only the entry was acknowledged

@@ -13,7 +13,8 @@
 -- ARGV
 --   default_ttl_s, max_events, consumer
 --   ...   for each job: job id, entry, token, status, its result or error object,
---         exception: empty, or a JSON array of its type, message and traceback
+--         exception: empty, or a JSON array of its type, message and traceback;
+--         before the jobs of another queue than the default one: its name, and empty texts
 -- RETURNS
 --   settled   the job ended with this outcome, now or in an earlier call
 --   already   another program had ended it; only the entry was acknowledged
@@ -44,11 +45,22 @@ local function settle(id, entry, token, status, body, exception)
   return 'settled'
 end
 
-local jobs, first = (#ARGV - 3) / 6, ARGV[5]
-if jobs > 3 then
-  for at = 11, #ARGV, 6 do
-    if ARGV[at] < first then first = ARGV[at] end
-  end
-  read_holders(consumer, first, jobs + 10)
+-- Read the holders of many jobs of one queue that follow each other.
+local jobs, first = 0, nil
+local function read_ahead()
+  if jobs > 3 then read_holders(consumer, first, jobs + 10) end
+  jobs, first = 0, nil
 end
+for at = 5, #ARGV, 6 do
+  local entry = ARGV[at]
+  if entry == '' then
+    read_ahead()
+    select_queue(ARGV[at - 1])
+  else
+    jobs = jobs + 1
+    if not first or entry < first then first = entry end
+  end
+end
+read_ahead()
+select_queue('default')
 return answer_each(settle, 6)

@@ -8,16 +8,16 @@
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
 -- idempotency keys, jobs:delayed, jobs:open[:<tenant>], jobs:index[:<tenant>], jobs:tenants,
--- jobs:stats:<minute>, jobs:guard:recount:<tenant>
+-- jobs:queues, jobs:stats:<minute>, jobs:guard:recount:<tenant>
 --
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   max_queue     how many jobs may wait
+--   max_queue     how many jobs may wait in a queue
 --   max_open      how many open jobs a tenant may have; 0: any number
 --   max_retained  how many jobs of a tenant are retained; 0: any number
 --   ...   for each job: how many arguments it has, and those: job id, task, payload, ttl_s, delay_ms,
---         idempotency, former name of it, fingerprint, tenant, given, extra fields
+--         idempotency, former name of it, fingerprint, tenant, given, queue, extra fields
 -- RETURNS
 --   submitted   the job is created; then its id, and the time
 --   already     the idempotency key has this job; then its id, and 0
@@ -26,11 +26,19 @@
 --   tenant_open      the tenant has too many open jobs; then an empty text, and how many
 --   tenant_retained  too many jobs of the tenant are retained; then an empty text, and how many
 --   refused     the server refuses to write this one; then its error, and 0
--- CLAUSES J-1 J-2 J-3 J-4 J-7 J-9 J-10 J-11 J-12 J-57
+-- CLAUSES J-1 J-2 J-3 J-4 J-7 J-9 J-10 J-11 J-12 J-53 J-57
 -- INCLUDE keys create tenants
 local max_queue = tonumber(ARGV[1])
-local waiting = redis.call('XLEN', queue) + redis.call('ZCARD', delayed_key)
 local answers = {}
+
+-- J-12: how many jobs wait in the selected queue, or are delayed in any.
+local waiting = {}
+local function depth()
+  if not waiting[queue] then
+    waiting[queue] = redis.call('XLEN', queue) + redis.call('ZCARD', delayed_key)
+  end
+  return waiting[queue]
+end
 
 -- The job of an idempotency key, its fingerprint and tenant. A key whose job is gone is free again.
 local function job_of_key(name)
@@ -43,6 +51,7 @@ end
 local function submit(first, last)
   local job_id, task, payload, ttl_s, delay_ms = unpack(ARGV, first, first + 4)
   local idempotency, former, fingerprint, tenant, given = unpack(ARGV, first + 5, first + 9)
+  select_queue(ARGV[first + 10])
 
   -- Only an id that the caller chose can have been submitted before.
   if given == '1' and redis.call('EXISTS', job_key(job_id)) == 1 then
@@ -66,14 +75,14 @@ local function submit(first, last)
       return 'already', earlier, 0
     end
   end
-  if waiting >= max_queue then return 'full', '', waiting end
+  if depth() >= max_queue then return 'full', '', depth() end
   if exceeded_limit then
     local limit, number = exceeded_limit(tenant)
     if limit then return limit, '', number end
   end
 
-  create(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant, first + 10, last)
-  waiting = waiting + 1
+  create(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant, first + 11, last)
+  waiting[queue] = waiting[queue] + 1
   if count_open then count_open(tenant, job_id) end
   return 'submitted', job_id, now_ms
 end

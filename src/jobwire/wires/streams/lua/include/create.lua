@@ -3,7 +3,7 @@
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local now = string.format('%.0f', now_ms)
-local created, opened, indexed, expiries, renewals = 0, {}, {}, {}, {}
+local created, opened, indexed, expiries, renewals, named = 0, {}, {}, {}, {}, {}
 
 -- J-7: when the keys of a job expire, for PEXPIREAT. Most jobs have the same ttl_s.
 local function expiry_of(ttl_s)
@@ -14,13 +14,14 @@ local function expiry_of(ttl_s)
   return expiries[ttl_s]
 end
 
--- No other command runs during a script: after the first entry of a call the ids of the next entries
+-- No other command runs during a script: after the first entry of a queue the ids of the next entries
 -- are known before they are added, so that a job's hash is written once.
-local entry_ms, entry_seq
+local entry_ms, entry_seq = {}, {}
 local function next_entry_id()
-  if not entry_ms then return nil end
-  entry_seq = entry_seq + 1
-  return string.format('%s-%d', entry_ms, entry_seq)
+  local ms = entry_ms[queue]
+  if not ms then return nil end
+  entry_seq[queue] = entry_seq[queue] + 1
+  return string.format('%s-%d', ms, entry_seq[queue])
 end
 
 local function extra_fields(entry_id, first, last)
@@ -28,7 +29,8 @@ local function extra_fields(entry_id, first, last)
   return unpack(ARGV, first, last)
 end
 
--- The job's extra fields (name, value) are the arguments from `first` to `last`.
+-- Create a job in the selected queue. Its extra fields (name, value) are the arguments from `first` to
+-- `last`.
 local function create(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant, first, last)
   local job, events = job_key(job_id), events_key(job_id)
   local entry_id, expiry = delay_ms == '0' and next_entry_id() or nil, expiry_of(ttl_s)
@@ -46,13 +48,14 @@ local function create(job_id, task, payload, ttl_s, delay_ms, idempotency, tenan
       'job_id', job_id, 'task', task, 'payload', payload)
     if not entry_id then
       redis.call('HSET', job, 'entry_id', entry)
-      entry_ms, entry_seq = string.match(entry, '^(%d+)-(%d+)$')
+      entry_ms[queue], entry_seq[queue] = string.match(entry, '^(%d+)-(%d+)$')
     end
   end
   if idempotency ~= '' then
     redis.call('SET', idempotency_key(idempotency), job_id, 'PXAT', expiry)
   end
 
+  if queue_suffix ~= '' then named[queue_name] = true end
   created = created + 1
   opened[#opened + 1] = renewals[ttl_s]
   opened[#opened + 1] = job_id
@@ -66,6 +69,7 @@ end
 local function write_indexes()
   if created == 0 then return end
   redis.pcall('ZADD', open_key, unpack(opened))
+  for name in pairs(named) do redis.pcall('SADD', queues_key, name) end
   for tenant, list in pairs(indexed) do
     redis.pcall('ZADD', index_key(tenant), unpack(list))
     if tenant ~= '' then redis.pcall('ZADD', tenants_key, now, tenant) end

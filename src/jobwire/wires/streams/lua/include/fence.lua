@@ -4,7 +4,8 @@
 local holders = {}
 local function holder_of(entry)
   if not entry or entry == '' then return nil end
-  if holders[entry] then return holders[entry] end
+  local known = holders[queue]
+  if known and known[entry] then return known[entry] end
   local pending = redis.pcall('XPENDING', queue, 'workers', entry, entry, 1)
   if pending.err or not pending[1] then return nil end
   return pending[1][2]
@@ -13,8 +14,10 @@ end
 -- Read the holders of a batch in one command: entries that are settled together lie close together.
 -- Entries that are not in the reply are read one by one.
 local function read_holders(consumer, first, count)
+  local known = holders[queue] or {}
   local rows = redis.pcall('XPENDING', queue, 'workers', first, '+', count, consumer)
-  for _, row in ipairs(rows.err and {} or rows) do holders[row[1]] = consumer end
+  for _, row in ipairs(rows.err and {} or rows) do known[row[1]] = consumer end
+  holders[queue] = known
 end
 
 -- The owner field of a delivery that its own worker has settled. A repeated call gets the same

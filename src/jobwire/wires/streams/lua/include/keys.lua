@@ -1,13 +1,29 @@
 -- Every key is built here, below the prefix of the one declared key. A hash tag in that prefix keeps
 -- all keys in one slot of a cluster.
 local queue = KEYS[1]
+local default_queue = queue
 local prefix = string.sub(queue, 1, -(#'jobs:stream' + 1))
 local delayed_key = prefix .. 'jobs:delayed'
 local open_key = prefix .. 'jobs:open'
 local tenants_key = prefix .. 'jobs:tenants'
 local tasks_key = prefix .. 'jobs:tasks'
 local clock_key = prefix .. 'jobs:clock'
+local queues_key = prefix .. 'jobs:queues'
+local paused_key = prefix .. 'jobs:paused'
 local control = prefix .. 'jobs:control'
+
+-- J-53: `queue` is the stream of the queue that a script works on, the default queue at first. Entry
+-- ids of two streams may be equal: with `queue_suffix` an entry is unique among all queues.
+local queue_name, queue_suffix = 'default', ''
+local function select_queue(name)
+  if not name or name == '' then name = 'default' end
+  if name == queue_name then return end
+  if name == 'default' then
+    queue, queue_name, queue_suffix = default_queue, name, ''
+  else
+    queue, queue_name, queue_suffix = default_queue .. ':' .. name, name, '@' .. name
+  end
+end
 
 -- A script needs the keys of one job several times in a row: building them once saves garbage.
 local last_id, last_job, last_events

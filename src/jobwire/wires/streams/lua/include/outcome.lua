@@ -26,11 +26,16 @@ local function store_exception(id, exception)
     'traceback', parts[3])
 end
 
--- Run `act` for each job of the call, which has `width` arguments.
+-- Run `act` for each job of the call, which has `width` arguments: job id, entry, and others. Without
+-- an entry, the first one names the queue of the jobs that follow.
 local function answer_each(act, width)
   local answers = {}
   for at = 4, #ARGV, width do
-    answers[#answers + 1] = isolated(act, unpack(ARGV, at, at + width - 1))
+    if ARGV[at + 1] == '' then
+      select_queue(ARGV[at])
+    else
+      answers[#answers + 1] = isolated(act, unpack(ARGV, at, at + width - 1))
+    end
   end
   flush()
   return answers

@@ -4,7 +4,7 @@ local started, dropped = {}, {}
 
 local function note_dropped(reason, entry, id)
   dropped[#dropped + 1] = reason
-  dropped[#dropped + 1] = entry
+  dropped[#dropped + 1] = entry .. queue_suffix
   dropped[#dropped + 1] = id or ''
 end
 
@@ -18,30 +18,47 @@ local function try_start(act, entry, id, ...)
   if isolated(act, entry, id, ...) == 'refused' then note_dropped('refused', entry, id) end
 end
 
--- Whether the entry that a job names as its own exists.
-local function has_entry(id, entry)
-  if redis.call('ZSCORE', delayed_key, id) or holder_of(entry) then return true end
-  local rows = redis.pcall('XRANGE', queue, entry, entry)
-  return not rows.err and rows[1] ~= nil and fields_of(rows[1][2]).job_id == id
+-- J-53: whether no job of the selected queue may be started.
+local paused
+local function is_paused()
+  if not paused then
+    paused = {}
+    local names = redis.pcall('SMEMBERS', paused_key)
+    for _, name in ipairs(names.err and {} or names) do paused[name] = true end
+  end
+  return paused[queue_name]
 end
 
--- The fields of a job that is to start. A waiting job with ten fields has the nine of the contract
--- and its entry: reading the extras, which is what costs, is saved.
+-- Whether the entry that a job names as its own exists, in the job's own queue.
+local function has_entry(job)
+  local id, entry, here = job.id, job.entry_id, queue_name
+  if redis.call('ZSCORE', delayed_key, id) then return true end
+  select_queue(job.queue)
+  local rows = redis.pcall('XRANGE', queue, entry, entry)
+  local exists = holder_of(entry) ~= nil
+    or not rows.err and rows[1] ~= nil and fields_of(rows[1][2]).job_id == id
+  select_queue(here)
+  return exists
+end
+
+-- The fields of a job that is to start. A waiting job with ten fields (in a named queue: eleven) has
+-- the nine of the contract, its entry and its queue: reading the extras, which is what costs, is saved.
 local function read_startable(id)
-  local key = job_key(id)
-  if redis.pcall('HLEN', key) == 10 then
-    local values = redis.call('HMGET', key, 'status', 'ttl_s', 'entry_id', 'created_ts', 'deliveries')
+  local key, is_named = job_key(id), queue_suffix ~= ''
+  if redis.pcall('HLEN', key) == (is_named and 11 or 10) then
+    local values = redis.call('HMGET', key, 'status', 'ttl_s', 'entry_id', 'created_ts', 'deliveries',
+      is_named and 'queue' or 'status')
     local status, entry_id, deliveries = values[1], values[3], values[5]
     -- A delivered job has extras, also where a foreign gateway wrote fewer than nine fields.
-    if status and entry_id and not deliveries then
+    if status and entry_id and not deliveries and (not is_named or values[6]) then
       return {
         id = id, status = status, ttl_s = values[2], entry_id = entry_id, created_ts = values[4],
-        attempt = 1, deliveries = 0
+        attempt = 1, deliveries = 0, queue = is_named and values[6]
       }
     end
   end
   return try_read_job(id, 'entry_id', 'cancel_ts', 'attempt', 'deliveries', 'created_ts',
-    'max_attempts', 'timeout_s', 'tenant', 'traceparent')
+    'max_attempts', 'timeout_s', 'tenant', 'traceparent', 'queue')
 end
 
 -- The job of an entry if it may run: the entry counts, and the job has neither ended nor expired.
@@ -56,8 +73,9 @@ local function read_runnable(entry, id)
     job.status = 'queued'
   end
   if terminal[job.status] then return drop('ended', entry, id) end
-  if job.entry_id and job.entry_id ~= '' and job.entry_id ~= entry then
-    if has_entry(id, job.entry_id) then return drop('duplicate', entry, id) end
+  if job.entry_id and job.entry_id ~= ''
+    and (job.entry_id ~= entry or (job.queue or 'default') ~= queue_name) then
+    if has_entry(job) then return drop('duplicate', entry, id) end
     job.entry_id = false
   end
   job.expiry = expiry_of(job.ttl_s)
@@ -74,7 +92,7 @@ end
 -- The extras follow where they were read: then each is a text or false.
 local function add_started(entry, job, task, payload, token)
   local row = {
-    entry, job.id, task or '', payload or '', token, job.attempt, job.deliveries, job.created_ts or ''
+    entry .. queue_suffix, job.id, task or '', payload or '', token, job.attempt, job.deliveries, job.created_ts or ''
   }
   if job.tenant ~= nil then
     row[9], row[10], row[11], row[12] = job.max_attempts, job.timeout_s, job.tenant, job.traceparent
@@ -99,12 +117,24 @@ local function index_open(entry, id, expiry, created_ts, tenant)
   redis.pcall('ZADD', open_key, 'NX', renewal_of(expiry), id)
   index(id, created_ts, tenant)
   redis.call('HSET', job_key(id), 'entry_id', entry)
+  if queue_suffix ~= '' then redis.call('HSET', job_key(id), 'queue', queue_name) end
+end
+
+-- Return an entry that was read and must not be started here to the end of its queue: nothing is
+-- counted, and no event is written.
+local function return_unstarted(entry, job)
+  if not job.entry_id or job.entry_id == '' then
+    index_open(entry, job.id, job.expiry, job.created_ts, job.tenant)
+  end
+  enqueue(job.id, content_of(entry, job.id))
+  drop('returned', entry, job.id)
 end
 
 -- The owner token is the call's token and the entry: deliveries of one call differ by their entries.
 local first_attempt = '{"attempt":1}'
 local function start(entry, job, task, payload, call_token, consumer)
-  local id, expiry, attempt, token = job.id, job.expiry, job.attempt, call_token .. '-' .. entry
+  local id, expiry, attempt = job.id, job.expiry, job.attempt
+  local token = call_token .. '-' .. entry .. queue_suffix
   local deliveries = job.deliveries + 1
   job.deliveries = deliveries
   update(id, expiry, 'status', 'running', 'owner', token, 'worker', consumer,

@@ -145,20 +145,29 @@ local function finish_canceled(id, expiry, attempt, step)
   extend_key_of(id, expiry)
 end
 
+-- Append an entry to the selected queue.
 local function enqueue(id, task, payload)
   local entry = redis.call('XADD', queue, '*',
     'job_id', id, 'task', task or '', 'payload', payload or '')
   redis.call('HSET', job_key(id), 'entry_id', entry)
+  if queue_suffix ~= '' then redis.pcall('SADD', queues_key, queue_name) end
 end
 
--- Mark an entry for removal by flush.
-local function clear(entry) cleared[#cleared + 1] = entry end
+-- Mark an entry of the selected queue for removal by flush.
+local function clear(entry)
+  local entries = cleared[queue]
+  if entries then
+    entries[#entries + 1] = entry
+  else
+    cleared[queue] = {entry}
+  end
+end
 
 -- R-4: an entry leaves the queue only here, after everything that replaces it was written.
 local function flush()
-  if #cleared > 0 then
-    redis.pcall('XACK', queue, 'workers', unpack(cleared))
-    redis.call('XDEL', queue, unpack(cleared))
+  for stream, entries in pairs(cleared) do
+    redis.pcall('XACK', stream, 'workers', unpack(entries))
+    redis.call('XDEL', stream, unpack(entries))
   end
   if #closed > 0 then redis.pcall('ZREM', open_key, unpack(closed)) end
   for kind, starts in pairs(begun_at) do

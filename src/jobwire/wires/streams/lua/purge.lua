@@ -1,0 +1,76 @@
+#!lua flags=allow-oom
+-- purge: cancel the jobs of a queue that wait or are delayed.
+--
+-- Each one ends with its terminal event, as if it were canceled alone. Jobs that a worker has
+-- read go on, and so do jobs that were created after the purge began. A bounded piece per call:
+-- first the delayed jobs of all queues, of which those of this queue are canceled, then the
+-- queue: a job that becomes due meanwhile moves from the first to the second.
+--
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
+-- jobs:delayed, jobs:open, jobs:queues, jobs:stats:<minute>
+--
+-- KEYS
+--   queue    stream  jobs:stream
+-- ARGV
+--   default_ttl_s, max_events, name, owner, canceled_ttl_s, began_ms, place, cursor, scan_limit
+-- RETURNS
+--   began_ms   when the purge began; empty if there is no such queue
+--   place      where the next call begins: `delayed`, `queue`, or `end` after the last job
+--   cursor     and its position there
+--   canceled   how many jobs were canceled
+-- CLAUSES J-9 J-53 J-57
+-- INCLUDE keys job state fence entry waiting
+local name, owner, canceled_ttl_s = ARGV[3], ARGV[4], ARGV[5]
+local began_ms, place, cursor, scan_limit = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9])
+local canceled = 0
+
+if name ~= 'default' and redis.call('SISMEMBER', queues_key, name) == 0 then
+  return {'', 'end', '', 0}
+end
+select_queue(name)
+if began_ms == '' then began_ms = now end
+
+-- Whether the job of a tenant that the caller may not change. An empty owner is any tenant.
+local function is_foreign(job)
+  return owner ~= '' and (job.tenant and job.tenant ~= '' and job.tenant or 'default') ~= owner
+end
+
+local function purge(id, entry)
+  local job = id and try_read_job(id, 'entry_id', 'attempt', 'tenant', 'queue', 'created_ts')
+  if not job or job.err or job.status ~= 'queued' or is_foreign(job) then return end
+  if (tonumber(job.created_ts) or 0) > tonumber(began_ms) then return end
+  if entry then
+    if job.entry_id and job.entry_id ~= '' and job.entry_id ~= entry then return end
+  elseif (job.queue or 'default') ~= name then
+    return
+  end
+  cancel_waiting(job, canceled_ttl_s, 'gateway.purge')
+  clear_owner(id)
+  if entry then clear(entry) end
+  canceled = canceled + 1
+end
+
+if place == 'delayed' then
+  local found = redis.call('ZSCAN', delayed_key, cursor, 'COUNT', scan_limit)
+  for at = 1, #found[2], 2 do isolated(purge, found[2][at]) end
+  cursor = found[1]
+  if cursor == '0' then place = 'queue' end
+else
+  -- Entries up to the last delivered one are with workers, or have been.
+  local delivered = '0-0'
+  local groups = redis.pcall('XINFO', 'GROUPS', queue)
+  for _, row in ipairs(groups.err and {} or groups) do
+    local group = fields_of(row)
+    if group.name == 'workers' then delivered = group['last-delivered-id'] end
+  end
+  if cursor == '0' or is_later(delivered, cursor) then cursor = delivered end
+  local rows = redis.pcall('XRANGE', queue, '(' .. cursor, '+', 'COUNT', scan_limit)
+  if rows.err then rows = {} end
+  for _, row in ipairs(rows) do
+    isolated(purge, fields_of(row[2]).job_id, row[1])
+    cursor = row[1]
+  end
+  if #rows < scan_limit then place = 'end' end
+end
+flush()
+return {began_ms, place, cursor, canceled}

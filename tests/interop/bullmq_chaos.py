@@ -32,7 +32,7 @@ from jobwire.wires.bullmq.metrics import measure
 from jobwire.wires.bullmq.options import JobOptions
 from jobwire.wires.bullmq.queue import BullQueue, NewJob
 from tests.interop.bullmq_lab import PeerFailed
-from tests.interop.bullmq_teams import ALL, OURS, TEAMS, Fleet
+from tests.interop.bullmq_teams import OURS, TEAMS, Fleet
 from tests.support import Program
 from tests.support.program import ROOT
 from tests.support.servers import plain_from_url
@@ -41,7 +41,7 @@ QUEUE: Final = "chaos"
 KINDS: Final = ("kill_ours", "kill_team", "cut", "pause_or_resume", "freeze_ours", "restart")
 _EVENTS: Final = 10_000_000
 """The events stream is never trimmed: the judge reads all of it."""
-_LOCK_S: Final = 2
+_LOCK_S: Final = 1
 _STALLED_S: Final = 1
 _MAX_STALLED: Final = 10_000
 _OPTIONS: Final = {
@@ -113,13 +113,23 @@ def specs(producer: str, count: int, rng: random.Random) -> list[Spec]:
 
 
 class Chaos:
-    def __init__(self, folder: Path, seed: int, jobs: int, *, preloaded: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        jobs: int,
+        *,
+        teams: Sequence[str] = TEAMS,
+        preloaded: bool = False,
+    ) -> None:
         self._folder = folder
         self._rng = random.Random(seed)
         self._preloaded = preloaded
-        share = max(1, jobs // len(ALL))
-        self._specs = {producer: specs(producer, share, self._rng) for producer in ALL}
-        self.outcome = Outcome(seed, share * len(ALL))
+        self._teams = tuple(teams)
+        producers = (*teams, OURS)
+        share = max(1, jobs // len(producers))
+        self._specs = {producer: specs(producer, share, self._rng) for producer in producers}
+        self.outcome = Outcome(seed, share * len(producers))
         self._server = LocalValkey(folder / "valkey", admin=True)
         self._workers: list[Program] = []
         self._is_paused = False
@@ -131,7 +141,7 @@ class Chaos:
         self._kinds = list(kinds)
         async with AsyncExitStack() as stack:
             stack.enter_context(self._server)
-            self._fleet = await asyncio.to_thread(Fleet, self._server.admin_url)
+            self._fleet = await asyncio.to_thread(Fleet, self._server.admin_url, *self._teams)
             stack.callback(self._fleet.close)
             stack.callback(lambda: [worker.close() for worker in self._workers])
             self._connection = await Connection.open(self._server.url)
@@ -177,7 +187,7 @@ class Chaos:
         await self._fleet.ask(producer, "add", queue=QUEUE, jobs=jobs, events=_EVENTS)
 
     async def _start(self) -> None:
-        for team in TEAMS:
+        for team in self._teams:
             await self._work(team)
         self._workers.extend(self._new_worker() for _ in range(_WORKERS))
 
@@ -231,7 +241,7 @@ class Chaos:
         self._workers[at] = self._new_worker()
 
     async def _kill_team(self) -> None:
-        team = self._rng.choice(TEAMS)
+        team = self._rng.choice(self._teams)
         await self._fleet.kill(team)
         await self._work(team)
 

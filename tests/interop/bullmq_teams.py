@@ -14,19 +14,23 @@ from tests.support.thirdparty import NODE, node_packages, python_packages
 OURS: Final = "jobwire"
 TEAMS: Final = ("node6", "node5", "py")
 ALL: Final = (*TEAMS, OURS)
+PLAIN: Final = "plain"
+"""Written from the published contract alone, without a package."""
 _HERE: Final = Path(__file__).parent
 
 
 class Fleet:
     """One program per kind of client, each a producer and a worker of the queues it is given."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *teams: str) -> None:
         self.url = url
-        self._locks = {team: asyncio.Lock() for team in TEAMS}
-        self.teams = {team: self._started(team) for team in TEAMS}
+        self.teams = {team: self._started(team) for team in teams or TEAMS}
+        self._locks = {team: asyncio.Lock() for team in self.teams}
 
     def _started(self, team: str) -> Peer:
         plain = self.url.replace("valkey:", "redis:")
+        if team == PLAIN:
+            return Peer([sys.executable, _HERE / "python" / "bullmq_plain.py", plain])
         if team == "py":
             path = os.pathsep.join([str(python_packages())])
             command = [sys.executable, _HERE / "python" / "bullmq_fleet.py", plain]

@@ -1,4 +1,5 @@
-"""B-9: Node 6, Node 5, the Python package and our worker as producers and workers, all pairs."""
+"""B-9: Node 6, Node 5, the Python package, a plain program and our worker as producers and workers
+of the same queues, all pairs."""
 
 from __future__ import annotations
 
@@ -15,12 +16,13 @@ import pytest_asyncio
 from jobwire import App, Context
 from jobwire.local import LocalValkey
 from jobwire.valkey import Config, Connection
-from jobwire.wires.bullmq.contract import State
+from jobwire.wires.bullmq.contract import DEFAULT_PREFIX, State
 from jobwire.wires.bullmq.engine import BullEngine
 from jobwire.wires.bullmq.hub import BullHub
 from jobwire.wires.bullmq.queue import Added, BullQueue, NewJob
+from jobwire.wires.bullmq.registry import seen_workers
 from jobwire.worker import Worker
-from tests.interop.bullmq_teams import ALL, OURS, TEAMS, Fleet
+from tests.interop.bullmq_teams import ALL, OURS, PLAIN, TEAMS, Fleet
 from tests.support import clause, wait_until
 from tests.support.thirdparty import NotInstalled, node_packages, python_packages
 from tests.support.workers import started, stopped
@@ -38,7 +40,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     except NotInstalled as error:
         pytest.skip(f"the official BullMQ packages cannot be installed here: {error}")
     with LocalValkey(tmp_path_factory.mktemp("fleet"), admin=True) as server:
-        fleet = Fleet(server.admin_url)
+        fleet = Fleet(server.admin_url, *TEAMS, PLAIN)
         try:
             yield fleet
         finally:
@@ -52,8 +54,14 @@ class Site:
         self.fleet = fleet
         self._connection = connection
         number = next(_numbers)
-        self.queues = {kind: f"{kind}-{number}" for kind in ALL}
+        self.queues = {kind: f"{kind}-{number}" for kind in (*ALL, PLAIN)}
         self.shared = f"shared-{number}"
+
+    async def seen_workers(self, *queues: str) -> object:
+        return await seen_workers(self._connection, DEFAULT_PREFIX, queues)
+
+    def queue(self, name: str) -> BullQueue:
+        return BullQueue(self._connection, name)
 
     async def work(self, *teams: str) -> None:
         """Let these teams work on their own queue and on the shared one."""
@@ -65,7 +73,7 @@ class Site:
         """Submit as this kind of client and wait for all results."""
         if producer != OURS:
             return await self.fleet.ask(producer, "produce", queue=queue, count=count)
-        ours = BullQueue(self._connection, queue)
+        ours = self.queue(queue)
         jobs = [NewJob("task", f'{{"n":{number}}}') for number in range(count)]
         ids = [added.job_id for added in await ours.submit_many(jobs) if isinstance(added, Added)]
 
@@ -106,7 +114,8 @@ async def test_b9_every_producer_is_served_by_every_worker(site: Site) -> None:
     await site.work(*TEAMS)
 
     async def produce(producer: str) -> None:
-        for worker, queue in site.queues.items():
+        for worker in ALL:
+            queue = site.queues[worker]
             results = await site.produce(producer, queue)
             assert [result["by"] for result in results] == [worker] * COUNT, producer
             assert [result["n"] for result in results] == list(range(COUNT))
@@ -123,6 +132,46 @@ async def test_b9_every_producer_is_served_by_every_worker(site: Site) -> None:
     for results in mixed:
         assert [result["n"] for result in results] == list(range(COUNT))
         assert {result["by"] for result in results} <= set(ALL)
+
+
+@clause("B-9", "B-1", "B-2", "B-4")
+async def test_b9_a_plain_program_shares_queues_with_every_other(site: Site) -> None:
+    """Its jobs run everywhere, and its worker serves everyone's."""
+    fleet = site.fleet
+    # Added before the workers start: without a marker an idle worker of Node looks after seconds.
+    added = {
+        worker: await fleet.ask(PLAIN, "submit", queue=site.queues[worker], count=COUNT)
+        for worker in ALL
+    }
+    await site.work(*TEAMS)
+    for worker, ids in added.items():
+        results = await fleet.ask(PLAIN, "results", queue=site.queues[worker], ids=ids)
+        assert [result["by"] for result in results] == [worker] * COUNT
+        assert [result["n"] for result in results] == list(range(COUNT))
+
+    await fleet.ask(PLAIN, "work", queue=site.queues[PLAIN])
+    producing = [site.produce(producer, site.queues[PLAIN]) for producer in ALL]
+    for results in await asyncio.gather(*producing):
+        assert [(result["by"], result["n"]) for result in results] == [
+            (PLAIN, number) for number in range(COUNT)
+        ]
+
+
+@clause("B-9", "B-2", "B-7")
+async def test_b9_a_plain_worker_and_ours_share_a_queue(site: Site) -> None:
+    """With priorities, and with progress events that only our programs survive."""
+    fleet, shared = site.fleet, site.queues[OURS]
+    await fleet.ask(PLAIN, "work", queue=shared, progress=True)
+    urgent = await fleet.ask(PLAIN, "submit", queue=shared, count=COUNT, priority=2)
+    mine = await site.produce(OURS, shared)
+    theirs = await fleet.ask(PLAIN, "produce", queue=shared, count=COUNT)
+    first = await fleet.ask(PLAIN, "results", queue=shared, ids=urgent)
+    for results in (mine, theirs, first):
+        assert [result["n"] for result in results] == list(range(COUNT))
+        assert {result["by"] for result in results} <= {OURS, PLAIN}
+    ours = site.queue(shared)
+    counts = await ours.counts()
+    assert counts == {**dict.fromkeys(counts, 0), State.COMPLETED: 3 * COUNT}
 
 
 @clause("B-9", "B-8")
@@ -144,3 +193,11 @@ async def test_b9_get_workers_of_every_package_lists_our_worker(site: Site) -> N
     for team in ("node6", "node5"):
         assert await site.fleet.ask(team, "workers", queue=ours) == 1
     assert await site.fleet.ask("py", "workers_of", queue=ours) == 1
+    # And ours sees those of Node beside its own.
+    await site.work("node6", "node5")
+
+    async def are_seen() -> bool:
+        seen = await site.seen_workers(site.shared, site.queues["node6"], ours)
+        return seen == {site.shared: 3, site.queues["node6"]: 1, ours: 1}
+
+    await wait_until(are_seen, "the named connections")

@@ -1,0 +1,265 @@
+"""The services of deploy/compose.yaml as processes of this machine, without Docker.
+
+Commands, environment, volumes and start conditions are those of the file. What differs is what a
+container engine would do: names of services become loopback addresses, each port a free one, each
+volume a folder. PostgreSQL is a server of the test base with the file's user and database.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+import httpx
+import psycopg
+import yaml
+from psycopg import sql
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from jobwire.local import free_port
+from jobwire.local.s3_ports import choose_ports
+from jobwire.local.valkey import bundled_program
+from jobwire.objects import BucketConfig
+from tests.cli.runner import clean_env
+from tests.e2e.endpoints import Endpoints
+from tests.support import Program, wait_until_sync
+from tests.support.program import ROOT
+
+COMPOSE: Final = ROOT / "deploy" / "compose.yaml"
+_VARIABLE: Final = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
+_OURS: Final = "jobwire:latest"
+
+Service = dict[str, Any]
+
+
+def interpolated(text: str, variables: Mapping[str, str]) -> str:
+    """The file's `${NAME}`, `${NAME:-default}` and `${NAME:?message}` replaced."""
+
+    def value(found: re.Match[str]) -> str:
+        name, kind, more = found.groups()
+        if given := variables.get(name):
+            return given
+        if kind != "-":
+            raise KeyError(f"{name}: {more or 'is not set'}")
+        return more
+
+    return _VARIABLE.sub(value, text)
+
+
+def read_services(variables: Mapping[str, str]) -> dict[str, Service]:
+    """The services of the file."""
+    return yaml.safe_load(interpolated(COMPOSE.read_text(), variables))["services"]
+
+
+class ComposeStack:
+    """`with ComposeStack(folder, postgres_url, keys) as stack: stack.endpoints`."""
+
+    def __init__(self, folder: Path, postgres: str, api_key: str, keys: str) -> None:
+        """`keys` is what JOBWIRE_GATEWAY_KEYS has for `api_key`."""
+        self._folder = folder
+        self._postgres = postgres
+        ports = choose_ports(folder).items()
+        self._s3_ports = {flag: port for flag, port in ports if not flag.startswith("admin")}
+        self.api_key = api_key
+        public = f"http://127.0.0.1:{self._s3_ports['s3.port']}"
+        self.services = read_services({"JOBWIRE_GATEWAY_KEYS": keys, "PUBLIC_S3_URL": public})
+        self._addresses = dict(self._choose_ports())
+        self._programs: dict[str, Program] = {}
+
+    def _choose_ports(self) -> Iterator[tuple[tuple[str, int], int]]:
+        for name, service in self.services.items():
+            for mapping in service.get("ports", ()):
+                yield (name, int(mapping.rpartition(":")[2])), free_port()
+        yield ("s3", 9000), self._s3_ports["s3.port"]
+        server = re.search(r":(\d+)/", self._postgres)
+        assert server
+        yield ("postgres", 5432), int(server[1])
+
+    def port(self, service: str, inside: int) -> int:
+        """The port of this machine for a port of a container."""
+        return self._addresses[service, inside]
+
+    # ── starting ─────────────────────────────────────────────────────────────────────────────────
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._close)
+            stack.enter_context(self._database())
+            self._start_valkey()
+            self._start_s3()
+            # What needs only Valkey starts while the one-shot services run.
+            self.wait_until_healthy("valkey")
+            for name in ("jobs", "worker", "createkeys"):
+                self.start(name)
+            self.wait_until_healthy("s3")
+            self.start("createbuckets")
+            for name in ("createbuckets", "createkeys"):
+                assert self._programs[name].wait(timeout_s=60) == 0, self._programs[name].output
+            for name in ("api", "gateway"):
+                self.start(name)
+            for name in ("api", "gateway", "jobs"):
+                self.wait_until_healthy(name)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _close(self) -> None:
+        for program in self._programs.values():
+            program.close()
+        # A killed S3 server leaves them.
+        for port in self._s3_ports.values():
+            for file in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                file.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _database(self) -> Generator[None]:
+        given = self.services["postgres"]["environment"]
+        user, database = sql.Identifier(given["POSTGRES_USER"]), given["POSTGRES_DB"]
+        drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(database))
+        with psycopg.connect(self._postgres, autocommit=True) as admin:
+            password = sql.Literal(given["POSTGRES_PASSWORD"])
+            admin.execute(drop)
+            admin.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(user))
+            admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(user, password))
+            create = sql.SQL("CREATE DATABASE {} OWNER {}").format(sql.Identifier(database), user)
+            admin.execute(create)
+            try:
+                yield
+            finally:
+                admin.execute(drop)
+                admin.execute(sql.SQL("DROP ROLE {}").format(user))
+
+    def _start_valkey(self) -> None:
+        program, *arguments = self.services["valkey"]["command"]
+        assert program == "valkey-server"
+        port = str(self.port("valkey", 6379))
+        place = ("--port", port, "--bind", "127.0.0.1", "--dir", str(self._volume("valkey-data")))
+        self._programs["valkey"] = Program(command=[bundled_program(), *arguments, *place])
+
+    def _start_s3(self) -> None:
+        weed = Path(sysconfig.get_path("scripts"), "weed")
+        # Of two flags the last one counts.
+        place = ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.port.iceberg=0", "-s3.port.lance=0"]
+        place += [f"-{name}={port}" for name, port in self._s3_ports.items()]
+        command = [weed, "-logtostderr=true", *self._command("s3"), *place]
+        env = self.services["s3"]["environment"]
+        self._programs["s3"] = Program(command=command, env=env, cwd=self._folder)
+
+    def start(self, name: str) -> None:
+        """Start a service of ours, in the place of an earlier one."""
+        if before := self._programs.pop(name, None):
+            before.close()
+        service = self.services[name]
+        assert service["image"] == _OURS
+        entry = service.get("entrypoint", [sys.executable, "-m", "jobwire"])
+        hidden = {variable: "" for variable in os.environ if variable not in clean_env()}
+        path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
+        data = self._mounts(name).get("/var/lib/jobwire") or self._volume(f"{name}-own")
+        given = {**service.get("environment", {}), **self._ports_of(name)}
+        env = {variable: self._here(name, str(text)) for variable, text in given.items()}
+        env |= {"PATH": path, "JOBWIRE_DATA_DIR": str(data), "JOBWIRE_IMAGES_WORKERS": "1"}
+        self._programs[name] = Program(
+            command=[*entry, *self._command(name)], env={**hidden, **env}, cwd=self._folder
+        )
+
+    def _ports_of(self, name: str) -> dict[str, str]:
+        """What a container would do: each program listens on a port of this machine."""
+        listens = {"api": "JOBWIRE_GATEWAY_PORT", "jobs": "JOBWIRE_GATEWAY_PORT"}
+        ports = {"JOBWIRE_IMAGES_PORT": str(self.port("gateway", 8090))}
+        if variable := listens.get(name):
+            ports[variable] = str(self.port(name, 8080))
+        return ports
+
+    # ── what a container engine does ─────────────────────────────────────────────────────────────
+
+    def _command(self, name: str) -> list[str]:
+        return [self._here(name, part) for part in self.services[name]["command"]]
+
+    def _here(self, service: str, text: str) -> str:
+        """A text of the file with the addresses and folders of this machine."""
+        for path, folder in self._mounts(service).items():
+            text = re.sub(rf"(?<!\w){re.escape(path)}\b", str(folder), text)
+        for (name, inside), port in self._addresses.items():
+            networks = self.services[name].get("networks", {})
+            for alias in (name, *networks.get("default", {}).get("aliases", ())):
+                text = re.sub(rf"\b{alias}:{inside}\b", f"127.0.0.1:{port}", text)
+        return text
+
+    def _mounts(self, service: str) -> dict[str, Path]:
+        mounts = (each.split(":") for each in self.services[service].get("volumes", ()))
+        return {path: self._volume(name) for name, path, *_ in mounts}
+
+    def _volume(self, name: str) -> Path:
+        folder = self._folder / name
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+    def wait_until_healthy(self, name: str) -> None:
+        """Wait until the service's own health check succeeds, as far as its program is here."""
+        program = self._programs[name]
+
+        def is_healthy() -> bool:
+            assert program.exit_code is None, program.output
+            return self._is_healthy(name)
+
+        wait_until_sync(is_healthy, f"{name} to be healthy", timeout_s=60)
+
+    def _is_healthy(self, name: str) -> bool:
+        kind, *command = self.services[name]["healthcheck"]["test"]
+        assert kind == "CMD"
+        if command[0] == "valkey-cli":
+            with contextlib.suppress(RedisConnectionError), self.endpoints.server() as server:
+                return bool(server.call("PING"))
+            return False
+        if command[0] == "wget":
+            command = ["curl", "--silent", "--fail", "--output", "/dev/null", command[-1]]
+        elif command[0] == "python":
+            command[0] = sys.executable
+        for (service, inside), port in self._addresses.items():
+            if service == name:
+                command[-1] = command[-1].replace(f":{inside}/", f":{port}/")
+        env = {**os.environ, "NO_PROXY": "*", "no_proxy": "*"}
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False, env=env)
+        return done.returncode == 0
+
+    # ── using it ─────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """As its users reach it."""
+        given = self.services["createbuckets"]["environment"]
+        return Endpoints(
+            api_url=f"http://127.0.0.1:{self.port('api', 8080)}",
+            api_key=self.api_key,
+            valkey_url=f"valkey://127.0.0.1:{self.port('valkey', 6379)}",
+            bucket=BucketConfig(
+                endpoint=f"http://127.0.0.1:{self._s3_ports['s3.port']}",
+                bucket=given["S3_BUCKET"],
+                access_key=given["MINIO_ACCESS_KEY_ID"],
+                secret_key=given["MINIO_SECRET_ACCESS_KEY"],
+            ),
+            restart_gateway=self._restart_gateway,
+        )
+
+    def check_worker(self) -> None:
+        """The worker of the stack is registered at its jobs, which take a job."""
+        headers = {"authorization": f"Bearer {self.api_key}"}
+        url = f"http://127.0.0.1:{self.port('jobs', 8080)}"
+        with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=30) as http:
+            wait_until_sync(lambda: http.get("/v1/workers").json()["workers"], "the worker")
+            answer = http.post("/v1/jobs", json={"task": "chat", "payload": {"prompt": "hello"}})
+            assert answer.status_code == 202, answer.text
+
+    def _restart_gateway(self) -> None:
+        self._programs["gateway"].kill()
+        self.start("gateway")
+        self.wait_until_healthy("gateway")

@@ -5,8 +5,10 @@ shared by all tenants, so with keys of several tenants only one of the tenant `*
 purge of another key cancels the jobs of its own tenant.
 """
 
+from typing import Annotated
+
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Path, Response
 
 from jobwire.gateway import tenants
 from jobwire.gateway.problems import FORBIDDEN, Problem
@@ -29,6 +31,7 @@ from jobwire.wires.streams.registry import WorkerRegistry
 
 _encode = msgspec.json.Encoder().encode
 QUEUES = f"{PATH}/queues"
+_QueueName = Annotated[str, Path(json_schema_extra={"pattern": f"^{QUEUE_NAME.pattern}$"})]
 _FOREIGN = "workers of other programs that read this queue do not stop"
 
 
@@ -72,7 +75,7 @@ class QueueRoutes:
         routes = new_router("jobs")
 
         @routes.post(QUEUES + "/{queue}/pause", openapi_extra=documented("admin", docs.PAUSE))
-        async def pause_queue(request: CurrentRequest, queue: str) -> Response:
+        async def pause_queue(request: CurrentRequest, queue: _QueueName) -> Response:
             self._check_all_tenants(request)
             if not _is_name(queue) or not await self._admin.pause(queue):
                 raise Problem(problems.QUEUE_NOT_FOUND)
@@ -80,14 +83,14 @@ class QueueRoutes:
             return response(Reply(_encode(PauseAnswerBody(queue, True, warning))))
 
         @routes.post(QUEUES + "/{queue}/resume", openapi_extra=documented("admin", docs.RESUME))
-        async def resume_queue(request: CurrentRequest, queue: str) -> Response:
+        async def resume_queue(request: CurrentRequest, queue: _QueueName) -> Response:
             self._check_all_tenants(request)
             if not _is_name(queue) or not await self._admin.resume(queue):
                 raise Problem(problems.QUEUE_NOT_FOUND)
             return response(Reply(_encode(PauseAnswerBody(queue, False, None))))
 
         @routes.post(QUEUES + "/{queue}/purge", openapi_extra=documented("admin", docs.PURGE))
-        async def purge_queue(request: CurrentRequest, queue: str) -> Response:
+        async def purge_queue(request: CurrentRequest, queue: _QueueName) -> Response:
             owner = "" if self._is_for_all(request) else tenants.own_tenant(request)
             canceled = await self._admin.purge(queue, owner) if _is_name(queue) else None
             if canceled is None:

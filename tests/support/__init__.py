@@ -1,4 +1,4 @@
-"""What every test may use: a real server, a proxy that misbehaves, programs to kill, patience.
+"""Tools for all tests: a real server, a proxy with faults, programs to kill, `wait_until`.
 
 Fixtures are in `fixtures.py`; the names below are imported by tests.
 """

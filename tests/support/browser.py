@@ -69,7 +69,7 @@ class Browser:
 
 @dataclass(slots=True)
 class Request:
-    """What a page asked for; `status` when the answer has begun."""
+    """A request of the page; `status` is set when its response has begun."""
 
     method: str = ""
     url: str = ""
@@ -100,7 +100,7 @@ class _PageLog:
 
 
 class Page:
-    """One tab, and what it was seen to do."""
+    """One tab, with a record of its requests, messages and errors."""
 
     def __init__(self, devtools: DevTools, target: str, size: tuple[int, int]) -> None:
         self._devtools = devtools
@@ -114,20 +114,20 @@ class Page:
         self.resize(size)
 
     def call(self, method: str, **params: object) -> Json:
-        """Anything that the DevTools protocol has."""
+        """Call any method of the DevTools protocol."""
         return self._devtools.call(method, self._session, **params)
 
-    # ── what a person does ───────────────────────────────────────────────────────────────────────
+    # ── user actions ─────────────────────────────────────────────────────────────────────────────
 
     def open(self, url: str) -> None:
-        """Go there, and wait until the page is loaded."""
+        """Open a URL and wait until the page is loaded."""
         self._loaded.clear()
         answer = self.call("Page.navigate", url=url)
         assert "errorText" not in answer, f"{url}: {answer['errorText']}"
         assert self._loaded.wait(DEADLINE_S), f"{url} is not loaded"
 
     def click(self, selector: str) -> None:
-        """Press the mouse in the middle of what is there; it must be seen and not covered."""
+        """Click the middle of the element, which must be visible and not covered."""
         place = self.run(
             f"""(() => {{
               const found = document.querySelector({json.dumps(selector)});
@@ -143,11 +143,11 @@ class Page:
             self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
 
     def type(self, text: str) -> None:
-        """Type into what has the focus."""
+        """Type into the focused element."""
         self.call("Input.insertText", text=text)
 
     def resize(self, size: tuple[int, int]) -> None:
-        """As wide and high as another screen."""
+        """Set the size of the screen."""
         width, height = size
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -157,7 +157,7 @@ class Page:
             mobile=size == PHONE,
         )
 
-    # ── what can be seen ─────────────────────────────────────────────────────────────────────────
+    # ── observations ─────────────────────────────────────────────────────────────────────────────
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page; a promise is waited for."""
@@ -169,20 +169,20 @@ class Page:
         return answer["result"].get("value")
 
     def text(self, selector: str = "body") -> str:
-        """What can be read there."""
+        """The visible text of the element."""
         return self.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
 
     def until_text(self, selector: str, part: str) -> None:
-        """Wait until this can be read there."""
+        """Wait until the element has this text."""
         wait_until_sync(lambda: part in self.text(selector), f"{part!r} in {selector}")
 
     def screenshot(self, file: Path) -> None:
-        """What can be seen, as PNG."""
+        """A screenshot as PNG."""
         file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
     @property
     def requests(self) -> list[Request]:
-        """Everything that it asked for, in order."""
+        """All requests of the page, in order."""
         return list(self._log.requests.values())
 
     @property
@@ -192,7 +192,7 @@ class Page:
 
     @property
     def complaints(self) -> list[str]:
-        """Errors of its script, on its console, and of what it asked for."""
+        """Errors of its scripts, on its console, and of its requests."""
         return list(self._log.complaints)
 
     def _take(self, method: str, params: Json) -> None:

@@ -65,7 +65,7 @@ def proved_clauses(folder: Path = TESTS) -> Mapping[str, list[str]]:
 
 
 def report(written: Mapping[str, Clause], proved: Mapping[str, list[str]]) -> list[str]:
-    """Lines for people: how many stand, what is open, what is wrong."""
+    """A report: the number of proved clauses, the open ones, the faults."""
     built = [each for each in written.values() if each.state == "built"]
     tested = [each for each in built if each.id in proved]
     waiting = [each.id for each in written.values() if each.state == "open"]

@@ -1,6 +1,6 @@
-"""Chromium without a window, spoken to over a pipe: its DevTools protocol, and nothing else.
+"""Headless Chromium, controlled over a pipe with its DevTools protocol.
 
-`browser.py` makes pages of it for tests. No driver stands between, and no port is open: messages
+`browser.py` builds pages for tests on it. There is no driver and no open port: messages
 are JSON texts that end with a zero byte. When the pipe closes Chromium ends, so it does not outlive
 a test run that is killed.
 """
@@ -42,7 +42,7 @@ _GRACE_S: Final = 5.0
 
 
 class DevTools:
-    """One Chromium. `call` from any thread; what a session tells goes to its listener."""
+    """One Chromium. `call` works from any thread; events of a session go to its listener."""
 
     def __init__(self, program: str, folder: Path) -> None:
         self._number = 0
@@ -51,7 +51,7 @@ class DevTools:
         self._lock = threading.Lock()
         commands, self._send = os.pipe()
         self._receive, replies = os.pipe()
-        # It reads orders from 3 and writes to 4; numbers of ours must not be in the way there.
+        # Chromium reads commands from descriptor 3 and writes to 4, so these must not be in use.
         commands, replies = (_moved_up(fd) for fd in (commands, replies))
         log = os.open(folder / "chromium.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._pid = os.posix_spawn(
@@ -72,7 +72,7 @@ class DevTools:
         self._thread.start()
 
     def call(self, method: str, session: str | None = None, **params: object) -> Json:
-        """Ask for something and wait for the answer."""
+        """Send a command and wait for its result."""
         answer: Future[Json] = Future()
         with self._lock:
             self._number += 1
@@ -85,7 +85,7 @@ class DevTools:
         return answer.result(_ANSWER_S)
 
     def listen(self, session: str, listener: Listener) -> None:
-        """Hand what a session tells to a listener; called in a thread of ours."""
+        """Pass the events of a session to a listener, which is called in the reader's thread."""
         self._listeners[session] = listener
 
     def close(self) -> None:

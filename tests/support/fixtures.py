@@ -34,7 +34,7 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalValkey]:
 
 @pytest.fixture(scope="session")
 def observer(valkey: LocalValkey) -> Iterator[Redis]:
-    """The test base's own eye on the server."""
+    """The client of the leak check."""
     with plain_client(valkey, leaks.OBSERVER) as client:
         yield client
 
@@ -48,7 +48,7 @@ def own_valkey(tmp_path: Path) -> Iterator[LocalValkey]:
 
 @pytest.fixture(scope="session")
 def redis7(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalValkey]:
-    """Redis 7 as Debian ships it: the oldest server that we promise to work with."""
+    """Redis 7 as Debian ships it: the oldest supported server."""
     folder = tmp_path_factory.mktemp("redis7")
     program = redis_7_program(folder)
     if program is None:
@@ -59,7 +59,7 @@ def redis7(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalValkey]:
 
 @pytest_asyncio.fixture
 async def connection(valkey: LocalValkey) -> AsyncIterator[Connection]:
-    """Our own connection, with the rights that our programs have."""
+    """A connection of jobwire, with the rights of its programs."""
     async with Connection.open(valkey.url, name="tests-connection") as opened:
         yield opened
 
@@ -85,7 +85,7 @@ def proxy(valkey: LocalValkey) -> Iterator[Proxy]:
 
 
 class StartProgram(Protocol):
-    """How a test starts a program of ours: see `Program`."""
+    """Starts jobwire programs; see `Program`."""
 
     def __call__(self, *arguments: str | Path, **variables: str) -> Program: ...
 

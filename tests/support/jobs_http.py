@@ -104,10 +104,10 @@ class ServedJobs:
         assert self._server is not None
         return len(self._server.server_state.tasks)
 
-    # Words for what tests do all the time
+    # Shortcuts
 
     def submit(self, task: str = "chat", payload: object = None, **more: object) -> JsonObject:
-        """Submit a job that must be taken."""
+        """Submit a job that must be accepted."""
         body = {"task": task, "payload": {"prompt": "hi"} if payload is None else payload, **more}
         answer = self.client.post("/v1/jobs", json=body)
         assert answer.status_code == 202, answer.text

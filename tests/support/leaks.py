@@ -1,4 +1,4 @@
-"""What a test must not leave behind: keys that never go, clients, settings, tasks.
+"""What a test must not leave behind: keys without TTL, clients, settings, tasks.
 
 The check runs after every test that used the `valkey` fixture, when the test's own fixtures
 have been closed. A key may stay without TTL only if its wire says so (`PERMANENT`, a list of
@@ -20,7 +20,7 @@ from redis import Redis
 
 from tests.support.wait import wait_until_sync
 
-# Clients that belong to the test base itself.
+# Clients of the test support itself.
 OBSERVER: Final = "tests-observer"
 # How long a closed socket or an ending task may take to be gone.
 _GRACE_S: Final = 15.0
@@ -35,7 +35,7 @@ class Before:
 
 
 def permanent_patterns() -> Sequence[str]:
-    """The keys that our wires keep for good, as their contracts declare them."""
+    """The permanent keys of all wires, as their contracts declare them."""
     patterns: list[str] = []
     try:
         wires = importlib.import_module("jobwire.wires")
@@ -58,7 +58,7 @@ def snapshot(observer: Redis) -> Before:
 
 
 def leaks(observer: Redis, before: Before, patterns: Iterable[str]) -> list[str]:
-    """Say what was left behind, one line each; puts changed settings back."""
+    """What was left behind, one line each; restores changed settings."""
     return [
         *lasting_keys(observer, list(patterns)),
         *open_clients(observer, before.clients),

@@ -1,4 +1,4 @@
-"""Programs of ours as processes: started, watched, stopped, frozen and killed for real.
+"""Programs as real processes, which tests start, watch, stop, freeze and kill.
 
 Used by tests that must see what happens when a whole process stops or dies. Every program ends
 with its test, and with the test run if that is killed.
@@ -95,7 +95,7 @@ class Program:
         return code
 
     def freeze(self) -> None:
-        """SIGSTOP: it lives, and does nothing."""
+        """SIGSTOP: the process stays and does not run."""
         self._child.send(signal.SIGSTOP)
 
     def thaw(self) -> None:

@@ -1,8 +1,8 @@
 """A TCP proxy that misbehaves on request, between a client and a real server.
 
-Used by tests of everything that talks to a server: it records, holds, cuts, delays, falls
-silent, refuses, and speaks TLS to the client. It lives in a thread of its own, so a test may
-block or freeze its own loop while the proxy goes on.
+Used by tests of everything that talks to a server: it records, holds, cuts, delays, drops
+bytes, refuses connections, and offers TLS to the client. It runs in its own thread, so a test
+may block its own loop while the proxy goes on.
 
     with Proxy(valkey.port) as proxy:
         client = connect(proxy.url(valkey.url))
@@ -127,7 +127,7 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # What can be seen.
+    # Observations.
 
     def url(self, upstream_url: str) -> str:
         """The same URL, through this proxy."""
@@ -163,12 +163,12 @@ class Proxy:
         return self.seen(match)[count - 1]
 
     def forget_seen(self) -> None:
-        """Start the records anew."""
+        """Clear the records."""
         self.commands.clear()
         self.sent.clear()
         self.received.clear()
 
-    # What can go wrong.
+    # Faults.
 
     def hold(self, match: Match) -> Hold:
         """Let the next fitting command wait before the server gets it."""
@@ -219,7 +219,7 @@ class Proxy:
         self.call(self._half_close)
 
     def stop_reading(self) -> None:
-        """Be a peer that never reads what clients send."""
+        """Stop reading what clients send."""
         self._loop.call_soon_threadsafe(self._reading.clear)
 
     def resume_reading(self) -> None:
@@ -227,7 +227,7 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._reading.set)
 
     def silence(self) -> None:
-        """Be half-open: connections stand, but nothing passes in either direction any more."""
+        """Half-open: connections stay, but no byte passes in either direction."""
         self._silent = True
 
     def refuse(self) -> None:
@@ -241,15 +241,15 @@ class Proxy:
         self._silent = False
 
     def heal(self) -> None:
-        """Be an honest proxy again; what waits for its command is called off."""
+        """Forward everything again; cancel faults that wait for a command."""
         self.accept()
         self.delay_s = 0.0
         self._cut_at = self._cut_reply = self._budget = None
 
-    # Inside, in the proxy's own thread.
+    # Internal, in the proxy's own thread.
 
     def call(self, action: Callable[[], Coroutine[None, None, T]]) -> T:
-        """Run something in the proxy's thread and wait for it."""
+        """Run a function in the proxy's thread and wait for it."""
         return asyncio.run_coroutine_threadsafe(action(), self._loop).result(30)
 
     def forget(self, hold: Hold) -> None:

@@ -45,7 +45,7 @@ class Raw:
         return cast(int, self.call("EXISTS", *keys))
 
     def spoil(self, key: str) -> None:
-        """Put something else where a key of the wire should be."""
+        """Store a value of another type under a key of the wire."""
         self.delete(key)
         self.call("SET", key, "not yours", "EX", 600)
 
@@ -108,7 +108,7 @@ class Raw:
 
 
 def foreign_job(raw: Raw, job_id: str, *, ttl_s: int = 600, **fields: str) -> str:
-    """Write a job as a gateway does that knows the published contract only; its entry."""
+    """Write a job as a foreign gateway does; returns its queue entry."""
     created = "1700000000000"
     plain = {"job_id": job_id, "task": "echo", "payload": '{"a":1}', "status": "queued"}
     times = {"created_ts": created, "updated_ts": created, "ttl_s": str(ttl_s)}
@@ -129,7 +129,7 @@ class Recording:
         self.commands: list[list[str]] = []
 
     def __enter__(self) -> Self:
-        # One that the server hears of for the first time would go out twice.
+        # A script that the server does not know yet would be sent twice.
         for script in SCRIPTS.values():
             self._raw.call("SCRIPT", "LOAD", script.source)
         self._monitor = self._raw.plain.monitor()

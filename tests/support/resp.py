@@ -1,7 +1,7 @@
-"""Cuts a client's bytes into commands, so that a proxy can tell them apart.
+"""Splits a client's bytes into commands, for the proxy.
 
-Knows arrays of bulk strings, which is all that clients send. Never loses a byte: what it cannot
-read as a command it hands on raw.
+It reads arrays of bulk strings, which is all that clients send. No byte is lost: what is not a
+command is passed on raw.
 """
 
 from __future__ import annotations

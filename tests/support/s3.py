@@ -48,8 +48,8 @@ def _seaweedfs(home: Path) -> Generator[Facts]:
         server.stop()
 
 
-# moto looks at a condition and writes in two steps, in a thread a request: of two writers both may
-# win. One request at a time, whole, and it is as strict as a store has to be.
+# moto checks a condition and writes in two steps, with a thread per request, so two writers may
+# both succeed. Requests are serialized, which makes it as strict as a store has to be.
 _MOTO: Final = """
 import io, sys, threading
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -125,7 +125,7 @@ def _config(facts: Facts, bucket: str) -> BucketConfig:
 
 
 def make_bucket(config: BucketConfig) -> None:
-    """Make a bucket on a server that lets us."""
+    """Create a bucket on a server that permits it."""
     answer = SignedCalls(config).exchange("PUT")
     assert answer.status == 200, answer
 
@@ -167,7 +167,7 @@ def moto(_servers_folder: Path) -> Iterator[BucketConfig]:
 
 @pytest.fixture(params=["seaweedfs", "moto"])
 def store(request: pytest.FixtureRequest) -> BucketConfig:
-    """Each of the stores that keep our promises, in turn."""
+    """Each of the supported stores, in turn."""
     return request.getfixturevalue(request.param)
 
 

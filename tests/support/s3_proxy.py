@@ -55,29 +55,29 @@ def stored_but_dropped(forward: Forward) -> Reply | None:
 
 
 def stored_but_500(forward: Forward) -> Reply | None:
-    """The server stores it; something in between says that it failed."""
+    """The server stores it; a proxy answers that it failed."""
     forward()
     return Reply(500, body=b"<Error><Code>InternalError</Code></Error>")
 
 
 def sent_twice(forward: Forward) -> Reply | None:
-    """Something in between sends it again and passes on the second answer."""
+    """A proxy sends the request twice and passes on the second answer."""
     forward()
     return forward()
 
 
 def dropped(_forward: Forward) -> Reply | None:
-    """It never arrives."""
+    """The request never reaches the server."""
     return None
 
 
 def slow_down(_forward: Forward) -> Reply | None:
-    """The server has no time."""
+    """The server answers that it is busy."""
     return Reply(503, body=b"<Error><Code>SlowDown</Code></Error>")
 
 
 def conflict(_forward: Forward) -> Reply | None:
-    """The server saw two at once and did neither."""
+    """The server answers that two writes conflicted; neither is stored."""
     return Reply(409, body=b"<Error><Code>ConditionalRequestConflict</Code></Error>")
 
 
@@ -93,15 +93,15 @@ class S3Proxy:
         self.config = replace(upstream, endpoint=endpoint)
 
     def plan(self, *mishaps: Mishap) -> None:
-        """Say what becomes of the next writes, one after the other."""
+        """Set what happens to the next writes, one after the other."""
         self._server.mishaps.extend(mishaps)
 
     def always(self, choose: Callable[[int], Mishap | None]) -> None:
-        """Say what becomes of each write by its number."""
+        """Set what happens to each write, by its number."""
         self._server.choose = choose
 
     def every(self, choose: Callable[[Seen], Mishap | None]) -> None:
-        """Choose what becomes of each request, reads too, that no other plan is for."""
+        """Set what happens to each request, including reads, that has no other plan."""
         self._server.choose_any = choose
 
     @property

@@ -1,4 +1,4 @@
-"""Servers for tests: the one of this worker, plain clients on it, and the elder relative."""
+"""Servers for tests: the one of this worker, plain clients for it, and Redis 7."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Plain(Redis):
 
 
 def plain_client(server: LocalValkey, name: str | None = None) -> Plain:
-    """One with all rights on a server that was started with `admin=True`."""
+    """A client with all rights on a server that was started with `admin=True`."""
     return plain_from_url(server.admin_url, name)
 
 
 def plain_from_url(url: str, name: str | None = None) -> Plain:
-    """One with the rights of the URL's user."""
+    """A client with the rights of the URL's user."""
     plain = Plain.from_url(
         url.replace("valkey:", "redis:"),
         decode_responses=True,
         encoding_errors="surrogateescape",
         client_name=name,
-        # A server that stands still fails the test, and does not hold it up.
+        # A server that does not answer fails the test instead of blocking it.
         socket_timeout=60,
     )
     assert isinstance(plain, Plain)

@@ -30,7 +30,7 @@ def shared_server(
     start: Callable[[Path], contextlib.AbstractContextManager[Facts]],
     answers: Callable[[Facts], bool],
 ) -> Generator[Facts]:
-    """Use the server called `name`; `start` starts it in a folder and says how to reach it."""
+    """Use the server called `name`; `start` starts it in a folder and returns its address."""
     home = folder / name
     home.mkdir(exist_ok=True)
     noted = home / "facts.json"
@@ -51,7 +51,7 @@ def shared_server(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish() -> None:
-    """Outwait the others when no test of ours runs any more, or its limit would count this too."""
+    """Wait for the other users after the last test: the wait counts to no test's time limit."""
     _started.close()
 
 

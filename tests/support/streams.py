@@ -21,7 +21,7 @@ from tests.conformance.lab import TASK, Snapshot
 from tests.support.resp import Command
 
 LEASE_S = 20.0
-"""No busy machine reaches it: a test that wants one to run out calls its worker silent."""
+"""Longer than any test on a busy machine; tests of expiry use `silence` instead."""
 
 STATES = {
     Status.QUEUED: State.WAITING,

@@ -36,7 +36,7 @@ _NOTICED_S: Final = 2.0
 
 
 class NotInstalled(Exception):
-    """A package cannot be installed here; says why."""
+    """A package cannot be installed here; the message has the reason."""
 
 
 def cache_folder() -> Path:

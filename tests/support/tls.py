@@ -1,4 +1,4 @@
-"""A certificate of our own for 127.0.0.1, made anew when it is needed."""
+"""A self-signed certificate for 127.0.0.1, generated on demand."""
 
 from __future__ import annotations
 

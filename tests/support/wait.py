@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 # Generous: a busy machine is slow, and a test that passes never waits this long.
 DEADLINE_S: Final = 30.0
-# At first often, then more seldom: what takes long must not be slowed down by those who wait.
+# The interval grows, so that long waits do not slow down what they wait for.
 _PAUSE_S: Final = 0.005
 _LONGEST_PAUSE_S: Final = 0.05
 _LONGER: Final = 1.1
@@ -21,7 +21,7 @@ _LONGER: Final = 1.1
 async def wait_until(
     condition: Callable[[], T | Awaitable[T]], what: str = "", *, timeout_s: float = DEADLINE_S
 ) -> T:
-    """Ask until the answer is true and return it; the condition may be async."""
+    """Call the condition until its value is true and return the value; it may be async."""
     deadline, pause_s = time.monotonic() + timeout_s, _PAUSE_S
     while True:
         result = condition()

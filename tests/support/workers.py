@@ -24,7 +24,7 @@ async def ended(running: asyncio.Task[None]) -> None:
 
 
 async def stopped(worker: Worker, running: asyncio.Task[None]) -> None:
-    """Let it give everything back, and end."""
+    """Let the worker release its jobs and stop."""
     worker.stop()
     worker.stop()
     await ended(running)

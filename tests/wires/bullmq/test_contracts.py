@@ -133,7 +133,7 @@ async def test_b02_a_paused_queue_starts_nothing(site: Site) -> None:
     await site.add()
     await site.queue.pause()
     assert await site.consumer.take("t") == Blocked()
-    assert await site.queue.is_paused()
+    assert site.raw.call("HEXISTS", f"{KEY}meta", "paused")
     await site.queue.resume()
     assert (await site.take())[0].id == "1"
 

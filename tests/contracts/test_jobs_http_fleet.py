@@ -94,6 +94,39 @@ async def test_o11_the_last_hour_by_minute(served: ServedJobs, lab: StreamsLab, 
     assert all(raw.ttl_s(key) > 7000 for key in raw.find("jobs:stats:*"))
 
 
+@clause("O-14")
+async def test_o14_the_load_of_the_fleet(served: ServedJobs, lab: StreamsLab) -> None:
+    def scale(query: str = "") -> JsonObject:
+        return cast(JsonObject, served.client.get(f"/v1/scale{query}").json())
+
+    empty = {"waiting": 0, "running": 0, "slots": 10, "oldest_waiting_s": 0.0, "load": 0.0}
+    assert scale() == empty
+    worker = await lab.worker("chat")
+    for _ in range(3):
+        served.submit()
+    served.submit(delay_s=30)
+    served.submit(delay_s=3000)
+    (leased,) = await worker.take(1)
+    found = scale("?slots=2")
+    assert cast(float, found.pop("oldest_waiting_s")) > 0
+    # Two in the queue and one that is due within a minute; the leased one needs its worker.
+    assert found == {"waiting": 3, "running": 1, "slots": 2, "load": 2.0}
+    # A canceled job does not hide the others.
+    served.client.delete(f"/v1/jobs/{leased.job.id}")
+    await worker.settle([(leased, Canceled())], 0)
+    assert scale("?slots=2")["load"] == 1.5
+    for wrong in ("0", "-1", "1e3", "x"):
+        problem(served.client.get(f"/v1/scale?slots={wrong}"), 422, "invalid_request")
+
+
+@clause("O-14")
+def test_o14_an_unreachable_server_is_no_zero(own_valkey: LocalValkey) -> None:
+    with ServedJobs(own_valkey.url) as served:
+        assert served.client.get("/v1/scale").status_code == 200
+        own_valkey.kill()
+        problem(served.client.get("/v1/scale"), 503, "unavailable")
+
+
 @clause("J-17", "O-9")
 def test_o09_an_open_program_and_its_limits_are_the_shells(valkey: LocalValkey) -> None:
     """What the shell promises holds for these routes too: here its number of streams a key."""

@@ -1,17 +1,20 @@
 """Queue depth, read from the server on request (O-5, J-53).
 
-For `/metrics`, `/v1/stats` and `/v1/jobs/queues`. Two short round trips, however long the queues
-are; nothing is cached.
+For `/metrics`, `/v1/stats`, `/v1/scale` and `/v1/jobs/queues`. Two short round trips, however long
+the queues are; nothing is cached.
 """
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 from jobwire.valkey import Connection, Reply, ServerError, ValkeyError
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.replies import backend_unavailable, collect, server_ms
+
+DUE_SOON_MS: Final = 60_000
+"""A delayed job that is due within this time counts as load: a worker takes time to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class Depth:
     queues: tuple[QueueDepth, ...]
     delayed: int
     """Not due yet: a delay or a retry."""
+    due_soon: int
+    """Of the delayed ones, those due within `DUE_SOON_MS`."""
     unfinished: int
     """All of them, as counted in `jobs:open`."""
 
@@ -64,13 +69,16 @@ async def depth(connection: Connection, keys: StreamsKeys, names: Sequence[str])
         ]
     )
     found = [await _group(reply) for reply in groups]
-    firsts = await collect(
+    now_ms = server_ms(time)
+    due_soon, *firsts = await collect(
         [
-            connection.call("XRANGE", stream, f"({last_id}", "+", "COUNT", 1)
-            for stream, (_, last_id) in zip(streams, found, strict=True)
+            connection.call("ZCOUNT", keys.delayed, "-inf", now_ms + DUE_SOON_MS),
+            *(
+                connection.call("XRANGE", stream, f"({last_id}", "+", "COUNT", 1)
+                for stream, (_, last_id) in zip(streams, found, strict=True)
+            ),
         ]
     )
-    now_ms = server_ms(time)
     queues = tuple(
         QueueDepth(
             name,
@@ -82,7 +90,7 @@ async def depth(connection: Connection, keys: StreamsKeys, names: Sequence[str])
         )
         for name, length, (pending, _), first in zip(names, lengths, found, firsts, strict=True)
     )
-    return Depth(queues, cast(int, delayed), cast(int, unfinished))
+    return Depth(queues, cast(int, delayed), cast(int, due_soon), cast(int, unfinished))
 
 
 async def _group(reply: Awaitable[Reply]) -> tuple[int, str]:

@@ -96,6 +96,9 @@ def _depth(depth_now: Depth) -> list[Metric]:
     states.add_metric(["delayed", ""], depth_now.delayed)
     return [
         states,
+        _gauge(
+            "jobwire_jobs_due_soon", "Delayed jobs that are due within 60 s", depth_now.due_soon
+        ),
         _gauge("jobwire_jobs_unfinished", "Jobs that have not ended", depth_now.unfinished),
         oldest,
     ]

@@ -84,6 +84,8 @@ class FleetSummary(NamedTuple):
 
     workers: int
     slots: int
+    most_slots: int
+    """Of one worker; 0 without a live worker."""
     silent_ms: int | None
     """Since the last heartbeat of any of them."""
 
@@ -280,8 +282,10 @@ class WorkerRegistry:
             if not _is_ours(name) and idle_ms < self._foreign_ms
         ]
         silent = [*(silent_ms for silent_ms, _ in live), *foreign]
-        slots = sum(slots for _, slots in live)
-        return FleetSummary(len(silent), slots, min(silent, default=None))
+        slots = [slots for _, slots in live]
+        return FleetSummary(
+            len(silent), sum(slots), max(slots, default=0), min(silent, default=None)
+        )
 
     async def _consumers(self, queue: str = DEFAULT_QUEUE) -> dict[str, int]:
         """Consumer name → milliseconds since its last call. Our workers are all in the default

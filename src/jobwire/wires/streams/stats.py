@@ -43,14 +43,14 @@ class LastHour:
 
     async def read(self) -> list[MinuteStats]:
         """Its minutes, oldest first; the last one is still running."""
-        kept = [self._keys.stats(minute) for minute, stats in self._ended.items() if stats.counts]
+        kept = [self._keys.stats(minute) for minute in self._ended]
         time, existing = await collect(
             [self._connection.call("TIME"), self._connection.call("EXISTS", *kept or [""])]
         )
         last = server_ms(time) // 60_000
         minutes = range(last - MINUTES + 1, last + 1)
-        if existing != len(kept):
-            self._ended = {}  # keys were removed: another server, or an emptied one
+        if existing != sum(1 for stats in self._ended.values() if stats.counts):
+            self._ended = {}  # keys were added or removed: another server, or an emptied one
         missing = [minute for minute in minutes if minute not in self._ended]
         calls = [self._connection.call("HGETALL", self._keys.stats(minute)) for minute in missing]
         read = {

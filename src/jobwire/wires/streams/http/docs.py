@@ -304,6 +304,16 @@ STATS: Final = Doc(
     },
     problems=(UNAVAILABLE,),
 )
+SCALE: Final = Doc(
+    summary="How many workers are needed, for an autoscaler",
+    tag=_FLEET,
+    description="`load` rounded up is the number of workers with `slots` slots each that the jobs "
+    "need now. Running jobs count, so that busy workers are not stopped. 503 if the server does "
+    "not answer: never a wrong zero.",
+    answer=fleet_schemas.ScaleBody,
+    example={"waiting": 31, "running": 9, "slots": 10, "oldest_waiting_s": 2.4, "load": 4.0},
+    problems=(UNAVAILABLE,),
+)
 
 _OPENAI: Final = "openai"
 _OPENAI_ERRORS: Final = {

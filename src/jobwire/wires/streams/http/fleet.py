@@ -6,13 +6,15 @@ without the job.
 
 from collections import Counter as Counted
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from msgspec import Raw
+from pydantic.json_schema import SkipJsonSchema
 
 from jobwire.gateway.health import HealthStatus
+from jobwire.gateway.parameters import matching
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.router import CurrentRequest, documented, new_router, response
 from jobwire.job.messages import MissingRequirement
@@ -25,6 +27,7 @@ from jobwire.wires.streams.http.fleet_schemas import (
     MissingRequirementBody,
     NowBody,
     QuantilesBody,
+    ScaleBody,
     SlotBody,
     StatsBody,
     TaskBody,
@@ -37,6 +40,16 @@ from jobwire.wires.streams.stats import LastHour, MinuteStats, quantile_ms
 
 _encode = msgspec.json.Encoder().encode
 _MOST_PARTS: Final = 20
+DEFAULT_SLOTS: Final = 10
+"""Of a worker, as in its settings."""
+_Slots = Annotated[
+    int | SkipJsonSchema[None],
+    matching(r"[1-9]\d{0,5}", "must be a number from 1 to 999999"),
+    Query(
+        description="of one worker; without it those of the largest live worker, or 10",
+        json_schema_extra={"minimum": 1, "maximum": 999_999, "example": 10},
+    ),
+]
 
 
 def router(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) -> APIRouter:
@@ -64,6 +77,20 @@ def router(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) 
         minutes = await hour.read()
         lines = [_line([minute]) for minute in minutes]
         return response(Reply(_encode(StatsBody(now, _line(minutes), lines))))
+
+    @routes.get("/v1/scale", openapi_extra=documented("read", docs.SCALE))
+    async def read_scale(slots: _Slots = None) -> Response:
+        found = await depth(connection, keys, await registry.queue_names())
+        of_one = slots or (await registry.summary()).most_slots or DEFAULT_SLOTS
+        waiting = found.waiting + found.due_soon
+        body = ScaleBody(
+            waiting=waiting,
+            running=found.running,
+            slots=of_one,
+            oldest_waiting_s=(found.oldest_waiting_ms or 0) / 1000,
+            load=(waiting + found.running) / of_one,
+        )
+        return response(Reply(_encode(body)))
 
     return routes
 

@@ -135,3 +135,15 @@ class StatsBody(Struct, frozen=True):
     now: NowBody
     hour: MinuteLine
     minutes: list[MinuteLine]
+
+
+class ScaleBody(Struct, frozen=True):
+    """What an autoscaler needs (G-28)."""
+
+    waiting: Annotated[int, Meta(description="in the queues, or delayed and due within 60 s")]
+    running: int
+    slots: Annotated[int, Meta(description="of one worker: the largest live one, else the setting")]
+    oldest_waiting_s: float
+    load: Annotated[
+        float, Meta(description="(waiting + running) / slots: rounded up, the workers needed")
+    ]

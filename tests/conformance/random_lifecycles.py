@@ -150,15 +150,15 @@ class Model:
         if settled:
             each = settled[one % len(settled)]
             assert each.outcome is not None
-            await self.speak(each, each.outcome)
+            await self.settle_again(each, each.outcome)
 
     async def zombie(self, one: int, other: int) -> None:
         """A worker that lost its job settles it."""
         lost = [each for each in self.deliveries if each.outcome is None and not self.holds(each)]
         if lost:
-            await self.speak(lost[one % len(lost)], OUTCOMES[other % len(OUTCOMES)])
+            await self.settle_again(lost[one % len(lost)], OUTCOMES[other % len(OUTCOMES)])
 
-    async def speak(self, each: Delivery, outcome: Outcome) -> None:
+    async def settle_again(self, each: Delivery, outcome: Outcome) -> None:
         answer = SettleAnswer.LOST
         if each.life.state in TERMINAL:
             answer = SettleAnswer.ALREADY

@@ -94,7 +94,7 @@ async def test_j11_no_chosen_key_stops_a_cron_run(
 
 @clause("J-57")
 def test_j57_one_tenant_cannot_fill_the_queue(bounded: ServedJobs, plain: Plain) -> None:
-    """Batches of delayed jobs filled the queue for everybody, for thirty days."""
+    """Story: batches of delayed jobs filled the queue of all tenants for thirty days."""
     batch = {"jobs": [{**BODY, "delay_s": 2_592_000}] * 20}
     headers = bearer("acme-submit")
     results = bounded.client.post("/v1/jobs/batch", json=batch, headers=headers).json()["results"]

@@ -122,7 +122,7 @@ async def test_j11_each_of_a_moment_is_answered_as_if_it_had_come_alone(
 
 @clause("J-9")
 async def test_j09_what_follows_a_submission_does_not_overtake_it(lab: StreamsLab) -> None:
-    # As our programs do: a script that the server first hears of when it is run may be overtaken.
+    # As jobwire programs do: a script that is not loaded yet when it is run may be overtaken.
     await lab.connection.load_scripts(SCRIPTS.values())
     job_id = JobId("given")
     submitted = lab.queue.submit(JobRequest("echo", "{}", job_id=job_id))

@@ -114,7 +114,7 @@ def test_j15_a_watcher_resumes_after_the_last_event_that_it_saw(
 
 @clause("J-15")
 def test_j15_a_client_that_has_seen_the_end_gets_204(served: ServedJobs, raw: Raw) -> None:
-    """204: what a browser's EventSource needs to hear, or it comes back every few seconds."""
+    """204 ends a browser's EventSource; otherwise it reconnects every few seconds."""
     job_id = served.submit()["job_id"]
     path = f"/v1/jobs/{job_id}/events"
     raw.call("HSET", f"job:{job_id}", "status", "done")
@@ -271,7 +271,7 @@ def test_j17_a_restarted_server_under_watchers_is_survived(own_valkey: LocalValk
 
 @clause("J-17")
 def test_j17_many_watchers_of_one_job_need_two_connections(served: ServedJobs, raw: Raw) -> None:
-    """One for everybody's commands, one for everybody's events."""
+    """One for all commands, one for all events."""
     job_id = served.submit()["job_id"]
     readers = [served.events(job_id) for _ in range(60)]
     for reader in readers:

@@ -328,7 +328,7 @@ def test_o04_a_read_only_gateway_has_no_routes_that_change(
 async def test_j15_a_page_hears_types_that_it_does_not_know(
     served: ServedJobs, lab: StreamsLab
 ) -> None:
-    """An EventSource hears only names that it has a listener for."""
+    """An EventSource delivers only events that it has a listener for."""
     worker = await lab.worker("chat")
     served.submit()
     (leased,) = await worker.take(1)

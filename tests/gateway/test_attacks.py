@@ -1,4 +1,4 @@
-"""Attacks by one connection on everybody else: what it may queue, hold and keep busy."""
+"""Attacks by one connection: the limits of what it may queue, hold and keep busy."""
 
 from __future__ import annotations
 

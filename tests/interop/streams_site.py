@@ -93,15 +93,15 @@ async def echo(ctx: Context) -> Json:
 
 @asynccontextmanager
 async def our_worker(lab: StreamsLab, slots: int = 4) -> AsyncGenerator[StreamsEngine]:
-    """A whole worker of ours, with its duties; drained at the end."""
+    """A jobwire worker with its maintenance tasks; drained at the end."""
     engine = StreamsEngine(lab.connection, lab.settings)
     worker = Worker(app, [engine], slots=slots)
     serving = await started(worker)
     async with asyncio.TaskGroup() as group:
-        duties = group.create_task(Maintenance(engine.maintenance()).run())
+        maintenance = group.create_task(Maintenance(engine.maintenance()).run())
         try:
             yield engine
         finally:
-            duties.cancel()
+            maintenance.cancel()
             worker.stop()
             await ended(serving)

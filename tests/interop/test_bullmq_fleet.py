@@ -136,7 +136,7 @@ async def test_b9_every_producer_is_served_by_every_worker(site: Site) -> None:
 
 @clause("B-9", "B-1", "B-2", "B-4")
 async def test_b9_a_plain_program_shares_queues_with_every_other(site: Site) -> None:
-    """Its jobs run everywhere, and its worker serves everyone's."""
+    """Its jobs run on all workers, and its worker runs the jobs of all producers."""
     fleet = site.fleet
     # Added before the workers start: without a marker an idle worker of Node looks after seconds.
     added = {

@@ -120,7 +120,7 @@ async def test_all_of_them_together(valkey: LocalValkey, lab: StreamsLab, raw: R
             assert by["python"]
             assert by["node-1"] + by["node-2"]
             await wait_until(lambda: raw.pending(QUEUE) == {}, "the acks")
-        await wait_until(lab.at_rest, "our duties to clean up after them")
+        await wait_until(lab.at_rest, "maintenance to clean up after them")
 
 
 @clause("J-34", "J-39")
@@ -151,7 +151,7 @@ async def test_their_worker_dies_and_ours_takes_over(
 async def test_our_worker_dies_and_theirs_takes_over(
     valkey: LocalValkey, lab: StreamsLab, raw: Raw
 ) -> None:
-    """They never claim: our duties, in whatever process of ours is left, put the job in line."""
+    """Foreign workers never claim: maintenance of any jobwire process requeues the job."""
     silent = await lab.worker()
     job_id = await submit(lab, {"n": 1})
     (leased,) = await silent.take(1)

@@ -21,13 +21,13 @@ async def test_r3_a_worker_that_resumes_after_its_lease_changes_nothing(
         job = await site.submit("gate")
         await wait_until(lambda: site.begun(job) == 1)
 
-        async def spoken(times: int) -> bool:
+        async def has_reported(times: int) -> bool:
             return (await site.events(job)).count("before") == times
 
-        await wait_until(lambda: spoken(1))
+        await wait_until(lambda: has_reported(1))
         victim.freeze()
         async with site.survivor():
-            await wait_until(lambda: spoken(2), "the job to be taken over")
+            await wait_until(lambda: has_reported(2), "the job to be taken over")
             # Both run the job now; the reports and the outcome of the zombie come first.
             survivor_events = await site.events(job)
             victim.thaw()
@@ -77,10 +77,10 @@ async def test_r3_a_foreign_worker_that_took_over_is_not_disturbed(
         job = await site.submit("gate")
         await wait_until(lambda: site.begun(job) == 1)
 
-        async def spoken() -> bool:
+        async def has_reported() -> bool:
             return "before" in await site.events(job)
 
-        await wait_until(spoken)
+        await wait_until(has_reported)
         victim.freeze()
         key, events = site.keys.job(job), site.keys.events(job)
         (entry,) = raw.pending(queue)

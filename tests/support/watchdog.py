@@ -74,7 +74,7 @@ def _help(test: str, limit_s: float, over: threading.Event, terminal: TextIO) ->
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     for task in asyncio.all_tasks(loop):
-        task.cancel("the test is over its limit and did not hear of it")
+        task.cancel("the test is over its limit and did not fail by it")
 
 
 def _tasks() -> list[asyncio.Task[Any]]:

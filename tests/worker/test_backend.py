@@ -86,7 +86,7 @@ class BreaksLate(MemoryEngine):
         own = await super().recover_orphans(known, idle_s)
         if not self._breaks.is_set():
             self._breaks.set()
-            await asyncio.sleep(0.05)  # so that the worker hears of it before it has our answer
+            await asyncio.sleep(0.05)  # so that the worker notices it before it has the answer
         return own
 
 

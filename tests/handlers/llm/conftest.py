@@ -1,6 +1,6 @@
 """Real models for the tests: one of this process, one behind llama.cpp's own server.
 
-Both are small, run on one thread, and yield to everybody else on the machine.
+Both are small, run on one thread, and run with a lower priority (`nice`).
 """
 
 from __future__ import annotations

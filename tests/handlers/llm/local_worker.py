@@ -1,4 +1,4 @@
-"""A real worker with the six tasks in this process, and a look at what its jobs wrote."""
+"""A real worker with the six tasks in this process, and access to what its jobs wrote."""
 
 from __future__ import annotations
 

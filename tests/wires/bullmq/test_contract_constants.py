@@ -19,7 +19,7 @@ PACKAGE = Path(jobwire.__file__).parent / "wires" / "bullmq"
 LUA = PACKAGE / "lua"
 
 WORDS = {str(word) for enum in (Field, State, Event, Extra) for word in enum}
-# Words that are everybody's English, or a member of a JSON object that is spelled where it is read.
+# Common words, or a member of a JSON object that is spelled where it is read.
 COMMON = {
     *{"name", "data", "delay", "progress", "delayed", "active", "parent", "priority", "message"},
     *{"timestamp", "failed", "completed", "waiting", "retry", "paused", "added", "unknown"},

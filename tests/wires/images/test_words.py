@@ -29,7 +29,7 @@ SOURCE = Path(jobwire.__file__).parent
 WIRE = SOURCE / "wires" / "images"
 KEY = re.compile(r"image:(status|upload|result|canceled)")
 OWN = {*ImageErrorCode, contract.GROUP, contract.RETIRED_GROUP, "storage_key", "processed_at"}
-"""Names that only this wire has; the others ("failed", "status") are everybody's English."""
+"""Names that only this wire has; the others ("failed", "status") are common words."""
 WORDS = {*Stage, *ResultStatus} - {"processing", "failed", "done", "queued"}
 # The codes of the photo pipeline are those of the wire; it knows no wire.
 ALLOWED = {

@@ -71,7 +71,7 @@ async def test_p30_an_update_without_telegrams_secret_is_refused(
     for secret in ("", "wrong", SECRET[:-1], SECRET + "x", "Ж"):
         headers = {"X-TELEGRAM-BOT-API-SECRET-TOKEN": secret} if secret else {}
         assert (await handle_update(site.bot, SECRET, headers, body)).status == 401
-        # A bot whose secret is not set refuses everybody.
+        # A bot without a secret refuses every request.
         assert (await handle_update(site.bot, "", headers, body)).status == 401
     assert await site.open_tasks() == []
     assert site.telegram.calls == []

@@ -32,7 +32,7 @@ WORDS = {
     for word in enum
 } | {contract.GROUP, contract.HELLO, contract.GAP, contract.RAW}
 
-# Words that only this wire has; the others ("task", "done") are everybody's English.
+# Words that only this wire has; the others ("task", "done") are common words.
 OWN = {word for word in WORDS if "_ts" in word or "." in word} | {
     contract.RAW,
     "retry_of",
@@ -251,10 +251,10 @@ def test_scripts_that_must_run_on_a_full_server_are_flagged() -> None:
 
 def test_each_verb_has_its_script() -> None:
     verbs = "submit take renew_lease report settle retry release cancel reclaim promote"
-    duties = "janitor prune index_foreign extend_ttl reconcile clock forget_tasks"
+    maintenance = "janitor prune index_foreign extend_ttl reconcile clock forget_tasks"
     ours = "recover_orphans heartbeat join deregister enroll cron list worker_info"
     ours += " pause resume purge"
-    assert set(SCRIPTS) == {*verbs.split(), *duties.split(), *ours.split()}
+    assert set(SCRIPTS) == {*verbs.split(), *maintenance.split(), *ours.split()}
     for script in SCRIPTS.values():
         assert script.keys == ("queue",), "everything else is built from its prefix"
         assert script.clauses

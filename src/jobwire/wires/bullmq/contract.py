@@ -184,7 +184,6 @@ class State(StrEnum):
 
 
 WAIT: Final = "wait"
-PAUSED: Final = "paused"
 COLLECTIONS: Final = {
     State.WAITING: WAIT,
     **{

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
+import math
 import shutil
 import tempfile
 import time
@@ -15,8 +17,11 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final
 
+from redis import Redis
+
 from jobwire import Client
 from jobwire.client import Job
+from jobwire.wires.streams.contract import DURATION, Counter, Status, StreamsKeys
 from tests.fleet.runner import Fleet
 from tests.support.browser import PHONE, PROGRAMS, Browser, Page
 from tests.support.devtools import DevTools
@@ -34,6 +39,30 @@ def site(folder: Path) -> Generator[tuple[Fleet, Client]]:
         fleet.start_gateway(JOBWIRE_JOBS_STORE_TRACEBACKS="true")
         with fleet.client() as client:
             yield fleet, client
+
+
+def invent_the_past(valkey_url: str) -> None:
+    """Counters of the last hour and failures of the last day, so that the plots have a shape. Only
+    for pictures: everything else in them was done by the programs."""
+    plain = Redis.from_url(valkey_url.replace("valkey://", "redis://"), decode_responses=True)
+    keys, minute = StreamsKeys(), int(time.time()) // 60
+    for ago in range(1, 60):
+        done = round(64 + 22 * math.sin(ago / 7) + 9 * math.sin(ago * 1.9))
+        failed = max(0, round(3 * math.sin(ago / 5) - 1)) if ago < 40 else 0
+        counts = {Status.DONE: done, Status.ERROR: failed, Counter.SUBMISSIONS: done + failed}
+        buckets = {f"{DURATION}{bucket}": done // 4 for bucket in (22, 26, 30, 38)}
+        plain.hset(keys.stats(minute - ago), mapping={**counts, **buckets})
+        plain.expire(keys.stats(minute - ago), 7200)
+    timeout = ["invoice", "timeout", "no answer from the tax service within 30 s"]
+    address = ["invoice", "invalid_recipient", "550 5.1.1 mailbox unavailable"]
+    for ago in (*range(1, 4), 9, 10, 11, 15, 19):
+        at = str(int(time.time() - 3600 * ago) * 1000)
+        times = [1 + (ago * 7) % 5, at, at, "0", ""]
+        kind = timeout if ago < 4 else address
+        key = keys.failures(minute // 60 - ago)
+        plain.hset(key, json.dumps(kind, separators=(",", ":")), json.dumps(times))
+        plain.expire(key, 90_000)
+    plain.close()
 
 
 def fill(client: Client) -> dict[str, str]:
@@ -113,7 +142,7 @@ def shoot(camera: Camera, ids: dict[str, str]) -> None:
         ("job-payload", f"{running}?tab=payload", "document"),
         ("wire", f"{running}?tab=wire", "idempotency:"),
         ("failures", "#/failures", "tax service"),
-        ("workers", "#/workers", "valkey memory"),
+        ("workers", "#/workers", "MiB used"),
     ]
     for name, route, until in shots:
         camera.take(f"page-{name}", route, until)
@@ -128,7 +157,9 @@ def shoot(camera: Camera, ids: dict[str, str]) -> None:
     camera.take("page-submit", "#/jobs", "Newest first", act=open_sheet)
 
     def open_on_phone(page: Page) -> None:
-        page.click('[aria-label="Submit a job"]')
+        button = '[aria-label="Submit a job"]'
+        wait_until_sync(lambda: page.run(f"!!document.querySelector('{button}')"), "Submit")
+        page.click(button)
         page.until_text("dialog", "A JSON object")
 
     camera.take("page-submit-phone", "#/jobs", "Running", size=PHONE, dark=True, act=open_on_phone)
@@ -147,6 +178,7 @@ def main() -> None:
         try:
             camera = Camera(Browser(devtools), fleet.url, folder)
             camera.take("page-empty", "#/", "No job yet")
+            invent_the_past(fleet.valkey.url)
             worker = fleet.start_worker(APP, JOBWIRE_WORKER_SLOTS="12")
             ids = fill(client)
             shoot(camera, ids)

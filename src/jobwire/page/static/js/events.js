@@ -34,8 +34,8 @@ export class EventFollower {
     source.addEventListener("gap", () => this.gap());
     source.onmessage = (event) => {
       this.lastId = event.lastEventId;
-      const body = parse(event.data);
-      this.heard({ ...body, id: event.lastEventId });
+      const body = JSON.parse(event.data);
+      this.heard({ ...body, exact: parse(event.data).data, id: event.lastEventId });
       if (["done", "error", "canceled"].includes(body.type)) this.close();
     };
     source.onerror = () => {

@@ -28,7 +28,7 @@ export function duration(ms) {
 export function age(ms) {
   if (ms < 59500) return `${Math.max(0, Math.round(ms / 1000))} s`;
   if (ms < 3600e3) return `${Math.round(ms / 60e3)} min`;
-  if (ms < 86400e3) return `${Math.floor(ms / 3600e3)} h ${Math.round((ms % 3600e3) / 60e3)} min`;
+  if (ms < 86400e3) return `${Math.floor(ms / 3600e3)} h ${Math.floor((ms % 3600e3) / 60e3)} min`;
   return duration(ms);
 }
 export const ago = (ts) => `${age(now() - ts)} ago`;

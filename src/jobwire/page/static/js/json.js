@@ -1,7 +1,7 @@
 // JSON with numbers kept digit for digit, secrets dotted, and a coloured view.
 import { html } from "../vendor/lit-html/lit-html.js";
 
-const SECRET = /pass(word|wd|phrase)|secret|token$|api[_-]?key|authorization|credential|private[_-]?key/i;
+const SECRET = /pass(word|wd|phrase)|secret|token|api[_-]?key|authorization|credential|private[_-]?key/i;
 const DOTS = "••••••••";
 const SHOWN = 20000;
 
@@ -48,6 +48,10 @@ export const compact = (value) => {
   const entries = Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}:${compact(each)}`);
   return `{${entries.join(",")}}`;
 };
+
+// The same for a text that may be JSON: a field of the wire.
+const IN_TEXT = new RegExp(`("[^"]*(?:${SECRET.source})[^"]*"\\s*:\\s*)"(?:\\\\.|[^"\\\\])*"`, "gi");
+export const dotted = (text) => text.replace(IN_TEXT, `$1"${DOTS}"`);
 
 export const hasSecrets = (value) => pretty(value, { hide: true }) !== pretty(value);
 

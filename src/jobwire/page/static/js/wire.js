@@ -1,18 +1,20 @@
 // The Wire tab: the keys of a job as they are on the server, with the command that reads each.
 import { html, nothing, icon, copy, command, segments } from "./ui.js";
 import { app, update } from "./store.js";
+import { dotted } from "./json.js";
 import { age, count, duration, plural, quoted, shortId } from "./format.js";
 
 let as = "valkey-cli";
 
 const commandOf = (key) => {
   if (as === "valkey-cli") return `valkey-cli ${key.command.map(quoted).join(" ")}`;
+  if (!key.path) return "";
   const stream = key.path.endsWith("/events") ? "-N " : "";
   const secret = app.me?.signed_in ? ` -H "Authorization: Bearer $JOBWIRE_API_KEY"` : "";
-  return key.path ? `curl ${stream}${location.origin}${key.path}${secret}` : "";
+  return `curl ${stream}${location.origin}${key.path}${secret}`;
 };
 
-const value = (field) => html`${field.value === "" ? html`<span class="zero">empty</span>` : field.value}${field.cut ? html`<span class="muted">… ${count(field.cut)} more</span>` : nothing}`;
+const value = (field) => html`${field.value === "" ? html`<span class="zero">empty</span>` : dotted(field.value)}${field.cut ? html`<span class="muted">… ${count(field.cut)} more</span>` : nothing}`;
 const fieldsView = (fields) => html`<table class="fields mono"><tbody>${fields.map((field) => html`<tr><td>${field.name}</td><td>${value(field)}</td>
   <td class="right">${field.extra ? html`<span class="tag">ours</span>` : nothing}</td></tr>`)}</tbody></table>`;
 

@@ -1,7 +1,7 @@
 // Failures, by kind instead of by row: how often, since when, a sample, and run them again.
 import { html, nothing, icon, bars, empty, timeAgo, time } from "../ui.js";
 import { app, may, update } from "../store.js";
-import { get } from "../api.js";
+import { get, getJob } from "../api.js";
 import { ask } from "../dialog.js";
 import { each, runAgain } from "../acts.js";
 import { clock, count, plural, shortId, shortWorker, zone } from "../format.js";
@@ -49,7 +49,7 @@ class Failures {
     update();
     if (!this.open) return;
     try {
-      this.sample = await get(`/v1/jobs/${encodeURIComponent(kind.sample_job_id)}`);
+      this.sample = await getJob(kind.sample_job_id);
     } catch (problem) {
       this.sample = problem.status === 404 ? "gone" : problem.message;
     }
@@ -127,7 +127,7 @@ ${sample.error?.code ?? "error"}: ${sample.error?.message ?? sample.error}${samp
       ${this.result ? html`<p class="small soft gap" role="status">${this.result}</p>` : nothing}
       ${kinds.length
         ? html`<ul class="faults">${kinds.map((kind) => this.kind(kind))}</ul>
-          <p class="scan">Counted when they fail, for 24 h. In a message … stands for ids and long numbers.</p>
+          <p class="muted small foot-note">Counted when they fail, for 24 h. In a message … stands for ids and long numbers.</p>
           ${hours > 1 ? twin("By hour, as a table", [`Hour, ${zone.name}`, "Failed"], byHour.map((n, i) => [clock(last - (hours - 1 - i) * 3600e3).slice(0, 5), count(n)])) : nothing}`
         : empty(`Nothing failed in the last ${hours === 1 ? "hour" : "24 h"}.`, "Failed jobs are grouped here by task, error code and message.")}`;
   }

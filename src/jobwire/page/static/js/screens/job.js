@@ -1,12 +1,12 @@
 // Job: its life with real durations, live events, payload, result, and its keys on the wire.
 import { html, nothing, icon, state, stateOf, meter, percentOf, copy, copyButton, command, empty, ended, time, timeAgo } from "../ui.js";
 import { app, announce, may, update } from "../store.js";
-import { get } from "../api.js";
+import { get, getJob } from "../api.js";
 import { EventFollower } from "../events.js";
 import { ask, submitSheet } from "../dialog.js";
 import { cancelJob, runAgain } from "../acts.js";
 import { bytes, count, duration, age, now, plural, shortId, shortWorker, size, zone } from "../format.js";
-import { compact, hasSecrets, pretty, view as jsonView } from "../json.js";
+import { compact, dotted, hasSecrets, pretty, view as jsonView } from "../json.js";
 import { go, jobLink } from "../router.js";
 import { attemptsView, eventName, lifeline, lifeOf } from "../lifeline.js";
 import { wireView } from "../wire.js";
@@ -55,7 +55,7 @@ class JobScreen {
   async poll(rare) {
     if (this.gone && !rare) return;
     try {
-      if (!this.job || !ended(this.job) || rare) this.job = await get(this.path);
+      if (!this.job || !ended(this.job) || rare) this.job = await getJob(this.id);
       if (this.tab === "wire" && Date.now() - this.wireAt > 3500) {
         this.wire = await get(`${this.path}/wire`);
         this.wireAt = Date.now();
@@ -75,7 +75,7 @@ class JobScreen {
     if (["done", "error", "canceled"].includes(event.type)) {
       announce(`The job is ${event.type === "error" ? "failed" : event.type}.`);
       // The result comes with the job, not with the event.
-      get(this.path).then((job) => (this.job = job), () => {}).finally(update);
+      getJob(this.id).then((job) => (this.job = job), () => {}).finally(update);
     } else if (event.type === "progress" && this.job) this.job = { ...this.job, progress: event.data };
     else if (event.type === "running" && this.job?.status === "queued") this.job = { ...this.job, status: "running", due_ts: null };
     update();
@@ -102,7 +102,7 @@ class JobScreen {
   cancel = () =>
     ask("Cancel this job?", this.job.status === "running" ? "Its worker is asked to stop it. What it has done so far is not undone." : "It has not started; it ends at once.", this.attempt(async () => {
       await cancelJob(this.id);
-      this.job = await get(this.path);
+      this.job = await getJob(this.id);
     }), { yes: "Cancel job", no: "Leave it", danger: true });
 
   // The reader is taken to the new job.
@@ -151,7 +151,7 @@ class JobScreen {
   tabs() {
     const { job } = this;
     const names = { events: ["Events", count(this.events.length)], payload: ["Payload", bytes(size(compact(job.payload)))], result: [job.status === "error" ? "Error" : "Result", ""], wire: ["Wire", this.wire ? plural(this.wire.keys.length, "key") : ""] };
-    return html`<nav class="tabs jobtabs" aria-label="Job">${TABS.map((name) => html`<a href=${jobLink(this.wireName, this.id, { tab: name === "events" ? "" : name })} aria-current=${this.tab === name ? "true" : nothing}>${names[name][0]}<span class="n">${names[name][1]}</span></a>`)}</nav>`;
+    return html`<nav class="tabs jobtabs" aria-label="Job">${TABS.map((name) => html`<a href=${jobLink(this.wireName, this.id, { tab: name === "events" ? "" : name })} aria-current=${this.tab === name ? "true" : nothing}>${names[name][0]}${names[name][1] ? html`<span class="n">${names[name][1]}</span>` : nothing}</a>`)}</nav>`;
   }
 
   eventsTab() {
@@ -166,7 +166,7 @@ class JobScreen {
       ${copyButton(JSON.stringify(this.events.map(({ id, type, ts, step, data }) => ({ id, type, ts, step, data }))))}</div>
       <table class="events"><thead class="vh"><tr><th>After</th><th>Type</th><th>Written by</th><th>Data</th></tr></thead><tbody>
       ${list.map((event, i) => html`<tr><td class="right muted">${event.ts === first ? "0" : `+${duration(event.ts - first)}`}</td><td>${eventName(event.type)}</td><td class="muted mono wide">${event.step}</td>
-        <td class="data">${event.tokens ? html`<span class="muted">${plural(event.tokens, "token")}</span><br /><span class="tokens">${event.text}</span>${follows && i === list.length - 1 ? html`<span class="caret pulse"></span>` : nothing}` : html`<code class="soft">${typeof event.data === "string" ? event.data : compact(event.data)}</code>`}</td></tr>`)}</tbody></table>`;
+        <td class="data">${event.tokens ? html`<span class="muted">${plural(event.tokens, "token")}</span><br /><span class="tokens">${event.text}</span>${follows && i === list.length - 1 ? html`<span class="caret pulse"></span>` : nothing}` : html`<code class="soft">${dotted(typeof event.data === "string" ? event.data : compact(event.exact ?? event.data))}</code>`}</td></tr>`)}</tbody></table>`;
   }
 
   json(value, label) {

@@ -40,17 +40,22 @@ function workerRows(worker) {
 }
 
 const STATES = { ready: ["ok", "Ready"], degraded: ["warn", "Degraded"], starting: ["scheduled", "Starting"], restarting: ["scheduled", "Restarting"], down: ["failed", "Down"] };
-const VERDICTS = { ok: ["ok", "Good"], note: ["warn", "Note"], fault: ["failed", "Fault"], unreachable: ["failed", "No answer"] };
 // A fix that is a command of the server is shown as one that can be copied.
 const fixView = (fix) => {
   const found = /^(CONFIG SET [^,;]+)/.exec(fix);
   return found ? html`<div>${command(`valkey-cli ${found[1].trim()}`)}</div>` : html`<span class="soft">${fix}</span>`;
 };
 
-const partRow = (part) => html`<tr><td>${part.name}</td><td>${health(...(STATES[part.state] ?? ["warn", part.state]))}</td>
-  <td>${part.note ?? ""} ${part.what_to_do ? html`<b class="bold">${part.what_to_do}</b>` : nothing}</td>
-  <td class="right muted hide">${part.latency_ms == null ? "" : duration(part.latency_ms)}</td></tr>`;
-const findingRow = (finding) => html`<tr><td>${finding.check}</td><td>${health(...VERDICTS[finding.verdict])}</td><td>${finding.found}</td><td></td></tr>`;
+// A part with what its server reports about itself; the worst of it is its state.
+function partRow(part, findings) {
+  const own = findings.filter((each) => each.check.split(" ")[0] === part.name);
+  const fault = own.find((each) => each.verdict === "fault");
+  const shown = fault && part.state === "ready" ? ["failed", "Fault"] : (STATES[part.state] ?? ["warn", part.state]);
+  return html`<tr><td>${part.name}</td><td>${health(...shown)}</td>
+    <td>${part.note ?? ""} ${part.what_to_do ? html`<b class="bold">${part.what_to_do}</b>` : nothing}
+      ${own.map((each, i) => html`${i ? ", " : ""}<span class=${each.verdict === "ok" ? "" : each.verdict === "note" ? "warn" : "failed bold"}>${each.found}</span>`)}</td>
+    <td class="right muted hide">${part.latency_ms == null ? "" : `${part.latency_ms.toFixed(1)} ms`}</td></tr>`;
+}
 
 class Workers {
   workers = null;
@@ -81,7 +86,7 @@ class Workers {
     return html`<section><header><h2>Backends</h2><span class="grow"></span><span class="muted small">${this.backends ? html`examined ${timeAgo(this.backends.checked_ts)}` : nothing}</span></header>
       ${faults.map((each) => html`<div class="notice bad">${icon("warn")}<div><b class="bold">${each.check}: ${each.found}.</b> <div class="soft">${each.why}. ${fixView(each.fix)}</div></div></div>`)}
       <table class="parts"><thead class="vh"><tr><th>Part</th><th>State</th><th>Found</th><th>Latency</th></tr></thead>
-        <tbody>${(app.parts ?? []).map(partRow)}${findings.map(findingRow)}</tbody></table></section>`;
+        <tbody>${(app.parts ?? []).map((part) => partRow(part, findings))}</tbody></table></section>`;
   }
 
   settingsView() {

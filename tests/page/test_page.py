@@ -1,0 +1,458 @@
+"""O-4: the page in a real browser: every flow, hostile content, restarts, accessibility."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+import httpx
+import pytest
+
+from jobwire.client import NewJob
+from tests.page.site import PageSite, click_text, fill, press, serious_violations, show, until
+from tests.support import Fresh, clause, wait_until_sync
+from tests.support.browser import PHONE, Browser, Page
+
+HOSTILE: Final = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
+NOT_HACKED: Final = "!window.hacked && !document.querySelector('#root img, #root script')"
+MANY: Final = 600
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageSite]:
+    """One for all tests of a parallel worker."""
+    started = PageSite(tmp_path_factory.mktemp("page"))
+    with started.fleet:
+        started.start()
+        yield started
+        started.client.close()
+
+
+@pytest.fixture(scope="session")
+def keyed(site: PageSite) -> PageSite:
+    site.start_keyed()
+    return site
+
+
+def job_id_of(page: Page) -> str:
+    return str(page.run("location.hash")).split("/")[3].partition("?")[0]
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("O-4")
+def test_o04_every_file_has_the_strict_policy(site: PageSite) -> None:
+    with httpx.Client(base_url=site.url, trust_env=False) as client:
+        for path in ("/", "/js/app.js", "/style/page.css", "/vendor/lit-html/lit-html.js"):
+            answer = client.get(path)
+            policy = answer.headers["content-security-policy"]
+            assert answer.status_code == 200
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert "frame-ancestors 'none'" in policy
+
+
+# ── flows ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("O-4")
+def test_o04_a_job_is_submitted_from_the_page_and_followed_live(
+    site: PageSite, browser: Browser, fresh: Fresh
+) -> None:
+    gate = fresh("gate")
+    with browser.page() as page:
+        page.open(site.url)
+        page.until_text(".verdict", ".")
+        page.until_text(".systems", "streams")
+        press(page, "n")
+        page.until_text("dialog", "A JSON object")
+        page.run("document.querySelector('select[name=task]').value = 'speak'")
+        page.run("document.querySelector('select[name=task]').dispatchEvent(new Event('change'))")
+        until(page, "document.querySelector('#payload').value.includes('lease')", "the example")
+
+        fill(page, "#payload", '{"gate": ')
+        page.until_text("#fault", "Not JSON")
+        big = 12345678901234567890
+        fill(page, "#payload", f'{{"gate": "{gate}", "big": {big}, "api_key": "hush"}}')
+        page.until_text("#fault", "A JSON object")
+        click_text(page, "dialog footer button", "Submit")
+
+        page.until_text(".events", "A lease protects a job from")
+        page.until_text(".jobhead", "50 %")
+        page.until_text(".life", "Reporting")
+        assert "at the same time" not in page.text(".events")
+        job_id = job_id_of(page)
+        site.let(gate)
+        page.until_text(".jobhead", "Done")
+        page.until_text(".events", "at the same time")
+        page.until_text(".life", "to this page")
+        types = page.run("[...document.querySelectorAll('.events .st')].map((e) => e.innerText)")
+        assert types.count("queued") == types.count("running") == types.count("done") == 1
+
+        click_text(page, ".jobtabs a", "Result")
+        page.until_text("pre.json", "lease")
+        click_text(page, ".jobtabs a", "Payload")
+        page.until_text("pre.json", str(big))
+        assert "hush" not in page.text()
+        click_text(page, "button", "Show secrets")
+        page.until_text("pre.json", "hush")
+        assert site.client.get(job_id).status == "done"
+
+
+@clause("O-4", "J-16")
+def test_o04_cancel_run_again_and_run_with_edits(
+    site: PageSite, browser: Browser, fresh: Fresh
+) -> None:
+    gate = fresh("gate")
+    job = site.client.submit("speak", {"gate": gate})
+    with browser.page() as page:
+        page.open(f"{site.url}/#/jobs/streams/{job.job_id}")
+        page.until_text(".jobhead", "50 %")
+        click_text(page, ".jobhead button", "Cancel job")
+        page.until_text("dialog", "Cancel this job?")
+        click_text(page, "dialog button", "Leave it")
+        assert site.client.get(job.job_id).status == "running"
+        click_text(page, ".jobhead button", "Cancel job")
+        click_text(page, "dialog button", "Cancel job")
+        page.until_text(".jobhead", "Canceled")
+        assert site.ended(job.job_id) == "canceled"
+
+        click_text(page, ".jobhead button", "Run again")
+        until(page, f"location.hash && !location.hash.includes('{job.job_id}')", "the new job")
+        again = job_id_of(page)
+        page.until_text(".rail", "Run again of")
+        assert site.client.get(again).retry_of == job.job_id
+        site.let(gate)
+        page.until_text(".jobhead", "Done")
+
+        click_text(page, ".jobhead button", "Run a copy")
+        until(page, f"document.querySelector('#payload')?.value.includes('{gate}')", "the payload")
+        fill(page, "#payload", '{"text": "edited words"}')
+        click_text(page, "dialog footer button", "Submit")
+        until(page, f"!location.hash.includes('{again}')", "the third job")
+        page.until_text(".events", "edited words")
+        page.until_text(".jobhead", "Done")
+
+
+@clause("O-4", "J-14")
+def test_o04_jobs_are_listed_filtered_found_and_acted_on(
+    site: PageSite, browser: Browser, fresh: Fresh
+) -> None:
+    word = fresh("word")
+    broken = [site.failed_job(f"{word} {number}", word) for number in range(2)]
+    delayed = site.client.submit("odd", {"text": word}, delay_s=3600)
+    with browser.page() as page:
+        page.open(f"{site.url}/#/jobs?state=failed")
+        page.until_text("table.jobs", word)
+        assert "Done" not in page.text("table.jobs tbody")
+        click_text(page, ".tabs a", "Scheduled")
+        page.until_text("table.jobs tbody", "due in")
+        until(page, "location.hash.includes('state=scheduled')", "the view in the URL")
+
+        fill(page, "#filter", delayed.job_id[:13])
+        page.until_text(".scan, .empty", "ooked at")
+        until(page, "document.querySelectorAll('table.jobs tbody tr').length === 1", "one row")
+        fill(page, "#filter", "no such job")
+        page.until_text(".empty", "with “no such job” in its id or task")
+        click_text(page, ".empty a", "Clear filter")
+
+        # Find by id, from anywhere.
+        show(page, site.url, "#/workers", "Backends")
+        press(page, "/")
+        page.type(broken[0])
+        press(page, "Enter")
+        page.until_text(".jobhead", "Failed")
+        assert job_id_of(page) == broken[0]
+
+        # Many at once: the count is in the button and in the question.
+        show(page, site.url, "#/jobs?state=failed&q=break")
+        page.until_text("table.jobs", word)
+        for job_id in broken:
+            page.click(f"[aria-label='Select {job_id}']")
+        click_text(page, ".pick button", "Run 2 again")
+        page.until_text("dialog", "Run 2 jobs again?")
+        click_text(page, "dialog button", "Run 2 again")
+        wait_until_sync(
+            lambda: {each.retry_of for each in site.client.list(task="break").jobs} >= set(broken),
+            "both to run again",
+        )
+
+
+@clause("O-4", "J-1")
+def test_o04_the_wire_tab_shows_the_keys_and_how_to_read_them(
+    site: PageSite, browser: Browser, fresh: Fresh
+) -> None:
+    gate, key = fresh("gate"), fresh("key")
+    payload = {"gate": gate, "password": "hush"}
+    job = site.client.submit("speak", payload, idempotency_key=key)
+    with browser.page() as page:
+        page.open(f"{site.url}/#/jobs/streams/{job.job_id}?tab=wire")
+        page.until_text("main", f"idempotency:{key}")
+        page.until_text("main", "jobs:stream")
+        text = page.text(".job")
+        assert f"valkey-cli HGETALL job:{job.job_id}" in text
+        assert "TTL 23 h 59 min" in text
+        assert "ours" in text
+        assert "hush" not in text
+        click_text(page, ".seg button", "curl")
+        page.until_text(".job", f"curl {site.url}/v1/jobs/{job.job_id}")
+        site.let(gate)
+        page.until_text(".jobhead", "Done")
+
+
+@clause("O-4", "O-11")
+def test_o04_failures_are_grouped_and_run_again(
+    site: PageSite, browser: Browser, fresh: Fresh
+) -> None:
+    code = fresh("code")[:30]
+    for number in (11111, 22222, 33333):
+        site.failed_job(f"order {number} is broken", code)
+    with browser.page() as page:
+        page.open(f"{site.url}/#/failures")
+        page.until_text(".faults", code)
+        rows = "[...document.querySelectorAll('.faults > li')]"
+        row = f"{rows}.find((each) => each.innerText.includes('{code}'))"
+        assert page.run(f"{row}.querySelector('.c').innerText") == "3"
+        assert "order … is broken" in page.run(f"{row}.innerText")
+        click_text(page, ".faults a", code)
+        page.until_text(".faults .more", "is broken")
+        page.run(f"{row}.querySelector('button').click()")
+        page.until_text("dialog", "Run 3 jobs again?")
+        click_text(page, "dialog button", "Run 3 again")
+        page.until_text("main", "3 jobs submitted again.")
+        click_text(page, ".seg button", "1 h")
+        until(page, "location.hash === '#/failures?hours=1'", "the view in the URL")
+        page.until_text(".faults", code)
+
+
+@clause("O-4", "O-7", "O-11")
+def test_o04_workers_backends_and_settings(site: PageSite, browser: Browser, fresh: Fresh) -> None:
+    gate = fresh("gate")
+    job = site.client.submit("speak", {"gate": gate})
+    with browser.page() as page:
+        page.open(f"{site.url}/#/workers")
+        page.until_text(".held", job.job_id[:6])
+        page.until_text(".parts", "append-only file is on")
+        page.until_text(".settings", "valkey.url")
+        assert "••••@" in page.text(".settings")
+        click_text(page, ".seg button", "All")
+        page.until_text(".settings", "worker.slots")
+        site.let(gate)
+
+
+# ── robustness ───────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("O-4")
+def test_o04_hostile_names_and_payloads_stay_text(
+    site: PageSite, browser: Browser, fresh: Fresh
+) -> None:
+    word = fresh("word")
+    echo = site.client.submit("odd", {"text": HOSTILE, HOSTILE: [HOSTILE]})
+    site.ended(echo.job_id)
+    failed = site.failed_job(f"{HOSTILE} {word}", f"{HOSTILE[:20]}{word}")
+    with browser.page() as page:
+        for route, shown in (
+            (f"#/jobs/streams/{echo.job_id}", "handlers.own"),
+            (f"#/jobs/streams/{echo.job_id}?tab=payload", "onerror"),
+            (f"#/jobs/streams/{echo.job_id}?tab=wire", "onerror"),
+            (f"#/jobs/streams/{failed}?tab=result", "onerror"),
+            ("#/failures", word),
+            (f"#/jobs?q={'%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E'}", "with “<img src=x"),
+            ("#/", "Just ended"),
+        ):
+            show(page, site.url, route, shown)
+            assert page.run(NOT_HACKED), route
+    with browser.page(may_complain=True) as page:  # the browser complains about a 404
+        page.open(f"{site.url}/#/jobs/streams/%3Cimg%20src%3Dx%3E")
+        page.until_text("main", "No such job")
+        assert page.run(NOT_HACKED)
+
+
+@clause("O-4")
+def test_o04_a_long_list_keeps_few_rows_in_the_page(site: PageSite, browser: Browser) -> None:
+    for _ in range(MANY // 200):
+        site.client.submit_many(
+            [NewJob("odd", {"n": n}, delay_s=3600, ttl_s=7200) for n in range(200)]
+        )
+    with browser.page() as page:
+        page.open(f"{site.url}/#/jobs?state=scheduled")
+        page.until_text(".scan", "Look further")
+        rows = "document.querySelectorAll('table.jobs tbody tr').length"
+        for _ in range(6):
+            before = page.text(".scan")
+            click_text(page, ".scan button", "Look further")
+            wait_until_sync(lambda before=before: page.text(".scan") != before, "more rows")
+        assert 50 < page.run(rows) <= 200
+        click_text(page, ".scan button", "Back to the newest")
+        until(page, f"{rows} === 50", "the newest rows")
+
+
+@clause("O-4")
+def test_o04_an_open_page_heals_after_a_restart_of_the_gateway(
+    site: PageSite, browser: Browser, fresh: Fresh
+) -> None:
+    gate = fresh("gate")
+    job = site.client.submit("speak", {"gate": gate})
+    with browser.page(may_complain=True) as page:
+        page.open(f"{site.url}/#/jobs/streams/{job.job_id}")
+        page.until_text(".events", "A lease protects a job from")
+        site.kill_gateway()
+        page.until_text(".banner", "No answer")
+        assert "A lease protects" in page.text(".events"), "what was read stays"
+        site.let(gate)  # it ends while no gateway serves the page
+        site.start_gateway()
+        page.until_text(".jobhead", "Done")
+        page.until_text(".events", "at the same time")
+        until(page, "!document.querySelector('.banner')", "the banner to go")
+        types = page.run("[...document.querySelectorAll('.events .st')].map((e) => e.innerText)")
+        assert types.count("running") == types.count("done") == 1, "each event once"
+
+
+@clause("O-4")
+def test_o04_nothing_is_read_while_paused_or_hidden(site: PageSite, browser: Browser) -> None:
+    with browser.page() as page:
+        page.open(site.url)
+        page.until_text(".verdict", ".")
+        press(page, " ")
+        page.until_text(".top", "Paused")
+        until(page, "performance.getEntriesByType('resource').length > 10", "the files")
+        asked = len(page.requests)
+        # Three periods of the page's own clock, without waiting for ours.
+        page.run("new Promise((done) => setTimeout(done, 4500))")
+        assert len(page.requests) == asked
+        press(page, " ")
+        page.until_text(".top", "Live")
+        wait_until_sync(lambda: len(page.requests) > asked, "the page to go on")
+        page.run(
+            "Object.defineProperty(document, 'hidden', {get: () => true, configurable: true});"
+            "document.dispatchEvent(new Event('visibilitychange'))"
+        )
+        wait_until_sync(lambda: all(each.status for each in page.requests), "calls in flight")
+        asked = len(page.requests)
+        page.run("new Promise((done) => setTimeout(done, 4500))")
+        assert len(page.requests) == asked
+
+
+# ── keys ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("O-4", "O-6")
+def test_o04_signing_in_and_what_a_reader_may_do(
+    keyed: PageSite, browser: Browser, fresh: Fresh
+) -> None:
+    failed = keyed.failed_job(fresh("word"))
+    with browser.page(may_complain=True) as page:
+        page.open(f"{keyed.keyed_url}/#/jobs/streams/{failed}")
+        page.until_text(".signin", "API key")
+        assert serious_violations(page) == []
+        fill(page, "input[name=key]", "jw_wrong")
+        press(page, "Enter")
+        page.until_text("#wrong", "key")
+        fill(page, "input[name=key]", keyed.keys["reader"])
+        press(page, "Enter")
+        page.until_text(".jobhead", "Failed")
+        page.until_text(".events", "error")
+        assert "reader" in page.text(".foot")
+        for absent in ("Run again", "Run with edits", "Submit"):
+            assert absent not in page.text("main .jobhead") + page.text(".top")
+        show(page, keyed.keyed_url, "#/workers", "need a key with the scope admin")
+        secret = keyed.keys["reader"]
+        assert all(secret not in request.url for request in page.requests)
+        assert any("/events?data=message&token=" in request.url for request in page.requests)
+        assert page.run("document.cookie + JSON.stringify(localStorage)").find(secret) < 0
+
+
+@clause("O-4", "O-6")
+def test_o04_a_tenant_sees_its_own_jobs_only(
+    keyed: PageSite, browser: Browser, fresh: Fresh
+) -> None:
+    other = keyed.failed_job(fresh("word"))
+    with browser.page(may_complain=True) as page:
+        key = json.dumps(keyed.keys["acme"])
+        script = f"sessionStorage.setItem('jobwire.key', {key})"
+        page.call("Page.addScriptToEvaluateOnNewDocument", source=script)
+        page.open(f"{keyed.keyed_url}/#/jobs")
+        page.until_text(".empty", "No job yet.")
+        show(page, keyed.keyed_url, "#/failures", "Nothing failed")
+        show(page, keyed.keyed_url, f"#/jobs/streams/{other}", "No such job.")
+
+
+# ── for everyone ─────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("O-4")
+def test_o04_everything_by_keyboard(site: PageSite, browser: Browser, fresh: Fresh) -> None:
+    failed = site.failed_job(fresh("word"))
+    with browser.page() as page:
+        page.open(site.url)
+        page.until_text(".verdict", ".")
+        press(page, "?")
+        page.until_text("dialog", "find a job by id")
+        press(page, "Escape")
+        until(page, "!document.querySelector('dialog')", "the dialog to close")
+        for letter, title in (("f", "Failures"), ("w", "Workers"), ("n", "Now"), ("j", "Jobs")):
+            press(page, "g", letter)
+            page.until_text(".top h1", title)
+        page.until_text("table.jobs", "Failed")
+        press(page, "j")
+        first = "document.querySelector('table.jobs tbody tr a')"
+        until(page, f"document.activeElement === {first}", "the first row")
+        press(page, "x")
+        page.until_text(".pick", "1 selected")
+        press(page, "Escape")
+        until(page, "!document.querySelector('.pick')", "the selection to go")
+        press(page, "j", "k")
+        until(page, f"document.activeElement === {first}", "the first row again")
+        press(page, "Enter")
+        page.until_text(".jobhead", "attempt")
+        assert failed
+
+
+@clause("O-4")
+def test_o04_axe_finds_nothing_serious(site: PageSite, browser: Browser, fresh: Fresh) -> None:
+    failed = site.failed_job(fresh("word"))
+    with browser.page() as page:
+        for route, shown in (
+            ("#/", "Just ended"),
+            ("#/jobs", "Newest first"),
+            (f"#/jobs/streams/{failed}", "worker.settle"),
+            (f"#/jobs/streams/{failed}?tab=wire", "HGETALL"),
+            ("#/failures", "failed"),
+            ("#/workers", "append-only"),
+        ):
+            show(page, site.url, route, shown)
+            assert serious_violations(page) == [], route
+            page.run("flipTheme()")
+            assert serious_violations(page, ("color-contrast",)) == [], f"{route}, other theme"
+        press(page, "n")
+        page.until_text("dialog", "A JSON object")
+        assert serious_violations(page) == [], "submit"
+
+
+@clause("O-4")
+def test_o04_a_phone_has_a_bar_and_no_sideways_scroll(
+    site: PageSite, browser: Browser, fresh: Fresh
+) -> None:
+    failed = site.failed_job(f"{fresh('word')} {'x' * 150}")
+    with browser.page(PHONE) as page:
+        for route, shown in (
+            ("#/", "Just ended"),
+            ("#/jobs", "Failed"),
+            (f"#/jobs/streams/{failed}", "error"),
+            (f"#/jobs/streams/{failed}?tab=wire", "HGETALL"),
+            ("#/failures", "failed"),
+            ("#/workers", "append-only"),
+        ):
+            show(page, site.url, route, shown)
+            wide = page.run("document.documentElement.scrollWidth - innerWidth")
+            assert wide <= 0, f"{route} is {wide} px too wide"
+            small = page.run(
+                "[...document.querySelectorAll('.tabbar > *')].map((e) => e.clientHeight)"
+            )
+            assert min(small) >= 44
+        assert serious_violations(page) == []
+        click_text(page, ".tabbar button", "More")
+        page.until_text("dialog", "Switch theme")

@@ -125,8 +125,10 @@ def serious_violations(page: Page, rules: tuple[str, ...] = ()) -> list[str]:
     if not page.run("!!window.axe"):
         page.run(axe().read_text() + ";true")
     only = {"runOnly": list(rules)} if rules else {}
+    # Rows are alike: the first ones are looked at.
+    where = json.dumps({"include": [["html"]], "exclude": [["tbody tr:nth-child(n+5)"]]})
     found: list[dict[str, Any]] = page.run(
-        f"axe.run(document, {json.dumps({'resultTypes': ['violations'], **only})})"
+        f"axe.run({where}, {json.dumps({'resultTypes': ['violations'], **only})})"
         ".then((result) => result.violations.map((each) => ({id: each.id, impact: each.impact,"
         " nodes: each.nodes.map((node) => node.html.slice(0, 160))})))"
     )

@@ -1,5 +1,5 @@
 // The Wire tab: the keys of a job as they are on the server, with the command that reads each.
-import { html, nothing, icon, copy, command, segments } from "./ui.js";
+import { html, nothing, icon, copyButton, command, segments } from "./ui.js";
 import { app, update } from "./store.js";
 import { dotted } from "./json.js";
 import { age, count, duration, plural, quoted, shortId } from "./format.js";
@@ -24,9 +24,9 @@ function keyView(key, readAt, jobId, first) {
   const left = key.ttl_ms == null ? null : Math.max(0, key.ttl_ms - (Date.now() - readAt));
   const text = commandOf(key);
   const what = key.note || (key.type === "hash" ? plural(key.size, "field") : key.type === "stream" ? plural(key.size, "entry", "entries") : "");
-  return html`<details class="key" ?open=${first}><summary>${icon("chevron")}<code class="bold cut">${key.key.replace(jobId, shortId(jobId))}</code>${copy(key.key, "key")}<span class="tag">${key.type}</span>
+  return html`<details class="key" ?open=${first}><summary>${icon("chevron")}<code class="bold cut">${key.key.replace(jobId, shortId(jobId))}</code><span class="tag">${key.type}</span>
     <span class="muted cut">${what}</span><span class="grow"></span><span class="muted nowrap">${left === null ? "no TTL" : html`TTL ${left > 3600e3 ? `${age(left)} ${Math.floor((left % 60e3) / 1000)} s` : duration(left)}`}</span></summary>
-    <div class="in">${text ? command(text) : html`<p class="muted small">No HTTP form; read it with valkey-cli.</p>`}
+    <div class="in"><div class="row wrap">${text ? command(text) : html`<span class="muted small">No HTTP form; read it with valkey-cli.</span>`}${copyButton(key.key, "Copy key")}</div>
       ${key.pending ? html`<p class="small gap">Leased by <code>${key.pending.consumer}</code>, renewed ${duration(key.pending.idle_ms)} ago, ${plural(key.pending.deliveries, "delivery", "deliveries")}.</p>` : nothing}
       ${key.fields ? html`${fieldsView(key.fields)}<p class="muted tiny gap">Fields without a mark are those of the published contract. Other clients need only these.</p>` : nothing}
       ${key.entries ? html`<table class="fields mono"><tbody>${key.entries.map(entryView)}</tbody></table>` : nothing}

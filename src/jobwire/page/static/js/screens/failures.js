@@ -108,7 +108,7 @@ ${sample.error?.code ?? "error"}: ${sample.error?.message ?? sample.error}${samp
       <div class="what"><div class="row wrap"><a class="bold mono" role="button" href="#" aria-expanded=${open} @click=${(event) => {
         event.preventDefault();
         this.toggle(kind);
-      }}>${kind.code || "error"}</a><span class="muted small">${kind.name} · <a class="link" href=${link(["jobs"], { state: "failed", task: kind.task })}>${kind.task || "several tasks"}</a></span></div>
+      }}>${kind.code || "error"}</a><span class="muted small">${kind.name} ·</span><a class="link small" href=${link(["jobs"], { state: "failed", task: kind.task })}>${kind.task || "several tasks"}</a></div>
         <div class="soft small">${kind.message || "several messages"}</div></div>
       <div class="spread">${bars(kind.by_hour.map(() => 0), kind.by_hour, { width: 208, height: 26, label: `by hour: ${kind.by_hour.join(", ")}` })}
         <div class="row tiny muted between"><span>${from}</span><span>now</span></div></div>

@@ -183,7 +183,7 @@ class JobScreen {
       const { code, message, ...more } = typeof job.error === "object" && job.error ? job.error : { message: String(job.error) };
       return html`<div class="gap"><p><b class="bold mono ${stateOf(job)}">${code ?? "error"}</b> <span class="soft">${message}</span></p>
         ${job.status === "error" ? html`<p class="muted small"><a class="link" href="#/failures">Others of this kind</a></p>` : nothing}</div>
-        ${job.traceback ? html`<details class="key" open><summary>${icon("chevron")}Traceback<span class="grow"></span>${copyButton(job.traceback)}</summary><pre tabindex="0">${job.traceback}</pre></details>` : nothing}
+        ${job.traceback ? html`<details class="key" open><summary>${icon("chevron")}Traceback</summary><pre tabindex="0">${job.traceback}</pre><p class="gap">${copyButton(job.traceback, "Copy traceback")}</p></details>` : nothing}
         ${more.partial !== undefined ? this.json(more.partial, "What it had done until then.") : nothing}`;
     }
     return html`<div class="empty"><h2>No result yet.</h2><p>${job.status === "running" ? "The job is running." : job.due_ts ? "The job waits for its time." : "The job waits for a worker."}</p></div>`;

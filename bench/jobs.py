@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, cast
 
@@ -45,10 +46,11 @@ _PACKAGES: Final[dict[str, list[str]]] = {
     "dramatiq": ["dramatiq[redis]==2.2.1", "hiredis"],
 }
 """With what saq imports and does not declare."""
+NODE_COMMAND: Final = [str(NODE), str(HERE / "bullmq_peer.mjs")]
 _COMMANDS: Final[dict[str, list[str]]] = {
     OURS: [sys.executable, "-m", "bench.peers.jobwire_peer"],
     BARE: [sys.executable, "-m", "bench.peers.bare_peer"],
-    NODE_PEER: [str(NODE), str(HERE / "bullmq_peer.mjs")],
+    NODE_PEER: NODE_COMMAND,
     **{name: [sys.executable, "-m", f"bench.peers.{name}_peer"] for name in _PACKAGES},
 }
 _BEST_OF: Final = ("arq", "saq", "taskiq", "bullmq")
@@ -76,19 +78,26 @@ def _run(command: list[str]) -> None:
 
 def measure(peer: str, server: LocalValkey, mode: str, jobs: int) -> Row:
     """Run one peer on its own core."""
+    return measure_command(_COMMANDS[peer], server, mode, jobs, **_path(peer))
+
+
+def measure_command(
+    command: Sequence[str], server: LocalValkey, mode: str, jobs: int, *more: str, **env: str
+) -> Row:
+    """Run a program that measures itself on its own core, on an empty server."""
     asyncio.run(_flush(server.admin_url))
     done = subprocess.run(
-        [*_COMMANDS[peer], server.admin_url, str(server.pid), mode, str(jobs)],
+        [*command, server.admin_url, str(server.pid), mode, str(jobs), *more],
         cwd=ROOT,
-        env={**os.environ, "PEERS": str(node_packages()), **_path(peer)},
+        env={**os.environ, "PEERS": str(node_packages()), **env},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
         preexec_fn=_pin_to_last_core,
     )
     if done.returncode:
-        raise RuntimeError(f"{peer} {mode} failed:\n{done.stderr[-2000:]}")
+        raise RuntimeError(f"{command[-1]} {mode} failed:\n{done.stderr[-2000:]}")
     return cast("dict[str, float]", json.loads(done.stdout.strip().splitlines()[-1]))
 
 

@@ -4,6 +4,7 @@ of the same queues, all pairs."""
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
@@ -13,7 +14,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from jobwire import App, Context
+from jobwire import App, Context, Postpone, RateLimit, WaitForChildren
 from jobwire.local import LocalValkey
 from jobwire.valkey import Config, Connection
 from jobwire.wires.bullmq.contract import DEFAULT_PREFIX, State
@@ -97,8 +98,34 @@ async def site(fleet: Fleet) -> AsyncIterator[Site]:
     async def parent(ctx: Context) -> dict[str, Any]:
         return {"by": OURS}
 
+    async def update(ctx: Context) -> str:
+        await ctx.update_data({"step": 2})
+        await ctx.log("first")
+        await ctx.log("second", "warning")
+        return "updated"
+
+    async def postpone(ctx: Context) -> str:
+        if ctx.job.deliveries == 1:
+            raise Postpone(3600)
+        return "later"
+
+    async def limit(ctx: Context) -> None:
+        raise RateLimit(3600)
+
+    async def family(ctx: Context) -> str:
+        if not ctx.payload["queue"]:
+            return "complete"
+        for number in range(2):
+            await ctx.add_child(ctx.payload["queue"], "task", {"n": number}, job_id=f"c-{number}")
+        await ctx.update_data({"queue": ""})
+        raise WaitForChildren
+
     app.handler("task")(task)
     app.handler("parent")(parent)
+    app.handler("update", uses={"update_data"})(update)
+    app.handler("postpone", uses={"postpone"})(postpone)
+    app.handler("limit", uses={"rate_limit"})(limit)
+    app.handler("family", uses={"children", "update_data"})(family)
     async with Connection.open(fleet.url) as connection:
         site = Site(fleet, connection)
         hub = BullHub(Config.from_url(fleet.url))
@@ -185,6 +212,52 @@ async def test_b9_flows_go_both_ways(site: Site) -> None:
         assert flow == {"by": team, "children": sorted([OURS, team, OURS])}
         back = await site.fleet.ask(team, "flow", parent=ours, children=[theirs, theirs])
         assert back == {"by": OURS}
+
+
+@clause("B-9", "B-11")
+async def test_b9_what_our_handlers_do_is_what_node_sees(site: Site) -> None:
+    ours, theirs = site.queues[OURS], site.queues["node6"]
+
+    async def added(name: str, data: object = None) -> str:
+        answer = await site.queue(ours).submit(name, json.dumps(data or {}))
+        assert isinstance(answer, Added)
+        return answer.job_id
+
+    async def seen(job_id: str, state: str) -> Any:
+        async def view() -> Any:
+            found = await site.fleet.ask("node6", "view", queue=ours, id=job_id)
+            return found if found["state"] == state else None
+
+        return await wait_until(view, f"Node to see job {job_id} as {state}")
+
+    found = await seen(await added("update", {"step": 1}), "completed")
+    assert (found["data"], found["logs"]) == ({"step": 2}, ["first", "warning: second"])
+
+    postponed = await added("postpone")
+    found = await seen(postponed, "delayed")
+    assert (found["attemptsMade"], found["attemptsStarted"]) == (0, 1)
+    await site.fleet.ask("node6", "promote", queue=ours, id=postponed)
+    found = await seen(postponed, "completed")
+    assert (found["attemptsMade"], found["attemptsStarted"]) == (1, 2)
+
+    family = await added("family", {"queue": theirs})
+    found = await seen(family, "waiting-children")
+    assert (found["pending"], found["attemptsMade"]) == (2, 0)
+    await site.work("node6")
+    found = await seen(family, "completed")
+    assert sorted(child["n"] for child in found["children"]) == [0, 1]
+    assert (found["returnvalue"], found["attemptsMade"]) == ("complete", 1)
+
+    # Last: it stops the queue.
+    limited = await added("limit")
+
+    async def is_limited() -> bool:
+        view = await site.fleet.ask("node6", "view", queue=ours, id=limited)
+        return view["limited"] and view["state"] == "waiting"
+
+    await wait_until(is_limited, "Node to see the rate limit")
+    found = await seen(limited, "waiting")
+    assert (found["attemptsMade"], found["attemptsStarted"]) == (0, 1)
 
 
 @clause("B-9", "B-20")

@@ -83,6 +83,22 @@ const verbs = {
     });
     return tree.job.waitUntilFinished(watcher, WAIT_MS);
   },
+  view: async ({ queue, id }) => {
+    const viewer = producerOf(queue, 10_000);
+    const state = await viewer.getJobState(id); // first: the rest is not older than it
+    const job = await viewer.getJob(id);
+    return {
+      state, data: job.data, logs: (await viewer.getJobLogs(id)).logs,
+      attemptsMade: job.attemptsMade, attemptsStarted: job.attemptsStarted,
+      returnvalue: job.returnvalue, children: Object.values(await job.getChildrenValues()),
+      pending: (await job.getDependenciesCount()).unprocessed,
+      limited: (await viewer.getRateLimitTtl()) > 0,
+    };
+  },
+  promote: async ({ queue, id }) => {
+    await (await producerOf(queue, 10_000).getJob(id)).promote();
+    return null;
+  },
   workers: async ({ queue }) =>
     (await new bullmq.Queue(queue, { connection }).getWorkers()).length,
   seen: async ({ queue }) => (await watcherOf(queue)).seen,

@@ -13,8 +13,8 @@ import pytest
 
 from jobwire.cli.main import COMMANDS
 from jobwire.settings import load
-from jobwire.settings.sources import NO_SETTINGS
 from tests.cli.runner import clean_env
+from tests.e2e.compose import read_services
 from tests.support import clause
 from tests.support.program import ROOT
 
@@ -45,19 +45,39 @@ def test_o8_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
 def test_o8_units_use_existing_commands_and_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in set(os.environ) - set(clean_env()):
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
     for unit in UNITS:
         (command,) = re.findall(
             r"^ExecStart=/opt/jobwire/bin/jobwire (\w+)", unit.read_text(), re.MULTILINE
         )
         assert command in COMMANDS
-        for name in re.findall(r"^Environment=(JOBWIRE_\w+)=", unit.read_text(), re.MULTILINE):
-            assert name in NO_SETTINGS
-    for name in set(os.environ) - set(clean_env()):
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
+        given = dict(re.findall(r"^Environment=(JOBWIRE_\w+)=(.+)", unit.read_text(), re.MULTILINE))
+        assert given.pop("JOBWIRE_CONFIG") == "/etc/jobwire/jobwire.yaml"
+        assert not load(environ=given).warnings
     loaded = load(file=FOLDER / "jobwire.yaml")
     assert not loaded.warnings
     assert loaded.settings.worker.metrics_port == 9464
     for name in re.findall(r"JOBWIRE_\w+", (FOLDER / "README.md").read_text()):
         monkeypatch.setenv(name, "valkey://localhost" if name.endswith("URL") else "9465")
     load()
+
+
+@clause("O-8")
+def test_o8_units_run_the_commands_of_the_compose_file_with_writable_folders() -> None:
+    """That these commands start with an unwritable home is part of tests/e2e."""
+    services = read_services({"JOBWIRE_GATEWAY_KEYS": "[]"}).values()
+    composed = {" ".join(each["command"]) for each in services if "command" in each}
+    names = {"gateway", "images-api", "images-gateway", "worker@"}
+    for name in names:
+        text = (FOLDER / f"jobwire-{name}.service").read_text()
+        (command,) = re.findall(r"^ExecStart=/opt/jobwire/bin/jobwire (.+)", text, re.MULTILINE)
+        assert command.removesuffix(" ${WORKER_APP}") in composed
+        # The system is read-only: what a program writes is in a directory of its unit.
+        assert "ProtectSystem=strict" in text
+        for kind, folder in re.findall(
+            r"^Environment=\w+=/var/(lib|cache)/(\S+)", text, re.MULTILINE
+        ):
+            directory = {"lib": "StateDirectory", "cache": "CacheDirectory"}[kind]
+            assert f"\n{directory}={folder}\n" in text

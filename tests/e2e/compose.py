@@ -35,8 +35,18 @@ from tests.support.program import ROOT
 COMPOSE: Final = ROOT / "deploy" / "compose.yaml"
 _VARIABLE: Final = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
 _OURS: Final = "jobwire:latest"
+_UNWRITABLE: Final = Path("/proc")
+"""Home and working directory of the programs: they write to their volumes only."""
+
+# A port is free when it is chosen, and may be taken when the program starts.
+_ATTEMPTS: Final = 3
+_PORT_TAKEN: Final = ("address already in use", "is not available on", "is in use", "eaddrinuse")
 
 Service = dict[str, Any]
+
+
+class PortTaken(Exception):
+    """Another program has a port that was free when it was chosen."""
 
 
 def interpolated(text: str, variables: Mapping[str, str]) -> str:
@@ -73,15 +83,22 @@ class ComposeStack:
 
     def __init__(self, folder: Path, postgres: str, api_key: str, keys: str) -> None:
         """`keys` is what JOBWIRE_GATEWAY_KEYS has for `api_key`."""
-        self._folder = folder
+        self._parent = folder
         self._postgres = postgres
-        ports = choose_ports(folder).items()
-        self._s3_ports = {flag: port for flag, port in ports if not flag.startswith("admin")}
         self.api_key = api_key
-        public = f"http://127.0.0.1:{self._s3_ports['s3.port']}"
-        self.services = read_services({"JOBWIRE_GATEWAY_KEYS": keys, "PUBLIC_S3_URL": public})
-        self._addresses = dict(self._choose_ports())
+        self._keys = keys
         self._programs: dict[str, Program] = {}
+
+    def _prepare(self, attempt: int) -> None:
+        """Choose ports, and folders of this attempt."""
+        self._folder = self._parent / f"attempt-{attempt}"
+        self._folder.mkdir()
+        ports = choose_ports(self._folder).items()
+        self._s3_ports = {flag: port for flag, port in ports if not flag.startswith("admin")}
+        public = f"http://127.0.0.1:{self._s3_ports['s3.port']}"
+        variables = {"JOBWIRE_GATEWAY_KEYS": self._keys, "PUBLIC_S3_URL": public}
+        self.services = read_services(variables)
+        self._addresses = dict(self._choose_ports())
 
     def _choose_ports(self) -> Iterator[tuple[tuple[str, int], int]]:
         for name, service in self.services.items():
@@ -99,25 +116,34 @@ class ComposeStack:
     # ── starting ─────────────────────────────────────────────────────────────────────────────────
 
     def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._close)
-            stack.enter_context(self._database())
-            self._start_valkey()
-            self._start_s3()
-            # What needs only Valkey starts while the one-shot services run.
-            self.wait_until_healthy("valkey")
-            for name in ("jobs", "worker", "createkeys"):
-                self.start(name)
-            self.wait_until_healthy("s3")
-            self.start("createbuckets")
-            for name in ("createbuckets", "createkeys"):
-                assert self._programs[name].wait(timeout_s=60) == 0, self._programs[name].output
-            for name in ("api", "gateway"):
-                self.start(name)
-            for name in ("api", "gateway", "jobs"):
-                self.wait_until_healthy(name)
-            self._stack = stack.pop_all()
-        return self
+        for attempt in range(_ATTEMPTS):
+            self._prepare(attempt)
+            with contextlib.ExitStack() as stack:
+                stack.callback(self._close)
+                stack.enter_context(self._database())
+                try:
+                    self._start_all()
+                except PortTaken:
+                    continue
+                self._stack = stack.pop_all()
+            return self
+        raise AssertionError("the ports of the stack were taken by other programs")
+
+    def _start_all(self) -> None:
+        self._start_valkey()
+        self._start_s3()
+        # What needs only Valkey starts while the one-shot services run.
+        self.wait_until_healthy("valkey")
+        for name in ("jobs", "worker", "createkeys"):
+            self.start(name)
+        self.wait_until_healthy("s3")
+        self.start("createbuckets")
+        for name in ("createbuckets", "createkeys"):
+            assert self._programs[name].wait(timeout_s=60) == 0, self._programs[name].output
+        for name in ("api", "gateway"):
+            self.start(name)
+        for name in ("api", "gateway", "jobs"):
+            self.wait_until_healthy(name)
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -125,6 +151,7 @@ class ComposeStack:
     def _close(self) -> None:
         for program in self._programs.values():
             program.close()
+        self._programs.clear()
         # A killed S3 server leaves them.
         for port in self._s3_ports.values():
             for file in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
@@ -177,8 +204,9 @@ class ComposeStack:
         given = {**service.get("environment", {}), **self._ports_of(name)}
         env = {variable: self._here(name, str(text)) for variable, text in given.items()}
         env |= {"PATH": path, "JOBWIRE_DATA_DIR": str(data), "JOBWIRE_IMAGES_WORKERS": "1"}
+        env["HOME"] = str(_UNWRITABLE / "home")
         self._programs[name] = Program(
-            command=[*entry, *self._command(name)], env={**hidden, **env}, cwd=self._folder
+            command=[*entry, *self._command(name)], env={**hidden, **env}, cwd=_UNWRITABLE
         )
 
     def _ports_of(self, name: str) -> dict[str, str]:
@@ -218,7 +246,10 @@ class ComposeStack:
         program = self._programs[name]
 
         def is_healthy() -> bool:
-            assert program.exit_code is None, program.output
+            if program.exit_code is not None:
+                output = program.output
+                taken = any(text in output.lower() for text in _PORT_TAKEN)
+                raise PortTaken(name) if taken else AssertionError(f"{name} ended:\n{output}")
             return self._is_healthy(name)
 
         wait_until_sync(is_healthy, f"{name} to be healthy", timeout_s=60)

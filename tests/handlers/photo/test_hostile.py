@@ -68,6 +68,19 @@ def test_i22_payload_of_a_good_image_does_not_come_out(
     assert _peak_mib(pool.pool.pids[0]) < MOST_MIB
 
 
+@clause("I-21", "I-36")
+def test_i36_a_photo_of_50_megapixels_stays_within_the_budget(target: Path) -> None:
+    """The costliest form: progressive. CPU is measured by `make bench ARGS="photo images"`."""
+    flat = images.image(images.quarters(816, 612)).resize(10, kernel="nearest")
+    limits = PoolLimits(workers=1)
+    with RunningPool(limits, PhotoOptions(detect=())) as pool:
+        before = _peak_mib(pool.pool.pids[0])
+        outcome = pool.process(flat.jpegsave_buffer(Q=60, interlace=True), target)
+        assert outcome.photo is not None, outcome.error
+        assert outcome.photo.original_width * outcome.photo.original_height > 49_900_000
+        assert _peak_mib(pool.pool.pids[0]) - before <= limits.pixel_budget_mb
+
+
 @clause("I-22")
 def test_i22_declared_type_must_be_the_real_one(pool: RunningPool, target: Path) -> None:
     upload = images.png(images.quarters())

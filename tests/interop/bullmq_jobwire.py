@@ -11,9 +11,11 @@ from typing import Any, cast
 
 from jobwire.job.messages import Failed
 from jobwire.valkey import Connection
+from jobwire.wires.bullmq.admin import QueueAdmin
 from jobwire.wires.bullmq.codec import Empty, Job, KeepRule, Limited, TakeAnswer, Took, read_fields
 from jobwire.wires.bullmq.consumer import BullConsumer, Failure, Settled
 from jobwire.wires.bullmq.contract import CODES, Refusal, State
+from jobwire.wires.bullmq.flows import FlowNode, add_flow
 from jobwire.wires.bullmq.options import (
     Backoff,
     Deduplication,
@@ -23,6 +25,7 @@ from jobwire.wires.bullmq.options import (
     Retention,
 )
 from jobwire.wires.bullmq.queue import AddAnswer, BullQueue, NewJob
+from jobwire.wires.bullmq.schedulers import Repeat, Schedulers
 from jobwire.wires.bullmq.settings import BullSettings
 from tests.wires.bullmq.conftest import after_failure
 
@@ -86,21 +89,51 @@ class Ours:
         return [_id(answer) for answer in await self._queue(call).submit_many(jobs)]
 
     async def _flow(self, call: Call) -> object:
-        return await self._node(call, call["tree"], None)
+        settings = BullSettings(extras=self._extras)
+        made = await add_flow(
+            self._connection, _tree(call["tree"]), settings, now_ms=lambda: self._now_ms
+        )
+        if isinstance(made, Refusal):
+            raise Refused(CODES[made])
+        return [node.job_id for node in made.all()]
 
-    async def _node(self, call: Call, node: Call, parent: Parent | None) -> list[object]:
-        """A flow is made parent first, as the official package does it."""
-        queue = self._queue({"queue": node["queueName"]})
-        job = new_job(node, parent)
-        children = node.get("children", [])
-        if not children:
-            return [_id(await queue.submit(*job))]
-        ids: list[object] = [_id(await queue.submit_parent(*job))]
-        for child in children:
-            policy = policy_of(child.get("opts", {}))
-            above = Parent(node["queueName"], cast(str, ids[0]), policy)
-            ids += await self._node(call, child, above)
-        return ids
+    async def _schedule(self, call: Call) -> object:
+        repeat, template = call["repeat"], call["template"]
+        made = await Schedulers(self._queue(call)).set(
+            call["scheduler"],
+            Repeat(
+                every_ms=repeat.get("every", 0),
+                offset_ms=repeat.get("offset", 0),
+                pattern=repeat.get("pattern", ""),
+                tz=repeat.get("tz", ""),
+                immediately=repeat.get("immediately", False),
+                limit=repeat.get("limit"),
+                start_ms=repeat.get("startDate"),
+                end_ms=repeat.get("endDate"),
+            ),
+            _template(template),
+        )
+        if isinstance(made, Refusal):
+            raise Refused(CODES[made])
+        return made.job_id if made else None
+
+    async def _unschedule(self, call: Call) -> object:
+        return await Schedulers(self._queue(call)).remove(call["scheduler"])
+
+    async def _schedulers(self, call: Call) -> object:
+        return [
+            {
+                "key": each.id,
+                "name": each.name,
+                "next": each.next_ms,
+                "every": each.repeat.every_ms,
+                "pattern": each.repeat.pattern,
+                "tz": each.repeat.tz,
+                "limit": each.repeat.limit,
+                "made": each.made,
+            }
+            for each in await Schedulers(self._queue(call)).list()
+        ]
 
     # Working
 
@@ -199,6 +232,117 @@ class Ours:
             state, first=first, count=count, oldest_first=call["ascending"]
         )
         return [job.id for job in jobs]
+
+    # Administration
+
+    def _admin(self, call: Call) -> QueueAdmin:
+        return QueueAdmin(self._queue(call))
+
+    async def _promote(self, call: Call) -> object:
+        # The official packages have one code for a job that is not delayed and one that is not.
+        answer = await self._admin(call).promote(call["id"])
+        return _done(Refusal.WRONG_STATE if answer is Refusal.MISSING else answer)
+
+    async def _changeDelay(self, call: Call) -> object:
+        return _done(await self._admin(call).change_delay(call["id"], call["delay"]))
+
+    async def _changePriority(self, call: Call) -> object:
+        priority, lifo = call["priority"], call.get("lifo", False)
+        return _done(await self._admin(call).change_priority(call["id"], priority, lifo=lifo))
+
+    async def _reprocess(self, call: Call) -> object:
+        made, started = call.get("made", False), call.get("started", False)
+        admin = self._admin(call)
+        return _done(
+            await admin.retry(call["id"], call["state"], reset_attempts=made, reset_starts=started)
+        )
+
+    async def _remove(self, call: Call) -> object:
+        answer = await self._admin(call).remove(call["id"], children=call.get("children", True))
+        # Theirs takes an unknown job for a removed one.
+        if answer is Refusal.LOCKED:
+            return 0
+        return 1 if answer is Refusal.MISSING else _done(answer) or 1
+
+    async def _removeChildren(self, call: Call) -> object:
+        return _done(await self._admin(call).remove_pending_children(call["id"]))
+
+    async def _detach(self, call: Call) -> object:
+        answer = await self._admin(call).detach_from_parent(call["id"])
+        return False if answer in (Refusal.NO_RELATION, Refusal.MISSING) else _done(answer) is None
+
+    async def _clearLogs(self, call: Call) -> object:
+        return await self._admin(call).clear_logs(call["id"], keep=call.get("keep") or 0)
+
+    async def _retryJobs(self, call: Call) -> object:
+        before, batch = call.get("before"), call.get("count", 1000)
+        await self._admin(call).retry_all(call["state"], before_ms=before, batch=batch)
+
+    async def _promoteJobs(self, call: Call) -> object:
+        await self._admin(call).promote_all(batch=call.get("count", 1000))
+
+    async def _drain(self, call: Call) -> object:
+        await self._admin(call).drain(delayed=call.get("delayed", False))
+
+    async def _clean(self, call: Call) -> object:
+        state = "waiting" if call["state"] == "wait" else call["state"]
+        return await self._admin(call).clean(state, grace_ms=call["grace"], limit=call["limit"])
+
+    async def _obliterate(self, call: Call) -> object:
+        answer = await self._admin(call).obliterate(force=call.get("force", False))
+        # Node's message for queues with active jobs.
+        return "Cannot obliterate queue with active jobs" if answer is Refusal.ACTIVE else answer
+
+    async def _trimEvents(self, call: Call) -> object:
+        await self._admin(call).trim_events(call["keep"])
+
+    async def _globalConcurrency(self, call: Call) -> object:
+        await self._admin(call).set_concurrency(call["value"])
+
+    async def _globalRateLimit(self, call: Call) -> object:
+        await self._admin(call).set_rate_limit(call["max"], call["duration"])
+
+    async def _removeGlobals(self, call: Call) -> object:
+        await self._admin(call).set_concurrency(None)
+        await self._admin(call).set_rate_limit(None)
+
+    async def _rateLimit(self, call: Call) -> object:
+        await self._admin(call).rate_limit(call["ms"])
+
+    async def _maxed(self, call: Call) -> object:
+        return await self._admin(call).is_maxed()
+
+    async def _perPriority(self, call: Call) -> object:
+        counts = await self._admin(call).counts_per_priority(call["priorities"])
+        return {str(priority): count for priority, count in counts.items()}
+
+    async def _metrics(self, call: Call) -> object:
+        return (await self._admin(call).metrics(call["state"]))._asdict()
+
+    async def _dedupOwner(self, call: Call) -> object:
+        return await self._admin(call).deduplication_owner(call["dedup"])
+
+    async def _dedupFree(self, call: Call) -> object:
+        return await self._admin(call).free_deduplication(call["dedup"])
+
+    async def _children(self, call: Call) -> object:
+        return (await self._admin(call).children(call["id"]))._asdict()
+
+
+def _done(answer: Refusal | None) -> None:
+    if answer is not None:
+        raise Refused(CODES[answer])
+
+
+def _tree(node: Call) -> FlowNode:
+    children = [_tree(child) for child in node.get("children", [])]
+    return FlowNode(node["queueName"], new_job(node), children, policy_of(node.get("opts", {})))
+
+
+def _template(template: Call) -> NewJob:
+    """Data that is not given is an empty object, and so is null."""
+    data = template.get("data")
+    return new_job({**template, "data": {} if data is None else data})
 
 
 def new_job(call: Call, parent: Parent | None = None) -> NewJob:

@@ -101,13 +101,26 @@ def trees(draw: st.DrawFn, depth: int = 2, *, child: bool = False) -> dict[str, 
     return node
 
 
+_dates: dict[str, Strategy] = {
+    "limit": st.integers(1, 3),
+    "endDate": st.just(1_800_000_300_000),
+}
 repeats: Strategy = st.one_of(
     st.fixed_dictionaries(
-        {"every": st.sampled_from([1000, 60_000])}, optional={"limit": st.integers(1, 3)}
+        {"every": st.sampled_from([1000, 60_000])},
+        optional={
+            **_dates,
+            "offset": st.sampled_from([1, 250]),
+            "startDate": st.sampled_from([1_799_999_000_000, 1_800_000_030_500]),
+        },
     ),
     st.fixed_dictionaries(
         {"pattern": st.sampled_from(["*/5 * * * *", "0 3 * * *", "*/10 * * * * *"])},
-        optional={"tz": st.sampled_from(["Europe/Berlin", "America/New_York"])},
+        optional={
+            **_dates,
+            "tz": st.sampled_from(["Europe/Berlin", "America/New_York"]),
+            "immediately": st.just(True),
+        },
     ),
 )
 templates: Strategy = st.fixed_dictionaries(
@@ -117,7 +130,8 @@ templates: Strategy = st.fixed_dictionaries(
         "opts": st.fixed_dictionaries(
             {},
             optional={
-                "priority": st.sampled_from([0, 3]),
+                "priority": st.just(3),
+                "lifo": st.just(True),
                 "attempts": st.integers(1, 2),
                 "removeOnComplete": keeps,
             },
@@ -171,6 +185,36 @@ _deduplicated = _step(
     ),
     advance_ms=times,
 )
+_finished = st.sampled_from(["completed", "failed"])
+_priorities = st.sampled_from([0, 1, 7])
+_admin = [
+    _step("promote", at=positions),
+    _step("changeDelay", at=positions, delay=st.sampled_from([0, 1000, 60_000])),
+    _step("changePriority", at=positions, priority=_priorities, lifo=st.booleans()),
+    *[_step("reprocess", at=positions, state=_finished, made=st.booleans(), started=st.booleans())]
+    * 2,
+    *[_step("remove", at=positions, children=st.booleans())] * 2,
+    _step("removeChildren", at=positions),
+    _step("detach", at=positions),
+    _step("clearLogs", at=positions, keep=st.integers(0, 1)),
+    _step("retryJobs", queue=queues, state=_finished, count=st.sampled_from([1, 2, 1000])),
+    _step("promoteJobs", queue=queues, count=st.sampled_from([1, 2, 1000])),
+    _step(
+        "clean",
+        queue=queues,
+        state=st.sampled_from(["completed", "failed", "delayed", "prioritized", "wait", "active"]),
+        grace=st.sampled_from([0, 1000, 100_000]),
+        limit=st.sampled_from([0, 1, 2]),
+    ),
+    _step("removeGlobals", queue=queues),
+    _step("inspect", queue=queues, at=positions),
+]
+# These end most of what a sequence has built; `drain` is not compared while a scheduler has a job
+# in `wait`, where the official package deletes the wrong one.
+_ends = [
+    _step("drain", queue=queues, delayed=st.booleans()),
+    _step("obliterate", queue=queues, force=st.booleans()),
+]
 THEMES: Final[dict[str, list[st.SearchStrategy[Step]]]] = {
     "deduplication": [*[_deduplicated] * 4, *_work, _remove],
     "flows": [
@@ -205,6 +249,18 @@ THEMES: Final[dict[str, list[st.SearchStrategy[Step]]]] = {
         _step("release", at=positions),
         _step("pause", queue=queues),
         _step("resume", queue=queues),
+    ],
+    "administration": [*[_add] * 6, *_work, *_work, *_admin, *_admin, _flow, *_ends, _expire],
+    "administration of flows": [*[_flow] * 6, _child, *_work, *_work, *_admin, *_ends],
+    "administration of schedulers": [
+        *[_schedule] * 4,
+        _add,
+        *_work,
+        *_admin,
+        _step("pause", queue=queues),
+        *[_step("resume", queue=queues)] * 2,
+        _step("unschedule", queue=queues, scheduler=st.sampled_from(["s", "u"])),
+        _step("obliterate", queue=queues, force=st.booleans()),
     ],
     "everything": [
         *[_add] * 6,
@@ -258,13 +314,15 @@ class Player:
             "stalled": self._stalled,
             "schedule": self._schedule,
             "look": self._look,
+            "inspect": self._inspect,
+            "retryJobs": self._retry_jobs,
         }
         for kind, given in sequence:
             if kind in special:
                 special[kind](**given)
             elif kind in ("complete", "fail", "delay", "release", "waitChildren"):
                 self._leave(kind, **given)
-            elif kind in ("progress", "data", "log", "remove"):
+            elif "at" in given:
                 self._touch(kind, **given)
             elif kind == "globalRateLimit":
                 self.lab.step(kind, duration=HOUR_MS, **given)
@@ -297,8 +355,11 @@ class Player:
         if isinstance(job_id, str):
             self.known.append((queue, job_id))
 
-    def _schedule(self, *, queue: str, **more: Any) -> None:
-        job_id = self.lab.step("schedule", queue=queue, **more)
+    def _schedule(self, *, queue: str, repeat: dict[str, Any], **more: Any) -> None:
+        if repeat.get("endDate", self.lab.now + HOUR_MS) <= self.lab.now + 61_000:
+            # An end in the past is an error of its own.
+            repeat = {name: value for name, value in repeat.items() if name != "endDate"}
+        job_id = self.lab.step("schedule", queue=queue, repeat=repeat, **more)
         if isinstance(job_id, str):
             self.known.append((queue, job_id))
 
@@ -376,3 +437,18 @@ class Player:
                 self.lab.step(
                     "range", queue=queue, state=state, first=0, last=2, ascending=ascending
                 )
+
+    def _inspect(self, *, queue: str, at: int) -> None:
+        """What administration reads."""
+        for op in ("maxed", "schedulers"):
+            self.lab.step(op, queue=queue)
+        self.lab.step("perPriority", queue=queue, priorities=[0, 1, 7])
+        for state in ("completed", "failed"):
+            self.lab.step("metrics", queue=queue, state=state)
+        if self.known:
+            where, job_id = self.known[at % len(self.known)]
+            self.lab.step("children", queue=where, id=job_id)
+
+    def _retry_jobs(self, **more: Any) -> None:
+        """Without a time Node takes one that the lab does not stop."""
+        self.lab.step("retryJobs", before=self.lab.now, **more)

@@ -15,7 +15,7 @@ from tests.support import clause
 # A deep run draws new sequences each time and shortens the one that fails, which takes minutes.
 DEEP = os.environ.get("JOBWIRE_BULLMQ_EXAMPLES", "")
 SETTINGS = settings(
-    max_examples=int(DEEP or "25"),
+    max_examples=int(DEEP or "14"),
     derandomize=not DEEP,
     phases=[Phase.generate, Phase.shrink] if DEEP else [Phase.generate],
     database=None,

@@ -68,6 +68,12 @@ async function held(call) {
   return { worker, job };
 }
 
+async function jobOf(call) {
+  const queue = queueOf(call);
+  const { Job } = packages[call.version];
+  return (await Job.fromId(queue, call.id)) ?? new Job(queue, "gone", {}, {}, call.id);
+}
+
 const verbs = {
   add: async (call) => (await queueOf(call).add(call.name, call.data, call.opts)).id,
   addBulk: async (call) => (await queueOf(call).addBulk(call.jobs)).map((job) => job.id),
@@ -175,7 +181,75 @@ const verbs = {
     const { id, name, data, progress, attemptsMade, attemptsStarted, failedReason, returnvalue } = job;
     return { id, name, data, progress, attemptsMade, attemptsStarted, failedReason, returnvalue };
   },
-  remove: async (call) => queueOf(call).remove(call.id),
+  remove: async (call) => queueOf(call).remove(call.id, { removeChildren: call.children !== false }),
+  promote: async (call) => { await (await jobOf(call)).promote(); return null; },
+  changeDelay: async (call) => { await (await jobOf(call)).changeDelay(call.delay); return null; },
+  changePriority: async (call) => {
+    await (await jobOf(call)).changePriority({ priority: call.priority, lifo: call.lifo });
+    return null;
+  },
+  reprocess: async (call) => {
+    await (await jobOf(call)).retry(call.state, {
+      resetAttemptsMade: call.made, resetAttemptsStarted: call.started,
+    });
+    return null;
+  },
+  removeChildren: async (call) => {
+    await (await jobOf(call)).removeUnprocessedChildren();
+    return null;
+  },
+  detach: async (call) => {
+    const job = await jobOf(call);
+    return job.parentKey ? job.removeChildDependency() : false;
+  },
+  clearLogs: async (call) => { await (await jobOf(call)).clearLogs(call.keep || undefined); return null; },
+  retryJobs: async (call) => {
+    await queueOf(call).retryJobs({ state: call.state, count: call.count, timestamp: call.before });
+    return null;
+  },
+  promoteJobs: async (call) => { await queueOf(call).promoteJobs({ count: call.count }); return null; },
+  drain: async (call) => { await queueOf(call).drain(call.delayed); return null; },
+  clean: async (call) => queueOf(call).clean(call.grace, call.limit, call.state),
+  obliterate: async (call) => {
+    try {
+      await queueOf(call).obliterate({ force: call.force });
+    } catch (error) {
+      return error.message;
+    }
+    return null;
+  },
+  trimEvents: async (call) => { await queueOf(call).trimEvents(call.keep); return null; },
+  removeGlobals: async (call) => {
+    await queueOf(call).removeGlobalConcurrency();
+    await queueOf(call).removeGlobalRateLimit();
+    return null;
+  },
+  rateLimit: async (call) => {
+    if (call.ms) await queueOf(call).rateLimit(call.ms);
+    else await queueOf(call).removeRateLimitKey();
+    return null;
+  },
+  maxed: async (call) => queueOf(call).isMaxed(),
+  perPriority: async (call) => queueOf(call).getCountsPerPriority(call.priorities),
+  metrics: async (call) => {
+    const { meta, data } = await queueOf(call).getMetrics(call.state);
+    return { total: meta.count, minutes: data.map(Number) };
+  },
+  dedupOwner: async (call) => queueOf(call).getDeduplicationJobId(call.dedup),
+  dedupFree: async (call) => (await queueOf(call).removeDeduplicationKey(call.dedup)) > 0,
+  schedulers: async (call) => (await queueOf(call).getJobSchedulers(0, -1, true)).map(
+    ({ key, name, next, every, pattern, tz, limit, iterationCount }) => ({
+      key, name, next, every: every ?? 0, pattern: pattern ?? "", tz: tz ?? "", limit: limit ?? null,
+      made: iterationCount ?? 0,
+    }),
+  ),
+  children: async (call) => {
+    const found = await (await jobOf(call)).getDependencies();
+    return {
+      values: found.processed ?? {}, ignored: found.ignored ?? {}, failed: found.failed ?? [],
+      pending: [...(found.unprocessed ?? [])].sort(),
+    };
+  },
 };
 
 async function answer(call) {

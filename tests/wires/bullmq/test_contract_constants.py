@@ -70,8 +70,10 @@ def test_b16_no_script_writes_what_breaks_other_programs() -> None:
 def test_each_verb_has_its_script() -> None:
     work = "take take_many renew settle retry delay release wait_for_children stalled advance"
     work += " report recover peek"
-    others = "add cancel progress data log pause resume counts measure state range"
-    assert set(SCRIPTS) == {*work.split(), *others.split()}
+    others = "add flow cancel progress data log pause resume counts measure state range"
+    admin = "promote reprocess requeue change_delay change_priority remove remove_children"
+    admin += " detach_child drain clean obliterate schedule unschedule"
+    assert set(SCRIPTS) == {*work.split(), *others.split(), *admin.split()}
     for script in SCRIPTS.values():
         assert script.keys[0] == "meta", "everything else is built from its prefix"
         assert script.args[:2] == ("now_ms", "extras"), script.name
@@ -83,7 +85,8 @@ def test_script_results_are_in_the_contract() -> None:
     known = {str(word) for word in Refusal}
     own = {"ok", "job", "limited", "blocked", "empty", "lost", "ids", "length", "left", "numbers"}
     own |= {"state", "jobs", "added", "duplicate", "deduplicated", "late", "no_children"}
-    own |= {"answers", "due", "written"} | set(_CANCEL_OUTCOMES) | {"scheduled"}
+    own |= {"answers", "due", "written", "removed", "moved", "done", "more"}
+    own |= set(_CANCEL_OUTCOMES)
     assert answers - known - own == set()
     assert known - answers == set()
 
@@ -107,4 +110,6 @@ def test_verbs_that_end_work_run_on_a_full_server() -> None:
         if not script.source.startswith("#!lua flags=allow-oom\n")
     }
     reads = {"counts", "measure", "state", "range", "peek", "recover"}
-    assert refused == reads | {"add", "progress", "data", "log", "report"}
+    takes_memory = {"add", "flow", "schedule", "progress", "data", "log", "report"}
+    moves = {"promote", "reprocess", "requeue", "change_delay", "change_priority", "detach_child"}
+    assert refused == reads | takes_memory | moves

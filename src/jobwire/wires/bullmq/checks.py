@@ -76,22 +76,22 @@ def check_options(options: JobOptions) -> None:
     if options.job_id:
         check_job_id(options.job_id)
     # Values come from other programs' JSON: a type checker has not seen them.
-    _check_int("delay_ms", options.delay_ms, 0, _MAX_DELAY_MS)
-    _check_int("priority", options.priority, 0, contract.MAX_PRIORITY)
-    _check_int("attempts", options.attempts, 0, 1_000_000)
+    check_int("delay_ms", options.delay_ms, 0, _MAX_DELAY_MS)
+    check_int("priority", options.priority, 0, contract.MAX_PRIORITY)
+    check_int("attempts", options.attempts, 0, 1_000_000)
     if options.timestamp_ms is not None:
-        _check_int("timestamp_ms", options.timestamp_ms, 0, 1 << 43)
+        check_int("timestamp_ms", options.timestamp_ms, 0, 1 << 43)
     if options.keep_logs is not None:
-        _check_int("keep_logs", options.keep_logs, 0, 1_000_000)
+        check_int("keep_logs", options.keep_logs, 0, 1_000_000)
     if options.stack_trace_limit is not None:
-        _check_int("stack_trace_limit", options.stack_trace_limit, 0, 1_000)
+        check_int("stack_trace_limit", options.stack_trace_limit, 0, 1_000)
     for name, keep in (
         ("remove_on_complete", options.remove_on_complete),
         ("remove_on_fail", options.remove_on_fail),
     ):
         _check_retention(name, keep)
     if options.backoff is not None:
-        _check_int("backoff.delay_ms", options.backoff.delay_ms, 0, _MAX_DELAY_MS)
+        check_int("backoff.delay_ms", options.backoff.delay_ms, 0, _MAX_DELAY_MS)
         jitter = options.backoff.jitter
         if isinstance(jitter, bool) or not 0 <= jitter <= 1:
             raise refuse(f"backoff.jitter is {jitter}, must lie between 0 and 1")
@@ -102,7 +102,7 @@ def check_options(options: JobOptions) -> None:
             raise refuse("the deduplication id must be printable characters")
         if options.parent is not None:
             raise refuse("a job with a parent cannot be deduplicated: the parent would wait for it")
-        _check_int("deduplication.ttl_ms", options.deduplication.ttl_ms, 0, _MAX_DELAY_MS)
+        check_int("deduplication.ttl_ms", options.deduplication.ttl_ms, 0, _MAX_DELAY_MS)
     if options.parent is not None:
         check_queue_name(options.parent.queue)
         if not is_job_id(options.parent.id):
@@ -113,14 +113,15 @@ def _check_retention(name: str, keep: Retention | None) -> None:
     if keep is None or isinstance(keep, bool):
         return
     if not isinstance(keep, Keep):
-        _check_int(name, keep, 0, 10**9)
+        check_int(name, keep, 0, 10**9)
         return
     for part, value in (("count", keep.count), ("age_s", keep.age_s), ("limit", keep.limit)):
         if value is not None:
-            _check_int(f"{name}.{part}", value, 0, 10**9)
+            check_int(f"{name}.{part}", value, 0, 10**9)
 
 
-def _check_int(name: str, value: float, low: int, high: int) -> None:
+def check_int(name: str, value: float, low: int, high: int) -> None:
+    """Raise RefusedError unless the value is an integer in this range."""
     # bool is a kind of int in Python, and a float may be NaN.
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         shown = "NaN" if isinstance(value, float) and math.isnan(value) else value

@@ -157,15 +157,20 @@ def clean(text: str, most: int) -> str:
     return short if short.isascii() else short.encode("utf-8", "replace").decode()
 
 
+def read_json(text: str) -> Json:
+    """A value that another program wrote; None if it is not JSON."""
+    try:
+        return cast(Json, _decode(text))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+
+
 def json_text(value: Json) -> str:
     return msgspec.json.encode(value).decode()
 
 
 def _object(text: str) -> tuple[dict[str, Json], str]:
-    try:
-        value = cast(Json, _decode(text))
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        value = None
+    value = read_json(text)
     if isinstance(value, dict):
         return value, ""
     return {}, "the field opts is not a JSON object"
@@ -181,10 +186,7 @@ def _is_json(text: str) -> bool:
 
 
 def _texts(text: str) -> tuple[str, ...]:
-    try:
-        value = cast(Json, _decode(text))
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return ()
+    value = read_json(text)
     return tuple(str(line) for line in value) if isinstance(value, list) else ()
 
 

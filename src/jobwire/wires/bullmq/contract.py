@@ -93,9 +93,22 @@ class Keys:
         """LIST of lines, the oldest first."""
         return f"{self.base}{job_id}:logs"
 
+    @property
+    def schedulers(self) -> str:
+        """ZSET of scheduler ids; the score is when the pending iteration is due in ms."""
+        return f"{self.base}repeat"
+
     def scheduler(self, scheduler_id: str) -> str:
         """HASH: the record of a job scheduler."""
         return f"{self.base}repeat:{scheduler_id}"
+
+    def metrics(self, state: str) -> str:
+        """HASH: how many jobs ended so; the counts by minute are in the LIST `…:data`."""
+        return f"{self.base}metrics:{state}"
+
+    def deduplication(self, dedup_id: str) -> str:
+        """STRING: the job that owns a deduplication id."""
+        return f"{self.base}de:{dedup_id}"
 
     def settled(self, token: str) -> str:
         """STRING, ours: how a settle was answered, for a caller whose reply was lost."""
@@ -130,6 +143,25 @@ class Field(StrEnum):
     FAILED_REASON = "failedReason"
     STACKTRACE = "stacktrace"
     FINISHED_ON = "finishedOn"
+
+
+class Meta(StrEnum):
+    """Fields of `meta`."""
+
+    PAUSED = "paused"
+    CONCURRENCY = "concurrency"
+    LIMIT_MAX = "max"
+    LIMIT_MS = "duration"
+    VERSION = "version"
+
+
+class Relation(StrEnum):
+    """The last part of the keys that have a job's children."""
+
+    PROCESSED = "processed"
+    UNPROCESSED = "dependencies"
+    IGNORED = "failed"
+    FAILED = "unsuccessful"
 
 
 class Extra(StrEnum):
@@ -218,6 +250,7 @@ class Event(StrEnum):
     DUPLICATED = "duplicated"
     DEDUPLICATED = "deduplicated"
     DRAINED = "drained"
+    CLEANED = "cleaned"
     PAUSED = "paused"
     RESUMED = "resumed"
     RETRY = "retry"
@@ -235,6 +268,14 @@ class Refusal(StrEnum):
     FOREIGN_LOCK = "foreign_lock"
     HAS_PARENT = "has_parent"
     FAILED_CHILDREN = "failed_children"
+    WRONG_STATE = "wrong_state"
+    LOCKED = "locked"
+    SCHEDULED = "scheduled"
+    COLLISION = "collision"
+    BUSY = "busy"
+    NO_RELATION = "no_relation"
+    NOT_PAUSED = "not_paused"
+    ACTIVE = "active"
 
 
 CODES: Final = {
@@ -246,6 +287,10 @@ CODES: Final = {
     Refusal.FOREIGN_LOCK: -6,
     Refusal.HAS_PARENT: -7,
     Refusal.FAILED_CHILDREN: -9,
+    Refusal.WRONG_STATE: -3,
+    Refusal.SCHEDULED: -8,
+    Refusal.COLLISION: -10,
+    Refusal.BUSY: -11,
 }
 """The official packages' numbers for the same."""
 
@@ -260,6 +305,8 @@ RESERVED_IDS: Final = frozenset(
 
 MAX_PRIORITY: Final = 2_097_151
 """The largest that every official package takes (2²¹ - 1)."""
+PRIORITY_SHIFT: Final = 1 << 32
+"""The score of a prioritized job is its priority times this, and a counter."""
 MAX_BULK_JOBS: Final = 1_000
 MAX_BULK_BYTES: Final = 10 * 1024 * 1024
 MAX_DATA_BYTES: Final = MAX_BULK_BYTES
@@ -268,6 +315,11 @@ MAX_STACK: Final = 50_000
 MAX_MESSAGE: Final = 2_000
 KEEP_MESSAGES: Final = 10_000
 """How many lines of a job's log stay by default."""
+MAX_FLOW_JOBS: Final = MAX_BULK_JOBS
+BATCH: Final = 1_000
+"""How many jobs an admin verb moves or deletes in one script call."""
+CLEAN_BATCH: Final = 10_000
+"""The same for `clean`, which publishes an event for each call."""
 MAX_QUEUE_NAME: Final = 200
 MAX_JOB_ID: Final = 256
 MAX_NAME: Final = 256
@@ -303,5 +355,5 @@ def python_client_name(queue: str, prefix: str) -> str:
     return f"{prefix}:{queue}"
 
 
-RESERVED_KINDS: Final[frozenset[str]] = frozenset(Event) - {Event.PROGRESS} | {"error", "cleaned"}
+RESERVED_KINDS: Final[frozenset[str]] = frozenset(Event) - {Event.PROGRESS} | {"error"}
 """Kinds of reports that no handler may use: watchers would take them for a change of state."""

@@ -97,6 +97,17 @@ class JobOptions:
 
 def write_options(options: JobOptions, prefix: str) -> str:
     """The `opts` JSON. It is made here and not by the server, whose JSON cuts large numbers."""
+    return _encode(option_members(options, prefix)).decode()
+
+
+def template_members(options: JobOptions, prefix: str) -> dict[str, Json]:
+    """The members of a scheduler's template, which has no default."""
+    opts = option_members(options, prefix)
+    return opts if options.attempts else {name: opts[name] for name in opts if name != Opt.ATTEMPTS}
+
+
+def option_members(options: JobOptions, prefix: str) -> dict[str, Json]:
+    """The members of the `opts` JSON."""
     opts: dict[str, Json] = {Opt.ATTEMPTS: options.attempts}
     if options.job_id:
         opts[Opt.JOB_ID] = options.job_id
@@ -125,7 +136,7 @@ def write_options(options: JobOptions, prefix: str) -> str:
         opts[Opt.PARENT] = {"id": options.parent.id, "queue": keys.base[:-1]}
         if options.parent.policy:
             opts[POLICIES[options.parent.policy]] = True
-    return _encode(opts).decode()
+    return opts
 
 
 def write_parent(parent: Parent, prefix: str) -> str:

@@ -86,9 +86,9 @@ class BullQueue:
         """`check_data` is the queue's schema, where it has one."""
         self.settings = settings or BullSettings()
         self.keys = Keys(check_queue_name(queue), self.settings.prefix)
-        self._connection = connection
+        self.connection = connection
         self._check_data = check_data
-        self._now_ms = now_ms
+        self.now_ms = now_ms
 
     # Submitting
 
@@ -100,7 +100,7 @@ class BullQueue:
 
     def send(self, job: NewJob) -> Awaitable[AddAnswer]:
         """`submit`, sent when called."""
-        self._check(job)
+        self.check(job)
         return self._added(self._add(job))
 
     async def _added(self, reply: Awaitable[Reply]) -> AddAnswer:
@@ -121,7 +121,7 @@ class BullQueue:
             )
         for number, job in enumerate(jobs):
             try:
-                self._check(job)
+                self.check(job)
             except RefusedError as error:
                 raise refuse(f"job {number}: {error.message}", code=error.code) from None
         replies = await asyncio.gather(*[self._add(job) for job in jobs])
@@ -130,7 +130,7 @@ class BullQueue:
     async def submit_parent(self, name: str, data_json: str, options: JobOptions) -> AddAnswer:
         """Make a job that waits until children are added and have ended."""
         job = NewJob(name, data_json, options)
-        self._check(job)
+        self.check(job)
         if options.deduplication is not None:
             raise refuse("a job that waits for children cannot be deduplicated")
         return _added(await self._add(job, waits_for_children=True))
@@ -142,7 +142,7 @@ class BullQueue:
             return CancelOutcome.GONE
         channel = contract.control_channel(self.settings.prefix)
         args = (job_id, contract.CANCELED, channel, contract.TOKEN_PREFIX)
-        answer = cast(str, await self._run("cancel", *args))
+        answer = cast(str, await self.run("cancel", *args))
         if answer == "scheduled":
             raise refuse(f"job {job_id} belongs to a scheduler: remove the scheduler instead")
         return _CANCEL_OUTCOMES[answer]
@@ -153,20 +153,18 @@ class BullQueue:
         """A job with its fields; None where there is none."""
         if not is_job_id(job_id):
             return None
-        found = cast(
-            "dict[str, str]", await self._connection.call("HGETALL", self.keys.job(job_id))
-        )
+        found = cast("dict[str, str]", await self.connection.call("HGETALL", self.keys.job(job_id)))
         return read_fields(job_id, found) if found else None
 
     async def state(self, job_id: str) -> State:
         """`unknown` where the job is in no list of the queue."""
         if not is_job_id(job_id):
             return State.UNKNOWN
-        return State(cast(str, await self._run("state", job_id)))
+        return State(cast(str, await self.run("state", job_id)))
 
     async def counts(self) -> dict[State, int]:
         """Jobs by state. Jobs that an older program moved aside while paused are waiting ones."""
-        numbers = cast("list[int]", await self._run("counts"))
+        numbers = cast("list[int]", await self.run("counts"))
         waiting, aside, active, delayed, prioritized, waiting_children, completed, failed = numbers
         return {
             State.WAITING: waiting + aside,
@@ -188,7 +186,7 @@ class BullQueue:
             raise refuse(f"no such state: {state!r}; there are {known}", code="unknown_state")
         if not 0 <= first < 1 << 31 or not 1 <= count <= contract.MAX_BULK_JOBS:
             raise refuse(f"a page begins at 0 or later and has 1 to {contract.MAX_BULK_JOBS} jobs")
-        found = await self._run("range", collection, first, count, int(oldest_first))
+        found = await self.run("range", collection, first, count, int(oldest_first))
         rows = cast("list[tuple[str, list[Reply]]]", found)
         return [read_job(job_id, flat) for job_id, flat in rows if flat]
 
@@ -198,7 +196,7 @@ class BullQueue:
             return Logs([], 0)
         key = self.keys.logs(job_id)
         lines, total = await asyncio.gather(
-            self._connection.call("LRANGE", key, first, last), self._connection.call("LLEN", key)
+            self.connection.call("LRANGE", key, first, last), self.connection.call("LLEN", key)
         )
         return Logs(cast("list[str]", lines), cast(int, total))
 
@@ -206,25 +204,26 @@ class BullQueue:
 
     async def pause(self) -> None:
         """No worker of any program starts another job; running ones go on."""
-        await self._run("pause")
+        await self.run("pause")
 
     async def resume(self) -> None:
         """Start again; jobs that an older program moved aside are the next ones."""
         first = 1
-        while cast(int, await self._run("resume", first)) > 0:
+        while cast(int, await self.run("resume", first)) > 0:
             first = 0
 
     # How the scripts are called
 
-    def _run(self, verb: str, *args: Arg) -> Awaitable[Reply]:
-        head = (self._now_ms(), int(self.settings.extras))
-        return self._connection.run(script(verb), (self.keys.meta,), (*head, *args))
+    def run(self, verb: str, *args: Arg) -> Awaitable[Reply]:
+        """A script of this queue, for the admin verbs; sent when called."""
+        head = (self.now_ms(), int(self.settings.extras))
+        return self.connection.run(script(verb), (self.keys.meta,), (*head, *args))
 
     def _add(self, job: NewJob, *, waits_for_children: bool = False) -> Awaitable[Reply]:
         options, prefix = job.options, self.settings.prefix
         parent, rule = options.parent, options.deduplication
-        now_ms = self._now_ms()
-        return self._run(
+        now_ms = self.now_ms()
+        return self.run(
             "add",
             options.job_id,
             job.name,
@@ -242,7 +241,8 @@ class BullQueue:
             int(waits_for_children),
         )
 
-    def _check(self, job: NewJob) -> None:
+    def check(self, job: NewJob) -> None:
+        """Raise RefusedError where the wire does not take the job (B-19)."""
         check_name(job.name)
         check_options(job.options)
         if _bytes(job.data_json) > contract.MAX_DATA_BYTES:

@@ -47,6 +47,8 @@ def next_iteration(job: Job, now_ms: int) -> Iteration | None:
             due_ms = cron_ms(pattern, tz, after_ms)
         except (CronSimError, ValueError, OverflowError, OSError, LookupError) as error:
             raise Unreadable(str(error)) from error
+        if end_ms and due_ms > end_ms:
+            return None
         opts[Opt.PREVIOUS_MS] = due_ms
     repeat["count"] = count
     opts[Opt.REPEAT] = repeat

@@ -13,7 +13,7 @@
 --   duplicate  it is there already; its id follows
 --   late       the scheduler is gone, or another iteration is the current one
 -- CLAUSES B-8 B-10
--- INCLUDE queue events enqueue store
+-- INCLUDE queue events enqueue store slots
 local scheduler, producer, next_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local record = queue .. 'repeat:' .. scheduler
 local current = redis.call('ZSCORE', queue .. 'repeat', scheduler)
@@ -23,14 +23,7 @@ end
 local row = redis.call('HMGET', record, 'name', 'data', 'every', 'offset')
 if not row[1] then return { 'late' } end
 local every = number(row[3])
-if every then
-  local offset = number(row[4]) or 0
-  next_ms = tonumber(current) + every
-  if next_ms < now then
-    next_ms = math.floor(now / every) * every + offset
-    if next_ms <= now then next_ms = next_ms + every end
-  end
-end
+if every then next_ms = next_slot(every, number(row[4]) or 0, tonumber(current)) end
 local id = 'repeat:' .. scheduler .. ':' .. text(next_ms)
 if redis.call('EXISTS', queue .. id) == 1 then
   emit_trimmed(queue, 'duplicated', 'jobId', id)

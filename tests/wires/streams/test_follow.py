@@ -14,8 +14,9 @@ import pytest_asyncio
 from jobwire.job.messages import JobId
 from jobwire.local import LocalValkey
 from jobwire.valkey import Config
+from jobwire.valkey.stream_ids import START, Position, read_position
 from jobwire.wires.streams.contract import StreamsKeys
-from jobwire.wires.streams.events import START, Position, StreamEvent, following, read_position
+from jobwire.wires.streams.events import StreamEvent, following
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.subscriptions import EventSubscription, Feeding
 from tests.support import Fresh, Plain, Proxy, clause, wait_until

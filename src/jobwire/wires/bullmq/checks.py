@@ -17,8 +17,11 @@ _INTEGER: Final = re.compile(r"-?[0-9]+")
 _MAX_DELAY_MS: Final = 10 * 365 * 86_400_000
 
 
+BULK_TOO_LARGE: Final = "bulk_too_large"
+
+
 def refuse(message: str, code: str = "bad_job") -> RefusedError:
-    return RefusedError(message, code=code)
+    return RefusedError(message, code=code, status=413 if code == BULK_TOO_LARGE else None)
 
 
 def check_queue_name(name: str) -> str:

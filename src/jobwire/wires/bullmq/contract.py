@@ -257,6 +257,14 @@ class Event(StrEnum):
     """An extra: the published contract has it in addition to `waiting` or `delayed`."""
 
 
+class EventField(StrEnum):
+    """Fields of events: each has the first one, and most the second."""
+
+    EVENT = "event"
+    JOB_ID = "jobId"
+    DATA = "data"
+
+
 class Refusal(StrEnum):
     """Why a verb did not do what it was asked for."""
 

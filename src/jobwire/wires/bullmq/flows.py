@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from jobwire.valkey import Arg, Connection
 from jobwire.wires.bullmq import contract
-from jobwire.wires.bullmq.checks import refuse
+from jobwire.wires.bullmq.checks import BULK_TOO_LARGE, refuse
 from jobwire.wires.bullmq.clock import NowMs, system_now_ms
 from jobwire.wires.bullmq.contract import Keys, Refusal
 from jobwire.wires.bullmq.options import Parent, ParentPolicy, write_options, write_parent
@@ -104,12 +104,12 @@ def _level_order(root: FlowNode, prefix: str) -> tuple[list[_Node], FlowJobs]:
                 above.children.append(here)
             below += [(child, here) for child in node.children]
             if len(made) + len(below) > contract.MAX_FLOW_JOBS:
-                raise refuse(f"a flow may have {contract.MAX_FLOW_JOBS} jobs", "bulk_too_large")
+                raise refuse(f"a flow may have {contract.MAX_FLOW_JOBS} jobs", BULK_TOO_LARGE)
         if not below:
             assert tree is not None
             return made, tree
         level = below
-    raise refuse(f"a flow may have {MAX_DEPTH} levels", "bulk_too_large")
+    raise refuse(f"a flow may have {MAX_DEPTH} levels", BULK_TOO_LARGE)
 
 
 def _check_node(node: FlowNode) -> None:

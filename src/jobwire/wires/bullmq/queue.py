@@ -13,6 +13,7 @@ from jobwire.job.messages import CancelOutcome
 from jobwire.valkey import Arg, Connection, Reply
 from jobwire.wires.bullmq import contract
 from jobwire.wires.bullmq.checks import (
+    BULK_TOO_LARGE,
     check_json,
     check_name,
     check_options,
@@ -111,13 +112,13 @@ class BullQueue:
         if len(jobs) > contract.MAX_BULK_JOBS:
             raise refuse(
                 f"{len(jobs)} jobs in one bulk; at most {contract.MAX_BULK_JOBS} are taken",
-                code="bulk_too_large",
+                code=BULK_TOO_LARGE,
             )
         size = sum(_bytes(job.data_json) for job in jobs)
         if size > contract.MAX_BULK_BYTES:
             raise refuse(
                 f"{size} bytes of data in one bulk; at most {contract.MAX_BULK_BYTES} are taken",
-                code="bulk_too_large",
+                code=BULK_TOO_LARGE,
             )
         for number, job in enumerate(jobs):
             try:

@@ -1,6 +1,6 @@
 """Settings of the BullMQ wire, and the section `queues` that they are made from."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -44,6 +44,9 @@ class QueuesSettings:
     """The server of the queues, if it is not that of `valkey`: redis://user:password@host:6379/0."""
     names: tuple[str, ...] = ()
     """Queues that the App's handlers without a queue of their own serve."""
+    tenants: tuple[str, ...] = ()
+    """Whose queues these are, as `video-generation=acme,mail=beta`. Other queues are for keys with
+    the scope `admin` only."""
     prefix: str = contract.DEFAULT_PREFIX
     """The first part of every key; a Node team's `prefix` option."""
     lock: timedelta = timedelta(milliseconds=contract.LOCK_MS)
@@ -64,6 +67,10 @@ class QueuesSettings:
         """Yield each fault: field and problem."""
         if not self.prefix:
             yield "prefix", "must not be empty"
+        for each in self.tenants:
+            queue, _, tenant = each.rpartition("=")
+            if not queue or not tenant:
+                yield "tenants", f"{each!r} must be like queue=tenant"
         if self.lock < timedelta(seconds=1):
             yield "lock", f"is {self.lock.total_seconds():g} s, must be at least 1 s"
         if self.stalled_interval < timedelta(seconds=1):
@@ -73,6 +80,12 @@ class QueuesSettings:
             yield "max_stalled", "must not be negative"
         if not 0 <= self.metrics_minutes <= MAX_METRICS_MINUTES:
             yield "metrics_minutes", f"must be 0 to {MAX_METRICS_MINUTES}"
+
+    @property
+    def tenant_of(self) -> Mapping[str, str]:
+        """Queue → tenant."""
+        pairs = (each.rpartition("=") for each in self.tenants)
+        return {queue: tenant for queue, _, tenant in pairs}
 
     def bull(self) -> BullSettings:
         """The settings of the wire."""

@@ -35,11 +35,11 @@ from jobwire.job.messages import (
     Token,
 )
 from jobwire.valkey import Arg, Connection, Reply, Script, ServerError, ValkeyError
+from jobwire.valkey.stream_ids import START, read_position
 from jobwire.wires.streams import contract, settle_args
 from jobwire.wires.streams.blocking_reader import BlockingReader
 from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.entries import entry_name, read_leased, split_name
-from jobwire.wires.streams.events import START, read_position
 from jobwire.wires.streams.leases import RENEW_LEASE, StreamsLeaseRenewer, read_renewed, renew_args
 from jobwire.wires.streams.maintenance import StreamsMaintenance
 from jobwire.wires.streams.registration import Registration

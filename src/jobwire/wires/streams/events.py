@@ -7,42 +7,15 @@ a time gets that of its entry. Pure.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Final, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import msgspec
 
+from jobwire.valkey.stream_ids import START, Position, is_number, read_position
 from jobwire.wires.streams.codec import json_or_text, readable
 from jobwire.wires.streams.contract import TERMINAL_EVENTS, EventField
 
 _encode = msgspec.json.Encoder().encode
-
-
-class Position(NamedTuple):
-    """A position in a stream: an entry id that compares in stream order."""
-
-    ms: int
-    number: int
-
-    @property
-    def id(self) -> str:
-        return f"{self.ms}-{self.number}"
-
-
-START: Final = Position(0, 0)
-"""Before every entry; no entry can have this id."""
-
-
-def read_position(entry_id: str) -> Position | None:
-    """The position of an entry id; None for any other text."""
-    ms, dash, number = entry_id.partition("-")
-    if not (_is_number(ms) and (_is_number(number) or not dash)):
-        return None
-    return Position(int(ms), int(number or 0))
-
-
-def _is_number(text: str) -> bool:
-    # The server counts in 64 bits; `isdigit` alone accepts digits of other alphabets.
-    return text.isascii() and text.isdigit() and len(text) <= 20 and int(text) < 1 << 64
 
 
 class EventBody(msgspec.Struct, frozen=True):
@@ -92,7 +65,7 @@ class StreamEvent:
             ts = self._field(EventField.TS)
             body = EventBody(
                 self.kind,
-                int(ts) if _is_number(ts) else self.position.ms,
+                int(ts) if is_number(ts) else self.position.ms,
                 readable(self._field(EventField.STEP)),
                 msgspec.Raw(self.data),
             )

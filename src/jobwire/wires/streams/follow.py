@@ -23,9 +23,10 @@ from typing import Final, cast
 
 from jobwire.job.messages import JobId
 from jobwire.valkey import Arg, Config, Reply, ValkeyError
+from jobwire.valkey.stream_ids import START, Position
 from jobwire.valkey.tracking import MAX_READS, TrackingReader
 from jobwire.wires.streams.contract import TERMINAL_EVENTS, Field, StreamsKeys
-from jobwire.wires.streams.events import START, Position, StreamEvent, following, read_events
+from jobwire.wires.streams.events import StreamEvent, following, read_events
 from jobwire.wires.streams.subscriptions import (
     MAX_ENTRIES,
     EventReader,

@@ -11,8 +11,9 @@ from itertools import chain, islice
 from typing import Final, NamedTuple, Protocol
 
 from jobwire.job.messages import JobId
+from jobwire.valkey.stream_ids import START, Position
 from jobwire.valkey.tracking import TrackedKey
-from jobwire.wires.streams.events import START, Position, StreamEvent, following
+from jobwire.wires.streams.events import StreamEvent, following
 
 MAX_ENTRIES: Final = 100
 """Entries in one read of one stream."""

@@ -40,7 +40,7 @@ def queues_server(settings: Settings, valkey: Connection) -> Connection | Config
 def _feature(context: GatewayContext) -> contextlib.AbstractAsyncContextManager[Feature]:
     from jobwire.wiring.queues.feature import queues_feature
 
-    return queues_feature(context.settings, context.backends.valkey)
+    return queues_feature(context.settings, context.backends.valkey, context.streams)
 
 
 @contextlib.contextmanager

@@ -5,10 +5,14 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from jobwire.gateway.feature import Feature
+from jobwire.gateway.streams import Streams
 from jobwire.maintenance import Maintenance
 from jobwire.settings import Settings
 from jobwire.valkey import Connection
 from jobwire.wires.bullmq.directory import QueueDirectory
+from jobwire.wires.bullmq.follow import QueueFollower
+from jobwire.wires.bullmq.http import queue_routes
+from jobwire.wires.bullmq.http.access import QueueAccess
 from jobwire.wires.bullmq.metrics import BullMetrics
 from jobwire.wires.bullmq.scripts import SCRIPTS
 from jobwire.wiring.backends import START_TIMEOUT_S
@@ -16,17 +20,27 @@ from jobwire.wiring.queues import queues_server
 
 
 @contextlib.asynccontextmanager
-async def queues_feature(settings: Settings, valkey: Connection) -> AsyncGenerator[Feature]:
-    """The feature; while it is open, the directory of queues is kept up to date."""
+async def queues_feature(
+    settings: Settings, valkey: Connection, streams: Streams
+) -> AsyncGenerator[Feature]:
+    """The feature; while it is open, events are followed and the directory of queues is kept up to
+    date."""
     queues = settings.queues
-    async with _connection(settings, valkey) as connection, asyncio.TaskGroup() as group:
+    follower = QueueFollower(queues.prefix)
+    async with (
+        _connection(settings, valkey) as connection,
+        follower.running(connection.config, valkey.name, connect_timeout_s=START_TIMEOUT_S),
+        asyncio.TaskGroup() as group,
+    ):
         await connection.load_scripts(SCRIPTS.values())
         directory = QueueDirectory(connection, queues.prefix, queues.names)
         await directory.scan()
         task = group.create_task(Maintenance(directory.maintenance()).run())
         try:
             metrics = BullMetrics(connection, queues.prefix, directory)
-            yield Feature(name="queues", scrape=metrics.read)
+            access = QueueAccess(connection, queues.bull(), directory, queues.tenant_of)
+            routers, hot = queue_routes(access, follower, streams)
+            yield Feature(name="queues", routers=routers, hot=hot, scrape=metrics.read)
         finally:
             task.cancel()
 

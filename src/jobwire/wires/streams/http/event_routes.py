@@ -13,8 +13,9 @@ from jobwire.gateway.sse import EventWriter, SseEvent
 from jobwire.gateway.streams import Streams
 from jobwire.job.messages import JobId
 from jobwire.valkey import ValkeyError
+from jobwire.valkey.stream_ids import START, Position, read_position
 from jobwire.wires.streams.contract import TERMINAL_EVENTS
-from jobwire.wires.streams.events import START, Position, StreamEvent, read_position
+from jobwire.wires.streams.events import StreamEvent
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import problems, request_parser, schemas
 from jobwire.wires.streams.queue import StreamsQueue

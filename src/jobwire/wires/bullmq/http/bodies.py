@@ -1,0 +1,119 @@
+"""Between the bodies of the API and the values of the wire. Pure."""
+
+import json
+from typing import TypeAlias
+
+from jobwire.job.messages import Json
+from jobwire.wires.bullmq.checks import refuse
+from jobwire.wires.bullmq.codec import Job, read_json
+from jobwire.wires.bullmq.contract import State
+from jobwire.wires.bullmq.http.schemas import (
+    AddedQueueJob,
+    BackoffOptions,
+    KeepOptions,
+    NewJobOptions,
+    NewQueueJob,
+    QueueJob,
+)
+from jobwire.wires.bullmq.options import Backoff, Deduplication, JobOptions, Keep, Retention
+from jobwire.wires.bullmq.queue import Added, Deduplicated, Duplicate, NewJob
+
+Outcome: TypeAlias = Added | Duplicate | Deduplicated
+
+
+def new_job(given: NewQueueJob) -> NewJob:
+    """RefusedError if the data cannot be written."""
+    try:
+        data = json.dumps(given.data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        raise refuse("the data is not JSON; NaN and Infinity are not either") from None
+    return NewJob(given.name, data, _options(given.opts))
+
+
+def _options(opts: NewJobOptions) -> JobOptions:
+    rule = opts.deduplication
+    return JobOptions(
+        job_id=opts.jobId,
+        delay_ms=opts.delay,
+        priority=opts.priority,
+        lifo=opts.lifo,
+        attempts=opts.attempts,
+        backoff=_backoff(opts.backoff),
+        remove_on_complete=_retention(opts.removeOnComplete),
+        remove_on_fail=_retention(opts.removeOnFail),
+        keep_logs=opts.keepLogs,
+        stack_trace_limit=opts.stackTraceLimit,
+        deduplication=rule
+        and Deduplication(
+            id=rule.id,
+            ttl_ms=rule.ttl,
+            extend=rule.extend,
+            replace=rule.replace,
+            keep_last_if_active=rule.keepLastIfActive,
+            reschedule=rule.reschedule,
+        ),
+    )
+
+
+def _backoff(given: int | BackoffOptions | None) -> Backoff | None:
+    if given is None:
+        return None
+    if isinstance(given, int):
+        return Backoff("fixed", given)
+    return Backoff(given.type, given.delay, given.jitter)
+
+
+def _retention(given: bool | int | KeepOptions | None) -> Retention | None:
+    if isinstance(given, KeepOptions):
+        return Keep(given.count, given.age, given.limit)
+    return given
+
+
+def added(answer: Outcome) -> AddedQueueJob:
+    match answer:
+        case Added(job_id):
+            return AddedQueueJob(id=job_id, outcome="added")
+        case Duplicate(job_id):
+            return AddedQueueJob(id=job_id, outcome="duplicate")
+        case Deduplicated(job_id):
+            return AddedQueueJob(id=job_id, outcome="deduplicated")
+
+
+def shown(job: Job, queue: str, state: State | str) -> QueueJob:
+    """A job as the API shows it, also one that another program wrote with faults."""
+    return QueueJob(
+        id=job.id,
+        queue=queue,
+        name=readable(job.name),
+        state=str(state),
+        data=_value(job.data_json),
+        opts=job.opts,
+        progress=_value(job.progress_json),
+        returnvalue=_value(job.return_json) if job.return_json else None,
+        failed_reason=readable(job.failed_reason) or None,
+        stacktrace=[readable(each) for each in job.stacktrace],
+        attempts_made=job.attempts_made,
+        attempts_started=job.attempts_started,
+        stalled=job.stalled,
+        priority=job.priority,
+        delay=job.delay_ms,
+        timestamp=job.timestamp_ms,
+        processed_on=job.processed_on_ms,
+        finished_on=job.finished_on_ms,
+        processed_by=readable(job.processed_by) or None,
+        parent_key=readable(job.parent_key) or None,
+        scheduler=readable(job.scheduler) or None,
+        deduplication_id=readable(job.deduplication_id) or None,
+        problem=job.problem or None,
+    )
+
+
+def _value(text: str) -> Json:
+    """A value of the hash; text that is no JSON is shown as it is."""
+    value = read_json(text)
+    return readable(text) if value is None and text != "null" else value
+
+
+def readable(text: str) -> str:
+    """Bytes that are no UTF-8 arrive as lone surrogates, which a response cannot have."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -1,0 +1,37 @@
+"""Routes over the queue server: while it does not answer they are `unavailable`, not `internal`."""
+
+from fastapi import APIRouter
+from starlette.types import Receive, Scope, Send
+
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.router import ScopedRoute
+from jobwire.gateway.routes import Endpoint
+from jobwire.valkey import ValkeyError
+from jobwire.wires.bullmq.replies import unavailable
+
+
+class WireRoute(ScopedRoute):
+    """A FastAPI route that reads or writes queues."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().handle(scope, receive, send)
+        except ValkeyError as error:
+            raise unavailable(error) from error
+
+
+def wire_router() -> APIRouter:
+    """A router for such routes."""
+    return APIRouter(route_class=WireRoute, tags=["queues"])
+
+
+def guarded(endpoint: Endpoint) -> Endpoint:
+    """The same for a hot route."""
+
+    async def call(request: HttpRequest) -> None:
+        try:
+            await endpoint(request)
+        except ValkeyError as error:
+            raise unavailable(error) from error
+
+    return call

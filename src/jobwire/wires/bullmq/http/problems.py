@@ -1,0 +1,43 @@
+"""The problems of requests about queues, besides those of every request (B-19)."""
+
+from typing import Final
+
+from jobwire.gateway.problems import Problem, ProblemKind
+from jobwire.wires.bullmq.contract import Refusal
+
+QUEUE_NOT_FOUND: Final = ProblemKind("queue_not_found", 404, "there is no such queue")
+JOB_NOT_FOUND: Final = ProblemKind("job_not_found", 404, "there is no such job in this queue")
+WRONG_STATE: Final = ProblemKind(
+    "wrong_state", 409, "the job is not in a state in which this can be done"
+)
+LOCKED: Final = ProblemKind("locked", 409, "a worker runs the job or one of its children")
+SCHEDULED: Final = ProblemKind(
+    "scheduled", 409, "the job is the next one of a scheduler: remove the scheduler instead"
+)
+PARENT_NOT_FOUND: Final = ProblemKind("parent_not_found", 409, "the parent does not exist")
+HAS_PARENT: Final = ProblemKind("has_parent", 409, "the job exists and belongs to another parent")
+BAD_QUEUE_NAME: Final = ProblemKind("bad_queue_name", 422, "this cannot be the name of a queue")
+BAD_JOB: Final = ProblemKind("bad_job", 422, "the queue does not take this job")
+BULK_TOO_LARGE: Final = ProblemKind(
+    "bulk_too_large", 413, "at most 1000 jobs and 10 MiB of data in one request"
+)
+UNAVAILABLE: Final = ProblemKind("unavailable", 503, "the queue server does not answer; retry")
+
+ON_QUEUES: Final = (QUEUE_NOT_FOUND, BAD_QUEUE_NAME, UNAVAILABLE)
+ON_JOBS: Final = (*ON_QUEUES, JOB_NOT_FOUND)
+ON_CHANGES: Final = (*ON_JOBS, WRONG_STATE, LOCKED, SCHEDULED)
+ON_ADDING: Final = (*ON_QUEUES, BAD_JOB, BULK_TOO_LARGE, PARENT_NOT_FOUND, HAS_PARENT)
+
+_BY_REFUSAL: Final = {
+    Refusal.MISSING: JOB_NOT_FOUND,
+    Refusal.WRONG_STATE: WRONG_STATE,
+    Refusal.LOCKED: LOCKED,
+    Refusal.SCHEDULED: SCHEDULED,
+    Refusal.NO_PARENT: PARENT_NOT_FOUND,
+    Refusal.HAS_PARENT: HAS_PARENT,
+}
+
+
+def refused(refusal: Refusal, detail: str = "") -> Problem:
+    """The problem that a refusal of the wire is answered with."""
+    return Problem(_BY_REFUSAL[refusal], detail)

@@ -1,0 +1,103 @@
+"""A gateway with queues, and a worker of theirs, in a thread of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from jobwire import App, Context
+from jobwire.gateway.app import Gateway
+from jobwire.gateway.server import HttpServer
+from jobwire.gateway.settings import GatewaySettings
+from jobwire.job.errors import Fail
+from jobwire.job.messages import Json
+from jobwire.settings import Settings
+from jobwire.valkey import Config, Connection
+from jobwire.wires.bullmq.engine import BullEngine
+from jobwire.wires.bullmq.hub import BullHub
+from jobwire.wires.bullmq.settings import QueuesSettings
+from jobwire.wiring.queues.feature import queues_feature
+from jobwire.worker import Worker
+from tests.support.jobs_http import EventReader, ServedJobs
+from tests.support.workers import started, stopped
+
+SERVED: Final = "work"
+"""The queue that has a worker."""
+
+
+def handlers() -> App:
+    app = App()
+
+    @app.handler("echo")
+    async def echo(ctx: Context) -> Json:
+        return ctx.payload
+
+    @app.handler("steps")
+    async def steps(ctx: Context) -> Json:
+        await ctx.progress(50, "half of it")
+        return "done"
+
+    @app.handler("fail")
+    async def fail(ctx: Context) -> Json:
+        raise Fail("no_disk", "no disk")
+
+    @app.handler("hold")
+    async def hold(ctx: Context) -> Json:
+        await ctx.progress(1)
+        await asyncio.Event().wait()
+        return None
+
+    _ = (echo, steps, fail, hold)
+    return app
+
+
+class ServedQueues(ServedJobs):
+    """`with ServedQueues(valkey.url) as served: served.client.get("/v1/queues")`."""
+
+    def __init__(
+        self,
+        valkey_url: str,
+        queues: QueuesSettings | None = None,
+        gateway: GatewaySettings | None = None,
+        *,
+        worker: bool = False,
+    ) -> None:
+        super().__init__(valkey_url, gateway=gateway)
+        self._queues = queues or QueuesSettings()
+        self._has_worker = worker
+
+    async def _serve(self) -> None:
+        settings = Settings(gateway=self._settings, queues=self._queues)
+        async with (
+            Connection.open(self._valkey_url, name=self.name) as connection,
+            queues_feature(settings, connection, self.streams) as feature,
+        ):
+            gateway = Gateway(self._settings, [feature], self.streams, version="0.0.test")
+            self._server = HttpServer(gateway, self._settings)
+            self._loop = asyncio.get_running_loop()
+            if not self._has_worker:
+                await self._server.run_until_stopped(self._listening)
+                return
+            hub = BullHub(Config.from_url(self._valkey_url), self._queues.bull())
+            worker = Worker(handlers(), [BullEngine(hub, SERVED)], slots=4)
+            running = await started(worker)
+            await self._server.run_until_stopped(self._listening)
+            await stopped(worker, running)
+
+    def add(self, queue: str, name: str = "job", data: object = None, **opts: Any) -> str:
+        """Add a job that must be taken; its id."""
+        body = {"name": name, "data": data or {}, "opts": opts}
+        answer = self.client.post(f"/v1/queues/{queue}/jobs", json=body)
+        assert answer.status_code == 201, answer.text
+        (job,) = answer.json()["jobs"]
+        return job["id"]
+
+    def queue_job(self, queue: str, job_id: str, wait_s: int = 0) -> dict[str, Any]:
+        headers = {"prefer": f"wait={wait_s}"} if wait_s else {}
+        answer = self.client.get(f"/v1/queues/{queue}/jobs/{job_id}", headers=headers)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def queue_events(self, queue: str, job_id: str = "", **headers: str) -> EventReader:
+        job = f"/jobs/{job_id}" if job_id else ""
+        return EventReader(self.port, f"/v1/queues/{queue}{job}/events", headers)

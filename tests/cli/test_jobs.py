@@ -314,3 +314,33 @@ def test_o2_escape_codes_of_a_job_do_not_reach_the_terminal(run: Run, task: str)
     assert any("[bold]x[/bold]" in screen for screen in screens), "printed as text, not as markup"
     exact = json.loads(run("job", job_id).stdout)
     assert exact["payload"] == {"text": EVIL}, "JSON output is complete"
+
+
+# ── queues ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-53", "O-2")
+def test_j53_queues_are_listed_paused_resumed_and_purged(run: Run) -> None:
+    listed = {str(line["name"]): line for line in _lines(run("queue", "ls", "--wire", "streams"))}
+    queue = next(name for name, line in listed.items() if name != "default" and line["workers"])
+    (paused,) = _lines(run("queue", "pause", queue, "--wire", "streams"))
+    assert (paused["queue"], paused["paused"]) == (queue, True)
+    try:
+        (job,) = _lines(run("submit", "count", '{"to": 1}', "--queue", queue))
+        assert (job["queue"], job["status"]) == (queue, "queued")
+        refused = run("queue", "purge", queue)
+        assert refused.returncode == Exit.USAGE
+        assert "--yes" in refused.stderr
+        (purged,) = _lines(run("queue", "purge", queue, "--yes"))
+        assert purged == {"queue": queue, "canceled": 1}
+    finally:
+        (resumed,) = _lines(run("queue", "resume", queue))
+    assert resumed["paused"] is False
+    with run.terminal("queue", "ls") as shown:
+        shown.until(queue[:20])
+        assert shown.wait() == Exit.OK
+    unknown = run("queue", "pause", "nowhere")
+    assert unknown.returncode == Exit.REFUSED
+    assert "queue_not_found" in unknown.stderr
+    refused = run("submit", "count", '{"to": 1}', "--queue", "nowhere")
+    assert (refused.returncode, "unknown_queue" in refused.stderr) == (Exit.REFUSED, True)

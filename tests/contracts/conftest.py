@@ -45,6 +45,8 @@ def keyed(valkey: LocalValkey) -> Iterator[ServedJobs]:
         key("acme", "submit", "read", tenant="acme"),
         key("acme-reader", "read", tenant="acme"),
         key("globex", "submit", "read", tenant="globex"),
+        key("acme-admin", "admin", tenant="acme"),
+        key("operator", "read", "admin", tenant="*"),
     )
     with ServedJobs(valkey.url, gateway=GatewaySettings(keys=keys)) as started:
         yield started

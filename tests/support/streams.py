@@ -96,10 +96,19 @@ class StreamsLab:
         (leased,) = await worker.take(1)
         return worker, leased
 
-    async def worker(self, *tasks: str) -> StreamsEngine:
-        """A new worker; its tasks are those named, or the suite's."""
-        engine = StreamsEngine(self.connection, self.settings)
-        await engine.register([TaskDefinition(task) for task in tasks or (TASK,)], slots=10)
+    async def worker(
+        self, *tasks: str, queues: Sequence[str] = (contract.DEFAULT_QUEUE,)
+    ) -> StreamsEngine:
+        """A new worker; its tasks are those named, or the suite's. Their jobs are enqueued in the
+        first of its `queues`."""
+        names = tasks or (TASK,)
+        engine = StreamsEngine(
+            self.connection,
+            self.settings,
+            queues=queues,
+            task_queues=dict.fromkeys(names, queues[0]),
+        )
+        await engine.register([TaskDefinition(task) for task in names], slots=10)
         self._workers.append(engine)
         return engine
 
@@ -120,11 +129,12 @@ class StreamsLab:
 
     async def silence(self, worker: Engine) -> None:
         assert isinstance(worker, StreamsEngine)
-        group = (self.keys.queue, contract.GROUP)
-        rows = await self.connection.call("XPENDING", *group, "-", "+", 10_000, worker.consumer)
-        for entry, *_ in cast("list[tuple[str, str, int, int]]", rows):
-            idle = ("IDLE", 10**9, "JUSTID")
-            await self.connection.call("XCLAIM", *group, worker.consumer, 0, entry, *idle)
+        for queue in worker.queues:
+            group = (self.keys.named_queue(queue), contract.GROUP)
+            rows = await self.connection.call("XPENDING", *group, "-", "+", 10_000, worker.consumer)
+            for entry, *_ in cast("list[tuple[str, str, int, int]]", rows):
+                idle = ("IDLE", 10**9, "JUSTID")
+                await self.connection.call("XCLAIM", *group, worker.consumer, 0, entry, *idle)
 
     async def ends(self, job_id: str) -> int:
         kinds = [event["type"] for event in await self.events(job_id)]

@@ -66,6 +66,22 @@ def read(data_dir: Path) -> Endpoints | None:
         return None
 
 
+def nearest(data_dir: Path) -> Path:
+    """The data directory of a program in the working directory or the nearest folder above it, so
+    that a program is found from subfolders; `data_dir` itself if there is none. A directory that
+    another user may have written does not count."""
+    for folder in (here := Path.cwd(), *here.parents):
+        candidate = folder / data_dir
+        try:
+            if (candidate / FILE).is_file():
+                check_directory(candidate)
+                return data_dir if folder == here else candidate
+        except OSError:
+            if folder == here:
+                return data_dir  # reported by `read`
+    return data_dir
+
+
 def is_ours(endpoints: Endpoints) -> bool:
     """Whether the process that listens at the address runs as this user: the program may have
     ended, and another user's program may have its port."""

@@ -20,7 +20,18 @@ _LIBRARIES: Final = tuple(
 
 def is_users(filename: str) -> bool:
     """Whether the file is the user's code."""
-    return not filename.startswith(("<", _JOBWIRE, *_LIBRARIES))
+    # Frames of compiled modules and of `<frozen …>` have no path.
+    return filename.startswith("/") and not filename.startswith((_JOBWIRE, *_LIBRARIES))
+
+
+def is_jobwire(trace: TracebackType | None) -> bool:
+    """Whether the exception was raised in jobwire itself, or by an import there."""
+    file = ""
+    while trace is not None:
+        found = trace.tb_frame.f_code.co_filename
+        file = file if found.startswith("<") else found
+        trace = trace.tb_next
+    return file.startswith(_JOBWIRE)
 
 
 def first(trace: TracebackType | None) -> TracebackType | None:

@@ -6,17 +6,25 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
+from zoneinfo import ZoneInfo
 
+import httpx
 import pytest
 
-from jobwire.cli.exits import Exit
+from jobwire import AsyncClient
+from jobwire.cli.exits import CliExit, Exit
+from jobwire.cli.job_ids import resolve
 from jobwire.cli.main import main
+from jobwire.cli.program import cli_exit
+from jobwire.client.errors import from_problem
 from jobwire.local import free_port
 from tests.cli.runner import clean_env
 from tests.cli.terminal import Terminal
 from tests.fleet.runner import Fleet
-from tests.support import clause
+from tests.support import clause, wait_until_sync
 
 EVIL = "\x1b[31mred\x1b]0;title\x07 \x9b2J \u202e\u2028 \x08\x7f <&[bold]x[/bold]"
 UNSAFE = ("\x1b[31m", "\x1b]0", "\x07", "\x9b", "\u202e", "\u2028", "\x08", "\x7f")
@@ -132,6 +140,11 @@ def test_a_payload_is_json_text_a_file_or_stdin(run: Run, tmp_path: Path) -> Non
         (["submit", "count", "--timeout", "0"], "0.0 is not in the range"),
         (["cancel", "a", "b"], "2 jobs, and no terminal to confirm on; add --yes"),
         (["list", "--status", "lost"], "is not one of"),
+        (["job", "ab"], "'ab' is too short; give at least 4 characters"),
+        (["submit", "count", "--delay", "soon"], "--delay: 'soon' is not a duration; write 90, 5m"),
+        (["submit", "count", "--at", "soon"], "--at: 'soon' is not a time; write 18:30 or 2030"),
+        (["submit", "count", "--at", "2001-01-01T00:00"], "--at: 2001-01-01T00:00 is in the past"),
+        (["submit", "count", "--at", "18:30", "--delay", "1"], "--delay and --at exclude each"),
     ],
 )
 @clause("O-2")
@@ -143,13 +156,96 @@ def test_o2_a_usage_error_is_one_line(run: Run, arguments: list[str], line: str)
 
 
 @clause("O-2")
+def test_o2_submit_options_and_the_first_characters_of_an_id(run: Run) -> None:
+    options = ("--delay", "1h", "--max-attempts", "3", "--ttl", "2d")
+    (job,) = _lines(run("submit", "count", *options))
+    assert (job["status"], job["max_attempts"], job["ttl_s"]) == ("queued", 3, 172_800)
+    job_id = str(job["job_id"])
+    for given in (job_id[:13], f"{job_id[:6]}…{job_id[-4:]}", f"{job_id[:6]}...{job_id[-4:]}"):
+        (found,) = _lines(run("job", given))
+        assert (found["job_id"], found["status"]) == (job_id, "queued")
+    (canceled,) = _lines(run("cancel", job_id[:13]))
+    assert canceled["job_id"] == job_id
+    (retried,) = _lines(run("retry", job_id[:13]))
+    assert retried["retry_of"] == job_id
+    in_an_hour = f"{datetime.now(UTC) + timedelta(hours=1):%Y-%m-%dT%H:%MZ}"
+    (later,) = _lines(run("submit", "count", "--at", in_an_hour))
+    assert _lines(run("job", str(later["job_id"])))[0]["status"] == "queued"
+    assert run("watch", job_id[:13]).returncode == Exit.JOB_FAILED
+    absent = run("job", "no-such-job")
+    assert absent.returncode == Exit.NO_SUCH_JOB
+    assert (
+        "no such job, nor one whose id begins with 'no-such-job' among the newest" in absent.stderr
+    )
+
+
+@clause("O-2")
+async def test_o2_the_first_characters_of_several_ids() -> None:
+    jobs = [f'{{"job_id":"abcd{n}","task":"t","status":"done"}}' for n in range(7)]
+    page = f'{{"jobs":[{",".join(jobs)}],"scanned":7,"cursor":null}}'.encode()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/jobs":
+            return httpx.Response(200, content=page)
+        return httpx.Response(404, json={"code": "job_not_found", "status": 404})
+
+    client = AsyncClient("http://localhost:1")
+    client._http = httpx.AsyncClient(  # pyright: ignore[reportPrivateUsage] - the place of its transport
+        transport=httpx.MockTransport(answer), base_url="http://localhost:1"
+    )
+    with pytest.raises(CliExit, match=r"stands for several jobs: abcd0, .*abcd4; give more"):
+        await resolve(client, "abcd")
+
+
+@clause("J-52")
+def test_j52_cron_list_shows_the_next_run(run: Run) -> None:
+    def listed() -> list[dict[str, object]]:
+        return _lines(run("cron", "list"))
+
+    (entry,) = wait_until_sync(listed, "the worker to enroll")
+    assert (entry["name"], entry["schedule"]) == ("leap day", "0 0 29 2 *")
+    assert (entry["tz"], entry["last_ts"], entry["live"]) == ("Europe/Berlin", None, True)
+    due = datetime.fromtimestamp(cast("int", entry["next_ts"]) / 1000, ZoneInfo("Europe/Berlin"))
+    assert (due.month, due.day, due.hour) == (2, 29, 0)
+    with run.terminal("cron", "list", columns=50, NO_COLOR="1") as terminal:
+        assert terminal.wait() == Exit.OK
+    assert "leap day\n  schedule: 0 0 29 2 * Europe/Berlin" in terminal.screen.replace("\r", "")
+
+
+@clause("O-2")
+def test_o2_the_shell_completes_tasks_and_ids(run: Run) -> None:
+    (job,) = _lines(run("submit", "count"))
+    job_id = str(job["job_id"])
+    for typed, offered in (("submit cou", "plain,count"), (f"job {job_id[:8]}", f"plain,{job_id}")):
+        words = f"jobwire {typed}"
+        env = {"_JOBWIRE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "2"}
+        done = subprocess.run(
+            [Path(sys.executable).with_name("jobwire")],
+            env=clean_env(**env, **run.fleet.env),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert offered in done.stdout.splitlines(), done.stderr
+
+
+@clause("O-2", "O-6")
+def test_o2_a_refusal_names_the_variable_of_the_key() -> None:
+    for status, code in ((401, "unauthorized"), (403, "forbidden")):
+        refused = cli_exit(from_problem({"code": code, "status": status, "detail": "no"}))
+        assert "JOBWIRE_API_KEY" in refused.line
+        assert refused.code == Exit.REFUSED
+
+
+@clause("O-2")
 def test_o2_exit_codes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("job", "no-such-job").returncode == Exit.NO_SUCH_JOB
     assert run("watch", "no-such-job").returncode == Exit.NO_SUCH_JOB
     refused = run("submit", "no-such-task", "{}")
     assert refused.returncode == Exit.REFUSED
     assert refused.stderr.strip().endswith("(unknown_task)")
-    assert "known tasks: chat, code, count, echo" in refused.stderr
+    assert "known tasks: chat, code, count, crash, echo" in refused.stderr
     near = run("submit", "cuont", "three")
     assert (near.returncode, "did you mean 'count'?" in near.stderr) == (Exit.REFUSED, True)
     first = run("submit", "count", '{"to": 1}', "--idempotency-key", "once")

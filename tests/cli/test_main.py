@@ -143,15 +143,26 @@ def test_a_terminal_gets_text_and_colour_and_a_pipe_gets_json(tmp_path: Path) ->
 
 
 @clause("O-2")
+@pytest.mark.parametrize("command", ["config", "doctor"])
+def test_o2_a_narrow_terminal_is_not_exceeded(tmp_path: Path, command: str) -> None:
+    with Terminal(command, cwd=tmp_path, env={"NO_COLOR": "1"}, columns=60) as terminal:
+        terminal.wait(timeout_s=60)
+    lines = terminal.screen.replace("\r", "").splitlines()
+    assert len(lines) > 5
+    # A word is not broken: a path or an address can be copied.
+    assert [line for line in lines if len(line) > 60 and " " in line.strip()] == []
+
+
+@clause("O-2")
 def test_an_internal_error_is_one_line_and_a_traceback_with_debug(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    def breaks(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("oh\nno")
-
-    monkeypatch.setattr("jobwire.settings.load", breaks)
+    names: dict[str, object] = {}
+    # Compiled here, so that no file of a user is in the traceback.
+    exec("def breaks(*_, **__): raise ZeroDivisionError('oh\\nno')", names)
+    monkeypatch.setattr("jobwire.settings.load", names["breaks"])
     assert main(["config"]) == Exit.BROKEN
     error = capsys.readouterr().err
     assert error.startswith("jobwire: an internal error of jobwire: ZeroDivisionError: oh no")

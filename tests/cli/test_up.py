@@ -17,9 +17,9 @@ import psutil
 import pytest
 from redis import Redis
 
-from jobwire import __version__, endpoints
+from jobwire import Client, __version__, endpoints
 from jobwire.local import LocalValkey
-from tests.cli.runner import Up, is_gone, jobwire
+from tests.cli.runner import Up, clean_env, is_gone, jobwire
 from tests.support import clause, wait_until_sync
 
 PARTS = {"gateway", "valkey", "s3", "worker"}
@@ -73,6 +73,22 @@ def test_clients_find_it_by_the_endpoints_file_or_a_variable(up: Up) -> None:
     assert (named.url, named.api_key) == ("http://x", "jw_k")
     assert endpoints.find(up.cwd / "elsewhere", {}) is None
     assert up.endpoints()["http"] in jobwire(cwd=up.cwd).stdout
+
+
+@clause("O-12")
+def test_o12_it_is_found_from_subfolders(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    below = up.cwd / "src" / "shop"
+    below.mkdir(parents=True)
+    assert jobwire("list", cwd=below).returncode == 0
+    for name in set(os.environ) - set(clean_env()):
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(below)
+    with Client() as client:
+        assert client.tasks()
+    (below.parent / ".jobwire").mkdir(mode=0o777)
+    (below.parent / ".jobwire").chmod(0o777)
+    (below.parent / ".jobwire" / "endpoints.json").write_text("{}")
+    assert endpoints.nearest(Path(".jobwire")) == up.cwd / ".jobwire", "others may write that one"
 
 
 @clause("O-1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from jobwire.cli.exits import Exit
+from jobwire.cli.main import main
 from jobwire.job.messages import JobId, JobRequest, Submitted
 from jobwire.local import LocalValkey, free_port
 from jobwire.valkey import Connection
@@ -63,6 +66,18 @@ async def deaf(ctx: Context) -> None:
             await asyncio.sleep(1)
         except asyncio.CancelledError:
             pass
+"""
+
+SPANS = """
+import contextlib
+from jobwire import App
+@contextlib.asynccontextmanager
+async def lifespan():
+    open("/absent/file")
+    yield
+app = App(lifespan=lifespan)
+@app.handler("x")
+async def x(ctx): ...
 """
 
 TASKS = ("deaf", "elsewhere", "failing", "forever", "greet", "slow")
@@ -231,27 +246,53 @@ async def test_a_handler_that_never_ends_does_not_keep_the_worker_alive(
 
 
 @clause("O-2")
-@pytest.mark.parametrize(
-    ("app", "line"),
-    [
-        ("nowhere:app", "there is no module 'nowhere' here"),
-        ("shop:wrong", "shop:wrong is not an App; did you mean shop:app?"),
-        ("broken", "broken cannot be loaded: ZeroDivisionError: division by zero"),
-        ("needs", "absent_library is not installed"),
-        ("shop:empty", "shop:empty has no handlers"),
-        ("silent", "silent: tool wave: needs a docstring, its description for the model"),
-    ],
-)
-def test_an_app_that_cannot_be_loaded_is_one_line(shop: Path, app: str, line: str) -> None:
-    (shop / "broken.py").write_text("1 / 0\n")
-    (shop / "needs.py").write_text("import absent_library\n")
-    (shop / "silent.py").write_text(
-        "from jobwire import App\napp = App()\n@app.tool\ndef wave(): pass\n"
+def test_an_app_that_cannot_be_loaded_is_one_line(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, source in {
+        "broken": "1 / 0\n",
+        "far": "import json\njson.loads('')\n",
+        "needs": "import absent_library\n",
+        "typo": "a = 1\ndef f(:\n",
+        "leaves": "import sys\nsys.exit(3)\n",
+        "silent": "from jobwire import App\napp = App()\n@app.tool\ndef wave(): pass\n",
+    }.items():
+        (shop / f"{name}.py").write_text(source)
+    monkeypatch.chdir(shop)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for app, texts in {
+        "nowhere:app": ["there is no module 'nowhere' here"],
+        "shop:wrong": ["shop:wrong is not an App; did you mean shop:app?"],
+        "broken": ["broken cannot be loaded: ZeroDivisionError: division by zero", "broken.py:1)"],
+        "far": ["far cannot be loaded: JSONDecodeError", "far.py:2)"],
+        "needs": ["No module named 'absent_library'", "needs.py:1); install it into the environ"],
+        "typo": ["SyntaxError: invalid syntax (", "typo.py:2)"],
+        "leaves": ["leaves cannot be loaded: SystemExit: 3", "leaves.py:2)"],
+        "shop:empty": ["shop:empty has no handlers"],
+        "silent": ["silent: tool wave: needs a docstring, its description for the model"],
+    }.items():
+        code = main(["worker", app])
+        (error,) = capsys.readouterr().err.splitlines()
+        assert code == Exit.USAGE, error
+        assert [text for text in texts if text not in error] == [], error
+
+
+@clause("O-2")
+def test_a_users_mistake_is_no_fault_of_jobwire(valkey: LocalValkey, shop: Path) -> None:
+    (shop / "spans.py").write_text(SPANS)
+    with start(valkey, shop, "spans:app") as program:
+        assert program.wait() == Exit.USAGE
+        assert "spans.py:6: FileNotFoundError" in program.lines[-1]
+    source = (
+        "import sys; sys.modules['prometheus_client'] = None\n"
+        "from jobwire.cli.main import main; sys.exit(main(['worker', 'shop']))"
     )
-    done = jobwire("worker", app, cwd=shop)
-    assert done.returncode == 2
-    (error,) = done.stderr.splitlines()
-    assert line in error
+    port = str(free_port())
+    env = clean_env(JOBWIRE_VALKEY_URL=valkey.url, JOBWIRE_WORKER_METRICS_PORT=port)
+    with Program("-c", source, env=env, cwd=shop) as light:
+        assert light.wait() == Exit.USAGE
+        fault = "worker.metrics_port needs prometheus-client: pip install 'jobwire[metrics]'"
+        assert light.lines[-1] == f"jobwire: {fault}"
 
 
 @clause("O-2")

@@ -19,6 +19,7 @@ class Text(msgspec.Struct):
     text: str
 
 
+@app.cron("0 0 29 2 *", tz="Europe/Berlin", payload={"to": 1}, name="leap day")
 @app.handler("count", example={"to": 3})
 async def count(ctx: Context) -> dict[str, int]:
     to: int = ctx.payload.get("to", 3)

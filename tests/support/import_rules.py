@@ -35,6 +35,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
             "doctor",
             "spawn",
             "text",
+            "user_frames",
         }
     ),
     "client": frozenset({"job", "valkey", "endpoints", "net", "private_files", "task"}),

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from jobwire.cli import options, output
+from jobwire.cli import completion, options, output
 
 _OUTCOMES = {
     "canceled": "canceled",
@@ -14,7 +14,9 @@ _OUTCOMES = {
 
 
 @click.command()
-@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument(
+    "job_ids", metavar="ID...", nargs=-1, required=True, shell_complete=completion.job_id
+)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.quiet
 @options.as_json
@@ -31,12 +33,13 @@ def command(
 
     \b
     Examples:
-      jobwire cancel 3f2a8b1c-…
+      jobwire cancel 3f2a8b1c
       jobwire cancel --yes $(jobwire list --status queued --json | jq -r .job_id)
     """
     from jobwire.cli import sanitize
     from jobwire.cli.exits import CliExit, Exit
     from jobwire.cli.follow import json_line
+    from jobwire.cli.job_ids import resolve
     from jobwire.cli.program import each, with_client
     from jobwire.client import AsyncClient
 
@@ -48,7 +51,8 @@ def command(
         click.confirm(f"Cancel {len(job_ids)} jobs?", abort=True, err=True)
 
     async def cancel_all(client: AsyncClient) -> Exit:
-        async def cancel(job_id: str) -> None:
+        async def cancel(given: str) -> None:
+            job_id = await resolve(client, given)
             answer = await client.cancel(job_id)
             if output.wants_json(as_json):
                 json_line(answer)

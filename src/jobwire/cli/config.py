@@ -40,6 +40,6 @@ def command(context: click.Context, as_json: bool, given: bool) -> None:
             value if isinstance(value, str) else msgspec.json.encode(value).decode()
             for _, value, _ in rows
         ]
-        output.columns(
-            [(name, text, origin) for (name, _, origin), text in zip(rows, texts, strict=True)]
-        )
+        shown = [(name, text, origin) for (name, _, origin), text in zip(rows, texts, strict=True)]
+        if shown:
+            output.table([("setting", "value", "from"), *shown])

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from jobwire.settings import Loaded
     from jobwire.wiring.backends import KnownBucket
 
+_WIDE: Final = 80
 _COLOURS: Final = {"ok": "green", "note": "yellow", "fault": "red", "unreachable": "red"}
 
 
@@ -31,7 +32,7 @@ def command(
       jobwire doctor
       jobwire doctor --valkey valkey://me@db.example:6379/0 --valkey-password-file secret.txt
     """
-    loaded = options.settings(
+    loaded = options.running_settings(
         context, data_dir=("--data-dir", data_dir), valkey__url=("--valkey", valkey)
     )
     verdicts: set[str] = set()
@@ -103,8 +104,17 @@ def show_finding(finding: "Finding", *, as_json: bool) -> None:
         output.json_line(finding)
         return
     verdict = output.coloured(f"{finding.verdict:<12}", _COLOURS[finding.verdict])
-    click.echo(f"{verdict} {sanitize.line(finding.check):<20} {sanitize.line(finding.found)}")
-    if finding.why:
-        click.echo(f"{'':<12} {'':<20} why: {sanitize.line(finding.why)}")
-    if finding.fix:
-        click.echo(f"{'':<12} {'':<20} fix: {sanitize.line(finding.fix)}")
+    check, found = sanitize.line(finding.check), sanitize.line(finding.found)
+    notes = [
+        f"{word}: {sanitize.line(text)}"
+        for word, text in (("why", finding.why), ("fix", finding.fix))
+        if text
+    ]
+    if output.width() >= _WIDE:
+        click.echo(f"{verdict} {check:<20} {found}")
+        for note in notes:
+            click.echo(f"{'':<33} {note}")
+        return
+    click.echo(f"{verdict} {check}")
+    for text in (found, *notes):
+        output.wrapped(text, indent=4)

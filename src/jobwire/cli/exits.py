@@ -40,3 +40,11 @@ class CliExit(Exception):
         super().__init__(line)
         self.line = line
         self.code = code
+
+
+def start_failure(error: Exception) -> tuple[str, int]:
+    """The text and exit code of a start error, for the program that waits for readiness."""
+    from jobwire.cli.failures import lines_and_code  # late: it knows every error
+
+    lines, code = lines_and_code(error)
+    return "; ".join(lines), code

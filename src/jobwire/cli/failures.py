@@ -1,11 +1,13 @@
 """Error messages and exit codes of the exceptions that end a command."""
 
 import traceback
+from typing import Final, cast
 
 import click
 
+from jobwire import user_frames
 from jobwire.cli import sanitize
-from jobwire.cli.exits import Exit
+from jobwire.cli.exits import CliExit, Exit
 from jobwire.job.errors import BackendUnavailable
 from jobwire.local import LocalError, ProgramMissing, StartFailed
 from jobwire.objects import ObjectsError, StoreRefused
@@ -13,6 +15,28 @@ from jobwire.private_files import Untrusted
 from jobwire.redaction import redact
 from jobwire.settings import SettingsError
 from jobwire.valkey.errors import ConfigError, ValkeyError
+
+# The extra that has a library which the light install does not have.
+_EXTRAS: Final = {
+    "aiosqlite": "images",
+    "alembic": "images",
+    "cryptography": "embedded",
+    "fastapi": "server",
+    "httptools": "server",
+    "jsonschema_rs": "server",
+    "jwt": "images",
+    "numpy": "images",
+    "obstore": "objects",
+    "onnxruntime": "images",
+    "opentelemetry": "otel",
+    "prometheus_client": "metrics",
+    "psycopg": "images",
+    "pyvips": "images",
+    "sqlalchemy": "images",
+    "starlette": "server",
+    "uvicorn": "server",
+    "xllamacpp": "llm",
+}
 
 
 def explain(error: Exception, *, debug: bool) -> int:
@@ -28,8 +52,12 @@ def explain(error: Exception, *, debug: bool) -> int:
 def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
     """Return one line per fault, and the exit code."""
     match error:
+        case CliExit():
+            return [error.line], error.code
         case SettingsError():
             return list(error.faults), Exit.USAGE
+        case StartFailed() if error.exit_code is not None:  # of the program that was started
+            return [str(error)], Exit(error.exit_code)
         case StartFailed() | ProgramMissing():
             return [str(error)], Exit.UNREACHABLE
         case LocalError() | ConfigError():
@@ -49,12 +77,30 @@ def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
                 f"{error.filename} is not used: {error.strerror}; remove it, or correct its owner"
             )
             return [line], Exit.USAGE
-        case ModuleNotFoundError():
-            line = f"{error.name} is not installed; run: pip install 'jobwire[all]'"
+        case ModuleNotFoundError() if error.name in _EXTRAS or _users_line(error) is None:
+            name = (error.name or "a library").partition(".")[0]
+            extra = _EXTRAS.get(name, "all")
+            line = f"{name} is not installed; run: pip install 'jobwire[{extra}]'"
             return [line], Exit.USAGE
+        case _ if (place := _users_line(error)) is not None:
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            return [f"{place}: {text} (for the traceback: jobwire --debug …)"], Exit.USAGE
         case ImportError():  # a library of a version that does not fit; its text names it
             return [str(error)], Exit.USAGE
         case _:
             text = " ".join(f"{type(error).__name__}: {error}".split())
             line = f"an internal error of jobwire: {text} (for the traceback: jobwire --debug …)"
             return [line], Exit.BROKEN
+
+
+def _users_line(error: BaseException) -> str | None:
+    """The last line of the user's own code that the exception has passed: an App's lifespan, for
+    example. None if it has passed none."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return next(filter(None, map(_users_line, group.exceptions)), None)
+    frame = user_frames.last(error.__traceback__)
+    # The program's own start, as in `.venv/bin/jobwire`, is no code of the user.
+    if frame is None or frame.tb_frame.f_globals.get("__name__") == "__main__":
+        return None
+    return f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}"

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from jobwire.cli import options, output
+from jobwire.cli.exits import start_failure
 
 
 @click.command()
@@ -36,7 +37,7 @@ def command(
     """
     from jobwire.local.program import ReadyPipe
 
-    with ReadyPipe.of(ready_fd, explain=explain) as ready:
+    with ReadyPipe.of(ready_fd, explain=start_failure) as ready:
         from jobwire import log
         from jobwire.local.listen import listen
         from jobwire.wiring.systems import chosen
@@ -77,10 +78,3 @@ def command(
                 loaded=loaded,
             )
         )
-
-
-def explain(error: Exception) -> str:
-    """The lines of a start error, for the program that waits for readiness."""
-    from jobwire.cli.failures import lines_and_code
-
-    return "; ".join(lines_and_code(error)[0])

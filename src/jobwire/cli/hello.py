@@ -10,7 +10,7 @@ def hello(context: click.Context) -> None:
     """Print an overview."""
     from jobwire import endpoints
 
-    loaded = options.settings(context)
+    loaded = options.running_settings(context)
     found = endpoints.find(loaded.settings.data_dir)
     program = sanitize.line(f"{found.url} (by {found.origin})") if found else "none is running here"
     count = sum(loaded.is_set(path) for path in loaded.origins)

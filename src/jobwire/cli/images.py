@@ -347,10 +347,10 @@ def _serve(
     **given: tuple[str, str | None],
 ) -> None:
     """Run one side of images as a gateway of its own."""
-    from jobwire.cli.gateway import explain
+    from jobwire.cli.exits import start_failure
     from jobwire.local.program import ReadyPipe
 
-    with ReadyPipe.of(ready_fd, explain=explain) as ready:
+    with ReadyPipe.of(ready_fd, explain=start_failure) as ready:
         from dataclasses import replace
 
         from jobwire import log

@@ -2,11 +2,11 @@
 
 import click
 
-from jobwire.cli import options, output
+from jobwire.cli import completion, options, output
 
 
 @click.command()
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="ID", shell_complete=completion.job_id)
 @options.as_json
 @options.data_dir
 @click.pass_context
@@ -15,16 +15,21 @@ def command(context: click.Context, job_id: str, as_json: bool, data_dir: str | 
 
     \b
     Examples:
-      jobwire job 3f2a8b1c-…
-      jobwire job 3f2a8b1c-… | jq .result
+      jobwire job 3f2a8b1c
+      jobwire job 3f2a8b1c | jq .result
     """
 
     from jobwire.cli import sanitize
     from jobwire.cli.follow import json_line
     from jobwire.cli.formatting import STATUS_STYLE, ending, progress, traceback
+    from jobwire.cli.job_ids import resolve
     from jobwire.cli.program import with_client
+    from jobwire.client import AsyncClient, Job
 
-    job = with_client(context, data_dir, lambda client: client.get(job_id))
+    async def get(client: AsyncClient) -> Job:
+        return await client.get(await resolve(client, job_id))
+
+    job = with_client(context, data_dir, get)
     if output.wants_json(as_json):
         json_line(job)
         return

@@ -123,7 +123,7 @@ def _unsupported(config: "BucketConfig", unsupported: "lifecycle.LifecycleUnsupp
 def _buckets(context: click.Context, data_dir: str | None) -> "list[KnownBucket]":
     from jobwire.wiring.backends import examined_systems, known_buckets
 
-    loaded = options.settings(context, data_dir=("--data-dir", data_dir))
+    loaded = options.running_settings(context, data_dir=("--data-dir", data_dir))
     found = known_buckets(loaded, examined_systems(loaded))
     if not found:
         raise CliExit(

@@ -4,14 +4,16 @@ import time
 
 import click
 
-from jobwire.cli import options, output
+from jobwire.cli import completion, options, output
 
 _STATES = ("queued", "running", "done", "error", "canceled")
 
 
 @click.command()
 @click.option("--status", type=click.Choice(_STATES), help="Only jobs in this state.")
-@click.option("--task", metavar="NAME", help="Only jobs of this task.")
+@click.option(
+    "--task", metavar="NAME", shell_complete=completion.task, help="Only jobs of this task."
+)
 @click.option(
     "--limit",
     type=click.IntRange(1, 200),

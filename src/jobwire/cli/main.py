@@ -31,6 +31,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "top": "Show the queue, the workers and the newest jobs, live.",
     "queue": "List, pause, resume or empty queues.",
     "retry": "Create new jobs like failed or canceled ones.",
+    "cron": "List the cron entries and their next runs.",
     "images": "Upload photos, or run their servers: faces hidden, no metadata.",
     "bot": "Run the photo bot; `bot demo` needs no account.",
     "schema": "Print the JSON Schema of the jobs wire.",

@@ -72,6 +72,20 @@ no_progress = click.option(
 )
 
 
+def running_settings(context: click.Context, **values: tuple[str, str | None]) -> "Loaded":
+    """The same for commands that use the running program: without a data directory of the settings,
+    the one of the nearest parent folder in which a program runs."""
+    from dataclasses import replace
+
+    from jobwire import endpoints
+
+    loaded = settings(context, **values)
+    if loaded.is_set("data_dir"):
+        return loaded
+    nearest = endpoints.nearest(loaded.settings.data_dir)
+    return replace(loaded, settings=replace(loaded.settings, data_dir=nearest))
+
+
 def settings(context: click.Context, **values: tuple[str, str | None]) -> "Loaded":
     """Load the settings with the options of this command.
 

@@ -49,6 +49,33 @@ def columns(rows: Iterable[Sequence[str]], gap: int = 2) -> None:
         click.echo((" " * gap).join(cells).rstrip())
 
 
+def table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows below a heading; on a narrow terminal each row as several lines."""
+    if sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2 <= width():
+        columns(rows)
+        return
+    for first, *rest in rows[1:]:
+        click.echo(first)
+        for title, cell in zip(rows[0][1:], rest, strict=True):
+            if cell:
+                wrapped(f"{title}: {cell}" if title else cell, indent=2)
+
+
+def wrapped(text: str, *, indent: int) -> None:
+    """Print text in the columns after `indent`, over as many lines as it needs."""
+    import textwrap
+
+    margin = " " * indent
+    lines = textwrap.wrap(
+        text,
+        max(20, width() - indent),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for line in lines or [""]:
+        click.echo(f"{margin}{line}".rstrip())
+
+
 def info(text: str) -> None:
     """Print a message to stderr, unless `--quiet` is given."""
     if not has_flag("quiet"):

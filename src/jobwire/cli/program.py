@@ -7,7 +7,7 @@ The first request fails fast; later ones are retried for RETRY_S.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import click
 
@@ -29,6 +29,11 @@ from jobwire.client import (
 from jobwire.client.target import BadAddress
 
 T = TypeVar("T")
+_KEY_HINTS: Final = {
+    401: "; give an API key by JOBWIRE_API_KEY, made by: jobwire key NAME",
+    403: "; JOBWIRE_API_KEY needs a key with that scope, made by: jobwire key NAME --scope SCOPE",
+}
+_COMPLETION_S: Final = 2.0
 FIRST_RETRY_S = 1.0
 RETRY_S = 30.0
 
@@ -49,6 +54,20 @@ def with_client(
         raise cli_exit(error) from error
 
 
+def completed(context: click.Context, act: Callable[[AsyncClient], Awaitable[T]]) -> T | None:
+    """The same for shell completion: None on any failure, since the shell shows no errors."""
+
+    async def bounded(client: AsyncClient) -> T:
+        client.patience_s = 0
+        async with asyncio.timeout(_COMPLETION_S):
+            return await act(client)
+
+    try:
+        return with_client(context, context.params.get("data_dir"), bounded)
+    except Exception:  # noqa: BLE001 - see above
+        return None
+
+
 async def each(job_ids: Iterable[str], act: Callable[[str], Awaitable[None]]) -> Exit:
     """Run `act` for every job. A refusal prints a line with the job's id, and the next job follows;
     the exit code is that of the first refusal."""
@@ -56,8 +75,8 @@ async def each(job_ids: Iterable[str], act: Callable[[str], Awaitable[None]]) ->
     for job_id in job_ids:
         try:
             await act(job_id)
-        except ApiError as error:
-            refusal = cli_exit(error)
+        except (ApiError, CliExit) as error:
+            refusal = cli_exit(error) if isinstance(error, ApiError) else error
             click.echo(f"jobwire: {sanitize.line(job_id)}: {refusal.line}", err=True)
             code = code or refusal.code
     return code
@@ -67,7 +86,7 @@ def _data_dir(context: click.Context, data_dir: str | None) -> str | None:
     if data_dir is None and not os.environ.get("JOBWIRE_URL"):
         from jobwire.cli import options  # slow: loads the settings
 
-        return str(options.settings(context).settings.data_dir)
+        return str(options.running_settings(context).settings.data_dir)
     return data_dir
 
 
@@ -91,6 +110,7 @@ def cli_exit(error: ClientError) -> CliExit:
         case Unavailable() | BadAnswer():
             return CliExit(message, Exit.UNREACHABLE)
         case ApiError():
-            return CliExit(f"{message} ({sanitize.line(error.code)})", Exit.REFUSED)
+            hint = _KEY_HINTS.get(error.status, "")
+            return CliExit(f"{message} ({sanitize.line(error.code)}){hint}", Exit.REFUSED)
         case _:
             return CliExit(message, Exit.JOB_FAILED)

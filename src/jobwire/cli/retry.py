@@ -2,11 +2,13 @@
 
 import click
 
-from jobwire.cli import options, output
+from jobwire.cli import completion, options, output
 
 
 @click.command()
-@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument(
+    "job_ids", metavar="ID...", nargs=-1, required=True, shell_complete=completion.job_id
+)
 @options.quiet
 @options.as_json
 @options.data_dir
@@ -18,17 +20,19 @@ def command(
 
     \b
     Examples:
-      jobwire retry 3f2a8b1c-…
-      jobwire watch $(jobwire retry 3f2a8b1c-… --json | jq -r .job_id)
+      jobwire retry 3f2a8b1c
+      jobwire watch $(jobwire retry 3f2a8b1c --json | jq -r .job_id)
     """
     from jobwire.cli import sanitize
     from jobwire.cli.exits import Exit
     from jobwire.cli.follow import json_line
+    from jobwire.cli.job_ids import resolve
     from jobwire.cli.program import each, with_client
     from jobwire.client import AsyncClient
 
     async def retry_all(client: AsyncClient) -> Exit:
-        async def retry(job_id: str) -> None:
+        async def retry(given: str) -> None:
+            job_id = await resolve(client, given)
             job = await client.retry(job_id)
             if output.wants_json(as_json):
                 json_line(job)

@@ -2,12 +2,12 @@
 
 import click
 
-from jobwire.cli import options, output, sanitize
+from jobwire.cli import completion, options, output, sanitize
 from jobwire.cli.exits import Exit
 
 
 @click.command()
-@click.argument("task")
+@click.argument("task", shell_complete=completion.task)
 @click.argument("payload", required=False, metavar="[JSON|TEXT|@FILE|-]")
 @click.option("-f", "--follow", is_flag=True, help="Follow the job to its end.")
 @click.option(
@@ -18,6 +18,17 @@ from jobwire.cli.exits import Exit
 )
 @click.option("--idempotency-key", metavar="KEY", help="One key creates one job.")
 @click.option("--queue", metavar="NAME", help="Its queue.  [default: the queue of the task]")
+@click.option("--delay", metavar="TIME", help="Start the job after this time: 90, 5m, 1h30m.")
+@click.option(
+    "--at", metavar="WHEN", help="Start the job then: 18:30, 2030-01-31T18:30, or with an offset."
+)
+@click.option(
+    "--max-attempts",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Number of attempts.",
+)
+@click.option("--ttl", metavar="TIME", help="Keep the job for this time after its last change.")
 @options.no_progress
 @options.quiet
 @options.as_json
@@ -31,6 +42,10 @@ def command(
     timeout: float | None,
     idempotency_key: str | None,
     queue: str | None,
+    delay: str | None,
+    at: str | None,
+    max_attempts: int | None,
+    ttl: str | None,
     as_json: bool,
     data_dir: str | None,
 ) -> int:
@@ -40,14 +55,23 @@ def command(
     Examples:
       jobwire submit chat "hello" --follow
       jobwire submit embed @texts.json --json
+      jobwire submit resize '{"file": "a.png"}' --delay 5m --max-attempts 3
     """
     from jobwire.cli.follow import follow as follow_job
     from jobwire.cli.follow import json_line
+    from jobwire.cli.job_options import job_options
     from jobwire.cli.payload import as_object, member, member_by_schema, no_such_task, read
     from jobwire.cli.program import RETRY_S, with_client
     from jobwire.client import AsyncClient, Job, UnknownTask
-    from jobwire.client.messages import JobOptions
 
+    wanted = job_options(
+        delay=delay,
+        at=at,
+        max_attempts=max_attempts,
+        ttl=ttl,
+        key=idempotency_key,
+        queue=queue,
+    )
     in_json = output.wants_json(as_json)
     text = read(payload)
     created: list[Job] = []
@@ -61,10 +85,7 @@ def command(
                 name = member_by_schema(task, tasks)
             body = {name: text.rstrip("\n") if payload == "-" else text}
         try:
-            given = JobOptions(idempotency_key=idempotency_key) if idempotency_key else JobOptions()
-            if queue is not None:
-                given["queue"] = queue
-            job = await client.submit(task, body, **given)
+            job = await client.submit(task, body, **wanted)
         except UnknownTask:
             raise no_such_task(task, [each.name for each in await client.tasks()]) from None
         created.append(job)

@@ -2,11 +2,11 @@
 
 import click
 
-from jobwire.cli import options, output
+from jobwire.cli import completion, options, output
 
 
 @click.command()
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="ID", shell_complete=completion.job_id)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -25,16 +25,17 @@ def command(
 
     \b
     Examples:
-      jobwire watch 3f2a8b1c-…
-      jobwire watch 3f2a8b1c-… --json --timeout 60
+      jobwire watch 3f2a8b1c
+      jobwire watch 3f2a8b1c --json --timeout 60
     """
     from jobwire.cli.exits import Exit
     from jobwire.cli.follow import follow
+    from jobwire.cli.job_ids import resolve
     from jobwire.cli.program import RETRY_S, with_client
     from jobwire.client import AsyncClient
 
     async def watch(client: AsyncClient) -> Exit:
-        job = await client.get(job_id)
+        job = await client.get(await resolve(client, job_id))
         client.patience_s = RETRY_S
         return await follow(client, job, as_json=output.wants_json(as_json), timeout_s=timeout)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jobwire.cli import options, output
-from jobwire.cli.exits import CliExit, Exit
+from jobwire.cli.exits import CliExit, Exit, start_failure
 
 if TYPE_CHECKING:
     from jobwire.settings import Loaded, Settings
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--tasks", is_flag=True, help="Also run the six tasks, besides the handlers of the App."
 )
+@options.data_dir
 @options.valkey
 @options.only
 @click.option("--reload", is_flag=True, help="For development: restart when a file changes.")
@@ -32,6 +33,7 @@ def command(
     app: str | None,
     slots: str | None,
     tasks: bool,
+    data_dir: str | None,
     valkey: str | None,
     only: str | None,
     reload: bool,
@@ -57,15 +59,16 @@ def command(
 
     from jobwire.local.program import ReadyPipe
 
-    with ReadyPipe.of(ready_fd, explain=_explain) as ready:
+    with ReadyPipe.of(ready_fd, explain=start_failure) as ready:
         import uvloop
 
         from jobwire import log
         from jobwire.wiring.systems import chosen
         from jobwire.wiring.worker import NoSuchApp, load_app, serve_worker
 
-        found = options.settings(
+        found = options.running_settings(
             context,
+            data_dir=("--data-dir", data_dir),
             worker__slots=("--slots", slots),
             valkey__url=("--valkey", valkey),
             systems=("--only", only),
@@ -106,9 +109,3 @@ def _with_local_valkey(loaded: "Loaded") -> "Settings":
         return settings
     output.info(f"valkey: from {settings.data_dir}/{endpoints.FILE}")
     return replace(settings, valkey=replace(settings.valkey, url=running.valkey))
-
-
-def _explain(error: Exception) -> str:
-    from jobwire.cli.failures import lines_and_code
-
-    return "; ".join(lines_and_code(error)[0])

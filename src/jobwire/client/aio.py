@@ -17,6 +17,8 @@ from jobwire.client.event_cursor import EventCursor
 from jobwire.client.images import AsyncImages
 from jobwire.client.messages import (
     CancelAnswer,
+    CronInfo,
+    CronList,
     Event,
     Job,
     JobOptions,
@@ -173,6 +175,11 @@ class AsyncClient:
     async def task(self, name: str) -> TaskInfo | None:
         """Return one task, or None if it is unknown."""
         return next((task for task in await self.tasks() if task.name == name), None)
+
+    async def crons(self) -> builtins.list[CronInfo]:
+        """Return the cron entries of the workers, with their last and next runs."""
+        plan = calls.fetch("/v1/crons", CronList, self._retry_budget())
+        return (await self.execute(plan)).crons
 
     async def workers(self) -> builtins.list[WorkerInfo]:
         """Return the live workers and their running jobs."""

@@ -183,6 +183,25 @@ class TaskList(Struct, frozen=True):
     tasks: list[TaskInfo]
 
 
+class CronInfo(Struct, frozen=True):
+    """A cron entry of the workers. Times are milliseconds since 1970."""
+
+    name: str
+    schedule: str = ""
+    tz: str = "UTC"
+    last_ts: int | None = None
+    """The last due time that has run."""
+    next_ts: int | None = None
+    live: bool = False
+    """Whether a live worker has it."""
+
+
+class CronList(Struct, frozen=True):
+    """The response of `/v1/crons`."""
+
+    crons: list[CronInfo]
+
+
 class Now(Struct, frozen=True):
     """The queue now."""
 

@@ -16,6 +16,8 @@ from jobwire.client.event_cursor import EventCursor
 from jobwire.client.images import Images
 from jobwire.client.messages import (
     CancelAnswer,
+    CronInfo,
+    CronList,
     Event,
     Job,
     JobOptions,
@@ -168,6 +170,11 @@ class Client:
     def task(self, name: str) -> TaskInfo | None:
         """Return one task, or None if it is unknown."""
         return next((task for task in self.tasks() if task.name == name), None)
+
+    def crons(self) -> builtins.list[CronInfo]:
+        """Return the cron entries of the workers, with their last and next runs."""
+        plan = calls.fetch("/v1/crons", CronList, self._retry_budget())
+        return (self.execute(plan)).crons
 
     def workers(self) -> builtins.list[WorkerInfo]:
         """Return the live workers and their running jobs."""

@@ -41,7 +41,8 @@ def find(url: str | None, api_key: str | None, data_dir: Path | str | None = Non
     """Use the arguments, else JOBWIRE_URL and JOBWIRE_API_KEY, else the endpoints file (O-12)."""
     key = _default_key(url) if api_key is None else api_key
     if url is None:
-        folder = Path(data_dir or os.environ.get("JOBWIRE_DATA_DIR") or _DATA_DIR)
+        configured = data_dir or os.environ.get("JOBWIRE_DATA_DIR")
+        folder = Path(configured) if configured else endpoints.nearest(Path(_DATA_DIR))
         try:
             found = endpoints.find(folder)
         except Untrusted as error:
@@ -51,7 +52,9 @@ def find(url: str | None, api_key: str | None, data_dir: Path | str | None = Non
             ) from None
         if found is None:
             raise Unreachable(
-                f"no program is known: JOBWIRE_URL is not set, and nothing runs in {folder}. "
+                f"no program is known: JOBWIRE_URL is not set, and nothing runs in {folder} "
+                f"{'' if configured else 'or above it'}".rstrip()
+                + ". "
                 "Start one: jobwire up"
             )
         url = found.url

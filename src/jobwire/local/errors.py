@@ -58,4 +58,8 @@ class DataDirHeld(LocalError):
 
 
 class StartFailed(LocalError):
-    """The server exited during its start."""
+    """The server exited during its start; a program of ours gives its exit code."""
+
+    def __init__(self, message: str, exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

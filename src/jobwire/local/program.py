@@ -20,6 +20,7 @@ from jobwire.spawn import ChildProcess, spawn
 _READY: Final = b"ready"
 # A program may wait half a minute for its server.
 _READY_TIMEOUT_S: Final = 60.0
+_EXIT_S: Final = 5.0
 
 
 class Program:
@@ -70,9 +71,13 @@ class Program:
         finally:
             os.close(read_fd)
         if message != _READY:
-            code = self._child.stop(0)
+            # It has written why and ends by itself, with the exit code of that reason.
+            code = self._child.wait(_EXIT_S if message else 0)
+            code = self._child.kill() if code is None else code
             self._child = None
-            raise StartFailed(message.decode() or f"the {self._name} exited with code {code}")
+            if not message:
+                raise StartFailed(f"the {self._name} exited with code {code}")
+            raise StartFailed(message.decode(), code if code > 0 else None)
 
     def stop(self) -> None:
         """Send SIGTERM, and SIGKILL after the grace period."""
@@ -104,16 +109,20 @@ class ReadyPipe:
 
     @classmethod
     @contextlib.contextmanager
-    def of(cls, fd: int | None, *, explain: Callable[[Exception], str]) -> Generator[ReadyPipe]:
-        """Start up inside: an exception is sent to the parent, which reports it."""
+    def of(
+        cls, fd: int | None, *, explain: Callable[[Exception], tuple[str, int]]
+    ) -> Generator[ReadyPipe]:
+        """Start up inside: an exception is sent to the parent, which reports it. `explain` returns
+        its text and the exit code."""
         pipe = cls(fd)
         try:
             yield pipe
         except Exception as error:
             if not pipe.is_open:
                 raise
-            pipe._write(" ".join(explain(error).split()).encode())
-            raise SystemExit(1) from error
+            text, code = explain(error)
+            pipe._write(" ".join(text.split()).encode())
+            raise SystemExit(code) from error
 
     @property
     def is_open(self) -> bool:

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import signal
-import traceback
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from jobwire import user_frames
 from jobwire.handlers.llm import check_tools
 from jobwire.job.engine import Engine
 from jobwire.maintenance import Maintenance
@@ -34,16 +35,10 @@ def load_app(name: str | None) -> App:
     module_name, _, attribute = name.partition(":")
     try:
         module = import_from_here(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise NoSuchApp(f"there is no module {error.name!r} here ({Path.cwd()})") from error
-    except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        raise NoSuchApp(
-            f"{module_name} cannot be loaded: {type(error).__name__}: {error} "
-            f"({last.filename}:{last.lineno})"
-        ) from error
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and user_frames.is_jobwire(error.__traceback__):
+            raise  # an extra of jobwire
+        raise NoSuchApp(_load_failure(module_name, error)) from error
     attribute = attribute or "app"
     app = getattr(module, attribute, None)
     if not isinstance(app, App):
@@ -59,6 +54,22 @@ def load_app(name: str | None) -> App:
     # J-53: its queue. Two Apps of one module have two.
     app.name = app.name or (module_name if attribute == "app" else f"{module_name}.{attribute}")
     return app
+
+
+def _load_failure(module_name: str, error: BaseException) -> str:
+    """Why the module cannot be imported, with the user's own line."""
+    frame = user_frames.last(error.__traceback__)
+    missing = isinstance(error, ModuleNotFoundError)
+    if missing and frame is None and f"{module_name}.".startswith(f"{error.name}."):
+        return f"there is no module {error.name!r} here ({Path.cwd()})"
+    if isinstance(error, SyntaxError) and error.filename:
+        place = f" ({error.filename}:{error.lineno})"
+        reason = f"SyntaxError: {error.msg}"
+    else:
+        place = f" ({frame.tb_frame.f_code.co_filename}:{frame.tb_lineno})" if frame else ""
+        reason = f"{type(error).__name__}: {error}"
+    hint = f"; install it into the environment of jobwire ({sys.prefix})" if missing else ""
+    return f"{module_name} cannot be loaded: {reason}{place}{hint}"
 
 
 async def serve_worker(

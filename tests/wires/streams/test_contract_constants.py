@@ -134,7 +134,8 @@ COMMANDS = {
     ),
     *("XTRIM", "XACK", "XCLAIM", "XPENDING", "XREADGROUP", "XGROUP", "XINFO", "ZADD", "ZCARD"),
     *("ZREM", "ZRANGE", "ZRANK", "ZRANGEBYSCORE", "ZSCAN", "ZSCORE", "ZCOUNT", "HGETALL"),
-    *("ZMSCORE", "HSCAN", "SADD", "SREM", "SISMEMBER", "SMEMBERS", "SRANDMEMBER"),
+    *("ZMSCORE", "ZREMRANGEBYSCORE", "HSCAN"),
+    *("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SRANDMEMBER"),
 }
 OPTIONS = {
     *(
@@ -210,7 +211,7 @@ def test_the_scripts_build_keys_in_one_place_and_as_the_contract_does() -> None:
     keys = StreamsKeys()
     literals = set(QUOTED.findall(code(LUA / "include" / "keys.lua")))
     wanted = {keys.queue, keys.delayed, keys.open, keys.tenants, keys.control, keys.index()}
-    wanted |= {keys.clock, keys.tasks, keys.queues, keys.paused}
+    wanted |= {keys.clock, keys.tasks, keys.queues, keys.paused, keys.crons}
     wanted |= {keys.index("x")[:-1], keys.job(""), keys.events("")[len(keys.job("")) :]}
     wanted |= {*contract.IDEMPOTENCY_SPACES, keys.worker(""), keys.guard(""), keys.cron("")}
     wanted |= {keys.stats(0)[:-1] + "%.0f", keys.failures(0)[:-1] + "%.0f"}

@@ -125,6 +125,11 @@ class StreamsKeys:
         (J-52). It has more than one field while workers with an older schedule exist."""
         return f"{self.prefix}jobs:cron:{name}"
 
+    @property
+    def crons(self) -> str:
+        """ZSET of the names of cron entries by their last enrollment, for lists."""
+        return f"{self.prefix}jobs:crons"
+
     def stats(self, minute: int) -> str:
         """HASH of counters; `minute` counts from the epoch."""
         return f"{self.prefix}jobs:stats:{minute}"

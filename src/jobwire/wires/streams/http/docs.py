@@ -276,6 +276,24 @@ PURGE: Final = Doc(
     example={"queue": "billing", "canceled": 12},
     problems=(QUEUE_NOT_FOUND, UNAVAILABLE),
 )
+CRONS: Final = Doc(
+    summary="The cron entries of the workers, with their last and next runs",
+    tag=_FLEET,
+    answer=fleet_schemas.CronsBody,
+    example={
+        "crons": [
+            {
+                "name": "cleanup",
+                "schedule": "*/5 * * * *",
+                "tz": "UTC",
+                "last_ts": 1_790_000_100_000,
+                "next_ts": 1_790_000_400_000,
+                "live": True,
+            }
+        ]
+    },
+    problems=(UNAVAILABLE,),
+)
 WORKERS: Final = Doc(
     summary="The workers, and the job of each slot",
     tag=_FLEET,

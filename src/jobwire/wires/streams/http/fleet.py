@@ -20,9 +20,12 @@ from jobwire.gateway.router import CurrentRequest, documented, new_router, respo
 from jobwire.job.messages import MissingRequirement
 from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import Counter, Status, StreamsKeys
+from jobwire.wires.streams.cron_list import cron_list
 from jobwire.wires.streams.depth import depth
 from jobwire.wires.streams.http import docs, request_parser
 from jobwire.wires.streams.http.fleet_schemas import (
+    CronBody,
+    CronsBody,
     MinuteLine,
     MissingRequirementBody,
     NowBody,
@@ -69,6 +72,11 @@ def router(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) 
     async def list_workers(request: CurrentRequest) -> Response:
         listed = [_worker(worker, request) for worker in await registry.workers()]
         return response(Reply(_encode(Workers(listed))))
+
+    @routes.get("/v1/crons", openapi_extra=documented("read", docs.CRONS))
+    async def list_crons() -> Response:
+        listed = [CronBody(*each) for each in await cron_list(connection, keys)]
+        return response(Reply(_encode(CronsBody(listed))))
 
     @routes.get("/v1/stats", openapi_extra=documented("read", docs.STATS))
     async def read_stats() -> Response:

@@ -23,6 +23,23 @@ class TasksBody(Struct, frozen=True):
     tasks: list[TaskBody]
 
 
+class CronBody(Struct, frozen=True):
+    """A cron entry of the workers. Times are milliseconds since 1970."""
+
+    name: str
+    schedule: str
+    tz: str
+    last_ts: Annotated[int | None, Meta(description="the last due time that has run")]
+    next_ts: int | None
+    live: Annotated[bool, Meta(description="whether a live worker has this entry")]
+
+
+class CronsBody(Struct, frozen=True):
+    """All cron entries."""
+
+    crons: list[CronBody]
+
+
 class SlotBody(Struct, frozen=True):
     """The job of one slot; null for a job of another tenant."""
 

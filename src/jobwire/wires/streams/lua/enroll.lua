@@ -6,7 +6,7 @@
 -- schedule has its own state; one that no worker has enrolled for gone_ms is removed. A last due time
 -- in the future ran before the server's clock was set back: the schedule goes on from now.
 --
--- Also touches, below the queue's prefix: jobs:cron:<name>
+-- Also touches, below the queue's prefix: jobs:cron:<name>, jobs:crons
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -32,4 +32,7 @@ for at = 1, #schedules, 2 do
 end
 redis.call('HSET', cron_key(name), entry, last_due .. ' ' .. now)
 redis.call('EXPIRE', cron_key(name), lifetime_s)
+redis.call('ZADD', crons_key, now, name)
+redis.call('ZREMRANGEBYSCORE', crons_key, '-inf', now - lifetime_s * 1000)
+redis.call('EXPIRE', crons_key, lifetime_s)
 return {'enrolled', last_due, now}

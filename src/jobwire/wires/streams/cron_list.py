@@ -1,0 +1,58 @@
+"""The cron entries of the fleet with their last and next runs, for lists (J-52)."""
+
+from typing import Final, NamedTuple, cast
+
+from jobwire.cron import BadCron, parse
+from jobwire.valkey import Connection
+from jobwire.wires.streams import contract
+from jobwire.wires.streams.contract import StreamsKeys
+from jobwire.wires.streams.replies import collect, server_ms
+
+_MAX_ENTRIES: Final = 1_000
+
+
+class ListedCron(NamedTuple):
+    """One schedule of one entry; there are two while workers of an older version exist."""
+
+    name: str
+    schedule: str
+    tz: str
+    last_ms: int | None
+    """The last due time that has run; None: it has not run since it was enrolled first."""
+    next_ms: int | None
+    """None if this version cannot read the schedule."""
+    live: bool
+    """Whether a worker has enrolled it lately."""
+
+
+async def cron_list(connection: Connection, keys: StreamsKeys) -> list[ListedCron]:
+    """The entries by name, at most 1,000 names: those enrolled last."""
+    newest = connection.call("ZRANGE", keys.crons, 0, _MAX_ENTRIES - 1, "REV")
+    time, reply = await collect([connection.call("TIME"), newest])
+    now_ms = server_ms(time)
+    names = sorted(cast("list[str]", reply))
+    replies = await collect([connection.call("HGETALL", keys.cron(name)) for name in names])
+    return [
+        _listed(name, entry, state, now_ms)
+        for name, schedules in zip(names, replies, strict=True)
+        for entry, state in cast("dict[str, str]", schedules).items()
+    ]
+
+
+def _listed(name: str, entry: str, state: str, now_ms: int) -> ListedCron:
+    tz, _, schedule = entry.partition(" ")
+    due, _, enrolled = state.partition(" ")
+    due_ms, enrolled_ms = _number(due), _number(enrolled)
+    try:
+        times = parse(schedule, tz)
+        next_ms = times.next_ms(now_ms)
+        # A new schedule begins with the time of its first enrollment, which is no due time.
+        last_ms = due_ms if due_ms and times.last_ms(due_ms) == due_ms else None
+    except BadCron:
+        next_ms = last_ms = None
+    live = now_ms - enrolled_ms < contract.CRON_GONE_MS
+    return ListedCron(name, schedule, tz, last_ms, next_ms, live)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0

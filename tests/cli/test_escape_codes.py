@@ -36,6 +36,7 @@ WORKER: Final[dict[str, Any]] = {
     "name": HOSTILE,
     "ours": True,
     "handlers": [HOSTILE],
+    "serves": [{"wire": HOSTILE, "queue": HOSTILE, "tasks": [HOSTILE]}],
     "heartbeat_age_ms": 5,
     "slots": 1,
     "running": [{"job_id": HOSTILE, "task": HOSTILE, "since_ts": 1}],

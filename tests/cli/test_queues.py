@@ -17,6 +17,7 @@ from jobwire.wires.bullmq.contract import State
 from jobwire.wires.bullmq.queue import Added, BullQueue
 from tests.cli.runner import Up, clean_env, jobwire
 from tests.support import Program, clause, wait_until
+from tests.support.jobs_http import ServedJobs
 
 APP = """
 import asyncio
@@ -71,6 +72,14 @@ async def test_b11_a_worker_serves_the_queues_that_its_handlers_and_settings_nam
         assert (await reached(films, jobs[0], State.COMPLETED)).return_json == '"trailer on films"'
         done = await reached(greetings, jobs[1], State.COMPLETED)
         assert done.return_json == '"greet on greetings"'
+        with ServedJobs(valkey.url) as served:
+            (registered,) = served.client.get("/v1/workers").json()["workers"]
+    assert registered["handlers"] == ["greet"]
+    assert registered["serves"] == [
+        {"wire": "streams", "queue": "jobs", "tasks": ["greet"]},
+        {"wire": "bullmq", "queue": "films", "tasks": ["hang-once", "*"]},
+        {"wire": "bullmq", "queue": "greetings", "tasks": ["greet"]},
+    ]
 
 
 @clause("B-6")

@@ -11,7 +11,7 @@ from jobwire.cli import live, top
 from jobwire.cli.event_view import EventView
 from jobwire.cli.live import Screen
 from jobwire.client import Event, JobLine
-from jobwire.client.messages import Minute, Now, Stats, WorkerInfo
+from jobwire.client.messages import Minute, Now, ServedQueueInfo, Stats, WorkerInfo
 from tests.support import clause
 
 JOB_ID = "3f2a8b1c-0000-0000-0000-00000000cafe"
@@ -49,13 +49,15 @@ def test_o2_the_status_line_fits_every_width(
 @pytest.mark.parametrize("width", [40, 80])
 def test_o2_top_has_one_line_per_job_at_every_width(width: int) -> None:
     stats = Stats(Now(running=1), Minute(done=2), [Minute(done=2)])
-    worker = WorkerInfo(name="jobwire-host-12345-abcdef01", slots=10, heartbeat_age_ms=1500)
+    serves = [ServedQueueInfo("streams", "jobs"), *[ServedQueueInfo("bullmq", "films")] * 2]
+    worker = WorkerInfo(name="jobwire-12-ab", slots=10, heartbeat_age_ms=1500, serves=serves)
     job = JobLine(job_id=JOB_ID, task="count", status="running", created_ts=0)
     lines = _drawn(top.render(stats, [worker], [job] * 3, 600_000, width), width)
     jobs = [line for line in lines if line.startswith("◐ running  count")]
     assert len(jobs) == 3
     assert all("10 min" in line for line in jobs)
     assert max(map(len, lines)) <= width
+    assert any("streams: jobs, bullmq: films +1" in line for line in lines) or width < 80
 
 
 def test_text_is_wrapped_at_words() -> None:

@@ -81,7 +81,7 @@ def render(
     from jobwire.cli import sanitize
     from jobwire.cli.formatting import STATUS_STYLE, duration, progress, short_id
 
-    worker_grid = _grid(5)
+    worker_grid = _grid(6)
     for worker in workers:
         slots = (
             f"{len(worker.running)}/{worker.slots}" if worker.slots else str(len(worker.running))
@@ -91,6 +91,7 @@ def render(
             sanitize.line(worker.name),
             slots,
             f"{duration(worker.heartbeat_age_ms)} ago",
+            _queues(worker),
             " ".join(sorted({sanitize.line(slot.task or "…") for slot in worker.running})),
             Text(
                 "missing: " + ", ".join(sanitize.line(missing.part) for missing in worker.lacks)
@@ -119,6 +120,19 @@ def render(
         worker_grid if workers else Text("No worker. Start one: jobwire worker module:app"),
         Text(""),
         job_grid if jobs else Text("No jobs yet. Try: jobwire submit chat hello --follow"),
+    )
+
+
+def _queues(worker: "WorkerInfo") -> str:
+    """The queues of its process on all wires, the first of each wire by name."""
+    from jobwire.cli import sanitize
+
+    by_wire: dict[str, list[str]] = {}
+    for served in worker.serves:
+        by_wire.setdefault(served.wire, []).append(served.queue)
+    return ", ".join(
+        sanitize.line(f"{wire}: {queues[0]}" + (f" +{len(queues) - 1}" if queues[1:] else ""))
+        for wire, queues in by_wire.items()
     )
 
 

@@ -280,6 +280,14 @@ class PredictionPage(Struct, frozen=True):
     next: str | None = None
 
 
+class ServedQueueInfo(Struct, frozen=True):
+    """A queue that a worker's process serves; the task `*` is a handler of all other tasks."""
+
+    wire: str
+    queue: str
+    tasks: list[str] = []
+
+
 class WorkerInfo(Struct, frozen=True, kw_only=True):
     """One worker."""
 
@@ -290,6 +298,8 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     version: str | None = None
     slots: int | None = None
     handlers: list[str] = []
+    serves: list[ServedQueueInfo] = []
+    """The queues of its process, on all wires."""
     started_ts: int | None = None
     heartbeat_age_ms: int = 0
     running: list[Slot] = []

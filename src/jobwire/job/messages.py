@@ -163,6 +163,15 @@ class TaskDefinition(NamedTuple):
     example_json: str = ""
 
 
+class ServedQueue(NamedTuple):
+    """A queue that a worker process serves."""
+
+    wire: str
+    queue: str
+    tasks: tuple[str, ...]
+    """`*` is a handler of all other tasks."""
+
+
 class MissingRequirement(NamedTuple):
     """Something that a worker needs for some of its tasks and does not have."""
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from jobwire.gateway.feature import Feature
     from jobwire.gateway.streams import Streams
     from jobwire.job.engine import Engine
+    from jobwire.job.messages import ServedQueue
     from jobwire.objects.lifecycle import Rule
     from jobwire.settings import Loaded, Settings
     from jobwire.wiring.backends import SystemBackends
@@ -85,6 +86,8 @@ class WorkerParts:
 
     engines: Sequence[Engine]
     background: Sequence[Background] = ()
+    describe_process: Callable[[Sequence[ServedQueue]], None] | None = None
+    """Is given the queues of all systems, for a registration of the process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

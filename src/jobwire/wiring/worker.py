@@ -13,12 +13,14 @@ from pathlib import Path
 from jobwire import user_frames
 from jobwire.handlers.llm import check_tools
 from jobwire.job.engine import Engine
+from jobwire.job.messages import ServedQueue
 from jobwire.maintenance import Maintenance
 from jobwire.settings import Settings, SettingsError
 from jobwire.wiring.backends import open_backends
 from jobwire.wiring.systems import Background, System, WorkerContext, import_from_here
 from jobwire.wiring.traces import traces
 from jobwire.worker import App, Worker
+from jobwire.worker.app import CATCH_ALL
 from jobwire.worker.settings import WorkerSettings
 from jobwire.worker.worker import engine_routes
 
@@ -122,6 +124,11 @@ async def serve_worker(
             raise SettingsError(
                 ["queues.names: there is no queue to serve; name one, or register a handler"]
             )
+        for parts in served:
+            if parts.describe_process is not None:
+                parts.describe_process(
+                    [queue for engine in engines for queue in _served_queues(app, engine)]
+                )
         maintained: Counter[str] = Counter()
         worker = Worker(
             app,
@@ -142,6 +149,17 @@ async def serve_worker(
             asyncio.get_running_loop().add_signal_handler(number, worker.stop)
         await worker.run()
         return worker.left_behind
+
+
+def _served_queues(app: App, engine: Engine) -> list[ServedQueue]:
+    return [
+        ServedQueue(
+            engine.wire,
+            queue,
+            (*sorted(routes.handlers), *(() if routes.catch_all is None else (CATCH_ALL,))),
+        )
+        for queue, routes in engine_routes(app, engine).items()
+    ]
 
 
 async def _maintain(engine: Engine, maintained: Counter[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from jobwire.job.errors import ContractError
-from jobwire.job.messages import JobError, JobId, Json, MissingRequirement
+from jobwire.job.messages import JobError, JobId, Json, MissingRequirement, ServedQueue
 from jobwire.valkey import Reply
 from jobwire.wires.streams.contract import (
     DEFAULT_QUEUE,
@@ -25,6 +25,7 @@ from jobwire.wires.streams.contract import (
 _MAX_MESSAGE: Final = 2_000
 _MAX_MISSING: Final = 16
 _MAX_TRACEBACK: Final = 16_384
+_MAX_QUEUES: Final = 1_000
 _STATUSES: Final = frozenset(Status)
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -63,6 +64,14 @@ class RegistrationTask(msgspec.Struct, omit_defaults=True):
     queue: str = DEFAULT_QUEUE
 
 
+class RegistrationQueue(msgspec.Struct):
+    """A queue in a worker's registration."""
+
+    wire: str
+    queue: str
+    tasks: tuple[str, ...]
+
+
 class RegistrationRequirement(msgspec.Struct, omit_defaults=True):
     """A missing requirement in a worker's registration."""
 
@@ -73,6 +82,7 @@ class RegistrationRequirement(msgspec.Struct, omit_defaults=True):
     """The former name of `fix`, read from workers of an earlier version."""
 
 
+_decode_queues: Final = msgspec.json.Decoder(list[RegistrationQueue]).decode
 _decode_missing: Final = msgspec.json.Decoder(list[RegistrationRequirement]).decode
 
 
@@ -248,6 +258,24 @@ def read_missing_requirements(text: str) -> tuple[MissingRequirement, ...]:
         MissingRequirement(_clip(each.part), _clip(each.wrong), _clip(each.fix or each.cure))
         for each in rows[:_MAX_MISSING]
     )
+
+
+def write_served_queues(served: Sequence[ServedQueue]) -> str:
+    """The queues of a process in its registration."""
+    rows = [
+        RegistrationQueue(readable(wire), readable(queue), tuple(map(readable, tasks)))
+        for wire, queue, tasks in served[:_MAX_QUEUES]
+    ]
+    return _encode(rows).decode()
+
+
+def read_served_queues(text: str) -> tuple[ServedQueue, ...]:
+    """The queues of a registration; empty for any other text."""
+    try:
+        rows = _decode_queues(text)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return ()
+    return tuple(ServedQueue(each.wire, each.queue, each.tasks) for each in rows[:_MAX_QUEUES])
 
 
 def seconds(text: str) -> float | None:

@@ -345,6 +345,8 @@ class WorkerField(StrEnum):
     PID = "pid"
     VERSION = "version"
     SLOTS = "slots"
+    SERVES = "serves"
+    """A JSON list of the process's queues on all wires: `{"wire", "queue", "tasks"}`."""
     STARTED_TS = "started_ts"
     SEEN_TS = "seen_ts"
     LACKS = "lacks"

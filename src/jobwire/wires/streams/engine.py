@@ -29,6 +29,7 @@ from jobwire.job.messages import (
     RenewAnswer,
     Report,
     ReportAnswer,
+    ServedQueue,
     SettleAnswer,
     Settled,
     TaskDefinition,
@@ -159,6 +160,10 @@ class StreamsEngine:
         await self._reader.make_groups()
         self._registration.fill(tasks, slots, missing_requirements, self.queues, self._task_queues)
         await self._maintenance.heartbeat()
+
+    def describe_process(self, served: Sequence[ServedQueue]) -> None:
+        """Name the queues of all wires in the registration. Before `register`."""
+        self._registration.describe_process(served)
 
     async def make_groups(self) -> None:
         """Create the consumer groups that are missing (J-30)."""

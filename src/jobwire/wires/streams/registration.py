@@ -12,10 +12,14 @@ from collections.abc import Mapping, Sequence
 
 import jobwire
 from jobwire.job.engine import MissingRequirements, no_missing_requirements
-from jobwire.job.messages import TaskDefinition
+from jobwire.job.messages import ServedQueue, TaskDefinition
 from jobwire.valkey import Arg
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.codec import write_missing_requirements, write_registration
+from jobwire.wires.streams.codec import (
+    write_missing_requirements,
+    write_registration,
+    write_served_queues,
+)
 from jobwire.wires.streams.contract import WorkerField
 from jobwire.wires.streams.replies import wire_text
 from jobwire.wires.streams.settings import StreamsSettings
@@ -28,6 +32,7 @@ class Registration:
         self._fields: tuple[Arg, ...] = ()
         self._missing_requirements = no_missing_requirements
         self._missing_text = ""
+        self._served_text = ""
         self._written_s = float("-inf")
 
     def fill(
@@ -49,6 +54,10 @@ class Registration:
             fields += (wire_text(f"{contract.CARD_TASK}{task.name}"), text)
         self._fields, self._missing_requirements = tuple(fields), missing_requirements
 
+    def describe_process(self, served: Sequence[ServedQueue]) -> None:
+        """Set the queues that the whole process serves, on all wires."""
+        self._served_text = write_served_queues(served)
+
     def withdraw(self) -> None:
         """Stop writing it."""
         self._fields = ()
@@ -69,7 +78,8 @@ class Registration:
 
     def arguments(self) -> list[Arg]:
         """Arguments of the script `heartbeat`."""
-        return [*self._head, *self._fields, WorkerField.LACKS, self._missing_text]
+        changing = (WorkerField.LACKS, self._missing_text, WorkerField.SERVES, self._served_text)
+        return [*self._head, *self._fields, *changing]
 
     def written(self) -> None:
         """Note that the server has it."""

@@ -13,10 +13,15 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
-from jobwire.job.messages import MissingRequirement, TaskDefinition
+from jobwire.job.messages import MissingRequirement, ServedQueue, TaskDefinition
 from jobwire.valkey import Connection, Reply, ServerError, ValkeyError
 from jobwire.wires.streams import contract
-from jobwire.wires.streams.codec import number, read_missing_requirements, readable
+from jobwire.wires.streams.codec import (
+    number,
+    read_missing_requirements,
+    read_served_queues,
+    readable,
+)
 from jobwire.wires.streams.contract import CARD_TASK, DEFAULT_QUEUE, StreamsKeys, WorkerField
 from jobwire.wires.streams.replies import backend_unavailable, collect, server_ms, wire_text
 from jobwire.wires.streams.scripts import script
@@ -53,6 +58,8 @@ class RegisteredWorker:
     version: str
     slots: int | None
     tasks: tuple[str, ...]
+    serves: tuple[ServedQueue, ...]
+    """The queues of its process, on all wires."""
     started_ms: int | None
     silent_ms: int
     """Since its last heartbeat; of a foreign worker: since its last call."""
@@ -339,6 +346,7 @@ def _read_worker(name: str, idle_ms: int, now_ms: int, answer: Reply) -> Registe
                 readable(field[len(CARD_TASK) :]) for field in fields if field.startswith(CARD_TASK)
             )
         ),
+        serves=read_served_queues(fields.get(WorkerField.SERVES, "")),
         started_ms=number(fields.get(WorkerField.STARTED_TS)),
         silent_ms=idle_ms if seen_ms is None else max(0, now_ms - seen_ms),
         holding=tuple(

@@ -38,4 +38,6 @@ def jobs_engines(context: WorkerContext) -> WorkerParts:
         return WorkerParts(engines=[])
     engine = StreamsEngine(connection, jobs, queues=found.queues, task_queues=found.by_task)
     scheduler = Scheduler(context.app.crons, StreamsCronStore(connection, jobs, found.by_task))
-    return WorkerParts(engines=[engine], background=[scheduler.run])
+    return WorkerParts(
+        engines=[engine], background=[scheduler.run], describe_process=engine.describe_process
+    )

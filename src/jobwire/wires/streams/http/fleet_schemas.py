@@ -56,6 +56,14 @@ class MissingRequirementBody(Struct, frozen=True):
     what_to_do: str
 
 
+class ServedQueueBody(Struct, frozen=True):
+    """A queue that a worker's process serves."""
+
+    wire: str
+    queue: str
+    tasks: Annotated[list[str], Meta(description="`*` is a handler of all other tasks")]
+
+
 class WorkerBody(Struct, frozen=True):
     """One worker. Of a worker that is not ours, only what the consumer group knows."""
 
@@ -66,6 +74,9 @@ class WorkerBody(Struct, frozen=True):
     version: str | None
     slots: int | None
     handlers: list[str]
+    serves: Annotated[
+        list[ServedQueueBody], Meta(description="the queues of its process, on all wires")
+    ]
     started_ts: int | None
     heartbeat_age_ms: Annotated[
         int, Meta(description="since its last heartbeat; if not ours: since its last read")

@@ -35,7 +35,8 @@ from jobwire.wires.images.results import Reconciler, ResultHandler
 from jobwire.wires.images.scripts import SCRIPTS
 from jobwire.wires.images.tokens import TokenIssuer, read_private_key
 from jobwire.wiring.backends import START_TIMEOUT_S
-from jobwire.wiring.images.keys import image_status, private_key
+from jobwire.wiring.images.keys import private_key
+from jobwire.wiring.images.storage import image_status
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine

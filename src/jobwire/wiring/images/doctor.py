@@ -1,4 +1,8 @@
-"""Checks of images for `jobwire doctor`: libraries, database, token keys, spool, results."""
+"""Checks of images for `jobwire doctor`: libraries, database, token keys, spool, results.
+
+The libraries of the database and of the tokens take a second to load: only where there is something
+to check with them.
+"""
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -9,20 +13,11 @@ from jobwire.handlers.photo import SetupError
 from jobwire.handlers.photo.detectors import weights
 from jobwire.settings import Loaded, Settings
 from jobwire.valkey import Config, Connection, ValkeyError
-from jobwire.wires.images.database import (
-    BadDatabaseUrl,
-    RecordsUnavailable,
-    database_url,
-    open_engine,
-)
-from jobwire.wires.images.records import ImageRecords
-from jobwire.wires.images.tokens import BadKey, read_private_key, read_public_key
 from jobwire.wiring.backends import database_file as configured_file
 from jobwire.wiring.backends import database_url as configured_database
 from jobwire.wiring.backends import known_valkey
 from jobwire.wiring.images import missing_libraries
-from jobwire.wiring.images.keys import image_status
-from jobwire.wiring.images.uploads import spool_folder
+from jobwire.wiring.images.storage import image_status, spool_folder
 
 _FREE_MB: Final = 512
 
@@ -50,6 +45,14 @@ async def examine(loaded: Loaded) -> AsyncIterator[Finding]:
 async def _database(settings: Settings) -> Finding:
     if not settings.images.database_url and not configured_file(settings).exists():
         return Finding("image records", "ok", "none yet; SQLite, made by the first start")
+    from jobwire.wires.images.database import (
+        BadDatabaseUrl,
+        RecordsUnavailable,
+        database_url,
+        open_engine,
+    )
+    from jobwire.wires.images.records import ImageRecords
+
     try:
         url = database_url(configured_database(settings))
     except BadDatabaseUrl as error:
@@ -90,6 +93,11 @@ def _detection(settings: Settings) -> Iterator[Finding]:
 
 def _keys(settings: Settings) -> Iterator[Finding]:
     images = settings.images
+    if not images.token_private_key and not images.token_public_key:
+        yield Finding("image token keys", "ok", "of the data dir")
+        return
+    from jobwire.wires.images.tokens import BadKey, read_private_key, read_public_key
+
     try:
         if images.token_private_key:
             read_private_key(images.token_private_key)

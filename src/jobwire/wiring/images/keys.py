@@ -1,41 +1,21 @@
-"""The keys on the server, and the key pair of the upload tokens, by the settings."""
+"""The key pair of the upload tokens, by the settings."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from jobwire.private_files import read_private, write_private
 from jobwire.settings import Settings
-from jobwire.wires.images.contract import ImageKeys
-from jobwire.wires.images.status import ImageStatus
 from jobwire.wires.images.tokens import new_key_pair, public_pem, read_private_key
 
 __all__ = [
     "PRIVATE_FILE",
     "PUBLIC_FILE",
-    "image_status",
     "new_key_pair",
     "private_key",
     "public_key",
 ]
 
-if TYPE_CHECKING:
-    from jobwire.valkey import Connection
-
 PRIVATE_FILE: Final = "token-private.pem"
 PUBLIC_FILE: Final = "token-public.pem"
-
-
-def image_status(settings: Settings, connection: "Connection") -> ImageStatus:
-    """The keys of images, by the sections `images` and `streams` of the settings."""
-    streams = settings.streams
-    keys = ImageKeys(
-        settings.images.key_prefix, streams.result_stream, streams.upload_guard_key_prefix
-    )
-    return ImageStatus(
-        connection,
-        keys,
-        group=streams.consumer_group,
-        guard_ttl_s=streams.upload_guard_ttl.total_seconds(),
-    )
 
 
 def private_key(settings: Settings) -> str:

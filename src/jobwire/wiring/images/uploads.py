@@ -29,7 +29,8 @@ from jobwire.wires.images.scripts import SCRIPTS
 from jobwire.wires.images.spool import Spool
 from jobwire.wires.images.tokens import TokenVerifier, read_public_key
 from jobwire.wires.images.uploads import UploadIntake, UploadLimits
-from jobwire.wiring.images.keys import image_status, public_key
+from jobwire.wiring.images.keys import public_key
+from jobwire.wiring.images.storage import image_status, spool_folder
 
 if TYPE_CHECKING:
     from jobwire.objects import Bucket
@@ -100,11 +101,6 @@ def photo_options(settings: Settings) -> PhotoOptions:
         max_bytes=images.max_upload_mb * _MEGABYTE,
         max_megapixels=images.max_megapixels,
     )
-
-
-def spool_folder(settings: Settings) -> Path:
-    """The folder of accepted uploads."""
-    return Path(settings.images.spool_dir or settings.data_dir / "images" / "spool")
 
 
 @contextlib.asynccontextmanager

@@ -11,11 +11,13 @@ photo is never published because looking for faces went wrong.
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from jobwire.handlers.photo.errors import SetupError
-from jobwire.handlers.photo.picture import Pixels
 from jobwire.handlers.photo.results import Area
+
+if TYPE_CHECKING:
+    from jobwire.handlers.photo.picture import Pixels
 
 BUILT_IN: Final[Mapping[str, str]] = {
     "faces": "jobwire.handlers.photo.detectors.faces:Faces",
@@ -25,7 +27,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
 class Detector(Protocol):
     """Finds areas in an upright sRGB picture of three bands."""
 
-    def find(self, pixels: Pixels) -> Sequence[Area]:
+    def find(self, pixels: "Pixels") -> Sequence[Area]:
         """Every area, as tight as it is known; padding is added when it is hidden."""
         ...
 

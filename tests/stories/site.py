@@ -74,6 +74,8 @@ class Site:
                 "JOBWIRE_VALKEY_URL": through.url(self.url) if through else self.url,
                 "JOBWIRE_JOBS_KEY_PREFIX": self.settings.key_prefix,
                 "JOBWIRE_WORKER_LEASE": f"{self.settings.lease_s:g}s",
+                # The tests submit to the default queue, as programs of others do.
+                "JOBWIRE_WORKER_DEFAULT_QUEUE": "true",
                 **variables,
             },
         )

@@ -44,7 +44,8 @@ def site(folder: Path) -> Generator[tuple[Fleet, Client]]:
 def invent_the_past(valkey_url: str) -> None:
     """Counters of the last hour and failures of the last day, so that the plots have a shape. Only
     for pictures: everything else in them was done by the programs."""
-    plain = Redis.from_url(valkey_url.replace("valkey://", "redis://"), decode_responses=True)
+    address = valkey_url.replace("valkey://", "redis://")
+    plain = Redis.from_url(address)  # pyright: ignore[reportUnknownMemberType] - untyped there
     keys, minute = StreamsKeys(), int(time.time()) // 60
     for ago in range(1, 60):
         done = round(64 + 22 * math.sin(ago / 7) + 9 * math.sin(ago * 1.9))

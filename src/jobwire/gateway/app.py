@@ -78,11 +78,13 @@ class Gateway:
         collectors = [collector for feature in features for collector in feature.collectors]
         scrapes = {feature.name: feature.scrape for feature in features if feature.scrape}
         own = GatewayCollector(version, streams)
+        views = [feature.view for feature in features if feature.view]
         self._table = RouteTable(
             [
                 *health.routes(version, checks, supervised, remote),
                 metrics.route([self._http_metrics, own, *collectors], scrapes),
                 HotRoute("GET", "/openapi.json", "public", self._openapi, _OPENAPI_DOC),
+                *([overview.hot_route(views)] if views else []),
                 *(
                     route
                     for feature in features
@@ -97,7 +99,7 @@ class Gateway:
             stream_tokens.router(tokens, self._table),
             me.router(version, has_keys=bool(settings.keys), read_only=settings.read_only),
         ]
-        if views := [feature.view for feature in features if feature.view]:
+        if views:
             own_routers.append(overview.router(views))
         for feature in (Feature(name="gateway", routers=own_routers), *features):
             for router in feature.routers:

@@ -17,7 +17,7 @@ from jobwire.gateway.parameters import matching
 from jobwire.gateway.problems import INVALID
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.router import CurrentRequest, documented, new_router, response
-from jobwire.gateway.routes import Doc
+from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.job.errors import BackendUnavailable
 
 _encode = msgspec.json.Encoder().encode
@@ -236,15 +236,21 @@ _Tenant = Annotated[
 ]
 
 
-def router(views: Sequence[SystemView]) -> APIRouter:
-    """The routes, over the views of all features."""
-    routes = new_router(_TAG)
+def hot_route(views: Sequence[SystemView]) -> HotRoute:
+    """The overview, over the views of all features: every open page asks for it every two
+    seconds."""
 
-    @routes.get("/v1/overview", openapi_extra=documented("read", OVERVIEW))
-    async def overview() -> Response:
+    async def overview(_: HttpRequest) -> Reply:
         answers, unavailable = await _each(views, lambda view: view.rows())
         rows = [row for answer in answers for row in answer]
-        return response(Reply(_encode(OverviewBody(rows, unavailable))))
+        return Reply(_encode(OverviewBody(rows, unavailable)))
+
+    return HotRoute("GET", "/v1/overview", "read", overview, OVERVIEW)
+
+
+def router(views: Sequence[SystemView]) -> APIRouter:
+    """The other routes."""
+    routes = new_router(_TAG)
 
     @routes.get("/v1/failures", openapi_extra=documented("read", FAILURES))
     async def failures(

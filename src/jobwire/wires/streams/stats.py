@@ -65,16 +65,22 @@ class LastHour:
 
 def quantile_ms(share: float, buckets: Iterable[Mapping[int, int]]) -> float | None:
     """The time span that `share` of all did not exceed; None without counts."""
-    totals: dict[int, int] = {}
-    for counts in buckets:
-        for bucket, count in counts.items():
-            totals[bucket] = totals.get(bucket, 0) + count
+    totals = merged_buckets(buckets)
     remaining = share * sum(totals.values())
     for bucket in sorted(totals):
         remaining -= totals[bucket]
         if remaining <= 0:
             return _middle_ms(bucket)
     return None
+
+
+def merged_buckets(buckets: Iterable[Mapping[int, int]]) -> dict[int, int]:
+    """Bucket → count, of all of them."""
+    totals: dict[int, int] = {}
+    for counts in buckets:
+        for bucket, count in counts.items():
+            totals[bucket] = totals.get(bucket, 0) + count
+    return totals
 
 
 def _middle_ms(bucket: int) -> float:

@@ -1,5 +1,6 @@
 """The system `jobs` in /v1/overview, /v1/failures and /v1/search (O-11)."""
 
+import asyncio
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -22,7 +23,7 @@ from jobwire.wires.streams.failures import failures
 from jobwire.wires.streams.http import request_parser
 from jobwire.wires.streams.queue import Selection, StreamsQueue
 from jobwire.wires.streams.registry import WorkerRegistry
-from jobwire.wires.streams.stats import LastHour, MinuteStats, quantile_ms
+from jobwire.wires.streams.stats import LastHour, MinuteStats, merged_buckets, quantile_ms
 
 SYSTEM: Final = "jobs"
 WIRE: Final = "streams"
@@ -47,10 +48,12 @@ class StreamsView:
 
     async def rows(self) -> Sequence[SystemRowBody]:
         names = await self._registry.queue_names()
-        now = await depth(self._connection, self._queue.keys, names)
-        fleet = await self._registry.summary()
-        minutes = await self._hour.read()
-        durations = [minute.duration for minute in minutes]
+        now, fleet, minutes = await asyncio.gather(
+            depth(self._connection, self._queue.keys, names),
+            self._registry.summary(),
+            self._hour.read(),
+        )
+        durations = [merged_buckets(minute.duration for minute in minutes)]
         return [
             SystemRowBody(
                 system=SYSTEM,

@@ -167,9 +167,8 @@ class Jobs {
     const { total, cursor } = this.page;
     const last = this.rows.at(-1);
     const filtered = this.state || this.q || this.task;
-    const shown = plural(this.rows.length, "job");
     return html`<div class="scan">
-      <span>${cursor ? html`${filtered ? html`Looked at ${count(this.scanned)} of ${count(total)} jobs` : html`${shown} of ${count(total)}`}${last ? html`, back to ${time(last.created_ts, { day: true })} ${zone.name}` : nothing}.` : html`${filtered ? html`All ${plural(total, "job")} looked at, ${count(this.rows.length)} shown.` : html`${shown}, that is all.`}`}</span>
+      <span>${cursor ? html`Looked at ${count(this.scanned)} of ${count(total)} jobs${last ? html`, back to ${time(last.created_ts, { day: true })} ${zone.name}` : nothing}.` : html`${filtered ? html`All ${plural(total, "job")} looked at, ${count(this.rows.length)} shown.` : html`${plural(this.rows.length, "job")}, that is all.`}`}</span>
       ${cursor ? html`<button class="btn slim" @click=${this.further}>Look further</button>` : nothing}
       ${this.older ? html`<button class="btn slim" @click=${this.newest}>Back to the newest</button>` : nothing}</div>`;
   }

@@ -106,7 +106,7 @@ class Now {
   title = () => "Now";
 
   async poll() {
-    const page = await get("/v1/jobs", { limit: 50 }).catch((problem) => {
+    const page = await get("/v1/jobs", { limit: 24 }).catch((problem) => {
       if (problem.status === 404 || problem.status === 503) return null;
       throw problem;
     });

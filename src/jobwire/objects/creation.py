@@ -12,7 +12,7 @@ _VERSIONING: Final = (
 
 
 async def create_bucket(calls: SignedCalls) -> bool:
-    """Make the bucket, with versioning on; False if it was there. Can be repeated.
+    """Make the bucket, with versioning on; False if the server had it. Can be repeated.
 
     A bucket of another account is refused by the second call.
     """

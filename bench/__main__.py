@@ -16,6 +16,7 @@ BENCHES: Final = {
     "page": "bytes of the page, server CPU of a poll, long tasks with 10,000 jobs (O-4)",
     "images": "CPU of an upload and of a whole image, memory of 1,000 watchers (Q-6, I-36)",
     "jobs": "CPU, rate and latency of a whole job, the minimal loop and seven peers (Q-1, Q-2)",
+    "routing": "start latency of jobs beside a worker with other tasks, and alone (J-53)",
     "queues": "a second queue beside Q-1 and Q-2 (Q-10); a worker with 100 idle queues (B-20)",
     "bullmq": "server time of each BullMQ verb: our scripts beside those of npm BullMQ",
     "bullmq_jobs": "CPU of a job on the BullMQ wire, of Node 6 and of the Python package (Q-3)",

@@ -8,4 +8,5 @@ class IdleEngine(SingleJobEngine):
     def __init__(self, name: str) -> None:
         super().__init__("none", None, Policy())
         self.name = name
+        self.queues = (name,)
         self._available.clear()

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from jobwire import App, Context
+from jobwire.doctor import Finding
 from jobwire.job.messages import (
     Done,
     Full,
@@ -18,13 +19,15 @@ from jobwire.job.messages import (
     SettleAnswer,
     Submitted,
 )
+from jobwire.local import LocalValkey
 from jobwire.settings import Settings, SettingsError
-from jobwire.valkey import Connection
+from jobwire.valkey import Config, Connection
 from jobwire.wires.streams.cron_store import StreamsCronStore
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.queue import StreamsQueue
 from jobwire.wires.streams.queue_admin import QueueAdmin
 from jobwire.wiring.jobs.app_queues import app_queues
+from jobwire.wiring.jobs.queue_check import examine_queues
 from jobwire.worker import Worker
 from tests.conformance.lab import TASK
 from tests.support import clause, wait_until
@@ -502,6 +505,27 @@ async def test_j53_a_purge_of_the_default_queue_leaves_named_ones(
     assert {raw.field(f"job:{job_id}", "status") for job_id in jobs} == {"canceled"}
     assert raw.field(f"job:{media}", "status") == "queued"
     await lab.queue.cancel(media)
+
+
+@clause("J-53", "O-7")
+async def test_j53_doctor_finds_queues_that_are_paused_or_that_no_worker_reads(
+    lab: StreamsLab, valkey: LocalValkey
+) -> None:
+    async def found() -> dict[str, Finding]:
+        config = Config.from_url(valkey.url)
+        return {each.check: each async for each in examine_queues(config, lab.settings)}
+
+    admin = QueueAdmin(lab.connection, lab.settings)
+    job_id = await lab.submit(queue="media")
+    assert "no live worker reads it" in (await found())["queue media"].found
+    await admin.pause("media")
+    assert (await found())["queue media"].found == "it is paused"
+    await admin.resume("media")
+    worker = await lab.worker(queues=("media",))
+    assert [each.verdict for each in (await found()).values()] == ["ok"]
+    (leased,) = await worker.take(1)
+    assert leased.job.id == job_id
+    await worker.settle([(leased, Done("1"))], 0)
 
 
 # ── which queues a worker reads ──────────────────────────────────────────────────────────────────

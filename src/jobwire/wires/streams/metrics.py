@@ -4,7 +4,7 @@ Every gateway returns the same values: scrape one, or use the maximum of all. Wo
 count their own runs and requests themselves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -14,7 +14,8 @@ from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import Counter, Extra, Status, StreamsKeys
 from jobwire.wires.streams.depth import Depth, depth
 from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.registry import WorkerRegistry
+from jobwire.wires.streams.queue_admin import QueueAdmin
+from jobwire.wires.streams.registry import RegisteredWorker, WorkerRegistry
 from jobwire.wires.streams.stats import LastHour, MinuteStats, quantile_ms
 
 _QUANTILES: Final = (0.5, 0.9, 0.99)
@@ -42,11 +43,13 @@ class StreamsMetrics:
         connection: Connection,
         keys: StreamsKeys,
         registry: WorkerRegistry,
+        admin: QueueAdmin,
         follower: Follower,
     ) -> None:
         self._connection = connection
         self._keys = keys
         self._registry = registry
+        self._admin = admin
         self._follower = follower
         self._hour = LastHour(connection, keys)
 
@@ -58,6 +61,7 @@ class StreamsMetrics:
         slots = sum(worker.slots or 0 for worker in workers)
         return [
             *_depth(now),
+            *_queues(now, workers, await self._admin.paused()),
             _rates(minutes[-2]),  # the last one is still running
             _times(
                 "jobwire_jobs_latency_seconds",
@@ -102,6 +106,19 @@ def _depth(depth_now: Depth) -> list[Metric]:
         _gauge("jobwire_jobs_unfinished", "Jobs that have not ended", depth_now.unfinished),
         oldest,
     ]
+
+
+def _queues(
+    depth_now: Depth, workers: Sequence[RegisteredWorker], paused_names: Set[str]
+) -> list[Metric]:
+    paused = GaugeMetricFamily("jobwire_jobs_paused", "1 while a queue is paused", labels=[_QUEUE])
+    readers = GaugeMetricFamily(
+        "jobwire_jobs_queue_workers", "Live workers that read a queue", labels=[_QUEUE]
+    )
+    for queue in depth_now.queues[:_MAX_QUEUES]:
+        paused.add_metric([queue.name], queue.name in paused_names)
+        readers.add_metric([queue.name], sum(queue.name in worker.queues for worker in workers))
+    return [paused, readers]
 
 
 def _rates(minute: MinuteStats) -> Metric:

@@ -61,10 +61,13 @@ async def _doctor_checks(loaded: Loaded) -> AsyncIterator[Finding]:
     from jobwire.doctor.valkey import examine_queue
     from jobwire.wires.streams.contract import StreamsKeys
     from jobwire.wiring.backends import known_valkey
+    from jobwire.wiring.jobs.queue_check import examine_queues
 
     if (known := known_valkey(loaded)) is not None:
         queue = StreamsKeys(loaded.settings.jobs.key_prefix).queue
         async for finding in examine_queue(known.config, queue):
+            yield finding
+        async for finding in examine_queues(known.config, loaded.settings.jobs):
             yield finding
     async for finding in model.examine(loaded.settings.llm):
         yield finding

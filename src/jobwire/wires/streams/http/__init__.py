@@ -65,11 +65,12 @@ def feature(
     payloads = PayloadCheck(registry) if settings.check_payloads else None
     jobs = JobRoutes(queue, follower, registry, rate, ServerMemory(connection), payloads)
     events = EventRoutes(queue, follower, streams)
+    admin = QueueAdmin(connection, settings)
     queues = QueueRoutes(
         connection,
         queue.keys,
         registry,
-        QueueAdmin(connection, settings),
+        admin,
         several_tenants=gateway.several_tenants,
     )
     compatible = openai.OpenAiRoutes(jobs, queue, follower, streams)
@@ -108,5 +109,5 @@ def feature(
         ],
         remote_health=partial(fleet.missing_requirements, registry),
         view=StreamsView(connection, queue, registry),
-        scrape=StreamsMetrics(connection, queue.keys, registry, follower).read,
+        scrape=StreamsMetrics(connection, queue.keys, registry, admin, follower).read,
     )

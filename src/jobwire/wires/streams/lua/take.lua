@@ -145,7 +145,10 @@ for at = first_queue, last_queue, 2 do
   else
     local failure = read_queue()
     -- Jobs of other queues that were started are answered; the next call meets the failure again.
-    if failure and #started == 0 then return failure end
+    if failure and #started == 0 then
+      flush()
+      return failure
+    end
   end
 end
 flush()

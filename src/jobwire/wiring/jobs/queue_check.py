@@ -1,0 +1,46 @@
+"""A check of `jobwire doctor`: does a live worker read each queue in which jobs wait (J-53)?"""
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from jobwire.doctor import Finding
+from jobwire.job.errors import BackendUnavailable
+from jobwire.valkey import Config, Connection, ValkeyError
+from jobwire.wires.streams.contract import StreamsKeys
+from jobwire.wires.streams.depth import depth
+from jobwire.wires.streams.queue_admin import QueueAdmin
+from jobwire.wires.streams.registry import WorkerRegistry
+from jobwire.wires.streams.settings import StreamsSettings
+
+_MAX_FINDINGS = 10
+
+
+async def examine_queues(config: Config, settings: StreamsSettings) -> AsyncIterator[Finding]:
+    """Check each queue; nothing for an unreachable server, which another check reports."""
+    findings: list[Finding] = []
+    with contextlib.suppress(ValkeyError, BackendUnavailable):
+        async with Connection.open(config, name="jobwire-doctor") as connection:
+            findings = await _findings(connection, settings)
+    for finding in findings[:_MAX_FINDINGS]:
+        yield finding
+
+
+async def _findings(connection: Connection, settings: StreamsSettings) -> list[Finding]:
+    registry = WorkerRegistry(connection, settings)
+    now = await depth(connection, StreamsKeys(settings.key_prefix), await registry.queue_names())
+    paused = await QueueAdmin(connection, settings).paused()
+    workers = await registry.workers()
+    # Which queues a foreign worker reads is not known.
+    foreign = any(not worker.ours for worker in workers)
+    found: list[Finding] = []
+    for queue in now.queues:
+        if queue.name in paused:
+            why = f"{queue.waiting} jobs wait until it is resumed"
+            fix = f"jobwire queue resume {queue.name} --wire streams"
+            found.append(Finding(f"queue {queue.name}", "note", "it is paused", why, fix))
+        elif queue.waiting and not foreign and not any(queue.name in w.queues for w in workers):
+            what = f"{queue.waiting} jobs wait, and no live worker reads it"
+            fix = "start a worker of its App; for `default`, also set worker.default_queue"
+            why = "they wait until a worker does"
+            found.append(Finding(f"queue {queue.name}", "note", what, why, fix))
+    return found or [Finding("queues", "ok", f"{len(now.queues)}, each with jobs is read")]

@@ -69,6 +69,8 @@ chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHA
 	  $(BIN)/python -m pytest tests/interop/test_bullmq_chaos.py -q -s
 	@test -n "$(ARGS)" || JOBWIRE_BULLMQ_EXAMPLES=$${JOBWIRE_BULLMQ_EXAMPLES:-150} \
 	  $(BIN)/python -m pytest tests/interop/test_bullmq_sequences.py -q -n 2 --timeout=600
+	@test -n "$(ARGS)" || OPENAPI_EXAMPLES=$${OPENAPI_EXAMPLES:-30} \
+	  $(BIN)/python -m pytest tests/contracts/test_jobs_http_schemathesis.py -q --timeout=600
 
 mutate: $(VENV)/.dev ## break the product on purpose, one replacement at a time; each must turn its test red
 	@$(BIN)/python -m tests.mutations $(ARGS)

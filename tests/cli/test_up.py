@@ -19,6 +19,7 @@ from redis import Redis
 
 from jobwire import Client, __version__, endpoints
 from jobwire.local import LocalValkey
+from jobwire.wiring.systems import SYSTEMS
 from tests.cli.runner import Up, clean_env, is_gone, jobwire
 from tests.support import clause, wait_until_sync
 
@@ -163,11 +164,16 @@ def test_a_wrong_setting_is_one_line_and_nothing_is_started(
 
 
 @clause("O-1")
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_everything_in_order(tmp_path: Path, signum: signal.Signals) -> None:
-    with Up(tmp_path) as up:
+@pytest.mark.parametrize(
+    ("signum", "systems", "parts"),
+    [(signal.SIGTERM, ",".join(SYSTEMS), PARTS), (signal.SIGINT, "jobs", PARTS - {"s3"})],
+)
+def test_a_signal_stops_everything_in_order(
+    tmp_path: Path, signum: signal.Signals, systems: str, parts: set[str]
+) -> None:
+    with Up(tmp_path, "--only", systems) as up:
         pids = up.wait_until_up().processes()
-        assert len(pids) == 1 + len(PARTS)
+        assert len(pids) == 1 + len(parts)
         up.send(signum)
         assert up.program.wait() == 0
         up.wait_until_gone(pids)
@@ -187,7 +193,7 @@ def test_kill_9_leaves_no_process_and_the_next_start_has_the_data(tmp_path: Path
         up.send(signal.SIGKILL)
         assert up.program.wait() == -signal.SIGKILL
         # At once, on the same port and data: it waits until the old parts have ended.
-        with Up(tmp_path, "--port", port) as again:
+        with Up(tmp_path, "--port", port, "--only", "jobs") as again:
             again.wait_until_up()
             up.wait_until_gone(pids)
             assert again.ready()[0] == 200
@@ -253,7 +259,7 @@ def test_a_job_runs_through_all_parts(tmp_path: Path) -> None:
         "async def double(payload: dict[str, int]) -> int:\n"
         "    return 2 * payload['n']\n"
     )
-    with Up(tmp_path, "--app", "shop:app") as up:
+    with Up(tmp_path, "--app", "shop:app", "--only", "jobs") as up:
         up.wait_until_up()
         response = httpx.post(
             f"{up.url}/v1/jobs",

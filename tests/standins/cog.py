@@ -46,14 +46,16 @@ class Predictor(BaseRunner):
 def cog_server(folder: Path) -> Generator[Facts]:
     """Start cog with the model; its worker is found by PATH."""
     python, port = python_with_cog(), free_port()
-    model = folder / "model"
+    model, temporary = folder / "model", folder / "temporary"
     model.mkdir(exist_ok=True)
+    temporary.mkdir(exist_ok=True)
     (model / "predict.py").write_text(MODEL)
     variables = {
         "PATH": f"{python.parent}:{os.environ['PATH']}",
         "PORT": str(port),
         "COG_PREDICT_TYPE_STUB": "predict.py:Predictor",
         "COG_LOG_LEVEL": "warning",
+        "TMPDIR": str(temporary),  # each prediction leaves a folder there
     }
     command = [python, "-m", "cog.server.http", "--host", "127.0.0.1"]
     with Program(command=command, env=variables, cwd=model):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -58,8 +58,10 @@ def proved_clauses(folder: Path = TESTS) -> Mapping[str, list[str]]:
     """Clause id → the tests that carry it, read from their source."""
     found: dict[str, list[str]] = {}
     for file in sorted(folder.rglob("test_*.py")):
-        tree = ast.parse(file.read_text(), str(file))
-        for name, clause_id in _marks(tree):
+        source = file.read_text()
+        if f"{_MARK}(" not in source:
+            continue
+        for name, clause_id in _marks(ast.parse(source, str(file)).body):
             found.setdefault(clause_id, []).append(f"{file.relative_to(folder.parent)}::{name}")
     return found
 
@@ -85,13 +87,15 @@ def faults(written: Mapping[str, Clause], proved: Mapping[str, list[str]]) -> li
     ]
 
 
-def _marks(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
+def _marks(statements: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for node in statements:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 if node.name.startswith(("test", "Test")):
                     for decorator in node.decorator_list:
                         yield from ((node.name, each) for each in _ids(decorator))
+                if isinstance(node, ast.ClassDef):
+                    yield from _marks(node.body)
             case ast.Assign(targets=[ast.Name(id="pytestmark")], value=value):
                 calls = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
                 for call in calls:

@@ -52,10 +52,11 @@ def _seaweedfs(home: Path) -> Generator[Facts]:
 # both succeed. Requests are serialized, which makes it as strict as a store has to be.
 _MOTO: Final = """
 import io, sys, threading
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import create_backend_app
 from werkzeug.serving import run_simple
 
-app, turn = DomainDispatcherApplication(create_backend_app), threading.Lock()
+# Of one service: the dispatcher of all of them lists their folders for each request.
+app, turn = create_backend_app("s3"), threading.Lock()
 
 def serve(environ, start):
     if size := environ.get("CONTENT_LENGTH"):

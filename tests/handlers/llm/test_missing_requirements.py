@@ -120,7 +120,7 @@ def test_j51_a_missing_requirement_of_one_worker_does_not_stop_another(
 def test_j51_up_reports_missing_requirements_and_their_fix(tmp_path: Path) -> None:
     own = tmp_path / "mine.gguf"
     env = {"JOBWIRE_LLM_MODEL_PATH": str(own), "JOBWIRE_JOBS_HEARTBEAT_S": "0.2"}
-    with Up(tmp_path, env=env) as up:
+    with Up(tmp_path, "--only", "jobs", env=env) as up:
         up.wait_until_up()
         parts = until_unwell(up.url, "mine.gguf")
         assert parts["model"]["note"].startswith("llm.model_path: mine.gguf is no file")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 import pytest_asyncio
 
@@ -25,6 +24,10 @@ from tests.handlers.llm.upstream import (
 )
 from tests.support import clause, wait_until
 from tests.support.jobs_http import ServedJobs, key
+
+# At run time in those who use it: every parallel process would load it for a second.
+if TYPE_CHECKING:
+    import openai
 
 HI: list[Any] = [{"role": "user", "content": "Hi"}]
 CALL: dict[str, Any] = {"index": 0, "id": "c1", "function": {"name": "f", "arguments": '{"a": 1}'}}
@@ -65,6 +68,8 @@ async def stage(start: StartFleet) -> AsyncIterator[Stage]:
 
 @pytest_asyncio.fixture
 async def client(served: ServedJobs, stage: Stage) -> AsyncIterator[openai.AsyncOpenAI]:
+    import openai
+
     url = f"{served.url}/v1"
     async with openai.AsyncOpenAI(base_url=url, api_key="unused", max_retries=0) as client:
         yield client
@@ -120,6 +125,8 @@ async def test_j50_an_openai_client_gets_calls_of_its_functions(
 
 @clause("J-50")
 async def test_j50_errors_have_the_form_of_openai(client: openai.AsyncOpenAI) -> None:
+    import openai
+
     with pytest.raises(openai.NotFoundError) as missing:
         await client.chat.completions.create(model="away", messages=HI)
     assert missing.value.code == "model_not_found"
@@ -133,6 +140,8 @@ async def test_j50_errors_have_the_form_of_openai(client: openai.AsyncOpenAI) ->
 @clause("J-50")
 async def test_j50_a_stream_that_starts_anew_is_an_error(client: openai.AsyncOpenAI) -> None:
     """Text that was sent cannot be taken back."""
+    import openai
+
     stream = await client.chat.completions.create(model="breaks", messages=HI, stream=True)
     with pytest.raises(openai.APIError, match="mid-answer"):
         _ = [chunk async for chunk in stream]
@@ -143,6 +152,8 @@ async def test_j50_a_stream_that_starts_anew_is_an_error(client: openai.AsyncOpe
 async def test_j50_closing_the_connection_stops_the_model(
     client: openai.AsyncOpenAI, served: ServedJobs, stage: Stage, is_stream: bool
 ) -> None:
+    import openai
+
     if is_stream:
         stream = await client.chat.completions.create(model="slow", messages=HI, stream=True)
         await anext(aiter(stream))
@@ -169,6 +180,8 @@ async def test_j50_an_openai_client_gets_vectors_and_models(client: openai.Async
 
 @clause("J-57")
 async def test_j57_a_key_without_read_gets_no_answer(valkey: LocalValkey) -> None:
+    import openai
+
     settings = GatewaySettings(keys=(key("writer", "submit"),))
     with ServedJobs(valkey.url, gateway=settings) as served:
         url = f"{served.url}/v1"

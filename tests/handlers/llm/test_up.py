@@ -51,8 +51,9 @@ MEMBERS = {
 def test_j50_up_has_all_six_tasks_working(
     request: pytest.FixtureRequest, tmp_path: Path, cache_dir: Path, driver: str
 ) -> None:
-    env = {"JOBWIRE_LLM_CACHE_DIR": str(cache_dir)}
+    env, only = {"JOBWIRE_LLM_CACHE_DIR": str(cache_dir)}, list[str]()
     if driver == "endpoint":
+        only = ["--only", "jobs"]
         llama: Facts = request.getfixturevalue("llama")
         env |= {
             "OPENAI_BASE_URL": f"{llama['chat']}/v1",
@@ -62,7 +63,7 @@ def test_j50_up_has_all_six_tasks_working(
             "JOBWIRE_LLM_EMBED_API_KEY": KEY,
             "JOBWIRE_LLM_EMBED_MODEL": "minilm",
         }
-    with Up(tmp_path, env=env) as up:
+    with Up(tmp_path, *only, env=env) as up:
         up.wait_until_up()
         with httpx.Client(base_url=up.url, timeout=90, trust_env=False) as client:
             listed: dict[str, Any] = {

@@ -80,7 +80,9 @@ class CogServer:
     """A cog server with one model, on loopback."""
 
     def __init__(self, python: Path, folder: Path, model: str = MODEL) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        # Each prediction leaves a folder there.
+        self._temporary = folder / "temporary"
+        self._temporary.mkdir(parents=True, exist_ok=True)
         (folder / "predict.py").write_text(model)
         self._log = folder / "cog.log"
         port = free_port()
@@ -92,6 +94,7 @@ class CogServer:
             "PORT": str(port),
             "COG_PREDICT_TYPE_STUB": "predict.py:Predictor",
             "COG_LOG_LEVEL": "warning",
+            "TMPDIR": str(self._temporary.absolute()),
         }
         with self._log.open("wb") as out:
             self._child: ChildProcess = spawn(
@@ -116,6 +119,7 @@ class CogServer:
         """End it; it has nothing to keep."""
         self._child.kill()
         self._child.wait(10)
+        shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 def is_ready(url: str) -> bool:

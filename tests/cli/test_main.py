@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,10 +86,10 @@ def test_jobwire_alone_prints_an_overview(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "background jobs with live progress" in done.stdout
     assert "none is running here" in done.stdout
-    assert done.stdout.count("\n  jobwire ") == 3
+    assert len(re.findall(r"\n  \S*jobwire ", done.stdout)) == 3
     running = jobwire(cwd=tmp_path, env={"JOBWIRE_URL": "http://jobs.example"})
     assert "http://jobs.example (by JOBWIRE_URL)" in running.stdout
-    assert running.stdout.count("\n  jobwire ") == 3
+    assert len(re.findall(r"\n  \S*jobwire ", running.stdout)) == 3
     assert "jobwire submit chat hello --follow" in running.stdout
 
 

@@ -16,12 +16,15 @@ def hello(context: click.Context) -> None:
     count = sum(loaded.is_set(path) for path in loaded.origins)
     click.echo(f"{output.bold('jobwire')} {__version__}: background jobs with live progress\n")
     click.echo(f"  program     {program}")
-    click.echo(f"  settings    {count or 'none'} set; show them: jobwire config --given\n")
-    if found:
-        click.echo("  jobwire submit chat hello --follow    create a job and follow it")
-        click.echo("  jobwire top                           the queue and the workers, live")
-        click.echo("  jobwire --help                        all commands")
-    else:
-        click.echo("  jobwire up        run everything on this machine")
-        click.echo("  jobwire doctor    check this installation")
-        click.echo("  jobwire --help    all commands")
+    name = output.program()
+    click.echo(f"  settings    {count or 'none'} set; show them: {name} config --given\n")
+    commands = (
+        {
+            "submit chat hello --follow": "create a job and follow it",
+            "top": "the queue and the workers, live",
+        }
+        if found
+        else {"up": "run everything on this machine", "doctor": "check this installation"}
+    )
+    rows = [(f"  {name} {each}", what) for each, what in commands.items()]
+    output.columns([*rows, (f"  {name} --help", "all commands")], gap=4)

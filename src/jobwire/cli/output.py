@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import click
 
@@ -86,6 +87,19 @@ def has_flag(name: str) -> bool:
     """Whether the command has this flag: `quiet`, `no_progress`."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(f"jobwire.{name}"))
+
+
+def program() -> str:
+    """How `jobwire` is called from the working directory: by its name if the shell finds this one,
+    else by its path."""
+    started = Path(sys.executable).with_name("jobwire")
+    if not started.exists():
+        return f"{sys.executable} -m jobwire"
+    found = shutil.which("jobwire")
+    if found and Path(found).resolve() == started.resolve():
+        return "jobwire"
+    here = Path.cwd()
+    return str(started.relative_to(here)) if started.is_relative_to(here) else str(started)
 
 
 def width() -> int:

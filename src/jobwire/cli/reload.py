@@ -1,9 +1,13 @@
-"""`jobwire worker --reload`: run the command as a child process; restart it when a file changes.
+"""`--reload`: run the command as a child process; replace it when a file changes.
 
 For development only. The modification times of the Python files below the working directory are
-polled. A child that cannot start is restarted at the next change.
+polled. The child that is replaced takes no more jobs and finishes those that it runs, at most for
+its drain time, while the new one runs already. A child that cannot start is started again at the
+next change; one that was killed is started again at once.
 """
 
+import contextlib
+import os
 import signal
 import sys
 import time
@@ -16,36 +20,93 @@ from jobwire.cli import output
 from jobwire.spawn import ChildProcess, spawn
 
 _POLL_S: Final = 0.3
-_GRACE_S: Final = 10.0
 _SKIPPED: Final = frozenset({"node_modules", "site-packages", "__pycache__"})
 
 
-def run_with_reload(arguments: Sequence[str]) -> None:
-    """Run `jobwire arguments` until SIGTERM or SIGINT."""
-    stopping = False
+def run_with_reload(arguments: Sequence[str], *, ready_fd: int | None = None) -> int:
+    """Run `jobwire arguments` until SIGTERM or SIGINT; a second signal stops at once. The first
+    child reports its readiness on `ready_fd`; without it, the exit code is that child's."""
+    signals = 0
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal stopping
-        stopping = True
+        nonlocal signals
+        signals += 1
 
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, stop)
-    while not stopping:
-        before = _modification_times(Path.cwd())
-        child = spawn([sys.executable, "-m", "jobwire", *arguments])
-        while not stopping and _modification_times(Path.cwd()) == before:
-            time.sleep(_POLL_S)
-        if not stopping:
-            output.info("a file has changed: restarting")
-        _stop(child)
+    reloader = Reloader(arguments)
+    reloader.start(ready_fd=ready_fd)
+    if ready_fd is not None:
+        os.close(ready_fd)
+    while not signals:
+        time.sleep(_POLL_S)
+        reloader.poll()
+    reloader.terminate()
+    while reloader.is_running:
+        if signals > 1:
+            reloader.terminate()  # the second signal makes a worker release its jobs
+            signals = 1
+        time.sleep(0.05)
+    return 0
 
 
-def _stop(child: ChildProcess) -> None:
-    """Stop without a drain: the second signal makes the worker release its jobs at once."""
-    if child.exit_code() is None:
-        child.send(signal.SIGTERM)
-    if child.exit_code() is None:
-        child.stop(_GRACE_S)
+class Reloader:
+    """The current child, and those that finish their jobs."""
+
+    def __init__(self, arguments: Sequence[str], folder: Path | None = None) -> None:
+        self._arguments = list(arguments)
+        self._folder = folder or Path.cwd()
+        self._times = _modification_times(self._folder)
+        self._child: ChildProcess | None = None
+        self._replaced: list[ChildProcess] = []
+        self._held_up = False
+        """The child ended while another one still ran, which may have had its port."""
+
+    def start(self, *, ready_fd: int | None = None, replaces: int | None = None) -> None:
+        """Start a child; `replaces` is a process that was killed, whose leases it takes over."""
+        more = [] if ready_fd is None else ["--ready-fd", str(ready_fd)]
+        more += [] if replaces is None else ["--replaces", str(replaces)]
+        self._child = spawn(
+            [sys.executable, "-m", "jobwire", *self._arguments, *more],
+            keep_fds=[] if ready_fd is None else [ready_fd],
+        )
+
+    def poll(self) -> None:
+        """Start a new child if a file has changed, or if the child was killed."""
+        self._replaced = [child for child in self._replaced if child.exit_code() is None]
+        times = _modification_times(self._folder)
+        child = self._child
+        code = None if child is None else child.exit_code()
+        if times != self._times:
+            self._times = times
+            output.info("a file has changed: starting a new worker")
+            if child is not None and code is None:
+                child.send(signal.SIGTERM)
+                self._replaced.append(child)
+            self.start()
+        elif child is not None and code is not None:
+            self._child = None
+            self._held_up = bool(self._replaced)
+            if code < 0:
+                output.info(f"the worker was killed by {signal.Signals(-code).name}: starting anew")
+                self.start(replaces=child.pid)
+        elif child is None and self._held_up and not self._replaced:
+            self._held_up = False
+            self.start()
+
+    def terminate(self) -> None:
+        """Send SIGTERM to all children."""
+        for child in self._running():
+            with contextlib.suppress(ProcessLookupError):
+                child.send(signal.SIGTERM)
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._running())
+
+    def _running(self) -> list[ChildProcess]:
+        children = [*self._replaced, *([self._child] if self._child else [])]
+        return [child for child in children if child.exit_code() is None]
 
 
 def _modification_times(folder: Path) -> dict[Path, int]:
@@ -59,7 +120,11 @@ def _modification_times(folder: Path) -> dict[Path, int]:
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
-    for entry in folder.iterdir():
+    try:
+        entries = list(folder.iterdir())
+    except OSError:
+        return  # deleted meanwhile, or not ours to read
+    for entry in entries:
         if entry.name.startswith(".") or entry.name in _SKIPPED:
             continue
         if entry.is_dir():

@@ -96,7 +96,7 @@ def command(
             json_line(job)
         else:
             click.echo(sanitize.line(job.job_id))
-            output.info(f"Follow it: jobwire watch {sanitize.line(job.job_id)}")
+            output.info(f"Follow it: {output.program()} watch {sanitize.line(job.job_id)}")
         return Exit.OK
 
     try:
@@ -104,5 +104,5 @@ def command(
     except KeyboardInterrupt:
         if created:
             job_id = sanitize.line(created[0].job_id)
-            output.info(f"\nThe job continues. Follow it again: jobwire watch {job_id}")
+            output.info(f"\nThe job continues. Follow it again: {output.program()} watch {job_id}")
         raise

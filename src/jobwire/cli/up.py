@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 )
 @options.only
 @click.option("--no-worker", is_flag=True, help="Start no worker.  [env: JOBWIRE_UP_WORKER=false]")
+@click.option(
+    "--reload",
+    is_flag=True,
+    help="For development: restart the worker when a file changes.  [env: JOBWIRE_UP_RELOAD]",
+)
 @options.as_json
 @click.pass_context
 def command(
@@ -40,6 +45,7 @@ def command(
     app: str | None,
     only: str | None,
     no_worker: bool,
+    reload: bool,
     as_json: bool,
 ) -> None:
     """Run everything on this machine; missing servers are started.
@@ -48,7 +54,7 @@ def command(
     Examples:
       jobwire up
       jobwire up --port 9000 --valkey valkey://localhost:6379
-      jobwire up --app shop.jobs:app
+      jobwire up --app shop.jobs:app --reload
       jobwire up --only predictions
     """
     from jobwire import endpoints, log
@@ -66,6 +72,7 @@ def command(
         up__embedded=("--no-embedded", "false" if no_embedded else None),
         up__app=("--app", app),
         up__worker=("--no-worker", "false" if no_worker else None),
+        up__reload=("--reload", "true" if reload else None),
         systems=("--only", only),
     )
     settings = loaded.settings
@@ -76,6 +83,7 @@ def command(
     except DataDirHeld as held:
         running = endpoints.read(settings.data_dir)
         raise DataDirHeld(held.path, held.pid, at=running.http if running else "") from None
+    data.hide_from_git()
     try:
         with listen(settings.gateway.host, settings.gateway.port) as listening:
             installation = Installation(loaded, planned, data, listening)
@@ -98,5 +106,5 @@ def _banner(installation: "Installation", *, as_json: bool) -> None:
         return
     click.echo(f"\n{output.bold('jobwire')} {__version__}\n")
     output.columns([(f"  {name}", text) for name, text in installation.facts().items()], gap=4)
-    click.echo(f"\n  try       {installation.example()}")
+    click.echo(f"\n  try       {installation.example(output.program())}")
     click.echo("  stop      Ctrl-C  (again to stop at once)\n")

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 @options.valkey
 @options.only
 @click.option("--reload", is_flag=True, help="For development: restart when a file changes.")
+@click.option("--replaces", type=int, hidden=True, help="Process id of a dead worker, from `up`.")
 @click.option("--ready-fd", type=int, hidden=True, help="File descriptor to report readiness on.")
 @click.pass_context
 def command(
@@ -37,8 +39,9 @@ def command(
     valkey: str | None,
     only: str | None,
     reload: bool,
+    replaces: int | None,
     ready_fd: int | None,
-) -> None:
+) -> int:
     """Run a worker for the handlers of an App; it needs a running Valkey. The one that `jobwire up`
     has started here is found automatically.
 
@@ -54,8 +57,7 @@ def command(
     if reload:
         from jobwire.cli.reload import run_with_reload
 
-        run_with_reload([argument for argument in sys.argv[1:] if argument != "--reload"])
-        return
+        return run_with_reload(_child_arguments(sys.argv[1:]), ready_fd=ready_fd)
 
     from jobwire.local.program import ReadyPipe
 
@@ -88,13 +90,33 @@ def command(
                 output.info(f"worker with {count} slots for {', '.join(sorted(loaded.handlers))}")
 
         async def serve() -> None:
-            if await serve_worker(loaded, settings, systems, tasks=tasks, on_ready=on_ready):
+            if await serve_worker(
+                loaded,
+                settings,
+                systems,
+                tasks=tasks,
+                on_ready=on_ready,
+                replaces_pid=replaces,
+            ):
                 # A coroutine that ignores its cancellation would keep the event loop open forever.
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(Exit.OK)
 
         uvloop.run(serve())
+        return Exit.OK
+
+
+def _child_arguments(arguments: Sequence[str]) -> list[str]:
+    """The command line without the options of the reloader itself."""
+    kept: list[str] = []
+    given = iter(arguments)
+    for argument in given:
+        if argument == "--ready-fd":
+            next(given, None)
+        elif argument != "--reload":
+            kept.append(argument)
+    return kept
 
 
 def _with_local_valkey(loaded: "Loaded") -> "Settings":

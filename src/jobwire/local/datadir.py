@@ -7,6 +7,7 @@ when the starting process was killed.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
@@ -49,6 +50,13 @@ class DataDir:
             os.close(fd)
             raise
         return cls(path, fd)
+
+    def hide_from_git(self) -> None:
+        """Make git ignore the directory: it has passwords, and data of jobs."""
+        with contextlib.suppress(FileExistsError):
+            fd = open_private(self.path / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            with os.fdopen(fd, "w") as file:
+                file.write("*\n")
 
     def release(self) -> None:
         """Close the lock; not an unlock, which would also release it for a running server."""

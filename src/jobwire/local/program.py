@@ -26,7 +26,9 @@ _EXIT_S: Final = 5.0
 class Program:
     """One child process; `arguments` is what follows `jobwire` on its command line.
 
-    `env` is called at each start: it may contain addresses of servers that started before.
+    `env` is called at each start: it may contain addresses of servers that started before. With
+    `takes_over`, a program that is started after one that died gets that one's process id, as
+    `--replaces`; `dead_pid` is one that died before.
     """
 
     def __init__(
@@ -37,8 +39,12 @@ class Program:
         env: Callable[[], Mapping[str, str]],
         keep_fds: Sequence[int] = (),
         grace_s: float,
+        takes_over: bool = False,
+        dead_pid: int | None = None,
     ) -> None:
         self._name = name
+        self._takes_over = takes_over
+        self._dead_pid = dead_pid
         self._arguments = arguments
         self._env = env
         self._keep_fds = keep_fds
@@ -57,10 +63,14 @@ class Program:
 
     def start(self) -> None:
         """Start the program and return when it is ready."""
+        if self._takes_over and self._child is not None:
+            self._dead_pid = self._child.pid
+        replaces = [] if self._dead_pid is None else ["--replaces", str(self._dead_pid)]
         read_fd, write_fd = os.pipe()
+        arguments = [*self._arguments, *replaces, "--ready-fd", str(write_fd)]
         try:
             self._child = spawn(
-                [sys.executable, "-m", "jobwire", *self._arguments, "--ready-fd", str(write_fd)],
+                [sys.executable, "-m", "jobwire", *arguments],
                 env={**os.environ, **self._env()},
                 keep_fds=[write_fd, *self._keep_fds],
             )
@@ -78,6 +88,7 @@ class Program:
             if not message:
                 raise StartFailed(f"the {self._name} exited with code {code}")
             raise StartFailed(message.decode(), code if code > 0 else None)
+        self._dead_pid = None
 
     def stop(self) -> None:
         """Send SIGTERM, and SIGKILL after the grace period."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import socket
 import time
@@ -58,8 +59,9 @@ _CONFIG: Final = (
 class LocalValkey(LocalServer):
     """One server in one data directory; address and password survive a restart.
 
-    `port` 0 means any free one. `admin` adds a user with all permissions (for tests), `extra` adds
-    lines to the configuration, `program` is another server binary, such as Redis.
+    `port` 0 means that of the last start, or any free one. `admin` adds a user with all
+    permissions (for tests), `extra` adds lines to the configuration, `program` is another server
+    binary, such as Redis.
     """
 
     NAME = "the local Valkey"
@@ -114,8 +116,9 @@ class LocalValkey(LocalServer):
                 raise PortInUse(self._port)
             self._launch(program, self._port, lock)
             return
+        kept = self._kept_port()
         for last_attempt in (*[False] * (_PORT_ATTEMPTS - 1), True):
-            port = free_port()
+            port, kept = kept or free_port(), 0
             try:
                 self._launch(program, port, lock)
             except PortInUse:
@@ -124,6 +127,16 @@ class LocalValkey(LocalServer):
             else:
                 self._port = port
                 return
+
+    def _kept_port(self) -> int:
+        """The port of the last start in this data directory, if it is free; else 0."""
+        try:
+            text = read_private(self.data_dir / CONFIG_FILE).decode()
+        except (OSError, UnicodeDecodeError):
+            return 0
+        found = re.match(r"port (\d{1,5})$", text, re.MULTILINE)
+        port = int(found[1]) if found else 0
+        return port if 0 < port < 65_536 and port_is_free(port) else 0
 
     def _launch(self, program: Path, port: int, lock: DataDir) -> None:
         with self._write_files(port) as log:

@@ -1,7 +1,9 @@
 """What `jobwire up` runs, by the needs of the chosen systems, in the order of the start."""
 
+import shlex
 import socket
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -68,7 +70,8 @@ class Installation:
         self._data_dir = data.path
         self._listening = listening
         settings = loaded.settings
-        self._valkey = LocalValkey(data.path / "valkey") if plan.starts_valkey else None
+        port = settings.up.valkey_port
+        self._valkey = LocalValkey(data.path / "valkey", port=port) if plan.starts_valkey else None
         self._s3 = (
             LocalS3(
                 data.path / "s3",
@@ -90,10 +93,18 @@ class Installation:
         )
         worker = Program(
             "worker",
-            ["worker", *([settings.up.app] if settings.up.app else []), "--tasks"],
+            [
+                "worker",
+                *([settings.up.app] if settings.up.app else []),
+                "--tasks",
+                *(["--reload"] if settings.up.reload else []),
+            ],
             env=self._worker_env,
             keep_fds=[data.fd],
             grace_s=settings.up.drain.total_seconds() + 1,
+            # The process of a reloader holds no leases; its children replace each other.
+            takes_over=not settings.up.reload,
+            dead_pid=None if settings.up.reload else _dead_worker(data.path),
         )
         services = [
             SupervisedPart(
@@ -184,7 +195,11 @@ class Installation:
         """Return the lines of the banner, without secrets."""
         settings = self._loaded.settings
         own = f"embedded, data in {self._data_dir}"
-        facts = {"http": self.http, "systems": ", ".join(self._plan.names)}
+        facts = {
+            "http": self.http,
+            "API": f"{self.http}/docs",
+            "systems": ", ".join(self._plan.names),
+        }
         if Backend.VALKEY in self._needs:
             facts["valkey"] = (
                 own if self._valkey else f"external, at {settings.valkey.config().address}"
@@ -195,15 +210,28 @@ class Installation:
             facts["model"] = _model_fact(settings.llm)
         return facts
 
-    def example(self) -> str:
-        """Return a command to try first."""
-        examples = (system.example for system in self._plan.systems)
-        return next(filter(None, examples), f"curl {self.http}/readyz")
+    def example(self, program: str) -> str:
+        """Return a command to try first; `program` is how `jobwire` is called from here."""
+        examples = filter(None, (system.example for system in self._plan.systems))
+        found = next(examples, f"curl {self.http}/readyz")
+        if not found.startswith("jobwire "):
+            return found
+        found = found.replace("jobwire", program, 1)
+        if self._loaded.is_set("data_dir"):
+            found += f" --data-dir {shlex.quote(str(self._loaded.settings.data_dir))}"
+        return found
 
     def remove_files(self) -> None:
         """Remove the endpoints file and the states, at the end."""
         endpoints.remove(self._data_dir)
         self._parts_file.unlink(missing_ok=True)
+
+
+def _dead_worker(data_dir: Path) -> int | None:
+    """The worker of a program that was killed here: a program that ends by itself removes its
+    endpoints file. We hold the lock that its worker has inherited, so that one has ended."""
+    left = endpoints.read(data_dir)
+    return None if left is None else left.pids.get("worker")
 
 
 def _model_fact(settings: LlmSettings) -> str:

@@ -77,6 +77,8 @@ class WorkerContext:
     settings: Settings
     backends: SystemBackends
     app: App
+    replaces_pid: int | None = None
+    """A worker's process on this machine that is dead; its jobs are free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

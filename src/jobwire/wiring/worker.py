@@ -81,6 +81,7 @@ async def serve_worker(
     *,
     tasks: bool,
     on_ready: Callable[[], None],
+    replaces_pid: int | None = None,
 ) -> int:
     """Run a worker until SIGTERM or SIGINT; a second signal releases all jobs at once.
 
@@ -110,7 +111,7 @@ async def serve_worker(
             open_backends(settings, systems, "jobwire-worker")
         )
         served = [
-            system.engines(WorkerContext(settings, backends.of(system), app))
+            system.engines(WorkerContext(settings, backends.of(system), app, replaces_pid))
             for system in systems
             if system.engines
         ]

@@ -52,6 +52,7 @@ _log = logging.getLogger("jobwire.streams")
 
 _TAKE: Final = script("take")
 _RECLAIM: Final = script("reclaim")
+_EXPIRE_LEASES: Final = script("expire_leases")
 _RECOVER_ORPHANS: Final = script("recover_orphans")
 _REPORT: Final = script("report")
 _RELEASE: Final = script("release")
@@ -67,6 +68,8 @@ _FULL: Final = "OOM"
 """Error code of a server that has reached its `maxmemory`."""
 _SCAN_LIMIT: Final = 100
 """Pending entries that one reclaim reads."""
+_MAX_LEASES: Final = 10_000
+"""Leases of one dead worker that expire at once; the others do so in time."""
 _YIELD_S: Final = 10.0
 """How long this worker lets others go first after it put a job with an unknown task back (J-37):
 the server gives a new entry to the reader that has blocked longest, so the waits become short."""
@@ -88,9 +91,13 @@ class StreamsEngine:
         consumer: str | None = None,
         queues: Sequence[str] = (contract.DEFAULT_QUEUE,),
         task_queues: Mapping[str, str] | None = None,
+        replaces_pid: int | None = None,
     ) -> None:
         """It reads `queues`; `task_queues` has the queue in which jobs of a task are enqueued, if
-        it is not the default one."""
+        it is not the default one. `replaces_pid` is a worker's process on this machine that is
+        dead: its leases expire when this one registers."""
+        self._replaces_pid = replaces_pid
+        self._must_reclaim = False
         self.queues = tuple(queues)
         self._task_queues = task_queues or {}
         self.settings = settings or StreamsSettings()
@@ -158,12 +165,21 @@ class StreamsEngine:
         except ValkeyError as error:
             raise backend_unavailable(error) from error
         await self._reader.make_groups()
+        if self._replaces_pid is not None:
+            await self._expire_leases(self._replaces_pid)
         self._registration.fill(tasks, slots, missing_requirements, self.queues, self._task_queues)
         await self._maintenance.heartbeat()
 
     def describe_process(self, served: Sequence[ServedQueue]) -> None:
         """Name the queues of all wires in the registration. Before `register`."""
         self._registration.describe_process(served)
+
+    async def _expire_leases(self, pid: int) -> None:
+        """Let the leases of a dead process expire, and reclaim them with the first take."""
+        args = (_consumer_names(pid), round(self.settings.lease_s * 1000), _MAX_LEASES)
+        (expired,) = await collect([self._run(_EXPIRE_LEASES, args)])
+        self._must_reclaim = expired != 0
+        _log.info("worker replaced: dead_pid=%d expired_leases=%s", pid, expired)
 
     async def make_groups(self) -> None:
         """Create the consumer groups that are missing (J-30)."""
@@ -172,7 +188,8 @@ class StreamsEngine:
     async def wait(self, timeout_s: float, capacity: int = 1) -> bool:
         """Wait until there is a job to take or to reclaim. A fetched entry is started at once, by a
         take that is pipelined behind the blocking read. Without `capacity` nothing is fetched."""
-        if self._prefetched:
+        if self._prefetched or self._must_reclaim:
+            self._must_reclaim = False
             return True
         if not capacity:
             return await self._reader.watch(timeout_s)
@@ -489,7 +506,12 @@ class StreamsEngine:
 
 def new_consumer() -> str:
     """A unique consumer name that shows the worker's host and process."""
-    return f"{contract.CONSUMER_PREFIX}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    return f"{_consumer_names(os.getpid())}{secrets.token_hex(4)}"
+
+
+def _consumer_names(pid: int) -> str:
+    """The beginning of the consumer names of a process on this machine."""
+    return f"{contract.CONSUMER_PREFIX}{socket.gethostname()}-{pid}-"
 
 
 def _entry_name(leased: LeasedJob) -> str:

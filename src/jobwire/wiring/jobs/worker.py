@@ -36,7 +36,13 @@ def jobs_engines(context: WorkerContext) -> WorkerParts:
     found = app_queues(context.app, context.settings)
     if not found.queues:
         return WorkerParts(engines=[])
-    engine = StreamsEngine(connection, jobs, queues=found.queues, task_queues=found.by_task)
+    engine = StreamsEngine(
+        connection,
+        jobs,
+        queues=found.queues,
+        task_queues=found.by_task,
+        replaces_pid=context.replaces_pid,
+    )
     scheduler = Scheduler(context.app.crons, StreamsCronStore(connection, jobs, found.by_task))
     return WorkerParts(
         engines=[engine], background=[scheduler.run], describe_process=engine.describe_process

@@ -50,15 +50,6 @@ class Scrape:
             if sample.name == name and labels.items() <= sample.labels.items()
         ]
 
-    def total(self, name: str, **labels: str) -> float:
-        """The sum of the samples with these labels."""
-        return sum(
-            sample.value
-            for family in self.families.values()
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        )
-
 
 def scrape(fleet: Fleet) -> Scrape:
     """A look at the gateway's, with all numbers: on a busy machine a reading may take too long, and

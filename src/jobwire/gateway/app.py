@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from jobwire.gateway import health, me, metrics, openapi, overview, stream_tokens
+from jobwire.gateway import api_page, health, me, metrics, openapi, overview, stream_tokens
 from jobwire.gateway.access import Access, SelfAuthenticated, access_name
 from jobwire.gateway.admission import Admission
 from jobwire.gateway.auth import Keyring
@@ -85,6 +85,7 @@ class Gateway:
                 metrics.route([self._http_metrics, own, *collectors], scrapes),
                 HotRoute("GET", "/openapi.json", "public", self._openapi, _OPENAPI_DOC),
                 *([overview.hot_route(views)] if views else []),
+                *api_page.routes(),
                 *(
                     route
                     for feature in features

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from redis import Redis
 
 from jobwire.local import LocalValkey
 from jobwire.objects import BucketConfig
@@ -47,7 +48,10 @@ all bodies or all pixels."""
 
 @pytest.fixture(scope="module")
 def running(
-    valkey: LocalValkey, images_bucket: BucketConfig, tmp_path_factory: pytest.TempPathFactory
+    valkey: LocalValkey,
+    images_bucket: BucketConfig,
+    tmp_path_factory: pytest.TempPathFactory,
+    observer: Redis,
 ) -> Iterator[GatewayProcess]:
     with GatewayProcess(
         valkey,
@@ -58,6 +62,7 @@ def running(
         JOBWIRE_IMAGES_MAX_MEGAPIXELS="0.5",
     ) as started:
         yield started
+    observer.flushall()  # the API's consumer makes its group anew after each test
 
 
 @pytest.fixture

@@ -79,9 +79,10 @@ class Inspector:
 
     def at_rest(self) -> list[str]:
         """What still waits, is pending, delayed or open; one line each."""
+        queues = self._raw.find(f"{KEYS.queue}*")
         sizes = {
-            KEYS.queue: self._raw.length(KEYS.queue),
-            "pending": len(self._raw.pending(KEYS.queue, contract.GROUP)),
+            "queues": sum(map(self._raw.length, queues)),
+            "pending": sum(len(self._raw.pending(key, contract.GROUP)) for key in queues),
             KEYS.delayed: len(self._raw.members(KEYS.delayed)),
             KEYS.open: len(self._raw.members(KEYS.open)),
         }

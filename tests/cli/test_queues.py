@@ -76,7 +76,7 @@ async def test_b11_a_worker_serves_the_queues_that_its_handlers_and_settings_nam
             (registered,) = served.client.get("/v1/workers").json()["workers"]
     assert registered["handlers"] == ["greet"]
     assert registered["serves"] == [
-        {"wire": "streams", "queue": "jobs", "tasks": ["greet"]},
+        {"wire": "streams", "queue": "films", "tasks": ["greet"]},
         {"wire": "bullmq", "queue": "films", "tasks": ["hang-once", "*"]},
         {"wire": "bullmq", "queue": "greetings", "tasks": ["greet"]},
     ]

@@ -1,20 +1,25 @@
-"""A pytest plugin: how many seconds the tests of each system took.
+"""A pytest plugin: how many seconds the tests of each system took, and how much CPU.
 
 Printed at the end of a run of the whole suite. The seconds of parallel workers are added, so their
-sum is larger than the run's own time.
+sum is larger than the run's own time. CPU can be compared between busy and idle machines: that of a
+child process counts for the test that ends it, that of servers which all tests share for none.
 """
 
 from __future__ import annotations
 
+import resource
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Generator, Mapping
+from typing import Final, cast
 
 import pytest
 
 PLATFORM: Final = "platform"
+_CPU_S: Final = "cpu_s"
 # The beginning of a test's path → its system; the first that fits. All others are the platform's.
 SYSTEM_OF: Final = (
+    ("tests/page/", "page"),
+    ("tests/handlers/video/", "queues"),
     ("tests/wires/bullmq/", "queues"),
     ("tests/interop/test_bullmq", "queues"),
     ("tests/wires/images/", "images"),
@@ -39,12 +44,23 @@ def system_of(node_id: str) -> str:
     return next((name for start, name in SYSTEM_OF if node_id.startswith(start)), PLATFORM)
 
 
-def table(seconds: Mapping[str, float], tests: Counter[str]) -> list[str]:
+def table(
+    seconds: Mapping[str, float], cpu_s: Mapping[str, float], tests: Counter[str]
+) -> list[str]:
     """Return one line per system, the longest first, and the sum."""
     by_seconds = sorted(seconds.items(), key=lambda row: -row[1])
-    rows = [(name, tests[name], took) for name, took in by_seconds]
-    rows.append(("all", tests.total(), sum(seconds.values())))
-    return [f"{name:<12} {count:>6} tests {took:>8.1f} s" for name, count, took in rows]
+    rows = [(name, tests[name], took, cpu_s[name]) for name, took in by_seconds]
+    rows.append(("all", tests.total(), sum(seconds.values()), sum(cpu_s.values())))
+    return [
+        f"{name:<12} {count:>6} tests {took:>8.1f} s {cpu:>8.1f} s CPU"
+        for name, count, took, cpu in rows
+    ]
+
+
+def _used_cpu_s() -> float:
+    """The CPU of this process and of its children that have ended."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 class Seconds:
@@ -52,17 +68,29 @@ class Seconds:
 
     def __init__(self) -> None:
         self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._cpu_s: defaultdict[str, float] = defaultdict(float)
         self._tests: Counter[str] = Counter()
+        self._used_cpu_s = _used_cpu_s()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        before, self._used_cpu_s = self._used_cpu_s, _used_cpu_s()
+        report.user_properties.append((_CPU_S, self._used_cpu_s - before))
+        return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         system = system_of(report.nodeid)
         self._seconds[system] += report.duration
+        for name, value in report.user_properties:
+            if name == _CPU_S:
+                self._cpu_s[system] += cast(float, value)
         self._tests[system] += report.when == "call"
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if is_whole_suite(terminalreporter.config):
             terminalreporter.section("seconds per system")
-            for line in table(self._seconds, self._tests):
+            for line in table(self._seconds, self._cpu_s, self._tests):
                 terminalreporter.write_line(line)
 
 

@@ -29,9 +29,10 @@ def test_every_path_of_the_table_exists() -> None:
 
 
 def test_the_table_has_the_longest_first_and_the_sum() -> None:
-    lines = table({"jobs": 1.25, "queues": 20.0}, Counter({"jobs": 7, "queues": 2}))
+    cpu_s = {"jobs": 1.0, "queues": 2.5}
+    lines = table({"jobs": 1.25, "queues": 20.0}, cpu_s, Counter({"jobs": 7, "queues": 2}))
     assert [line.split() for line in lines] == [
-        ["queues", "2", "tests", "20.0", "s"],
-        ["jobs", "7", "tests", "1.2", "s"],
-        ["all", "9", "tests", "21.2", "s"],
+        ["queues", "2", "tests", "20.0", "s", "2.5", "s", "CPU"],
+        ["jobs", "7", "tests", "1.2", "s", "1.0", "s", "CPU"],
+        ["all", "9", "tests", "21.2", "s", "3.5", "s", "CPU"],
     ]

@@ -53,7 +53,7 @@ if target == 'completed' then
   if redis.call('SCARD', job_key .. ':dependencies') > 0 then return { 'pending_children' } end
   if redis.call('ZCARD', job_key .. ':unsuccessful') > 0 then return { 'failed_children' } end
 end
-local left = leave_active(queue, id, token, { unpack(ARGV, 19) })
+local left = leave_active(queue, id, token, { unpack(ARGV, 19) }, true)
 if left ~= 'ok' then return refused(left) end
 trim_events(queue)
 

@@ -14,10 +14,12 @@ local by = {
   lock_ms = ARGV[3], limit_max = tonumber(ARGV[4]), limit_ms = tonumber(ARGV[5]),
   name = ARGV[6], worker_id = ARGV[7],
 }
-local answers = {}
+local answers, under = {}, conditions(queue, by)
 for at = 8, #ARGV do
   by.token = ARGV[at]
-  answers[#answers + 1] = fetch(queue, by)
-  if answers[#answers][1] ~= 'job' then break end
+  local found = fetch_under(queue, by, under)
+  answers[#answers + 1] = found
+  if found[1] ~= 'job' then break end
 end
+if #answers > 0 and answers[1][1] == 'job' then mark_next(queue) end
 return answers

@@ -73,27 +73,40 @@ local function start(q, id, by, max, duration)
   emit(q, unpack(event))
   redis.call('HSET', q .. id, unpack(fields))
   count(q .. id, 'ats')
-  -- Whether or not there is more: the next worker looks for itself.
-  redis.call('ZADD', q .. 'marker', 0, '0')
   return { 'job', id, redis.call('HGETALL', q .. id) }
 end
 
--- `by`: token, lock_ms, limit_max and limit_ms (0: no limiter), name, worker_id
-local function fetch(q, by)
+-- Whether or not there is more: the next worker looks for itself.
+local function mark_next(q) redis.call('ZADD', q .. 'marker', 0, '0') end
+
+-- What holds for the whole call, and due jobs promoted: read once however many jobs are started.
+local function conditions(q, by)
   local row = redis.call('HMGET', q .. 'meta', 'paused', 'concurrency', 'max', 'duration')
-  local most = number(row[2])
-  local blocked = row[1] or most and redis.call('LLEN', q .. 'active') >= most
   promote_due(q)
-  local max = number(row[3]) or by.limit_max > 0 and by.limit_max or nil
-  local wait_ms = limited_for(q, max)
+  return {
+    paused = row[1], most = number(row[2]),
+    max = number(row[3]) or by.limit_max > 0 and by.limit_max or nil,
+    duration = by.limit_max > 0 and by.limit_ms or number(row[4]) or 0,
+  }
+end
+
+-- `by`: token, lock_ms, limit_max and limit_ms (0: no limiter), name, worker_id
+local function fetch_under(q, by, under)
+  local wait_ms = limited_for(q, under.max)
   if wait_ms > 0 then return { 'limited', wait_ms } end
-  if blocked then return { 'blocked' } end
-  local id = pop(q)
-  if id then
-    return start(q, id, by, max, by.limit_max > 0 and by.limit_ms or number(row[4]) or 0)
+  if under.paused or under.most and redis.call('LLEN', q .. 'active') >= under.most then
+    return { 'blocked' }
   end
+  local id = pop(q)
+  if id then return start(q, id, by, under.max, under.duration) end
   local due = next_due(q)
   return { 'empty', due and text(math.floor(due)) or '0' }
+end
+
+local function fetch(q, by)
+  local found = fetch_under(q, by, conditions(q, by))
+  if found[1] == 'job' then mark_next(q) end
+  return found
 end
 
 local function caller(at)

@@ -11,8 +11,8 @@ end
 
 -- The beginning of each verb that ends an attempt: nothing is written without the lock. What the
 -- attempt leaves in the hash is written before the job is looked for in `active`, as others do it.
-local function leave_active(q, id, token, fields)
-  if redis.call('EXISTS', q .. id) == 0 then return 'missing' end
+local function leave_active(q, id, token, fields, exists)
+  if not exists and redis.call('EXISTS', q .. id) == 0 then return 'missing' end
   local found = unlock(q, id, token)
   if found ~= 'ok' then return found end
   if fields and #fields > 0 then redis.call('HSET', q .. id, unpack(fields)) end

@@ -1,9 +1,11 @@
-"""`jobwire queue`: list, pause, resume or empty queues.
+"""`jobwire queue`: list, look at and change queues and their jobs.
 
 Each wire has a module with a function per verb, called with the same arguments; `--wire` chooses
-it. To add a wire: a line in `WIRES`. A verb that a wire does not have is refused.
+it where both wires have the verb. To add a wire: a line in `WIRES`. A verb that a wire does not
+have is refused. Without `--wire` all queues are listed, and a queue is found by its name.
 """
 
+import contextlib
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -14,26 +16,31 @@ from jobwire.cli import options
 from jobwire.cli.exits import CliExit, Exit
 
 # wire → the module with its verbs
-WIRES: Final[Mapping[str, str]] = {"streams": "jobwire.cli.queue_streams"}
+WIRES: Final[Mapping[str, str]] = {
+    "streams": "jobwire.cli.queue_streams",
+    "bullmq": "jobwire.cli.queue_bullmq",
+}
 DEFAULT_WIRE: Final = "streams"
 
 wire = click.option(
     "--wire",
     type=click.Choice(list(WIRES)),
-    default=DEFAULT_WIRE,
-    show_default=True,
-    help="The protocol of the queue.",
+    help="The protocol of the queue, if the name exists on both.",
 )
+job_ids = click.argument("job_ids", metavar="[ID]...", nargs=-1)
+yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @click.group()
 def command() -> None:
-    """List, pause, resume or empty queues.
+    """List, look at and change queues and their jobs.
 
     \b
     Examples:
       jobwire queue ls
       jobwire queue pause billing
+      jobwire queue add video-generation render '{"videoId": "v1"}'
+      jobwire queue watch video-generation
     """
 
 
@@ -45,15 +52,45 @@ def verb(wire: str, name: str) -> Callable[..., Any]:
     return found
 
 
+def _wire_of(context: click.Context, queue: str, data_dir: str | None) -> str:
+    """Find the wire that has a queue; the default one where none has it, which then says so."""
+    from jobwire.cli.program import with_client
+    from jobwire.client import AsyncClient, NotFound
+
+    async def find(client: AsyncClient) -> list[str]:
+        found: list[str] = []
+        # A gateway need not serve both wires.
+        with contextlib.suppress(NotFound):
+            found += ["streams"] * (queue in {each.name for each in await client.queues()})
+        with contextlib.suppress(NotFound):
+            found += ["bullmq"] * (queue in {each.name for each in await client.bullmq_queues()})
+        return found
+
+    found = with_client(context, data_dir, find)
+    if len(found) > 1:
+        raise CliExit(
+            f"both wires have this queue; choose with --wire {'|'.join(WIRES)}", Exit.USAGE
+        )
+    return found[0] if found else DEFAULT_WIRE
+
+
 @command.command("ls")
 @wire
 @options.quiet
 @options.as_json
 @options.data_dir
 @click.pass_context
-def ls(context: click.Context, wire: str, **given: Any) -> object:
+def ls(context: click.Context, wire: str | None, **given: Any) -> None:
     """List the queues: what waits, what runs, how many workers read them."""
-    return verb(wire, "ls")(context, **given)
+    from jobwire.client import NotFound
+
+    for each in [wire] if wire else WIRES:
+        try:
+            verb(each, "ls")(context, **given)
+        except CliExit as error:
+            # A gateway need not serve both wires.
+            if wire or not isinstance(error.__cause__, NotFound):
+                raise
 
 
 @command.command("pause")
@@ -63,9 +100,10 @@ def ls(context: click.Context, wire: str, **given: Any) -> object:
 @options.as_json
 @options.data_dir
 @click.pass_context
-def pause(context: click.Context, wire: str, **given: Any) -> object:
+def pause(context: click.Context, wire: str | None, **given: Any) -> object:
     """Let workers start no job of a queue. Running jobs continue, and new ones wait."""
-    return verb(wire, "pause")(context, **given)
+    chosen = wire or _wire_of(context, given["queue"], given["data_dir"])
+    return verb(chosen, "pause")(context, **given)
 
 
 @command.command("resume")
@@ -75,19 +113,140 @@ def pause(context: click.Context, wire: str, **given: Any) -> object:
 @options.as_json
 @options.data_dir
 @click.pass_context
-def resume(context: click.Context, wire: str, **given: Any) -> object:
+def resume(context: click.Context, wire: str | None, **given: Any) -> object:
     """Let workers start the jobs of a queue again."""
-    return verb(wire, "resume")(context, **given)
+    chosen = wire or _wire_of(context, given["queue"], given["data_dir"])
+    return verb(chosen, "resume")(context, **given)
 
 
 @command.command("purge")
 @click.argument("queue")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes
 @wire
 @options.quiet
 @options.as_json
 @options.data_dir
 @click.pass_context
-def purge(context: click.Context, wire: str, **given: Any) -> object:
+def purge(context: click.Context, wire: str | None, **given: Any) -> object:
     """Cancel all jobs of a queue that wait or are delayed. Running jobs continue."""
-    return verb(wire, "purge")(context, **given)
+    return verb(wire or DEFAULT_WIRE, "purge")(context, **given)
+
+
+# Verbs of BullMQ queues only
+
+
+@command.command("show")
+@click.argument("queue")
+@options.quiet
+@options.as_json
+@options.data_dir
+@click.pass_context
+def show(context: click.Context, **given: Any) -> object:
+    """Show one BullMQ queue."""
+    return verb("bullmq", "show")(context, **given)
+
+
+@command.command("add")
+@click.argument("queue")
+@click.argument("name")
+@click.argument("data", required=False)
+@click.option("--opts", metavar="JSON", help='Options with BullMQ\'s names, as {"attempts": 3}.')
+@options.quiet
+@options.as_json
+@options.data_dir
+@click.pass_context
+def add(context: click.Context, **given: Any) -> object:
+    """Add a job to a BullMQ queue. DATA is JSON, @file or - for stdin."""
+    return verb("bullmq", "add")(context, **given)
+
+
+@command.command("jobs")
+@click.argument("queue")
+@click.option("--state", default="waiting", show_default=True, help="Of the listed jobs.")
+@click.option("--first", type=click.IntRange(0), default=0, help="How many jobs to skip.")
+@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
+@options.quiet
+@options.as_json
+@options.data_dir
+@click.pass_context
+def jobs(context: click.Context, **given: Any) -> object:
+    """List the jobs of a BullMQ queue in a state."""
+    return verb("bullmq", "jobs")(context, **given)
+
+
+@command.command("job")
+@click.argument("queue")
+@click.argument("job_id", metavar="ID")
+@options.quiet
+@options.as_json
+@options.data_dir
+@click.pass_context
+def job(context: click.Context, **given: Any) -> object:
+    """Show one job of a BullMQ queue, with its log."""
+    return verb("bullmq", "job")(context, **given)
+
+
+@command.command("retry")
+@click.argument("queue")
+@job_ids
+@click.option("--all", "every", is_flag=True, help="All of the queue.")
+@options.quiet
+@options.as_json
+@options.data_dir
+@click.pass_context
+def retry(context: click.Context, **given: Any) -> object:
+    """Run failed jobs of a BullMQ queue again."""
+    return verb("bullmq", "retry")(context, **given)
+
+
+@command.command("promote")
+@click.argument("queue")
+@job_ids
+@click.option("--all", "every", is_flag=True, help="All of the queue.")
+@options.quiet
+@options.as_json
+@options.data_dir
+@click.pass_context
+def promote(context: click.Context, **given: Any) -> object:
+    """Let delayed jobs of a BullMQ queue run now."""
+    return verb("bullmq", "promote")(context, **given)
+
+
+@command.command("drain")
+@click.argument("queue")
+@click.option("--delayed", is_flag=True, help="The delayed jobs too.")
+@yes
+@options.quiet
+@options.as_json
+@options.data_dir
+@click.pass_context
+def drain(context: click.Context, **given: Any) -> object:
+    """Delete all jobs of a BullMQ queue that wait."""
+    return verb("bullmq", "drain")(context, **given)
+
+
+@command.command("clean")
+@click.argument("queue")
+@click.option("--state", default="completed", show_default=True, help="Of the deleted jobs.")
+@click.option("--grace-ms", type=click.IntRange(0), default=0, help="Younger jobs stay.")
+@click.option("--limit", type=click.IntRange(0), default=0, help="At most so many; 0: all.")
+@yes
+@options.quiet
+@options.as_json
+@options.data_dir
+@click.pass_context
+def clean(context: click.Context, **given: Any) -> object:
+    """Delete the jobs of a BullMQ queue in a state."""
+    return verb("bullmq", "clean")(context, **given)
+
+
+@command.command("watch")
+@click.argument("queue")
+@click.argument("job_id", metavar="[ID]", required=False)
+@options.quiet
+@options.as_json
+@options.data_dir
+@click.pass_context
+def watch(context: click.Context, **given: Any) -> object:
+    """Follow a BullMQ queue, or one of its jobs to its end."""
+    return verb("bullmq", "watch")(context, **given)

@@ -19,6 +19,7 @@ Both clients share everything but the socket:
     event_cursor  one job's events over any number of connections; pure
     sse           parses Server-Sent Events; pure
     images        photos: upload, follow, read; image_calls: their plans
+    queues        BullMQ queues: add, follow, administer; queue_calls: their plans
     aio, sync     execute the plans
     target        finds the gateway
 
@@ -62,17 +63,27 @@ from jobwire.client.messages import (
     PredictionPage,
     PurgeAnswer,
 )
+from jobwire.client.queue_calls import (
+    AddedToQueue,
+    QueueEventInfo,
+    QueueJobInfo,
+    QueueJobPage,
+    QueueStatus,
+)
 
 if TYPE_CHECKING:
     from jobwire.client.aio import AsyncClient
     from jobwire.client.images import AsyncImages, Images
+    from jobwire.client.queues import AsyncQueue, Queue
     from jobwire.client.sync import Client
 
 __all__ = [
+    "AddedToQueue",
     "AlreadyFinished",
     "ApiError",
     "AsyncClient",
     "AsyncImages",
+    "AsyncQueue",
     "BadAnswer",
     "Client",
     "ClientError",
@@ -99,7 +110,12 @@ __all__ = [
     "PredictionInfo",
     "PredictionPage",
     "PurgeAnswer",
+    "Queue",
+    "QueueEventInfo",
     "QueueFull",
+    "QueueJobInfo",
+    "QueueJobPage",
+    "QueueStatus",
     "RateLimited",
     "TimedOut",
     "Unauthorized",
@@ -112,8 +128,10 @@ __all__ = [
 _MODULES: Final = {
     "AsyncClient": "aio",
     "AsyncImages": "images",
+    "AsyncQueue": "queues",
     "Client": "sync",
     "Images": "images",
+    "Queue": "queues",
 }
 
 

@@ -36,6 +36,8 @@ from jobwire.client.messages import (
     WorkerInfo,
     WorkerList,
 )
+from jobwire.client.queue_calls import QUEUES, QueueStatus, QueueStatusList
+from jobwire.client.queues import AsyncQueue
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.target import find
 from jobwire.job.ids import random_fraction
@@ -199,6 +201,15 @@ class AsyncClient:
     async def stats(self) -> Stats:
         """Return queue counts, and the last hour by minute."""
         return await self.execute(calls.fetch("/v1/stats", Stats, self._retry_budget()))
+
+    def queue(self, name: str) -> AsyncQueue:
+        """A BullMQ queue, to add jobs to and to administer."""
+        return AsyncQueue(self, self._http, name)
+
+    async def bullmq_queues(self) -> builtins.list[QueueStatus]:
+        """Return the BullMQ queues of the gateway."""
+        plan = calls.fetch(QUEUES, QueueStatusList, self._retry_budget())
+        return (await self.execute(plan)).queues
 
     async def queues(self) -> builtins.list[JobQueueInfo]:
         """Return the queues of jobs, the default one first."""

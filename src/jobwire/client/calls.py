@@ -132,7 +132,7 @@ def submit(new: NewJob, budget: RetryBudget, wait_s: float | None = None) -> Pla
     """Create one job. The body is encoded once, so that every try sends the same bytes."""
     headers = {"Idempotency-Key": new.idempotency_key or new_key()}
     if wait_s:
-        headers["Prefer"] = _prefer(wait_s)
+        headers["Prefer"] = prefer(wait_s)
     body = msgspec.json.encode(_members(new, key=None))
     request = ApiRequest("POST", JOBS, body, headers, wait_s=min(wait_s or 0.0, MAX_WAIT_S))
     return read((yield from send(request, budget)), Job)
@@ -140,7 +140,7 @@ def submit(new: NewJob, budget: RetryBudget, wait_s: float | None = None) -> Pla
 
 def get(job_id: str, budget: RetryBudget, wait_s: float | None = None) -> Plan[Job]:
     """Return the job now, or when it has ended or `wait_s` have passed."""
-    headers = {"Prefer": _prefer(wait_s)} if wait_s else {}
+    headers = {"Prefer": prefer(wait_s)} if wait_s else {}
     request = ApiRequest(
         "GET", job_path(job_id), None, headers, wait_s=min(wait_s or 0.0, MAX_WAIT_S)
     )
@@ -289,7 +289,7 @@ def job_path(job_id: str) -> str:
     return f"{JOBS}/{quote(job_id, safe='')}"
 
 
-def _payload(value: object) -> msgspec.Raw:
+def encode_payload(value: object) -> msgspec.Raw:
     """Encode a payload; a Raw is sent byte for byte. A value without a JSON form (NaN, a lone
     surrogate, a cycle) raises Invalid."""
     if isinstance(value, msgspec.Raw):
@@ -307,12 +307,13 @@ def _payload(value: object) -> msgspec.Raw:
 
 def _members(new: NewJob, key: str | None) -> dict[str, object]:
     """Return the JSON members of a new job, without those that are None."""
-    whole = replace(new, payload=_payload(new.payload), idempotency_key=key)
+    whole = replace(new, payload=encode_payload(new.payload), idempotency_key=key)
     members = {field.name: getattr(whole, field.name) for field in fields(whole)}
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _prefer(wait_s: float) -> str:
+def prefer(wait_s: float) -> str:
+    """The header that lets the gateway hold a request."""
     return f"wait={math.ceil(min(wait_s, MAX_WAIT_S))}"
 
 

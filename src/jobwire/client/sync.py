@@ -35,6 +35,8 @@ from jobwire.client.messages import (
     WorkerInfo,
     WorkerList,
 )
+from jobwire.client.queue_calls import QUEUES, QueueStatus, QueueStatusList
+from jobwire.client.queues import Queue
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.target import find
 from jobwire.job.ids import random_fraction
@@ -194,6 +196,15 @@ class Client:
     def stats(self) -> Stats:
         """Return queue counts, and the last hour by minute."""
         return self.execute(calls.fetch("/v1/stats", Stats, self._retry_budget()))
+
+    def queue(self, name: str) -> Queue:
+        """A BullMQ queue, to add jobs to and to administer."""
+        return Queue(self, self._http, name)
+
+    def bullmq_queues(self) -> builtins.list[QueueStatus]:
+        """Return the BullMQ queues of the gateway."""
+        plan = calls.fetch(QUEUES, QueueStatusList, self._retry_budget())
+        return (self.execute(plan)).queues
 
     def queues(self) -> builtins.list[JobQueueInfo]:
         """Return the queues of jobs, the default one first."""

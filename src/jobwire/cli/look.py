@@ -1,0 +1,103 @@
+"""`jobwire look`: look at the BullMQ queues of any server; nothing is written."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from jobwire.cli import options, output, sanitize
+from jobwire.cli.exits import CliExit, Exit
+
+if TYPE_CHECKING:
+    from jobwire.wires.bullmq.codec import Job
+    from jobwire.wires.bullmq.contract import State
+    from jobwire.wiring.queues.look import LookedAt
+
+
+@click.command()
+@click.argument("url")
+@click.argument("queue", required=False)
+@click.option("--prefix", default="bull", show_default=True, help="The first part of every key.")
+@click.option("--state", default="", metavar="STATE", help="Only jobs in this state.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=5, show_default=True, help="Jobs per state."
+)
+@options.quiet
+@options.as_json
+def command(
+    url: str, queue: str | None, prefix: str, state: str, limit: int, as_json: bool
+) -> None:
+    """Look at the BullMQ queues of a server, or at the jobs of one queue.
+
+    The server is read only: no key is written.
+
+    \b
+    Examples:
+      jobwire look redis://localhost:6379
+      jobwire look redis://localhost:6379 video-generation --state failed
+    """
+    from jobwire.job.errors import RefusedError
+    from jobwire.valkey import ValkeyError
+    from jobwire.valkey.errors import ConfigError
+    from jobwire.wires.bullmq.contract import COLLECTIONS
+    from jobwire.wiring.queues.look import look_at_jobs, look_at_server
+
+    if state and state not in COLLECTIONS:
+        known = ", ".join(COLLECTIONS)
+        raise CliExit(f"no such state {sanitize.line(state)!r}; known: {known}", Exit.USAGE)
+    try:
+        if queue is not None:
+            jobs = asyncio.run(look_at_jobs(url, prefix, queue, state, limit))
+            _show_jobs(queue, jobs, as_json=output.wants_json(as_json))
+            return
+        found = asyncio.run(look_at_server(url, prefix))
+    except ConfigError as error:
+        raise CliExit(str(error), Exit.USAGE) from error
+    except RefusedError as error:
+        raise CliExit(sanitize.line(error.message), Exit.USAGE) from error
+    except ValkeyError as error:
+        raise CliExit(f"the server cannot be read: {error}", Exit.UNREACHABLE) from error
+    _show_queues(found.queues, as_json=output.wants_json(as_json))
+    if not found.whole:
+        output.info("The server has many keys: not all of them were looked at.")
+
+
+def _show_queues(queues: "Sequence[LookedAt]", *, as_json: bool) -> None:
+    if as_json:
+        for each in queues:
+            output.json_line(
+                {
+                    "name": each.name,
+                    "paused": each.figures.paused,
+                    "counts": {str(state): count for state, count in each.figures.jobs.items()},
+                    "workers": each.workers,
+                }
+            )
+        return
+    if not queues:
+        output.info("No queue was found; another --prefix?")
+        return
+    states = list(queues[0].figures.jobs)
+    rows = [("queue", *map(str, states), "workers", "")]
+    for each in queues:
+        counts = [str(each.figures.jobs[state]) for state in states]
+        workers = "?" if each.workers is None else str(each.workers)
+        paused = "paused" if each.figures.paused else ""
+        rows.append((sanitize.line(each.name), *counts, workers, paused))
+    output.columns(rows)
+
+
+def _show_jobs(queue: str, jobs: "list[tuple[State, Job]]", *, as_json: bool) -> None:
+    if as_json:
+        from jobwire.wires.bullmq.http.bodies import shown
+
+        for state, job in jobs:
+            output.json_line(shown(job, queue, state).model_dump())
+        return
+    rows = [("id", "name", "state", "attempts", "reason")]
+    for state, job in jobs:
+        reason = sanitize.line((job.problem or job.failed_reason)[:80])
+        cells = (sanitize.line(job.id), sanitize.line(job.name), str(state))
+        rows.append((*cells, str(job.attempts_made), reason))
+    output.columns(rows)

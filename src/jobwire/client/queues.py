@@ -1,0 +1,315 @@
+"""`client.queue("mail")`: a BullMQ queue through the gateway; for both clients."""
+
+import asyncio
+import builtins
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import httpx
+
+from jobwire.client import calls, http, queue_calls
+from jobwire.client.errors import ClientError, from_response
+from jobwire.client.queue_calls import (
+    AddedToQueue,
+    CancelResult,
+    QueueEventCursor,
+    QueueEventInfo,
+    QueueJobChange,
+    QueueJobInfo,
+    QueueJobPage,
+    QueueLogPage,
+    QueueStatus,
+)
+from jobwire.client.retry_budget import RetryBudget
+from jobwire.client.sse import Parser
+from jobwire.job.ids import random_fraction
+from jobwire.job.messages import Json
+
+if TYPE_CHECKING:
+    from jobwire.client.aio import AsyncClient
+    from jobwire.client.sync import Client
+
+
+class AsyncQueue:
+    """`async with AsyncClient() as client: await client.queue("mail").add("send", {"to": "a"})`."""
+
+    def __init__(self, client: "AsyncClient", transport: httpx.AsyncClient, name: str) -> None:
+        self._client = client
+        self._http = transport
+        self.name = name
+
+    async def status(self) -> QueueStatus:
+        """Return the queue as it is now."""
+        path = queue_calls.queue_path(self.name)
+        return await self._client.execute(calls.fetch(path, QueueStatus, self._budget()))
+
+    async def add(
+        self, name: str, data: Json = None, opts: Mapping[str, object] | None = None
+    ) -> AddedToQueue:
+        """Add a job; `opts` has BullMQ's names, as `{"attempts": 3, "delay": 1000}`."""
+        job = {"name": name, "data": {} if data is None else data, "opts": dict(opts or {})}
+        (added,) = await self.add_many([job])
+        return added
+
+    async def add_many(self, jobs: Sequence[Mapping[str, object]]) -> builtins.list[AddedToQueue]:
+        """Add jobs with `name`, `data` and `opts`, all or none."""
+        return await self._client.execute(queue_calls.add(self.name, jobs, self._budget()))
+
+    async def jobs(
+        self, state: str = "waiting", *, first: int = 0, limit: int | None = None
+    ) -> QueueJobPage:
+        """Return a page of the jobs in a state."""
+        plan = queue_calls.list_jobs(self.name, state, first, limit, self._budget())
+        return await self._client.execute(plan)
+
+    async def job(self, job_id: str) -> QueueJobInfo:
+        """Return a job as it is now; raises NoSuchJob."""
+        return await self._client.execute(queue_calls.get(self.name, job_id, self._budget()))
+
+    async def wait(self, job_id: str, timeout_s: float | None = None) -> QueueJobInfo:
+        """Wait until a job has completed or failed; raises TimedOut."""
+        plan = queue_calls.wait(self.name, job_id, self._budget(), timeout_s)
+        return await self._client.execute(plan)
+
+    async def logs(self, job_id: str, *, first: int = 0) -> QueueLogPage:
+        """Return lines of a job's log, the oldest first."""
+        path = f"{queue_calls.job_path(self.name, job_id)}/logs?first={first}"
+        return await self._client.execute(calls.fetch(path, QueueLogPage, self._budget()))
+
+    async def retry(self, job_id: str) -> QueueJobChange:
+        """Run a failed or completed job again."""
+        plan = queue_calls.change(self.name, job_id, "retry", self._budget())
+        return await self._client.execute(plan)
+
+    async def promote(self, job_id: str) -> QueueJobChange:
+        """Let a delayed job run as soon as a worker is free."""
+        plan = queue_calls.change(self.name, job_id, "promote", self._budget())
+        return await self._client.execute(plan)
+
+    async def cancel(self, job_id: str) -> CancelResult:
+        """Remove a job that waits; stop one that runs, which then fails as `canceled`."""
+        return await self._client.execute(queue_calls.cancel(self.name, job_id, self._budget()))
+
+    async def delete(self, job_id: str) -> None:
+        """Delete a job with its children; one that runs is canceled."""
+        await self._client.execute(queue_calls.delete(self.name, job_id, self._budget()))
+
+    async def pause(self) -> bool:
+        """Let no worker of any program start another job."""
+        return await self._client.execute(
+            queue_calls.set_paused(self.name, "pause", self._budget())
+        )
+
+    async def resume(self) -> bool:
+        """Let workers start jobs again."""
+        return await self._client.execute(
+            queue_calls.set_paused(self.name, "resume", self._budget())
+        )
+
+    async def drain(self, *, delayed: bool = False) -> int:
+        """Delete all jobs that wait, and the delayed ones if asked; how many."""
+        plan = queue_calls.affect(self.name, "drain", {"delayed": delayed}, self._budget())
+        return await self._client.execute(plan)
+
+    async def clean(self, state: str = "completed", *, grace_ms: int = 0, limit: int = 0) -> int:
+        """Delete the jobs of a state that are older than `grace_ms`; how many."""
+        body = {"state": state, "grace_ms": grace_ms, "limit": limit}
+        return await self._client.execute(
+            queue_calls.affect(self.name, "clean", body, self._budget())
+        )
+
+    async def retry_all(self, state: Literal["failed", "completed"] = "failed") -> int:
+        """Run all failed jobs again, or all completed ones; how many."""
+        plan = queue_calls.affect(self.name, "retry", {"state": state}, self._budget())
+        return await self._client.execute(plan)
+
+    async def promote_all(self) -> int:
+        """Let all delayed jobs run as soon as workers are free; how many."""
+        plan = queue_calls.affect(self.name, "promote", None, self._budget())
+        return await self._client.execute(plan)
+
+    async def events(
+        self, job_id: str | None = None, *, after: str | None = None
+    ) -> AsyncGenerator[QueueEventInfo]:
+        """Yield what happens on the queue, from now or after the event with this id, over any
+        number of lost connections; of a job all its events, until it has ended."""
+        cursor, budget = QueueEventCursor(self.name, job_id, after), self._budget()
+        while not cursor.ended:
+            try:
+                async with contextlib.aclosing(self._connection(cursor, budget)) as events:
+                    async for event in events:
+                        yield event
+                failure: ClientError = cursor.closed(self._client.url)
+            except ClientError as error:
+                failure = error
+            if not cursor.ended:
+                await asyncio.sleep(_pause_s(budget, failure))
+
+    async def _connection(
+        self, cursor: QueueEventCursor, budget: RetryBudget
+    ) -> AsyncGenerator[QueueEventInfo]:
+        headers = http.stream_headers(cursor.last_id)
+        try:
+            async with self._http.stream(
+                "GET", cursor.path, headers=headers, timeout=http.STREAM_TIMEOUT
+            ) as response:
+                if response.status_code != 200:
+                    _refused(cursor, response, await response.aread())
+                    return
+                parser = Parser()
+                async for chunk in response.aiter_bytes():
+                    budget.responded()
+                    for event in cursor.feed(parser.feed(chunk)):
+                        yield event
+        except httpx.HTTPError as error:
+            raise http.as_unreachable(error, self._client.url) from None
+
+    def _budget(self) -> RetryBudget:
+        return RetryBudget(self._client.patience_s)
+
+
+class Queue:
+    """`with Client() as client: client.queue("mail").add("send", {"to": "a"})`."""
+
+    def __init__(self, client: "Client", transport: httpx.Client, name: str) -> None:
+        self._client = client
+        self._http = transport
+        self.name = name
+
+    def status(self) -> QueueStatus:
+        """Return the queue as it is now."""
+        path = queue_calls.queue_path(self.name)
+        return self._client.execute(calls.fetch(path, QueueStatus, self._budget()))
+
+    def add(
+        self, name: str, data: Json = None, opts: Mapping[str, object] | None = None
+    ) -> AddedToQueue:
+        """Add a job; `opts` has BullMQ's names, as `{"attempts": 3, "delay": 1000}`."""
+        job = {"name": name, "data": {} if data is None else data, "opts": dict(opts or {})}
+        (added,) = self.add_many([job])
+        return added
+
+    def add_many(self, jobs: Sequence[Mapping[str, object]]) -> builtins.list[AddedToQueue]:
+        """Add jobs with `name`, `data` and `opts`, all or none."""
+        return self._client.execute(queue_calls.add(self.name, jobs, self._budget()))
+
+    def jobs(
+        self, state: str = "waiting", *, first: int = 0, limit: int | None = None
+    ) -> QueueJobPage:
+        """Return a page of the jobs in a state."""
+        plan = queue_calls.list_jobs(self.name, state, first, limit, self._budget())
+        return self._client.execute(plan)
+
+    def job(self, job_id: str) -> QueueJobInfo:
+        """Return a job as it is now; raises NoSuchJob."""
+        return self._client.execute(queue_calls.get(self.name, job_id, self._budget()))
+
+    def wait(self, job_id: str, timeout_s: float | None = None) -> QueueJobInfo:
+        """Wait until a job has completed or failed; raises TimedOut."""
+        plan = queue_calls.wait(self.name, job_id, self._budget(), timeout_s)
+        return self._client.execute(plan)
+
+    def logs(self, job_id: str, *, first: int = 0) -> QueueLogPage:
+        """Return lines of a job's log, the oldest first."""
+        path = f"{queue_calls.job_path(self.name, job_id)}/logs?first={first}"
+        return self._client.execute(calls.fetch(path, QueueLogPage, self._budget()))
+
+    def retry(self, job_id: str) -> QueueJobChange:
+        """Run a failed or completed job again."""
+        plan = queue_calls.change(self.name, job_id, "retry", self._budget())
+        return self._client.execute(plan)
+
+    def promote(self, job_id: str) -> QueueJobChange:
+        """Let a delayed job run as soon as a worker is free."""
+        plan = queue_calls.change(self.name, job_id, "promote", self._budget())
+        return self._client.execute(plan)
+
+    def cancel(self, job_id: str) -> CancelResult:
+        """Remove a job that waits; stop one that runs, which then fails as `canceled`."""
+        return self._client.execute(queue_calls.cancel(self.name, job_id, self._budget()))
+
+    def delete(self, job_id: str) -> None:
+        """Delete a job with its children; one that runs is canceled."""
+        self._client.execute(queue_calls.delete(self.name, job_id, self._budget()))
+
+    def pause(self) -> bool:
+        """Let no worker of any program start another job."""
+        return self._client.execute(queue_calls.set_paused(self.name, "pause", self._budget()))
+
+    def resume(self) -> bool:
+        """Let workers start jobs again."""
+        return self._client.execute(queue_calls.set_paused(self.name, "resume", self._budget()))
+
+    def drain(self, *, delayed: bool = False) -> int:
+        """Delete all jobs that wait, and the delayed ones if asked; how many."""
+        plan = queue_calls.affect(self.name, "drain", {"delayed": delayed}, self._budget())
+        return self._client.execute(plan)
+
+    def clean(self, state: str = "completed", *, grace_ms: int = 0, limit: int = 0) -> int:
+        """Delete the jobs of a state that are older than `grace_ms`; how many."""
+        body = {"state": state, "grace_ms": grace_ms, "limit": limit}
+        return self._client.execute(queue_calls.affect(self.name, "clean", body, self._budget()))
+
+    def retry_all(self, state: Literal["failed", "completed"] = "failed") -> int:
+        """Run all failed jobs again, or all completed ones; how many."""
+        plan = queue_calls.affect(self.name, "retry", {"state": state}, self._budget())
+        return self._client.execute(plan)
+
+    def promote_all(self) -> int:
+        """Let all delayed jobs run as soon as workers are free; how many."""
+        plan = queue_calls.affect(self.name, "promote", None, self._budget())
+        return self._client.execute(plan)
+
+    def events(
+        self, job_id: str | None = None, *, after: str | None = None
+    ) -> Generator[QueueEventInfo]:
+        """Yield what happens on the queue, from now or after the event with this id, over any
+        number of lost connections; of a job all its events, until it has ended."""
+        cursor, budget = QueueEventCursor(self.name, job_id, after), self._budget()
+        while not cursor.ended:
+            try:
+                with contextlib.closing(self._connection(cursor, budget)) as events:
+                    yield from events
+                failure: ClientError = cursor.closed(self._client.url)
+            except ClientError as error:
+                failure = error
+            if not cursor.ended:
+                time.sleep(_pause_s(budget, failure))
+
+    def _connection(
+        self, cursor: QueueEventCursor, budget: RetryBudget
+    ) -> Generator[QueueEventInfo]:
+        headers = http.stream_headers(cursor.last_id)
+        try:
+            with self._http.stream(
+                "GET", cursor.path, headers=headers, timeout=http.STREAM_TIMEOUT
+            ) as response:
+                if response.status_code != 200:
+                    _refused(cursor, response, response.read())
+                    return
+                parser = Parser()
+                for chunk in response.iter_bytes():
+                    budget.responded()
+                    yield from cursor.feed(parser.feed(chunk))
+        except httpx.HTTPError as error:
+            raise http.as_unreachable(error, self._client.url) from None
+
+    def _budget(self) -> RetryBudget:
+        return RetryBudget(self._client.patience_s)
+
+
+def _refused(cursor: QueueEventCursor, response: httpx.Response, body: bytes) -> None:
+    """The gateway answered something else than a stream."""
+    if response.status_code != 204:
+        raise from_response(response.status_code, body, http.retry_after_s(response))
+    cursor.ended = True
+
+
+def _pause_s(budget: RetryBudget, failure: ClientError) -> float:
+    """Seconds until the next try; raises the failure when the budget is used up."""
+    pause_s = budget.pause_s(failure, time.monotonic(), random_fraction())
+    if pause_s is None:
+        raise failure
+    return pause_s

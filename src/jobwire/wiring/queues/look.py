@@ -1,0 +1,61 @@
+"""A read-only look at the queues of a server (`jobwire look`): nothing is written to it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from jobwire.valkey import Config, Connection
+from jobwire.wires.bullmq.codec import Job
+from jobwire.wires.bullmq.contract import COLLECTIONS, State
+from jobwire.wires.bullmq.directory import QueueDirectory
+from jobwire.wires.bullmq.metrics import QueueFigures, measure
+from jobwire.wires.bullmq.queue import BullQueue
+from jobwire.wires.bullmq.registry import seen_workers
+from jobwire.wires.bullmq.settings import BullSettings
+
+_MAX_STEPS: Final = 1_000
+_NEWEST_FIRST: Final = (State.COMPLETED, State.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """A queue as it was found."""
+
+    name: str
+    figures: QueueFigures
+    workers: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundQueues:
+    """`whole`: all keys of the server were seen."""
+
+    queues: Sequence[LookedAt]
+    whole: bool
+
+
+async def look_at_server(url: str, prefix: str) -> FoundQueues:
+    """The queues of a server; ConfigError or ValkeyError if it cannot be read."""
+    async with Connection.open(Config.from_url(url), name="jobwire-look") as connection:
+        directory = QueueDirectory(connection, prefix)
+        more, steps = True, 0
+        while more and steps < _MAX_STEPS:
+            more, steps = (await directory.scan()).more, steps + 1
+        figures = await measure(connection, prefix, directory.names)
+        workers = await seen_workers(connection, prefix, directory.names)
+        found = [LookedAt(name, figures[name], (workers or {}).get(name)) for name in figures]
+        return FoundQueues(found, not more)
+
+
+async def look_at_jobs(
+    url: str, prefix: str, queue: str, state: str, count: int
+) -> list[tuple[State, Job]]:
+    """The first jobs of a state, or of each state without one; RefusedError for a bad name."""
+    async with Connection.open(Config.from_url(url), name="jobwire-look") as connection:
+        opened = BullQueue(connection, queue, BullSettings(prefix=prefix))
+        states = [State(state)] if state else list(COLLECTIONS)
+        return [
+            (each, job)
+            for each in states
+            for job in await opened.list(each, count=count, oldest_first=each not in _NEWEST_FIRST)
+        ]

@@ -7,10 +7,9 @@ call that may have been executed.
 
 import asyncio
 import logging
-import os
 import secrets
-import socket
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence, Set
+from functools import partial
 from typing import Final, cast
 
 from jobwire.job.engine import (
@@ -39,6 +38,7 @@ from jobwire.valkey import Arg, Connection, Reply, Script, ServerError, ValkeyEr
 from jobwire.valkey.stream_ids import START, read_position
 from jobwire.wires.streams import contract, settle_args
 from jobwire.wires.streams.blocking_reader import BlockingReader
+from jobwire.wires.streams.consumers import expire_leases, new_consumer
 from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.entries import entry_name, read_leased, split_name
 from jobwire.wires.streams.leases import RENEW_LEASE, StreamsLeaseRenewer, read_renewed, renew_args
@@ -52,7 +52,6 @@ _log = logging.getLogger("jobwire.streams")
 
 _TAKE: Final = script("take")
 _RECLAIM: Final = script("reclaim")
-_EXPIRE_LEASES: Final = script("expire_leases")
 _RECOVER_ORPHANS: Final = script("recover_orphans")
 _REPORT: Final = script("report")
 _RELEASE: Final = script("release")
@@ -68,12 +67,12 @@ _FULL: Final = "OOM"
 """Error code of a server that has reached its `maxmemory`."""
 _SCAN_LIMIT: Final = 100
 """Pending entries that one reclaim reads."""
-_MAX_LEASES: Final = 10_000
-"""Leases of one dead worker that expire at once; the others do so in time."""
 _YIELD_S: Final = 10.0
 """How long this worker lets others go first after it put a job with an unknown task back (J-37):
 the server gives a new entry to the reader that has blocked longest, so the waits become short."""
 _YIELD_WAIT_S: Final = 0.1
+# Random (J-33). One per call: the script appends the entry for each job.
+_new_token: Final = partial(secrets.token_hex, 16)
 
 
 class StreamsEngine:
@@ -94,8 +93,7 @@ class StreamsEngine:
         replaces_pid: int | None = None,
     ) -> None:
         """It reads `queues`; `task_queues` has the queue in which jobs of a task are enqueued, if
-        it is not the default one. `replaces_pid` is a worker's process on this machine that is
-        dead: its leases expire when this one registers."""
+        it is not the default one. Leases of the dead process `replaces_pid` expire at once."""
         self._replaces_pid = replaces_pid
         self._must_reclaim = False
         self.queues = tuple(queues)
@@ -166,20 +164,14 @@ class StreamsEngine:
             raise backend_unavailable(error) from error
         await self._reader.make_groups()
         if self._replaces_pid is not None:
-            await self._expire_leases(self._replaces_pid)
+            pid = self._replaces_pid
+            self._must_reclaim = await expire_leases(self._connection, self.settings, pid) > 0
         self._registration.fill(tasks, slots, missing_requirements, self.queues, self._task_queues)
         await self._maintenance.heartbeat()
 
     def describe_process(self, served: Sequence[ServedQueue]) -> None:
         """Name the queues of all wires in the registration. Before `register`."""
         self._registration.describe_process(served)
-
-    async def _expire_leases(self, pid: int) -> None:
-        """Let the leases of a dead process expire, and reclaim them with the first take."""
-        args = (_consumer_names(pid), round(self.settings.lease_s * 1000), _MAX_LEASES)
-        (expired,) = await collect([self._run(_EXPIRE_LEASES, args)])
-        self._must_reclaim = expired != 0
-        _log.info("worker replaced: dead_pid=%d expired_leases=%s", pid, expired)
 
     async def make_groups(self) -> None:
         """Create the consumer groups that are missing (J-30)."""
@@ -504,20 +496,5 @@ class StreamsEngine:
         return self._maintenance.all()
 
 
-def new_consumer() -> str:
-    """A unique consumer name that shows the worker's host and process."""
-    return f"{_consumer_names(os.getpid())}{secrets.token_hex(4)}"
-
-
-def _consumer_names(pid: int) -> str:
-    """The beginning of the consumer names of a process on this machine."""
-    return f"{contract.CONSUMER_PREFIX}{socket.gethostname()}-{pid}-"
-
-
 def _entry_name(leased: LeasedJob) -> str:
     return entry_name(leased.job.source, cast(str, leased.wire))
-
-
-def _new_token() -> str:
-    # Random (J-33). One per call: the script appends the entry for each job.
-    return secrets.token_hex(16)

@@ -13,7 +13,7 @@ BENCHES: Final = {
     "attacks": "response time of /livez while another client attacks the gateway (O-6)",
     "aof": "cost of appendfsync, and lost jobs after a crash or a power cut",
     "photo": "CPU and memory of a photo, of a minimal pyvips loop and of Pillow (Q-6, I-36)",
-    "page": "bytes of the page, server CPU of a poll, long tasks with 10,000 jobs (O-4)",
+    "page": "bytes of the page, server CPU of a poll, a list of 10,000 jobs (O-4)",
     "images": "CPU of an upload and of a whole image, memory of 1,000 watchers (Q-6, I-36)",
     "jobs": "CPU, rate and latency of a whole job, the minimal loop and seven peers (Q-1, Q-2)",
     "routing": "start latency of jobs beside a worker with other tasks, and alone (J-53)",

@@ -1,8 +1,8 @@
-"""Cost of the page: its bytes, the server's CPU for a poll, and long tasks with 10,000 jobs (O-4).
+"""Cost of the page: its bytes, the server's CPU for a poll, and a list of 10,000 jobs (O-4).
 
 A poll is what an open page asks every two seconds: the overview and the newest jobs. Every fifth
-poll also reads failures and health. The limits: 1 ms of the gateway's CPU for the overview, no long
-task above 100 ms in a list of 10,000 jobs.
+poll also reads failures and health. The limits: 1 ms of the gateway's CPU for the overview, no
+step in a list of 10,000 jobs above 100 ms of the page's main thread.
 """
 
 import shutil
@@ -19,11 +19,10 @@ from jobwire.client import NewJob
 from tests.fleet.runner import Fleet
 from tests.support.browser import PROGRAMS, Browser, Page
 from tests.support.devtools import DevTools
-from tests.support.wait import wait_until_sync
 
 _JOBS: Final = 10_000
 _POLLS: Final = 400
-_ROUNDS: Final = 5
+_ROUNDS: Final = 3
 _ROUTES: Final = (
     "/livez",
     "/v1/overview",
@@ -33,12 +32,16 @@ _ROUTES: Final = (
     "/readyz",
 )
 _MAX_MS: Final = 1.0
-_MAX_LONG_TASK_MS: Final = 100.0
-_OBSERVE: Final = """
-  window.longTasks = [];
-  new PerformanceObserver((list) => window.longTasks.push(...list.getEntries().map(
-    (entry) => entry.duration))).observe({type: "longtask", buffered: true});
-"""
+_MAX_STEP_MS: Final = 100.0
+# Ends two frames after the last row has changed.
+_LOOK_FURTHER: Final = """new Promise((done) => {
+  const last = () => document.querySelector("table.jobs tbody tr:last-child a").hash;
+  const before = last();
+  const wait = () => requestAnimationFrame(last() === before ? wait : () =>
+    requestAnimationFrame(done));
+  document.querySelector(".scan button").click();
+  wait();
+})"""
 
 
 def _page_bytes() -> dict[str, int]:
@@ -65,18 +68,27 @@ def _cost_ms(pid: int, url: str, route: str) -> float:
         return (cpu_s(pid) - before_s) / _POLLS * 1000
 
 
-def _longest_task_ms(page: Page, url: str) -> float:
-    page.call("Page.addScriptToEvaluateOnNewDocument", source=_OBSERVE)
+def _busy_ms(page: Page) -> float:
+    """CPU time of the page's main thread so far: the time of the wall has other programs in it."""
+    metrics = {
+        each["name"]: each["value"] for each in page.call("Performance.getMetrics")["metrics"]
+    }
+    return metrics["TaskDuration"] * 1000
+
+
+def _longest_step_ms(page: Page, url: str) -> float:
+    """The CPU time of the costliest step of a reader; a step is at least one task."""
+    page.call("Performance.enable", timeDomain="threadTicks")
     page.open(f"{url}/#/jobs")
     page.until_text(".scan", "Look further")
+    steps: list[float] = []
     for _ in range(8):
-        before = page.text(".scan")
-        page.run("document.querySelector('.scan button').click()")
-        wait_until_sync(lambda before=before: page.text(".scan") != before, "more rows")
+        busy_ms = _busy_ms(page)
+        page.run(_LOOK_FURTHER)
+        steps.append(_busy_ms(page) - busy_ms)
     rows = page.run("document.querySelectorAll('table.jobs tbody tr').length")
-    longest_ms = float(page.run("Math.max(0, ...window.longTasks)"))
-    print(f"{rows} rows of {_JOBS:,} jobs in the page, longest task {longest_ms:.0f} ms")
-    return longest_ms
+    print(f"{rows} rows of {_JOBS:,} jobs in the page; steps {[round(step) for step in steps]} ms")
+    return max(steps)
 
 
 def run() -> bool:
@@ -99,10 +111,10 @@ def run() -> bool:
             longest: list[float] = []
             for _ in range(_ROUNDS):
                 with Browser(devtools).page() as page:
-                    longest.append(_longest_task_ms(page, fleet.url))
+                    longest.append(_longest_step_ms(page, fleet.url))
             # Other programs only add to it.
             longest_ms = min(longest)
         finally:
             devtools.close()
-    print(f"longest task in the page: {longest_ms:.0f} ms (0: none above 50 ms)")
-    return costs["/v1/overview"] <= _MAX_MS and longest_ms <= _MAX_LONG_TASK_MS
+    print(f"costliest step in the page: {longest_ms:.0f} ms of its main thread")
+    return costs["/v1/overview"] <= _MAX_MS and longest_ms <= _MAX_STEP_MS

@@ -13,6 +13,7 @@ import math
 import shutil
 import tempfile
 import time
+from base64 import b64decode
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final
@@ -107,10 +108,11 @@ def fill(client: Client) -> dict[str, str]:
 class Camera:
     """Opens a route and takes its picture."""
 
-    def __init__(self, browser: Browser, url: str, folder: Path) -> None:
+    def __init__(self, browser: Browser, url: str, folder: Path, image_format: str) -> None:
         self._browser = browser
         self._url = url
         self._folder = folder
+        self._format = image_format
 
     def take(
         self,
@@ -130,7 +132,9 @@ class Camera:
             if act is not None:
                 act(page)
             time.sleep(0.6)  # fonts, plots and animations
-            page.screenshot(self._folder / f"{name}.png")
+            quality = {"quality": 88} if self._format == "webp" else {}
+            answer = page.call("Page.captureScreenshot", format=self._format, **quality)
+            (self._folder / f"{name}.{self._format}").write_bytes(b64decode(answer["data"]))
 
 
 def shoot(camera: Camera, ids: dict[str, str]) -> None:
@@ -169,7 +173,9 @@ def shoot(camera: Camera, ids: dict[str, str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", default="docs/img", type=Path)
-    folder: Path = parser.parse_args().folder
+    parser.add_argument("--format", default="webp", choices=("webp", "png"))
+    options = parser.parse_args()
+    folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
@@ -177,7 +183,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary, site(Path(temporary)) as (fleet, client):
         devtools = DevTools(program, Path(temporary))
         try:
-            camera = Camera(Browser(devtools), fleet.url, folder)
+            camera = Camera(Browser(devtools), fleet.url, folder, options.format)
             camera.take("page-empty", "#/", "No job yet")
             invent_the_past(fleet.valkey.url)
             worker = fleet.start_worker(APP, JOBWIRE_WORKER_SLOTS="12")

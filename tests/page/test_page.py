@@ -171,6 +171,7 @@ def test_o04_jobs_are_listed_filtered_found_and_acted_on(
         press(page, "Enter")
         page.until_text(".jobhead", "Failed")
         assert job_id_of(page) == broken[0]
+        assert [each.id for each in site.client.search(broken[0]).found] == [broken[0]]
 
         # Many at once: the count is in the button and in the question.
         show(page, site.url, "#/jobs?state=failed&q=break")
@@ -228,6 +229,9 @@ def test_o04_failures_are_grouped_and_run_again(
         page.until_text("dialog", "Run 3 jobs again?")
         click_text(page, "dialog button", "Run 3 again")
         page.until_text("main", "3 jobs submitted again.")
+        assert [each.message for each in site.client.failures(hours=1) if each.code == code] == [
+            "order … is broken"
+        ]
         click_text(page, ".seg button", "1 h")
         until(page, "location.hash === '#/failures?hours=1'", "the view in the URL")
         page.until_text(".faults", code)

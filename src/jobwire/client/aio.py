@@ -20,6 +20,8 @@ from jobwire.client.messages import (
     CronInfo,
     CronList,
     Event,
+    FailureInfo,
+    FailureList,
     Job,
     JobOptions,
     JobPage,
@@ -30,6 +32,7 @@ from jobwire.client.messages import (
     PredictionInfo,
     PredictionPage,
     PurgeAnswer,
+    SearchAnswer,
     Stats,
     TaskInfo,
     TaskList,
@@ -210,6 +213,16 @@ class AsyncClient:
         """Return the BullMQ queues of the gateway."""
         plan = calls.fetch(QUEUES, QueueStatusList, self._retry_budget())
         return (await self.execute(plan)).queues
+
+    async def failures(self, *, hours: int = 24) -> builtins.list[FailureInfo]:
+        """Return the failed jobs of the last hours (at most 24), grouped by kind."""
+        plan = calls.fetch(calls.failures_path(hours), FailureList, self._retry_budget())
+        return (await self.execute(plan)).failures
+
+    async def search(self, text: str) -> SearchAnswer:
+        """Find jobs by id, by idempotency key, or by a part of the id or task."""
+        plan = calls.fetch(calls.search_path(text), SearchAnswer, self._retry_budget())
+        return await self.execute(plan)
 
     async def queues(self) -> builtins.list[JobQueueInfo]:
         """Return the queues of jobs, the default one first."""

@@ -219,6 +219,16 @@ def list_jobs(filters: ListFilter, budget: RetryBudget) -> Plan[JobPage]:
     return (yield from fetch(path, JobPage, budget))
 
 
+def failures_path(hours: int) -> str:
+    """Return the path of the kinds of failures of the last hours."""
+    return f"/v1/failures?{urlencode({'hours': hours})}"
+
+
+def search_path(text: str) -> str:
+    """Return the path of a search."""
+    return f"/v1/search?{urlencode({'q': text})}"
+
+
 def cancel(job_id: str, budget: RetryBudget) -> Plan[CancelAnswer]:
     """Cancel a job."""
     request = ApiRequest("POST", f"{job_path(job_id)}/cancel")

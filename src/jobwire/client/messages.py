@@ -240,6 +240,48 @@ class Stats(Struct, frozen=True):
     minutes: list[Minute]
 
 
+class FailureInfo(Struct, frozen=True):
+    """Jobs that failed in the same way: task, error code and first line of the message."""
+
+    system: str
+    task: str
+    code: str
+    message: str
+    count: int
+    first_ts: int
+    last_ts: int
+    by_hour: list[int]
+    sample_job_id: str
+    worker: str | None
+    """Where all of them ran; None: on several workers, or on none."""
+
+
+class FailureList(Struct, frozen=True):
+    """The kinds of failures, the most frequent first."""
+
+    failures: list[FailureInfo]
+
+
+class FoundJob(Struct, frozen=True):
+    """A job that a search has found."""
+
+    system: str
+    wire: str
+    id: str
+    task: str
+    status: str
+    created_ts: int
+
+
+class SearchAnswer(Struct, frozen=True):
+    """What a search has found; of text that is no id, the newest `scanned` of `total` jobs were
+    looked at."""
+
+    found: list[FoundJob]
+    scanned: int
+    total: int
+
+
 class Slot(Struct, frozen=True):
     """A job that a worker runs; id and task of another tenant's job are None."""
 

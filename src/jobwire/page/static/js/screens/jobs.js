@@ -145,7 +145,7 @@ class Jobs {
       <td>${state(stateOf(job))}</td>
       <td class="bold task cut"><a href=${jobLink("streams", job.job_id)}>${job.task}</a></td>
       <td class="id">${id(job.job_id)}</td>
-      ${this.rows.some((each) => each.queue) ? html`<td class="muted hide low">${job.queue ?? ""}</td>` : nothing}
+      ${this.hasQueues ? html`<td class="muted hide low">${job.queue ?? ""}</td>` : nothing}
       <td class="right at">${time(job.created_ts, { day: true })}</td>
       <td class="right ${late ? "warn bold" : ""} ${ran === null ? "span" : "hide"}">${waited === null ? "" : duration(waited)}</td>
       <td class="right ${ran === null ? "hide" : "span"}">${ran === null ? "" : duration(ran)}</td>
@@ -155,10 +155,11 @@ class Jobs {
   }
 
   table() {
+    this.hasQueues = this.rows.some((job) => job.queue && job.queue !== "default");
     const all = this.rows.length > 0 && this.rows.every((job) => this.picked.has(job.job_id));
     return html`<table class="hit jobs" @mouseenter=${() => (this.pointed = true)} @mouseleave=${() => (this.pointed = false)}>
       <thead><tr>${may("submit") ? html`<th><input type="checkbox" aria-label="Select all rows" .checked=${live(all)} @click=${(event) => this.pickAll(event.target.checked)} /></th>` : nothing}
-        <th>State</th><th>Task</th><th>Id</th>${this.rows.some((each) => each.queue) ? html`<th class="low">Queue</th>` : nothing}<th class="right">Submitted, ${zone.name}</th><th class="right">Waited</th><th class="right">Ran</th><th class="right">Attempt</th><th class="low">Worker</th><th>Note</th></tr></thead>
+        <th>State</th><th>Task</th><th>Id</th>${this.hasQueues ? html`<th class="low">Queue</th>` : nothing}<th class="right">Submitted, ${zone.name}</th><th class="right">Waited</th><th class="right">Ran</th><th class="right">Attempt</th><th class="low">Worker</th><th>Note</th></tr></thead>
       <tbody>${repeat(this.rows, (job) => job.job_id, (job, at) => this.row(job, at))}</tbody></table>`;
   }
 

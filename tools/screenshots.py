@@ -24,6 +24,7 @@ from jobwire import Client
 from jobwire.client import Job
 from jobwire.wires.streams.contract import DURATION, Counter, Status, StreamsKeys
 from tests.fleet.runner import Fleet
+from tests.support import Program
 from tests.support.browser import PHONE, PROGRAMS, Browser, Page
 from tests.support.devtools import DevTools
 from tests.support.wait import wait_until_sync
@@ -34,12 +35,16 @@ HOLD_S: Final = 120
 
 
 @contextlib.contextmanager
-def site(folder: Path) -> Generator[tuple[Fleet, Client]]:
+def site(folder: Path) -> Generator[tuple[Fleet, Program, Client]]:
     """A gateway without a worker, and a client."""
     with Fleet(folder) as fleet:
-        fleet.start_gateway(JOBWIRE_JOBS_STORE_TRACEBACKS="true")
+        gateway = start_gateway(fleet)
         with fleet.client() as client:
-            yield fleet, client
+            yield fleet, gateway, client
+
+
+def start_gateway(fleet: Fleet) -> Program:
+    return fleet.start_gateway(JOBWIRE_JOBS_STORE_TRACEBACKS="true")
 
 
 def invent_the_past(valkey_url: str) -> None:
@@ -180,12 +185,17 @@ def main() -> None:
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
         raise SystemExit("chromium is not installed (Debian: apt-get install chromium)")
-    with tempfile.TemporaryDirectory() as temporary, site(Path(temporary)) as (fleet, client):
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        site(Path(temporary)) as (fleet, gateway, client),
+    ):
         devtools = DevTools(program, Path(temporary))
         try:
             camera = Camera(Browser(devtools), fleet.url, folder, options.format)
             camera.take("page-empty", "#/", "No job yet")
             invent_the_past(fleet.valkey.url)
+            gateway.kill()  # it has read the minutes that have ended
+            start_gateway(fleet)
             worker = fleet.start_worker(APP, JOBWIRE_WORKER_SLOTS="12")
             ids = fill(client)
             shoot(camera, ids)

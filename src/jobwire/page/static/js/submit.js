@@ -10,8 +10,8 @@ import { go, jobLink } from "./router.js";
 
 const MAX_BYTES = 204800;
 const OPTIONS = [
-  ["max_attempts", "Attempts", "as the handler says"],
-  ["timeout_s", "Time limit, s", "as the handler says"],
+  ["max_attempts", "Attempts", "default"],
+  ["timeout_s", "Time limit, s", "default"],
   ["delay_s", "Delay, s", "none"],
   ["ttl_s", "Time to live, s", "86400"],
 ];

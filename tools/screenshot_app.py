@@ -6,7 +6,7 @@ import asyncio
 
 from jobwire import App, Context, Fail, Retry
 
-app = App()
+app = App("shop")
 TEXT = (
     "A lease protects a job from being run by two workers at the same time. The worker that holds "
     "it renews it every ten seconds; when it stops, another worker takes the job over."

@@ -53,7 +53,7 @@ def invent_the_past(valkey_url: str) -> None:
     address = valkey_url.replace("valkey://", "redis://")
     plain = Redis.from_url(address)  # pyright: ignore[reportUnknownMemberType] - untyped there
     keys, minute = StreamsKeys(), int(time.time()) // 60
-    for ago in range(1, 60):
+    for ago in range(-2, 60):
         done = round(64 + 22 * math.sin(ago / 7) + 9 * math.sin(ago * 1.9))
         failed = max(0, round(3 * math.sin(ago / 5) - 1)) if ago < 40 else 0
         counts = {Status.DONE: done, Status.ERROR: failed, Counter.SUBMISSIONS: done + failed}

@@ -60,6 +60,7 @@ def running(
         JOBWIRE_IMAGES_MAX_IN_WORK=str(MAX_IN_WORK),
         JOBWIRE_IMAGES_PIXEL_BUDGET_MB=str(PIXELS_MB),
         JOBWIRE_IMAGES_MAX_MEGAPIXELS="0.5",
+        JOBWIRE_IMAGES_SPOOL_MB="10",
     ) as started:
         yield started
     observer.flushall()  # the API's consumer makes its group anew after each test
@@ -108,6 +109,23 @@ def test_i21_many_uploads_at_once_stay_within_the_budget(
             assert int(answer.headers["retry-after"]) >= 1
             assert not plain.exists(KEYS.upload(image["image_id"]))
     assert gateway.memory() - before < GROWTH_BYTES
+    gateway.wait_until_empty()
+
+
+@clause("I-21")
+def test_i21_an_upload_that_does_not_fit_into_the_spool_gets_503(
+    gateway: GatewayProcess, plain: Plain
+) -> None:
+    large, other, photo = gateway.site.announce(), gateway.site.announce(), bright_photo()
+    # The spool has 10 MB, and this body may need all of it.
+    with raw_put(large, 10 << 20, photo):
+        wait_until_sync(lambda: plain.exists(KEYS.upload(large["image_id"])), "the claim")
+        answer = gateway.site.put(other, photo)
+        assert (answer.status_code, answer.json()["code"]) == (503, "upload_capacity")
+        assert not plain.exists(KEYS.upload(other["image_id"]))
+    wait_until_sync(lambda: not plain.exists(KEYS.upload(large["image_id"])), "the release")
+    wait_until_sync(lambda: gateway.site.put(other, photo).status_code == 202, "the upload")
+    gateway.check_published(plain, other["image_id"])
     gateway.wait_until_empty()
 
 

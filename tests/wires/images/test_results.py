@@ -167,6 +167,19 @@ async def test_i03_no_result_is_lost_while_the_api_is_away(
         assert "last" in [fields["image_id"] for fields in entries(plain, RESULT)]
 
 
+@clause("I-3")
+async def test_i03_unread_results_are_bounded(
+    connection: Connection, plain: Plain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 300
+    monkeypatch.setattr("jobwire.wires.images.status.RESULT_LIMIT", limit)
+    status = ImageStatus(connection, KEYS)
+    await asyncio.gather(*(status.finish(processed(f"image-{each}")) for each in range(3 * limit)))
+    # The server removes whole nodes of its stream, of 100 entries at most.
+    assert limit <= int(str(plain.xlen(RESULT))) <= limit + 100
+    assert entries(plain, RESULT)[-1]["image_id"] == f"image-{3 * limit - 1}"
+
+
 @clause("I-7")
 async def test_i07_an_image_ends_once(connection: Connection, plain: Plain) -> None:
     status = ImageStatus(connection, KEYS)

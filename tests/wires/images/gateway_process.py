@@ -152,6 +152,9 @@ class GatewayProcess:
             "JOBWIRE_IMAGES_FILL": "grey",
             "JOBWIRE_IMAGES_WORKERS": "2",
             "JOBWIRE_GATEWAY_DRAIN": "30s",
+            # What is held is not given up before the test goes on.
+            "JOBWIRE_VALKEY_READ_TIMEOUT": "60s",
+            "JOBWIRE_GATEWAY_BODY_TIMEOUT": "60s",
             **self._settings,
         }
         self._program = Program("-m", "jobwire", "images", "gateway", env=env)

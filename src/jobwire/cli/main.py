@@ -35,6 +35,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "cron": "List the cron entries and their next runs.",
     "images": "Upload photos, or run their servers: faces hidden, no metadata.",
     "bot": "Run the photo bot; `bot demo` needs no account.",
+    "models": "Install the weights of the local models.",
     "schema": "Print the JSON Schema of the jobs wire.",
     "key": "Create an API key.",
     "lifecycle": "Show, set or run the expiry rules of the bucket.",

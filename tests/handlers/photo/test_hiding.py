@@ -177,5 +177,5 @@ def test_i23_other_weights_are_refused(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "weights are not the expected ones" in done.stderr
-    assert "pip install --no-deps" in done.stderr
+    assert "jobwire models install photo" in done.stderr
     assert not (tmp_path / "out.webp").exists()

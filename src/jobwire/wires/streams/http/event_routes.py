@@ -74,7 +74,7 @@ def _form(request: HttpRequest) -> str:
 def _position(request: HttpRequest) -> Position:
     """The position of the last event that the client received."""
     # The header wins: a browser that reconnects sends both. But both must be valid.
-    given = (request.last_event_id(), request.query("last_event_id"))
+    given = (request.last_event_id(), request.query_event_id())
     positions = [read_position(text) for text in given if text]
     if None in positions:
         raise Problem(BAD_EVENT_ID)

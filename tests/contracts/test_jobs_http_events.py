@@ -123,6 +123,7 @@ def test_j15_a_client_that_has_seen_the_end_gets_204(served: ServedJobs, raw: Ra
     assert (answer.status_code, answer.content) == (204, b"")
     assert "content-length" not in answer.headers
     assert served.client.get(f"{path}?last_event_id={ended}").status_code == 204
+    assert served.client.get(f"{path}?last_id={ended}").status_code == 204
     later = f"{int(ended.partition('-')[0]) + 1}-0"
     with served.events(job_id, Last_Event_ID=later) as events:
         assert names(events.rest()) == ["hello", "gap", "queued", "done"], "no event of this job"

@@ -66,3 +66,19 @@ async def test_t02_a_ping_detects_a_dead_peer(
         assert await gap is None
         plain.publish(channel, "after")
         assert await anext(messages) == (channel, "after")
+
+
+async def test_t02_a_subscription_that_is_cancelled_while_it_opens_leaves_no_socket(
+    valkey: LocalValkey, proxy: Proxy, fresh: Fresh
+) -> None:
+    """A worker that stopped right after its start left one open."""
+    async with Connection.open(proxy.url(valkey.url)) as connection:
+        before = proxy.connections
+        with proxy.hold(lambda command: command.name == "SUBSCRIBE") as hold:
+            opening = asyncio.create_task(connection.subscribe(fresh("channel")).__aenter__())
+            await hold.until_reached()
+            assert proxy.connections == before + 1
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+        await wait_until(lambda: proxy.connections == before, "the socket to be closed")

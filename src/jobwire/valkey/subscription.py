@@ -69,8 +69,12 @@ class Subscription:
     async def _connect(self) -> RespSocket:
         sock, _ = await dial(self._config, self._name, on_push=self._store)
         sock.closed.add_done_callback(lambda _: self._changed.set())
-        sock.send_unanswered("SUBSCRIBE", *self._channels)
-        await sock.call("PING")  # its reply follows SUBSCRIBE's
+        try:
+            sock.send_unanswered("SUBSCRIBE", *self._channels)
+            await sock.call("PING")  # its reply follows SUBSCRIBE's
+        except BaseException:  # also cancelled: nothing else would close it
+            await sock.close("not subscribed")
+            raise
         return sock
 
     async def _reconnect(self) -> RespSocket:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from jobwire.job.engine import Engine, Queue
+from jobwire.job.engine import Engine, JobQueue
 from jobwire.job.states import State
 
 TASK = "echo"
@@ -31,7 +31,7 @@ class Lab(Protocol):
     """One queue on a real server, and as many workers as a test wants."""
 
     @property
-    def queue(self) -> Queue:
+    def queue(self) -> JobQueue:
         """The producer's interface."""
         ...
 

@@ -91,7 +91,7 @@ class Ours:
     async def _flow(self, call: Call) -> object:
         settings = BullSettings(extras=self._extras)
         made = await add_flow(
-            self._connection, _tree(call["tree"]), settings, now_ms=lambda: self._now_ms
+            self._connection, flow_tree(call["tree"]), settings, now_ms=lambda: self._now_ms
         )
         if isinstance(made, Refusal):
             raise Refused(CODES[made])
@@ -334,8 +334,8 @@ def _done(answer: Refusal | None) -> None:
         raise Refused(CODES[answer])
 
 
-def _tree(node: Call) -> FlowNode:
-    children = [_tree(child) for child in node.get("children", [])]
+def flow_tree(node: Call) -> FlowNode:
+    children = [flow_tree(child) for child in node.get("children", [])]
     return FlowNode(node["queueName"], new_job(node), children, policy_of(node.get("opts", {})))
 
 

@@ -5,7 +5,7 @@ knows no wire.
 
     states    the states of a job
     messages  JobRequest, LeasedJob, Report, outcomes, answers
-    engine    the protocols: Engine, Queue, CronStore, LeaseRenewer, MaintenanceTask
+    engine    the protocols: Engine, JobQueue, CronStore, LeaseRenewer, MaintenanceTask
     retry     backoff, and when a failed attempt is retried
     cron      when a cron entry is due
     errors    the tree of errors, and the two signals that a handler may raise

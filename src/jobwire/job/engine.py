@@ -81,7 +81,7 @@ class Traits:
     """A repeated report is written once; otherwise it may be written again."""
 
 
-class Queue(Protocol):
+class JobQueue(Protocol):
     """What a producer needs of a queue. Sent when called, as with an Engine."""
 
     def submit(self, request: JobRequest, /) -> Awaitable[SubmitAnswer]:

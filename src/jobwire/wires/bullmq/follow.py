@@ -142,6 +142,8 @@ class QueueFollower:
         leave = self.watch(queue.keys.queue, waiter, position, job_id=job_id)
         try:
             ended = await _ended(queue, job_id)
+            if ended is Refusal.MISSING and await self.has_more(queue.keys.queue, job_id, position):
+                ended = None  # it was removed at its end just now: its last event says how
             if ended is not None:
                 return ended
             async with asyncio.timeout(timeout_s):
@@ -206,13 +208,14 @@ class QueueFollower:
         reader, job_id = subscription.reader, subscription.job_id
         ended = subscription.finished
         while not reader.closed:
+            known = queue.last
             command = _range(queue.key, subscription.position, whole=resumed)
             try:
-                events = read_events(await self._queues.connection.call(*command))
+                found = read_events(await self._queues.connection.call(*command))
             except ValkeyError:
                 await asyncio.sleep(_PAUSE_S)
                 continue
-            whole = len(events) == _PAGE
+            events = found
             if resumed:
                 # The entry at the position is gone: so may be others behind it.
                 if events and events[0].position == subscription.position:
@@ -232,15 +235,14 @@ class QueueFollower:
                     if not event.is_neutral:
                         ended = event.is_terminal
                 subscription.position = event.position
-            if whole:
-                continue
-            if events and queue.last is not None and queue.last > subscription.position:
-                continue
-            break
+            if not found and known is not None and known > subscription.position:
+                # These entries were read before, and are deleted by now.
+                subscription.position = known
+            # What came after this read: the others have it, and this reader must read it.
+            behind = queue.last is not None and queue.last > subscription.position
+            if len(found) < _PAGE and not behind:
+                break
         subscription.catching_up = None
-        # Of a stream that was deleted meanwhile, what was read before.
-        if queue.last is not None and queue.last > subscription.position:
-            subscription.position = queue.last
         if reader.closed or (job_id is not None and ended):
             if not reader.closed:
                 reader.end()

@@ -50,7 +50,7 @@ def test_o7_the_doctor_reports_missing_rules_and_its_fix_works(
     assert "ExpireTasks, ExpireInputImages, ExpireOutputImages" in missing["found"]
     assert missing["fix"] == "jobwire lifecycle apply"
     assert output_of(tmp_path, config, *missing["fix"].split()[1:]) == [
-        {"bucket": config.bucket, "applied": 3, "kept": 0}
+        {"bucket": config.bucket, "applied": 4, "kept": 0}
     ]
     assert output_of(tmp_path, config, "lifecycle", "apply") == [
         {"bucket": config.bucket, "applied": 0}
@@ -73,7 +73,8 @@ def test_o7_the_doctor_reports_missing_rules_and_its_fix_works(
     )
     other = found(tmp_path, config)["bucket other rules"]
     assert other["verdict"] == "fault"
-    assert "the rule all-of-it removes images/input/, images/output/ after 7 days" in other["found"]
+    removed = "videos/, images/input/, images/output/"
+    assert f"the rule all-of-it removes {removed} after 7 days" in other["found"]
     assert other["fix"]
 
 

@@ -10,9 +10,7 @@ from jobwire.cli import options, output, sanitize
 from jobwire.cli.exits import CliExit, Exit
 
 if TYPE_CHECKING:
-    from jobwire.wires.bullmq.codec import Job
-    from jobwire.wires.bullmq.contract import State
-    from jobwire.wiring.queues.look import LookedAt
+    from jobwire.wiring.queues.look import LookedAt, LookedAtJob
 
 
 @click.command()
@@ -40,16 +38,15 @@ def command(
     from jobwire.job.errors import RefusedError
     from jobwire.valkey import ValkeyError
     from jobwire.valkey.errors import ConfigError
-    from jobwire.wires.bullmq.contract import COLLECTIONS
-    from jobwire.wiring.queues.look import look_at_jobs, look_at_server
+    from jobwire.wiring.queues.look import STATES, look_at_jobs, look_at_server
 
-    if state and state not in COLLECTIONS:
-        known = ", ".join(COLLECTIONS)
+    if state and state not in STATES:
+        known = ", ".join(STATES)
         raise CliExit(f"no such state {sanitize.line(state)!r}; known: {known}", Exit.USAGE)
     try:
         if queue is not None:
             jobs = asyncio.run(look_at_jobs(url, prefix, queue, state, limit))
-            _show_jobs(queue, jobs, as_json=output.wants_json(as_json))
+            _show_jobs(jobs, as_json=output.wants_json(as_json))
             return
         found = asyncio.run(look_at_server(url, prefix))
     except ConfigError as error:
@@ -88,16 +85,14 @@ def _show_queues(queues: "Sequence[LookedAt]", *, as_json: bool) -> None:
     output.columns(rows)
 
 
-def _show_jobs(queue: str, jobs: "list[tuple[State, Job]]", *, as_json: bool) -> None:
+def _show_jobs(jobs: "Sequence[LookedAtJob]", *, as_json: bool) -> None:
     if as_json:
-        from jobwire.wires.bullmq.http.bodies import shown
-
-        for state, job in jobs:
-            output.json_line(shown(job, queue, state).model_dump())
+        for job in jobs:
+            output.json_line(job.body)
         return
     rows = [("id", "name", "state", "attempts", "reason")]
-    for state, job in jobs:
-        reason = sanitize.line((job.problem or job.failed_reason)[:80])
-        cells = (sanitize.line(job.id), sanitize.line(job.name), str(state))
+    for job in jobs:
+        reason = sanitize.line(job.reason[:80])
+        cells = (sanitize.line(job.id), sanitize.line(job.name), job.state)
         rows.append((*cells, str(job.attempts_made), reason))
     output.columns(rows)

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from jobwire.valkey import Config, Connection
-from jobwire.wires.bullmq.codec import Job
 from jobwire.wires.bullmq.contract import COLLECTIONS, State
 from jobwire.wires.bullmq.directory import QueueDirectory
+from jobwire.wires.bullmq.http.bodies import shown
 from jobwire.wires.bullmq.metrics import QueueFigures, measure
 from jobwire.wires.bullmq.queue import BullQueue
 from jobwire.wires.bullmq.registry import seen_workers
@@ -15,6 +15,8 @@ from jobwire.wires.bullmq.settings import BullSettings
 
 _MAX_STEPS: Final = 1_000
 _NEWEST_FIRST: Final = (State.COMPLETED, State.FAILED)
+STATES: Final = tuple(map(str, COLLECTIONS))
+"""The states of which jobs can be listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,18 @@ class LookedAt:
     name: str
     figures: QueueFigures
     workers: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAtJob:
+    """A job as it was found; `body` is what the HTTP API would return."""
+
+    id: str
+    name: str
+    state: str
+    attempts_made: int
+    reason: str
+    body: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +63,20 @@ async def look_at_server(url: str, prefix: str) -> FoundQueues:
 
 async def look_at_jobs(
     url: str, prefix: str, queue: str, state: str, count: int
-) -> list[tuple[State, Job]]:
+) -> list[LookedAtJob]:
     """The first jobs of a state, or of each state without one; RefusedError for a bad name."""
     async with Connection.open(Config.from_url(url), name="jobwire-look") as connection:
         opened = BullQueue(connection, queue, BullSettings(prefix=prefix))
         states = [State(state)] if state else list(COLLECTIONS)
         return [
-            (each, job)
+            LookedAtJob(
+                job.id,
+                job.name,
+                str(each),
+                job.attempts_made,
+                job.problem or job.failed_reason,
+                shown(job, queue, each).model_dump(),
+            )
             for each in states
             for job in await opened.list(each, count=count, oldest_first=each not in _NEWEST_FIRST)
         ]

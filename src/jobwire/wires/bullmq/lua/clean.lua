@@ -11,15 +11,15 @@
 --   ids      an array of the deleted jobs; as many as `count` means that there may be more
 -- CLAUSES B-8 B-10
 -- INCLUDE queue events enqueue parents remove purge
-local name, before_ms, count = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local key = queue .. name
+local collection, before_ms, count = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local key = queue .. collection
 local FIELDS = {
   delayed = { 'processedOn', 'timestamp' }, prioritized = { 'timestamp' },
   other = { 'finishedOn', 'processedOn', 'timestamp' },
 }
 
 local function is_old(id)
-  for _, value in ipairs(redis.call('HMGET', queue .. id, unpack(FIELDS[name] or FIELDS.other))) do
+  for _, value in ipairs(redis.call('HMGET', queue .. id, unpack(FIELDS[collection] or FIELDS.other))) do
     local moment = number(value)
     if moment then return moment <= before_ms end
   end
@@ -30,7 +30,7 @@ local ids = {}
 local function clean_list()
   local found = redis.call('LRANGE', key, -count, -1)
   for at, id in ipairs(found) do
-    local free = name ~= 'active' or redis.call('EXISTS', queue .. id .. ':lock') == 0
+    local free = collection ~= 'active' or redis.call('EXISTS', queue .. id .. ':lock') == 0
     if free and not is_current_iteration(queue, id) and is_old(id) then
       -- Marked first and removed together: one pass over the list instead of one for each job.
       redis.call('LSET', key, at - #found - 1, '')
@@ -42,7 +42,7 @@ local function clean_list()
 end
 
 local function clean_set()
-  local finished = name == 'completed' or name == 'failed'
+  local finished = collection == 'completed' or collection == 'failed'
   local last = finished and text(before_ms) or '+inf'
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', key, 0, last, 'LIMIT', 0, count)) do
     if finished or not is_current_iteration(queue, id) and is_old(id) then
@@ -53,6 +53,6 @@ local function clean_set()
   remove_members(key, ids)
 end
 
-if name == 'wait' or name == 'paused' or name == 'active' then clean_list() else clean_set() end
+if collection == 'wait' or collection == 'paused' or collection == 'active' then clean_list() else clean_set() end
 emit(queue, 'cleaned', 'count', #ids)
 return ids

@@ -330,7 +330,7 @@ SCALE: Final = Doc(
     "not answer: never a wrong zero.",
     answer=fleet_schemas.ScaleBody,
     example={"waiting": 31, "running": 9, "slots": 10, "oldest_waiting_s": 2.4, "load": 4.0},
-    problems=(UNAVAILABLE,),
+    problems=(INVALID, UNAVAILABLE),
 )
 
 _OPENAI: Final = "openai"

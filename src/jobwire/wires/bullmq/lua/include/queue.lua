@@ -9,11 +9,11 @@ local now, extras = tonumber(ARGV[1]), ARGV[2] == '1'
 local RAW_BELOW = 1e14
 local SHIFT = 4096
 
-local called_at, called_at_text = now, ARGV[1]
+local called_at = now
 
 -- Formatting costs as much as a command: the two usual numbers have their text already.
 local function text(number)
-  if number == called_at then return called_at_text end
+  if number == called_at then return ARGV[1] end
   if number == 0 then return '0' end
   return string.format('%.0f', number)
 end

@@ -173,7 +173,9 @@ def test_o12_the_gateway_is_found_by_variable_else_by_the_endpoints_file(
     monkeypatch.chdir(tmp_path)
     for name in ("JOBWIRE_URL", "JOBWIRE_API_KEY", "JOBWIRE_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(Unreachable, match=r"nothing runs in \.jobwire. Start one: jobwire up"):
+    with pytest.raises(
+        Unreachable, match=r"nothing runs in \.jobwire or above it. Start one: jobwire up"
+    ):
         Client()
     (tmp_path / ".jobwire").mkdir()
     (tmp_path / ".jobwire" / "endpoints.json").write_text(

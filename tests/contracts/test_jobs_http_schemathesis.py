@@ -43,7 +43,8 @@ def described(served: ServedJobs) -> Document:
                     parameter["schema"]["enum"] = ended if over else ended + waiting
     components = document["components"]
     components.pop("securitySchemes")
-    components["schemas"]["JobRequest"]["properties"]["task"] = {"enum": ["chat", "embed"]}
+    request = components["schemas"]["JobRequest"]["properties"]
+    request["task"], request["queue"] = {"enum": ["chat", "embed"]}, {"enum": ["default"]}
     streams = [f"/v1/jobs/{job_id}/events" for job_id in ended]
     components["schemas"]["StreamTokenRequest"]["properties"]["path"] = {"enum": streams}
     return document

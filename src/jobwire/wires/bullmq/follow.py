@@ -166,11 +166,14 @@ class QueueFollower:
         events = read_events(reply)
         first = queue.last is None
         queue.last = _last(events) or queue.last or START
-        if first:
-            return
         for subscription in tuple(queue.subscriptions):
-            if subscription.catching_up is None:
+            if subscription.catching_up is not None:
+                continue
+            if not first:
                 self._deliver(queue, subscription, events)
+            elif subscription.position < queue.last:
+                # It had caught up before this first read, which has only the newest entry.
+                self._catch_up(queue, subscription)
         if len(events) == _PAGE:
             self._queues.mark(queue)
 

@@ -26,7 +26,7 @@ export const showShortcuts = () =>
     { label: "Shortcuts" },
   );
 
-let afterG = 0;
+let afterG = -Infinity; // when "g" was pressed
 
 function step(by) {
   const links = [...document.querySelectorAll(".hit tbody tr a, .faults > li a.bold")];
@@ -42,7 +42,7 @@ document.addEventListener("keydown", (event) => {
   if (typing || isOpen() || event.metaKey || event.ctrlKey || event.altKey || app.needsKey) return;
   if (performance.now() - afterG < 1500) {
     const screen = screens.find((each) => each.letter === event.key);
-    afterG = 0;
+    afterG = -Infinity;
     if (screen) return go(screen.href);
   }
   const act = {

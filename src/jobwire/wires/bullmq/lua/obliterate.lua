@@ -15,7 +15,8 @@
 --   active      workers run jobs of the queue; nothing was deleted
 -- CLAUSES B-8 B-10
 -- INCLUDE queue events enqueue parents remove purge
-local force, left = ARGV[3] == '1', tonumber(ARGV[4])
+local force, count = ARGV[3] == '1', tonumber(ARGV[4])
+local left = count
 if redis.call('HEXISTS', queue .. 'meta', 'paused') == 0 then return 'not_paused' end
 if not force and redis.call('LLEN', queue .. 'active') > 0 then return 'active' end
 

@@ -246,6 +246,7 @@ async def test_a_handler_that_never_ends_does_not_keep_the_worker_alive(
 
 
 @clause("O-2")
+@pytest.mark.usefixtures("own_logging")
 def test_an_app_that_cannot_be_loaded_is_one_line(
     shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

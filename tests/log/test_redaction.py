@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,19 +41,10 @@ PLAIN = [
 
 
 @pytest.fixture
-def out() -> Iterator[io.StringIO]:
-    """A stream to log to; logging is restored afterwards."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    for handler in handlers:
-        root.removeHandler(handler)
+def out(own_logging: None) -> Iterator[io.StringIO]:
+    """A stream to log to."""
     yield io.StringIO()
     bind_only({})
-    for handler in root.handlers[:]:
-        root.removeHandler(handler)
-    for handler in handlers:
-        root.addHandler(handler)
-    root.setLevel(level)
 
 
 @clause("P-31")

@@ -119,6 +119,7 @@ def test_o04_cancel_run_again_and_run_with_edits(
         click_text(page, ".jobhead button", "Cancel job")
         page.until_text("dialog", "Cancel this job?")
         click_text(page, "dialog button", "Leave it")
+        until(page, "!document.querySelector('dialog')", "the question to close")
         assert site.client.get(job.job_id).status == "running"
         click_text(page, ".jobhead button", "Cancel job")
         click_text(page, "dialog button", "Cancel job")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -37,6 +38,21 @@ def observer(valkey: LocalValkey) -> Iterator[Redis]:
     """The client of the leak check."""
     with plain_client(valkey, leaks.OBSERVER) as client:
         yield client
+
+
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """For a test that sets up logging in this process: restored afterwards."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    for handler in handlers:
+        root.removeHandler(handler)
+    yield
+    for handler in root.handlers[:]:
+        root.removeHandler(handler)
+    for handler in handlers:
+        root.addHandler(handler)
+    root.setLevel(level)
 
 
 @pytest.fixture

@@ -25,6 +25,12 @@ from tests.wires.bullmq.served import SERVED, ServedQueues
 @pytest.fixture(scope="module")
 def served_queues(valkey: LocalValkey) -> Iterator[ServedQueues]:
     with ServedQueues(valkey.url, worker=True) as running:
+        # The worker's blocking read has a connection of its own, which no test shall open.
+        with plain_client(valkey, "served-queues") as plain:
+            wait_until_sync(
+                lambda: any(each["name"].endswith("-own") for each in plain.client_list()),
+                "the worker's blocking read",
+            )
         yield running
 
 

@@ -11,6 +11,7 @@ from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.job.errors import Fail
 from jobwire.job.messages import Json
+from jobwire.local import LocalValkey
 from jobwire.settings import Settings
 from jobwire.valkey import Config, Connection
 from jobwire.wires.bullmq.engine import BullEngine
@@ -18,7 +19,9 @@ from jobwire.wires.bullmq.hub import BullHub
 from jobwire.wires.bullmq.settings import QueuesSettings
 from jobwire.wiring.queues.feature import queues_feature
 from jobwire.worker import Worker
+from tests.support import wait_until_sync
 from tests.support.jobs_http import EventReader, ServedJobs
+from tests.support.servers import plain_client
 from tests.support.workers import started, stopped
 
 SERVED: Final = "work"
@@ -101,3 +104,14 @@ class ServedQueues(ServedJobs):
     def queue_events(self, queue: str, job_id: str = "", **headers: str) -> EventReader:
         job = f"/jobs/{job_id}" if job_id else ""
         return EventReader(self.port, f"/v1/queues/{queue}{job}/events", headers)
+
+
+def worker_connected(valkey: LocalValkey) -> None:
+    """Wait for the worker's own connections, which no test shall seem to have opened."""
+    with plain_client(valkey, "served-queues") as plain:
+
+        def connected() -> bool:
+            names = {each["name"] for each in plain.client_list()}
+            return {"jobwire-queues-own", "jobwire-queues-sub"} <= names
+
+        wait_until_sync(connected, "the connections of the worker")

@@ -19,18 +19,13 @@ from jobwire.wires.bullmq.queue import BullQueue
 from tests.interop.bullmq_state import dump
 from tests.support import clause, wait_until_sync
 from tests.support.servers import plain_client
-from tests.wires.bullmq.served import SERVED, ServedQueues
+from tests.wires.bullmq.served import SERVED, ServedQueues, worker_connected
 
 
 @pytest.fixture(scope="module")
 def served_queues(valkey: LocalValkey) -> Iterator[ServedQueues]:
     with ServedQueues(valkey.url, worker=True) as running:
-        # The worker's blocking read has a connection of its own, which no test shall open.
-        with plain_client(valkey, "served-queues") as plain:
-            wait_until_sync(
-                lambda: any(each["name"].endswith("-own") for each in plain.client_list()),
-                "the worker's blocking read",
-            )
+        worker_connected(valkey)
         yield running
 
 

@@ -13,12 +13,13 @@ from jobwire.local import LocalValkey
 from jobwire.wires.bullmq.settings import QueuesSettings
 from tests.support import Plain, clause, wait_until_sync
 from tests.support.jobs_http import bearer, key, problem
-from tests.wires.bullmq.served import SERVED, ServedQueues
+from tests.wires.bullmq.served import SERVED, ServedQueues, worker_connected
 
 
 @pytest.fixture(scope="module")
 def _served(valkey: LocalValkey) -> Iterator[ServedQueues]:
     with ServedQueues(valkey.url, QueuesSettings(names=("named",)), worker=True) as running:
+        worker_connected(valkey)
         yield running
 
 

@@ -39,10 +39,10 @@ function verdict({ systems: rows, unavailable }, stored) {
   return { icon: "ok", tone: "running", title: "Everything is being taken.", text: `${count(running)} running, ${count(waiting)} waiting${oldest ? `, the oldest for ${duration(oldest.oldest_waiting_ms)}` : ""}.${tail}` };
 }
 
-const verdictView = (said, self) => html`<div class="verdict">${icon(said.icon, said.tone)}<div>
-  <h2>${said.title}</h2><p>${said.text}</p>
-  ${said.command ? html`<div class="row wrap gap">${command(said.command)}
-    ${said.offer && may("submit") ? html`<button class="btn primary" @click=${self.offer}>Do it for me</button>` : nothing}</div>` : nothing}
+const verdictView = (sentence, self) => html`<div class="verdict">${icon(sentence.icon, sentence.tone)}<div>
+  <h2>${sentence.title}</h2><p>${sentence.text}</p>
+  ${sentence.command ? html`<div class="row wrap gap">${command(sentence.command)}
+    ${sentence.offer && may("submit") ? html`<button class="btn primary" @click=${self.offer}>Do it for me</button>` : nothing}</div>` : nothing}
   ${self.refusal ? html`<p class="failed" role="alert">${self.refusal}</p>` : nothing}
 </div></div>`;
 
@@ -131,10 +131,10 @@ class Now {
   view() {
     if (!app.overview) return nothing;
     const { systems: rows } = app.overview;
-    const said = verdict(app.overview, this.stored);
-    announce(said.title);
+    const sentence = verdict(app.overview, this.stored);
+    announce(sentence.title);
     const quiet = this.stored === 0 && !rows.some((row) => row.submitted);
-    return html`${verdictView(said, this)}${figures(rows, app.failed?.failures)}
+    return html`${verdictView(sentence, this)}${figures(rows, app.failed?.failures)}
       ${quiet ? nothing : html`<section><header><h2>Systems</h2></header>
         <table class="hit systems"><thead><tr><th>System</th><th>Taken</th><th class="right">Waiting</th><th class="right">Oldest</th><th class="right">Running / slots</th><th>Ended per minute, 30 min</th><th class="right">Failed, 1 h</th><th class="right">Run p90</th></tr></thead>
         <tbody>${rows.map(systemRow)}</tbody></table></section>

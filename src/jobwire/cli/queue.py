@@ -31,6 +31,11 @@ job_ids = click.argument("job_ids", metavar="[ID]...", nargs=-1)
 yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
+def _common(function: Callable[..., object]) -> Callable[..., object]:
+    """The context and the options of every verb."""
+    return options.quiet(options.as_json(options.data_dir(click.pass_context(function))))
+
+
 @click.group()
 def command() -> None:
     """List, look at and change queues and their jobs.
@@ -76,10 +81,7 @@ def _wire_of(context: click.Context, queue: str, data_dir: str | None) -> str:
 
 @command.command("ls")
 @wire
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
+@_common
 def ls(context: click.Context, wire: str | None, **given: Any) -> None:
     """List the queues: what waits, what runs, how many workers read them."""
     from jobwire.client import NotFound
@@ -96,10 +98,7 @@ def ls(context: click.Context, wire: str | None, **given: Any) -> None:
 @command.command("pause")
 @click.argument("queue")
 @wire
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
+@_common
 def pause(context: click.Context, wire: str | None, **given: Any) -> object:
     """Let workers start no job of a queue. Running jobs continue, and new ones wait."""
     chosen = wire or _wire_of(context, given["queue"], given["data_dir"])
@@ -109,10 +108,7 @@ def pause(context: click.Context, wire: str | None, **given: Any) -> object:
 @command.command("resume")
 @click.argument("queue")
 @wire
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
+@_common
 def resume(context: click.Context, wire: str | None, **given: Any) -> object:
     """Let workers start the jobs of a queue again."""
     chosen = wire or _wire_of(context, given["queue"], given["data_dir"])
@@ -123,10 +119,7 @@ def resume(context: click.Context, wire: str | None, **given: Any) -> object:
 @click.argument("queue")
 @yes
 @wire
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
+@_common
 def purge(context: click.Context, wire: str | None, **given: Any) -> object:
     """Cancel all jobs of a queue that wait or are delayed. Running jobs continue."""
     return verb(wire or DEFAULT_WIRE, "purge")(context, **given)
@@ -137,10 +130,7 @@ def purge(context: click.Context, wire: str | None, **given: Any) -> object:
 
 @command.command("show")
 @click.argument("queue")
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
+@_common
 def show(context: click.Context, **given: Any) -> object:
     """Show one BullMQ queue."""
     return verb("bullmq", "show")(context, **given)
@@ -151,10 +141,7 @@ def show(context: click.Context, **given: Any) -> object:
 @click.argument("name")
 @click.argument("data", required=False)
 @click.option("--opts", metavar="JSON", help='Options with BullMQ\'s names, as {"attempts": 3}.')
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
+@_common
 def add(context: click.Context, **given: Any) -> object:
     """Add a job to a BullMQ queue. DATA is JSON, @file or - for stdin."""
     return verb("bullmq", "add")(context, **given)
@@ -165,10 +152,7 @@ def add(context: click.Context, **given: Any) -> object:
 @click.option("--state", default="waiting", show_default=True, help="Of the listed jobs.")
 @click.option("--first", type=click.IntRange(0), default=0, help="How many jobs to skip.")
 @click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
+@_common
 def jobs(context: click.Context, **given: Any) -> object:
     """List the jobs of a BullMQ queue in a state."""
     return verb("bullmq", "jobs")(context, **given)
@@ -177,10 +161,7 @@ def jobs(context: click.Context, **given: Any) -> object:
 @command.command("job")
 @click.argument("queue")
 @click.argument("job_id", metavar="ID")
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
+@_common
 def job(context: click.Context, **given: Any) -> object:
     """Show one job of a BullMQ queue, with its log."""
     return verb("bullmq", "job")(context, **given)
@@ -190,10 +171,7 @@ def job(context: click.Context, **given: Any) -> object:
 @click.argument("queue")
 @job_ids
 @click.option("--all", "every", is_flag=True, help="All of the queue.")
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
+@_common
 def retry(context: click.Context, **given: Any) -> object:
     """Run failed jobs of a BullMQ queue again."""
     return verb("bullmq", "retry")(context, **given)
@@ -203,10 +181,7 @@ def retry(context: click.Context, **given: Any) -> object:
 @click.argument("queue")
 @job_ids
 @click.option("--all", "every", is_flag=True, help="All of the queue.")
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
+@_common
 def promote(context: click.Context, **given: Any) -> object:
     """Let delayed jobs of a BullMQ queue run now."""
     return verb("bullmq", "promote")(context, **given)
@@ -216,10 +191,7 @@ def promote(context: click.Context, **given: Any) -> object:
 @click.argument("queue")
 @click.option("--delayed", is_flag=True, help="The delayed jobs too.")
 @yes
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
+@_common
 def drain(context: click.Context, **given: Any) -> object:
     """Delete all jobs of a BullMQ queue that wait."""
     return verb("bullmq", "drain")(context, **given)
@@ -231,10 +203,7 @@ def drain(context: click.Context, **given: Any) -> object:
 @click.option("--grace-ms", type=click.IntRange(0), default=0, help="Younger jobs stay.")
 @click.option("--limit", type=click.IntRange(0), default=0, help="At most so many; 0: all.")
 @yes
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
+@_common
 def clean(context: click.Context, **given: Any) -> object:
     """Delete the jobs of a BullMQ queue in a state."""
     return verb("bullmq", "clean")(context, **given)
@@ -243,10 +212,7 @@ def clean(context: click.Context, **given: Any) -> object:
 @command.command("watch")
 @click.argument("queue")
 @click.argument("job_id", metavar="[ID]", required=False)
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
+@_common
 def watch(context: click.Context, **given: Any) -> object:
     """Follow a BullMQ queue, or one of its jobs to its end."""
     return verb("bullmq", "watch")(context, **given)

@@ -15,7 +15,7 @@ from jobwire.wires.bullmq.admin import QueueAdmin
 from jobwire.wires.bullmq.codec import Empty, Job, KeepRule, Limited, TakeAnswer, Took, read_fields
 from jobwire.wires.bullmq.consumer import BullConsumer, Failure, Settled
 from jobwire.wires.bullmq.contract import CODES, Refusal, State
-from jobwire.wires.bullmq.flows import FlowNode, add_flow
+from jobwire.wires.bullmq.flows import FlowJobs, FlowNode, add_flow
 from jobwire.wires.bullmq.options import (
     Backoff,
     Deduplication,
@@ -95,7 +95,7 @@ class Ours:
         )
         if isinstance(made, Refusal):
             raise Refused(CODES[made])
-        return [node.job_id for node in made.all()]
+        return _flow_ids(made)
 
     async def _schedule(self, call: Call) -> object:
         repeat, template = call["repeat"], call["template"]
@@ -332,6 +332,11 @@ class Ours:
 def _done(answer: Refusal | None) -> None:
     if answer is not None:
         raise Refused(CODES[answer])
+
+
+def _flow_ids(job: FlowJobs) -> list[str]:
+    """The job and all below it, parents first."""
+    return [job.job_id, *(each for child in job.children for each in _flow_ids(child))]
 
 
 def flow_tree(node: Call) -> FlowNode:

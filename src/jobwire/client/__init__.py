@@ -19,7 +19,8 @@ Both clients share everything but the socket:
     event_cursor  one job's events over any number of connections; pure
     sse           parses Server-Sent Events; pure
     images        photos: upload, follow, read; image_calls: their plans
-    queues        BullMQ queues: add, follow, administer; queue_calls: their plans
+    queues        BullMQ queues: add, follow, administer; queue_calls: their plans,
+                  queue_messages: their bodies
     aio, sync     execute the plans
     target        finds the gateway
 
@@ -63,12 +64,18 @@ from jobwire.client.messages import (
     PredictionPage,
     PurgeAnswer,
 )
-from jobwire.client.queue_calls import (
+from jobwire.client.queue_messages import (
     AddedToQueue,
+    FlowIds,
+    FlowInfo,
+    FlowJobInfo,
     QueueEventInfo,
     QueueJobInfo,
     QueueJobPage,
     QueueStatus,
+    SchedulerInfo,
+    SchedulerPage,
+    SchedulerSet,
 )
 
 if TYPE_CHECKING:
@@ -88,6 +95,9 @@ __all__ = [
     "Client",
     "ClientError",
     "Event",
+    "FlowIds",
+    "FlowInfo",
+    "FlowJobInfo",
     "Forbidden",
     "IdempotencyMismatch",
     "Image",
@@ -117,6 +127,9 @@ __all__ = [
     "QueueJobPage",
     "QueueStatus",
     "RateLimited",
+    "SchedulerInfo",
+    "SchedulerPage",
+    "SchedulerSet",
     "TimedOut",
     "Unauthorized",
     "Unavailable",

@@ -1,8 +1,8 @@
-"""The methods of queues as plans of requests and pauses, and their messages. Pure."""
+"""The methods of queues as plans of requests and pauses. Pure."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -19,130 +19,26 @@ from jobwire.client.calls import (
     send,
 )
 from jobwire.client.errors import BadAnswer, TimedOut, Unreachable
+from jobwire.client.queue_messages import (
+    ENDED,
+    AddedToQueue,
+    AddedToQueueList,
+    AffectedJobs,
+    CancelResult,
+    FlowIds,
+    FlowInfo,
+    PausedState,
+    QueueEventInfo,
+    QueueJobChange,
+    QueueJobInfo,
+    QueueJobPage,
+    SchedulerPage,
+    SchedulerSet,
+)
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.sse import Frame
 
 QUEUES: Final = "/v1/queues"
-_ENDED: Final = frozenset({"completed", "failed"})
-_LAST_EVENTS: Final = frozenset({"completed", "failed", "removed"})
-
-
-class QueueStatus(Struct, frozen=True, kw_only=True):
-    """A queue now."""
-
-    name: str
-    tenant: str | None = None
-    paused: bool = False
-    counts: dict[str, int] = {}
-    """Jobs by state."""
-    oldest_waiting_ms: int | None = None
-    workers: int | None = None
-    stalled: int = 0
-    schedulers: int = 0
-    concurrency: int | None = None
-    rate_limit: dict[str, int] | None = None
-
-
-class QueueStatusList(Struct, frozen=True):
-    """The response of `/v1/queues`."""
-
-    queues: list[QueueStatus]
-
-
-class AddedToQueue(Struct, frozen=True):
-    """What became of a job: `added`, or `duplicate` or `deduplicated` with the existing job."""
-
-    id: str
-    outcome: str
-
-
-class AddedToQueueList(Struct, frozen=True):
-    """The response of adding jobs."""
-
-    jobs: list[AddedToQueue]
-
-
-class QueueJobInfo(Struct, frozen=True, kw_only=True):
-    """A job of a queue. Times are milliseconds since 1970."""
-
-    id: str
-    queue: str
-    name: str
-    state: str
-    data: Any = None
-    opts: dict[str, Any] = {}
-    progress: Any = None
-    returnvalue: Any = None
-    failed_reason: str | None = None
-    stacktrace: list[str] = []
-    attempts_made: int = 0
-    attempts_started: int = 0
-    stalled: int = 0
-    priority: int = 0
-    delay: int = 0
-    timestamp: int = 0
-    processed_on: int | None = None
-    finished_on: int | None = None
-    processed_by: str | None = None
-    parent_key: str | None = None
-    scheduler: str | None = None
-    deduplication_id: str | None = None
-    problem: str | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self.state in _ENDED
-
-
-class QueueJobPage(Struct, frozen=True):
-    """A page of jobs; `next` is the `first` of the next one."""
-
-    jobs: list[QueueJobInfo]
-    total: int
-    next: int | None = None
-
-
-class QueueLogPage(Struct, frozen=True):
-    """Lines of a job's log, the oldest first."""
-
-    lines: list[str]
-    total: int
-
-
-class QueueEventInfo(Struct, frozen=True, kw_only=True):
-    """Something that happened on a queue; `gap`: events may be missing."""
-
-    event: str
-    job_id: str | None = None
-    ts: int = 0
-    fields: dict[str, Any] = {}
-    id: str | None = None
-
-    @property
-    def ends_job(self) -> bool:
-        return self.event in _LAST_EVENTS
-
-
-class CancelResult(Struct, frozen=True):
-    """What a cancel did: `canceled`, `requested` or `requested_foreign`."""
-
-    id: str
-    outcome: str
-
-
-class QueueJobChange(Struct, frozen=True):
-    """The state of a job after a change."""
-
-    id: str
-    state: str
-
-
-class AffectedJobs(Struct, frozen=True):
-    count: int
-
-
-class PausedState(Struct, frozen=True):
-    paused: bool
 
 
 class _Options(Struct, rename={"job_id": "jobId"}):
@@ -243,6 +139,68 @@ def affect(queue: str, verb: str, body: object, budget: RetryBudget) -> Plan[int
     return read((yield from send(request, budget)), AffectedJobs).count
 
 
+def add_flow(queue: str, flow: Mapping[str, object], budget: RetryBudget) -> Plan[FlowIds]:
+    """Add a tree of jobs. A request whose response is lost is repeated only if all jobs have ids:
+    it could add the others twice."""
+    body = msgspec.json.encode(_flow(flow))
+    request = ApiRequest("POST", f"{queue_path(queue)}/flows", body)
+    named = all(_Options.read(job.get("opts")).job_id for job in _jobs(flow))
+    return read((yield from send(request, budget if named else RetryBudget(0.0))), FlowIds)
+
+
+def get_flow(
+    queue: str, job_id: str, depth: int | None, width: int | None, budget: RetryBudget
+) -> Plan[FlowInfo]:
+    """A job with its parent and the tree of its children."""
+    asked = {"depth": depth, "width": width}
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    return fetch(f"{job_path(queue, job_id)}/flow?{query}", FlowInfo, budget)
+
+
+def list_schedulers(
+    queue: str, first: int, limit: int | None, budget: RetryBudget
+) -> Plan[SchedulerPage]:
+    """A page of schedulers."""
+    query = {"first": first} | ({} if limit is None else {"limit": limit})
+    return fetch(f"{queue_path(queue)}/schedulers?{urlencode(query)}", SchedulerPage, budget)
+
+
+def set_scheduler(
+    queue: str, scheduler_id: str, body: Mapping[str, object], budget: RetryBudget
+) -> Plan[SchedulerSet]:
+    """Set a scheduler; repeated, it is the same."""
+    encoded = msgspec.json.encode({**body, "data": encode_payload(body.get("data"))})
+    request = ApiRequest("PUT", _scheduler_path(queue, scheduler_id), encoded)
+    return read((yield from send(request, budget)), SchedulerSet)
+
+
+def remove_scheduler(queue: str, scheduler_id: str, budget: RetryBudget) -> Plan[None]:
+    """Remove a scheduler and its delayed job."""
+    yield from send(ApiRequest("DELETE", _scheduler_path(queue, scheduler_id)), budget)
+
+
+def _scheduler_path(queue: str, scheduler_id: str) -> str:
+    return f"{queue_path(queue)}/schedulers/{quote(scheduler_id, safe='')}"
+
+
+def _flow(job: Mapping[str, object]) -> dict[str, object]:
+    """A job of a flow with the data of each job encoded."""
+    encoded = {**job, "data": encode_payload(job.get("data"))}
+    if children := _children(job):
+        encoded["children"] = [_flow(child) for child in children]
+    return encoded
+
+
+def _jobs(job: Mapping[str, object]) -> Iterable[Mapping[str, object]]:
+    yield job
+    for child in _children(job):
+        yield from _jobs(child)
+
+
+def _children(job: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
+    return cast("Sequence[Mapping[str, object]]", job.get("children") or ())
+
+
 class QueueEventCursor:
     """The events of a queue or of a job over any number of connections. Pure."""
 
@@ -262,7 +220,7 @@ class QueueEventCursor:
         for frame in frames:
             if frame.event == "hello":
                 self.greeted = True
-                self._job_ended = self._of_job and _state(frame) in _ENDED
+                self._job_ended = self._of_job and _state(frame) in ENDED
             elif frame.event == "gap":
                 events.append(QueueEventInfo(event="gap"))
             else:

@@ -11,16 +11,20 @@ import httpx
 
 from jobwire.client import calls, http, queue_calls
 from jobwire.client.errors import ClientError, from_response
-from jobwire.client.queue_calls import (
+from jobwire.client.queue_calls import QueueEventCursor
+from jobwire.client.queue_messages import (
     AddedToQueue,
     CancelResult,
-    QueueEventCursor,
+    FlowIds,
+    FlowInfo,
     QueueEventInfo,
     QueueJobChange,
     QueueJobInfo,
     QueueJobPage,
     QueueLogPage,
     QueueStatus,
+    SchedulerPage,
+    SchedulerSet,
 )
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.sse import Parser
@@ -129,6 +133,48 @@ class AsyncQueue:
         """Let all delayed jobs run as soon as workers are free; how many."""
         plan = queue_calls.affect(self.name, "promote", None, self._budget())
         return await self._client.execute(plan)
+
+    async def obliterate(self, *, force: bool = False) -> int:
+        """Delete the queue with everything in it; how many jobs. `force`: also while workers run
+        its jobs."""
+        plan = queue_calls.affect(self.name, "obliterate", {"force": force}, self._budget())
+        return await self._client.execute(plan)
+
+    async def add_flow(self, flow: Mapping[str, object]) -> FlowIds:
+        """Add a tree of jobs, all or none: `{"name", "queueName", "data", "opts", "children"}` as
+        in BullMQ. A job without `queueName` is of its parent's queue."""
+        return await self._client.execute(queue_calls.add_flow(self.name, flow, self._budget()))
+
+    async def flow(
+        self, job_id: str, *, depth: int | None = None, width: int | None = None
+    ) -> FlowInfo:
+        """Return a job with its parent and the tree of its children."""
+        plan = queue_calls.get_flow(self.name, job_id, depth, width, self._budget())
+        return await self._client.execute(plan)
+
+    async def schedulers(self, *, first: int = 0, limit: int | None = None) -> SchedulerPage:
+        """Return a page of the queue's schedulers with their next runs."""
+        plan = queue_calls.list_schedulers(self.name, first, limit, self._budget())
+        return await self._client.execute(plan)
+
+    async def set_scheduler(
+        self,
+        scheduler_id: str,
+        repeat: Mapping[str, object],
+        name: str = "",
+        data: Json = None,
+        opts: Mapping[str, object] | None = None,
+    ) -> SchedulerSet:
+        """Set a scheduler; `repeat` has BullMQ's names, as `{"every": 60000}` or
+        `{"pattern": "0 3 * * *", "tz": "Europe/Berlin"}`."""
+        body = {"repeat": dict(repeat), "name": name, "data": data, "opts": dict(opts or {})}
+        plan = queue_calls.set_scheduler(self.name, scheduler_id, body, self._budget())
+        return await self._client.execute(plan)
+
+    async def remove_scheduler(self, scheduler_id: str) -> None:
+        """Remove a scheduler and its delayed job; raises NotFound."""
+        plan = queue_calls.remove_scheduler(self.name, scheduler_id, self._budget())
+        await self._client.execute(plan)
 
     async def events(
         self, job_id: str | None = None, *, after: str | None = None
@@ -261,6 +307,46 @@ class Queue:
         """Let all delayed jobs run as soon as workers are free; how many."""
         plan = queue_calls.affect(self.name, "promote", None, self._budget())
         return self._client.execute(plan)
+
+    def obliterate(self, *, force: bool = False) -> int:
+        """Delete the queue with everything in it; how many jobs. `force`: also while workers run
+        its jobs."""
+        plan = queue_calls.affect(self.name, "obliterate", {"force": force}, self._budget())
+        return self._client.execute(plan)
+
+    def add_flow(self, flow: Mapping[str, object]) -> FlowIds:
+        """Add a tree of jobs, all or none: `{"name", "queueName", "data", "opts", "children"}` as
+        in BullMQ. A job without `queueName` is of its parent's queue."""
+        return self._client.execute(queue_calls.add_flow(self.name, flow, self._budget()))
+
+    def flow(self, job_id: str, *, depth: int | None = None, width: int | None = None) -> FlowInfo:
+        """Return a job with its parent and the tree of its children."""
+        plan = queue_calls.get_flow(self.name, job_id, depth, width, self._budget())
+        return self._client.execute(plan)
+
+    def schedulers(self, *, first: int = 0, limit: int | None = None) -> SchedulerPage:
+        """Return a page of the queue's schedulers with their next runs."""
+        plan = queue_calls.list_schedulers(self.name, first, limit, self._budget())
+        return self._client.execute(plan)
+
+    def set_scheduler(
+        self,
+        scheduler_id: str,
+        repeat: Mapping[str, object],
+        name: str = "",
+        data: Json = None,
+        opts: Mapping[str, object] | None = None,
+    ) -> SchedulerSet:
+        """Set a scheduler; `repeat` has BullMQ's names, as `{"every": 60000}` or
+        `{"pattern": "0 3 * * *", "tz": "Europe/Berlin"}`."""
+        body = {"repeat": dict(repeat), "name": name, "data": data, "opts": dict(opts or {})}
+        plan = queue_calls.set_scheduler(self.name, scheduler_id, body, self._budget())
+        return self._client.execute(plan)
+
+    def remove_scheduler(self, scheduler_id: str) -> None:
+        """Remove a scheduler and its delayed job; raises NotFound."""
+        plan = queue_calls.remove_scheduler(self.name, scheduler_id, self._budget())
+        self._client.execute(plan)
 
     def events(
         self, job_id: str | None = None, *, after: str | None = None

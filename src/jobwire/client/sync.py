@@ -38,7 +38,8 @@ from jobwire.client.messages import (
     WorkerInfo,
     WorkerList,
 )
-from jobwire.client.queue_calls import QUEUES, QueueStatus, QueueStatusList
+from jobwire.client.queue_calls import QUEUES
+from jobwire.client.queue_messages import QueueStatus, QueueStatusList
 from jobwire.client.queues import Queue
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.target import find

@@ -24,8 +24,14 @@ def refuse(message: str, code: str = "bad_job") -> RefusedError:
     return RefusedError(message, code=code, status=413 if code == BULK_TOO_LARGE else None)
 
 
+def is_queue_name(name: str) -> bool:
+    """Whether it can be the name of a queue."""
+    fits = 0 < len(name) <= contract.MAX_QUEUE_NAME and name.isprintable()
+    return fits and ":" not in name
+
+
 def check_queue_name(name: str) -> str:
-    if not name or ":" in name or len(name) > contract.MAX_QUEUE_NAME or not name.isprintable():
+    if not is_queue_name(name):
         raise refuse(
             f"the queue name {name[:60]!r} must be 1 to {contract.MAX_QUEUE_NAME} printable "
             "characters without a colon",

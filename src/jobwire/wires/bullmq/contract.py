@@ -353,6 +353,11 @@ def control_channel(prefix: str) -> str:
     return f"{prefix}:jobwire:control"
 
 
+def iteration_id(scheduler_id: str, due_ms: int) -> str:
+    """The id of the job that a scheduler makes for a due time."""
+    return f"repeat:{scheduler_id}:{due_ms}"
+
+
 def node_client_name(queue: str, prefix: str) -> str:
     """The connection name by which Node's `getWorkers` finds a worker."""
     return f"{prefix}:{b64encode(queue.encode()).decode()}"

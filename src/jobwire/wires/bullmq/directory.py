@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
 from jobwire.job.engine import MaintenanceResult, MaintenanceTask
-from jobwire.job.errors import RefusedError
 from jobwire.valkey import Connection, ValkeyError
-from jobwire.wires.bullmq.checks import check_queue_name
+from jobwire.wires.bullmq.checks import is_queue_name
 from jobwire.wires.bullmq.contract import Keys
 from jobwire.wires.bullmq.replies import unavailable
 
@@ -81,11 +80,7 @@ class QueueDirectory:
     def _name(self, key: str) -> str:
         """The queue that a key belongs to; empty where it is of no queue."""
         name = key[len(self._head) + 1 : -len(self._tail) - 1]
-        try:
-            check_queue_name(name)
-        except RefusedError:
-            return ""
-        return name
+        return name if is_queue_name(name) else ""
 
 
 def _escaped(text: str) -> str:

@@ -6,7 +6,7 @@
 The nodes may be of several queues of one server; on a cluster their names share a hash tag.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, cast
 from uuid import uuid4
@@ -17,7 +17,7 @@ from jobwire.wires.bullmq.checks import BULK_TOO_LARGE, refuse
 from jobwire.wires.bullmq.clock import NowMs, system_now_ms
 from jobwire.wires.bullmq.contract import Keys, Refusal
 from jobwire.wires.bullmq.options import Parent, ParentPolicy, write_options, write_parent
-from jobwire.wires.bullmq.queue import BullQueue, NewJob
+from jobwire.wires.bullmq.queue import BullQueue, NewJob, check_bulk_bytes
 from jobwire.wires.bullmq.scripts import script
 from jobwire.wires.bullmq.settings import BullSettings
 
@@ -42,12 +42,6 @@ class FlowJobs:
     job_id: str
     children: list["FlowJobs"] = field(default_factory=list["FlowJobs"])
 
-    def all(self) -> Iterator["FlowJobs"]:
-        """This job and all below it, parents first."""
-        yield self
-        for child in self.children:
-            yield from child.all()
-
 
 async def add_flow(
     connection: Connection,
@@ -60,6 +54,7 @@ async def add_flow(
     chosen = settings or BullSettings()
     nodes, tree = _level_order(root, chosen.prefix)
     metas = list(dict.fromkeys(node.keys.meta for node in nodes))
+    check_bulk_bytes(node.job.data_json for node in nodes)
     asked_ms = now_ms()
     args: list[Arg] = [asked_ms, int(chosen.extras)]
     for node in nodes:

@@ -5,7 +5,7 @@ checks what the wire does not take (B-19) and never whether a handler exists.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple, cast
 
 from jobwire.job.errors import RefusedError
@@ -114,12 +114,7 @@ class BullQueue:
                 f"{len(jobs)} jobs in one bulk; at most {contract.MAX_BULK_JOBS} are taken",
                 code=BULK_TOO_LARGE,
             )
-        size = sum(_bytes(job.data_json) for job in jobs)
-        if size > contract.MAX_BULK_BYTES:
-            raise refuse(
-                f"{size} bytes of data in one bulk; at most {contract.MAX_BULK_BYTES} are taken",
-                code=BULK_TOO_LARGE,
-            )
+        check_bulk_bytes(job.data_json for job in jobs)
         for number, job in enumerate(jobs):
             try:
                 self.check(job)
@@ -251,6 +246,16 @@ class BullQueue:
         check_json(job.data_json, "the data")
         if self._check_data is not None:
             self._check_data(job.name, job.data_json)
+
+
+def check_bulk_bytes(texts: Iterable[str]) -> None:
+    """Raise RefusedError if the data of jobs that are added at once is too large."""
+    size = sum(map(_bytes, texts))
+    if size > contract.MAX_BULK_BYTES:
+        raise refuse(
+            f"{size} bytes of data in one bulk; at most {contract.MAX_BULK_BYTES} are taken",
+            code=BULK_TOO_LARGE,
+        )
 
 
 def _bytes(text: str) -> int:

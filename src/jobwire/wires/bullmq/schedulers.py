@@ -3,6 +3,7 @@
 A scheduler makes one job at a time; the worker that takes it makes the next one (`schedules`).
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 
@@ -52,6 +53,8 @@ class Scheduler(NamedTuple):
     repeat: Repeat
     data: Json
     opts: Json
+    pending: bool
+    """Its next job waits; otherwise the scheduler has come to its end."""
 
 
 class Schedulers:
@@ -112,9 +115,19 @@ class Schedulers:
     async def get(self, scheduler_id: str) -> Scheduler | None:
         """A scheduler; None where there is none."""
         call, keys = self._queue.connection.call, self._queue.keys
-        record = cast("dict[str, str]", await call("HGETALL", keys.scheduler(scheduler_id)))
-        next_ms = cast("float | str | None", await call("ZSCORE", keys.schedulers, scheduler_id))
-        return None if next_ms is None else _read(scheduler_id, number_of(next_ms) or 0, record)
+        record, score = await asyncio.gather(
+            call("HGETALL", keys.scheduler(scheduler_id)),
+            call("ZSCORE", keys.schedulers, scheduler_id),
+        )
+        if score is None:
+            return None
+        next_ms = number_of(cast("float | str", score)) or 0
+        job = keys.job(contract.iteration_id(scheduler_id, next_ms))
+        made, started = cast(
+            "list[str | None]", await call("HMGET", job, Field.TIMESTAMP, Field.PROCESSED_ON)
+        )
+        pending = made is not None and started is None
+        return _read(scheduler_id, next_ms, cast("dict[str, str]", record), pending)
 
     async def list(self, *, first: int = 0, count: int = 50) -> list[Scheduler]:
         """Schedulers in the order of their next jobs."""
@@ -123,7 +136,7 @@ class Schedulers:
         found = await self._queue.connection.call(
             "ZRANGE", self._queue.keys.schedulers, first, first + count - 1
         )
-        schedulers = [await self.get(each) for each in cast("list[str]", found)]
+        schedulers = await asyncio.gather(*map(self.get, cast("list[str]", found)))
         return [each for each in schedulers if each is not None]
 
     async def count(self) -> int:
@@ -177,7 +190,32 @@ def _repeat_members(repeat: Repeat) -> Json:
     return {"count": 1, **chosen}
 
 
-def _read(scheduler_id: str, next_ms: int, record: dict[str, str]) -> Scheduler:
+def upcoming_ms(scheduler: Scheduler, most: int) -> list[int]:
+    """When the next jobs of a scheduler are due, at most so many; empty if it has ended."""
+    if not scheduler.pending:
+        return []
+    repeat = scheduler.repeat
+    if repeat.limit is not None:
+        most = min(most, 1 + repeat.limit - scheduler.made)
+    due = [scheduler.next_ms]
+    while len(due) < most:
+        try:
+            next_ms = _following_ms(repeat, due[-1])
+        except (CronSimError, ValueError, OverflowError, OSError, LookupError):
+            break  # another program wrote the pattern
+        if repeat.end_ms is not None and next_ms > repeat.end_ms:
+            break
+        due.append(next_ms)
+    return due
+
+
+def _following_ms(repeat: Repeat, due_ms: int) -> int:
+    if repeat.every_ms:
+        return due_ms + repeat.every_ms
+    return cron_ms(repeat.pattern, repeat.tz or "UTC", due_ms)
+
+
+def _read(scheduler_id: str, next_ms: int, record: dict[str, str], pending: bool) -> Scheduler:
     def number(name: str) -> int | None:
         return number_of(record.get(name))
 
@@ -198,4 +236,5 @@ def _read(scheduler_id: str, next_ms: int, record: dict[str, str]) -> Scheduler:
         repeat,
         read_json(record.get(Field.DATA, "{}")),
         read_json(record.get(Field.OPTS, "{}")),
+        pending,
     )

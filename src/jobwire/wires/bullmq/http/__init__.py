@@ -1,9 +1,12 @@
 """Queues in a gateway.
 
-queues.py   GET /v1/queues, GET /v1/queues/{queue}, POST …/pause|resume|drain|clean|retry|promote
-jobs.py     …/jobs, …/jobs/{id}, …/logs, …/retry|promote|cancel
-events.py   …/events, …/jobs/{id}/events
-access.py   whose queues these are (B-18)
+queues.py      GET /v1/queues, GET /v1/queues/{queue},
+               POST …/pause|resume|drain|clean|obliterate|retry|promote
+jobs.py        …/jobs, …/jobs/{id}, …/logs, …/retry|promote|cancel
+flows.py       …/flows, …/jobs/{id}/flow
+schedulers.py  …/schedulers, …/schedulers/{id}
+events.py      …/events, …/jobs/{id}/events
+access.py      whose queues these are (B-18)
 """
 
 from collections.abc import Sequence
@@ -15,13 +18,20 @@ from jobwire.gateway.streams import Streams
 from jobwire.wires.bullmq.follow import QueueFollower
 from jobwire.wires.bullmq.http.access import QueueAccess
 from jobwire.wires.bullmq.http.events import event_routes
+from jobwire.wires.bullmq.http.flows import flow_router
 from jobwire.wires.bullmq.http.jobs import job_router
 from jobwire.wires.bullmq.http.queues import queue_router
+from jobwire.wires.bullmq.http.schedulers import scheduler_router
 
 
 def queue_routes(
     access: QueueAccess, follower: QueueFollower, streams: Streams
 ) -> tuple[Sequence[APIRouter], Sequence[HotRoute]]:
     """The routes of the API, and the hot ones."""
-    routers = [queue_router(access), job_router(access, follower)]
+    routers = [
+        queue_router(access),
+        job_router(access, follower),
+        flow_router(access),
+        scheduler_router(access),
+    ]
     return routers, event_routes(access, follower, streams)

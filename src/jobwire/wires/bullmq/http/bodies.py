@@ -1,7 +1,7 @@
 """Between the bodies of the API and the values of the wire. Pure."""
 
 import json
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from jobwire.job.messages import Json
 from jobwire.wires.bullmq.checks import refuse
@@ -12,7 +12,6 @@ from jobwire.wires.bullmq.http.schemas import (
     BackoffOptions,
     KeepOptions,
     NewJobOptions,
-    NewQueueJob,
     QueueJob,
 )
 from jobwire.wires.bullmq.options import Backoff, Deduplication, JobOptions, Keep, Retention
@@ -21,13 +20,13 @@ from jobwire.wires.bullmq.queue import Added, Deduplicated, Duplicate, NewJob
 Outcome: TypeAlias = Added | Duplicate | Deduplicated
 
 
-def new_job(given: NewQueueJob) -> NewJob:
+def new_job(name: str, data: Any, opts: NewJobOptions) -> NewJob:
     """RefusedError if the data cannot be written."""
     try:
-        data = json.dumps(given.data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     except (ValueError, RecursionError):
         raise refuse("the data is not JSON; NaN and Infinity are not either") from None
-    return NewJob(given.name, data, _options(given.opts))
+    return NewJob(name, text, _options(opts))
 
 
 def _options(opts: NewJobOptions) -> JobOptions:

@@ -36,7 +36,7 @@ MAX_BODY: Final = contract.MAX_BULK_BYTES + (2 << 20)
 _NEWEST_FIRST: Final = frozenset((State.COMPLETED, State.FAILED))
 
 _State = Annotated[str, one_of(tuple(COLLECTIONS)), Query(description="of the listed jobs")]
-_First = Annotated[int, Query(ge=0, le=1 << 30, description="how many jobs to skip")]
+First = Annotated[int, Query(ge=0, le=1 << 30, description="how many jobs to skip")]
 
 
 def job_router(access: QueueAccess, follower: QueueFollower) -> APIRouter:
@@ -52,7 +52,8 @@ def job_router(access: QueueAccess, follower: QueueFollower) -> APIRouter:
         """Add a job, or many at once. A queue that does not exist is made."""
         opened = access.open(request, queue)
         given = new.jobs if isinstance(new, NewQueueJobs) else [new]
-        answers = await opened.submit_many([bodies.new_job(each) for each in given])
+        jobs = [bodies.new_job(each.name, each.data, each.opts) for each in given]
+        answers = await opened.submit_many(jobs)
         return AddedQueueJobs(jobs=[bodies.added(_accepted(answer)) for answer in answers])
 
     @routes.get(JOBS, openapi_extra=needs("read", *problems.ON_QUEUES))
@@ -60,7 +61,7 @@ def job_router(access: QueueAccess, follower: QueueFollower) -> APIRouter:
         queue: str,
         request: CurrentRequest,
         state: _State = State.WAITING,
-        first: _First = 0,
+        first: First = 0,
         limit: PageSize = DEFAULT_PAGE,
     ) -> QueueJobs:
         """Jobs in a state: waiting ones in the order of their start, ended ones newest first."""
@@ -88,7 +89,7 @@ def job_router(access: QueueAccess, follower: QueueFollower) -> APIRouter:
         queue: str,
         job_id: str,
         request: CurrentRequest,
-        first: _First = 0,
+        first: First = 0,
         limit: PageSize = DEFAULT_PAGE,
     ) -> QueueLogs:
         """Lines of a job's log, the oldest first."""

@@ -21,12 +21,24 @@ BAD_JOB: Final = ProblemKind("bad_job", 422, "the queue does not take this job")
 BULK_TOO_LARGE: Final = ProblemKind(
     "bulk_too_large", 413, "at most 1000 jobs and 10 MiB of data in one request"
 )
+SCHEDULER_NOT_FOUND: Final = ProblemKind(
+    "scheduler_not_found", 404, "there is no such scheduler in this queue"
+)
+SCHEDULER_BUSY: Final = ProblemKind(
+    "scheduler_busy",
+    409,
+    "jobs with the ids of the scheduler's next ones exist; remove them or choose another time",
+)
+QUEUE_ACTIVE: Final = ProblemKind(
+    "queue_active", 409, "workers run jobs of the queue; wait for them, or use force"
+)
 UNAVAILABLE: Final = ProblemKind("unavailable", 503, "the queue server does not answer; retry")
 
 ON_QUEUES: Final = (QUEUE_NOT_FOUND, BAD_QUEUE_NAME, UNAVAILABLE)
 ON_JOBS: Final = (*ON_QUEUES, JOB_NOT_FOUND)
 ON_CHANGES: Final = (*ON_JOBS, WRONG_STATE, LOCKED, SCHEDULED)
 ON_ADDING: Final = (*ON_QUEUES, BAD_JOB, BULK_TOO_LARGE, PARENT_NOT_FOUND, HAS_PARENT)
+ON_SCHEDULERS: Final = (*ON_QUEUES, SCHEDULER_NOT_FOUND)
 
 _BY_REFUSAL: Final = {
     Refusal.MISSING: JOB_NOT_FOUND,
@@ -35,6 +47,9 @@ _BY_REFUSAL: Final = {
     Refusal.SCHEDULED: SCHEDULED,
     Refusal.NO_PARENT: PARENT_NOT_FOUND,
     Refusal.HAS_PARENT: HAS_PARENT,
+    Refusal.COLLISION: SCHEDULER_BUSY,
+    Refusal.BUSY: SCHEDULER_BUSY,
+    Refusal.ACTIVE: QUEUE_ACTIVE,
 }
 
 

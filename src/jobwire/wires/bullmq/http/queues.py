@@ -1,10 +1,12 @@
-"""Queues over HTTP: list, look, pause, resume, drain, clean, retry and promote all (B-12)."""
+"""Queues over HTTP: list, look, pause, resume, drain, clean, obliterate, retry and promote all
+(B-12)."""
 
 import asyncio
 from typing import Final
 
 from fastapi import APIRouter
 
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.router import CurrentRequest, needs
 from jobwire.wires.bullmq.admin import Metrics, QueueAdmin
 from jobwire.wires.bullmq.contract import State
@@ -15,6 +17,7 @@ from jobwire.wires.bullmq.http.schemas import (
     Affected,
     CleanRequest,
     DrainRequest,
+    ObliterateRequest,
     PauseState,
     QueueInfo,
     QueueRates,
@@ -105,6 +108,28 @@ def queue_router(access: QueueAccess) -> APIRouter:
         admin = QueueAdmin(await access.existing(request, queue))
         ids = await admin.clean(given.state, grace_ms=given.grace_ms, limit=given.limit)
         return Affected(count=len(ids))
+
+    @routes.post(
+        PATH + "/{queue}/obliterate",
+        openapi_extra=needs("admin", *problems.ON_QUEUES, problems.QUEUE_ACTIVE),
+    )
+    async def obliterate_a_queue(
+        queue: str, request: CurrentRequest, what: ObliterateRequest | None = None
+    ) -> Affected:
+        """Delete the queue with its jobs, schedulers and events. Jobs that wait for children stay:
+        the children may be in other queues. A queue whose jobs are run is refused, unless
+        forced."""
+        opened = await access.existing(request, queue)
+        force = what is not None and what.force
+        counts = await opened.counts()
+        # The verb pauses the queue first: a queue that is refused here keeps running.
+        if counts[State.ACTIVE] and not force:
+            raise Problem(problems.QUEUE_ACTIVE)
+        refusal = await QueueAdmin(opened).obliterate(force=force)
+        if refusal is not None:
+            detail = "a worker has started a job meanwhile; the queue is paused, nothing is deleted"
+            raise problems.refused(refusal, detail)
+        return Affected(count=sum(counts.values()) - counts[State.WAITING_CHILDREN])
 
     @routes.post(PATH + "/{queue}/retry", openapi_extra=needs("admin", *problems.ON_QUEUES))
     async def retry_all_jobs(

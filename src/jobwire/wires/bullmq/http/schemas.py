@@ -30,14 +30,14 @@ _QUEUE: Final[dict[str, Any]] = {
 }
 
 
-def _example(example: dict[str, Any], **more: Any) -> ConfigDict:
-    return ConfigDict(json_schema_extra={"examples": [example]}, **more)
+def example(given: dict[str, Any], **more: Any) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [given]}, **more)
 
 
 class BackoffOptions(BaseModel):
     """The wait before a retry."""
 
-    model_config = _example({"type": "fixed", "delay": 1000}, extra="forbid")
+    model_config = example({"type": "fixed", "delay": 1000}, extra="forbid")
     type: Annotated[str, Field(max_length=64)] = "fixed"
     delay: StrictInt = Field(default=0, description="in milliseconds")
     jitter: float = Field(default=0.0, description="the part of the wait that is random, 0 to 1")
@@ -46,7 +46,7 @@ class BackoffOptions(BaseModel):
 class KeepOptions(BaseModel):
     """Which finished jobs stay."""
 
-    model_config = _example({"count": 1000}, extra="forbid")
+    model_config = example({"count": 1000}, extra="forbid")
     count: StrictInt | None = None
     age: StrictInt | None = Field(default=None, description="in seconds")
     limit: StrictInt | None = None
@@ -55,7 +55,7 @@ class KeepOptions(BaseModel):
 class DeduplicationOptions(BaseModel):
     """Jobs of one id are not added while an earlier one owns it."""
 
-    model_config = _example({"id": "video-v1"}, extra="forbid")
+    model_config = example({"id": "video-v1"}, extra="forbid")
     id: str
     ttl: StrictInt = Field(default=0, description="in milliseconds")
     extend: StrictBool = False
@@ -67,7 +67,7 @@ class DeduplicationOptions(BaseModel):
 class NewJobOptions(BaseModel):
     """How a job is run; the names are those of BullMQ."""
 
-    model_config = _example(_OPTS, extra="forbid")
+    model_config = example(_OPTS, extra="forbid")
     jobId: str = ""  # noqa: N815 - the wire's name
     delay: StrictInt = Field(default=0, description="in milliseconds")
     priority: StrictInt = 0
@@ -84,7 +84,7 @@ class NewJobOptions(BaseModel):
 class NewQueueJob(BaseModel):
     """A job to add."""
 
-    model_config = _example(_JOB, extra="forbid")
+    model_config = example(_JOB, extra="forbid")
     name: str
     data: Any = Field(default_factory=dict, description="any JSON")
     opts: NewJobOptions = NewJobOptions()
@@ -93,14 +93,14 @@ class NewQueueJob(BaseModel):
 class NewQueueJobs(BaseModel):
     """Jobs to add at once; all are refused if one must be."""
 
-    model_config = _example({"jobs": [_JOB, _JOB]}, extra="forbid")
+    model_config = example({"jobs": [_JOB, _JOB]}, extra="forbid")
     jobs: list[NewQueueJob] = Field(min_length=1, max_length=10 * MAX_BULK_JOBS)
 
 
 class AddedQueueJob(BaseModel):
     """What became of a job: `duplicate` and `deduplicated` name the job that exists instead."""
 
-    model_config = _example({"id": "17", "outcome": "added"})
+    model_config = example({"id": "17", "outcome": "added"})
     id: str
     outcome: Literal["added", "duplicate", "deduplicated"]
 
@@ -108,14 +108,14 @@ class AddedQueueJob(BaseModel):
 class AddedQueueJobs(BaseModel):
     """The jobs in the order of the request."""
 
-    model_config = _example({"jobs": [{"id": "17", "outcome": "added"}]})
+    model_config = example({"jobs": [{"id": "17", "outcome": "added"}]})
     jobs: list[AddedQueueJob]
 
 
 class QueueSummary(BaseModel):
     """A queue now."""
 
-    model_config = _example(_QUEUE)
+    model_config = example(_QUEUE)
     name: str
     tenant: str | None = Field(description="whose queue it is; null: for keys with scope admin")
     paused: bool
@@ -127,14 +127,14 @@ class QueueSummary(BaseModel):
 class Queues(BaseModel):
     """All queues that the caller may see."""
 
-    model_config = _example({"queues": [_QUEUE]})
+    model_config = example({"queues": [_QUEUE]})
     queues: list[QueueSummary]
 
 
 class QueueRates(BaseModel):
     """Ended jobs, where workers of the queue count them; by minute, the newest first."""
 
-    model_config = _example({"total": 120, "by_minute": [3, 0, 7]})
+    model_config = example({"total": 120, "by_minute": [3, 0, 7]})
     total: int
     by_minute: list[int]
 
@@ -142,7 +142,7 @@ class QueueRates(BaseModel):
 class QueueInfo(QueueSummary):
     """A queue now, with its limits and the last hour."""
 
-    model_config = _example(
+    model_config = example(
         {
             **_QUEUE,
             "stalled": 0,
@@ -164,7 +164,7 @@ class QueueInfo(QueueSummary):
 class QueueJob(BaseModel):
     """A job. Times are milliseconds since 1970."""
 
-    model_config = _example(
+    model_config = example(
         {
             "id": "17",
             "queue": "video-generation",
@@ -219,7 +219,7 @@ class QueueJob(BaseModel):
 class QueueJobs(BaseModel):
     """A page of the jobs in a state; `next` is the `first` of the next page."""
 
-    model_config = _example({"jobs": [], "total": 0, "next": None})
+    model_config = example({"jobs": [], "total": 0, "next": None})
     jobs: list[QueueJob]
     total: int
     next: int | None
@@ -228,7 +228,7 @@ class QueueJobs(BaseModel):
 class QueueLogs(BaseModel):
     """Lines of a job's log, the oldest first."""
 
-    model_config = _example({"lines": ["scene 1 of 4"], "total": 1})
+    model_config = example({"lines": ["scene 1 of 4"], "total": 1})
     lines: list[str]
     total: int
 
@@ -237,7 +237,7 @@ class Canceled(BaseModel):
     """`canceled`: it waited and is removed; `requested`: its worker stops it, and it fails as
     `canceled`; `requested_foreign`: another program runs it, and no program runs it again."""
 
-    model_config = _example({"id": "17", "outcome": "canceled"})
+    model_config = example({"id": "17", "outcome": "canceled"})
     id: str
     outcome: str
 
@@ -245,7 +245,7 @@ class Canceled(BaseModel):
 class JobChanged(BaseModel):
     """The job's state after the change."""
 
-    model_config = _example({"id": "17", "state": "waiting"})
+    model_config = example({"id": "17", "state": "waiting"})
     id: str
     state: str
 
@@ -253,14 +253,14 @@ class JobChanged(BaseModel):
 class Affected(BaseModel):
     """How many jobs were changed."""
 
-    model_config = _example({"count": 12})
+    model_config = example({"count": 12})
     count: int
 
 
 class CleanRequest(BaseModel):
     """Which jobs are deleted."""
 
-    model_config = _example({"state": "completed", "grace_ms": 3600000}, extra="forbid")
+    model_config = example({"state": "completed", "grace_ms": 3600000}, extra="forbid")
     state: str = "completed"
     grace_ms: StrictInt = Field(default=0, description="younger jobs stay")
     limit: StrictInt = Field(default=0, description="0: all")
@@ -269,19 +269,26 @@ class CleanRequest(BaseModel):
 class DrainRequest(BaseModel):
     """What is deleted besides the waiting jobs."""
 
-    model_config = _example({"delayed": False}, extra="forbid")
+    model_config = example({"delayed": False}, extra="forbid")
     delayed: StrictBool = False
+
+
+class ObliterateRequest(BaseModel):
+    """Whether jobs that workers run are deleted too."""
+
+    model_config = example({"force": False}, extra="forbid")
+    force: StrictBool = False
 
 
 class RetryRequest(BaseModel):
     """Which jobs run again."""
 
-    model_config = _example({"state": "failed"}, extra="forbid")
+    model_config = example({"state": "failed"}, extra="forbid")
     state: Literal["failed", "completed"] = "failed"
 
 
 class PauseState(BaseModel):
     """Whether the queue is paused."""
 
-    model_config = _example({"paused": True})
+    model_config = example({"paused": True})
     paused: bool

@@ -1,0 +1,195 @@
+"""A job with its parent and the jobs below it, as a tree (B-8, B-12). Reads only.
+
+The HTTP routes and `jobwire look` call it. Depth, children of a job and jobs in all are bounded:
+a flow may have any number of jobs, and other programs wrote the keys.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, cast
+
+from jobwire.job.messages import Json
+from jobwire.valkey import Connection
+from jobwire.wires.bullmq.checks import is_job_id, is_queue_name
+from jobwire.wires.bullmq.codec import number_of, read_json
+from jobwire.wires.bullmq.contract import Field, Keys, Relation, State
+from jobwire.wires.bullmq.queue import BullQueue
+from jobwire.wires.bullmq.settings import BullSettings
+
+DEFAULT_DEPTH: Final = 10
+DEFAULT_WIDTH: Final = 20
+MAX_DEPTH: Final = 50
+MAX_WIDTH: Final = 200
+MAX_JOBS: Final = 200
+"""How many jobs a tree shows in all: the state of a waiting job costs a search of its queue."""
+_MAX_SCANS: Final = 10
+
+_RECORDED: Final = {
+    Relation.FAILED: State.FAILED,
+    Relation.IGNORED: State.FAILED,
+    Relation.PROCESSED: State.COMPLETED,
+    Relation.UNPROCESSED: State.UNKNOWN,
+}
+"""Relation → the state of a child whose hash is gone. Failed children are shown first."""
+
+
+class JobRef(NamedTuple):
+    """A job, and the state that its parent recorded."""
+
+    queue: str
+    id: str
+    recorded: State = State.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class TreeJob:
+    """A job of a tree; `children` may be fewer than `counts` has."""
+
+    queue: str
+    id: str
+    name: str
+    state: State
+    removed: bool
+    """Its hash is gone; the state is what its parent recorded."""
+    progress: Json
+    failed_reason: str
+    timestamp_ms: int
+    counts: dict[Relation, int]
+    """Children by what became of them."""
+    children: list["TreeJob"] = field(default_factory=list["TreeJob"])
+
+
+class JobTree(NamedTuple):
+    job: TreeJob
+    parent: TreeJob | None
+    """None if the job has none, or one that the caller may not see."""
+
+
+class TreeReader:
+    def __init__(
+        self, connection: Connection, settings: BullSettings, may_see: Callable[[str], bool]
+    ) -> None:
+        """`may_see` is called with the name of a queue; jobs of other queues are left out."""
+        self._connection = connection
+        self._settings = settings
+        self._may_see = may_see
+
+    async def read(
+        self, queue: str, job_id: str, *, depth: int = DEFAULT_DEPTH, width: int = DEFAULT_WIDTH
+    ) -> JobTree | None:
+        """The tree below a job; None if there is no such job."""
+        if not is_job_id(job_id):
+            return None
+        root = await self._job(JobRef(queue, job_id))
+        if root.removed:
+            return None
+        left, level = MAX_JOBS - 1, [root]
+        for _ in range(depth):
+            below = await asyncio.gather(*(self._children(each, width) for each in level))
+            pairs = [(job, ref) for job, refs in zip(level, below, strict=True) for ref in refs]
+            pairs = pairs[:left]
+            level = await asyncio.gather(*(self._job(ref) for _, ref in pairs))
+            for (parent, _), child in zip(pairs, level, strict=True):
+                parent.children.append(child)
+            left -= len(level)
+            if not level:
+                break
+        _sort(root)
+        return JobTree(root, await self._parent(queue, job_id))
+
+    async def _parent(self, queue: str, job_id: str) -> TreeJob | None:
+        key = self._keys(queue).job(job_id)
+        parent_key = await self._connection.call("HGET", key, Field.PARENT_KEY)
+        ref = self._ref(cast("str | None", parent_key) or "", State.UNKNOWN)
+        if ref is None:
+            return None
+        parent = await self._job(ref)
+        return None if parent.removed else parent
+
+    async def _job(self, ref: JobRef) -> TreeJob:
+        call, key = self._connection.call, self._keys(ref.queue).job(ref.id)
+        opened = BullQueue(self._connection, ref.queue, self._settings)
+        fields, state, counts = await asyncio.gather(
+            call("HMGET", key, Field.NAME, Field.TIMESTAMP, Field.PROGRESS, Field.FAILED_REASON),
+            opened.state(ref.id),
+            asyncio.gather(*(call(_SIZE[each], f"{key}:{each}") for each in _RECORDED)),
+        )
+        name, timestamp, progress, reason = cast("list[str | None]", fields)
+        removed = name is None and timestamp is None
+        return TreeJob(
+            queue=ref.queue,
+            id=ref.id,
+            name=name or "",
+            state=ref.recorded if removed else state,
+            removed=removed,
+            progress=read_json(progress or "0"),
+            failed_reason=reason or "",
+            timestamp_ms=number_of(timestamp) or 0,
+            counts=dict(zip(_RECORDED, cast("list[int]", counts), strict=True)),
+        )
+
+    async def _children(self, job: TreeJob, width: int) -> Sequence[JobRef]:
+        key = self._keys(job.queue).job(job.id)
+        found = await asyncio.gather(
+            *(
+                self._members(f"{key}:{relation}", relation, width)
+                for relation in _RECORDED
+                if job.counts[relation]
+            )
+        )
+        # A child that is recorded twice is shown once.
+        refs = {(ref.queue, ref.id): ref for refs in reversed(found) for ref in reversed(refs)}
+        return list(reversed(refs.values()))[:width]
+
+    async def _members(self, key: str, relation: Relation, most: int) -> list[JobRef]:
+        """The children of a relation that the caller may see, at most about `most`."""
+        if relation is Relation.FAILED:
+            reply = await self._connection.call("ZRANGE", key, 0, most - 1)
+            return self._refs(cast("list[str]", reply), relation)
+        refs: list[JobRef] = []
+        cursor = "0"
+        for _ in range(_MAX_SCANS):
+            reply = await self._connection.call(_SCAN[relation], key, cursor, "COUNT", most)
+            cursor, members = cast("tuple[str, list[str]]", reply)
+            # A hash has a value after each name.
+            step = 1 if relation is Relation.UNPROCESSED else 2
+            refs += self._refs(members[::step], relation)
+            if cursor == "0" or len(refs) >= most:
+                break
+        return refs
+
+    def _refs(self, keys: Sequence[str], relation: Relation) -> list[JobRef]:
+        refs = (self._ref(key, _RECORDED[relation]) for key in keys)
+        return [ref for ref in refs if ref is not None]
+
+    def _ref(self, key: str, recorded: State) -> JobRef | None:
+        """The job of a key; None if it is no job's, has another prefix or may not be seen."""
+        head = f"{self._settings.prefix}:"
+        queue, _, job_id = key.removeprefix(head).partition(":")
+        fits = key.startswith(head) and is_queue_name(queue) and is_job_id(job_id)
+        return JobRef(queue, job_id, recorded) if fits and self._may_see(queue) else None
+
+    def _keys(self, queue: str) -> Keys:
+        return Keys(queue, self._settings.prefix)
+
+
+_SIZE: Final = {
+    Relation.FAILED: "ZCARD",
+    Relation.IGNORED: "HLEN",
+    Relation.PROCESSED: "HLEN",
+    Relation.UNPROCESSED: "SCARD",
+}
+_SCAN: Final = {
+    Relation.IGNORED: "HSCAN",
+    Relation.PROCESSED: "HSCAN",
+    Relation.UNPROCESSED: "SSCAN",
+}
+
+
+def _sort(job: TreeJob) -> None:
+    """Children in the order of their making, so that two reads show the same."""
+    level = [job]
+    for each in level:
+        each.children.sort(key=lambda child: (child.timestamp_ms, child.queue, child.id))
+        level += each.children

@@ -17,7 +17,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from jobwire.gateway import api_page, health, me, metrics, openapi, overview, stream_tokens
+from jobwire.gateway import (
+    api_page,
+    fleet,
+    health,
+    me,
+    metrics,
+    openapi,
+    overview,
+    stream_tokens,
+)
 from jobwire.gateway.access import Access, SelfAuthenticated, access_name
 from jobwire.gateway.admission import Admission
 from jobwire.gateway.auth import Keyring
@@ -101,7 +110,7 @@ class Gateway:
             me.router(version, has_keys=bool(settings.keys), read_only=settings.read_only),
         ]
         if views:
-            own_routers.append(overview.router(views))
+            own_routers += [overview.router(views), fleet.router(views)]
         for feature in (Feature(name="gateway", routers=own_routers), *features):
             for router in feature.routers:
                 # Not `include_router`: matching through it costs more than the rest of the gateway.

@@ -8,8 +8,8 @@ from prometheus_client.registry import Collector
 
 from jobwire.gateway.health import Check, RemoteHealth
 from jobwire.gateway.metrics import Scrape
-from jobwire.gateway.overview import SystemView
 from jobwire.gateway.routes import HotRoute
+from jobwire.gateway.system_view import SystemView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,4 +25,4 @@ class Feature:
     collectors: Sequence[Collector] = ()
     scrape: Scrape | None = None
     view: SystemView | None = None
-    """Its part of /v1/overview, /v1/failures and /v1/search."""
+    """Its part of /v1/overview, /v1/failures, /v1/search, /v1/workers and /v1/stats."""

@@ -1,120 +1,52 @@
 """What an operator asks of all systems at once: `/v1/overview`, `/v1/failures`, `/v1/search`.
 
-A system answers by a `SystemView` in its feature; the routes join the answers of all systems. A
-system whose backend does not answer is named in `unavailable`, and the others are shown.
+The routes join the answers of the systems' views. A system whose backend does not answer is named
+in `unavailable`, and the others are shown.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Final, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 import msgspec
 from fastapi import APIRouter, Query, Response
 from msgspec import Meta, Struct, to_builtins
 from pydantic.json_schema import SkipJsonSchema
 
+from jobwire.gateway.fleet_schemas import QuantilesBody, UnavailableBody
+from jobwire.gateway.joined import Brief, audience, read_each
 from jobwire.gateway.parameters import matching
 from jobwire.gateway.problems import INVALID
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.router import CurrentRequest, documented, new_router, response
 from jobwire.gateway.routes import Doc, HotRoute
-from jobwire.job.errors import BackendUnavailable
+from jobwire.gateway.system_view import FailureBody, FoundBody, SystemRowBody, SystemView
 
 _encode = msgspec.json.Encoder().encode
-_T = TypeVar("_T")
 MAX_HOURS: Final = 24
+FRESH_S: Final = 0.5
+"""How old an overview may be: all pages of a tenant that ask within this time share one reading."""
 _TAG: Final = "fleet"
 
 
-class RunTimeBody(Struct, frozen=True):
-    """Quantiles of the last hour in milliseconds; null without samples."""
-
-    p50: float | None = None
-    p90: float | None = None
-    p99: float | None = None
-
-
-class SystemRowBody(Struct, frozen=True, kw_only=True):
-    """A system, or one queue of a system, now and in the last hour."""
-
-    system: Annotated[str, Meta(description="for example `jobs`")]
-    name: Annotated[str, Meta(description="of the queue; of the system, if it has one queue")]
-    wire: Annotated[str, Meta(description="the protocol, for example `streams`")]
-    waiting: int
-    delayed: Annotated[int, Meta(description="not due yet: delayed, or waiting for a retry")]
-    running: int
-    oldest_waiting_ms: int | None
-    workers: Annotated[int | None, Meta(description="live workers; null: it needs none")]
-    slots: Annotated[int | None, Meta(description="of all workers that tell; null: unknown")]
-    heartbeat_age_ms: Annotated[int | None, Meta(description="of the worker heard last")]
-    submitted: Annotated[int, Meta(description="in the last hour")]
-    done: int
-    error: int
-    canceled: int
-    ended_by_minute: Annotated[list[int], Meta(description="oldest first; the last is incomplete")]
-    failed_by_minute: list[int]
-    duration_ms: RunTimeBody
-
-
-class FailureBody(Struct, frozen=True, kw_only=True):
-    """Failed jobs of one kind: the same task, error code and first line of the message, in which
-    `…` stands for ids and long numbers."""
-
-    system: str
-    name: str
-    wire: str
-    task: str
-    code: str
-    message: str
-    count: int
-    first_ts: int
-    last_ts: int
-    by_hour: Annotated[list[int], Meta(description="oldest first; the last hour is incomplete")]
-    sample_job_id: Annotated[str, Meta(description="the last job of this kind")]
-    worker: Annotated[str | None, Meta(description="where all of them ran; null: several, or none")]
-
-
-class FoundBody(Struct, frozen=True, kw_only=True):
-    """Something that a search has found."""
-
-    system: str
-    name: str
-    wire: str
-    id: str
-    task: str
-    status: str
-    created_ts: int
-
-
-class SearchPart(Struct, frozen=True):
-    """What one system has found, and how far it has looked."""
-
-    found: list[FoundBody]
-    scanned: int
-    total: int
-
-
-class UnavailableBody(Struct, frozen=True):
-    """A system that could not be read."""
-
-    system: str
-    detail: str
-
-
-class OverviewBody(Struct, frozen=True):
-    """All systems."""
+class OverviewBody(Struct, frozen=True, omit_defaults=True):
+    """All systems that the caller may see."""
 
     systems: list[SystemRowBody]
     unavailable: list[UnavailableBody]
+    left_out: Annotated[
+        int, Meta(description="further queues, with fewer jobs than those that are shown")
+    ] = 0
 
 
 class FailuresBody(Struct, frozen=True):
-    """The kinds of failures, the most frequent first."""
+    """The kinds of failures, the most frequent first. Queues are read as far as `scanned`."""
 
     hours: int
-    count: Annotated[int, Meta(description="failed jobs of all kinds")]
+    count: Annotated[int, Meta(description="failed jobs of all these kinds")]
     failures: list[FailureBody]
     unavailable: list[UnavailableBody]
+    scanned: Annotated[int, Meta(description="failed jobs that were looked at, the newest ones")]
+    total: Annotated[int, Meta(description="failed jobs of this period")]
 
 
 class SearchBody(Struct, frozen=True):
@@ -124,22 +56,6 @@ class SearchBody(Struct, frozen=True):
     scanned: int
     total: int
     unavailable: list[UnavailableBody]
-
-
-class SystemView(Protocol):
-    """A system's answers. Each raises BackendUnavailable if its backend does not answer, and shows
-    the caller only what its tenant may see."""
-
-    @property
-    def system(self) -> str: ...
-
-    async def rows(self) -> Sequence[SystemRowBody]: ...
-
-    async def failures(
-        self, request: HttpRequest, hours: int, tenant: str | None
-    ) -> Sequence[FailureBody]: ...
-
-    async def search(self, request: HttpRequest, text: str) -> SearchPart: ...
 
 
 _ROW: Final = SystemRowBody(
@@ -159,7 +75,7 @@ _ROW: Final = SystemRowBody(
     canceled=0,
     ended_by_minute=[2, 0, 1],
     failed_by_minute=[0, 0, 1],
-    duration_ms=RunTimeBody(120.0, 1900.0, 4100.0),
+    duration_ms=QuantilesBody(120.0, 1900.0, 4100.0),
 )
 _ID: Final = "0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10"
 _FAILURE: Final = FailureBody(
@@ -188,6 +104,8 @@ _FOUND: Final = FoundBody(
 OVERVIEW: Final = Doc(
     summary="All systems: who takes what, how old the oldest is, the last hour",
     tag=_TAG,
+    description="One row for each system, and for each of the busiest 50 queues. At most half a "
+    "second old; what is read from a bucket or a database, a few seconds.",
     answer=OverviewBody,
     example=to_builtins(OverviewBody([_ROW], [])),
 )
@@ -195,9 +113,10 @@ FAILURES: Final = Doc(
     summary="Failed jobs, grouped by kind",
     tag=_TAG,
     description="Failures are counted for 24 hours. A kind is a task, an error code and the first "
-    "line of the message; in it `…` stands for ids and long numbers.",
+    "line of the message; in it `…` stands for ids and long numbers. Of queues, the newest failed "
+    "jobs that are still stored are grouped; `scanned` and `total` show how far that is.",
     answer=FailuresBody,
-    example=to_builtins(FailuresBody(24, 11, [_FAILURE], [])),
+    example=to_builtins(FailuresBody(24, 11, [_FAILURE], [], 11, 11)),
     problems=(INVALID,),
 )
 SEARCH: Final = Doc(
@@ -239,11 +158,21 @@ _Tenant = Annotated[
 def hot_route(views: Sequence[SystemView]) -> HotRoute:
     """The overview, over the views of all features: every open page asks for it every two
     seconds."""
+    briefs: dict[tuple[str, bool], Brief[Reply]] = {}
 
-    async def overview(_: HttpRequest) -> Reply:
-        answers, unavailable = await _each(views, lambda view: view.rows())
-        rows = [row for answer in answers for row in answer]
-        return Reply(_encode(OverviewBody(rows, unavailable)))
+    async def read(request: HttpRequest) -> Reply:
+        parts, unavailable = await read_each(views, lambda view: view.rows(request))
+        rows = [row for part in parts for row in part.rows]
+        left_out = sum(part.left_out for part in parts)
+        return Reply(_encode(OverviewBody(rows, unavailable, left_out)))
+
+    async def overview(request: HttpRequest) -> Reply:
+        # One for each tenant of the settings, with and without `admin`: they are few.
+        seen_by = audience(request)
+        brief = briefs.get(seen_by)
+        if brief is None:
+            brief = briefs[seen_by] = Brief(FRESH_S)
+        return await brief.get(lambda: read(request))
 
     return HotRoute("GET", "/v1/overview", "read", overview, OVERVIEW)
 
@@ -256,17 +185,24 @@ def router(views: Sequence[SystemView]) -> APIRouter:
     async def failures(
         request: CurrentRequest, hours: _Hours = MAX_HOURS, tenant: _Tenant = None
     ) -> Response:
-        answers, unavailable = await _each(
+        parts, unavailable = await read_each(
             views, lambda view: view.failures(request, hours, tenant)
         )
-        kinds = [kind for answer in answers for kind in answer]
+        kinds = [kind for part in parts for kind in part.kinds]
         kinds.sort(key=lambda kind: (-kind.count, -kind.last_ts))
-        count = sum(kind.count for kind in kinds)
-        return response(Reply(_encode(FailuresBody(hours, count, kinds, unavailable))))
+        body = FailuresBody(
+            hours,
+            sum(kind.count for kind in kinds),
+            kinds,
+            unavailable,
+            sum(part.scanned for part in parts),
+            sum(part.total for part in parts),
+        )
+        return response(Reply(_encode(body)))
 
     @routes.get("/v1/search", openapi_extra=documented("read", SEARCH))
     async def search(request: CurrentRequest, q: _Text) -> Response:
-        parts, unavailable = await _each(views, lambda view: view.search(request, q.strip()))
+        parts, unavailable = await read_each(views, lambda view: view.search(request, q.strip()))
         body = SearchBody(
             [found for part in parts for found in part.found],
             sum(part.scanned for part in parts),
@@ -276,24 +212,3 @@ def router(views: Sequence[SystemView]) -> APIRouter:
         return response(Reply(_encode(body)))
 
     return routes
-
-
-async def _each(
-    views: Sequence[SystemView], read: Callable[[SystemView], Awaitable[_T]]
-) -> tuple[list[_T], list[UnavailableBody]]:
-    """The answers of the systems that answer, and the others by name."""
-
-    async def one(view: SystemView) -> tuple[str, _T | BackendUnavailable]:
-        try:
-            return view.system, await read(view)
-        except BackendUnavailable as error:
-            return view.system, error
-
-    answers: list[_T] = []
-    unavailable: list[UnavailableBody] = []
-    for system, answer in await asyncio.gather(*map(one, views)):
-        if isinstance(answer, BackendUnavailable):
-            unavailable.append(UnavailableBody(system, answer.message))
-        else:
-            answers.append(answer)
-    return answers, unavailable

@@ -381,11 +381,9 @@ class Counter(StrEnum):
 
 
 LATENCY: Final = "latency:"
-"""Followed by a bucket: first deliveries, by the time since the job was queued."""
+"""Followed by a bucket (`time_buckets`): first deliveries, by the time since the job was queued."""
 DURATION: Final = "duration:"
-"""Followed by a bucket: settled deliveries, by the time since their start."""
-BUCKETS_PER_OCTAVE: Final = 4
-"""Bucket 0 is below a millisecond, bucket 1 begins at one; four buckets later is twice as long."""
+"""Followed by a bucket (`time_buckets`): settled deliveries, by the time since their start."""
 
 
 # ── J-7 lifetimes, J-8 and other limits ──────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from jobwire.job import time_buckets
 from jobwire.job.states import State
 from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import Counter, Extra, Status, StreamsKeys
@@ -16,7 +17,7 @@ from jobwire.wires.streams.depth import Depth, depth
 from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.queue_admin import QueueAdmin
 from jobwire.wires.streams.registry import RegisteredWorker, WorkerRegistry
-from jobwire.wires.streams.stats import LastHour, MinuteStats, quantile_ms
+from jobwire.wires.streams.stats import LastHour, MinuteStats
 
 _QUANTILES: Final = (0.5, 0.9, 0.99)
 _QUEUE: Final = Extra.QUEUE.value
@@ -132,8 +133,8 @@ def _rates(minute: MinuteStats) -> Metric:
 
 def _times(name: str, help_text: str, buckets: Sequence[Mapping[int, int]]) -> Metric:
     times = GaugeMetricFamily(name, f"{help_text}, over the last hour", labels=["quantile"])
-    for share in _QUANTILES:
-        found_ms = quantile_ms(share, buckets)
+    found = time_buckets.quantiles_ms(time_buckets.merged(buckets), _QUANTILES)
+    for share, found_ms in zip(_QUANTILES, found, strict=True):
         if found_ms is not None:
             times.add_metric([str(share)], found_ms / 1000)
     return times

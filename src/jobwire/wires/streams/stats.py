@@ -4,8 +4,7 @@ The scripts count as they write; this reads their counters on request. Time span
 buckets, so that quantiles can be computed from sums over any period.
 """
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -61,33 +60,6 @@ class LastHour:
         # A minute that the server's clock has left; scripts write to the minute of their own call.
         self._ended = {minute: stats for minute, stats in found.items() if minute < last}
         return list(found.values())
-
-
-def quantile_ms(share: float, buckets: Iterable[Mapping[int, int]]) -> float | None:
-    """The time span that `share` of all did not exceed; None without counts."""
-    totals = merged_buckets(buckets)
-    remaining = share * sum(totals.values())
-    for bucket in sorted(totals):
-        remaining -= totals[bucket]
-        if remaining <= 0:
-            return _middle_ms(bucket)
-    return None
-
-
-def merged_buckets(buckets: Iterable[Mapping[int, int]]) -> dict[int, int]:
-    """Bucket → count, of all of them."""
-    totals: dict[int, int] = {}
-    for counts in buckets:
-        for bucket, count in counts.items():
-            totals[bucket] = totals.get(bucket, 0) + count
-    return totals
-
-
-def _middle_ms(bucket: int) -> float:
-    if bucket == 0:
-        return 0.0
-    octaves = (bucket - 0.5) / contract.BUCKETS_PER_OCTAVE
-    return round(math.exp2(octaves), 1)
 
 
 def _read_minute(start_ms: int, fields: Mapping[str, str]) -> MinuteStats:

@@ -8,8 +8,8 @@
     job_management  list, cancel, retry
     event_routes    live events: a hot route
     queues          list, pause, resume, purge queues
-    fleet           tasks, workers, the last hour; `fleet_schemas` has their types
-    operator_view   this system in /v1/overview, /v1/failures and /v1/search
+    fleet           tasks, cron entries, the load; `fleet_schemas` has their types
+    operator_view   this system in /v1/overview, /v1/failures, /v1/search, /v1/workers, /v1/stats
     wire            the keys of a job, as they are on the server
     openai          OpenAI-compatible routes in front of the tasks `chat` and `embed`: hot routes
     docs            these routes in the OpenAPI document

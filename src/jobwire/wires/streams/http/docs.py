@@ -294,34 +294,6 @@ CRONS: Final = Doc(
     },
     problems=(UNAVAILABLE,),
 )
-WORKERS: Final = Doc(
-    summary="The workers, and the job of each slot",
-    tag=_FLEET,
-    answer=fleet_schemas.Workers,
-    example={"workers": []},
-    problems=(UNAVAILABLE,),
-)
-_NO_QUANTILES: Final = {"p50": None, "p90": None, "p99": None}
-STATS: Final = Doc(
-    summary="All queues now, and the last hour by minute",
-    tag=_FLEET,
-    answer=fleet_schemas.StatsBody,
-    example={
-        "now": {"waiting": 0, "delayed": 0, "running": 0, "oldest_waiting_ms": None},
-        "hour": {
-            "start_ts": 1767225600000,
-            "submitted": 0,
-            "done": 0,
-            "error": 0,
-            "canceled": 0,
-            "retried": 0,
-            "latency_ms": _NO_QUANTILES,
-            "duration_ms": _NO_QUANTILES,
-        },
-        "minutes": [],
-    },
-    problems=(UNAVAILABLE,),
-)
 SCALE: Final = Doc(
     summary="How many workers are needed, for an autoscaler",
     tag=_FLEET,

@@ -1,42 +1,56 @@
-"""The system `jobs` in /v1/overview, /v1/failures and /v1/search (O-11)."""
+"""The system `jobs` in /v1/overview, /v1/failures, /v1/search, /v1/workers and /v1/stats (O-11).
+
+Every key with the scope `read` sees all workers and all counts; a slot that runs a job of another
+tenant is shown without the job.
+"""
 
 import asyncio
 import re
 from collections.abc import Sequence
 from typing import Final
 
-from jobwire.gateway.overview import (
-    FailureBody,
-    FoundBody,
-    RunTimeBody,
-    SearchPart,
-    SystemRowBody,
+from jobwire.gateway.fleet_schemas import (
+    MinuteCounts,
+    MissingRequirementBody,
+    NowBody,
+    ServedQueueBody,
+    SlotBody,
+    SystemStats,
+    WorkerBody,
 )
 from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.system_view import (
+    FailureBody,
+    FailurePart,
+    FoundBody,
+    RowPart,
+    SearchPart,
+    row_body,
+)
 from jobwire.job.errors import ContractError
 from jobwire.job.messages import JobId
 from jobwire.valkey import Connection
 from jobwire.wires.streams.codec import Record, readable
 from jobwire.wires.streams.contract import Counter, Status
-from jobwire.wires.streams.depth import depth
+from jobwire.wires.streams.depth import Depth, depth
 from jobwire.wires.streams.failures import failures
 from jobwire.wires.streams.http import request_parser
 from jobwire.wires.streams.queue import Selection, StreamsQueue
-from jobwire.wires.streams.registry import WorkerRegistry
-from jobwire.wires.streams.stats import LastHour, MinuteStats, merged_buckets, quantile_ms
+from jobwire.wires.streams.registry import RegisteredWorker, RunningJob, WorkerRegistry
+from jobwire.wires.streams.stats import LastHour, MinuteStats
 
 SYSTEM: Final = "jobs"
 WIRE: Final = "streams"
 _FOUND: Final = 20
 _ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
-_ENDED: Final = (Status.DONE, Status.ERROR, Status.CANCELED)
 
 
 class StreamsView:
     """Implements `SystemView`."""
 
     system = SYSTEM
+    wire = WIRE
 
     def __init__(
         self, connection: Connection, queue: StreamsQueue, registry: WorkerRegistry
@@ -46,43 +60,39 @@ class StreamsView:
         self._registry = registry
         self._hour = LastHour(connection, queue.keys)
 
-    async def rows(self) -> Sequence[SystemRowBody]:
+    async def rows(self, request: HttpRequest) -> RowPart:  # noqa: ARG002 - all see the counts
         names = await self._registry.queue_names()
         now, fleet, minutes = await asyncio.gather(
             depth(self._connection, self._queue.keys, names),
             self._registry.summary(),
             self._hour.read(),
         )
-        durations = [merged_buckets(minute.duration for minute in minutes)]
-        return [
-            SystemRowBody(
-                system=SYSTEM,
-                name=SYSTEM,
-                wire=WIRE,
-                waiting=now.waiting,
-                delayed=now.delayed,
-                running=now.running,
-                oldest_waiting_ms=now.oldest_waiting_ms,
-                workers=fleet.workers,
-                slots=fleet.slots,
-                heartbeat_age_ms=fleet.silent_ms,
-                submitted=sum(minute.count(Counter.SUBMISSIONS) for minute in minutes),
-                done=sum(minute.count(Status.DONE) for minute in minutes),
-                error=sum(minute.count(Status.ERROR) for minute in minutes),
-                canceled=sum(minute.count(Status.CANCELED) for minute in minutes),
-                ended_by_minute=[_ended(minute) for minute in minutes],
-                failed_by_minute=[minute.count(Status.ERROR) for minute in minutes],
-                duration_ms=RunTimeBody(
-                    *(quantile_ms(share, durations) for share in (0.5, 0.9, 0.99))
-                ),
-            )
-        ]
+        row = row_body(
+            self,
+            SYSTEM,
+            _now(now),
+            [_counts(minute) for minute in minutes],
+            workers=fleet.workers,
+            slots=fleet.slots,
+            heartbeat_age_ms=fleet.silent_ms,
+        )
+        return RowPart([row])
 
-    async def failures(
-        self, request: HttpRequest, hours: int, tenant: str | None
-    ) -> Sequence[FailureBody]:
+    async def stats(
+        self,
+        request: HttpRequest,  # noqa: ARG002 - all see the counts
+    ) -> Sequence[SystemStats]:
+        names = await self._registry.queue_names()
+        now = await depth(self._connection, self._queue.keys, names)
+        minutes = await self._hour.read()
+        return [SystemStats(_now(now), [_counts(minute) for minute in minutes])]
+
+    async def workers(self, request: HttpRequest) -> Sequence[WorkerBody]:
+        return [_worker(worker, request) for worker in await self._registry.workers()]
+
+    async def failures(self, request: HttpRequest, hours: int, tenant: str | None) -> FailurePart:
         owner = request_parser.listed_tenant(request, tenant)
-        return [
+        kinds = [
             FailureBody(
                 system=SYSTEM,
                 name=SYSTEM,
@@ -99,6 +109,9 @@ class StreamsView:
             )
             for kind in await failures(self._connection, self._queue.keys, owner, hours)
         ]
+        # Counted when they fail, so all of them are known.
+        count = sum(kind.count for kind in kinds)
+        return FailurePart(kinds, count, count)
 
     async def search(self, request: HttpRequest, text: str) -> SearchPart:
         """The job of this id or idempotency key; else the newest jobs with this text."""
@@ -125,8 +138,47 @@ class StreamsView:
         return found
 
 
-def _ended(minute: MinuteStats) -> int:
-    return sum(minute.count(status) for status in _ENDED)
+def _now(now: Depth) -> NowBody:
+    return NowBody(now.waiting, now.delayed, now.running, now.oldest_waiting_ms)
+
+
+def _counts(minute: MinuteStats) -> MinuteCounts:
+    count = minute.counts.get
+    return MinuteCounts(
+        count(Counter.SUBMISSIONS, 0),
+        count(Status.DONE, 0),
+        count(Status.ERROR, 0),
+        count(Status.CANCELED, 0),
+        count(Counter.RETRIED, 0),
+        minute.latency,
+        minute.duration,
+    )
+
+
+def _worker(seen: RegisteredWorker, request: HttpRequest) -> WorkerBody:
+    return WorkerBody(
+        name=seen.name,
+        system=SYSTEM,
+        wire=WIRE,
+        ours=seen.ours,
+        host=seen.host or None,
+        pid=seen.pid,
+        version=seen.version or None,
+        slots=seen.slots,
+        handlers=list(seen.tasks),
+        serves=[ServedQueueBody(wire, queue, list(tasks)) for wire, queue, tasks in seen.serves],
+        started_ts=seen.started_ms,
+        heartbeat_age_ms=seen.silent_ms,
+        running=[_slot(holding, request) for holding in seen.holding],
+        lacks=[MissingRequirementBody(*missing) for missing in seen.missing_requirements],
+        queues=list(seen.queues),
+    )
+
+
+def _slot(holding: RunningJob, request: HttpRequest) -> SlotBody:
+    if not request_parser.may_see(request, holding.tenant):
+        return SlotBody(None, None, holding.since_ms)
+    return SlotBody(holding.job_id, holding.task, holding.since_ms)
 
 
 def _found(record: Record) -> FoundBody:

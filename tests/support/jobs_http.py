@@ -17,6 +17,7 @@ import uvloop
 
 from jobwire.gateway.app import Gateway
 from jobwire.gateway.auth import hash_of
+from jobwire.gateway.feature import Feature
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings, KeySettings, ScopeName
 from jobwire.gateway.streams import Streams
@@ -70,14 +71,15 @@ class ServedJobs:
             Connection.open(self._valkey_url, name=self.name) as connection,
             self.follower.running(self._valkey_url, self.name),
         ):
-            cards = task_definitions()
-            jobs = feature(
-                connection, self._jobs, self.follower, self.streams, cards, self._settings
-            )
+            jobs = self._jobs_feature(connection)
             gateway = Gateway(self._settings, [jobs], self.streams, version="0.0.test")
             self._server = HttpServer(gateway, self._settings)
             self._loop = loop
             await self._server.run_until_stopped(self._listening)
+
+    def _jobs_feature(self, connection: Connection) -> Feature:
+        cards = task_definitions()
+        return feature(connection, self._jobs, self.follower, self.streams, cards, self._settings)
 
     def __enter__(self) -> Self:
         self._thread.start()

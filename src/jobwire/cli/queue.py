@@ -209,6 +209,84 @@ def clean(context: click.Context, **given: Any) -> object:
     return verb("bullmq", "clean")(context, **given)
 
 
+@command.command("obliterate")
+@click.argument("queue")
+@click.option("--force", is_flag=True, help="Also while workers run its jobs.")
+@yes
+@_common
+def obliterate(context: click.Context, **given: Any) -> object:
+    """Delete a BullMQ queue with all its jobs and schedulers."""
+    return verb("bullmq", "obliterate")(context, **given)
+
+
+@command.command("flow")
+@click.argument("queue")
+@click.argument("job_id", metavar="ID")
+@click.option("--depth", type=click.IntRange(1, 50), help="Levels that are shown.")
+@click.option("--width", type=click.IntRange(1, 200), help="Children of a job that are shown.")
+@_common
+def flow(context: click.Context, **given: Any) -> None:
+    """Show a job of a BullMQ queue with its parent and its children."""
+    from jobwire.cli import queue_flows
+
+    queue_flows.flow(context, **given)
+
+
+@command.command("add-flow")
+@click.argument("queue")
+@click.argument("flow", metavar="JSON")
+@_common
+def add_flow(context: click.Context, **given: Any) -> None:
+    """Add a tree of jobs to BullMQ queues. JSON is as for Node's FlowProducer, @file or - for
+    stdin."""
+    from jobwire.cli import queue_flows
+
+    queue_flows.add_flow(context, **given)
+
+
+@command.command("schedulers")
+@click.argument("queue")
+@click.option("--first", type=click.IntRange(0), default=0, help="How many to skip.")
+@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
+@_common
+def schedulers(context: click.Context, **given: Any) -> None:
+    """List the job schedulers of a BullMQ queue with their next runs."""
+    from jobwire.cli import queue_flows
+
+    queue_flows.schedulers(context, **given)
+
+
+@command.command("schedule")
+@click.argument("queue")
+@click.argument("scheduler_id", metavar="ID")
+@click.argument("name")
+@click.argument("data", required=False)
+@click.option("--every-ms", type=click.IntRange(1), help="The interval of the jobs.")
+@click.option("--cron", metavar="PATTERN", help="Five fields, or six with seconds in front.")
+@click.option("--tz", metavar="ZONE", help="The time zone of the pattern; UTC without it.")
+@click.option("--limit", type=click.IntRange(1), help="How many jobs are made in all.")
+@click.option("--opts", metavar="JSON", help="Options of the jobs, with BullMQ's names.")
+@_common
+def schedule(context: click.Context, **given: Any) -> None:
+    """Set a job scheduler of a BullMQ queue, new or changed."""
+    from jobwire.cli import queue_flows
+
+    if (given["every_ms"] is None) == (given["cron"] is None):
+        raise CliExit("schedule: give either --every-ms or --cron", Exit.USAGE)
+    queue_flows.schedule(context, **given)
+
+
+@command.command("unschedule")
+@click.argument("queue")
+@click.argument("scheduler_id", metavar="ID")
+@_common
+def unschedule(context: click.Context, **given: Any) -> None:
+    """Remove a job scheduler of a BullMQ queue."""
+    from jobwire.cli import queue_flows
+
+    queue_flows.unschedule(context, **given)
+
+
 @command.command("watch")
 @click.argument("queue")
 @click.argument("job_id", metavar="[ID]", required=False)

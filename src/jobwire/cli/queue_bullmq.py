@@ -39,7 +39,7 @@ def _row(queue: QueueStatus) -> tuple[str, ...]:
 
 def show(context: click.Context, queue: str, as_json: bool, data_dir: str | None) -> None:
     """Show one queue."""
-    status = _with_queue(context, data_dir, queue, lambda opened: opened.status())
+    status = with_queue(context, data_dir, queue, lambda opened: opened.status())
     if output.wants_json(as_json):
         json_line(status)
         return
@@ -52,13 +52,13 @@ def show(context: click.Context, queue: str, as_json: bool, data_dir: str | None
 
 def pause(context: click.Context, queue: str, as_json: bool, data_dir: str | None) -> None:
     """Pause a queue."""
-    paused = _with_queue(context, data_dir, queue, lambda opened: opened.pause())
+    paused = with_queue(context, data_dir, queue, lambda opened: opened.pause())
     _show_paused(queue, paused, as_json)
 
 
 def resume(context: click.Context, queue: str, as_json: bool, data_dir: str | None) -> None:
     """Resume a queue."""
-    paused = _with_queue(context, data_dir, queue, lambda opened: opened.resume())
+    paused = with_queue(context, data_dir, queue, lambda opened: opened.resume())
     _show_paused(queue, paused, as_json)
 
 
@@ -72,9 +72,9 @@ def add(
     data_dir: str | None,
 ) -> None:
     """Add a job."""
-    job = {"name": name, "data": _json(payload.read(data), "data")}
-    job["opts"] = _json(payload.read(opts), "--opts")
-    (added,) = _with_queue(context, data_dir, queue, lambda opened: opened.add_many([job]))
+    job = {"name": name, "data": json_value(payload.read(data), "data")}
+    job["opts"] = json_value(payload.read(opts), "--opts")
+    (added,) = with_queue(context, data_dir, queue, lambda opened: opened.add_many([job]))
     if output.wants_json(as_json):
         json_line(added)
     else:
@@ -91,7 +91,7 @@ def jobs(
     data_dir: str | None,
 ) -> None:
     """List jobs."""
-    page = _with_queue(
+    page = with_queue(
         context, data_dir, queue, lambda opened: opened.jobs(state, first=first, limit=limit)
     )
     if output.wants_json(as_json):
@@ -117,7 +117,7 @@ def job(
         found = await opened.job(job_id)
         return found, (await opened.logs(job_id)).lines
 
-    found, lines = _with_queue(context, data_dir, queue, read)
+    found, lines = with_queue(context, data_dir, queue, read)
     if output.wants_json(as_json):
         json_line(found)
         return
@@ -159,11 +159,11 @@ def drain(
     data_dir: str | None,
 ) -> None:
     """Delete what waits."""
-    status = _with_queue(context, data_dir, queue, lambda opened: opened.status())
+    status = with_queue(context, data_dir, queue, lambda opened: opened.status())
     states = ("waiting", "prioritized", *(("delayed",) if delayed else ()))
     count = sum(status.counts.get(state, 0) for state in states)
     _confirm(f"Delete the {count} {' and '.join(states)} jobs of {queue}?", "drain", yes)
-    deleted = _with_queue(context, data_dir, queue, lambda opened: opened.drain(delayed=delayed))
+    deleted = with_queue(context, data_dir, queue, lambda opened: opened.drain(delayed=delayed))
     _show_count(queue, deleted, "deleted", as_json)
 
 
@@ -178,15 +178,26 @@ def clean(
     data_dir: str | None,
 ) -> None:
     """Delete jobs of a state."""
-    status = _with_queue(context, data_dir, queue, lambda opened: opened.status())
+    status = with_queue(context, data_dir, queue, lambda opened: opened.status())
     count = status.counts.get(state, 0)
     _confirm(f"Delete up to {min(count, limit or count)} {state} jobs of {queue}?", "clean", yes)
-    deleted = _with_queue(
+    deleted = with_queue(
         context,
         data_dir,
         queue,
         lambda opened: opened.clean(state, grace_ms=grace_ms, limit=limit),
     )
+    _show_count(queue, deleted, "deleted", as_json)
+
+
+def obliterate(
+    context: click.Context, queue: str, force: bool, yes: bool, as_json: bool, data_dir: str | None
+) -> None:
+    """Delete a queue."""
+    status = with_queue(context, data_dir, queue, lambda opened: opened.status())
+    count = sum(status.counts.values())
+    _confirm(f"Delete the queue {queue} with {count} jobs and its schedulers?", "obliterate", yes)
+    deleted = with_queue(context, data_dir, queue, lambda opened: opened.obliterate(force=force))
     _show_count(queue, deleted, "deleted", as_json)
 
 
@@ -206,7 +217,7 @@ def watch(
         job = await opened.job(job_id) if job_id is not None else None
         return Exit.OK if job is None or job.state == "completed" else Exit.JOB_FAILED
 
-    return _with_queue(context, data_dir, queue, follow, patience_s=RETRY_S)
+    return with_queue(context, data_dir, queue, follow, patience_s=RETRY_S)
 
 
 def _line(event: QueueEventInfo) -> str:
@@ -214,7 +225,7 @@ def _line(event: QueueEventInfo) -> str:
     return sanitize.line(f"{event.event:<18} {event.job_id or '':<8} {fields}"[:500].rstrip())
 
 
-def _with_queue(
+def with_queue(
     context: click.Context,
     data_dir: str | None,
     queue: str,
@@ -222,6 +233,8 @@ def _with_queue(
     *,
     patience_s: float | None = None,
 ) -> T:
+    """Run `act` with a queue of the gateway."""
+
     async def run(client: AsyncClient) -> T:
         if patience_s is not None:
             client.patience_s = patience_s
@@ -258,7 +271,7 @@ def _change(
 
         return await each(job_ids, change)
 
-    return _with_queue(context, data_dir, queue, run)
+    return with_queue(context, data_dir, queue, run)
 
 
 def _confirm(question: str, verb: str, yes: bool) -> None:
@@ -283,7 +296,8 @@ def _show_paused(queue: str, paused: bool, as_json: bool) -> None:
         click.echo(f"{sanitize.line(queue)}: {'paused' if paused else 'not paused'}")
 
 
-def _json(text: str, what: str) -> Any:
+def json_value(text: str, what: str) -> Any:
+    """The value of an argument that is JSON."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:

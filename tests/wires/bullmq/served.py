@@ -64,18 +64,23 @@ class ServedQueues(ServedJobs):
         gateway: GatewaySettings | None = None,
         *,
         worker: bool = False,
+        jobs: bool = False,
     ) -> None:
+        """`worker`: one serves the queue `SERVED`; `jobs`: the gateway has the jobs API too."""
         super().__init__(valkey_url, gateway=gateway)
         self._queues = queues or QueuesSettings()
         self._has_worker = worker
+        self._has_jobs = jobs
 
     async def _serve(self) -> None:
         settings = Settings(gateway=self._settings, queues=self._queues)
         async with (
             Connection.open(self._valkey_url, name=self.name) as connection,
-            queues_feature(settings, connection, self.streams) as feature,
+            queues_feature(settings, connection, self.streams) as queues,
+            self.follower.running(self._valkey_url, self.name),
         ):
-            gateway = Gateway(self._settings, [feature], self.streams, version="0.0.test")
+            features = [queues, *([self._jobs_feature(connection)] if self._has_jobs else [])]
+            gateway = Gateway(self._settings, features, self.streams, version="0.0.test")
             self._server = HttpServer(gateway, self._settings)
             self._loop = asyncio.get_running_loop()
             if not self._has_worker:

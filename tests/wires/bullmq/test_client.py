@@ -101,6 +101,61 @@ async def test_b12_the_async_client_follows_a_queue(served: ServedQueues) -> Non
         assert (await job.wait(done.id, 30)).returnvalue == {"x": 1}
 
 
+FLOW: dict[str, Any] = {
+    "name": "join",
+    "opts": {"jobId": "root"},
+    "children": [{"name": "cut", "queueName": "clips", "data": {"n": 1}, "opts": {"jobId": "a"}}],
+}
+
+
+@clause("B-12")
+def test_b12_the_client_has_flows_schedulers_and_obliterate(served: ServedQueues) -> None:
+    with Client(served.url) as client:
+        queue = client.queue("idle")
+        added = queue.add_flow(FLOW)
+        assert (added.queue, added.id) == ("idle", "root")
+        assert [(child.queue, child.id) for child in added.children] == [("clips", "a")]
+        shown = queue.flow("root", depth=1, width=5)
+        assert shown.parent is None
+        assert (shown.job.state, shown.job.counts.pending) == ("waiting-children", 1)
+        assert [child.name for child in shown.job.children] == ["cut"]
+        below = client.queue("clips").flow("a")
+        assert below.parent is not None
+        assert below.parent.id == "root"
+        assert client.queue("clips").job("a").data == {"n": 1}
+        with pytest.raises(NoSuchJob):
+            queue.flow("nope")
+        with pytest.raises(Invalid):
+            queue.add_flow({"name": "a", "children": [{"name": "b", "data": float("nan")}]})
+        made = queue.set_scheduler("s", {"pattern": "0 3 1 1 *"}, "report", {"n": 1})
+        assert made.job_id == f"repeat:s:{made.next}"
+        (scheduler,) = queue.schedulers(first=0, limit=10).schedulers
+        assert (scheduler.name, scheduler.next, scheduler.data) == ("report", made.next, {"n": 1})
+        queue.remove_scheduler("s")
+        with pytest.raises(NotFound):
+            queue.remove_scheduler("s")
+        assert client.queue("clips").obliterate() == 1
+        with pytest.raises(NotFound):
+            client.queue("never-made").obliterate(force=True)
+
+
+@clause("B-12")
+async def test_b12_the_async_client_has_flows_schedulers_and_obliterate(
+    served: ServedQueues,
+) -> None:
+    async with AsyncClient(served.url) as client:
+        queue = client.queue("idle")
+        assert (await queue.add_flow(FLOW)).id == "root"
+        assert (await queue.flow("root")).job.counts.pending == 1
+        made = await queue.set_scheduler("s", {"every": 60_000}, opts={"attempts": 2})
+        (scheduler,) = (await queue.schedulers()).schedulers
+        assert (scheduler.id, scheduler.name, scheduler.next) == ("s", "s", made.next)
+        await queue.remove_scheduler("s")
+        assert (await queue.schedulers()).total == 0
+        # The scheduler's first job waits; the flow's root waits for its child and stays.
+        assert await queue.obliterate() == 1
+
+
 # Commands
 
 

@@ -71,6 +71,7 @@ def test_each_verb_has_its_script() -> None:
     work = "take take_many renew settle retry delay release wait_for_children stalled advance"
     work += " report recover peek"
     others = "add flow cancel progress data log pause resume counts measure state range"
+    others += " inspect summaries"
     admin = "promote reprocess requeue change_delay change_priority remove remove_children"
     admin += " detach_child drain clean obliterate schedule unschedule"
     assert set(SCRIPTS) == {*work.split(), *others.split(), *admin.split()}
@@ -85,7 +86,7 @@ def test_script_results_are_in_the_contract() -> None:
     known = {str(word) for word in Refusal}
     own = {"ok", "job", "limited", "blocked", "empty", "lost", "ids", "length", "left", "numbers"}
     own |= {"state", "jobs", "added", "duplicate", "deduplicated", "late", "no_children"}
-    own |= {"answers", "due", "written", "removed", "moved", "done", "more"}
+    own |= {"answers", "due", "written", "removed", "moved", "done", "more", "page", "keys"}
     own |= set(_CANCEL_OUTCOMES)
     assert answers - known - own == set()
     assert known - answers == set()
@@ -109,7 +110,7 @@ def test_verbs_that_end_work_run_on_a_full_server() -> None:
         for name, script in SCRIPTS.items()
         if not script.source.startswith("#!lua flags=allow-oom\n")
     }
-    reads = {"counts", "measure", "state", "range", "peek", "recover"}
+    reads = {"counts", "measure", "state", "range", "peek", "recover", "inspect", "summaries"}
     takes_memory = {"add", "flow", "schedule", "progress", "data", "log", "report"}
     moves = {"promote", "reprocess", "requeue", "change_delay", "change_priority", "detach_child"}
     assert refused == reads | takes_memory | moves

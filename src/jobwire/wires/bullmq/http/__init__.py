@@ -6,6 +6,8 @@ jobs.py        …/jobs, …/jobs/{id}, …/logs, …/retry|promote|cancel
 flows.py       …/flows, …/jobs/{id}/flow
 schedulers.py  …/schedulers, …/schedulers/{id}
 events.py      …/events, …/jobs/{id}/events
+summaries.py   …/summaries: lists of jobs without their data
+wire.py        …/jobs/{id}/wire
 access.py      whose queues these are (B-18)
 """
 
@@ -22,6 +24,8 @@ from jobwire.wires.bullmq.http.flows import flow_router
 from jobwire.wires.bullmq.http.jobs import job_router
 from jobwire.wires.bullmq.http.queues import queue_router
 from jobwire.wires.bullmq.http.schedulers import scheduler_router
+from jobwire.wires.bullmq.http.summaries import summary_router
+from jobwire.wires.bullmq.http.wire import wire_keys_router
 
 
 def queue_routes(
@@ -33,5 +37,7 @@ def queue_routes(
         job_router(access, follower),
         flow_router(access),
         scheduler_router(access),
+        summary_router(access),
+        wire_keys_router(access),
     ]
     return routers, event_routes(access, follower, streams)

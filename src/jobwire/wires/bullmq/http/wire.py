@@ -1,0 +1,146 @@
+"""`GET /v1/queues/{queue}/jobs/{id}/wire`: the keys of a job as they are on the server (B-12)."""
+
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+from fastapi import APIRouter, Response
+
+from jobwire.gateway.problems import Problem
+from jobwire.gateway.request import Reply
+from jobwire.gateway.router import CurrentRequest, documented, response
+from jobwire.gateway.routes import Doc
+from jobwire.gateway.wire_view import WireBody, WireEntryBody, WireFieldBody, WireKeyBody
+from jobwire.wires.bullmq.contract import Extra, Field
+from jobwire.wires.bullmq.http import problems
+from jobwire.wires.bullmq.http.access import QueueAccess
+from jobwire.wires.bullmq.http.bodies import readable
+from jobwire.wires.bullmq.http.failures import wire_router
+from jobwire.wires.bullmq.http.jobs import JOB
+from jobwire.wires.bullmq.inspect_job import KeyOnServer, ValueOnServer, inspect_job
+
+WIRE: Final = "bullmq"
+_encode = msgspec.json.Encoder().encode
+_OURS: Final = frozenset((Extra.WORKER_ID,))
+_ORDER: Final = {str(name): at for at, name in enumerate(Field)}
+_NOTES: Final = {
+    "lock": "the token of the worker that runs it",
+    "logs": "its log, the last lines",
+    "wait": "place from the right end, where the next job is taken",
+    "paused": "place from the right end, where the next job is taken",
+    "active": "place from the right end",
+    "delayed": "score: due time in ms · 4096, and a counter",
+    "prioritized": "score: priority · 2³², and a counter",
+    "waiting-children": "score: since when it waits, in ms",
+    "completed": "score: when it ended, in ms",
+    "failed": "score: when it ended, in ms",
+    "dependencies": "children that it waits for",
+    "processed": "children that have completed, with their results",
+    "ignored": "children whose failure is ignored, with the reasons",
+    "unsuccessful": "children that have failed",
+    "deduplication": "the job that owns its deduplication id",
+    "scheduler": "the scheduler that made it",
+    "events": "its events among the last 500 of the queue",
+}
+"""By the part that the script names."""
+
+DOC: Final = Doc(
+    summary="The keys of a job of a queue, as they are on the server",
+    tag="queues",
+    description="For those who write another client. Read only; long values are cut, and of the "
+    "queue's events the last 500 are looked at.",
+    answer=WireBody,
+    example={
+        "job_id": "17",
+        "wire": WIRE,
+        "now_ts": 1767225601204,
+        "keys": [
+            {
+                "key": "bull:video-generation:17",
+                "type": "hash",
+                "ttl_ms": None,
+                "size": 9,
+                "fields": [{"name": "name", "value": "render"}],
+                "command": ["HGETALL", "bull:video-generation:17"],
+                "path": "/v1/queues/video-generation/jobs/17",
+            }
+        ],
+    },
+    problems=problems.ON_JOBS,
+)
+
+
+def wire_keys_router(access: QueueAccess) -> APIRouter:
+    """The route."""
+    routes = wire_router()
+
+    @routes.get(JOB + "/wire", openapi_extra=documented("read", DOC))
+    async def read_wire(queue: str, job_id: str, request: CurrentRequest) -> Response:
+        opened = await access.existing(request, queue)
+        found = await inspect_job(opened, job_id)
+        if not found:
+            raise Problem(problems.JOB_NOT_FOUND)
+        path = f"{JOB.format(queue=quote(queue, safe=''), job_id=quote(job_id, safe=''))}"
+        keys = [_key(job_id, each, path) for each in found]
+        return response(Reply(_encode(WireBody(job_id, WIRE, opened.now_ms(), keys))))
+
+    return routes
+
+
+def _key(job_id: str, found: KeyOnServer, path: str) -> WireKeyBody:
+    fields = sorted(found.values, key=lambda value: _ORDER.get(value.name, len(_ORDER)))
+    is_hash, is_many = found.type == "hash", found.type == "stream" or found.part in _MANY
+    return WireKeyBody(
+        key=readable(found.key),
+        type=found.type,
+        ttl_ms=found.ttl_ms,
+        size=found.size,
+        note=_NOTES.get(found.part, ""),
+        fields=[_field(each) for each in fields] if is_hash else None,
+        entries=_entries(found) if is_many else None,
+        value=None if is_hash or is_many else _field(found.values[0]).value,
+        command=[readable(word) for word in _command(found, job_id)],
+        path={"job": path, "logs": f"{path}/logs", "events": f"{path}/events"}.get(found.part, ""),
+    )
+
+
+_MANY: Final = frozenset(("logs", "dependencies", "unsuccessful"))
+"""Parts that are lists of lines or of children, also if they have one."""
+
+
+def _field(value: ValueOnServer) -> WireFieldBody:
+    text = readable(value.value)
+    rest = value.size - len(value.value.encode("utf-8", "surrogateescape"))
+    return WireFieldBody(readable(value.name), text, max(0, rest), value.name in _OURS)
+
+
+def _entries(found: KeyOnServer) -> list[WireEntryBody]:
+    if found.type == "stream":
+        return [
+            WireEntryBody(each.id, [_field(of) for of in each.values]) for each in found.entries
+        ]
+    first = found.size - len(found.values) if found.part == "logs" else 0
+    return [
+        WireEntryBody(str(first + at), [_field(value)]) for at, value in enumerate(found.values)
+    ]
+
+
+def _command(found: KeyOnServer, job_id: str) -> list[str]:
+    """What reads the key."""
+    match found.type:
+        case "hash":
+            return ["HGETALL", found.key]
+        case "string":
+            return ["GET", found.key]
+        case "stream":
+            return ["XREVRANGE", found.key, "+", "-", "COUNT", "50"]
+        case "set":
+            return ["SMEMBERS", found.key]
+        case "list" if found.part not in _MANY:
+            return ["LPOS", found.key, job_id, "RANK", "-1"]
+        case "list":
+            return ["LRANGE", found.key, "-50", "-1"]
+        case _ if found.part in _MANY:
+            return ["ZRANGE", found.key, "0", "-1"]
+        case _:
+            return ["ZSCORE", found.key, job_id]

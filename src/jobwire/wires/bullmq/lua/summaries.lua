@@ -1,0 +1,66 @@
+-- summaries: a page of the jobs in a state without their data, for lists. Writes nothing.
+--
+-- With a text only those jobs that have it in their name or id; with an id only that job. At most
+-- `scan` jobs are looked at and at most `count` returned; how many were looked at tells where the
+-- next page begins.
+--
+-- KEYS
+--   meta     hash    <prefix>:<queue>:meta
+-- ARGV
+--   now_ms, extras, state, first, scan, count, ascending, text, job_id
+-- RETURNS
+--   page     how many jobs were looked at, then of each job: id, due time in ms, opts, fields
+-- CLAUSES B-8 B-12
+-- INCLUDE queue
+local state, first, scan = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local most, ascending, wanted, only = tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8], ARGV[9]
+local LONGEST, LONGEST_OPTS = 400, 4096
+local FIELDS = {
+  'name', 'timestamp', 'processedOn', 'finishedOn', 'ats', 'atm', 'stc', 'priority', 'progress',
+  'failedReason', 'pb', 'parentKey', 'rjk',
+}
+local lists = { wait = true, active = true }
+
+local ids = {}
+if only ~= '' then
+  ids = { only }
+elseif lists[state] then
+  -- The oldest job of a list is at its right end.
+  if ascending then
+    local found = redis.call('LRANGE', queue .. state, -(first + scan), -(first + 1))
+    for at = #found, 1, -1 do ids[#ids + 1] = found[at] end
+  else
+    ids = redis.call('LRANGE', queue .. state, first, first + scan - 1)
+  end
+else
+  local command = ascending and 'ZRANGE' or 'ZREVRANGE'
+  ids = redis.call(command, queue .. state, first, first + scan - 1)
+end
+
+local function due_ms(id)
+  if state ~= 'delayed' then return false end
+  local score = tonumber(redis.call('ZSCORE', queue .. state, id))
+  if not score then return false end
+  return text(score < RAW_BELOW and score or math.floor(score / SHIFT))
+end
+
+local function has(value)
+  return value and string.find(string.lower(value), wanted, 1, true)
+end
+
+local page, looked = { 0 }, 0
+for _, id in ipairs(ids) do
+  looked = looked + 1
+  local key = queue .. id
+  if wanted == '' or has(id) or has(redis.call('HGET', key, 'name')) then
+    local fields = redis.call('HMGET', key, unpack(FIELDS))
+    for at, value in ipairs(fields) do
+      if value and #value > LONGEST then fields[at] = string.sub(value, 1, LONGEST) end
+    end
+    local short = redis.call('HSTRLEN', key, 'opts') <= LONGEST_OPTS
+    page[#page + 1] = { id, due_ms(id), short and redis.call('HGET', key, 'opts'), fields }
+    if #page > most then break end
+  end
+end
+page[1] = looked
+return page

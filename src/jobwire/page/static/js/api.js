@@ -25,7 +25,7 @@ export class Problem extends Error {
   }
 }
 
-export async function call(method, path, { body, headers = {}, exact = false } = {}) {
+export async function call(method, path, { body, headers = {}, exact = [] } = {}) {
   const secret = key.get();
   const began = performance.now();
   let answer, text;
@@ -53,7 +53,8 @@ export async function call(method, path, { body, headers = {}, exact = false } =
   try {
     document = text ? JSON.parse(text) : null;
     // What callers and handlers have written is shown digit for digit.
-    if (exact) for (const name of ["payload", "result", "error"]) document[name] = parse(text)[name];
+    const whole = exact.length && text ? parse(text) : {};
+    for (const name of exact) document[name] = whole[name];
   } catch {
     throw new Problem(answer.ok ? 502 : answer.status, { detail: "An answer that is no JSON" });
   }
@@ -66,7 +67,7 @@ export const get = (path, query = {}) => {
   const text = new URLSearchParams(given).toString();
   return call("GET", text ? `${path}?${text}` : path);
 };
-export const getJob = (id) => call("GET", `/v1/jobs/${encodeURIComponent(id)}`, { exact: true });
+export const getJob = (id) => call("GET", `/v1/jobs/${encodeURIComponent(id)}`, { exact: ["payload", "result", "error"] });
 export const post = (path, body, headers) => call("POST", path, { body, headers });
 
 // /readyz answers 503 with the same parts when one of them is down.

@@ -1,6 +1,6 @@
 // One dialog at a time: a question before an act, the list of shortcuts, or the menu of the phone.
 import { html, nothing } from "./ui.js";
-import { update } from "./store.js";
+import { app, update } from "./store.js";
 
 let open = null; // { view, cls, label, before: the element that had the focus }
 
@@ -52,5 +52,6 @@ export function makeModal() {
   if (element && !element.open) element.showModal();
 }
 
-// The sheet is loaded when it is first opened.
-export const submitSheet = async (given) => (await import("./submit.js")).openSubmit(given);
+// The sheet of the open screen, or the one that submits a job; it is loaded when it is first opened.
+export const submitSheet = async (given) =>
+  !given && app.screen?.submit ? app.screen.submit() : (await import("./submit.js")).openSubmit(given);

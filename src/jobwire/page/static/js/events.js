@@ -1,45 +1,40 @@
-// A job's events, each once and in order, over any number of reconnects.
+// Event streams: a job's events, each once and in order.
 import { key, post } from "./api.js";
 import { parse } from "./json.js";
 
 const RETRY_MS = 1500;
 
-export class EventFollower {
-  // `heard` is called with each event: {id, type, ts, step, data}; `gap` where events are missing.
-  constructor(path, heard, gap) {
+// One stream, over any number of reconnects; `listen` adds the listeners to each new source.
+export class Follower {
+  constructor(path, query) {
     this.path = path;
-    this.heard = heard;
-    this.gap = gap;
+    this.query = query;
     this.lastId = "";
     this.state = "opening"; // opening, open, broken, ended
-    this.open();
+    this.over = false; // nothing more is expected: the end of the stream is the end
+    queueMicrotask(() => this.open());
   }
 
   async open() {
     if (this.state === "ended") return;
-    let url = `${this.path}?data=message`;
+    const query = new URLSearchParams(this.query);
     try {
       if (key.get()) {
         // An EventSource sends no headers: a token for this one stream takes the key's place.
         const body = JSON.stringify({ path: this.path });
-        url += `&token=${encodeURIComponent((await post("/v1/stream-tokens", body)).token)}`;
+        query.set("token", (await post("/v1/stream-tokens", body)).token);
       }
     } catch {
       return this.again();
     }
     if (this.state === "ended") return;
-    if (this.lastId) url += `&last_event_id=${encodeURIComponent(this.lastId)}`;
-    const source = (this.source = new EventSource(url));
+    if (this.lastId) query.set("last_event_id", this.lastId);
+    const source = (this.source = new EventSource(`${this.path}?${query}`));
     source.onopen = () => (this.state = "open");
-    source.addEventListener("gap", () => this.gap());
-    source.onmessage = (event) => {
-      this.lastId = event.lastEventId;
-      const body = JSON.parse(event.data);
-      this.heard({ ...body, exact: parse(event.data).data, id: event.lastEventId });
-      if (["done", "error", "canceled"].includes(body.type)) this.close();
-    };
+    this.listen(source);
     source.onerror = () => {
       if (this.state === "ended") return;
+      if (this.over) return this.close();
       this.state = "broken";
       // The browser reconnects by itself, unless the gateway has refused (an expired token).
       if (source.readyState === EventSource.CLOSED) this.again();
@@ -56,5 +51,23 @@ export class EventFollower {
     this.state = "ended";
     clearTimeout(this.timer);
     this.source?.close();
+  }
+}
+
+// `heard` is called with each event of a job: {id, type, ts, step, data}; `gap` where some are missing.
+export class EventFollower extends Follower {
+  constructor(path, heard, gap) {
+    super(path, { data: "message" });
+    Object.assign(this, { heard, gap });
+  }
+
+  listen(source) {
+    source.addEventListener("gap", () => this.gap());
+    source.onmessage = (event) => {
+      this.lastId = event.lastEventId;
+      const body = JSON.parse(event.data);
+      this.heard({ ...body, exact: parse(event.data).data, id: event.lastEventId });
+      if (["done", "error", "canceled"].includes(body.type)) this.close();
+    };
   }
 }

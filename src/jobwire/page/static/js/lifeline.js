@@ -19,10 +19,11 @@ export function lifeOf(job, events) {
       finish(event.ts, "failed", "worker lost");
       if (life.attempts.length) life.attempts.at(-1).next = event.ts;
       life.leased ??= event.ts;
+      life.settled = null; // it runs again
       open = { number: life.attempts.length + 1, from: event.ts, to: null, shape: "running", code: "" };
       life.attempts.push(open);
     } else if (event.type === "retrying") finish(event.ts, "failed", event.data?.error?.code);
-    else if (event.type === "queued") finish(event.ts, "canceled", "released");
+    else if (event.type === "queued") finish(event.ts, "canceled", event.data?.code ?? "released");
     else if (ENDS.includes(event.type)) {
       life.settled = event.ts;
       finish(event.ts, SHAPE[event.type], event.type === "error" ? event.data?.code : "");
@@ -73,13 +74,12 @@ export function attemptsView(job, life) {
     ${shown.map((each) => {
       const to = each.to ?? now();
       const next = each.next ?? (each === attempts.at(-1) && !life.settled && each.to ? now() : null);
-      const text = each.code || (each.shape === "running" ? "" : "");
       return html`<div class="attempt"><b class="bold">Attempt ${each.number}</b>
         <svg role="img" aria-label="Attempt ${each.number}: ${each.shape} after ${duration(to - each.from)}">
           ${svg`<rect class=${each.shape} x=${x(each.from)} y="9" width=${wide(each.from, to)} height="10" rx="3"></rect>
           ${next && each.to ? svg`<line x1=${x(each.to)} x2=${x(next)} y1="14" y2="14"></line>` : nothing}
           ${each.shape === "running" ? svg`<line class="cursor" x1=${x(to)} x2=${x(to)} y1="3" y2="25"></line>` : nothing}`}
-        </svg><span>${state(each.shape, duration(to - each.from))}<span class="muted cut">${text}${each === attempts.at(-1) && job.worker ? ` on ${shortWorker(job.worker)}` : ""}</span></span></div>`;
+        </svg><span>${state(each.shape, duration(to - each.from))}<span class="muted cut">${each.code}${each === attempts.at(-1) && job.worker ? ` on ${shortWorker(job.worker)}` : ""}</span></span></div>`;
     })}
     <div class="attempt axis"><span></span><span class="row between">${Array.from({ length: MARKS + 1 }, (_, i) => html`<span>${duration(((end - begin) * i) / MARKS)}</span>`)}</span><span></span></div></div>`;
 }

@@ -27,4 +27,5 @@ export function replace(hash) {
   dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
-export const jobLink = (wire, id, query) => link(["jobs", wire, id], query);
+// A job of a queue is named by its queue and its id.
+export const jobLink = (wire, id, query, queue = "") => link(["jobs", wire, ...(wire === "bullmq" ? [queue] : []), id], query);

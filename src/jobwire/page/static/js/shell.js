@@ -68,8 +68,9 @@ export async function find(event) {
   if (!q) return;
   try {
     const { found, scanned } = await get("/v1/search", { q });
-    if (found.length === 1 && !scanned) go(jobLink(found[0].wire, found[0].id));
-    else go(link(["jobs"], { q }));
+    const [first] = found;
+    if (found.length === 1 && !scanned) go(jobLink(first.wire, first.id, {}, first.name));
+    else go(link(["jobs"], { wire: first?.wire === "bullmq" ? first.wire : "", q }));
     input.value = "";
     input.blur();
   } catch (problem) {

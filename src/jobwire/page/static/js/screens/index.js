@@ -9,10 +9,24 @@ const at = (name, length) => (route) => route.parts[0] === name && route.parts.l
 const faults = () => (app.parts ?? []).filter((part) => part.state !== "ready").length;
 const open = () => (app.overview?.systems ?? []).reduce((n, row) => n + row.waiting + row.running, 0);
 
+const inQueues = (one) => (route) => at("jobs", 1)(route) && route.query.get("wire") === "bullmq" && !!route.query.get("queue") === one;
+
+// A screen's own style is there before the screen is drawn.
+const styles = {};
+const style = (name) =>
+  (styles[name] ??= new Promise((resolve) => {
+    const sheet = Object.assign(document.createElement("link"), { rel: "stylesheet", href: `style/${name}.css`, onload: resolve, onerror: resolve });
+    document.head.append(sheet);
+  }));
+const styled = async (name, module) => (await Promise.all([module, style(name)]))[0];
+
 const all = [
   { id: "now", nav: "Now", title: "Now", href: "#/", letter: "n", match: ({ parts }) => !parts.length, load: () => import("./now.js") },
+  { id: "jobs", title: "Queue", match: inQueues(true), key: ({ query }) => query.get("queue"), load: () => styled("queues", import("./queue.js")) },
+  { id: "jobs", title: "Queues", match: inQueues(false), key: () => "queues", load: () => styled("queues", import("./queues.js")) },
   { id: "jobs", nav: "Jobs", title: "Jobs", href: "#/jobs", letter: "j", match: at("jobs", 1), load: () => import("./jobs.js"), badge: () => open() && { text: count(open()) } },
   { id: "jobs", title: "Job", match: at("jobs", 3), key: ({ parts }) => parts.join("/"), load: () => import("./job.js") },
+  { id: "jobs", title: "Job of a queue", match: at("jobs", 4), key: ({ parts }) => parts.join("/"), load: () => styled("queues", import("./queue_job.js")) },
   { id: "failures", nav: "Failures", title: "Failures", href: "#/failures", letter: "f", match: at("failures", 1), load: () => import("./failures.js"), badge: () => app.failed?.count && { text: count(app.failed.count), tone: "failed" } },
   { id: "workers", nav: "Workers", title: "Workers and backends", href: "#/workers", letter: "w", match: at("workers", 1), load: () => import("./workers.js"), badge: () => faults() && { text: plural(faults(), "fault"), tone: "warn" } },
 ];

@@ -1,18 +1,18 @@
 // Job: its life with real durations, live events, payload, result, and its keys on the wire.
-import { html, nothing, icon, state, stateOf, meter, percentOf, copy, copyButton, command, empty, ended, time, timeAgo } from "../ui.js";
+import { html, nothing, icon, state, stateOf, meter, percentOf, copy, command, empty, ended, time, timeAgo } from "../ui.js";
 import { app, announce, may, update } from "../store.js";
 import { get, getJob } from "../api.js";
 import { EventFollower } from "../events.js";
 import { ask, submitSheet } from "../dialog.js";
 import { cancelJob, runAgain } from "../acts.js";
-import { bytes, count, duration, age, now, plural, shortId, shortWorker, size, zone } from "../format.js";
-import { compact, dotted, hasSecrets, pretty, view as jsonView } from "../json.js";
+import { count, duration, age, now, plural, shortId, shortWorker, zone } from "../format.js";
+import { eventData, eventsView, facts, jsonTab, refusalView, sizeOf, stackView, tabs } from "../jobview.js";
 import { go, jobLink } from "../router.js";
+import { pollNow } from "../poll.js";
 import { attemptsView, eventName, lifeline, lifeOf } from "../lifeline.js";
 import { wireView } from "../wire.js";
 import { takenBy } from "../fleet.js";
 
-const MOST_EVENTS = 200;
 const TABS = ["events", "payload", "result", "wire"];
 
 // Tokens that follow each other become one row with their text.
@@ -49,14 +49,18 @@ class JobScreen {
   changed(route) {
     const tab = route.query.get("tab");
     this.tab = TABS.includes(tab) ? tab : "events";
-    this.wireAt = 0;
+    this.wireStale = true;
   }
 
   async poll(rare) {
     if (this.gone && !rare) return;
     try {
-      if (!this.job || !ended(this.job) || rare) this.job = await getJob(this.id);
-      if (this.tab === "wire" && Date.now() - this.wireAt > 3500) {
+      if (!this.job || !ended(this.job) || rare || this.jobStale) {
+        this.jobStale = false;
+        this.job = await getJob(this.id);
+      }
+      if (this.tab === "wire" && (this.wireStale || Date.now() - this.wireAt > 3500)) {
+        this.wireStale = false;
         this.wire = await get(`${this.path}/wire`);
         this.wireAt = Date.now();
       }
@@ -74,8 +78,9 @@ class JobScreen {
     this.events.push(event);
     if (["done", "error", "canceled"].includes(event.type)) {
       announce(`The job is ${event.type === "error" ? "failed" : event.type}.`);
-      // The result comes with the job, not with the event.
-      getJob(this.id).then((job) => (this.job = job), () => {}).finally(update);
+      // The result comes with the job, not with the event; the keys change at the end.
+      this.jobStale = this.wireStale = true;
+      pollNow();
     } else if (event.type === "progress" && this.job) this.job = { ...this.job, progress: event.data };
     else if (event.type === "running" && this.job?.status === "queued") this.job = { ...this.job, status: "running", due_ts: null };
     update();
@@ -145,52 +150,48 @@ class JobScreen {
       job.cancel_ts && ["Cancel asked", time(job.cancel_ts)],
       job.retry_of && ["Run again of", html`<a class="link mono" href=${jobLink(this.wireName, job.retry_of)}>${shortId(job.retry_of)}</a>`],
     ];
-    return html`<aside class="rail" aria-label="Facts"><dl>${rows.filter(Boolean).map(([name, text]) => html`<div><dt>${name}</dt><dd>${text}</dd></div>`)}</dl></aside>`;
+    return facts(rows);
   }
 
   tabs() {
     const { job } = this;
-    const names = { events: ["Events", count(this.events.length)], payload: ["Payload", bytes(size(compact(job.payload)))], result: [job.status === "error" ? "Error" : "Result", ""], wire: ["Wire", this.wire ? plural(this.wire.keys.length, "key") : ""] };
-    return html`<nav class="tabs jobtabs" aria-label="Job">${TABS.map((name) => html`<a href=${jobLink(this.wireName, this.id, { tab: name === "events" ? "" : name })} aria-current=${this.tab === name ? "true" : nothing}>${names[name][0]}${names[name][1] ? html`<span class="n">${names[name][1]}</span>` : nothing}</a>`)}</nav>`;
+    return tabs([
+      ["events", "Events", count(this.events.length)],
+      ["payload", "Payload", sizeOf(job.payload)],
+      ["result", job.status === "error" ? "Error" : "Result"],
+      ["wire", "Wire", this.wire ? plural(this.wire.keys.length, "key") : ""],
+    ], this.tab, (tab) => jobLink(this.wireName, this.id, { tab: tab === "events" ? "" : tab }));
   }
 
   eventsTab() {
-    const rows = folded(this.shown ?? this.events);
-    const list = this.all ? rows : rows.slice(-MOST_EVENTS);
     const follows = this.follower && !ended(this.job);
     const broken = this.follower?.state === "broken";
-    const first = this.events[0]?.ts ?? this.job.created_ts;
-    return html`<div class="tabhead">${this.shown ? html`<span class="muted small">Paused; ${count(this.events.length - this.shown.length)} newer.</span>` : follows ? (broken ? state("scheduled", "Reconnecting") : state("running", "Live")) : nothing}
-      <span class="muted small grow">${rows.length > list.length ? html`The last ${list.length} rows. ` : nothing}Oldest first, each event once.</span>
-      ${rows.length > list.length ? html`<button class="btn slim" @click=${() => { this.all = true; update(); }}>Show ${count(rows.length)}</button>` : nothing}
-      ${copyButton(JSON.stringify(this.events.map(({ id, type, ts, step, data }) => ({ id, type, ts, step, data }))))}</div>
-      <table class="events"><thead class="vh"><tr><th>After</th><th>Type</th><th>Written by</th><th>Data</th></tr></thead><tbody>
-      ${list.map((event, i) => html`<tr><td class="right muted">${event.ts === first ? "0" : `+${duration(event.ts - first)}`}</td><td>${eventName(event.type)}</td><td class="muted mono wide">${event.step}</td>
-        <td class="data">${event.tokens ? html`<span class="muted">${plural(event.tokens, "token")}</span><br /><span class="tokens">${event.text}</span>${follows && i === list.length - 1 ? html`<span class="caret pulse"></span>` : nothing}` : html`<code class="soft">${dotted(typeof event.data === "string" ? event.data : compact(event.exact ?? event.data))}</code>`}</td></tr>`)}</tbody></table>`;
-  }
-
-  json(value, label) {
-    const secrets = hasSecrets(value);
-    return html`<div class="tabhead"><span class="muted small grow">${label}${secrets && !this.showSecrets ? " Secrets are dotted." : ""}</span>
-      ${secrets ? html`<button class="btn slim" aria-pressed=${this.showSecrets} @click=${() => { this.showSecrets = !this.showSecrets; update(); }}>${this.showSecrets ? "Hide secrets" : "Show secrets"}</button>` : nothing}
-      ${copyButton(pretty(value))}</div>${jsonView(value, { hide: !this.showSecrets })}`;
+    const head = this.shown ? html`<span class="muted small">Paused; ${count(this.events.length - this.shown.length)} newer.</span>` : follows ? (broken ? state("scheduled", "Reconnecting") : state("running", "Live")) : nothing;
+    return eventsView(this, {
+      rows: folded(this.shown ?? this.events),
+      head,
+      first: this.events[0]?.ts ?? this.job.created_ts,
+      name: (event) => eventName(event.type),
+      by: (event) => event.step,
+      data: (event, last) => (event.tokens ? html`<span class="muted">${plural(event.tokens, "token")}</span><br /><span class="tokens">${event.text}</span>${follows && last ? html`<span class="caret pulse"></span>` : nothing}` : eventData(event)),
+    });
   }
 
   resultTab() {
     const { job } = this;
-    if (job.status === "done") return this.json(job.result, `${bytes(size(compact(job.result)))}. Numbers are shown digit for digit.`);
+    if (job.status === "done") return jsonTab(this, job.result);
     if (job.status === "error" || job.status === "canceled") {
       const { code, message, ...more } = typeof job.error === "object" && job.error ? job.error : { message: String(job.error) };
       return html`<div class="gap"><p><b class="bold mono ${stateOf(job)}">${code ?? "error"}</b> <span class="soft">${message}</span></p>
         ${job.status === "error" ? html`<p class="muted small"><a class="link" href="#/failures">Others of this kind</a></p>` : nothing}</div>
-        ${job.traceback ? html`<details class="key" open><summary>${icon("chevron")}Traceback</summary><pre tabindex="0">${job.traceback}</pre><p class="gap">${copyButton(job.traceback, "Copy traceback")}</p></details>` : nothing}
-        ${more.partial !== undefined ? this.json(more.partial, "What it had done until then.") : nothing}`;
+        ${job.traceback ? stackView("Traceback", job.traceback) : nothing}
+        ${more.partial !== undefined ? jsonTab(this, more.partial, "What it had done until then.") : nothing}`;
     }
     return html`<div class="empty"><h2>No result yet.</h2><p>${job.status === "running" ? "The job is running." : job.due_ts ? "The job waits for its time." : "The job waits for a worker."}</p></div>`;
   }
 
   tabView() {
-    if (this.tab === "payload") return this.json(this.job.payload, `${bytes(size(compact(this.job.payload)))}. Numbers are shown digit for digit.`);
+    if (this.tab === "payload") return jsonTab(this, this.job.payload);
     if (this.tab === "result") return this.resultTab();
     return this.tab === "wire" ? wireView(this.wire, this.wireAt) : this.eventsTab();
   }
@@ -210,7 +211,7 @@ class JobScreen {
     const row = app.overview?.systems.find((each) => each.system === "jobs");
     const noWorker = !!row && takenBy(row)[1] === "No worker";
     return html`${this.head()}
-      ${this.refusal ? html`<div class="notice bad" role="alert">${icon("warn")}<div>${this.refusal}</div></div>` : nothing}
+      ${refusalView(this.refusal)}
       ${noWorker && job.status === "queued" && !job.due_ts ? html`<div class="notice">${icon("warn")}<div><b class="bold">No worker takes jobs.</b> Start one:<div>${command("jobwire worker")}</div></div></div>` : nothing}
       <div class="job"><div>${lifeline(job, life, { noWorker, heard: this.follower?.state === "ended" })}${attemptsView(job, life)}${this.tabs()}${this.tabView()}</div>${this.rail()}</div>`;
   }

@@ -9,6 +9,7 @@ import { cancelJob, each, runAgain } from "../acts.js";
 import { clock, count, duration, now, plural, shortWorker, zone } from "../format.js";
 import { jobLink, link, replace } from "../router.js";
 import { pollNow } from "../poll.js";
+import { queueLink, serves, wireSwitch } from "../queues.js";
 
 const PAGE = 50;
 const MOST = 200;
@@ -61,6 +62,8 @@ class Jobs {
   query = (cursor) => ({ ...FILTERS[this.state], q: this.q, task: this.task, limit: PAGE, cursor });
 
   async poll() {
+    // A gateway of queues only, as `jobwire look` starts it, has no other jobs.
+    if (!serves("jobs")) return replace(queueLink("", { q: this.q }));
     if (this.older) return;
     const asked = [this.state, this.q, this.task].join();
     const page = await get("/v1/jobs", this.query());
@@ -199,7 +202,7 @@ class Jobs {
   view() {
     return html`<div class="bar"><div class="filter"><label class="vh" for="filter">Filter by task or id</label>${icon("find")}
         <input id="filter" type="search" placeholder="Task or id" spellcheck="false" .value=${live(this.q)} @input=${this.typed} /></div>
-        ${this.task ? html`<span class="tag">task ${this.task}</span><a class="link small" href=${link(["jobs"], { state: this.state, q: this.q })}>all tasks</a>` : nothing}
+        ${wireSwitch("streams")}${this.task ? html`<span class="tag">task ${this.task}</span><a class="link small" href=${link(["jobs"], { state: this.state, q: this.q })}>all tasks</a>` : nothing}
         <span class="grow"></span>${this.held ? html`<button class="btn slim" @click=${this.newest}>${plural(this.held, "new job")}</button>` : html`<span class="muted small wide">Newest first</span>`}</div>
       <nav class="tabs" aria-label="State">${TABS.map((name) => {
         const n = this.tabCount(name);

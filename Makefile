@@ -18,7 +18,7 @@ SELF   := $(PIP) --no-deps --no-build-isolation --editable .
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up test coverage check format lock chaos mutate bench functions clean help
+.PHONY: up test coverage check format lock chaos mutate bench docs docs-check functions clean help
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -81,6 +81,15 @@ bench: $(VENV)/.bench ## measure, beside the peers of the field
 	@$(BIN)/python -m tests.support.thirdparty
 	@$(BIN)/python -m bench $(ARGS)
 
+docs: $(VENV)/.docs ## build the documentation and serve it on http://localhost:8000; ARGS=build only builds it
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@test "$(ARGS)" = build || { echo "http://localhost:8000   (stop: Ctrl-C)"; \
+	  exec $(BIN)/python -m http.server --bind 127.0.0.1 --directory dist/docs 8000; }
+
+docs-check: $(VENV)/.docs ## run what the documentation says to install, and build its site; some minutes
+	@$(BIN)/python -m tests.support.thirdparty
+	@$(BIN)/python -m pytest tests/docs/check_installs.py tests/docs/check_site.py -q -p no:randomly --timeout 600 $(ARGS)
+
 functions: $(VENV)/.dev ## build the package of the photo bot for cloud functions: dist/jobwire-functions.zip
 	@$(BIN)/python tools/function_package.py $(ARGS)
 
@@ -113,4 +122,9 @@ $(VENV)/.dev: locked/all.txt locked/dev.txt $(MODELS) $(FACES) $(PHOTOS) | $(BIN
 $(VENV)/.bench: locked/bench.txt $(VENV)/.dev
 	@echo "installing the peers to measure against (once) ..."
 	@$(LOCKED) --requirement locked/bench.txt
+	@touch $@
+
+$(VENV)/.docs: locked/docs.txt $(VENV)/.dev
+	@echo "installing what the site of the documentation needs (once) ..."
+	@$(LOCKED) --requirement locked/docs.txt
 	@touch $@

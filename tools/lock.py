@@ -6,6 +6,7 @@ Output: constraints.txt with all versions, and the files in `locked/`, which `ma
     all.txt    what `jobwire up` needs, and the build backend
     dev.txt    what tests and checks need in addition
     bench.txt  what benchmarks need in addition
+    docs.txt   what the site of the documentation needs in addition
 
 The closure is taken from the metadata of the packages in this environment, evaluated for each
 target, so a lock made on one machine holds on the others. The hashes come from the indexes that
@@ -44,7 +45,12 @@ ROOT: Final = Path(__file__).parent.parent
 CONSTRAINTS: Final = ROOT / "constraints.txt"
 LOCKED: Final = ROOT / "locked"
 # Each file holds the closure of these, without what the files before it hold.
-GROUPS: Final = {"all": ("jobwire[all]",), "dev": ("jobwire[dev]",), "bench": ("jobwire[bench]",)}
+GROUPS: Final = {
+    "all": ("jobwire[all]",),
+    "dev": ("jobwire[dev]",),
+    "bench": ("jobwire[bench]",),
+    "docs": ("jobwire[docs]",),
+}
 PYTHONS: Final = ("3.11", "3.12", "3.13")
 PLATFORMS: Final = (
     ("linux", "x86_64"),

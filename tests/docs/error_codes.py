@@ -1,0 +1,59 @@
+"""Every error code that the product can send or store, read from its source."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from jobwire.wires.images.contract import ImageErrorCode
+from jobwire.wires.predictions.contract import ErrorCode
+from jobwire.wires.streams.contract import Code
+from tests.support.program import ROOT
+
+_SOURCE: Final = ROOT / "src" / "jobwire"
+# Calls whose first argument is an error code; in every call, an argument `code` is one.
+_CALLS: Final = {
+    *("ProblemKind", "JobError", "Fail", "PermanentFailure", "RetryRequested"),
+    *("ModelError", "ModelRefused"),
+}
+_CODE: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+_LUA: Final = re.compile(r"problem\('(\w+)'")
+
+
+def error_codes() -> set[str]:
+    """All codes."""
+    found = {str(code) for codes in (ImageErrorCode, ErrorCode, Code) for code in codes}
+    for file in _SOURCE.rglob("*.py"):
+        found.update(_in_python(ast.parse(file.read_text(encoding="utf-8"))))
+    for file in _SOURCE.rglob("*.lua"):
+        found.update(_LUA.findall(file.read_text(encoding="utf-8")))
+    return found
+
+
+def _in_python(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            if _name(node.func) in _CALLS:
+                yield from _codes(node.args[:1])
+            yield from _codes([word.value for word in node.keywords if word.arg == "code"])
+        elif isinstance(node, ast.ClassDef):
+            for line in node.body:
+                if isinstance(line, ast.Assign | ast.AnnAssign) and line.value:
+                    targets = line.targets if isinstance(line, ast.Assign) else [line.target]
+                    if any(_name(target) == "code" for target in targets):
+                        yield from _codes([line.value])
+
+
+def _name(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _codes(nodes: list[ast.expr]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if _CODE.fullmatch(node.value):
+                yield node.value

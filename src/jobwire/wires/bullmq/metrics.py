@@ -114,7 +114,9 @@ def _families(figures: Mapping[str, QueueFigures]) -> list[Metric]:
 
 
 def _workers(workers: Mapping[str, int]) -> Metric:
-    family = _gauge("jobwire_queue_workers", "Workers that Node's getWorkers lists")
+    family = _gauge(
+        "jobwire_queue_workers", "Workers that getWorkers of the official packages lists"
+    )
     for queue, count in workers.items():
         family.add_metric([queue], count)
     return family

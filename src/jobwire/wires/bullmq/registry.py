@@ -8,7 +8,7 @@ turns them off.
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from jobwire.valkey import Config, ConfigError, Connection, ServerError, ValkeyError
 from jobwire.wires.bullmq.contract import node_client_name, python_client_name
@@ -46,19 +46,67 @@ class Announcement:
             await self._connections.pop().close()
 
 
-async def seen_workers(
+class SeenWorker(NamedTuple):
+    """A worker as the server's list of clients shows it."""
+
+    queue: str
+    name: str
+    """As its program has named it; empty without a name."""
+    address: str
+    """`host:port` of its socket."""
+    age_s: int
+    idle_s: int
+    ours: bool
+
+
+async def list_workers(
     connection: Connection, prefix: str, queues: Iterable[str]
-) -> Mapping[str, int] | None:
-    """How many workers Node's `getWorkers` lists for each queue: Node's and ours. Workers of the
-    Python package have other names. None where the server does not allow to list its clients."""
+) -> list[SeenWorker] | None:
+    """The workers of all programs: those that Node's `getWorkers` lists, and those of the Python
+    package, of which several with the same name on one host count as one: each has two or three
+    sockets. None where the server does not allow to list its clients."""
     try:
         reply = await connection.call("CLIENT", "LIST", "TYPE", "normal")
     except ServerError:
         return None
-    names = Counter(
-        field.removeprefix("name=").partition(_WORKER_NAME)[0]
-        for line in str(reply).splitlines()
-        for field in line.split(" ")
-        if field.startswith("name=")
-    )
-    return {queue: names[node_client_name(queue, prefix)] for queue in queues}
+    by_node = {node_client_name(queue, prefix): queue for queue in queues}
+    by_python = {python_client_name(queue, prefix): queue for queue in by_node.values()}
+    marker = f" name={prefix}:"
+    found: list[SeenWorker] = []
+    of_python: dict[tuple[str, str, str], SeenWorker] = {}
+    for line in str(reply).splitlines():
+        if marker not in line:
+            continue
+        worker_name, worker = _read_client(line)
+        if (queue := by_node.get(worker_name)) is not None:
+            found.append(worker._replace(queue=queue))
+        elif (queue := by_python.get(worker_name)) is not None and not worker.ours:
+            host = worker.address.rpartition(":")[0]
+            of_python.setdefault((queue, worker.name, host), worker._replace(queue=queue))
+    return [*found, *of_python.values()]
+
+
+def _read_client(line: str) -> tuple[str, SeenWorker]:
+    """The client's name without the worker's own, and the worker."""
+    fields: dict[str, str] = {}
+    for field in line.split(" "):
+        key, _, value = field.partition("=")
+        fields[key] = value
+    client_name, _, own_name = fields.get("name", "").partition(_WORKER_NAME)
+    # The official packages name their library; ours does not, and speaks RESP 3.
+    ours = not fields.get("lib-name") and fields.get("resp") == "3"
+    age_s, idle_s = (int(fields.get(name) or 0) for name in ("age", "idle"))
+    address = fields.get("addr", "")
+    return client_name, SeenWorker("", own_name, address, age_s, idle_s, ours)
+
+
+async def seen_workers(
+    connection: Connection, prefix: str, queues: Iterable[str]
+) -> Mapping[str, int] | None:
+    """How many workers each queue has; None where the server does not allow to list its clients."""
+    names = list(queues)
+    found = await list_workers(connection, prefix, names)
+    if found is None:
+        return None
+    counts = Counter(worker.queue for worker in found)
+    return {queue: counts[queue] for queue in names}

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
@@ -96,6 +96,17 @@ class ImageRecord:
     ended_at: datetime | None = None
     reconciled: bool = False
     """Ended by the reconciler: the result itself may still come."""
+
+
+CREATED: Final = "created"
+
+
+class MinuteCount(NamedTuple):
+    """Records of one minute since 1970: announced (`CREATED`), or ended with a status."""
+
+    kind: str
+    minute: int
+    records: int
 
 
 Applied = Literal["applied", "repeated", "deleted", "unknown"]
@@ -211,6 +222,57 @@ class ImageRecords:
         )
         async with self._begin() as connection:
             await connection.execute(marked)
+
+    async def last_hour(
+        self, *, tenant: str | None, since: datetime, limit: int
+    ) -> tuple[list[MinuteCount], list[ImageRecord], int]:
+        """For an operator: announced and ended records by minute, the oldest open records, and how
+        many are open. None: all tenants."""
+        kept = (RecordStatus.OPEN, RecordStatus.READY, RecordStatus.FAILED)
+        own = sa.true() if tenant is None else IMAGES.c.tenant == tenant
+        is_open = IMAGES.c.status == RecordStatus.OPEN
+        parts = [
+            sa.select(sa.literal(kind).label("kind"), minute.label("minute"), sa.func.count())
+            .where(own, column >= since, IMAGES.c.status.in_(statuses))
+            .group_by(minute)
+            for kind, column, statuses in (
+                (CREATED, IMAGES.c.created_at, kept),
+                (RecordStatus.READY.value, IMAGES.c.ended_at, (RecordStatus.READY,)),
+                (RecordStatus.FAILED.value, IMAGES.c.ended_at, (RecordStatus.FAILED,)),
+            )
+            for minute in [self._minute(column)]
+        ]
+        waiting = sa.select(IMAGES).where(own, is_open).order_by(IMAGES.c.created_at).limit(limit)
+        async with self._begin() as connection:
+            counted = await connection.execute(sa.union_all(*parts))
+            minutes = [MinuteCount(str(kind), int(at), n) for kind, at, n in counted]
+            oldest = [_record(row) for row in (await connection.execute(waiting)).mappings()]
+            total = len(oldest)
+            if total == limit:
+                number = sa.select(sa.func.count()).select_from(IMAGES).where(own, is_open)
+                total = (await connection.execute(number)).scalar_one()
+            return minutes, oldest, total
+
+    def _minute(self, column: sa.Column[datetime]) -> sa.ColumnElement[int]:
+        """The minute since 1970 of a time."""
+        minute = sa.extract("epoch", column).op("/")(60)
+        # PostgreSQL has fractions of seconds; SQLite divides whole numbers.
+        return sa.func.floor(minute) if self._engine.dialect.name == "postgresql" else minute
+
+    async def failed(
+        self, *, tenant: str | None, since: datetime, limit: int
+    ) -> tuple[list[ImageRecord], int]:
+        """The newest records that failed since a time, and how many did. None: all tenants."""
+        own = sa.true() if tenant is None else IMAGES.c.tenant == tenant
+        condition = (own, IMAGES.c.ended_at >= since, IMAGES.c.status == RecordStatus.FAILED)
+        newest = sa.select(IMAGES).where(*condition).order_by(IMAGES.c.ended_at.desc()).limit(limit)
+        async with self._begin() as connection:
+            found = [_record(row) for row in (await connection.execute(newest)).mappings()]
+            total = len(found)
+            if total == limit:
+                number = sa.select(sa.func.count()).select_from(IMAGES).where(*condition)
+                total = (await connection.execute(number)).scalar_one()
+            return found, total
 
     async def counts(self) -> dict[str, int]:
         """Records by status."""

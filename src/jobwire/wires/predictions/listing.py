@@ -65,7 +65,7 @@ async def list_tasks(bucket: Bucket, records: Records, *, limit: int, after: str
 
     async def look(prediction_id: str) -> TaskView | None:
         async with slots:
-            return await _task(records, prediction_id)
+            return await read_task(records, prediction_id)
 
     found = await asyncio.gather(*(look(each) for each in ids if is_prediction_id(each)))
     following = ids[-1] if page.next_after is not None and ids else None
@@ -74,7 +74,7 @@ async def list_tasks(bucket: Bucket, records: Records, *, limit: int, after: str
 
 async def find_task(records: Records, wanted: str) -> TaskView | None:
     """One task by its prediction's id or by its task id, with the state of our own work."""
-    view = await _task(records, wanted) if is_prediction_id(wanted) else None
+    view = await read_task(records, wanted) if is_prediction_id(wanted) else None
     tid = view.task_id if view else wanted
     if tid is None or not is_task_id(tid):
         return view
@@ -86,11 +86,12 @@ async def find_task(records: Records, wanted: str) -> TaskView | None:
     if current is None:
         return view
     if view is None and current.intent.prediction_id:
-        view = await _task(records, current.intent.prediction_id)
+        view = await read_task(records, current.intent.prediction_id)
     return _of_intent(current.intent, view)
 
 
-async def _task(records: Records, prediction_id: str) -> TaskView | None:
+async def read_task(records: Records, prediction_id: str) -> TaskView | None:
+    """The task object of a prediction; None if there is none, or it cannot be read."""
     try:
         found = await records.load_task(prediction_id)
     except BadTask as error:

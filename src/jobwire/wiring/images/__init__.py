@@ -72,6 +72,7 @@ def merged(name: str, *features: Feature) -> Feature:
     from jobwire.gateway.feature import Feature
 
     (scrape,) = [each.scrape for each in features if each.scrape] or [None]
+    (view,) = [each.view for each in features if each.view] or [None]
     return Feature(
         name=name,
         hot=[route for each in features for route in each.hot],
@@ -79,6 +80,7 @@ def merged(name: str, *features: Feature) -> Feature:
         checks=[check for each in features for check in each.checks],
         collectors=[collector for each in features for collector in each.collectors],
         scrape=scrape,
+        view=view,
     )
 
 

@@ -29,6 +29,7 @@ from jobwire.wires.images.database import (
 from jobwire.wires.images.follow import StatusChange, StatusFollower
 from jobwire.wires.images.http.api import ApiLimits, ImageRoutes
 from jobwire.wires.images.http.events import event_route, state_of
+from jobwire.wires.images.http.view import ImagesView
 from jobwire.wires.images.metrics import ApiCollector, ResultStreamMetrics
 from jobwire.wires.images.records import ImageRecords
 from jobwire.wires.images.results import Reconciler, ResultHandler
@@ -112,6 +113,7 @@ async def images_api(
             scrape=ResultStreamMetrics(
                 connection, status.keys, settings.streams.consumer_group
             ).read,
+            view=ImagesView(records, connection, status.keys, settings.streams.consumer_group),
         )
         async with (
             follower.running(

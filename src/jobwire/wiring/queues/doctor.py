@@ -78,7 +78,7 @@ def _judge(queue: str, found: QueueFigures, workers: int | None) -> Iterator[Fin
             "queue workers",
             "note",
             f"{queue}: {waiting} jobs wait and no worker is announced",
-            "workers of the Python package, and those with queues.announce = false, are not seen",
+            "workers with queues.announce = false are not seen",
             "start a worker that serves the queue",
         )
     if found.stalled:

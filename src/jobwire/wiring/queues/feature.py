@@ -13,6 +13,7 @@ from jobwire.wires.bullmq.directory import QueueDirectory
 from jobwire.wires.bullmq.follow import QueueFollower
 from jobwire.wires.bullmq.http import queue_routes
 from jobwire.wires.bullmq.http.access import QueueAccess
+from jobwire.wires.bullmq.http.view import QueuesView
 from jobwire.wires.bullmq.metrics import BullMetrics
 from jobwire.wires.bullmq.scripts import SCRIPTS
 from jobwire.wiring.backends import START_TIMEOUT_S
@@ -40,7 +41,13 @@ async def queues_feature(
             metrics = BullMetrics(connection, queues.prefix, directory)
             access = QueueAccess(connection, queues.bull(), directory, queues.tenant_of)
             routers, hot = queue_routes(access, follower, streams)
-            yield Feature(name="queues", routers=routers, hot=hot, scrape=metrics.read)
+            yield Feature(
+                name="queues",
+                routers=routers,
+                hot=hot,
+                scrape=metrics.read,
+                view=QueuesView(access),
+            )
         finally:
             task.cancel()
 

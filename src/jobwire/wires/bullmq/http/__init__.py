@@ -9,6 +9,7 @@ events.py      …/events, …/jobs/{id}/events
 summaries.py   …/summaries: lists of jobs without their data
 wire.py        …/jobs/{id}/wire
 access.py      whose queues these are (B-18)
+view.py        queues in /v1/overview, /v1/failures, /v1/workers, /v1/stats; search.py in /v1/search
 """
 
 from collections.abc import Sequence

@@ -11,7 +11,7 @@
 -- RETURNS
 --   numbers   an array of the above
 -- CLAUSES B-8 O-13
--- INCLUDE queue
+-- INCLUDE queue waiting
 local MOST_ACTIVE = 1000
 local numbers = {}
 for _, name in ipairs({ 'wait', 'paused', 'active' }) do
@@ -21,20 +21,6 @@ for _, name in ipairs({ 'delayed', 'prioritized', 'waiting-children', 'completed
   numbers[#numbers + 1] = redis.call('ZCARD', queue .. name)
 end
 numbers[9] = redis.call('HEXISTS', meta, 'paused')
-
-local function next_id()
-  return redis.call('LINDEX', queue .. 'wait', -1) or redis.call('LINDEX', queue .. 'paused', -1)
-    or redis.call('ZRANGE', queue .. 'prioritized', 0, 0)[1]
-end
-
--- From when the job might have started: a delay of its own does not count.
-local function age_ms(id)
-  local row = redis.call('HMGET', queue .. id, 'timestamp', 'opts')
-  local since = number(row[1])
-  if not since then return -1 end
-  local opts = decoded(row[2])
-  return math.max(0, now - since - (opts and number(opts.delay) or 0))
-end
 
 local id = next_id()
 numbers[10] = id and age_ms(id) or -1

@@ -1,0 +1,302 @@
+"""The system `queues` in /v1/overview, /v1/failures, /v1/search, /v1/workers, /v1/stats (O-11).
+
+A caller sees the queues of its tenant, and with `admin` those without a tenant (B-18). What the
+wire itself knows is shown: its own counts of ended jobs, ended jobs that are still stored, the
+names of its workers' sockets. Nothing is written.
+"""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Final, TypeVar, cast
+
+from jobwire.gateway import tenants
+from jobwire.gateway.failure_kinds import FailureKinds
+from jobwire.gateway.fleet_schemas import (
+    MinuteCounts,
+    NowBody,
+    SlotBody,
+    SystemStats,
+    WorkerBody,
+)
+from jobwire.gateway.joined import Brief, audience
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.system_view import (
+    QUIET_HOUR,
+    FailurePart,
+    RowPart,
+    SearchPart,
+    SystemRowBody,
+    row_body,
+)
+from jobwire.valkey import ValkeyError
+from jobwire.wires.bullmq.board import SHOWN, QueueBoard, QueueHour
+from jobwire.wires.bullmq.clock import system_now_ms
+from jobwire.wires.bullmq.contract import CANCELED, Keys
+from jobwire.wires.bullmq.http.access import QueueAccess
+from jobwire.wires.bullmq.http.bodies import readable
+from jobwire.wires.bullmq.http.search import find_jobs
+from jobwire.wires.bullmq.registry import SeenWorker, list_workers
+from jobwire.wires.bullmq.replies import unavailable
+from jobwire.wires.bullmq.scripts import script
+
+SYSTEM: Final = "queues"
+WIRE: Final = "bullmq"
+_FRESH_S: Final = 1.0
+_FRESH_MANY_S: Final = 4.0
+"""The same where there are more queues than are shown."""
+_WORKERS_FRESH_S: Final = 5.0
+_MAX_FAILED: Final = 1_000
+"""Failed jobs that one request looks at, over all queues."""
+_MIN_FAILED: Final = 20
+"""The same of one queue, however many queues there are."""
+_MAX_ACTIVE: Final = 20
+"""Running jobs of one queue that are shown with their workers."""
+_CODE: Final = re.compile(r"([A-Za-z_][\w.]{0,60}(?:Error|Exception))(?::\s*|$)")
+_WORKER_ID: Final = re.compile(r"(.+)-(\d{1,10})-[0-9a-f]{8}")
+"""The extra field `workerId` of our workers: host, pid, random."""
+T = TypeVar("T")
+
+
+class QueuesView:
+    """Implements `SystemView`."""
+
+    system = SYSTEM
+    wire = WIRE
+
+    def __init__(self, access: QueueAccess) -> None:
+        self._access = access
+        self._connection = access.connection
+        self._prefix = access.settings.prefix
+        # One for each tenant of the settings, with and without `admin`.
+        self._boards: dict[tuple[str, bool], _SharedBoard] = {}
+        self._clients: Brief[Sequence[SeenWorker] | None] = Brief(_WORKERS_FRESH_S)
+
+    async def rows(self, request: HttpRequest) -> RowPart:
+        return (await self._read(request)).part
+
+    async def stats(self, request: HttpRequest) -> Sequence[SystemStats]:
+        return (await self._read(request)).stats
+
+    async def _read(self, request: HttpRequest) -> "_BoardReading":
+        seen_by = audience(request)
+        board = self._boards.get(seen_by)
+        if board is None:
+            board = self._boards[seen_by] = _SharedBoard(QueueBoard(self._connection, self._prefix))
+        names = self._access.names(request)
+
+        async def read() -> _BoardReading:
+            (hours, left_out), clients = await _answered(
+                asyncio.gather(board.queues.read(names), self._seen())
+            )
+            return _BoardReading(self, hours, left_out, clients)
+
+        many = len(names) > SHOWN
+        return await board.brief(many=many).get(read)
+
+    async def _seen(self) -> Sequence[SeenWorker] | None:
+        """The workers of all queues, as the server's list of clients has them."""
+
+        async def read() -> Sequence[SeenWorker] | None:
+            names = {*self._access.directory.names, *self._access.tenant_of}
+            return await list_workers(self._connection, self._prefix, names)
+
+        return await self._clients.get(read)
+
+    async def failures(self, request: HttpRequest, hours: int, tenant: str | None) -> FailurePart:
+        names = self._access.names(request)
+        if tenant is not None:
+            owner = tenants.listed_tenant(request, tenant, "failures")
+            names = [name for name in names if self._access.tenant_of.get(name) == owner]
+        kinds = FailureKinds(self, hours, system_now_ms())
+        counts = await self._counted(names, kinds.since_ms)
+        most = max(_MIN_FAILED, _MAX_FAILED // len(counts)) if counts else 0
+        scanned = 0
+        # The queues with the most failures, where there are more than one request looks at.
+        for name, _ in counts.most_common(_MAX_FAILED // _MIN_FAILED):
+            args = (system_now_ms(), 0, kinds.since_ms, most)
+            meta = Keys(name, self._prefix).meta
+            reply = await _answered(self._connection.run(script("failures"), (meta,), args))
+            _, jobs = cast("tuple[int, list[list[str]]]", reply)
+            scanned += len(jobs)
+            for job_id, at_ms, task, reason, worker in jobs:
+                code, message = _kind(readable(reason))
+                task, worker = readable(task), readable(worker)
+                kinds.add(name, task, code, message, int(at_ms), readable(job_id), worker)
+        return FailurePart(kinds.bodies(), scanned, counts.total())
+
+    async def _counted(self, names: Sequence[str], since_ms: int) -> "Counter[str]":
+        """The failed jobs that each queue still has, without queues that have none."""
+        calls = [
+            self._connection.call("ZCOUNT", Keys(name, self._prefix).failed, since_ms, "+inf")
+            for name in names
+        ]
+        replies = cast("list[int]", await _answered(asyncio.gather(*calls)))
+        return Counter({name: n for name, n in zip(names, replies, strict=True) if n})
+
+    async def search(self, request: HttpRequest, text: str) -> SearchPart:
+        names = self._access.names(request)
+        return await _answered(find_jobs(self._connection, self._prefix, names, text))
+
+    async def workers(self, request: HttpRequest) -> Sequence[WorkerBody]:
+        """The sockets of workers, and what our workers run."""
+        names = self._access.names(request)
+        clients = await _answered(self._seen())
+        reading = await self._read(request)
+        active = [row.name for row in reading.part.rows if row.running]
+        running = await _answered(asyncio.gather(*map(self._active, active)))
+        visible = set(names)
+        now_ms = system_now_ms()
+        shown = [_worker(each, now_ms) for each in clients or () if each.queue in visible]
+        jobs = [job for found in running for job in found]
+        processes = _by_process(jobs)
+        return [*processes, *_without(_with_jobs(shown, jobs), processes)]
+
+    async def _active(self, name: str) -> list["_Running"]:
+        meta = Keys(name, self._prefix).meta
+        args = (system_now_ms(), 0, _MAX_ACTIVE)
+        reply = await self._connection.run(script("active"), (meta,), args)
+        return [
+            _Running(
+                readable(worker), SlotBody(readable(job_id), readable(task), int(since), WIRE, name)
+            )
+            for job_id, task, since, worker in cast("list[list[str]]", reply)
+        ]
+
+
+class _Running:
+    """A job that runs, with the name or id of its worker."""
+
+    def __init__(self, worker: str, slot: SlotBody) -> None:
+        self.worker = worker
+        self.slot = slot
+
+
+class _SharedBoard:
+    """A board whose readings are shared by those who ask at the same time."""
+
+    def __init__(self, queues: QueueBoard) -> None:
+        self.queues = queues
+        self._few: Brief[_BoardReading] = Brief(_FRESH_S)
+        self._many: Brief[_BoardReading] = Brief(_FRESH_MANY_S)
+
+    def brief(self, *, many: bool) -> "Brief[_BoardReading]":
+        return self._many if many else self._few
+
+
+class _BoardReading:
+    """One reading of the queues, as rows and as statistics."""
+
+    def __init__(
+        self,
+        view: QueuesView,
+        hours: Sequence[QueueHour],
+        left_out: int,
+        clients: Iterable[SeenWorker] | None,
+    ) -> None:
+        by_queue = None if clients is None else Counter(each.queue for each in clients)
+        beats = {each.queue: each.idle_s * 1000 for each in clients or ()}
+        self.stats = [_stats(hour) for hour in hours]
+        rows: list[SystemRowBody] = []
+        for hour, stats in zip(hours, self.stats, strict=True):
+            # A worker that is not announced cannot be seen, unless by what it runs.
+            workers = None if by_queue is None else by_queue[hour.name]
+            rows.append(
+                row_body(
+                    view,
+                    readable(hour.name),
+                    *stats,
+                    workers=None if not workers and hour.active else workers,
+                    heartbeat_age_ms=beats.get(hour.name),
+                )
+            )
+        self.part = RowPart(rows, left_out)
+
+
+async def _answered(call: Awaitable[T]) -> T:
+    try:
+        return await call
+    except ValkeyError as error:
+        raise unavailable(error) from error
+
+
+def _stats(hour: QueueHour) -> SystemStats:
+    minutes = [
+        MinuteCounts(done=each.completed, error=each.failed, duration=each.duration)
+        for each in hour.minutes
+    ]
+    now = NowBody(hour.waiting, hour.delayed, hour.active, hour.oldest_waiting_ms)
+    return SystemStats(now, minutes or QUIET_HOUR)
+
+
+def _kind(reason: str) -> tuple[str, str]:
+    """The type of the exception, where the reason begins with one, and the message."""
+    if reason == CANCELED:
+        return CANCELED, ""
+    found = _CODE.match(reason)
+    return (found[1], reason[found.end() :]) if found else ("", reason)
+
+
+def _worker(seen: SeenWorker, now_ms: int) -> WorkerBody:
+    return WorkerBody(
+        name=readable(seen.name or seen.address),
+        system=SYSTEM,
+        wire=WIRE,
+        ours=seen.ours,
+        host=seen.address.rpartition(":")[0] or None,
+        started_ts=now_ms - seen.age_s * 1000,
+        heartbeat_age_ms=seen.idle_s * 1000,
+        running=[],
+        queues=[readable(seen.queue)],
+    )
+
+
+def _with_jobs(workers: list[WorkerBody], jobs: Iterable[_Running]) -> list[WorkerBody]:
+    """A worker whose program has named it gets the jobs that it runs."""
+    named = {(each.name, queue): each for each in workers for queue in each.queues}
+    for job in jobs:
+        worker = named.get((job.worker, job.slot.queue))
+        if worker is not None:
+            worker.running.append(job.slot)
+    return workers
+
+
+def _without(sockets: Iterable[WorkerBody], processes: Iterable[WorkerBody]) -> list[WorkerBody]:
+    """The sockets that do not belong to these processes: each has one for each of its queues."""
+    known = Counter(queue for each in processes for queue in each.queues)
+    left: list[WorkerBody] = []
+    for socket in sockets:
+        (queue,) = socket.queues
+        if socket.ours and known[queue]:
+            known[queue] -= 1
+        else:
+            left.append(socket)
+    return left
+
+
+def _by_process(jobs: Iterable[_Running]) -> list[WorkerBody]:
+    """Our processes, by the jobs that they run."""
+    found: dict[str, WorkerBody] = {}
+    for job in jobs:
+        process = _WORKER_ID.fullmatch(job.worker)
+        if process is None:
+            continue
+        worker = found.setdefault(
+            job.worker,
+            WorkerBody(
+                name=job.worker,
+                system=SYSTEM,
+                wire=WIRE,
+                ours=True,
+                host=process[1],
+                pid=int(process[2]),
+                heartbeat_age_ms=0,
+                running=[],
+                queues=[],
+            ),
+        )
+        worker.running.append(job.slot)
+        if job.slot.queue not in worker.queues:
+            worker.queues.append(job.slot.queue)
+    return list(found.values())

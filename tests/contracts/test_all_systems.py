@@ -1,0 +1,366 @@
+"""O-11, O-6, B-18: one gateway process with all four systems: overview, failures, search, workers,
+statistics, for callers of several tenants."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from jobwire.local import LocalValkey
+from jobwire.objects import BucketConfig
+from tests.fleet.runner import Fleet
+from tests.support import Fresh, clause, wait_until_sync
+from tests.support.jobs_http import bearer, key
+from tests.support.s3 import boto_client, make_bucket
+from tests.wires.images.site import plain_photo, put
+
+Json = dict[str, Any]
+KEYS: Final = (
+    key("boss", "admin"),
+    key("acme", "submit", "read", tenant="acme"),
+    key("globex", "submit", "read", tenant="globex"),
+    key("operator", "admin", tenant="*"),
+)
+MANY: Final = [f"bulk-{number:02}" for number in range(70)]
+
+
+class AllSystems:
+    """A gateway process, a worker process, two Valkey servers (jobs and queues) and a bucket."""
+
+    def __init__(self, folder: Path, bucket: BucketConfig) -> None:
+        self.fleet = Fleet(folder)
+        self.queue_server = LocalValkey(folder / "queues", admin=True)
+        self.bucket = bucket
+
+    @contextlib.contextmanager
+    def running(self) -> Generator[AllSystems]:
+        keys = [
+            {"name": each.name, "hash": each.hash, "scopes": each.scopes, "tenant": each.tenant}
+            for each in KEYS
+        ]
+        settings = {
+            "JOBWIRE_GATEWAY_KEYS": json.dumps(keys),
+            "JOBWIRE_QUEUES_TENANTS": "mail=acme",
+            "JOBWIRE_QUEUES_NAMES": ",".join(MANY),
+            "JOBWIRE_OBJECTS_ENDPOINT": self.bucket.endpoint,
+            "JOBWIRE_OBJECTS_BUCKET": self.bucket.bucket,
+            "JOBWIRE_OBJECTS_ACCESS_KEY": self.bucket.access_key,
+            "JOBWIRE_OBJECTS_SECRET_KEY": self.bucket.secret_key,
+            "JOBWIRE_IMAGES_DETECT": "none",
+            "JOBWIRE_IMAGES_WORKERS": "1",
+            "JOBWIRE_PREDICTIONS_TENANT": "acme",
+        }
+        with self.fleet, self.queue_server:
+            queues = {"JOBWIRE_QUEUES_URL": self.queue_server.url}
+            self.fleet.start_gateway(**settings, **queues)
+            self.fleet.start_worker("tests.contracts.all_systems_app:app", **queues)
+            with httpx.Client(base_url=self.fleet.url, timeout=30, trust_env=False) as client:
+                self.client = client
+                yield self
+
+    def get(self, name: str, path: str) -> Json:
+        answer = self.client.get(path, headers=bearer(name))
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def until(self, name: str, path: str, condition: Callable[[Json], Any]) -> Any:
+        """Read until the condition is met; its result. Overviews are cached for a moment."""
+        return wait_until_sync(lambda: condition(self.get(name, path)), f"{path} for {name}")
+
+    def row(self, key_name: str, system: str, /, **expected: object) -> Json:
+        """The first row of a system that has these values."""
+
+        def found(body: Json) -> Json | None:
+            rows = [row for row in body["systems"] if row["system"] == system]
+            return next((row for row in rows if expected.items() <= row.items()), None)
+
+        return self.until(key_name, "/v1/overview", found)
+
+    def submit(self, name: str, task: str) -> str:
+        body: Json = {"task": task, "payload": {}}
+        answer = self.client.post("/v1/jobs", json=body, headers=bearer(name))
+        assert answer.status_code == 202, answer.text
+        return answer.json()["job_id"]
+
+    def add(self, name: str, queue: str, task: str, **opts: object) -> str:
+        body: Json = {"name": task, "data": {}, "opts": opts}
+        path = f"/v1/queues/{queue}/jobs"
+        answer = self.client.post(path, json=body, headers=bearer(name))
+        assert answer.status_code == 201, answer.text
+        (job,) = answer.json()["jobs"]
+        return job["id"]
+
+    def ended(self, queue: str, job_id: str) -> Json:
+        """A job of a queue, when it has ended."""
+        headers = {**bearer("acme"), "prefer": "wait=20"}
+        answer = self.client.get(f"/v1/queues/{queue}/jobs/{job_id}", headers=headers)
+        return answer.json()
+
+    def announce(self, name: str) -> Json:
+        body = {"content_type": "image/jpeg", "filename": f"{name}.jpg"}
+        answer = self.client.post("/v1/images", json=body, headers=bearer(name))
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    def image_ended(self, name: str, image_id: str) -> Json:
+        path = f"/v1/images/{image_id}"
+        return self.until(name, path, lambda image: image["status"] != "processing" and image)
+
+    def write_task(self, prediction_id: str, status: str, code: str | None = None) -> None:
+        """A task of another program, which writes to the bucket only."""
+        document = {
+            "prediction_id": prediction_id,
+            "chat_id": 7,
+            "input_s3_key": "images/input/x.jpg",
+            "status": status,
+            "created_at": "2026-01-21T12:34:56Z",
+            "error": {"code": code, "message": None},
+        }
+        boto_client(self.bucket).put_object(
+            Bucket=self.bucket.bucket,
+            Key=f"tasks/{prediction_id}.json",
+            Body=json.dumps(document).encode(),
+        )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, seaweedfs: BucketConfig) -> Iterator[AllSystems]:
+    bucket = replace(seaweedfs, bucket=Fresh()("all-systems"))
+    make_bucket(bucket)
+    with AllSystems(tmp_path_factory.mktemp("all"), bucket).running() as running:
+        yield running
+
+
+def systems_of(body: Json) -> set[str]:
+    return {row["system"] for row in body["systems"]}
+
+
+# ── /v1/overview ─────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("O-11", "O-13")
+def test_o11_the_overview_has_rows_of_all_systems(site: AllSystems) -> None:
+    site.write_task("overview-1", "processing")
+    site.write_task("overview-2", "queued")
+    delayed = site.add("acme", "mail", "echo", delay=3_600_000)
+    job_id = site.add("acme", "mail", "echo")
+    assert site.ended("mail", job_id)["state"] == "completed"
+    image = site.announce("acme")
+
+    def all_rows(body: Json) -> dict[str, Json] | None:
+        rows = {row["system"]: row for row in body["systems"]}
+        complete = (
+            rows.keys() == {"jobs", "queues", "images", "predictions"}
+            and rows["queues"]["delayed"] >= 1
+            and rows["queues"]["done"] >= 1
+            and rows["queues"]["workers"] == 1
+            and rows["images"]["delayed"] >= 1
+            and rows["predictions"]["running"] >= 1
+        )
+        return rows if complete and body["unavailable"] == [] else None
+
+    rows = site.until("acme", "/v1/overview", all_rows)
+    assert [row["wire"] for row in rows.values()] == ["streams", "bullmq", "images", "predictions"]
+    mail = rows["queues"]
+    assert (mail["name"], mail["submitted"], mail["canceled"]) == ("mail", None, 0)
+    assert len(mail["ended_by_minute"]) == len(mail["failed_by_minute"]) == 60
+    assert mail["duration_ms"]["p90"] is not None
+    assert rows["images"]["submitted"] >= 1
+    assert rows["predictions"]["waiting"] >= 1
+    assert rows["predictions"]["oldest_waiting_ms"] >= 0
+
+    answer = put(site.client, image, plain_photo())
+    assert answer.status_code == 202, answer.text
+    assert site.image_ended("acme", image["image_id"])["status"] == "ready"
+    site.client.delete(f"/v1/queues/mail/jobs/{delayed}", headers=bearer("acme"))
+
+
+@clause("O-6", "O-11", "B-18")
+def test_o06_tenants_see_only_their_own_rows_jobs_and_failures(site: AllSystems) -> None:
+    site.write_task("secret-of-acme", "failed", "content_refused")
+    job_id = site.add("acme", "mail", "fail")
+    site.ended("mail", job_id)
+    image_id = site.announce("acme")["image_id"]
+    site.row("acme", "images")
+    site.row("acme", "queues", name="mail")
+    site.row("acme", "predictions")
+
+    other = site.get("globex", "/v1/overview")
+    assert systems_of(other) == {"jobs", "images"}
+    (images,) = (row for row in other["systems"] if row["system"] == "images")
+    assert (images["submitted"], images["delayed"]) == (0, 0)
+    for text in (job_id, image_id, "secret-of-acme", "fail", "acme.jpg"):
+        assert site.get("globex", f"/v1/search?q={text}")["found"] == [], text
+        assert site.get("acme", f"/v1/search?q={text}")["found"], text
+    assert site.get("globex", "/v1/failures")["failures"] == []
+    assert {each["system"] for each in site.get("globex", "/v1/workers")["workers"]} <= {
+        "jobs",
+        "images",
+    }
+    assert site.get("globex", "/v1/stats?system=queues")["now"]["waiting"] == 0
+    answer = site.client.get("/v1/failures?tenant=acme", headers=bearer("globex"))
+    assert answer.status_code == 403
+    found = site.until(
+        "operator", "/v1/failures?tenant=acme", lambda body: len(body["failures"]) >= 2 and body
+    )
+    assert {"queues", "predictions"} <= {each["system"] for each in found["failures"]}
+    assert {each["system"] for each in site.get("boss", "/v1/failures")["failures"]}.isdisjoint(
+        {"queues", "predictions"}
+    )
+
+
+@clause("O-11", "B-18")
+def test_o11_of_many_queues_the_busiest_are_shown_and_the_others_counted(site: AllSystems) -> None:
+    last = MANY[-1]
+    job_id = site.add("boss", last, "echo")
+    row = site.row("boss", "queues", name=last, waiting=1)
+    assert (row["workers"], row["oldest_waiting_ms"] >= 0) == (0, True)
+    body = site.get("boss", "/v1/overview")
+    shown = [row["name"] for row in body["systems"] if row["system"] == "queues"]
+    assert len(shown) == 50
+    assert body["left_out"] >= len(MANY) - 50
+    assert "mail" not in shown, "it belongs to another tenant"
+    assert systems_of(site.get("acme", "/v1/overview")) >= {"queues"}
+    site.client.delete(f"/v1/queues/{last}/jobs/{job_id}", headers=bearer("boss"))
+
+
+@clause("O-11", "O-4")
+def test_o11_a_server_that_is_down_is_named_and_the_others_are_shown(site: AllSystems) -> None:
+    site.row("acme", "queues", name="mail")
+    site.queue_server.kill()
+    try:
+
+        def without_queues(body: Json) -> Json | None:
+            return None if "queues" in systems_of(body) else body
+
+        body = site.until("acme", "/v1/overview", without_queues)
+        assert systems_of(body) == {"jobs", "images", "predictions"}
+        (down,) = body["unavailable"]
+        assert (down["system"], bool(down["detail"])) == ("queues", True)
+        for path in ("/v1/failures", "/v1/search?q=x", "/v1/workers", "/v1/stats"):
+            answer = site.get("acme", path)
+            assert [each["system"] for each in answer["unavailable"]] == ["queues"], path
+        answer = site.client.get("/v1/stats?system=queues", headers=bearer("acme"))
+        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    finally:
+        site.queue_server.start()
+    site.row("acme", "queues", name="mail")
+
+
+# ── /v1/failures and /v1/search ──────────────────────────────────────────────────────────────────
+
+
+@clause("O-11")
+def test_o11_failures_of_all_systems_are_grouped_by_kind(site: AllSystems) -> None:
+    jobs = [site.add("acme", "mail", "fail") for _ in range(2)]
+    for job_id in jobs:
+        assert site.ended("mail", job_id)["failed_reason"].startswith("ValueError: no disk")
+    site.write_task("kinds-1", "failed", "provider_failed")
+    site.submit("acme", "fail")
+    image = site.announce("acme")
+    answer = put(site.client, image, plain_photo()[:-40])
+    assert answer.status_code == 202, answer.text
+    failed = site.image_ended("acme", image["image_id"])
+    assert failed["status"] == "failed"
+
+    def all_kinds(body: Json) -> list[Json] | None:
+        found = body["failures"]
+        wanted = {"jobs", "queues", "images", "predictions"}
+        return found if {each["system"] for each in found} == wanted else None
+
+    kinds = site.until("acme", "/v1/failures?hours=1", all_kinds)
+    queues = next(each for each in kinds if each["system"] == "queues")
+    assert (queues["name"], queues["task"], queues["code"]) == ("mail", "fail", "ValueError")
+    assert queues["message"] == "no disk …"
+    assert queues["count"] >= 2
+    assert queues["count"] == sum(queues["by_hour"])
+    assert queues["sample_job_id"] in jobs
+    images = next(each for each in kinds if each["system"] == "images")
+    assert (images["code"], images["sample_job_id"]) == (
+        failed["error"]["code"],
+        image["image_id"],
+    )
+    body = site.get("acme", "/v1/failures?hours=1")
+    assert body["scanned"] == body["total"] == body["count"]
+
+
+@clause("O-11")
+def test_o11_a_search_finds_by_id_in_all_systems(site: AllSystems) -> None:
+    site.write_task("search-1", "succeeded")
+    queue_job = site.add("acme", "mail", "echo", jobId="order.4711")
+    image_id = site.announce("acme")["image_id"]
+    job_id = site.submit("acme", "echo")
+    for text, system, name in (
+        (queue_job, "queues", "mail"),
+        (image_id, "images", "images"),
+        ("search-1", "predictions", "predictions"),
+        (job_id, "jobs", "jobs"),
+    ):
+        body = site.get("acme", f"/v1/search?q={text}")
+        assert [(each["system"], each["name"], each["id"]) for each in body["found"]] == [
+            (system, name, text)
+        ]
+        assert body["found"][0]["created_ts"] > 0
+    named = site.get("acme", "/v1/search?q=ORDER.47")["found"]
+    assert [each["id"] for each in named] == ["order.4711"]
+    # The queue's own keys are no jobs.
+    for text in ("meta", "events", "completed", "order.4711:logs"):
+        assert site.get("acme", f"/v1/search?q={text}")["found"] == [], text
+
+
+# ── /v1/workers and /v1/stats ────────────────────────────────────────────────────────────────────
+
+
+@clause("O-11")
+def test_o11_workers_of_all_wires_each_process_once(site: AllSystems) -> None:
+    job_id = site.add("acme", "mail", "hold")
+
+    def holding(body: Json) -> Json | None:
+        return next(
+            (
+                worker
+                for worker in body["workers"]
+                if any(slot["job_id"] == job_id for slot in worker["running"])
+            ),
+            None,
+        )
+
+    worker = site.until("acme", "/v1/workers", holding)
+    assert (worker["system"], worker["ours"]) == ("jobs", True)
+    assert {("bullmq", "mail")} <= {(each["wire"], each["queue"]) for each in worker["serves"]}
+    (slot,) = worker["running"]
+    assert (slot["task"], slot["wire"], slot["queue"]) == ("hold", "bullmq", "mail")
+    listed = site.get("acme", "/v1/workers")["workers"]
+    assert [each["name"] for each in listed if each["pid"] == worker["pid"]] == [worker["name"]]
+    assert not [each for each in listed if each["system"] == "queues"]
+    assert [each["handlers"] for each in listed if each["system"] == "images"] == [["results"]]
+    of_queues = site.get("acme", "/v1/workers?wire=bullmq")["workers"]
+    assert [each["pid"] for each in of_queues] == [worker["pid"]]
+    site.client.delete(f"/v1/queues/mail/jobs/{job_id}", headers=bearer("acme"))
+    site.ended("mail", job_id)
+
+
+@clause("O-11")
+def test_o11_statistics_are_summed_and_chosen_by_system_or_wire(site: AllSystems) -> None:
+    site.ended("mail", site.add("acme", "mail", "echo"))
+    queues = site.until("acme", "/v1/stats?wire=bullmq", lambda body: body["hour"]["done"] and body)
+    assert (queues["hour"]["submitted"], len(queues["minutes"])) == (None, 60)
+    assert queues["hour"]["done"] == sum(minute["done"] for minute in queues["minutes"])
+    assert queues["hour"]["duration_ms"]["p50"] is not None
+    site.submit("acme", "echo")
+    jobs = site.until("acme", "/v1/stats?system=jobs", lambda body: body["hour"]["done"] and body)
+    both = site.get("acme", "/v1/stats")
+    assert both["hour"]["done"] >= queues["hour"]["done"] + jobs["hour"]["done"]
+    assert both["hour"]["submitted"] >= jobs["hour"]["submitted"]
+    assert both.keys() == {"now", "hour", "minutes"}
+    for query in ("system=none", "wire=none"):
+        for path in ("/v1/stats", "/v1/workers"):
+            answer = site.client.get(f"{path}?{query}", headers=bearer("acme"))
+            assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")

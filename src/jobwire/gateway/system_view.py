@@ -126,20 +126,50 @@ class SystemView(Protocol):
     async def stats(self, request: HttpRequest) -> Sequence[SystemStats]: ...
 
 
+class HourTotals:
+    """The sums over some minutes, for a row."""
+
+    __slots__ = ("canceled", "done", "duration", "ended", "failed", "submitted")
+
+    def __init__(self, minutes: Sequence[MinuteCounts]) -> None:
+        submitted = [each.submitted for each in minutes if each.submitted is not None]
+        self.submitted = sum(submitted) if submitted else None
+        self.done = sum([each.done for each in minutes])
+        self.canceled = sum([each.canceled for each in minutes])
+        self.failed = [each.error for each in minutes]
+        self.ended = [each.done + each.error + each.canceled for each in minutes]
+        self.duration = time_buckets.merged(each.duration for each in minutes)
+
+    def __add__(self, later: "HourTotals") -> "HourTotals":
+        """These minutes and later ones."""
+        total = HourTotals(())
+        submitted = [each for each in (self.submitted, later.submitted) if each is not None]
+        total.submitted = sum(submitted) if submitted else None
+        total.done = self.done + later.done
+        total.canceled = self.canceled + later.canceled
+        total.failed = self.failed + later.failed
+        total.ended = self.ended + later.ended
+        total.duration = time_buckets.merged((self.duration, later.duration))
+        return total
+
+
+_QUIET: Final = HourTotals(QUIET_HOUR)
+
+
 def row_body(
     view: SystemView,
     name: str,
     now: NowBody,
-    minutes: Sequence[MinuteCounts] = QUIET_HOUR,
+    minutes: Sequence[MinuteCounts] | HourTotals = QUIET_HOUR,
     *,
     workers: int | None = None,
     slots: int | None = None,
     heartbeat_age_ms: int | None = None,
 ) -> SystemRowBody:
     """The row of a system or a queue, from its counts."""
-    submitted = [each.submitted for each in minutes if each.submitted is not None]
-    failed = [each.error for each in minutes]
-    duration = time_buckets.merged(each.duration for each in minutes)
+    if minutes is QUIET_HOUR:
+        minutes = _QUIET
+    hour = minutes if isinstance(minutes, HourTotals) else HourTotals(minutes)
     return SystemRowBody(
         system=view.system,
         name=name,
@@ -151,11 +181,11 @@ def row_body(
         workers=workers,
         slots=slots,
         heartbeat_age_ms=heartbeat_age_ms,
-        submitted=sum(submitted) if submitted else None,
-        done=sum([each.done for each in minutes]),
-        error=sum(failed),
-        canceled=sum([each.canceled for each in minutes]),
-        ended_by_minute=[each.done + each.error + each.canceled for each in minutes],
-        failed_by_minute=failed,
-        duration_ms=QuantilesBody(*time_buckets.quantiles_ms(duration, SHARES)),
+        submitted=hour.submitted,
+        done=hour.done,
+        error=sum(hour.failed),
+        canceled=hour.canceled,
+        ended_by_minute=hour.ended,
+        failed_by_minute=hour.failed,
+        duration_ms=QuantilesBody(*time_buckets.quantiles_ms(hour.duration, SHARES)),
     )

@@ -39,12 +39,15 @@ class LastHour:
         self._connection = connection
         self._keys = keys
         self._ended: dict[int, MinuteStats] = {}
+        self._ended_keys: list[str] = []
 
     async def read(self) -> list[MinuteStats]:
         """Its minutes, oldest first; the last one is still running."""
-        kept = [self._keys.stats(minute) for minute in self._ended]
         time, existing = await collect(
-            [self._connection.call("TIME"), self._connection.call("EXISTS", *kept or [""])]
+            [
+                self._connection.call("TIME"),
+                self._connection.call("EXISTS", *self._ended_keys or [""]),
+            ]
         )
         last = server_ms(time) // 60_000
         minutes = range(last - MINUTES + 1, last + 1)
@@ -58,7 +61,9 @@ class LastHour:
         }
         found = {minute: read.get(minute) or self._ended[minute] for minute in minutes}
         # A minute that the server's clock has left; scripts write to the minute of their own call.
-        self._ended = {minute: stats for minute, stats in found.items() if minute < last}
+        if last - 1 not in self._ended or last - MINUTES in self._ended:
+            self._ended = {minute: stats for minute, stats in found.items() if minute < last}
+            self._ended_keys = [self._keys.stats(minute) for minute in self._ended]
         return list(found.values())
 
 

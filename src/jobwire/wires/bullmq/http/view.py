@@ -30,6 +30,7 @@ from jobwire.gateway.system_view import (
     SystemRowBody,
     row_body,
 )
+from jobwire.job.errors import BackendUnavailable
 from jobwire.valkey import ValkeyError
 from jobwire.wires.bullmq.board import SHOWN, QueueBoard, QueueHour
 from jobwire.wires.bullmq.clock import system_now_ms
@@ -80,6 +81,7 @@ class QueuesView:
         return (await self._read(request)).stats
 
     async def _read(self, request: HttpRequest) -> "_BoardReading":
+        self._check_connected()
         seen_by = audience(request)
         board = self._boards.get(seen_by)
         if board is None:
@@ -95,6 +97,11 @@ class QueuesView:
         many = len(names) > SHOWN
         return await board.brief(many=many).get(read)
 
+    def _check_connected(self) -> None:
+        """Without a connection a call would wait for one; a page does not."""
+        if not self._connection.connected:
+            raise BackendUnavailable("the queue server does not answer")
+
     async def _seen(self) -> Sequence[SeenWorker] | None:
         """The workers of all queues, as the server's list of clients has them."""
 
@@ -105,6 +112,7 @@ class QueuesView:
         return await self._clients.get(read)
 
     async def failures(self, request: HttpRequest, hours: int, tenant: str | None) -> FailurePart:
+        self._check_connected()
         names = self._access.names(request)
         if tenant is not None:
             owner = tenants.listed_tenant(request, tenant, "failures")
@@ -136,11 +144,13 @@ class QueuesView:
         return Counter({name: n for name, n in zip(names, replies, strict=True) if n})
 
     async def search(self, request: HttpRequest, text: str) -> SearchPart:
+        self._check_connected()
         names = self._access.names(request)
         return await _answered(find_jobs(self._connection, self._prefix, names, text))
 
     async def workers(self, request: HttpRequest) -> Sequence[WorkerBody]:
         """The sockets of workers, and what our workers run."""
+        self._check_connected()
         names = self._access.names(request)
         clients = await _answered(self._seen())
         reading = await self._read(request)

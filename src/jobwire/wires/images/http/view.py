@@ -90,6 +90,8 @@ class ImagesView:
         return await brief.get(lambda: self._read(_owner(tenant)))
 
     async def _read(self, owner: str | None) -> _Reading:
+        if not self._connection.connected:
+            raise BackendUnavailable("Valkey does not answer")
         now = now_utc()
         first = int(now.timestamp()) // 60 - MINUTES + 1
         since = datetime.fromtimestamp(first * 60, UTC)

@@ -23,6 +23,7 @@ from jobwire.gateway.system_view import (
     FailureBody,
     FailurePart,
     FoundBody,
+    HourTotals,
     RowPart,
     SearchPart,
     row_body,
@@ -59,6 +60,7 @@ class StreamsView:
         self._queue = queue
         self._registry = registry
         self._hour = LastHour(connection, queue.keys)
+        self._ended: tuple[MinuteStats, MinuteStats, HourTotals] | None = None
 
     async def rows(self, request: HttpRequest) -> RowPart:  # noqa: ARG002 - all see the counts
         names = await self._registry.queue_names()
@@ -71,12 +73,20 @@ class StreamsView:
             self,
             SYSTEM,
             _now(now),
-            [_counts(minute) for minute in minutes],
+            self._totals(minutes[:-1]) + HourTotals([_counts(minutes[-1])]),
             workers=fleet.workers,
             slots=fleet.slots,
             heartbeat_age_ms=fleet.silent_ms,
         )
         return RowPart([row])
+
+    def _totals(self, ended: Sequence[MinuteStats]) -> HourTotals:
+        """Those of the minutes that have ended: the same objects until the next one ends."""
+        first, last = ended[0], ended[-1]
+        known = self._ended
+        if known is None or known[0] is not first or known[1] is not last:
+            known = self._ended = (first, last, HourTotals(list(map(_counts, ended))))
+        return known[2]
 
     async def stats(
         self,

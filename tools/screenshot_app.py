@@ -55,3 +55,35 @@ async def import_file(ctx: Context) -> dict[str, int]:
     if ctx.payload.get("bad"):
         raise Fail("decode_failed", "line 88: the file ends early; send it again")
     return {"rows": 1200}
+
+
+# ── queues ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@app.handler("render", queue="video", wire="bullmq")
+async def render(ctx: Context) -> dict[str, object]:
+    """Renders a scene; the first attempt is out of memory."""
+    if ctx.attempt == 1:
+        await ctx.progress(10, "scene 7: 240 frames")
+        await asyncio.sleep(0.9)
+        raise Retry(message="the encoder is out of memory at frame 31")
+    await ctx.progress(10, "scene 7: 240 frames")
+    await ctx.log("scene 7: encoder restarted with 2 threads")
+    await asyncio.sleep(0.4)
+    await ctx.progress(62, "frame 149 of 240")
+    await asyncio.sleep(float(ctx.payload.get("hold_s", 0)))
+    return {"videoUrl": "clips/harbour-7.mp4", "duration": 8}
+
+
+@app.handler("*", queue="video", wire="bullmq")
+async def clip(ctx: Context) -> dict[str, object]:
+    await asyncio.sleep(float(ctx.payload.get("hold_s", 0.3)))
+    return {"frames": 240}
+
+
+@app.handler("*", queue="email", wire="bullmq", concurrency=4)
+async def mail(ctx: Context) -> dict[str, object]:
+    await asyncio.sleep(0.05)
+    if ctx.payload.get("bounce"):
+        raise Fail("invalid_recipient", "550 5.1.1 mailbox unavailable")
+    return {"accepted": True, "queued_as": "8F2C1"}

@@ -28,6 +28,7 @@ from tests.support import Program
 from tests.support.browser import PHONE, PROGRAMS, Browser, Page
 from tests.support.devtools import DevTools
 from tests.support.wait import wait_until_sync
+from tools.screenshot_queues import fill_queues, shoot_queues
 
 APP: Final = "tools.screenshot_app:app"
 DESKTOP: Final = (1280, 860)
@@ -179,6 +180,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", default="docs/img", type=Path)
     parser.add_argument("--format", default="webp", choices=("webp", "png"))
+    parser.add_argument("--only", default="", choices=("jobs", "queues"))
     options = parser.parse_args()
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -196,9 +198,13 @@ def main() -> None:
             invent_the_past(fleet.valkey.url)
             gateway.kill()  # it has read the minutes that have ended
             start_gateway(fleet)
-            worker = fleet.start_worker(APP, JOBWIRE_WORKER_SLOTS="12")
-            ids = fill(client)
-            shoot(camera, ids)
+            worker = fleet.start_worker(
+                APP, JOBWIRE_WORKER_SLOTS="12", JOBWIRE_QUEUES_METRICS_MINUTES="60"
+            )
+            if options.only in ("", "queues"):
+                shoot_queues(camera, fill_queues(client))
+            if options.only in ("", "jobs"):
+                shoot(camera, fill(client))
             worker.kill()
         finally:
             devtools.close()

@@ -1,6 +1,6 @@
 // A flow as a tree: a job, the jobs that it waits for, and its parent.
 import { html, nothing, icon } from "./ui.js";
-import { plural } from "./format.js";
+import { plural, shortId } from "./format.js";
 import { percentIn, queueJobLink, shapeOf, wordOf } from "./queues.js";
 
 const all = (counts) => counts.completed + counts.failed + counts.ignored + counts.pending;
@@ -21,7 +21,7 @@ const name = (job, here) => {
 };
 
 const node = (job, here, above) => html`<div class="node">${icon(shapeOf(job.state), `dot ${shapeOf(job.state)}`)}<span class="vh">${wordOf(job.state)}</span>
-    ${name(job, here)}<code class="muted cut">${job.id}</code>${note(job)}<span class="grow"></span>
+    ${name(job, here)}<code class="muted" title=${job.id}>${shortId(job.id)}</code>${note(job)}<span class="grow"></span>
     ${job.queue === above ? nothing : html`<span class="muted small cut">${job.queue}</span>`}</div>`;
 
 // `here` is the id of the open job, which is no link.
@@ -32,10 +32,11 @@ const branch = (job, here, above) => {
       ${more > 0 ? html`<li><div class="node muted small">${job.children.length ? "and " : ""}${plural(more, job.children.length ? "more child" : "child", job.children.length ? "more children" : "children")}</div></li>` : nothing}</ul>` : nothing}</li>`;
 };
 
-export function treeView({ job, parent }, here = "") {
-  if (!parent) return html`<ul class="tree">${branch(job, here)}</ul>`;
+// `queue` is that of the screen: jobs of others show theirs.
+export function treeView({ job, parent }, queue, here = "") {
+  if (!parent) return html`<ul class="tree">${branch(job, here, queue)}</ul>`;
   const others = all(parent.counts) - 1;
-  return html`<ul class="tree"><li>${node(parent, false)}<ul>${branch(job, here, parent.queue)}
+  return html`<ul class="tree"><li>${node(parent, false, queue)}<ul>${branch(job, here, parent.queue)}
     ${others > 0 ? html`<li><div class="node muted small"><a class="link" href=${queueJobLink(parent.queue, parent.id, { tab: "flow" })}>and ${plural(others, "other child", "other children")}</a></div></li>` : nothing}</ul></li></ul>`;
 }
 

@@ -6,7 +6,7 @@ import { may, update } from "../store.js";
 import { call, get, post } from "../api.js";
 import { ask } from "../dialog.js";
 import { each } from "../acts.js";
-import { age, count, duration, now, plural, shortWorker, zone } from "../format.js";
+import { age, count, duration, now, plural, shortId, shortWorker, zone } from "../format.js";
 import { replace } from "../router.js";
 import { pollNow } from "../poll.js";
 import { refusalView } from "../jobview.js";
@@ -26,7 +26,7 @@ function note(job) {
   if (job.state === "failed") return html`<span class="failed" title=${job.failed_reason ?? ""}>${(job.failed_reason ?? "failed").split("\n")[0]}</span>`;
   if (job.state === "active") return percent === null ? "" : meter(percent);
   if (job.state === "delayed") return job.attempts_made ? `retry ${job.attempts_made + 1}` : job.scheduler ? "scheduler" : "";
-  if (job.parent_key) return html`child of ${ofKey(job.parent_key).id}`;
+  if (job.parent_key) return html`child of ${shortId(ofKey(job.parent_key).id)}`;
   if (job.priority) return `priority ${job.priority}`;
   return job.scheduler ? "scheduler" : "";
 }
@@ -46,11 +46,11 @@ class Queue {
   gone = null;
 
   constructor(route) {
-    this.name = route.query.get("queue");
+    this.queue = route.query.get("queue");
     this.changed(route);
   }
 
-  title = () => html`<a href=${queueLink()}>Queues</a><span class="sep">/</span>${this.name}`;
+  title = () => html`<a href=${queueLink()}>Queues</a><span class="sep">/</span>${this.queue}`;
 
   changed(route) {
     const state = route.query.get("state") ?? "";
@@ -74,7 +74,7 @@ class Queue {
   async poll(rare) {
     if (this.gone && !rare) return;
     try {
-      this.info = await get(queuePath(this.name));
+      this.info = await get(queuePath(this.queue));
       this.gone = null;
     } catch (problem) {
       if (problem.status !== 404 && problem.status !== 422) throw problem;
@@ -90,27 +90,27 @@ class Queue {
   async pollList() {
     const asked = this.state + this.q;
     if (this.older || (this.rows && (this.pointed || this.picked.size))) return;
-    const page = await listJobs(this.name, this.query());
+    const page = await listJobs(this.queue, this.query());
     if (this.older || asked !== this.state + this.q) return;
     Object.assign(this, { rows: page.jobs, page, scanned: page.scanned });
   }
 
   async pollOverview(rare) {
     const { counts, schedulers } = this.info;
-    const few = (state) => (counts[state] ? listJobs(this.name, { state, limit: FEW }).then((page) => page.jobs) : []);
+    const few = (state) => (counts[state] ? listJobs(this.queue, { state, limit: FEW }).then((page) => page.jobs) : []);
     const [running, completed, failed] = await Promise.all([few("active"), few("completed"), few("failed")]);
     this.running = running;
     this.recent = [...completed, ...failed].sort((a, b) => b.finished_on - a.finished_on).slice(0, FEW);
     if (!rare) return;
-    const parents = counts["waiting-children"] ? await listJobs(this.name, { state: "waiting-children", limit: TREES }) : { jobs: [] };
-    const trees = parents.jobs.map((job) => get(jobPath(this.name, job.id, "/flow")).catch(() => null));
+    const parents = counts["waiting-children"] ? await listJobs(this.queue, { state: "waiting-children", limit: TREES }) : { jobs: [] };
+    const trees = parents.jobs.map((job) => get(jobPath(this.queue, job.id, "/flow")).catch(() => null));
     this.trees = (await Promise.all(trees)).filter(Boolean);
-    this.schedulers = schedulers ? await get(queuePath(this.name, "/schedulers")) : { schedulers: [], total: 0 };
+    this.schedulers = schedulers ? await get(queuePath(this.queue, "/schedulers")) : { schedulers: [], total: 0 };
   }
 
   further = async () => {
     try {
-      const page = await listJobs(this.name, this.query(this.page.next));
+      const page = await listJobs(this.queue, this.query(this.page.next));
       this.older = true;
       this.rows = [...this.rows, ...page.jobs].slice(-MOST);
       this.scanned += page.scanned;
@@ -142,11 +142,11 @@ class Queue {
     }
   }
 
-  pause = () => askPause(this.info, () => this.tell(() => post(queuePath(this.name, "/pause")), () => ""));
-  resume = () => this.tell(() => post(queuePath(this.name, "/resume")), () => "");
+  pause = () => askPause(this.info, () => this.tell(() => post(queuePath(this.queue, "/pause")), () => ""));
+  resume = () => this.tell(() => post(queuePath(this.queue, "/resume")), () => "");
 
   all(verb, title, text, yes, word, body, danger = false) {
-    ask(title, text, () => this.tell(() => post(queuePath(this.name, `/${verb}`), body && JSON.stringify(body)), ({ count: n }) => `${plural(n, "job")} ${word}.`), { yes, danger });
+    ask(title, text, () => this.tell(() => post(queuePath(this.queue, `/${verb}`), body && JSON.stringify(body)), ({ count: n }) => `${plural(n, "job")} ${word}.`), { yes, danger });
   }
 
   // What can be done with all jobs of the chosen state; the count is that of the state.
@@ -179,7 +179,7 @@ class Queue {
   many(act, word, title, yes, text, danger = false) {
     const ids = [...this.picked];
     ask(title, text, async () => {
-      const { done, refusal } = await each(ids, act(this.name), word);
+      const { done, refusal } = await each(ids, act(this.queue), word);
       const counted = `${plural(done, "job")} ${word}`;
       this.done(refusal ? "" : `${counted}.`, refusal ? `${counted}; ${ids.length - done} not: ${refusal.message}` : "");
     }, { yes, danger });
@@ -205,7 +205,7 @@ class Queue {
     const { counts } = this.info;
     return html`<nav class="states" aria-label="State">${STATES.map((state) => {
       const here = state === this.state;
-      return html`<a href=${queueLink(this.name, { state: here ? "" : state, q: here ? "" : this.q })} aria-current=${here ? "true" : nothing}
+      return html`<a href=${queueLink(this.queue, { state: here ? "" : state, q: here ? "" : this.q })} aria-current=${here ? "true" : nothing}
         ><span class="st ${shapeOf(state)}">${icon(shapeOf(state), "")}<span class="cut">${state}</span></span><b class=${counts[state] ? "" : "zero"}>${count(counts[state])}</b></a>`;
     })}</nav>`;
   }
@@ -220,7 +220,7 @@ class Queue {
     return nothing;
   }
 
-  row(job, at, pickable) {
+  row(job, at, pickable, brief, workers) {
     const { picked } = this;
     const began = job.processed_on;
     const ran = began && job.state !== "waiting" && job.state !== "prioritized" ? (job.finished_on ?? (job.state === "active" ? now() : null)) : null;
@@ -229,16 +229,17 @@ class Queue {
     return html`<tr class=${picked.has(job.id) ? "picked" : ""} @click=${openRow}>
       ${pickable ? html`<td class="hide"><input type="checkbox" aria-label="Select ${job.id}" .checked=${live(picked.has(job.id))} @click=${(event) => this.pick(job, at, event)} /></td>` : nothing}
       <td>${stateView(job.state, job.state)}</td>
-      <td class="bold task cut"><a href=${queueJobLink(this.name, job.id)}>${job.name || "no name"}</a></td>
+      <td class="bold task cut"><a href=${queueJobLink(this.queue, job.id)}>${job.name || "no name"}</a></td>
       <td class="id">${id(job.id)}</td>
       <td class="right at">${time(job.finished_on && ENDED.includes(job.state) ? job.finished_on : job.timestamp, { day: true })}</td>
       <td class="right span ${job.state === "delayed" ? "scheduled" : ""}">${right}</td>
-      <td class="right hide">${attempts || ""}${job.attempts > 1 ? html`<span class="muted"> / ${job.attempts}</span>` : nothing}</td>
-      <td class="muted hide low cut note">${shortWorker(job.processed_by) ?? ""}</td>
+      ${brief ? nothing : html`<td class="right hide">${attempts || ""}${job.attempts > 1 ? html`<span class="muted"> / ${job.attempts}</span>` : nothing}</td>`}
+      ${workers ? html`<td class="muted hide low cut note">${shortWorker(job.processed_by) ?? ""}</td>` : nothing}
       <td class="muted hide cut note">${note(job)}</td></tr>`;
   }
 
-  table(rows, pickable) {
+  table(rows, pickable, brief = false) {
+    const workers = !brief && rows.some((job) => job.processed_by);
     const states = new Set(rows.map((job) => job.state));
     const [only] = states.size === 1 ? states : [""];
     const all = rows.length > 0 && rows.every((job) => this.picked.has(job.id));
@@ -246,8 +247,8 @@ class Queue {
     const span = only === "delayed" ? "Due" : times === "Ended" || only === "active" ? "Ran" : "Age";
     return html`<table class="hit jobs" @mouseenter=${() => (this.pointed = true)} @mouseleave=${() => (this.pointed = false)}>
       <thead><tr>${pickable ? html`<th><input type="checkbox" aria-label="Select all rows" .checked=${live(all)} @click=${(event) => this.pickAll(event.target.checked)} /></th>` : nothing}
-        <th>State</th><th>Name</th><th>Id</th><th class="right">${times}, ${zone.name}</th><th class="right">${span}</th><th class="right">Attempts</th><th class="low">Worker</th><th>Note</th></tr></thead>
-      <tbody>${repeat(rows, (job) => job.id, (job, at) => this.row(job, at, pickable))}</tbody></table>`;
+        <th>State</th><th>Name</th><th>Id</th><th class="right">${times}, ${zone.name}</th><th class="right">${span}</th>${brief ? nothing : html`<th class="right">Attempts</th>`}${workers ? html`<th class="low">Worker</th>` : nothing}<th>Note</th></tr></thead>
+      <tbody>${repeat(rows, (job) => job.id, (job, at) => this.row(job, at, pickable, brief, workers))}</tbody></table>`;
   }
 
   // How far the list has looked, in words.
@@ -266,8 +267,8 @@ class Queue {
     if (!this.rows) return nothing;
     const what = this.state ? `${wordOf(this.state).toLowerCase()} job` : "job";
     if (!this.rows.length)
-      return empty(`No ${what}${this.q ? ` with “${this.q}” in its name or id` : ""}.`, this.q ? `Looked at ${count(this.scanned)} of ${plural(this.page.total, "job")} of ${this.name}.` : `${this.name} has none in this state.`,
-        this.page.next ? html`<button class="btn" @click=${this.further}>Look further</button>` : nothing, html`<a class="btn" href=${queueLink(this.name)}>Clear filter</a>`);
+      return empty(`No ${what}${this.q ? ` with “${this.q}” in its name or id` : ""}.`, this.q ? `Looked at ${count(this.scanned)} of ${plural(this.page.total, "job")} of ${this.queue}.` : `${this.queue} has none in this state.`,
+        this.page.next ? html`<button class="btn" @click=${this.further}>Look further</button>` : nothing, html`<a class="btn" href=${queueLink(this.queue)}>Clear filter</a>`);
     return html`<div class="tabhead"><span class="muted small grow">${this.q ? html`With “${this.q}” in name or id` : nothing}</span>${this.stateActs()}</div>
       ${this.table(this.rows, may("submit"))}${this.scan()}`;
   }
@@ -296,7 +297,7 @@ class Queue {
   }
 
   removeScheduler(scheduler) {
-    ask(`Remove the scheduler ${scheduler.id}?`, "Its delayed job is removed with it. A job that waits or runs already goes on.", () => this.tell(() => call("DELETE", queuePath(this.name, `/schedulers/${encodeURIComponent(scheduler.id)}`)), () => `Scheduler ${scheduler.id} removed.`), { yes: "Remove scheduler", no: "Leave it", danger: true });
+    ask(`Remove the scheduler ${scheduler.id}?`, "Its delayed job is removed with it. A job that waits or runs already goes on.", () => this.tell(() => call("DELETE", queuePath(this.queue, `/schedulers/${encodeURIComponent(scheduler.id)}`)), () => `Scheduler ${scheduler.id} removed.`), { yes: "Remove scheduler", no: "Leave it", danger: true });
   }
 
   schedulersView() {
@@ -314,7 +315,7 @@ class Queue {
 
   obliterate = () => {
     const n = STATES.reduce((total, state) => total + this.info.counts[state], 0);
-    ask(`Delete ${this.name} with ${plural(n, "job")}?`, "The queue is deleted with its jobs, schedulers, events and counters. A queue whose jobs are being run is refused.", () => this.tell(() => post(queuePath(this.name, "/obliterate")), ({ count: gone }) => `The queue is deleted, with ${plural(gone, "job")}.`), { yes: `Delete queue and ${plural(n, "job")}`, no: "Leave it", danger: true });
+    ask(`Delete ${this.queue} with ${plural(n, "job")}?`, "The queue is deleted with its jobs, schedulers, events and counters. A queue whose jobs are being run is refused.", () => this.tell(() => post(queuePath(this.queue, "/obliterate")), ({ count: gone }) => `The queue is deleted, with ${plural(gone, "job")}.`), { yes: `Delete queue and ${plural(n, "job")}`, no: "Leave it", danger: true });
   };
 
   overview() {
@@ -322,20 +323,20 @@ class Queue {
     const none = !running.length && !recent.length && !trees.length;
     const side = html`${this.rates()}${this.facts()}`;
     return html`<div class="two queue"><div>
-        ${trees.map((tree) => html`<section><header><h2>Flow</h2><span class="muted small">${tree.job.id} waits for ${tree.job.counts.pending} of ${plural(tree.job.counts.pending + tree.job.counts.completed + tree.job.counts.failed + tree.job.counts.ignored, "child", "children")}</span></header>${treeView(tree)}</section>`)}
-        ${running.length ? html`<section><header><h2>Running</h2></header>${this.table(running, false)}</section>` : nothing}
-        ${recent.length ? html`<section><header><h2>Just ended</h2></header>${this.table(recent, false)}</section>` : nothing}
+        ${trees.map((tree) => html`<section><header><h2>Flow</h2><span class="muted small"><code>${shortId(tree.job.id)}</code> waits for ${tree.job.counts.pending} of ${plural(tree.job.counts.pending + tree.job.counts.completed + tree.job.counts.failed + tree.job.counts.ignored, "child", "children")}</span></header>${treeView(tree, this.queue)}</section>`)}
+        ${running.length ? html`<section><header><h2>Running</h2></header>${this.table(running, false, true)}</section>` : nothing}
+        ${recent.length ? html`<section><header><h2>Just ended</h2></header>${this.table(recent, false, true)}</section>` : nothing}
         ${none ? html`<section><p class="muted small">Nothing is running, and nothing has ended yet.</p></section>` : nothing}</div>
       <section class="side-facts">${side}</section></div>${this.schedulersView()}
       ${may("admin") ? html`<section><button class="btn slim danger" @click=${this.obliterate}>Delete queue…</button></section>` : nothing}`;
   }
 
-  submit = async () => (await import("../addjob.js")).openAdd({ queue: this.name, name: this.rows?.[0]?.name ?? this.recent[0]?.name ?? "" });
+  submit = async () => (await import("../addjob.js")).openAdd({ queue: this.queue, name: this.rows?.[0]?.name ?? this.recent[0]?.name ?? "" });
 
   typed = (event) => {
     clearTimeout(this.timer);
     const q = event.target.value.trim();
-    this.timer = setTimeout(() => replace(queueLink(this.name, { state: this.state, q })), 250);
+    this.timer = setTimeout(() => replace(queueLink(this.queue, { state: this.state, q })), 250);
   };
 
   view() {
@@ -344,8 +345,7 @@ class Queue {
     return html`<div class="bar"><div class="filter"><label class="vh" for="filter">Filter by name or id</label>${icon("find")}
         <input id="filter" type="search" placeholder="Job name or id" spellcheck="false" .value=${live(this.q)} @input=${this.typed} /></div>
         ${wireSwitch(WIRE)}<span class="grow"></span>
-        ${may("admin") ? (this.info.paused ? html`<button class="btn primary" @click=${this.resume}>Resume queue</button>` : html`<button class="btn" @click=${this.pause}>${icon("pause")}Pause queue</button>`) : nothing}
-        ${may("submit") ? html`<button class="btn" @click=${this.submit}>${icon("plus")}Add job</button>` : nothing}</div>
+        ${may("admin") ? (this.info.paused ? html`<button class="btn primary" @click=${this.resume}>Resume queue</button>` : html`<button class="btn" @click=${this.pause}>${icon("pause")}Pause queue</button>`) : nothing}</div>
       ${this.notices()}${this.strip()}${refusalView(this.refusal)}
       ${this.result ? html`<p class="small soft gap" role="status">${this.result}</p>` : nothing}
       ${this.lists ? this.list() : this.overview()}${this.pickBar()}`;

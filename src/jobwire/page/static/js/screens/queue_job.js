@@ -160,12 +160,13 @@ class QueueJobScreen {
   head() {
     const { job } = this;
     const percent = percentIn(job.progress);
+    const said = this.events.findLast((event) => event.type === "progress")?.data.message ?? job.progress?.message;
     const most = job.opts.attempts;
     const attempts = job.attempts_made > 1 || most > 1 ? `attempt ${Math.max(1, job.attempts_made + (job.state === "active" ? 1 : 0))}${most > 1 ? ` of ${most}` : ""}` : "";
     const parent = job.parent_key ? ofKey(job.parent_key) : null;
     return html`<div class="jobhead"><div class="grow">
       <div class="row wrap"><h2>${job.name || "no name"}</h2>${stateView(job.state)}<span class="muted small">${attempts}</span>
-        ${job.state === "active" && percent !== null ? meter(percent, typeof job.progress === "object" ? job.progress.message : "") : nothing}</div>
+        ${job.state === "active" && percent !== null ? meter(percent, typeof said === "string" ? said : "") : nothing}</div>
       <div class="row wrap muted small"><span class="row"><code class="cut">${job.id}</code>${copy(job.id, "id")}</span>${parent ? html`<span>child of <a class="link" href=${queueJobLink(parent.queue, parent.id)}>${shortId(parent.id)}</a>${parent.queue === this.queue ? "" : ` in ${parent.queue}`}</span>` : nothing}</div></div>${this.acts()}</div>`;
   }
 
@@ -193,7 +194,7 @@ class QueueJobScreen {
     return tabs([
       ["events", "Events", count(this.events.length)],
       ["data", "Data", sizeOf(job.data)],
-      ["result", job.failed_reason ? "Error" : "Result"],
+      ["result", job.failed_reason && job.state !== "completed" ? "Error" : "Result"],
       ["logs", "Logs", logs ? count(logs.total) : ""],
       (isFlow(tree) || this.tab === "flow") && ["flow", "Flow", tree && childrenOf(tree) ? plural(childrenOf(tree), "child", "children") : ""],
       ["wire", "Wire", wire ? plural(wire.keys.length, "key") : ""],
@@ -218,10 +219,11 @@ class QueueJobScreen {
     const { job } = this;
     if (job.state === "completed") return jsonTab(this, job.returnvalue);
     if (!job.failed_reason) return empty("No result yet.", job.state === "active" ? "The job is running." : job.state === "delayed" ? "The job waits for its time." : "The job waits for a worker.");
-    const traces = job.stacktrace.length;
+    const stacks = job.stacktrace.filter((text) => text.trim() !== job.failed_reason);
+    const traces = stacks.length;
     return html`<div class="gap"><p><b class="bold ${job.state === "failed" ? "failed" : "warn"}">${job.state === "failed" ? "Failed" : "The last attempt failed"}</b></p><pre class="json gap" tabindex="0">${job.failed_reason}</pre>
       ${job.state === "failed" ? html`<p class="muted small gap"><a class="link" href=${queueLink(this.queue, { state: "failed" })}>Other failed jobs of ${this.queue}</a></p>` : nothing}</div>
-      ${job.stacktrace.slice(-10).reverse().map((text, i) => stackView(traces > 1 ? `Stack trace ${traces - i} of ${traces}` : "Stack trace", text))}`;
+      ${stacks.slice(-10).reverse().map((text, i) => stackView(traces > 1 ? `Stack trace ${traces - i} of ${traces}` : "Stack trace", text))}`;
   }
 
   back = this.attempt(() => this.readLogs(Math.max(0, this.logs.first - LINES)));
@@ -244,7 +246,7 @@ class QueueJobScreen {
     if (this.tab === "logs") return this.logsTab();
     if (this.tab === "wire") return wireView(this.wire, this.wireAt);
     if (this.tab !== "flow") return this.eventsTab();
-    return isFlow(this.tree) ? html`<div class="gap">${treeView(this.tree, this.id)}</div>` : empty("This job is in no flow.", "A flow is a job that waits for its children.");
+    return isFlow(this.tree) ? html`<div class="gap">${treeView(this.tree, this.queue, this.id)}</div>` : empty("This job is in no flow.", "A flow is a job that waits for its children.");
   }
 
   goneView() {

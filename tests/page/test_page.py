@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Final
 
 import httpx
-import pytest
 
 from jobwire.client import NewJob
 from tests.page.site import PageSite, click_text, fill, press, serious_violations, show, until
@@ -23,22 +21,6 @@ FAST: Final = """
   window.setTimeout = (act, ms, ...given) => real(act, ms / 20, ...given);
 """
 FIVE_POLLS: Final = "new Promise((done) => setTimeout(done, 10000))"
-
-
-@pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageSite]:
-    """One for all tests of a parallel worker."""
-    started = PageSite(tmp_path_factory.mktemp("page"))
-    with started.fleet:
-        started.start()
-        yield started
-        started.client.close()
-
-
-@pytest.fixture(scope="session")
-def keyed(site: PageSite) -> PageSite:
-    site.start_keyed()
-    return site
 
 
 def job_id_of(page: Page) -> str:

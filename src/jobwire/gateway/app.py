@@ -107,7 +107,12 @@ class Gateway:
         self._scoped: list[ScopedRoute] = []
         own_routers = [
             stream_tokens.router(tokens, self._table),
-            me.router(version, has_keys=bool(settings.keys), read_only=settings.read_only),
+            me.router(
+                version,
+                has_keys=bool(settings.keys),
+                read_only=settings.read_only,
+                features=[each.name for each in features if each.hot or each.routers],
+            ),
         ]
         if views:
             own_routers += [overview.router(views), fleet.router(views)]

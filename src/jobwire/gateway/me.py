@@ -1,5 +1,6 @@
 """`GET /v1/me`: who the caller is, so that a page shows only what its key may do."""
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -22,6 +23,7 @@ class MeBody(Struct, frozen=True):
     signed_in: Annotated[bool, Meta(description="false: the gateway has no keys")]
     read_only: Annotated[bool, Meta(description="whether this gateway has no routes that change")]
     version: str
+    features: Annotated[list[str], Meta(description="what this gateway serves, as `images`")]
 
 
 ME: Final = Doc(
@@ -35,19 +37,21 @@ ME: Final = Doc(
         "signed_in": True,
         "read_only": False,
         "version": "0.1.0",
+        "features": ["jobs", "images"],
     },
 )
 
 
-def router(version: str, *, has_keys: bool, read_only: bool) -> APIRouter:
-    """The route."""
+def router(version: str, *, has_keys: bool, read_only: bool, features: Sequence[str]) -> APIRouter:
+    """The route; `features` are the names of those that have routes."""
     routes = new_router("health")
+    served = list(features)
 
     @routes.get("/v1/me", openapi_extra=documented("read", ME))
     async def me(request: CurrentRequest) -> Response:
         caller = request.principal
         scopes = [str(scope) for scope in sorted(caller.scopes)]
-        body = MeBody(caller.key, caller.tenant, scopes, has_keys, read_only, version)
+        body = MeBody(caller.key, caller.tenant, scopes, has_keys, read_only, version, served)
         return response(Reply(_encode(body)))
 
     return routes

@@ -13,6 +13,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from jobwire.gateway.conditional import has_version, quoted_tag
 from jobwire.gateway.problems import Headers
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
@@ -54,7 +55,7 @@ def routes(
         suffix = Path(name).suffix
         if suffix not in _MEDIA_TYPES:
             raise TypeError(f"{name}: no media type is known for the suffix {suffix!r}")
-        etag = b'"%s"' % sha256(content).hexdigest()[:32].encode()
+        etag = quoted_tag(sha256(content).hexdigest()[:32]).encode()
         headers = (
             (b"etag", etag),
             (b"cache-control", cache_control.encode()),
@@ -79,14 +80,8 @@ def _files(folder: Traversable | Path, below: str) -> Iterator[tuple[str, bytes]
 
 
 async def _answer(file: _File, request: HttpRequest) -> Reply | None:
-    if _has(request.headers.get(b"if-none-match", b""), file.etag):
+    if has_version(request, file.etag.decode()):
         await request.start(304, file.headers)
         await request.end()
         return None
     return Reply(file.body, headers=file.headers, media_type=file.media_type)
-
-
-def _has(if_none_match: bytes, etag: bytes) -> bool:
-    """Whether the client has this version; a proxy may have marked its tag as weak."""
-    tags = [tag.strip().removeprefix(b"W/") for tag in if_none_match.split(b",")]
-    return etag in tags or tags == [b"*"]

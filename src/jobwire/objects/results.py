@@ -7,7 +7,8 @@ replace        Replaced | Changed | Missing
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from jobwire.objects.write_history import Version
@@ -22,6 +23,8 @@ class Found:
     content_type: str
     modified_at: datetime
     version: Version
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What `put` was given, besides the writers' history; names in lower case."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ the same version would win too.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -66,6 +66,12 @@ _MAX_KEY_BYTES: Final = 1024
 _BAD_KEY: Final = re.compile(r"^$|^/|/$|//|(^|/)\.{1,2}(/|$)|[\x00-\x1f\x7f\\]")
 _NOT_SATISFIABLE: Final = 416
 _PING_KEY: Final = ".jobwire-ping"  # no object has this key
+_STANDARD_ATTRIBUTES: Final = frozenset(
+    (
+        *("Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language"),
+        *("Content-Type", HISTORY_FIELD),
+    )
+)
 _LAST: Final = "\U0010ffff"  # sorts after every other character, also in UTF-8
 _FAILURES: Final = (BaseError, FileNotFoundError)
 
@@ -108,9 +114,12 @@ class Bucket:
             return self._missing_or_raise(error, key, "GET")
         return bytes(part)
 
-    async def put(self, key: str, body: bytes, *, content_type: str) -> Version:
-        """Write an object unconditionally; the last writer wins."""
-        reply = await self._send(self._plain, key, body, content_type, (), "overwrite")
+    async def put(
+        self, key: str, body: bytes, *, content_type: str, metadata: Mapping[str, str] | None = None
+    ) -> Version:
+        """Write an object unconditionally; the last writer wins. `metadata` is ASCII text and comes
+        back with `get`."""
+        reply = await self._send(self._plain, key, body, content_type, (), "overwrite", metadata)
         if isinstance(reply, Fault):
             raise reply.error(self.config, f"PUT {key}")
         return reply
@@ -229,6 +238,11 @@ class Bucket:
             content_type=attributes.get("Content-Type", ""),
             modified_at=result.meta["last_modified"],
             version=Version(result.meta["e_tag"] or "", from_field(attributes.get(HISTORY_FIELD))),
+            metadata={
+                name.lower(): value
+                for name, value in attributes.items()
+                if name not in _STANDARD_ATTRIBUTES
+            },
         )
 
     async def _send(
@@ -239,9 +253,10 @@ class Bucket:
         content_type: str,
         history: tuple[str, ...],
         mode: PutMode,
+        metadata: Mapping[str, str] | None = None,
     ) -> Version | Fault:
         _check(key)
-        attributes = {"Content-Type": content_type}
+        attributes = {**(metadata or {}), "Content-Type": content_type}
         if history:
             attributes[HISTORY_FIELD] = to_field(history)
         try:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 from fastapi import APIRouter, Response
@@ -19,18 +20,18 @@ from jobwire.gateway import static_files
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.request import Reply
 from jobwire.gateway.router import documented, new_router, response
-from jobwire.gateway.routes import Doc
+from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.settings import Loaded, Settings, sections, show
 from jobwire.wiring.backends import Backends
 
 _encode = msgspec.json.Encoder().encode
 _FRESH_S: Final = 5.0
 """How long findings are reused, however many pages are open."""
-CSP: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_CSP: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "connect-src {connect}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""No inline code, nothing from elsewhere."""
+"""No inline code, nothing from elsewhere; pictures that the page has fetched are `blob:`."""
 
 
 class SettingBody(Struct, frozen=True):
@@ -82,11 +83,19 @@ BACKENDS: Final = Doc(
 )
 
 
+def page_routes(prefix: str = "/", upload_url: str = "") -> list[HotRoute]:
+    """The page's files; `upload_url` is where an upload gateway on another host takes photos."""
+    parts = urlsplit(upload_url)
+    connect = f"'self' {parts.scheme}://{parts.netloc}" if parts.netloc else "'self'"
+    csp = _CSP.format(connect=connect)
+    return static_files.routes(prefix, files("jobwire.page") / "static", csp=csp)
+
+
 def page_feature(loaded: Loaded, backends: Backends) -> Feature:
     """The page and its two routes of its own."""
     return Feature(
         name="page",
-        hot=static_files.routes("/", files("jobwire.page") / "static", csp=CSP),
+        hot=page_routes(upload_url=loaded.settings.images.upload_url),
         routers=[_router(_settings(loaded), _Findings(backends))],
     )
 

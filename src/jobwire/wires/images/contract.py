@@ -284,6 +284,11 @@ def _checked_time(text: str) -> str:
 CONTENT_TYPES: Final = ("image/jpeg", "image/png", "image/webp")
 """What may be uploaded."""
 PUBLISHED_TYPE: Final = "image/webp"
+ORIGINAL_SIZE: Final = "jobwire-original-size"
+"""Metadata of the published object: the size of the upload in bytes."""
+HIDDEN_AREAS: Final = "jobwire-hidden-areas"
+"""Metadata of the published object: hidden areas by label, as `face=2`."""
+NOTHING_HIDDEN: Final = "none"
 IMAGE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 """An image id is part of keys and of file names."""
 

@@ -12,9 +12,10 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
+from urllib.parse import urlencode
 
 from jobwire.job import retry
 from jobwire.job.errors import JobwireError
@@ -22,6 +23,9 @@ from jobwire.job.ids import random_fraction
 from jobwire.objects import Bucket, ObjectsError
 from jobwire.valkey import Connection, ValkeyError
 from jobwire.wires.images.contract import (
+    HIDDEN_AREAS,
+    NOTHING_HIDDEN,
+    ORIGINAL_SIZE,
     PUBLISHED_TYPE,
     FailedImage,
     ImageErrorCode,
@@ -44,6 +48,8 @@ _MAX_RESTARTS: Final = 3
 _PING_S: Final = 5.0
 _PING_WHILE_AWAY_S: Final = 0.5
 _SWEEP_S: Final = 5.0
+_MOST_LABELS: Final = 8
+_LONGEST_LABEL: Final = 40
 
 _STAGES: Final = {
     "validate": Stage.VALIDATING,
@@ -53,6 +59,13 @@ _STAGES: Final = {
     "encode": Stage.ENCODING,
 }
 """The stage of each step of the photo pipeline."""
+
+
+class HiddenArea(Protocol):
+    """One area that was hidden."""
+
+    @property
+    def label(self) -> str: ...
 
 
 class PublishedPhoto(Protocol):
@@ -72,6 +85,8 @@ class PublishedPhoto(Protocol):
     def original_height(self) -> int: ...
     @property
     def content_type(self) -> str: ...
+    @property
+    def hidden(self) -> Sequence[HiddenArea]: ...
 
 
 class PhotoPipeline(Protocol):
@@ -211,7 +226,7 @@ class Processing:
                 photo = await stages.unless_deleted(self._process(entry, stages))
                 stages.write(Stage.UPLOADING)
                 # Not cancelled by a deletion: a write that was sent could arrive after it.
-                etag = await self._store(entry)
+                etag = await self._store(entry, published_metadata(entry.size, photo))
         except ImageDeleted:
             await self._unpublish(entry)
             return _failed(image_id, ImageErrorCode.CANCELED, _DELETED)
@@ -247,7 +262,7 @@ class Processing:
                 _log.warning("image failed: image=%s: %s", entry.image_id, error.detail)
             raise _Failure(_failed(entry.image_id, _code(error.code), error.message)) from error
 
-    async def _store(self, entry: SpooledUpload) -> str:
+    async def _store(self, entry: SpooledUpload, metadata: Mapping[str, str]) -> str:
         """Write the photo to the bucket; returns its ETag. Waits while the bucket is away."""
         body = await asyncio.to_thread(self._spool.target(entry).read_bytes)
         tries = refusals = 0
@@ -255,7 +270,7 @@ class Processing:
             try:
                 async with self._storing:
                     version = await self._bucket.put(
-                        entry.storage_key, body, content_type=PUBLISHED_TYPE
+                        entry.storage_key, body, content_type=PUBLISHED_TYPE, metadata=metadata
                     )
             except ObjectsError as error:
                 _log.warning("photo not stored: image=%s: %s", entry.image_id, error)
@@ -360,6 +375,13 @@ class _Failure(Exception):
 _INTERRUPTED: Final = "processing was interrupted; upload the photo again"
 _NOT_STORED: Final = "the photo could not be stored; upload it again later"
 _DELETED: Final = "the image was deleted"
+
+
+def published_metadata(original_size: int, photo: PublishedPhoto) -> dict[str, str]:
+    """What the published object remembers of its making: the wire's result has no field for it."""
+    labels = Counter(area.label[:_LONGEST_LABEL] for area in photo.hidden)
+    counted = dict(sorted(labels.items())[:_MOST_LABELS])
+    return {ORIGINAL_SIZE: str(original_size), HIDDEN_AREAS: urlencode(counted) or NOTHING_HIDDEN}
 
 
 def _code(code: str) -> ImageErrorCode:

@@ -27,6 +27,7 @@ LISTING_KEY: Final = "tasks/intents/.listing"
 POLLER_KEY: Final = "tasks/intents/.poller"
 """Who polls for updates, and until when no other process does (P-26)."""
 TASK_SUFFIX: Final = ".json"
+OUTPUT_PREFIX: Final = "images/output/"
 
 JSON_TYPE: Final = "application/json; charset=utf-8"
 MARKER_TYPE: Final = "application/octet-stream"
@@ -88,7 +89,7 @@ def input_key(date_s: int, uuid: str, mime: str) -> str:
 def output_key(date_s: int, prediction_id: str, index: int, mime: str) -> str:
     """`images/output/{yyyy}/{mm}/{dd}/{prediction_id}.jpg`; from the second picture on `-2`."""
     name = prediction_id if index == 0 else f"{prediction_id}-{index + 1}"
-    return f"images/output/{_day(date_s)}/{name}.{EXTENSIONS[mime]}"
+    return f"{OUTPUT_PREFIX}{_day(date_s)}/{name}.{EXTENSIONS[mime]}"
 
 
 def task_key(prediction_id: str) -> str:
@@ -120,6 +121,12 @@ def user_key(chat_id: int) -> str:
 def rfc3339(now_ms: int) -> str:
     """A time as the task object has it: UTC, whole seconds, `Z`."""
     return datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def precise(now_ms: int) -> str:
+    """A time with its milliseconds, for people who look."""
+    moment = datetime.fromtimestamp(now_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _day(date_s: int) -> str:

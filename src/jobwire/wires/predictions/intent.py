@@ -41,6 +41,8 @@ RANK: Final[dict[State, int]] = {
     "settled": 5,
     "delivered": 6,
 }
+# A busy provider takes a task from `submitting` back to `stored`, any number of times.
+_LONGEST_HISTORY: Final = 20
 
 
 class Photo(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -104,6 +106,13 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
         return self.status == other.status
 
 
+class Transition(Struct, frozen=True):
+    """When a task came into a state."""
+
+    state: State
+    at_ms: int
+
+
 class Intent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One task. `rev` and `writer` make the bytes of every version unique."""
 
@@ -134,6 +143,8 @@ class Intent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: Outcome | None = None
     tries: int = 0
     """Temporary problems in a row, for the backoff."""
+    history: tuple[Transition, ...] = ()
+    """The latest changes of the state, for people; nothing is decided by it."""
 
     @property
     def rank(self) -> int:
@@ -149,6 +160,14 @@ class Intent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def held_by_other(self, owner: str, now_ms: int) -> bool:
         """Whether another driver has the lease."""
         return self.lease is not None and self.lease.by != owner and self.lease.until_ms > now_ms
+
+
+def with_transition(intent: Intent, before: State, now_ms: int) -> Intent:
+    """Note the time of a change of the state."""
+    if intent.state == before:
+        return intent
+    history = (*intent.history, Transition(intent.state, now_ms))[-_LONGEST_HISTORY:]
+    return replace(intent, history=history)
 
 
 class News(Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from jobwire.wires.predictions.contract import (
     rfc3339,
     task_key,
 )
-from jobwire.wires.predictions.intent import Intent
+from jobwire.wires.predictions.intent import Intent, Transition
 from jobwire.wires.predictions.json_values import mapping, text
 from jobwire.wires.predictions.records import BadIntent, Records
 from jobwire.wires.predictions.task import BadTask, Task
@@ -45,6 +45,13 @@ class TaskView:
     error: str | None
     created_at: str | None
     updated_at: str | None
+    prompt: str | None = None
+    message: str | None = None
+    """The provider's words about a failure."""
+    outputs: tuple[str, ...] = ()
+    """The keys of all stored pictures."""
+    history: tuple[Transition, ...] = ()
+    """When the task came into its states, the first one included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +94,11 @@ async def find_task(records: Records, wanted: str) -> TaskView | None:
         return view
     if view is None and current.intent.prediction_id:
         view = await read_task(records, current.intent.prediction_id)
-    return _of_intent(current.intent, view)
+    return of_intent(current.intent, view)
 
 
 async def read_task(records: Records, prediction_id: str) -> TaskView | None:
-    """The task object of a prediction; None if there is none, or it cannot be read."""
+    """A task by its task object alone; None if there is none, or it cannot be read."""
     try:
         found = await records.load_task(prediction_id)
     except BadTask as error:
@@ -115,10 +122,19 @@ def _of_task(task: Task) -> TaskView:
         error=text(mapping(document.get("error")).get("code")) or None,
         created_at=text(document.get("created_at")) or None,
         updated_at=text(document.get("updated_at")) or None,
+        message=text(mapping(document.get("error")).get("message")) or None,
+        outputs=_keys(task),
     )
 
 
-def _of_intent(intent: Intent, view: TaskView | None) -> TaskView:
+def _keys(task: Task) -> tuple[str, ...]:
+    first = text(mapping(task.document.get("result")).get("output_s3_key"))
+    listed = tuple(each.key for each in task.outcome.outputs if each.key)
+    return listed or ((first,) if first else ())
+
+
+def of_intent(intent: Intent, view: TaskView | None = None) -> TaskView:
+    """A task of ours, with what its task object adds."""
     outcome = intent.outcome
     outputs = outcome.outputs if outcome else ()
     return TaskView(
@@ -134,4 +150,8 @@ def _of_intent(intent: Intent, view: TaskView | None) -> TaskView:
         error=outcome.code if outcome else intent.trouble,
         created_at=rfc3339(intent.created_ms),
         updated_at=rfc3339(intent.updated_ms),
+        prompt=intent.photo.caption or None,
+        message=outcome.message if outcome else None,
+        outputs=tuple(each.key for each in outputs if each.key),
+        history=(Transition("accepted", intent.created_ms), *intent.history),
     )

@@ -35,7 +35,7 @@ from jobwire.wires.predictions.contract import (
     open_key,
     task_key,
 )
-from jobwire.wires.predictions.intent import Intent
+from jobwire.wires.predictions.intent import Intent, with_transition
 
 log: Final = logging.getLogger("jobwire.predictions")
 
@@ -111,9 +111,9 @@ class Records:
             wanted = change(current.intent)
             if wanted == current.intent:
                 return Current(current.intent, current.version, written=False)
-            stamped = replace(
-                wanted, rev=current.intent.rev + 1, updated_ms=self._clock.now_ms(), writer=""
-            )
+            now_ms = self._clock.now_ms()
+            noted = with_transition(wanted, current.intent.state, now_ms)
+            stamped = replace(noted, rev=current.intent.rev + 1, updated_ms=now_ms, writer="")
 
             def compose(writer: str, stamped: Intent = stamped) -> bytes:
                 return _encode(replace(stamped, writer=writer))

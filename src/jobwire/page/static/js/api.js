@@ -12,6 +12,9 @@ export const key = {
   clear: () => sessionStorage.removeItem(KEY),
 };
 
+// The header that carries the key, if there is one.
+export const signed = () => (key.get() ? { authorization: `Bearer ${key.get()}` } : {});
+
 // A refusal (a problem document), or no answer at all (status 0).
 export class Problem extends Error {
   constructor(status, document = {}) {
@@ -26,7 +29,6 @@ export class Problem extends Error {
 }
 
 export async function call(method, path, { body, headers = {}, exact = [] } = {}) {
-  const secret = key.get();
   const began = performance.now();
   let answer, text;
   try {
@@ -35,7 +37,7 @@ export async function call(method, path, { body, headers = {}, exact = [] } = {}
       body,
       headers: {
         ...headers,
-        ...(secret && { authorization: `Bearer ${secret}` }),
+        ...signed(),
         ...(body != null && { "content-type": "application/json" }),
       },
       cache: "no-store",

@@ -13,6 +13,7 @@ const SHORTCUTS = [
   ["enter", "open the row"],
   ["x", "select the row"],
   ["g n, g j, g f, g w", "Now, Jobs, Failures, Workers"],
+  ["g i, g p", "Images, Predictions"],
   ["space", "pause, go on"],
   ["?", "this list"],
   ["esc", "close, clear the selection"],
@@ -41,7 +42,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && typing?.type === "search") typing.blur();
   if (typing || isOpen() || event.metaKey || event.ctrlKey || event.altKey || app.needsKey) return;
   if (performance.now() - afterG < 1500) {
-    const screen = screens.find((each) => each.letter === event.key);
+    const screen = screens().find((each) => each.letter === event.key);
     afterG = -Infinity;
     if (screen) return go(screen.href);
   }

@@ -11,13 +11,17 @@ import { screens } from "./screens/index.js";
 
 const current = (screen) => (app.screen?.entry.id === screen.id ? "page" : nothing);
 
-const navigation = () =>
-  screens.map((screen) => {
-    const badge = screen.badge?.();
-    return html`<a href=${screen.href} title=${screen.title} aria-current=${current(screen)}
-      >${icon(screen.id)}<span>${screen.nav}</span
-      >${badge ? html`<b class="n ${badge.tone ?? ""}">${badge.text}</b>` : nothing}</a>`;
-  });
+const navLink = (screen) => {
+  const badge = screen.badge?.();
+  return html`<a href=${screen.href} title=${screen.title} aria-current=${current(screen)}
+    >${icon(screen.id)}<span>${screen.nav}</span
+    >${badge ? html`<b class="n ${badge.tone ?? ""}">${badge.text}</b>` : nothing}</a>`;
+};
+
+const ofSystems = () => screens().filter((screen) => screen.system);
+
+const navigation = () => html`<div class="nav">${screens().filter((screen) => !screen.system).map(navLink)}</div>
+  ${ofSystems().length ? html`<h2 class="group">Systems</h2><div class="nav">${ofSystems().map(navLink)}</div>` : nothing}`;
 
 function signOut() {
   key.clear();
@@ -51,6 +55,7 @@ const foot = () => html`<div class="foot">
 const showMenu = () =>
   show(
     () => html`<h2>More</h2><div class="menu">
+      ${ofSystems().map((screen) => html`<a class="btn ghost" href=${screen.href} @click=${close}>${icon(screen.id)}${screen.nav}</a>`)}
       <button class="btn ghost" @click=${flipTheme}>${icon("theme")}Switch theme</button>
       <button class="btn ghost" @click=${flipZone}>${icon("scheduled", "ic")}Times: ${zone.name}</button>
       <button class="btn ghost" @click=${showShortcuts}>${icon("jobs")}Shortcuts</button>
@@ -111,7 +116,7 @@ export const shell = () => html`<a class="skip" href="#main" @click=${(event) =>
   <div class="app ${app.offline ? "stale" : ""}">
     <nav class="side" aria-label="Main">
       <a class="brand" href="#/">${icon("logo", "")}<span>jobwire</span></a>
-      <div class="nav">${navigation()}</div>${foot()}
+      ${navigation()}${foot()}
     </nav>
     <main class="main" id="main" tabindex="-1">
       <div class="top"><h1>${app.screen?.title() ?? "jobwire"}</h1>${search()}
@@ -124,10 +129,10 @@ export const shell = () => html`<a class="skip" href="#main" @click=${(event) =>
       <div class="page">${app.screen?.view() ?? nothing}</div>
     </main>
     <nav class="tabbar" aria-label="Main, phone">
-      ${screens.slice(0, 4).map(
+      ${screens().slice(0, 4).map(
         (screen) => html`<a href=${screen.href} aria-current=${current(screen)}>${icon(screen.id)}${screen.nav}${badgeOf(screen)}</a>`,
       )}
-      <button @click=${showMenu}>${icon("more")}More</button>
+      <button @click=${showMenu} aria-current=${app.screen?.entry.system ? "page" : nothing}>${icon("more")}More</button>
     </nav>
     <div class="vh" role="status" aria-live="polite">${app.message}</div>
   </div>${dialogView()}`;

@@ -18,8 +18,11 @@ from jobwire.job.ids import new_job_id
 from jobwire.objects import Bucket, ObjectsError
 from jobwire.valkey import ValkeyError
 from jobwire.wires.images.contract import IMAGE_ID, Stage, format_time, now_utc, parse_time
+from jobwire.wires.images.follow import as_change
 from jobwire.wires.images.http import problems
+from jobwire.wires.images.http.picture import picture_route
 from jobwire.wires.images.http.schemas import (
+    PATH,
     ImageFailure,
     ImageInfo,
     ImageList,
@@ -30,7 +33,6 @@ from jobwire.wires.images.records import ImageRecord, ImageRecords, Position, Re
 from jobwire.wires.images.status import ImageStatus
 from jobwire.wires.images.tokens import TokenIssuer
 
-PATH: Final = "/v1/images"
 UPLOAD_PATH: Final = "/v1/uploads"
 _DEFAULT_TENANT: Final = "default"
 _MAX_PAGE: Final = 200
@@ -97,6 +99,8 @@ class ImageRoutes:
         async def get_an_image(image_id: ImageId, request: CurrentRequest) -> ImageInfo:
             """One image, with the URL of the published photo once it is ready."""
             return await self._info(await self.find(image_id, request))
+
+        picture_route(routes, self.find, self._bucket)
 
         @routes.delete(
             PATH + "/{image_id}",
@@ -166,6 +170,7 @@ class ImageRoutes:
         return ImageList(
             images=[await self._info(record) for record in page],
             cursor=_cursor(page[-1]) if more else None,
+            max_size=self._limits.max_size,
         )
 
     async def _info(self, record: ImageRecord) -> ImageInfo:
@@ -192,7 +197,19 @@ class ImageRoutes:
             info.status = "ready"
             info.url = await self._bucket.presign(record.storage_key, self._limits.url_life)
             info.url_expires_at = now_utc() + self._limits.url_life
+        elif record.status is RecordStatus.OPEN:
+            await self._add_stage(info)
         return info
+
+    async def _add_stage(self, info: ImageInfo) -> None:
+        """The stage of an image in work; left out while Valkey is away."""
+        try:
+            fields = await self._status.read(info.image_id)
+        except ValkeyError:
+            return
+        if fields is not None:
+            change = as_change(fields)
+            info.stage, info.progress = change.stage, change.progress
 
     async def _delete(self, image_id: str, request: HttpRequest) -> None:
         # A deleted one too: an earlier request may have failed half-way.

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+PATH: Final = "/v1/images"
 _ID: Final = "0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10"
 _MOMENT: Final = "2026-02-24T10:00:00Z"
 
@@ -89,6 +90,8 @@ class ImageInfo(BaseModel):
     original_width: int | None = None
     original_height: int | None = None
     error: ImageFailure | None = None
+    stage: str | None = Field(default=None, description="while it is processed, if it is known")
+    progress: int | None = Field(default=None, description="of that stage, in percent")
 
 
 class ImageList(BaseModel):
@@ -96,3 +99,4 @@ class ImageList(BaseModel):
 
     images: list[ImageInfo]
     cursor: str | None = None
+    max_size: int = Field(description="the largest photo that may be uploaded, in bytes")

@@ -6,7 +6,7 @@ A task belongs to the bot's tenant (P-32): other tenants see nothing.
 from dataclasses import asdict, replace
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
@@ -16,9 +16,11 @@ from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.job.clock import SystemClock
 from jobwire.job.errors import BackendUnavailable
 from jobwire.objects import Bucket, ObjectsError
-from jobwire.wires.predictions.contract import is_prediction_id
+from jobwire.wires.predictions.contract import EXTENSIONS, is_prediction_id, precise
 from jobwire.wires.predictions.flow import Flow
+from jobwire.wires.predictions.http.pictures import output_picture
 from jobwire.wires.predictions.listing import MAX_PAGE, TaskView, find_task, list_tasks
+from jobwire.wires.predictions.recent import MAX_RECENT, Wanted, recent_tasks
 from jobwire.wires.predictions.reconcile import reconcile
 from jobwire.wires.predictions.records import Records
 
@@ -29,6 +31,7 @@ NOT_CONFIGURED: Final = ProblemKind(
     "the bot is not configured: set predictions.telegram_token and predictions.webhook_secret",
 )
 _PASS_S: Final = 20.0
+_PICTURES: Final[dict[str, JsonDict]] = {mime: {} for mime in EXTENSIONS}
 _EXAMPLE: Final[JsonDict] = {
     "id": "ufawqhfynnddngldkgtslldrkq",
     "task_id": "mfrggzdfmztwq2lkmfrggzdfmztwq2lk",
@@ -42,7 +45,18 @@ _EXAMPLE: Final[JsonDict] = {
     "error": None,
     "created_at": "2026-01-21T12:34:56Z",
     "updated_at": "2026-01-21T12:35:10Z",
+    "prompt": "as a paper cut",
+    "message": None,
+    "pictures": 1,
+    "history": [{"state": "accepted", "at": "2026-01-21T12:34:56.120Z"}],
 }
+
+
+class PredictionStep(BaseModel):
+    """A state of the bot's own work, and since when."""
+
+    state: str
+    at: str
 
 
 class Prediction(BaseModel):
@@ -61,6 +75,13 @@ class Prediction(BaseModel):
     error: str | None = Field(description="the error code, or the last temporary problem")
     created_at: str | None
     updated_at: str | None
+    prompt: str | None = None
+    message: str | None = Field(default=None, description="the provider's words about a failure")
+    pictures: int = Field(default=0, description="how many output pictures are stored")
+    history: list[PredictionStep] = Field(
+        default_factory=list["PredictionStep"],
+        description="when the task came into its states, for tasks of the bot",
+    )
 
 
 class Predictions(BaseModel):
@@ -68,6 +89,15 @@ class Predictions(BaseModel):
 
     predictions: list[Prediction]
     next: str | None
+
+
+class RecentPredictions(BaseModel):
+    """Tasks, newest first; `looked_at` of `total` were read, `open` are not finished."""
+
+    predictions: list[Prediction]
+    looked_at: int
+    total: int
+    open: int
 
 
 class ReconcilePass(BaseModel):
@@ -88,7 +118,10 @@ def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
     own_tenant = tenant or DEFAULT_TENANT
 
     def shown(view: TaskView) -> Prediction:
-        return Prediction(**asdict(replace(view, tenant=view.tenant or own_tenant)))
+        members = asdict(replace(view, tenant=view.tenant or own_tenant))
+        steps = [{"state": each.state, "at": precise(each.at_ms)} for each in view.history]
+        members |= {"pictures": len(view.outputs), "history": steps}
+        return Prediction.model_validate(members)
 
     def may_see(request: CurrentRequest) -> bool:
         return request.principal.tenant in (own_tenant, ALL_TENANTS)
@@ -108,9 +141,30 @@ def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
             raise _unavailable(error) from error
         return Predictions(predictions=[shown(each) for each in page.tasks], next=page.next)
 
-    @routes.get("/v1/predictions/{prediction_id}", openapi_extra=needs("read", NOT_FOUND))
-    async def get_a_prediction(prediction_id: str, request: CurrentRequest) -> Prediction:
-        """One task, by its prediction's id or by its task id."""
+    @routes.get("/v1/predictions/recent", openapi_extra=needs("read"))
+    async def list_recent_predictions(
+        request: CurrentRequest,
+        status: Annotated[Wanted, Query(description="only tasks of this kind")] = "all",
+        limit: Annotated[int, Query(ge=1, le=MAX_RECENT)] = 20,
+    ) -> RecentPredictions:
+        """The newest tasks, also those whose prediction is not known yet.
+
+        All names in the bucket are listed for it, and at most 200 tasks are read.
+        """
+        if not may_see(request):
+            return RecentPredictions(predictions=[], looked_at=0, total=0, open=0)
+        try:
+            found = await recent_tasks(bucket, records, limit=limit, wanted=status)
+        except ObjectsError as error:
+            raise _unavailable(error) from error
+        return RecentPredictions(
+            predictions=[shown(each) for each in found.tasks],
+            looked_at=found.read,
+            total=found.total,
+            open=found.open,
+        )
+
+    async def visible(prediction_id: str, request: CurrentRequest) -> TaskView:
         view = None
         if may_see(request) and is_prediction_id(prediction_id):
             try:
@@ -119,7 +173,28 @@ def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
                 raise _unavailable(error) from error
         if view is None:
             raise Problem(NOT_FOUND, "there is no such prediction")
-        return shown(view)
+        return view
+
+    @routes.get("/v1/predictions/{prediction_id}", openapi_extra=needs("read", NOT_FOUND))
+    async def get_a_prediction(prediction_id: str, request: CurrentRequest) -> Prediction:
+        """One task, by its prediction's id or by its task id."""
+        return shown(await visible(prediction_id, request))
+
+    @routes.get(
+        "/v1/predictions/{prediction_id}/pictures/{number}",
+        response_class=Response,
+        responses={200: {"content": _PICTURES, "description": "the picture"}},
+        openapi_extra=needs("read", NOT_FOUND),
+    )
+    async def get_an_output_picture(
+        prediction_id: str, number: Annotated[int, Path(ge=1, le=100)], request: CurrentRequest
+    ) -> Response:
+        """An output picture; the first has the number 1. Input photos are not served."""
+        view = await visible(prediction_id, request)
+        try:
+            return await output_picture(bucket, view, number, request)
+        except ObjectsError as error:
+            raise _unavailable(error) from error
 
     @routes.post("/v1/predictions/reconcile", openapi_extra=needs("admin", NOT_CONFIGURED))
     async def reconcile_now(request: CurrentRequest) -> ReconcilePass:

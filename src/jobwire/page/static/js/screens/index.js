@@ -1,7 +1,8 @@
 // The screens. To add one, add its module and a line here; it is loaded when it is first opened.
 // A module exports open(route) → { title(), view(), poll?(rare), changed?(route), close?(), drawn?(),
 // paused?(on), escape?() }. One open screen shows all routes with the same key(route). Entries with
-// `nav` are in the navigation, the first four of them in the bar of the phone.
+// `nav` are in the navigation, the first four of them in the bar of the phone; those of a system only
+// if this gateway serves it.
 import { app } from "../store.js";
 import { count, plural } from "../format.js";
 
@@ -19,6 +20,9 @@ const style = (name) =>
     document.head.append(sheet);
   }));
 const styled = async (name, module) => (await Promise.all([module, style(name)]))[0];
+const serves = (name) => app.me?.features.includes(name);
+const inWork = (system) => (app.overview?.systems ?? []).reduce((n, row) => (row.system === system ? n + row.waiting + row.running : n), 0);
+const busy = (system) => () => inWork(system) && { text: count(inWork(system)) };
 
 const all = [
   { id: "now", nav: "Now", title: "Now", href: "#/", letter: "n", match: ({ parts }) => !parts.length, load: () => import("./now.js") },
@@ -29,7 +33,9 @@ const all = [
   { id: "jobs", title: "Job of a queue", match: at("jobs", 4), key: ({ parts }) => parts.join("/"), load: () => styled("queues", import("./queue_job.js")) },
   { id: "failures", nav: "Failures", title: "Failures", href: "#/failures", letter: "f", match: at("failures", 1), load: () => import("./failures.js"), badge: () => app.failed?.count && { text: count(app.failed.count), tone: "failed" } },
   { id: "workers", nav: "Workers", title: "Workers and backends", href: "#/workers", letter: "w", match: at("workers", 1), load: () => import("./workers.js"), badge: () => faults() && { text: plural(faults(), "fault"), tone: "warn" } },
+  { id: "images", system: "images", nav: "Images", title: "Images", href: "#/images", letter: "i", match: ({ parts }) => parts[0] === "images" && parts.length <= 2, load: () => styled("media", import("./images.js")), badge: busy("images") },
+  { id: "predictions", system: "predictions", nav: "Predictions", title: "Predictions", href: "#/predictions", letter: "p", match: ({ parts }) => parts[0] === "predictions" && parts.length <= 2, load: () => styled("media", import("./predictions.js")), badge: busy("predictions") },
 ];
 
-export const screens = all.filter((screen) => screen.nav);
+export const screens = () => all.filter((screen) => screen.nav && (!screen.system || serves(screen.system)));
 export const screenOf = (route) => all.find((screen) => screen.match(route)) ?? all[0];

@@ -1,0 +1,41 @@
+"""Output pictures through the gateway, for clients that cannot reach the bucket (a web page)."""
+
+from typing import Final
+
+from fastapi import Response
+
+from jobwire.gateway.conditional import NO_CACHE, has_version, quoted_tag
+from jobwire.gateway.problems import NOT_FOUND, Problem
+from jobwire.gateway.request import HttpRequest
+from jobwire.objects import Bucket, Found, TooLarge
+from jobwire.wires.predictions.contract import OUTPUT_PREFIX
+from jobwire.wires.predictions.images import sniff
+from jobwire.wires.predictions.listing import TaskView
+
+_MAX_BYTES: Final = 20 * 1024 * 1024
+"""As large as an output that is fetched."""
+
+
+async def output_picture(
+    bucket: Bucket, view: TaskView, number: int, request: HttpRequest
+) -> Response:
+    """The stored picture with this number; Problem if there is none, or it is no picture.
+
+    The key may come from another program's task object: only keys of outputs are read, and the type
+    is that of the content.
+    """
+    key = view.outputs[number - 1] if number <= len(view.outputs) else ""
+    if not key.startswith(OUTPUT_PREFIX):
+        raise Problem(NOT_FOUND, "there is no such picture")
+    try:
+        found = await bucket.get(key, max_bytes=_MAX_BYTES)
+    except (TooLarge, ValueError) as error:  # a key that no object can have
+        raise Problem(NOT_FOUND, f"the picture cannot be shown: {error}") from error
+    mime = sniff(found.body) if isinstance(found, Found) else None
+    if not isinstance(found, Found) or mime is None:
+        raise Problem(NOT_FOUND, "the picture is not in the bucket any more, or is none")
+    etag = quoted_tag(found.version.e_tag.strip('"'))
+    headers = {"cache-control": NO_CACHE, "etag": etag}
+    if has_version(request, etag):
+        return Response(status_code=304, headers=headers)
+    return Response(found.body, headers=headers, media_type=mime)

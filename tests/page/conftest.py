@@ -1,0 +1,39 @@
+"""The sites of the page's tests; one of each for all tests of a parallel worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from jobwire.objects import BucketConfig
+from tests.page.media import MediaSite
+from tests.page.site import PageSite
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageSite]:
+    """One for all tests of a parallel worker."""
+    started = PageSite(tmp_path_factory.mktemp("page"))
+    with started.fleet:
+        started.start()
+        yield started
+        started.client.close()
+
+
+@pytest.fixture(scope="session")
+def keyed(site: PageSite) -> PageSite:
+    site.start_keyed()
+    return site
+
+
+@pytest.fixture(scope="session")
+def media(
+    site: PageSite,
+    seaweedfs: BucketConfig,
+    cog_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[MediaSite]:
+    """Images and predictions, on the same Valkey."""
+    with MediaSite(site, seaweedfs, cog_url, tmp_path_factory.mktemp("media")) as started:
+        yield started

@@ -1,0 +1,287 @@
+"""O-4: images and predictions on the page: real photos, a real bucket, a bot with stand-ins."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from tests.page.media import MediaSite, choose_files
+from tests.page.site import PageSite, click_text, press, serious_violations, show, until
+from tests.support import Fresh, clause, wait_until_sync
+from tests.support.browser import PHONE, Browser, Page
+from tests.wires.images.site import plain_photo, portrait
+from tests.wires.predictions.site import png
+
+HOSTILE: Final = "<img src=x onerror='window.hacked=1'><script>window.hacked=1<"
+NOT_HACKED: Final = "!window.hacked && !document.querySelector('#root script, #root [onerror]')"
+SHOWN: Final = "document.querySelector('.shown img.pic')?.naturalWidth > 100"
+
+
+def hash_of(page: Page) -> str:
+    return str(page.run("location.hash"))
+
+
+def no_other_host(page: Page, url: str) -> bool:
+    """Whether all that the page asked for is on its own host, or in its memory."""
+    return all(each.url.startswith((url, f"blob:{url}", "data:")) for each in page.requests)
+
+
+# ── images ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("O-4", "I-12")
+def test_o04_a_photo_is_sent_followed_and_shown_without_its_face(
+    media: MediaSite, browser: Browser, fresh: Fresh
+) -> None:
+    name = f"{fresh('team')}.jpg"
+    photo = media.file(name, portrait())
+    with browser.page() as page:
+        media.sign_in(page)
+        page.open(f"{media.url}/#/images")
+        page.until_text(".side", "Images")
+        page.until_text(".drop", "up to 1.0 MB")
+        choose_files(page, photo)
+        page.until_text("table.media", name)
+        until(page, SHOWN, "the published photo")
+        page.until_text(".shown", "1 face hidden")
+        page.until_text(".shown", "% smaller")
+        page.until_text(".shown", "never shown")
+        assert {each.event for each in page.messages} == {"processing", "ready"}
+        stages = [json.loads(each.data)["stage"] for each in page.messages]
+        assert stages[-1] == "done"
+        until(page, "document.querySelectorAll('.stages .done').length >= 6", "the whole bar")
+
+        (image,) = [each for each in media.client.images.list().images if each.filename == name]
+        click_text(page, "table.media a", name)
+        until(page, f"location.hash === '#/images/{image.image_id}'", "the view in the URL")
+        link = "document.querySelector('a[download]')"
+        page.until_text(".shown", "Download")
+        assert page.run(f"{link}.download") == name.replace(".jpg", ".webp")
+        assert page.run(f"{link}.href").startswith(f"blob:{media.url}/")
+        # No picture comes from the bucket's address, and none is the original.
+        assert no_other_host(page, media.url)
+        assert all(media.keys["ops"] not in each.url for each in page.requests)
+
+        click_text(page, ".shown button", "Delete")
+        page.until_text("dialog", f"Delete {name}?")
+        click_text(page, "dialog button", "Keep it")
+        until(page, "!document.querySelector('dialog')", "the question to close")
+        click_text(page, ".shown button", "Delete")
+        click_text(page, "dialog button", "Delete")
+        until(page, "location.hash === '#/images'", "the list")
+        wait_until_sync(lambda: name not in page.text("main"), "the row to go")
+    assert name not in [each.filename for each in media.client.images.list().images]
+
+
+@clause("O-4", "I-6")
+def test_o04_refused_and_failed_photos_are_explained(
+    media: MediaSite, browser: Browser, fresh: Fresh
+) -> None:
+    word = fresh("word")
+    files = {
+        f"{word}-huge.jpg": (b"\xff\xd8\xff" + bytes(1_100_000), "may have 1.0 MB"),
+        f"{word}-notes.jpg": (b"not a photo at all", "is not JPEG, PNG or WebP"),
+        f"{word}-phone.heic": (b"\0\0\0\x18ftypheic" + bytes(50), "HEIC and AVIF are not taken"),
+        f"{word}-empty.png": (b"", "The file is empty"),
+        f"{word}-torn.jpg": (plain_photo()[:-200], "DECODE_FAILED"),
+    }
+    with browser.page() as page:
+        media.sign_in(page)
+        page.open(f"{media.url}/#/images")
+        page.until_text(".drop", "up to 1.0 MB")
+        choose_files(page, *(media.file(name, body) for name, (body, _) in files.items()))
+        for name, (_, words) in files.items():
+            row = f"""[...document.querySelectorAll('.sent li')].find(
+              (each) => each.innerText.includes({json.dumps(name)}))?.innerText ?? ''"""
+            until(page, f"({row}).includes({json.dumps(words)})", f"{words!r} for {name}")
+        # Only the last one was sent; its record is in the list.
+        page.until_text("table.media", f"{word}-torn.jpg")
+        assert f"{word}-huge.jpg" not in page.text("table.media")
+        click_text(page, "table.media a", f"{word}-torn.jpg")
+        page.until_text(".shown", "Nothing of it was published")
+        page.click(f"[aria-label='Remove {word}-huge.jpg from this list']")
+        wait_until_sync(lambda: f"{word}-huge.jpg" not in page.text("main"), "the row to go")
+
+
+@clause("O-4", "I-20")
+def test_o04_a_refusal_of_the_upload_is_explained(media: MediaSite, browser: Browser) -> None:
+    """The gateway's answers, for what the page cannot know before."""
+    answers = {
+        (413, "too_large"): "Send a smaller one",
+        (415, "unsupported_media_type"): "not of the type that was announced",
+        (422, "not_an_image"): "This is not a photo",
+        (429, "rate_limited"): "Too many requests with this key",
+        (503, "upload_capacity"): "Too many photos are in work now",
+    }
+    photo = media.file("refused.jpg", plain_photo())
+    with browser.page(may_complain=True) as page:
+        media.sign_in(page)
+        page.open(f"{media.url}/#/images")
+        page.until_text(".drop", "up to 1.0 MB")
+        for (status, code), words in answers.items():
+            page.run(f"window.refusal = {json.dumps({'status': status, 'code': code})}")
+            page.run(REFUSE_UPLOADS)
+            choose_files(page, photo)
+            page.until_text(".sent li", words)
+            page.run("document.querySelector('.sent .copy').click()")
+            until(page, "!document.querySelector('.sent li')", "the row to go")
+
+
+# The upload's answer as the gateway would send it; a full spool takes minutes to make.
+REFUSE_UPLOADS: Final = """
+  XMLHttpRequest.prototype.send = function () {
+    Object.defineProperty(this, "status", { value: window.refusal.status });
+    Object.defineProperty(this, "responseText", { value: JSON.stringify(window.refusal) });
+    this.onload();
+  };
+"""
+
+
+@clause("O-4", "I-35")
+def test_o04_a_tenant_and_a_reader_see_what_they_may(
+    media: MediaSite, browser: Browser, fresh: Fresh
+) -> None:
+    name = f"{fresh('private')}.jpg"
+    image_id = media.published(name, plain_photo())
+    with browser.page(may_complain=True) as page:  # the browser complains about a 404
+        media.sign_in(page, "acme")
+        page.open(f"{media.url}/#/images/{image_id}")
+        page.until_text("main", "No such image.")
+        page.until_text("main", "No image yet.")
+        assert name not in page.text()
+        show(page, media.url, "#/predictions", "No task yet.")
+        assert "Reconcile now" not in page.text()
+    with browser.page() as page:
+        media.sign_in(page, "reader")
+        page.open(f"{media.url}/#/images/{image_id}")
+        until(page, SHOWN, "the published photo")
+        assert "Delete" not in page.text("main")
+        assert not page.run("!!document.querySelector('.drop')")
+
+
+# ── predictions ──────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("O-4", "P-35")
+def test_o04_tasks_are_listed_with_pictures_history_and_reconcile(
+    media: MediaSite, browser: Browser, fresh: Fresh
+) -> None:
+    good, two, bad, slow = (fresh(name) for name in ("paper", "two", "fail", "slow"))
+    media.send_photo(good, png(200, 30, 60, 64, 48))
+    media.task(good)
+    media.send_photo(f"fail {bad}")
+    media.task(f"fail {bad}")
+    media.replicate.webhooks = "never"  # only a pass learns of the next outcome
+    media.send_photo(slow)
+    media.task(slow, "started")
+    media.replicate.webhooks = "once"
+    assert two
+    with browser.page() as page:
+        media.sign_in(page)
+        page.open(f"{media.url}/#/predictions")
+        page.until_text("table.tasks", good)
+        click_text(page, "table.tasks a", good)
+        until(page, "document.querySelector('.rail img.pic')?.naturalWidth === 64", "the picture")
+        page.until_text(".steps", "Delivered")
+        for step in ("Message received", "Provider asked", "Outcome known", "Outcome stored"):
+            assert step in page.text(".steps")
+        page.until_text(".rail", "test/invert")
+
+        click_text(page, ".seg button", "Failed")
+        until(page, "location.hash.endsWith('?state=failed')", "the view in the URL")
+        page.until_text("table.tasks", f"fail {bad}")
+        wait_until_sync(lambda: good not in page.text("table.tasks"), "only failed tasks")
+        click_text(page, "table.tasks a", bad)
+        page.until_text(".rail", "the model failed")
+
+        click_text(page, ".seg button", "Open 1")
+        page.until_text("table.tasks", slow)
+        click_text(page, "table.tasks a", slow)
+        page.until_text(".steps", "not yet")
+        media.replicate.wait_idle()
+        # A started task is asked for after 30 s; the pass says what it did.
+        click_text(page, ".bar button", "Reconcile now")
+        page.until_text("[role=status].outcome", "1 open task")
+        assert no_other_host(page, media.url)
+
+
+# ── robustness and looks ─────────────────────────────────────────────────────────────────────────
+
+
+@clause("O-4")
+def test_o04_hostile_file_names_prompts_and_errors_stay_text(
+    media: MediaSite, browser: Browser, fresh: Fresh
+) -> None:
+    word = fresh("word")
+    image_id = media.published(f"{word}{HOSTILE.replace('/', '')}.jpg", plain_photo())
+    media.send_photo(f"fail {HOSTILE} {word}")
+    task = media.task(f"fail {HOSTILE} {word}")
+    with browser.page() as page:
+        media.sign_in(page)
+        for route, shown in (
+            ("#/images", word),
+            (f"#/images/{image_id}", "onerror"),
+            ("#/predictions", word),
+            (f"#/predictions/{task['id']}", "the model failed"),
+        ):
+            show(page, media.url, route, shown)
+            assert page.run(NOT_HACKED), route
+        choose_files_route = media.file(f"{word}<b>.txt", b"<script>window.hacked=1</script>")
+        show(page, media.url, "#/images", word)
+        choose_files(page, choose_files_route)
+        page.until_text(".sent", "<b>.txt")
+        assert page.run(NOT_HACKED)
+    with browser.page(may_complain=True) as page:  # the browser complains about a 404
+        media.sign_in(page)
+        page.open(f"{media.url}/#/predictions/%3Cimg%20src%3Dx%3E")
+        page.until_text("main", "No such task.")
+        show(page, media.url, "#/images/%3Cimg%20src%3Dx%3E", "No such image.")
+        assert page.run(NOT_HACKED)
+
+
+@clause("O-4")
+def test_o04_media_screens_are_accessible_and_fit_a_phone(
+    media: MediaSite, browser: Browser, fresh: Fresh
+) -> None:
+    name = f"{fresh('wide')}-{'x' * 120}.jpg"
+    image_id = media.published(name)
+    media.failed(f"{fresh('torn')}.jpg")
+    media.send_photo(f"{fresh('prompt')} {'y' * 150}")
+    routes = (
+        ("#/images", "Images"),
+        (f"#/images/{image_id}", "Download"),
+        ("#/predictions", "Took"),
+    )
+    with browser.page() as page:
+        media.sign_in(page)
+        for route, shown in routes:
+            show(page, media.url, route, shown)
+            assert serious_violations(page) == [], route
+            page.run("flipTheme()")
+            assert serious_violations(page, ("color-contrast",)) == [], f"{route}, other theme"
+            page.run("flipTheme()")
+        press(page, "g", "i")
+        until(page, "location.hash === '#/images'", "the screen by its letter")
+    with browser.page(PHONE) as page:
+        media.sign_in(page)
+        for route, shown in routes:
+            show(page, media.url, route, "" if shown == "Took" else shown)
+            until(page, "document.querySelector('table.media')", "the table")
+            wide = page.run("document.documentElement.scrollWidth - innerWidth")
+            assert wide <= 0, f"{route} is {wide} px too wide"
+        click_text(page, ".tabbar button", "More")
+        click_text(page, "dialog a", "Images")
+        until(page, "location.hash === '#/images'", "the screen from the menu")
+        until(page, "!document.querySelector('dialog')", "the menu to close")
+
+
+@clause("O-4")
+def test_o04_systems_that_are_off_are_not_in_the_navigation(
+    site: PageSite, browser: Browser
+) -> None:
+    with browser.page() as page:
+        page.open(site.url)
+        page.until_text(".side", "Workers")
+        page.until_text(".foot", "Open to this machine only")
+        assert "Images" not in page.text(".side")
+        assert "Predictions" not in page.text(".side")

@@ -1,7 +1,7 @@
 """`python -m tools.screenshots [FOLDER]`: takes the pictures of the page in docs/img.
 
-Starts a Valkey, a gateway and a worker of their own, submits jobs, and opens each screen in
-Chromium: light, dark, and as wide as a phone. Needs Chromium.
+Starts a Valkey, a bucket, a model, a gateway and a worker of their own, submits jobs, sends photos,
+and opens each screen in Chromium: light, dark, and as wide as a phone. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tests.support import Program
 from tests.support.browser import PHONE, PROGRAMS, Browser, Page
 from tests.support.devtools import DevTools
 from tests.support.wait import wait_until_sync
+from tools.screenshot_media import Media, media, upload
 from tools.screenshot_queues import fill_queues, shoot_queues
 
 APP: Final = "tools.screenshot_app:app"
@@ -36,16 +37,16 @@ HOLD_S: Final = 120
 
 
 @contextlib.contextmanager
-def site(folder: Path) -> Generator[tuple[Fleet, Program, Client]]:
-    """A gateway without a worker, and a client."""
-    with Fleet(folder) as fleet:
-        gateway = start_gateway(fleet)
+def site(folder: Path) -> Generator[tuple[Fleet, Program, Client, Media]]:
+    """A gateway of all systems without a worker, and a client."""
+    with Fleet(folder) as fleet, media(folder / "media", fleet.url) as surroundings:
+        gateway = start_gateway(fleet, surroundings)
         with fleet.client() as client:
-            yield fleet, gateway, client
+            yield fleet, gateway, client, surroundings
 
 
-def start_gateway(fleet: Fleet) -> Program:
-    return fleet.start_gateway(JOBWIRE_JOBS_STORE_TRACEBACKS="true")
+def start_gateway(fleet: Fleet, surroundings: Media) -> Program:
+    return fleet.start_gateway(JOBWIRE_JOBS_STORE_TRACEBACKS="true", **surroundings.env)
 
 
 def invent_the_past(valkey_url: str) -> None:
@@ -176,11 +177,39 @@ def shoot(camera: Camera, ids: dict[str, str]) -> None:
     camera.take("page-submit-phone", "#/jobs", "Running", size=PHONE, dark=True, act=open_on_phone)
 
 
+def shoot_media(camera: Camera, surroundings: Media, client: Client) -> None:
+    camera.take("page-images-empty", "#/images", "No image yet")
+    surroundings.photos(client)
+    photo = surroundings.portrait
+
+    def send(page: Page) -> None:
+        upload(page, photo)
+
+    def has_picture(page: Page) -> None:
+        loaded = "[...document.images].length > 2 && [...document.images].every((i) => i.complete)"
+        wait_until_sync(lambda: page.run(loaded), "the pictures")
+
+    camera.take("page-images-sending", "#/images", "newest first", act=send)
+    wait_until_sync(lambda: client.images.list().images[0].status == "ready", "the photo")
+    surroundings.tasks()
+    surroundings.slow_task()
+    chosen = next(each for each in client.images.list().images if each.filename == "cat.jpg")
+    for name, route in (
+        ("images", "#/images"),
+        ("image", f"#/images/{chosen.image_id}"),
+        ("predictions", "#/predictions?state=succeeded"),
+        ("predictions-open", "#/predictions"),
+    ):
+        for suffix, size, dark in (("", DESKTOP, False), ("-dark", DESKTOP, True)):
+            camera.take(f"page-{name}{suffix}", route, "", size=size, dark=dark, act=has_picture)
+        camera.take(f"page-{name}-phone", route, "", size=PHONE, act=has_picture)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", default="docs/img", type=Path)
     parser.add_argument("--format", default="webp", choices=("webp", "png"))
-    parser.add_argument("--only", default="", choices=("jobs", "queues"))
+    parser.add_argument("--only", default="", choices=("jobs", "media", "queues"))
     options = parser.parse_args()
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -189,15 +218,19 @@ def main() -> None:
         raise SystemExit("chromium is not installed (Debian: apt-get install chromium)")
     with (
         tempfile.TemporaryDirectory() as temporary,
-        site(Path(temporary)) as (fleet, gateway, client),
+        site(Path(temporary)) as (fleet, gateway, client, surroundings),
     ):
         devtools = DevTools(program, Path(temporary))
         try:
             camera = Camera(Browser(devtools), fleet.url, folder, options.format)
+            if options.only in ("", "media"):
+                shoot_media(camera, surroundings, client)
+            if options.only == "media":
+                return
             camera.take("page-empty", "#/", "No job yet")
             invent_the_past(fleet.valkey.url)
             gateway.kill()  # it has read the minutes that have ended
-            start_gateway(fleet)
+            start_gateway(fleet, surroundings)
             worker = fleet.start_worker(
                 APP, JOBWIRE_WORKER_SLOTS="12", JOBWIRE_QUEUES_METRICS_MINUTES="60"
             )

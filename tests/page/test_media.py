@@ -39,7 +39,7 @@ def test_o04_a_photo_is_sent_followed_and_shown_without_its_face(
         media.sign_in(page)
         page.open(f"{media.url}/#/images")
         page.until_text(".side", "Images")
-        page.until_text(".drop", "up to 1.0 MB")
+        page.until_text(".drop", "up to 1 MB")
         choose_files(page, photo)
         page.until_text("table.media", name)
         until(page, SHOWN, "the published photo")
@@ -79,7 +79,7 @@ def test_o04_refused_and_failed_photos_are_explained(
 ) -> None:
     word = fresh("word")
     files = {
-        f"{word}-huge.jpg": (b"\xff\xd8\xff" + bytes(1_100_000), "may have 1.0 MB"),
+        f"{word}-huge.jpg": (b"\xff\xd8\xff" + bytes(1_100_000), "may have 1 MB"),
         f"{word}-notes.jpg": (b"not a photo at all", "is not JPEG, PNG or WebP"),
         f"{word}-phone.heic": (b"\0\0\0\x18ftypheic" + bytes(50), "HEIC and AVIF are not taken"),
         f"{word}-empty.png": (b"", "The file is empty"),
@@ -88,7 +88,7 @@ def test_o04_refused_and_failed_photos_are_explained(
     with browser.page() as page:
         media.sign_in(page)
         page.open(f"{media.url}/#/images")
-        page.until_text(".drop", "up to 1.0 MB")
+        page.until_text(".drop", "up to 1 MB")
         choose_files(page, *(media.file(name, body) for name, (body, _) in files.items()))
         for name, (_, words) in files.items():
             row = f"""[...document.querySelectorAll('.sent li')].find(
@@ -117,7 +117,7 @@ def test_o04_a_refusal_of_the_upload_is_explained(media: MediaSite, browser: Bro
     with browser.page(may_complain=True) as page:
         media.sign_in(page)
         page.open(f"{media.url}/#/images")
-        page.until_text(".drop", "up to 1.0 MB")
+        page.until_text(".drop", "up to 1 MB")
         for (status, code), words in answers.items():
             page.run(f"window.refusal = {json.dumps({'status': status, 'code': code})}")
             page.run(REFUSE_UPLOADS)

@@ -65,6 +65,8 @@ export function bytes(n) {
   if (n < 1000) return `${n} B`;
   return n < 1e6 ? `${(n / 1e3).toFixed(1)} kB` : `${(n / 1e6).toFixed(1)} MB`;
 }
+// A limit as its setting has it: 1 MB is 1,048,576 bytes there.
+export const megabytes = (n) => `${Math.floor(n / 2 ** 20)} MB`;
 export const size = (text) => new TextEncoder().encode(text).length;
 
 export const shortId = (id) => (id.length > 16 ? `${id.slice(0, 6)}…${id.slice(-4)}` : id);

@@ -1,7 +1,7 @@
 // Photos on their way: announced, sent, followed to their end. They go on when another screen is shown.
 import { call, get, Problem } from "./api.js";
 import { StageFollower } from "./events.js";
-import { bytes } from "./format.js";
+import { bytes, megabytes } from "./format.js";
 import { announce, update } from "./store.js";
 
 const AT_ONCE = 2; // a browser has six connections to a host
@@ -145,7 +145,7 @@ function words({ status, code, document, message }, { size, maxSize }) {
     heic: `HEIC and AVIF are not taken. Save it as ${FORMATS}, and send that.`,
     not_an_image: `This is not a photo: its content is not ${FORMATS}.`,
     unsupported_media_type: `Its content is not of the type that was announced. Send it as ${FORMATS}.`,
-    too_large: `It has ${bytes(size)}; a photo may have ${maxSize ? bytes(maxSize) : "less"}. Send a smaller one.`,
+    too_large: `It has ${bytes(size)}; a photo may have ${maxSize ? megabytes(maxSize) : "less"}. Send a smaller one.`,
     upload_capacity: "Too many photos are in work now. Send it again in a minute.",
     rate_limited: "Too many requests with this key. Send it again in a minute.",
     already_uploaded: "This upload was used before. Send the photo again.",

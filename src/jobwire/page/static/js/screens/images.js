@@ -4,7 +4,7 @@ import { repeat } from "../../vendor/lit-html/directives/repeat.js";
 import { app, may, update } from "../store.js";
 import { call, get } from "../api.js";
 import { ask } from "../dialog.js";
-import { bytes, count, duration, plural, shortId } from "../format.js";
+import { bytes, count, duration, megabytes, plural, shortId } from "../format.js";
 import { forget, mediaStyle, picture, thumbnail } from "../pictures.js";
 import { go, link } from "../router.js";
 import { pollNow } from "../poll.js";
@@ -121,7 +121,7 @@ class Images {
   drop() {
     if (!may("submit")) return nothing;
     const off = (app.parts ?? []).find((part) => part.name === "uploads" && part.note);
-    const most = this.page?.max_size ? ` up to ${bytes(this.page.max_size)}` : "";
+    const most = this.page?.max_size ? ` up to ${megabytes(this.page.max_size)}` : "";
     return html`<div class="drop ${this.over ? "over" : ""}"
         @dragover=${() => {
           if (!this.over) update();

@@ -71,7 +71,8 @@ class Predictions {
 
   // The list costs the bucket a few calls: it is read with what changes seldom.
   async poll(rare) {
-    await Promise.all([rare || !this.readAt ? this.readList() : null, this.readTask()]);
+    await Promise.all([rare || !this.readAt ? this.readList() : null, this.id ? this.readTask(this.id) : null]);
+    if (!this.id && this.body?.predictions.length) await this.readTask(this.body.predictions[0].id);
   }
 
   async readList() {
@@ -81,15 +82,15 @@ class Predictions {
     if (kind === this.kind) this.body = body;
   }
 
-  async readTask() {
-    const { id } = this;
-    if (!id || this.gone || (this.task && finished(this.task))) return;
+  async readTask(id) {
+    if (this.gone || (this.task?.id === id && finished(this.task))) return;
+    const before = this.id;
     try {
       const task = await get(`/v1/predictions/${encodeURIComponent(id)}`);
-      if (id === this.id) this.task = task;
+      if (before === this.id) this.task = task;
     } catch (problem) {
       if (problem.status !== 404) throw problem;
-      if (id === this.id) this.gone = true;
+      if (before === this.id && before) this.gone = true;
     }
   }
 
@@ -137,8 +138,8 @@ class Predictions {
 
   // The chosen task; without one the newest.
   shown() {
-    if (this.id) return this.task ?? this.body?.predictions.find((task) => task.id === this.id);
-    return this.body?.predictions[0];
+    const row = this.id ? this.body?.predictions.find((task) => task.id === this.id) : this.body?.predictions[0];
+    return this.id || this.task?.id === row?.id ? (this.task ?? row) : row;
   }
 
   pictures(task) {

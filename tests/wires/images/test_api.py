@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,43 @@ def test_i11_a_deleted_image_is_gone_in_all_versions(site: ImageSite, plain: Pla
     # A repeated deletion succeeds: the first may have failed half-way.
     assert site.client.delete(f"/v1/images/{image_id}").status_code == 204
     assert site.client.delete("/v1/images/unknown").status_code == 404
+
+
+@clause("I-11", "I-24")
+def test_i11_the_published_photo_is_read_through_the_gateway(site: ImageSite) -> None:
+    """By those who cannot reach the bucket; it tells what was done to the upload."""
+    image_id = site.announce()["image_id"]
+    path = f"/v1/images/{image_id}/picture"
+    early = site.client.get(path)
+    assert (early.status_code, early.json()["code"]) == (409, "image_not_ready")
+    listed = site.client.get("/v1/images").json()
+    assert (listed["images"][0]["stage"], listed["images"][0]["progress"]) == ("queued", 0)
+    assert listed["max_size"] == 10 << 20
+
+    photo = plain_photo()
+    image_id = site.upload(photo)
+    image = site.ended(image_id)
+    path = f"/v1/images/{image_id}/picture"
+    answer = site.client.get(path)
+    assert answer.headers["content-type"] == "image/webp"
+    assert hashlib.sha256(answer.content).hexdigest() == image["sha256"]
+    assert answer.headers["jobwire-original-size"] == str(len(photo))
+    assert answer.headers["jobwire-hidden-areas"] == "none"
+    assert answer.headers["cache-control"] == "private, no-cache"
+    again = site.client.get(path, headers={"if-none-match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    # Whatever others write there, it is served as a picture.
+    boto_client(site.bucket).put_object(
+        Bucket=site.bucket.bucket,
+        Key=f"images/{image_id}.webp",
+        Body=b"<script>alert(1)</script>",
+        ContentType="text/html",
+    )
+    changed = site.client.get(path)
+    assert changed.headers["content-type"] == "image/webp"
+    assert changed.headers["x-content-type-options"] == "nosniff"
+    assert site.client.delete(f"/v1/images/{image_id}").status_code == 204
+    assert site.client.get(path).status_code == 404
 
 
 @clause("I-6", "I-11")
@@ -163,6 +201,9 @@ def test_i35_a_tenant_sees_its_own_images_only(tenants_site: ImageSite, plain: P
         for request in ("GET", "DELETE"):
             assert client.request(request, path, headers=bearer("other")).status_code == 404
         assert client.get(f"{path}/events", headers=bearer("other")).status_code == 404
+        assert client.get(f"{path}/picture", headers=bearer("other")).status_code == 404
+        assert client.get(f"{path}/picture").status_code == 401
+        assert client.get(f"{path}/picture", headers=bearer("reader")).status_code == 200
         listed = client.get("/v1/images", headers=bearer("other")).json()
         assert listed["images"] == []
         listed = client.get("/v1/images", headers=bearer("boss")).json()

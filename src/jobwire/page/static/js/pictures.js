@@ -58,12 +58,3 @@ export function thumbnail(path, label) {
   const url = path && picture(path).url;
   return url ? html`<img class="thumb" src=${url} alt=${label} />` : html`<span class="thumb none"></span>`;
 }
-
-// The style of the screens that show pictures, loaded with the first of them.
-let styled = null;
-export const mediaStyle = () =>
-  (styled ??= new Promise((done) => {
-    const link = document.createElement("link");
-    Object.assign(link, { rel: "stylesheet", href: "style/media.css", onload: done, onerror: done });
-    document.head.append(link);
-  }));

@@ -1,4 +1,8 @@
-"""The chat page of the demo and its routes; an ordinary feature of the gateway."""
+"""The chat page of the demo and its routes; an ordinary feature of the gateway.
+
+The page of the product is at `/page/`, for a look at the tasks behind the chat; each links the
+other.
+"""
 
 import asyncio
 import time
@@ -16,6 +20,7 @@ from jobwire.objects import ObjectsError
 from jobwire.wires.predictions.flow import Flow
 from jobwire.wires.predictions.images import sniff
 from jobwire.wires.predictions.intent import Photo
+from jobwire.wiring.page import page_routes
 from jobwire.wiring.predictions.demo.chat import CHAT_ID, DemoChat
 
 _FOLDER: Final = Path(__file__).parent
@@ -66,6 +71,7 @@ def chat_feature(chat: DemoChat, flow: Flow, tasks: asyncio.TaskGroup) -> Featur
     return Feature(
         name="demo",
         hot=[
+            *page_routes("/page"),
             HotRoute(
                 "GET", "/", "read", _file("page.html", b"text/html; charset=utf-8"), doc("The page")
             ),

@@ -5,12 +5,10 @@ import { app, may, update } from "../store.js";
 import { call, get } from "../api.js";
 import { ask } from "../dialog.js";
 import { bytes, count, duration, megabytes, plural, shortId } from "../format.js";
-import { forget, mediaStyle, picture, thumbnail } from "../pictures.js";
+import { forget, picture, thumbnail } from "../pictures.js";
 import { go, link } from "../router.js";
 import { pollNow } from "../poll.js";
 import { addFiles, dismiss, ended, inWork, uploads } from "../uploads.js";
-
-await mediaStyle();
 
 const PAGE = 20;
 const MOST = 100;

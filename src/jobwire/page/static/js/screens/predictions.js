@@ -4,11 +4,9 @@ import { repeat } from "../../vendor/lit-html/directives/repeat.js";
 import { app, announce, may, update } from "../store.js";
 import { get, post } from "../api.js";
 import { count, duration, now, plural, shortId, zone } from "../format.js";
-import { mediaStyle, picture, thumbnail } from "../pictures.js";
+import { picture, thumbnail } from "../pictures.js";
 import { go, link } from "../router.js";
 import { pollNow } from "../poll.js";
-
-await mediaStyle();
 
 const LIMIT = 20;
 const KINDS = ["", "open", "succeeded", "failed"];

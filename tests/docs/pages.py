@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,10 @@ from typing import Final
 
 from tests.support.program import ROOT
 
-_BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A comment before a block has a note for the tests, as `<!-- not run: needs Docker -->`.
+_BLOCK: Final = re.compile(
+    r"(?:^<!-- ([a-z ]+): ([^\n]*) -->\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING: Final = re.compile(r"^#+ +(.*)$", re.MULTILINE)
 
@@ -26,17 +30,43 @@ class Block:
     """A block of code on a page."""
 
     page: Path
+    note: str
+    """`not run`, `install` (run by `make docs-check`), `exit`, or empty."""
+    detail: str
+    """The reason, or the exit code."""
     language: str
     text: str
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}: {self.text.strip().splitlines()[0]}"
 
+    @property
+    def file(self) -> str:
+        """The name of the file that the block is; empty if it is not a whole file."""
+        first = self.text.partition("\n")[0]
+        found = re.fullmatch(r"(?:#|//) ([\w.-]+\.\w+)(?:;.*)?", first)
+        return found[1] if found else ""
+
     def commands(self) -> list[str]:
         """What a shell would run: prompts and notes left out, continued lines joined."""
-        lines = self.text.replace("\\\n", " ").splitlines()
-        commands = [line.removeprefix("$ ").partition("  #")[0].strip() for line in lines]
-        return [line for line in commands if line and not line.startswith("#")]
+        commands: list[str] = []
+        open_line = ""
+        for line in self.text.replace("\\\n", " ").splitlines():
+            text = f"{open_line}\n{line}" if open_line else line.removeprefix("$ ").strip()
+            text = text.partition("  #")[0].strip()
+            open_line = "" if _is_whole(text) else text
+            if not open_line and text and not text.startswith("#"):
+                commands.append(text)
+        return [*commands, open_line] if open_line else commands
+
+
+def _is_whole(line: str) -> bool:
+    """Whether all quotes of a line are closed."""
+    try:
+        shlex.split(line)
+    except ValueError:
+        return False
+    return True
 
 
 def blocks(page: Path) -> list[Block]:

@@ -68,7 +68,7 @@ def test_b16_no_script_writes_what_breaks_other_programs() -> None:
 
 
 def test_each_verb_has_its_script() -> None:
-    work = "take take_many renew settle retry delay release wait_for_children stalled advance"
+    work = "take renew settle retry delay release wait_for_children stalled advance"
     work += " report recover peek"
     others = "add flow cancel progress data log pause resume counts measure state range"
     others += " inspect summaries"
@@ -87,6 +87,7 @@ def test_script_results_are_in_the_contract() -> None:
     own = {"ok", "job", "limited", "blocked", "empty", "lost", "ids", "length", "left", "numbers"}
     own |= {"state", "jobs", "added", "duplicate", "deduplicated", "late", "no_children"}
     own |= {"answers", "due", "written", "removed", "moved", "done", "more", "page", "keys"}
+    own |= {"failed"}
     own |= set(_CANCEL_OUTCOMES)
     assert answers - known - own == set()
     assert known - answers == set()

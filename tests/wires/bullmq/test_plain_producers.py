@@ -65,7 +65,9 @@ async def test_b05_their_attempts_are_counted_by_us_alone(site: Site) -> None:
 async def test_b02_a_missing_priority_is_the_options(site: Site) -> None:
     job_id = submit(site, priority=3, attempts=2)
     job, token = await site.take()
-    assert job.priority == 3
+    read = await site.queue.get(job_id)
+    assert read is not None
+    assert read.priority == 3
     await site.consumer.retry(job, token, Failure("no"))
     assert site.raw.call("ZSCORE", f"{KEY}prioritized", job_id) == 3 * 2**32 + 1
 

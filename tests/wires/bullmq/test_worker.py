@@ -430,7 +430,7 @@ async def test_b15_a_start_whose_answer_was_lost_is_recovered(
     await serve(app, server=Config.from_url(proxy.url(valkey.url)))
     first = await add(queue, "task")
     await reached(queue, first, State.COMPLETED)
-    proxy.cut_reply(_runs("take_many"))
+    proxy.cut_reply(_runs("take"))
     job_id = await add(queue, "task")
     await reached(queue, job_id, State.COMPLETED)
     job = await queue.get(job_id)

@@ -14,6 +14,7 @@ from jobwire.wires.bullmq import contract
 from jobwire.wires.bullmq.options import JobOptions, Keep, Retention
 
 _INTEGER: Final = re.compile(r"-?[0-9]+")
+_decode_raw: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _MAX_DELAY_MS: Final = 10 * 365 * 86_400_000
 
 
@@ -66,8 +67,7 @@ def is_job_id(job_id: str) -> bool:
 def check_json(text: str, what: str) -> None:
     """Text that every program of the wire can parse; NaN and Infinity are not JSON."""
     try:
-        msgspec.json.decode(text, type=msgspec.Raw)
-        text.encode()
+        _decode_raw(text)
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise refuse(f"{what} is not JSON; NaN and Infinity are not either") from None
 

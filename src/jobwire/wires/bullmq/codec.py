@@ -4,48 +4,58 @@ The queue and the consumer call it. Hashes are read with tolerance: another prog
 anything. Missing or invalid fields are described in `Job.problem`, never raised.
 """
 
-from typing import Final, NamedTuple, cast
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias, cast
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from jobwire.job.messages import Json
 from jobwire.valkey import Reply
 from jobwire.wires.bullmq.contract import KEEP_LIMIT, Field, Opt
 
 _decode: Final = msgspec.json.Decoder().decode
+_ATTEMPTS: Final = Opt.ATTEMPTS.value
+_SHORT: Final = 200
+"""Characters of options that are kept decoded."""
+_BAD_DATA: Final = "the field data is not JSON"
+_NO_NAME: Final = "the job has no name"
 
 
 class Job(NamedTuple):
-    """A job hash, read."""
+    """A job hash, read. `take` brings the fields down to `payload`, which is what a worker needs;
+    those after it have their defaults then."""
 
     id: str
     name: str
     data_json: str
     opts: dict[str, Json]
     timestamp_ms: int
-    delay_ms: int
-    priority: int
-    attempts_started: int
     attempts_made: int
-    stalled: int
-    progress_json: str
-    return_json: str
-    failed_reason: str
+    attempts_started: int
     stacktrace: tuple[str, ...]
-    processed_on_ms: int | None
-    finished_on_ms: int | None
-    processed_by: str
-    parent_key: str
     scheduler: str
-    deduplication_id: str
     deferred_failure: str
     problem: str
     """Why the job cannot be run; empty where it can."""
+    payload: "Json | UnsetType" = UNSET
+    """The data, decoded: only after `take`."""
+    delay_ms: int = 0
+    priority: int = 0
+    stalled: int = 0
+    progress_json: str = "0"
+    return_json: str = ""
+    failed_reason: str = ""
+    processed_on_ms: int | None = None
+    finished_on_ms: int | None = None
+    processed_by: str = ""
+    parent_key: str = ""
+    deduplication_id: str = ""
 
     @property
     def attempts(self) -> int:
         """How often it may run."""
-        return number_of(self.opts.get(Opt.ATTEMPTS)) or 0
+        return number_of(self.opts.get(_ATTEMPTS)) or 0
 
 
 class Took(NamedTuple):
@@ -70,7 +80,13 @@ class Empty(NamedTuple):
     due_ms: int
 
 
-TakeAnswer = Took | Limited | Blocked | Empty
+class StartFailed(NamedTuple):
+    """A job's keys are not what they should be; the stalled check of its queue finds it."""
+
+    error: str
+
+
+TakeAnswer = Took | Limited | Blocked | Empty | StartFailed
 
 
 class KeepRule(NamedTuple):
@@ -81,17 +97,60 @@ class KeepRule(NamedTuple):
     limit: int = KEEP_LIMIT
 
 
+_KEEP_ALL: Final = KeepRule()
+
+
 def read_take(reply: Reply) -> TakeAnswer:
-    """What `take` answered."""
+    """What `take` answered for one token."""
     match reply:
-        case ["job", str(job_id), list(flat)]:
-            return Took(read_job(job_id, flat))
+        case ["job", str(job_id), list(row)]:
+            return Took(_read_started(job_id, cast("_Row", row)))
         case ["limited", int(wait_ms)]:
             return Limited(wait_ms)
         case ["empty", str(due_ms)]:
             return Empty(int(due_ms))
+        case ["failed", str(error)]:
+            return StartFailed(error)
         case _:
             return Blocked()
+
+
+_Text: TypeAlias = str | None
+_Row: TypeAlias = tuple[_Text, _Text, _Text, _Text, _Text, int | _Text, _Text, _Text, _Text]
+"""Name, data, opts, timestamp, attempts made and started, stack trace, scheduler, deferred
+failure."""
+
+
+def _read_started(job_id: str, row: _Row) -> Job:
+    """What a worker has to know of a job that it has started."""
+    name, data, opts_json, timestamp, made, started, stacks, scheduler, deferred = row
+    opts, problem = _options("{}" if opts_json is None else opts_json)
+    payload: Json = None
+    try:
+        payload = cast(Json, _decode(data or ""))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        problem = problem or _BAD_DATA
+    if name is None:
+        problem = problem or _NO_NAME
+    return Job(
+        job_id,
+        name or "",
+        data or "",
+        opts,
+        number_of(timestamp) or 0,
+        number_of(made) or 0 if made else 0,
+        started if isinstance(started, int) else number_of(started) or 0,
+        _texts(stacks) if stacks else (),
+        scheduler or "",
+        deferred or "",
+        problem,
+        payload,
+    )
+
+
+def _options(text: str) -> tuple[dict[str, Json], str]:
+    """The options of a job, and what is wrong with them. Most jobs of a queue have the same."""
+    return _short_options(text) if len(text) <= _SHORT else _object(text)
 
 
 def read_job(job_id: str, flat: list[Reply]) -> Job:
@@ -105,9 +164,9 @@ def read_fields(job_id: str, found: dict[str, str]) -> Job:
     opts, problem = _object(get(Field.OPTS, "{}"))
     data = get(Field.DATA, "")
     if not _is_json(data):
-        problem = problem or "the field data is not JSON"
+        problem = problem or _BAD_DATA
     if Field.NAME not in found:
-        problem = problem or "the job has no name"
+        problem = problem or _NO_NAME
     progress = get(Field.PROGRESS, "0")
     returned = get(Field.RETURN_VALUE, "")
     return Job(
@@ -139,7 +198,7 @@ def read_fields(job_id: str, found: dict[str, str]) -> Job:
 def keep_rule(value: Json, default: KeepRule | None = None) -> KeepRule:
     """`removeOnComplete` or `removeOnFail` of a job, read; an invalid value keeps all jobs."""
     if value is None:
-        return default or KeepRule()
+        return default or _KEEP_ALL
     if isinstance(value, bool):
         return KeepRule(0 if value else -1)
     if isinstance(value, int | float):
@@ -174,6 +233,9 @@ def _object(text: str) -> tuple[dict[str, Json], str]:
     if isinstance(value, dict):
         return value, ""
     return {}, "the field opts is not a JSON object"
+
+
+_short_options: Final = lru_cache(maxsize=256)(_object)
 
 
 def _is_json(text: str) -> bool:

@@ -7,9 +7,10 @@ caller's. What the server may well answer (a lost lock, a missing job) is a valu
 
 import logging
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from jobwire.valkey import Arg, Connection, Reply, ServerError
+from jobwire.wires.bullmq import settle_args
 from jobwire.wires.bullmq.checks import (
     check_json,
     check_progress,
@@ -24,7 +25,6 @@ from jobwire.wires.bullmq.codec import (
     Took,
     clean,
     json_text,
-    keep_rule,
     read_job,
     read_take,
 )
@@ -32,10 +32,7 @@ from jobwire.wires.bullmq.contract import (
     CANCELED,
     KEEP_MESSAGES,
     MAX_MESSAGE,
-    MAX_REASON,
     MAX_STACK,
-    Event,
-    Field,
     Keys,
     Opt,
     Refusal,
@@ -43,6 +40,7 @@ from jobwire.wires.bullmq.contract import (
 from jobwire.wires.bullmq.schedules import Unreadable, next_iteration
 from jobwire.wires.bullmq.scripts import script
 from jobwire.wires.bullmq.settings import BullSettings
+from jobwire.wires.bullmq.settle_args import End, Failure, failure_fields
 
 _log = logging.getLogger("jobwire.bullmq")
 
@@ -53,11 +51,8 @@ class Settled(NamedTuple):
     next: TakeAnswer | None = None
 
 
-class Failure(NamedTuple):
-    """Why an attempt failed, for `failedReason` and `stacktrace`."""
-
-    reason: str
-    stack: str = ""
+_OK: Final = "ok"
+_SETTLED: Final = Settled()
 
 
 class BullConsumer:
@@ -74,6 +69,8 @@ class BullConsumer:
         """`name` is what Node shows as the worker's name; `worker_id` is the extra `workerId`."""
         self.settings = settings or BullSettings()
         self.keys = Keys(check_queue_name(queue), self.settings.prefix)
+        self._declared = (self.keys.meta,)
+        self._extras = int(self.settings.extras)
         self._connection = connection
         self._name = name
         self._worker_id = worker_id
@@ -84,13 +81,13 @@ class BullConsumer:
     def take(self, token: str) -> Awaitable[TakeAnswer]:
         """Start the next job under `token`; a scheduler's next iteration is made before this
         returns."""
-        return self._taken_later(self._run("take", *self._caller(token)))
+        return self._first_taken(self.take_many([token]))
 
     def take_many(self, tokens: Sequence[str]) -> Awaitable[list[TakeAnswer]]:
         """Start a job under each token, until there is none; the last answer may be other than
         Took."""
-        _, *rest = self._caller("")
-        return self._all_taken(self._run("take_many", *rest, *tokens))
+        _, *caller = self._caller("")
+        return self._all_taken(self._run("take", *caller, *tokens))
 
     async def recover(
         self, token_prefix: str, known: Iterable[str], idle_ms: int = 0
@@ -122,9 +119,8 @@ class BullConsumer:
         keep: KeepRule | None = None,
     ) -> Awaitable[Settled | Refusal]:
         """End the job with its result; with `next_token` the next job is taken in the same step."""
-        check_json(result_json, "the result")
-        rule = keep_rule(job.opts.get(Opt.REMOVE_ON_COMPLETE), keep)
-        return self._settle(job, token, Event.COMPLETED, result_json, rule, next_token, ())
+        end = settle_args.completed(job, token, result_json, keep)
+        return self._settle_one(self._send_ends([end], next_token))
 
     def fail(
         self,
@@ -136,14 +132,17 @@ class BullConsumer:
         keep: KeepRule | None = None,
     ) -> Awaitable[Settled | Refusal]:
         """End the job as failed for good."""
-        rule = keep_rule(job.opts.get(Opt.REMOVE_ON_FAIL), keep)
-        reason, fields = clean(failure.reason, MAX_REASON), _failure_fields(job, failure)
-        return self._settle(job, token, Event.FAILED, reason, rule, next_token, fields)
+        end = settle_args.failed(job, token, failure, keep)
+        return self._settle_one(self._send_ends([end], next_token))
+
+    def settle(self, ends: Iterable[End]) -> Awaitable[list[Settled | Refusal | ServerError]]:
+        """End many jobs; where the server refuses to write one of them, its answer is the error."""
+        return self._all_left(self._send_ends(ends))
 
     def retry(self, job: Job, token: str, failure: Failure) -> Awaitable[Settled | Refusal]:
         """End a failed attempt and requeue the job."""
         lifo = int(job.opts.get(Opt.LIFO) is True)
-        fields = _failure_fields(job, failure)
+        fields = failure_fields(job, failure)
         return self._left(self._run("retry", job.id, token, lifo, *fields))
 
     def delay(
@@ -156,7 +155,7 @@ class BullConsumer:
         next_token: str = "",
     ) -> Awaitable[Settled | Refusal]:
         """End an attempt and run the job later. It counts as an attempt where it failed."""
-        fields = _failure_fields(job, failure) if failure else ()
+        fields = failure_fields(job, failure) if failure else ()
         return self._left(
             self._run(
                 "delay",
@@ -248,38 +247,35 @@ class BullConsumer:
     # How the scripts are called
 
     def _run(self, verb: str, *args: Arg) -> Awaitable[Reply]:
-        head = (self._now_ms(), int(self.settings.extras))
-        return self._connection.run(script(verb), (self.keys.meta,), (*head, *args))
+        head = (self._now_ms(), self._extras)
+        return self._connection.run(script(verb), self._declared, (*head, *args))
 
     def _caller(self, token: str) -> tuple[Arg, ...]:
         settings = self.settings
         limits = (settings.limit_max, settings.limit_ms)
         return (token, settings.lock_ms, *limits, self._name, self._worker_id)
 
-    def _settle(
-        self,
-        job: Job,
-        token: str,
-        target: Event,
-        value: str,
-        keep: KeepRule,
-        next_token: str,
-        fields: Sequence[str],
-    ) -> Awaitable[Settled | Refusal]:
-        reply = self._run(
-            "settle",
-            job.id,
-            token,
-            target,
-            value,
-            job.attempts,
-            *keep,
-            self.settings.metrics_points,
-            int(bool(next_token)),
-            *self._caller(next_token),
-            *fields,
-        )
-        return self._left(reply)
+    def _send_ends(self, ends: Iterable[End], next_token: str = "") -> Awaitable[Reply]:
+        args: list[Arg] = [self.settings.metrics_points, int(bool(next_token))]
+        args += self._caller(next_token)
+        for end in ends:
+            args += end
+        return self._run("settle", *args)
+
+    async def _settle_one(self, reply: Awaitable[Reply]) -> Settled | Refusal:
+        (word,), *found = cast("tuple[list[Reply], *tuple[Reply, ...]]", await reply)
+        if isinstance(word, ServerError):
+            raise word
+        if word != _OK:
+            return Refusal(cast(str, word))
+        return Settled(await self._taken(found[0])) if found else _SETTLED
+
+    async def _all_left(self, reply: Awaitable[Reply]) -> list[Settled | Refusal | ServerError]:
+        (words,) = cast("tuple[list[str | ServerError]]", await reply)
+        return [
+            _SETTLED if word == _OK else word if isinstance(word, ServerError) else Refusal(word)
+            for word in words
+        ]
 
     async def _left(self, reply: Awaitable[Reply]) -> Settled | Refusal:
         match await reply:
@@ -290,8 +286,8 @@ class BullConsumer:
             case other:
                 return _refusal(other)
 
-    async def _taken_later(self, reply: Awaitable[Reply]) -> TakeAnswer:
-        return await self._taken(await reply)
+    async def _first_taken(self, answers: Awaitable[list[TakeAnswer]]) -> TakeAnswer:
+        return (await answers)[0]
 
     async def _all_taken(self, reply: Awaitable[Reply]) -> list[TakeAnswer]:
         return [await self._taken(each) for each in cast("list[Reply]", await reply)]
@@ -320,16 +316,6 @@ class BullConsumer:
                 job.id,
                 error,
             )
-
-
-def _failure_fields(job: Job, failure: Failure) -> tuple[str, ...]:
-    """Stacks of earlier attempts stay, the newest last, up to the job's limit."""
-    limit = job.opts.get(Opt.STACKTRACE_LIMIT)
-    reason = clean(failure.reason, MAX_REASON)
-    stacks = [*(clean(each, MAX_STACK) for each in (*job.stacktrace, failure.stack or reason))]
-    if isinstance(limit, int) and not isinstance(limit, bool):
-        stacks = stacks[-limit:] if limit > 0 else []
-    return (Field.FAILED_REASON, reason, Field.STACKTRACE, json_text([*stacks]))
 
 
 def _refusal(reply: Reply) -> Refusal:

@@ -43,9 +43,18 @@ from jobwire.job.messages import (
 )
 from jobwire.job.messages import Settled as SettledBatch
 from jobwire.job.states import State
-from jobwire.valkey import ValkeyError
-from jobwire.wires.bullmq.codec import Empty, Job, Limited, TakeAnswer, Took, number_of
-from jobwire.wires.bullmq.consumer import BullConsumer, Failure, Settled
+from jobwire.valkey import ServerError, ValkeyError
+from jobwire.wires.bullmq import settle_args
+from jobwire.wires.bullmq.codec import (
+    Empty,
+    Job,
+    Limited,
+    StartFailed,
+    TakeAnswer,
+    Took,
+    number_of,
+)
+from jobwire.wires.bullmq.consumer import BullConsumer, Settled
 from jobwire.wires.bullmq.contract import (
     CANCELED,
     KEEP_MESSAGES,
@@ -65,14 +74,16 @@ from jobwire.wires.bullmq.queue import BullQueue, NewJob
 from jobwire.wires.bullmq.registry import Announcement
 from jobwire.wires.bullmq.replies import unavailable
 from jobwire.wires.bullmq.reports import wire_report
+from jobwire.wires.bullmq.settle_args import End, Failure
 
 _log = logging.getLogger("jobwire.bullmq")
 
 _BATCH: Final = 100
-"""Jobs that one script starts: more would delay the calls of other clients."""
+"""Jobs that one script starts or ends: more would delay the calls of other clients."""
 _CANCELED: Final = Failure(CANCELED)
 
 Sent = Awaitable[SettleAnswer]
+Ended = Settled | Refusal | ServerError
 
 
 class BullEngine:
@@ -233,6 +244,8 @@ class BullEngine:
                     self._idle.due_ms = due_ms or None
                 case Limited(wait_ms):
                     self._not_before_ms = self._hub.now_ms() + wait_ms
+                case StartFailed(error):
+                    _log.error("a job was not started: queue=%s error=%s", self.name, error)
                 case _:  # paused, or as many active as allowed: a marker tells when it goes on
                     self._idle.due_ms = None
         self._unseen = len(jobs) == len(tokens)
@@ -290,32 +303,76 @@ class BullEngine:
     def settle(
         self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int
     ) -> Awaitable[SettledBatch]:
-        """One script for each job and one for the next jobs, all in one write."""
+        """One script for all jobs that end, one for each other outcome and one for the next jobs,
+        all in one write."""
+        places: list[int] = []
+        ends: list[End] = []
+        others: list[tuple[int, Sent]] = []
         try:
-            sent = [self._send(leased, outcome) for leased, outcome in batch]
+            for place, (leased, outcome) in enumerate(batch):
+                end = _end(leased, outcome)
+                if end is None:
+                    others.append((place, self._send(leased, outcome)))
+                else:
+                    places.append(place)
+                    ends.append(end)
+            calls = [
+                (places[at : at + _BATCH], self.consumer.settle(ends[at : at + _BATCH]))
+                for at in range(0, len(ends), _BATCH)
+            ]
             following = self.take(want) if want > 0 else _nothing()
         except ValkeyError as error:
             raise unavailable(error) from error
-        return _settled(sent, following)
+        return self._settled(batch, calls, others, following)
+
+    async def _settled(
+        self,
+        batch: Sequence[tuple[LeasedJob, Outcome]],
+        calls: Sequence[tuple[Sequence[int], Awaitable[Sequence[Ended]]]],
+        others: Sequence[tuple[int, Sent]],
+        following: Awaitable[list[LeasedJob]],
+    ) -> SettledBatch:
+        answers = [SettleAnswer.SETTLED] * len(batch)
+        failure: BackendUnavailable | None = None
+        # All replies are awaited, whatever fails: a reply that is not read is a job forgotten.
+        for place, answer in others:
+            try:
+                answers[place] = await answer
+            except ValkeyError as error:
+                failure = unavailable(error)
+        for places, reply in calls:
+            try:
+                for place, ended in zip(places, await reply, strict=True):
+                    if not isinstance(ended, Settled):
+                        answers[place] = await self._not_settled(batch[place][0], ended)
+            except ValkeyError as error:
+                failure = unavailable(error)
+        try:
+            jobs = await following
+        except BackendUnavailable as error:
+            failure, jobs = error, []
+        if failure is not None:
+            raise failure
+        return SettledBatch(answers, jobs)
+
+    async def _not_settled(self, leased: LeasedJob, answer: Refusal | ServerError) -> SettleAnswer:
+        """A job whose children have not all succeeded cannot be completed: it fails."""
+        job = cast(Job, leased.wire)
+        if isinstance(answer, ServerError):
+            _log.error("the server refuses to end a job: job=%s error=%s", job.id, answer)
+            return SettleAnswer.REFUSED
+        if answer is Refusal.PENDING_CHILDREN:
+            failure = Failure("the job returned while children of it were pending")
+        elif answer is Refusal.FAILED_CHILDREN:
+            failure = Failure("the job returned although a child of it failed")
+        else:
+            return _settle_answer(answer)
+        return _settle_answer(await self.consumer.fail(job, leased.token, failure))
 
     def _send(self, leased: LeasedJob, outcome: Outcome) -> Sent:
-        try:
-            return self._send_outcome(leased, outcome)
-        except RefusedError as error:
-            # A handler's result need not fit the wire; its job ends all the same.
-            _log.warning("outcome cannot be written: job=%s error=%s", leased.job.id, error)
-            job = cast(Job, leased.wire)
-            return _ended(self.consumer.fail(job, leased.token, Failure(str(error))))
-
-    def _send_outcome(self, leased: LeasedJob, outcome: Outcome) -> Sent:
+        """Send an outcome that does not end the job."""
         consumer, job, token = self.consumer, cast(Job, leased.wire), leased.token
         match outcome:
-            case Done(result_json):
-                return self._completed(job, token, consumer.complete(job, token, result_json))
-            case Failed(error):
-                return _ended(consumer.fail(job, token, failure_of(error)))
-            case Canceled():
-                return _ended(consumer.fail(job, token, _CANCELED))
             case RetryLater(after_s, error):
                 delay_ms, failure = round(after_s * 1000), failure_of(error)
                 if delay_ms > 0:
@@ -330,6 +387,8 @@ class BullEngine:
                 return self._limited(job, token, for_s)
             case WaitsForChildren():
                 return self._waits(job, token, consumer.wait_for_children(job.id, token))
+            case Done() | Failed() | Canceled():
+                raise TypeError(f"{outcome!r} ends its job")
 
     def _limited(self, job: Job, token: str, for_s: float) -> Sent:
         """The limiter's key holds for all workers that have a limit; those without one ignore it,
@@ -339,19 +398,6 @@ class BullEngine:
         command = ("SET", self.keys.limiter, RATE_LIMITED, "PX", wait_ms)
         limiting = self._hub.connection.call(*command)
         return _ended(self.consumer.release(job.id, token), limiting)
-
-    async def _completed(
-        self, job: Job, token: str, answer: Awaitable[Settled | Refusal]
-    ) -> SettleAnswer:
-        """A job whose children have not all succeeded cannot be completed: it fails."""
-        answered = await answer
-        if answered is Refusal.PENDING_CHILDREN:
-            failure = Failure("the job returned while children of it were pending")
-        elif answered is Refusal.FAILED_CHILDREN:
-            failure = Failure("the job returned although a child of it failed")
-        else:
-            return _settle_answer(answered)
-        return _settle_answer(await self.consumer.fail(job, token, failure))
 
     async def _waits(self, job: Job, token: str, answer: Awaitable[bool | Refusal]) -> SettleAnswer:
         """Without a pending child the job runs again at once."""
@@ -418,22 +464,21 @@ async def _ended(
     return _settle_answer(await answer)
 
 
-async def _settled(sent: Sequence[Sent], following: Awaitable[list[LeasedJob]]) -> SettledBatch:
-    answers: list[SettleAnswer] = []
-    failure: BackendUnavailable | None = None
-    # All replies are awaited, whatever fails: a reply that is not read is a job forgotten.
-    for answer in sent:
+def _end(leased: LeasedJob, outcome: Outcome) -> End | None:
+    """The end of the job; None where the outcome does not end it."""
+    job, token = cast(Job, leased.wire), leased.token
+    if isinstance(outcome, Done):
         try:
-            answers.append(await answer)
-        except ValkeyError as error:
-            failure = unavailable(error)
-    try:
-        jobs = await following
-    except BackendUnavailable as error:
-        failure, jobs = error, []
-    if failure is not None:
-        raise failure
-    return SettledBatch(answers, jobs)
+            return settle_args.completed(job, token, outcome.result_json)
+        except RefusedError as error:
+            # A handler's result need not fit the wire; its job ends all the same.
+            _log.warning("outcome cannot be written: job=%s error=%s", leased.job.id, error)
+            return settle_args.failed(job, token, Failure(str(error)))
+    if isinstance(outcome, Failed):
+        return settle_args.failed(job, token, failure_of(outcome.error))
+    if isinstance(outcome, Canceled):
+        return settle_args.failed(job, token, _CANCELED)
+    return None
 
 
 async def _nothing() -> list[LeasedJob]:

@@ -3,6 +3,7 @@
 from typing import Final, cast
 
 import msgspec
+from msgspec import UNSET
 
 from jobwire.job.messages import (
     Canceled,
@@ -18,29 +19,37 @@ from jobwire.job.messages import (
 )
 from jobwire.job.retry import Backoff
 from jobwire.wires.bullmq.codec import Job, number_of
-from jobwire.wires.bullmq.consumer import Failure
 from jobwire.wires.bullmq.contract import CANCELED, Opt
+from jobwire.wires.bullmq.settle_args import Failure
 
 _LONGEST_BACKOFF_S: Final = 10 * 365 * 86_400.0
+_BACKOFF: Final = Opt.BACKOFF.value
+_NO_POLICY: Final = Policy()
 _decode: Final = msgspec.json.Decoder().decode
 
 
 def leased_job(job: Job, token: str, queue: str) -> LeasedJob:
     """A started job. One that must not run has its outcome already."""
-    payload = cast(Json, _decode(job.data_json)) if not job.problem else None
+    payload = job.payload
+    if payload is UNSET:
+        payload = cast(Json, _decode(job.data_json)) if not job.problem else None
     info = JobInfo(
-        id=JobId(job.id),
-        source=queue,
-        task=job.name,
-        payload=payload,
-        attempt=job.attempts_made + 1,
-        deliveries=job.attempts_started,
-        created_ms=job.timestamp_ms,
-        tenant="",
-        traceparent="",
+        JobId(job.id),
+        queue,
+        job.name,
+        payload,
+        job.attempts_made + 1,
+        job.attempts_started,
+        job.timestamp_ms,
+        "",
+        "",
     )
-    policy = Policy(max_attempts=job.attempts or None, backoff=_backoff(job))
-    return LeasedJob(info, Token(token), policy, _preset(job), job)
+    attempts = job.attempts
+    policy = _NO_POLICY
+    if attempts or _BACKOFF in job.opts:
+        policy = Policy(max_attempts=attempts or None, backoff=_backoff(job, attempts))
+    preset = _preset(job) if job.problem or job.deferred_failure else None
+    return LeasedJob(info, Token(token), policy, preset, job)
 
 
 def _preset(job: Job) -> Outcome | None:
@@ -53,13 +62,13 @@ def _preset(job: Job) -> Outcome | None:
     return None
 
 
-def _backoff(job: Job) -> Backoff | None:
+def _backoff(job: Job, attempts: int) -> Backoff | None:
     """The job's own backoff; None where its handler's applies."""
-    rule = job.opts.get(Opt.BACKOFF)
+    rule = job.opts.get(_BACKOFF)
     if not isinstance(rule, dict):
         delay_ms = number_of(rule)
         # A job with attempts and no backoff is retried at once, as by every program of the wire.
-        return _fixed(delay_ms or 0, 0.0) if job.attempts or delay_ms else None
+        return _fixed(delay_ms or 0, 0.0) if attempts or delay_ms else None
     delay_ms, kind = number_of(rule.get("delay")) or 0, rule.get("type")
     jitter = rule.get("jitter")
     part = jitter if isinstance(jitter, int | float) and 0 <= jitter <= 1 else 0.0

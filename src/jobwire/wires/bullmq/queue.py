@@ -6,11 +6,13 @@ checks what the wire does not take (B-19) and never whether a handler exists.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from copy import copy
 from typing import Final, NamedTuple, cast
 
 from jobwire.job.errors import RefusedError
 from jobwire.job.messages import CancelOutcome
-from jobwire.valkey import Arg, Connection, Reply
+from jobwire.valkey import Arg, Connection, Reply, ServerError
+from jobwire.valkey.script_batcher import ScriptBatcher
 from jobwire.wires.bullmq import contract
 from jobwire.wires.bullmq.checks import (
     BULK_TOO_LARGE,
@@ -35,6 +37,10 @@ _CANCEL_OUTCOMES: Final = {
     "finished": CancelOutcome.FINISHED,
     "gone": CancelOutcome.GONE,
 }
+
+_ADD: Final = script("add")
+_WIDTH: Final = 2
+_PLAIN: Final = JobOptions()
 
 DataCheck = Callable[[str, str], None]
 """Called with a job's name and data; raises RefusedError."""
@@ -90,6 +96,14 @@ class BullQueue:
         self.connection = connection
         self._check_data = check_data
         self.now_ms = now_ms
+        self._declared = (self.keys.meta,)
+        self._extras = int(self.settings.extras)
+        self._batcher: ScriptBatcher[AddAnswer] = ScriptBatcher(
+            connection, _ADD, self._declared, self._head, _WIDTH, _set_answer, _failure
+        )
+        self._last_options: JobOptions | None = None
+        """The options of the last job: many jobs have the same ones."""
+        self._last_json = ""
 
     # Submitting
 
@@ -97,15 +111,13 @@ class BullQueue:
         self, name: str, data_json: str = "{}", options: JobOptions | None = None
     ) -> AddAnswer:
         """Make a job; RefusedError where the wire does not take it."""
-        return await self.send(NewJob(name, data_json, options or JobOptions()))
+        return await self._add(NewJob(name, data_json, options or _PLAIN))
 
     def send(self, job: NewJob) -> Awaitable[AddAnswer]:
-        """`submit`, sent when called."""
-        self.check(job)
-        return self._added(self._add(job))
-
-    async def _added(self, reply: Awaitable[Reply]) -> AddAnswer:
-        return _added(await reply)
+        """`submit`, sent when called and not at the end of the loop turn."""
+        answer = self._add(job)
+        self._batcher.send()
+        return answer
 
     async def submit_many(self, jobs: Sequence[NewJob]) -> list[AddAnswer]:
         """Make all of them in one round trip; all are refused if one must be."""
@@ -115,13 +127,16 @@ class BullQueue:
                 code=BULK_TOO_LARGE,
             )
         check_bulk_bytes(job.data_json for job in jobs)
+        items: list[Sequence[Arg]] = []
         for number, job in enumerate(jobs):
             try:
-                self.check(job)
+                items.append(self._args(job))
             except RefusedError as error:
                 raise refuse(f"job {number}: {error.message}", code=error.code) from None
-        replies = await asyncio.gather(*[self._add(job) for job in jobs])
-        return [_added(reply) for reply in replies]
+        add = self._batcher.add
+        return await asyncio.gather(
+            *[add(item, len(job.data_json)) for item, job in zip(items, jobs, strict=True)]
+        )
 
     async def submit_parent(self, name: str, data_json: str, options: JobOptions) -> AddAnswer:
         """Make a job that waits until children are added and have ended."""
@@ -129,7 +144,7 @@ class BullQueue:
         self.check(job)
         if options.deduplication is not None:
             raise refuse("a job that waits for children cannot be deduplicated")
-        return _added(await self._add(job, waits_for_children=True))
+        return await self._add(job, waits_for_children=True)
 
     async def cancel(self, job_id: str) -> CancelOutcome:
         """Remove a job that waits; ask the worker of an active one to stop it. The job then fails
@@ -211,36 +226,51 @@ class BullQueue:
     # How the scripts are called
 
     def run(self, verb: str, *args: Arg) -> Awaitable[Reply]:
-        """A script of this queue, for the admin verbs; sent when called."""
-        head = (self.now_ms(), int(self.settings.extras))
-        return self.connection.run(script(verb), (self.keys.meta,), (*head, *args))
+        """A script of this queue, for the admin verbs; sent when called, after all jobs that were
+        submitted before."""
+        self._batcher.send()
+        return self.connection.run(script(verb), self._declared, (*self._head(), *args))
 
-    def _add(self, job: NewJob, *, waits_for_children: bool = False) -> Awaitable[Reply]:
-        options, prefix = job.options, self.settings.prefix
+    def _head(self) -> tuple[Arg, ...]:
+        return (self.now_ms(), self._extras)
+
+    def _add(self, job: NewJob, *, waits_for_children: bool = False) -> Awaitable[AddAnswer]:
+        args = self._args(job, waits_for_children=waits_for_children)
+        return self._batcher.add(args, len(job.data_json))
+
+    def _args(self, job: NewJob, *, waits_for_children: bool = False) -> Sequence[Arg]:
+        """The arguments of `add` for one job; RefusedError where the wire does not take it."""
+        options = job.options
+        if options is not self._last_options:
+            check_options(options)
+            self._last_json = write_options(options, self.settings.prefix)
+            self._last_options = options
+        self._check_content(job)
+        timestamp_ms = self.now_ms() if options.timestamp_ms is None else options.timestamp_ms
+        args: list[Arg] = [options.job_id, job.name, job.data_json, self._last_json, timestamp_ms]
         parent, rule = options.parent, options.deduplication
-        now_ms = self.now_ms()
-        return self.run(
-            "add",
-            options.job_id,
-            job.name,
-            job.data_json,
-            write_options(options, prefix),
-            now_ms if options.timestamp_ms is None else options.timestamp_ms,
-            options.delay_ms,
-            options.priority,
-            int(options.lifo),
-            Keys(parent.queue, prefix).job(parent.id) if parent else "",
-            write_parent(parent, prefix) if parent else "",
-            rule.id if rule else "",
-            rule.ttl_ms if rule else 0,
-            rule.flags if rule else "",
-            int(waits_for_children),
+        is_plain = not (options.delay_ms or options.priority or options.lifo or waits_for_children)
+        if is_plain and parent is None and rule is None:
+            args.append(0)
+            return args
+        prefix = self.settings.prefix
+        args += (1, options.delay_ms, options.priority, int(options.lifo))
+        args += (
+            (Keys(parent.queue, prefix).job(parent.id), write_parent(parent, prefix))
+            if parent
+            else ("", "")
         )
+        args += (rule.id, rule.ttl_ms, rule.flags) if rule else ("", 0, "")
+        args.append(int(waits_for_children))
+        return args
 
     def check(self, job: NewJob) -> None:
         """Raise RefusedError where the wire does not take the job (B-19)."""
-        check_name(job.name)
         check_options(job.options)
+        self._check_content(job)
+
+    def _check_content(self, job: NewJob) -> None:
+        check_name(job.name)
         if _bytes(job.data_json) > contract.MAX_DATA_BYTES:
             raise refuse(f"the data of a job may have {contract.MAX_DATA_BYTES} bytes")
         check_json(job.data_json, "the data")
@@ -262,15 +292,22 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-def _added(reply: Reply) -> AddAnswer:
-    match reply:
+def _set_answer(waiter: "asyncio.Future[AddAnswer]", answer: Sequence[Reply]) -> None:
+    match answer:
         case ["added", str(job_id)]:
-            return Added(job_id)
+            waiter.set_result(Added(job_id))
         case ["duplicate", str(job_id)]:
-            return Duplicate(job_id)
+            waiter.set_result(Duplicate(job_id))
         case ["deduplicated", str(job_id)]:
-            return Deduplicated(job_id)
+            waiter.set_result(Deduplicated(job_id))
+        case [ServerError() as error, *_]:
+            waiter.set_exception(error)
         case [str(word), *_]:
-            return Refusal(word)
+            waiter.set_result(Refusal(word))
         case _:
-            raise TypeError(f"the script answered {reply!r}")
+            waiter.set_exception(TypeError(f"the script answered {answer!r}"))
+
+
+def _failure(error: BaseException) -> BaseException:
+    """One exception for each caller of a batch."""
+    return copy(error)

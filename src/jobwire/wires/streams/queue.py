@@ -25,7 +25,7 @@ from jobwire.wires.streams.payload import check_payload
 from jobwire.wires.streams.replies import LazyReply
 from jobwire.wires.streams.scripts import script
 from jobwire.wires.streams.settings import StreamsSettings
-from jobwire.wires.streams.submit_batcher import SubmitBatcher
+from jobwire.wires.streams.submit_batcher import submit_batcher
 
 _CANCEL: Final = script("cancel")
 _LIST: Final = script("list")
@@ -48,6 +48,10 @@ _LISTED: Final = (
     Extra.QUEUE,
 )
 """Fields of a job in a list: none that may be large."""
+
+
+_COUNT: Final = 11
+"""Arguments of a job without extra fields, for the submit script."""
 
 
 class StatusAndTenant(NamedTuple):
@@ -88,7 +92,7 @@ class StreamsQueue:
             self.settings.tenant_max_open,
             self.settings.tenant_max_retained,
         )
-        self._batcher = SubmitBatcher(connection, self.keys.queue, limits)
+        self._batcher = submit_batcher(connection, self.keys.queue, limits)
 
     def submit(self, request: JobRequest) -> Awaitable[SubmitAnswer]:
         """Create a job; RefusedError for a payload that the wire forbids."""
@@ -167,6 +171,7 @@ def _job_args(request: JobRequest, job_id: JobId, settings: StreamsSettings) -> 
     key = request.idempotency_key
     idempotency = contract.idempotency_name(request.tenant, key) if key else ""
     args: list[Arg] = [
+        _COUNT,
         job_id,
         request.task,
         request.payload_json,
@@ -196,6 +201,8 @@ def _job_args(request: JobRequest, job_id: JobId, settings: StreamsSettings) -> 
         args += (Extra.RETRY_OF, request.retry_of)
     if request.queue and request.queue != contract.DEFAULT_QUEUE:
         args += (Extra.QUEUE, request.queue)
+    if len(args) > _COUNT + 1:
+        args[0] = len(args) - 1
     return args
 
 

@@ -1,36 +1,60 @@
--- add: make a job, or answer with the one that already stands in its place.
+-- add: make jobs, or answer with those that already stand in their place.
 --
--- Id, hash, queue and events change together. The counter is raised also where no job is made:
--- ids with gaps are normal on this wire.
+-- Id, hash, queue and events of a job change together. The counter is raised also where no job is
+-- made: ids with gaps are normal on this wire.
 --
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now_ms, extras, custom_id, name, data, opts, timestamp_ms, delay_ms, priority, lifo
---   parent_key, parent, dedup_id, dedup_ttl_ms, dedup_flags, waits_for_children
+--   now_ms, extras
+--   ...   for each job: custom_id, name, data, opts, timestamp_ms, and 0 or 1; with 1 follow: delay_ms,
+--         priority, lifo, parent_key, parent, dedup_id, dedup_ttl_ms, dedup_flags, waits_for_children
 -- RETURNS
---   added       the job was made; its id follows
---   duplicate   a job of this custom id exists; its id follows
---   deduplicated  another job owns the deduplication id; its id follows
+--   answers     a flat list: for each job one of these, or the server's error; and an id
+--   added       the job was made
+--   duplicate   a job of this custom id exists
+--   deduplicated  another job owns the deduplication id; the id is that job's
 --   no_parent   the parent does not exist; nothing was made
 --   has_parent  the job exists and belongs to another parent; nothing was changed
 -- CLAUSES B-1 B-8 B-10
 -- INCLUDE queue events enqueue store parents remove dedup add
-local parent_key, flags = ARGV[11], ARGV[15]
-if parent_key ~= '' and redis.call('EXISTS', parent_key) == 0 then return { 'no_parent', '' } end
+local BASE, MORE = 6, 9
 
--- A job's age is that of its producer's timestamp: its delay counts from there.
-now = tonumber(ARGV[7])
-local job = {
-  id = ARGV[3], name = ARGV[4], data = ARGV[5], opts = ARGV[6], timestamp = ARGV[7],
-  delay = tonumber(ARGV[8]), priority = tonumber(ARGV[9]), lifo = ARGV[10] == '1',
-  parent_key = parent_key, parent = ARGV[12], dedup = ARGV[13],
-}
+local function has(flags, flag) return string.find(flags, flag, 1, true) ~= nil end
 
-local function has(flag) return string.find(flags, flag, 1, true) ~= nil end
+local function read_job(at)
+  local job = {
+    id = ARGV[at], name = ARGV[at + 1], data = ARGV[at + 2], opts = ARGV[at + 3],
+    timestamp = ARGV[at + 4], delay = 0, priority = 0, lifo = false, parent_key = '', dedup = '',
+  }
+  if ARGV[at + 5] == '0' then return job, nil, false, at + BASE end
+  local delay_ms, priority, lifo, parent_key, parent, dedup, ttl, flags, waits =
+    unpack(ARGV, at + BASE, at + BASE + MORE - 1)
+  job.delay, job.priority, job.lifo = tonumber(delay_ms), tonumber(priority), lifo == '1'
+  job.parent_key, job.parent, job.dedup = parent_key, parent, dedup
+  local rule = dedup ~= '' and {
+    id = dedup, ttl = tonumber(ttl), extend = has(flags, 'e'), replace = has(flags, 'r'),
+    keep_last = has(flags, 'k'), reschedule = has(flags, 's'),
+  } or nil
+  return job, rule, waits == '1', at + BASE + MORE
+end
 
-local rule = job.dedup ~= '' and {
-  id = job.dedup, ttl = tonumber(ARGV[14]), extend = has('e'), replace = has('r'),
-  keep_last = has('k'), reschedule = has('s'),
-} or nil
-return add_job(queue, job, rule, ARGV[16] == '1', false)
+local function add(job, rule, waits)
+  if job.parent_key ~= '' and redis.call('EXISTS', job.parent_key) == 0 then
+    return { 'no_parent', '' }
+  end
+  -- A job's age is that of its producer's timestamp: its delay counts from there.
+  now = tonumber(job.timestamp)
+  return add_job(queue, job, rule, waits, false)
+end
+
+local answers, at = {}, 3
+while at <= #ARGV do
+  local job, rule, waits
+  job, rule, waits, at = read_job(at)
+  trims = at > #ARGV
+  local fine, answer = pcall(add, job, rule, waits)
+  if not fine then answer = { { err = error_text(answer) }, '' } end
+  answers[#answers + 1], answers[#answers + 2] = answer[1], answer[2]
+end
+return answers

@@ -1,19 +1,20 @@
 #!lua flags=allow-oom
--- settle: end a job as completed or failed, and start the next one in the same step.
+-- settle: end jobs as completed or failed, and start the next one in the same step.
 --
--- Parents, deduplication and retention change together with the job, so that a program which reads
--- `completed` finds everything that follows from it. The answer is kept for a minute: the same call
--- asked again, because its reply was lost, is answered as at first.
+-- One job that cannot be written does not keep the others from their end. Each answer is kept for a
+-- minute: the same call asked again, because its reply was lost, is answered as at first.
 --
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now_ms, extras, job_id, token, target, value, attempts
---   keep_count, keep_age_s, keep_limit, metrics_points, fetch_next
+--   now_ms, extras, metrics_points, fetch_next
 --   next_token, lock_ms, limit_max, limit_ms, name, worker_id
---   ...   fields of the hash to set, name and value
+--   ...   for each job: job_id, token, target, value, attempts, keep_count, keep_age_s, keep_limit,
+--         how many arguments follow: fields of the hash to set, name and value; a call that fetches the
+--         next job has one job
 -- RETURNS
---   ok                the job ended; what `take` answers may follow
+--   answers           for each job a word or the server's error; what `take` answers may follow
+--   ok                the job ended
 --   missing           there is no such job
 --   no_lock           the lock has expired; nothing was written
 --   foreign_lock      another worker has the lock; nothing was written
@@ -21,68 +22,68 @@
 --   pending_children  children have not ended; nothing was written
 --   failed_children   a child failed, the job cannot be completed; nothing was written
 -- CLAUSES B-4 B-5 B-8 B-10 B-16 B-17
--- INCLUDE queue events enqueue lock store fetch parents remove dedup finish
-local id, token, target, value, attempts = ARGV[3], ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
-local keep = { count = tonumber(ARGV[8]), age_s = tonumber(ARGV[9]), limit = tonumber(ARGV[10]) }
-local points, by = tonumber(ARGV[11]), ARGV[12] == '1' and caller(13) or nil
-local property = target == 'completed' and 'returnvalue' or 'failedReason'
-local job_key = queue .. id
-local memory = queue .. 'jobwire:settled:' .. token
+-- INCLUDE queue events enqueue lock store fetch parents remove dedup finish settle
+local points, by = tonumber(ARGV[3]), ARGV[4] == '1' and caller(5) or nil
 
--- Asked again: the job is no longer the caller's because the caller has settled it. The next job
--- that came with the first answer is given again while it is still the caller's.
-local function refused(word)
-  local recorded = redis.call('GET', memory)
-  if not recorded or string.sub(recorded, -#id - 1) ~= '\n' .. id then return { word } end
-  if string.sub(recorded, 1, 1) == '@' then return { word } end
-  local next_id = string.sub(recorded, 1, -#id - 2)
-  if by and next_id ~= '' and redis.call('GET', queue .. next_id .. ':lock') == by.token then
-    return { 'ok', { 'job', next_id, redis.call('HGETALL', queue .. next_id) } }
+local function memory(token) return queue .. 'jobwire:settled:' .. token end
+
+-- Asked again: the job is no longer the caller's because the caller has settled it. Returns the id of
+-- the job that came with the first answer, or an empty text.
+local function settled_before(job)
+  local recorded = redis.call('GET', memory(job.token))
+  if not recorded or string.sub(recorded, -#job.id - 1) ~= '\n' .. job.id then return nil end
+  if string.sub(recorded, 1, 1) == '@' then return nil end
+  return string.sub(recorded, 1, -#job.id - 2)
+end
+
+local function remember(job, next_id)
+  if job.token == '0' then return end
+  redis.call('SET', memory(job.token), next_id .. '\n' .. job.id, 'PX', 60000)
+end
+
+local function read_job(at)
+  local last = at + 8 + tonumber(ARGV[at + 8])
+  return {
+    id = ARGV[at], token = ARGV[at + 1], target = ARGV[at + 2], value = ARGV[at + 3],
+    attempts = tonumber(ARGV[at + 4]), fields = { unpack(ARGV, at + 9, last) },
+    keep = {
+      count = tonumber(ARGV[at + 5]), age_s = tonumber(ARGV[at + 6]), limit = tonumber(ARGV[at + 7]),
+    },
+  }, last + 1
+end
+
+local answers, ended, next_id, at = {}, nil, '', 11
+while at <= #ARGV do
+  local job
+  job, at = read_job(at)
+  local fine, word = pcall(settle_job, queue, job, points)
+  if not fine then
+    word = { err = error_text(word) }
+  elseif word == 'ok' then
+    ended = job
+    if not by then remember(job, '') end
+  else
+    local earlier = settled_before(job)
+    if earlier then word, next_id = 'ok', earlier end
   end
-  return { 'ok' }
+  answers[#answers + 1] = word
 end
+flush(queue)
 
-local function remember(found)
-  if token == '0' then return end
-  local next_id = found and found[1] == 'job' and found[2] or ''
-  redis.call('SET', memory, next_id .. '\n' .. id, 'PX', 60000)
+-- The next job of the first answer is given again while it is still the caller's.
+if not ended then
+  if by and next_id ~= '' and redis.call('GET', queue .. next_id .. ':lock') == by.token then
+    local row = read_row(queue .. next_id)
+    if row then return { answers, { 'job', next_id, row } } end
+  end
+  return { answers }
 end
-
-if redis.call('EXISTS', job_key) == 0 then return refused('missing') end
-if target == 'completed' then
-  if redis.call('SCARD', job_key .. ':dependencies') > 0 then return { 'pending_children' } end
-  if redis.call('ZCARD', job_key .. ':unsuccessful') > 0 then return { 'failed_children' } end
-end
-local left = leave_active(queue, id, token, { unpack(ARGV, 19) }, true)
-if left ~= 'ok' then return refused(left) end
-trim_events(queue)
-
-local row = redis.call('HMGET', job_key, 'deid', 'parentKey', 'parent')
-if row[1] then release_dedup(queue, row[1], id) end
-local parent = row[2] and decoded(row[3])
-if parent then child_ended(job_key, parent, target, value) end
-local made = count(job_key, 'atm')
-if keep.count == 0 then
-  remove_job(queue, id)
-else
-  retain(queue, id, target, property, value, keep)
-end
-
-local event = { target, 'jobId', id, property, value, 'prev', 'active' }
-if extras and target == 'completed' then
-  event[8], event[9] = 'timestamp', text(now)
-end
-emit(queue, unpack(event))
-if target == 'failed' and made >= attempts then
-  emit(queue, 'retries-exhausted', 'jobId', id, 'attemptsMade', made)
-end
-if points > 0 then count_minute(queue, target, points) end
 
 local found = by and fetch(queue, by)
-remember(found)
-if found and (found[1] ~= 'empty' or found[2] ~= '0') then return { 'ok', found } end
+if by then remember(ended, found[1] == 'job' and found[2] or '') end
+if found and (found[1] ~= 'empty' or found[2] ~= '0') then return { answers, found } end
 if redis.call('LLEN', queue .. 'wait') == 0 and redis.call('LLEN', queue .. 'active') == 0
   and redis.call('ZCARD', queue .. 'prioritized') == 0 then
   emit(queue, 'drained')
 end
-return found and { 'ok', found } or { 'ok' }
+return { answers, found }

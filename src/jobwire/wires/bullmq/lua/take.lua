@@ -1,17 +1,42 @@
 #!lua flags=allow-oom
--- take: start the next job under a lock of the caller's.
+-- take: start jobs, one under each token, until there is none or no token is left.
 --
 -- Delayed jobs that are due are promoted first, also while the queue is paused.
 --
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now_ms, extras, token, lock_ms, limit_max, limit_ms, name, worker_id
+--   now_ms, extras, lock_ms, limit_max, limit_ms, name, worker_id
+--   ...   a token for each job
 -- RETURNS
---   job       its id and the fields of its hash follow
+--   answers   an array of these, of which only the last may be other than `job` or `failed`
+--   job       its id and what a worker has to know of it follow
 --   limited   the rate limit is reached; for how many ms follows
 --   blocked   the queue is paused, or runs as many jobs as it may
 --   empty     nothing waits; when the next delayed job is due follows, 0 if there is none
+--   failed    a job could not be started; the server's error follows
 -- CLAUSES B-2 B-8 B-10 B-19
 -- INCLUDE queue events enqueue fetch
-return fetch(queue, caller(3))
+local TOKENS = 8
+local by = {
+  lock_ms = ARGV[3], limit_max = tonumber(ARGV[4]), limit_ms = tonumber(ARGV[5]),
+  name = ARGV[6], worker_id = ARGV[7],
+}
+local answers, under = {}, conditions(queue, by)
+
+if not (under.paused or under.most or under.max) then
+  for _, id in ipairs(pop_many(queue, #ARGV - TOKENS + 1)) do
+    by.token = ARGV[TOKENS + #answers]
+    -- One job that cannot be started does not keep the others from their start.
+    local fine, found = pcall(start_if_exists, queue, id, by)
+    answers[#answers + 1] = fine and found or not fine and { 'failed', error_text(found) } or nil
+  end
+end
+for at = TOKENS + #answers, #ARGV do
+  by.token = ARGV[at]
+  local found = fetch_under(queue, by, under)
+  answers[#answers + 1] = found
+  if found[1] ~= 'job' then break end
+end
+if #answers > 0 and answers[1][1] == 'job' then mark_next(queue) end
+return answers

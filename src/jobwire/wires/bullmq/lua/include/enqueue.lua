@@ -8,8 +8,12 @@ local function is_blocked(q)
   return most and redis.call('LLEN', q .. 'active') >= most or false
 end
 
+-- A marker that this script has set is still there.
+local marked = {}
 local function mark_work(q)
-  if not is_blocked(q) then redis.call('ZADD', q .. 'marker', 0, '0') end
+  if marked[q] or is_blocked(q) then return end
+  redis.call('ZADD', q .. 'marker', 0, '0')
+  marked[q] = true
 end
 
 -- When the first delayed job is due in ms, maybe with a fraction; nil where there is none.

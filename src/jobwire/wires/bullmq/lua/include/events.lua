@@ -13,7 +13,10 @@ end
 
 local function emit(q, ...) redis.call('XADD', q .. 'events', '*', 'event', ...) end
 
+-- A script that makes many jobs trims the stream with the last one.
+local trims = true
 local function emit_trimmed(q, ...)
+  if not trims then return emit(q, ...) end
   redis.call('XADD', q .. 'events', 'MAXLEN', '~', max_events(q), '*', 'event', ...)
 end
 
@@ -21,14 +24,12 @@ local function trim_events(q) redis.call('XTRIM', q .. 'events', 'MAXLEN', '~', 
 
 -- Where a job came from is left out for a new one.
 local function emit_waiting(q, trimmed, id, prev)
-  local fields = { 'waiting', 'jobId', id }
-  if prev then
-    fields[4], fields[5] = 'prev', prev
-  end
-  if extras then
-    fields[#fields + 1] = 'timestamp'
-    fields[#fields + 1] = text(now)
-  end
   local send = trimmed and emit_trimmed or emit
-  send(q, unpack(fields))
+  if not extras then
+    if prev then send(q, 'waiting', 'jobId', id, 'prev', prev) else send(q, 'waiting', 'jobId', id) end
+  elseif prev then
+    send(q, 'waiting', 'jobId', id, 'prev', prev, 'timestamp', text(now))
+  else
+    send(q, 'waiting', 'jobId', id, 'timestamp', text(now))
+  end
 end

@@ -37,7 +37,24 @@ local function limited_for(q, max)
   return left > 0 and left or 0
 end
 
--- An id whose hash is gone cannot be run: it is dropped, and the next one is looked at.
+-- What a worker has to know of a job, in this order; nil where there is no hash.
+local function read_row(key)
+  local row = redis.call(
+    'HMGET', key, 'name', 'data', 'opts', 'timestamp', 'atm', 'ats', 'stacktrace', 'rjk', 'defa'
+  )
+  if row[1] or row[2] or redis.call('EXISTS', key) == 1 then return row end
+end
+
+-- Many ids at once, where no limit has to be looked at before each of them.
+local function pop_many(q, most)
+  local ids = redis.call('RPOP', q .. 'wait', most) or {}
+  if #ids > 0 then redis.call('LPUSH', q .. 'active', unpack(ids)) end
+  return ids
+end
+
+-- An id whose hash is gone cannot be run: it is dropped.
+local function drop(q, id) redis.call('LREM', q .. 'active', 1, id) end
+
 local function pop(q)
   for _ = 1, 100 do
     local id = redis.call('RPOPLPUSH', q .. 'wait', q .. 'active')
@@ -49,31 +66,57 @@ local function pop(q)
       end
       redis.call('LPUSH', q .. 'active', id)
     end
-    if redis.call('EXISTS', q .. id) == 1 then return id end
-    redis.call('LREM', q .. 'active', 1, id)
+    local row = read_row(q .. id)
+    if row then return id, row end
+    drop(q, id)
   end
 end
 
-local function start(q, id, by, max, duration)
-  if max and redis.call('HEXISTS', q .. id, 'defa') == 0 then
+-- All jobs that this caller starts get the same fields, except the last: how often they were started.
+local function write_start(key, by, starts)
+  local fields = by.fields
+  if not fields then
+    fields = { 'processedOn', text(now) }
+    if by.name ~= '' then
+      fields[3], fields[4] = 'pb', by.name
+    end
+    if extras then
+      fields[#fields + 1] = 'workerId'
+      fields[#fields + 1] = by.worker_id
+    end
+    fields[#fields + 1] = 'ats'
+    fields[#fields + 1] = starts
+    by.fields = fields
+  end
+  fields[#fields] = starts
+  redis.call('HSET', key, unpack(fields))
+end
+
+local function start(q, id, row, by, max, duration)
+  if max and not row[9] then
     if redis.pcall('INCR', q .. 'limiter') == 1 then
       redis.call('PEXPIRE', q .. 'limiter', math.floor(math.abs(duration)))
     end
   end
-  if by.token ~= '0' then redis.call('SET', q .. id .. ':lock', by.token, 'PX', by.lock_ms) end
-  local event, fields = { 'active', 'jobId', id, 'prev', 'waiting' }, { 'processedOn', text(now) }
-  if by.name ~= '' then
-    fields[3], fields[4] = 'pb', by.name
-  end
+  local key = q .. id
+  if by.token ~= '0' then redis.call('SET', key .. ':lock', by.token, 'PX', by.lock_ms) end
   if extras then
-    event[6], event[7], event[8], event[9] = 'timestamp', text(now), 'workerId', by.worker_id
-    fields[#fields + 1] = 'workerId'
-    fields[#fields + 1] = by.worker_id
+    emit(
+      q, 'active', 'jobId', id, 'prev', 'waiting', 'timestamp', text(now), 'workerId', by.worker_id
+    )
+  else
+    emit(q, 'active', 'jobId', id, 'prev', 'waiting')
   end
-  emit(q, unpack(event))
-  redis.call('HSET', q .. id, unpack(fields))
-  count(q .. id, 'ats')
-  return { 'job', id, redis.call('HGETALL', q .. id) }
+  row[6] = next_count(row[6])
+  write_start(key, by, row[6])
+  return { 'job', id, row }
+end
+
+-- For an id that `pop_many` has moved; nil where there is no such job.
+local function start_if_exists(q, id, by)
+  local row = read_row(q .. id)
+  if row then return start(q, id, row, by) end
+  drop(q, id)
 end
 
 -- Whether or not there is more: the next worker looks for itself.
@@ -97,8 +140,8 @@ local function fetch_under(q, by, under)
   if under.paused or under.most and redis.call('LLEN', q .. 'active') >= under.most then
     return { 'blocked' }
   end
-  local id = pop(q)
-  if id then return start(q, id, by, under.max, under.duration) end
+  local id, row = pop(q)
+  if id then return start(q, id, row, by, under.max, under.duration) end
   local due = next_due(q)
   return { 'empty', due and text(math.floor(due)) or '0' }
 end

@@ -2,11 +2,27 @@
 
 local MOST_REMOVED = 10000
 
+-- Jobs of one call that end in the same way: what can be written for all of them at once.
+local unlocked, unstalled, finished = {}, {}, { completed = {}, failed = {} }
+
+local function flush(q)
+  if #unlocked > 0 then
+    redis.call('DEL', unpack(unlocked))
+    redis.call('SREM', q .. 'stalled', unpack(unstalled))
+    unlocked, unstalled = {}, {}
+  end
+  for target, places in pairs(finished) do
+    if #places > 0 then redis.call('ZADD', q .. target, unpack(places)) end
+    finished[target] = {}
+  end
+end
+
 -- `keep`: count (-1: all), age_s (-1: any), limit of removals by age
-local function retain(q, id, target, property, value, keep)
-  redis.call('ZADD', q .. target, text(now), id)
-  redis.call('HSET', q .. id, property, value, 'finishedOn', text(now))
-  if target == 'failed' then redis.call('HDEL', q .. id, 'defa') end
+local function retain(q, id, target, keep)
+  local places = finished[target]
+  places[#places + 1], places[#places + 2] = text(now), id
+  if keep.age_s < 0 and keep.count <= 0 then return end
+  flush(q)
   if keep.age_s >= 0 then
     local oldest = text(now - keep.age_s * 1000)
     local old = redis.call('ZREVRANGEBYSCORE', q .. target, oldest, '-inf', 'LIMIT', 0, keep.limit)

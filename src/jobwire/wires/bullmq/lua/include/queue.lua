@@ -32,6 +32,17 @@ local function count(key, field)
   return 1
 end
 
+-- The same for a counter whose text was read already: its next value.
+local function next_count(found)
+  local value = found and string.match(found, '^-?%d+$') and number(found)
+  return value and value + 1 or 1
+end
+
+-- What `pcall` returned for a command that the server refused.
+local function error_text(raised)
+  return type(raised) == 'table' and raised.err or tostring(raised)
+end
+
 local function decoded(json)
   if not json then return nil end
   local fine, value = pcall(cjson.decode, json)

@@ -34,10 +34,11 @@ class JobLog:
     def ended(self, run: "Run", outcome: Outcome | None, ran_s: float | None) -> None:
         """An outcome is decided; None: another worker has the job. `ran_s` None: it did not
         run."""
+        if type(outcome) is Done:  # most jobs
+            if _log.isEnabledFor(_INFO) and ran_s is not None and self._admit():
+                _log.info("job done: %s", _facts(run, ran_s), extra=fields(run))
+            return
         match outcome:
-            case Done() if ran_s is not None:
-                if _log.isEnabledFor(_INFO) and self._admit():
-                    _log.info("job done: %s", _facts(run, ran_s), extra=fields(run))
             case Failed(error):
                 line = "job failed: %s: %s: %s"
                 facts = (_facts(run, ran_s), error.code, error.message)

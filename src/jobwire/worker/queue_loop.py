@@ -57,24 +57,25 @@ the queue is empty and no take has to ask."""
 _IN_LINE_S: Final = 2.0
 """How long a job that a wait has started may wait for a slot before it is released."""
 
+_SETTLED: Final = SettleAnswer.SETTLED  # for each job: reading it from the enum is slow
 _REFUSED_BACKOFF: Final = retry.exponential(0.1, 1.0, jitter=0)
 """Between two tries to write an outcome that the server refuses."""
 
 
 class _Served(NamedTuple):
-    """One queue: its handlers, and the counts of their jobs."""
+    """One queue: the handler of each task, and the counts of its jobs."""
 
-    handlers: Mapping[str, Handler]
-    catch_all: Handler
-    metrics: Mapping[str, TaskMetrics]
-    other_tasks: TaskMetrics
+    tasks: Mapping[str, tuple[Handler, TaskMetrics]]
+    other_tasks: tuple[Handler, TaskMetrics]
 
 
 def _served(queue: str, routes: Routes, metrics: WorkerMetrics) -> _Served:
     catch_all = routes.catch_all or NO_HANDLER
     # Only registered tasks get a series: callers cannot fill the metrics with invented names.
-    tasks = {task: metrics.task(queue, task) for task in routes.handlers}
-    return _Served(routes.handlers, catch_all, tasks, metrics.task(queue, catch_all.task))
+    tasks = {
+        task: (handler, metrics.task(queue, task)) for task, handler in routes.handlers.items()
+    }
+    return _Served(tasks, (catch_all, metrics.task(queue, catch_all.task)))
 
 
 class QueueLoop:
@@ -278,10 +279,10 @@ class QueueLoop:
     def _add_run(self, leased: LeasedJob, *, has_slot: bool = True) -> Run:
         """A run for the job, whose lease is renewed from here on; over already if it must not
         run."""
-        task = leased.job.task
-        served = self._queues.get(leased.job.source, self._first_queue)
-        handler = served.handlers.get(task, served.catch_all)
-        run = Run(leased, handler, self, served.metrics.get(task, served.other_tasks))
+        job = leased.job
+        served = self._queues.get(job.source, self._first_queue)
+        handler, metrics = served.tasks.get(job.task, served.other_tasks)
+        run = Run(leased, handler, self, metrics)
         self.runs[leased.token] = run
         if not has_slot:
             run.has_slot = False
@@ -344,14 +345,14 @@ class QueueLoop:
             self._call_answered()
             return
         for (run, outcome), result in zip(ends, settled.answers, strict=True):
-            if result is SettleAnswer.REFUSED:
-                self._retry_write_later(run, outcome)
-                continue
-            if result is not SettleAnswer.SETTLED:
+            if result is not _SETTLED:
+                if result is SettleAnswer.REFUSED:
+                    self._retry_write_later(run, outcome)
+                    continue
                 name = type(outcome).__name__
                 _log.warning("%s was not written: %s", name, result, extra=fields(run))
-            if result is SettleAnswer.LOST:
-                run.metrics.lost()
+                if result is SettleAnswer.LOST:
+                    run.metrics.lost()
             self._forget(run)
         await self._begin(settled.leased, want, want, asked_s)
 

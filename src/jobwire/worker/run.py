@@ -43,6 +43,9 @@ class Phase(Enum):
     ENDED = "ended"
 
 
+_ENDED: Final = Phase.ENDED  # for each job: reading it from the enum is slow
+
+
 class Run:
     """Most jobs never touch most of these attributes, so they are defaults of the class: to make a
     run is to set four names."""
@@ -145,7 +148,7 @@ class Run:
 
     def code_ended(self, ending: Ending, partial: str = "") -> None:
         """The handler's code has ended; `partial` is the partial result of a child process."""
-        self.phase = Phase.ENDED
+        self.phase = _ENDED
         if self._timer is not None:
             self._timer.cancel()
         if not self.is_over:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextvars import copy_context
 from types import CoroutineType, coroutine
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from jobwire.log import bind_only
 from jobwire.worker import outcomes
@@ -30,6 +30,11 @@ from jobwire.worker.run import Phase, Run
 from jobwire.worker.signature import HandlerKind
 from jobwire.worker.task_pool import TaskPool
 from jobwire.worker.threads import Threads
+
+# For each job: reading a member from its enum is slow.
+_ASYNC: Final = HandlerKind.ASYNC
+_ENDED: Final = Phase.ENDED
+_RUNNING: Final = Phase.RUNNING
 
 
 class Limit:
@@ -69,7 +74,7 @@ class Runner:
             run.begun = True
             run.timeout_from_s = now_s
             self.running += 1
-            if handler.kind is HandlerKind.ASYNC:
+            if handler.kind is _ASYNC:
                 ready.append(run)
             else:
                 self._begin_thread(run)
@@ -125,12 +130,12 @@ class Runner:
         task = cast("asyncio.Task[None]", asyncio.current_task())
         while runs:
             run = runs.popleft()
-            if run.phase is Phase.ENDED:
+            if run.phase is _ENDED:
                 continue  # stopped before it began
             if run.lease_ran_out:
                 run.owner.renew_first(run)
                 continue
-            run.phase = Phase.RUNNING
+            run.phase = _RUNNING
             bind_only({"job_id": run.leased.job.id})
             clean = copy_context()
             try:

@@ -50,7 +50,7 @@ _LISTED: Final = (
 """Fields of a job in a list: none that may be large."""
 
 
-_COUNT: Final = 11
+_COUNT: Final = 10
 """Arguments of a job without extra fields, for the submit script."""
 
 
@@ -182,8 +182,9 @@ def _job_args(request: JobRequest, job_id: JobId, settings: StreamsSettings) -> 
         request.fingerprint,
         request.tenant,
         0 if request.job_id is None else 1,
-        request.queue,
     ]
+    if request.queue and request.queue != contract.DEFAULT_QUEUE:
+        args += (Extra.QUEUE, request.queue)  # first: the script selects the queue by it
     # Only fields with a value: an absent field costs no memory.
     if request.max_attempts is not None:
         args += (Extra.MAX_ATTEMPTS, request.max_attempts)
@@ -199,8 +200,6 @@ def _job_args(request: JobRequest, job_id: JobId, settings: StreamsSettings) -> 
         args += (Extra.TRACEPARENT, request.traceparent)
     if request.retry_of:
         args += (Extra.RETRY_OF, request.retry_of)
-    if request.queue and request.queue != contract.DEFAULT_QUEUE:
-        args += (Extra.QUEUE, request.queue)
     if len(args) > _COUNT + 1:
         args[0] = len(args) - 1
     return args

@@ -78,7 +78,7 @@ def _calls(
     ends: Call = (_SETTLE, [], [])
     retries: Call = (_RETRY, [], [])
     releases: Call = (_RELEASE, [], [])
-    selected: dict[Script, str] = {}
+    selected: dict[str, str] = {}
     for place, (leased, outcome) in enumerate(batch, offset):
         fence = (wire_text(leased.job.id), cast(str, leased.wire), leased.token)
         try:
@@ -89,8 +89,9 @@ def _calls(
             target, texts = _outcome_args(_UNWRITABLE, leased.job.attempt, False)
         call = ends if target is _SETTLE else retries if target is _RETRY else releases
         queue = leased.job.source
-        if queue != selected.get(target, DEFAULT_QUEUE):
-            selected[target] = queue
+        # By the script's name: the hash of a script is that of its whole text.
+        if queue != selected.get(target.name, DEFAULT_QUEUE):
+            selected[target.name] = queue
             call[2].extend(select_queue_args(queue, 3 + len(texts)))
         call[1].append(place)
         call[2].extend((*fence, *texts))

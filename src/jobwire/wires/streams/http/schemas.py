@@ -209,8 +209,8 @@ def job(record: Record) -> JobBody:
         task=readable(record.task),
         status=record.status.value,
         payload=_object(record.payload_json),
-        result=Raw(json_or_text(record.result_json)),
-        error=Raw(json_or_text(record.error_json)),
+        result=_json(record.result_json),
+        error=_json(record.error_json),
         created_ts=record.created_ms,
         started_ts=record.started_ms,
         updated_ts=record.updated_ms,
@@ -218,15 +218,15 @@ def job(record: Record) -> JobBody:
         attempt=record.attempt,
         max_attempts=record.max_attempts,
         timeout_s=record.timeout_s,
-        worker=readable(record.worker) or None,
-        progress=Raw(json_or_text(record.progress_json)),
+        worker=readable(record.worker) if record.worker else None,
+        progress=_json(record.progress_json),
         cancel_ts=record.cancel_ms,
         due_ts=record.due_ms,
-        retry_of=readable(record.retry_of) or None,
+        retry_of=readable(record.retry_of) if record.retry_of else None,
         queue=readable(record.queue),
-        exception_type=readable(record.exception_type) or UNSET,
-        exception_message=readable(record.exception_message) or UNSET,
-        traceback=readable(record.traceback) or UNSET,
+        exception_type=readable(record.exception_type) if record.exception_type else UNSET,
+        exception_message=readable(record.exception_message) if record.exception_message else UNSET,
+        traceback=readable(record.traceback) if record.traceback else UNSET,
     )
 
 
@@ -256,18 +256,22 @@ def line(record: Record) -> JobLineBody:
         job_id=readable(record.job_id),
         task=readable(record.task),
         status=record.status.value,
-        error=Raw(json_or_text(record.error_json)),
+        error=_json(record.error_json),
         created_ts=record.created_ms,
         started_ts=record.started_ms,
         updated_ts=record.updated_ms,
         attempt=record.attempt,
         worker=readable(record.worker) or None,
-        progress=Raw(json_or_text(record.progress_json)),
+        progress=_json(record.progress_json),
         cancel_ts=record.cancel_ms,
         due_ts=record.due_ms,
         retry_of=readable(record.retry_of) or None,
         queue=readable(record.queue),
     )
+
+
+def _json(text: str) -> Raw:
+    return Raw(json_or_text(text)) if text else _NULL
 
 
 def _object(text: str) -> Raw:

@@ -17,7 +17,8 @@
 --   max_open      how many open jobs a tenant may have; 0: any number
 --   max_retained  how many jobs of a tenant are retained; 0: any number
 --   ...   for each job: how many arguments it has, and those: job id, task, payload, ttl_s, delay_ms,
---         idempotency, former name of it, fingerprint, tenant, given, queue, extra fields
+--         idempotency, former name of it, fingerprint, tenant, given, extra fields; a job of another queue
+--         than the default one has `queue` as its first extra field
 -- RETURNS
 --   submitted   the job is created; then its id, and the time
 --   already     the idempotency key has this job; then its id, and 0
@@ -51,7 +52,8 @@ end
 local function submit(first, last)
   local job_id, task, payload, ttl_s, delay_ms = unpack(ARGV, first, first + 4)
   local idempotency, former, fingerprint, tenant, given = unpack(ARGV, first + 5, first + 9)
-  select_queue(ARGV[first + 10])
+  local extra = first + 10
+  select_queue(extra < last and ARGV[extra] == 'queue' and ARGV[extra + 1])
 
   -- Only an id that the caller chose can have been submitted before.
   if given == '1' and redis.call('EXISTS', job_key(job_id)) == 1 then
@@ -81,7 +83,7 @@ local function submit(first, last)
     if limit then return limit, '', number end
   end
 
-  create(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant, first + 11, last)
+  create(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant, extra, last)
   waiting[queue] = waiting[queue] + 1
   if count_open then count_open(tenant, job_id) end
   return 'submitted', job_id, now_ms

@@ -46,8 +46,9 @@ end
 local function read_startable(id)
   local key, is_named = job_key(id), queue_suffix ~= ''
   if redis.pcall('HLEN', key) == (is_named and 11 or 10) then
-    local values = redis.call('HMGET', key, 'status', 'ttl_s', 'entry_id', 'created_ts', 'deliveries',
-      is_named and 'queue' or 'status')
+    local values = is_named
+      and redis.call('HMGET', key, 'status', 'ttl_s', 'entry_id', 'created_ts', 'deliveries', 'queue')
+      or redis.call('HMGET', key, 'status', 'ttl_s', 'entry_id', 'created_ts', 'deliveries')
     local status, entry_id, deliveries = values[1], values[3], values[5]
     -- A delivered job has extras, also where a foreign gateway wrote fewer than nine fields.
     if status and entry_id and not deliveries and (not is_named or values[6]) then

@@ -71,7 +71,7 @@ def test_each_verb_has_its_script() -> None:
     work = "take renew settle retry delay release wait_for_children stalled advance"
     work += " report recover peek"
     others = "add flow cancel progress data log pause resume counts measure state range"
-    others += " inspect summaries"
+    others += " inspect summaries active overview failures"
     admin = "promote reprocess requeue change_delay change_priority remove remove_children"
     admin += " detach_child drain clean obliterate schedule unschedule"
     assert set(SCRIPTS) == {*work.split(), *others.split(), *admin.split()}
@@ -112,6 +112,7 @@ def test_verbs_that_end_work_run_on_a_full_server() -> None:
         if not script.source.startswith("#!lua flags=allow-oom\n")
     }
     reads = {"counts", "measure", "state", "range", "peek", "recover", "inspect", "summaries"}
+    reads |= {"active", "overview", "failures"}
     takes_memory = {"add", "flow", "schedule", "progress", "data", "log", "report"}
     moves = {"promote", "reprocess", "requeue", "change_delay", "change_priority", "detach_child"}
     assert refused == reads | takes_memory | moves

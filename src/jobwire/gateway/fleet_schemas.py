@@ -59,7 +59,11 @@ class WorkerBody(Struct, frozen=True, kw_only=True):
     ] = []
     started_ts: int | None = None
     heartbeat_age_ms: Annotated[
-        int, Meta(description="since its last heartbeat; if not ours: since its last call")
+        int,
+        Meta(
+            description="since its last heartbeat; if not ours: since its last call; 0 on the wire "
+            "`bullmq`, where a worker is seen by its open socket"
+        ),
     ]
     running: list[SlotBody] = []
     lacks: list[MissingRequirementBody] = []

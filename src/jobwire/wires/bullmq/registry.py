@@ -55,7 +55,6 @@ class SeenWorker(NamedTuple):
     address: str
     """`host:port` of its socket."""
     age_s: int
-    idle_s: int
     ours: bool
 
 
@@ -95,9 +94,8 @@ def _read_client(line: str) -> tuple[str, SeenWorker]:
     client_name, _, own_name = fields.get("name", "").partition(_WORKER_NAME)
     # The official packages name their library; ours does not, and speaks RESP 3.
     ours = not fields.get("lib-name") and fields.get("resp") == "3"
-    age_s, idle_s = (int(fields.get(name) or 0) for name in ("age", "idle"))
-    address = fields.get("addr", "")
-    return client_name, SeenWorker("", own_name, address, age_s, idle_s, ours)
+    age_s, address = int(fields.get("age") or 0), fields.get("addr", "")
+    return client_name, SeenWorker("", own_name, address, age_s, ours)
 
 
 async def seen_workers(

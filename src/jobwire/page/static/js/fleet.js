@@ -1,4 +1,7 @@
-// How a system is doing, in words.
+// How a system is doing, in words, and where its screen is.
+import { html, icon, nothing } from "./ui.js";
+import { link } from "./router.js";
+
 const BEHIND_MS = 2000;
 
 // Overloaded and dead look different.
@@ -8,3 +11,13 @@ export function takenBy(row) {
   if (row.waiting || row.running) return ["ok", "Keeping up"];
   return ["waiting", row.workers === 0 ? "Quiet, no worker" : "Quiet"];
 }
+
+// The screen of a row, or of a kind of failure: a system, or one of its queues.
+export const placeOf = ({ system, name }, query = {}) =>
+  system === "queues" ? link(["jobs"], { wire: "bullmq", queue: name, ...query }) : link([system], system === "jobs" ? query : {});
+
+// Systems that could not be read; the others are shown.
+export const unavailableView = (unavailable = []) =>
+  unavailable.length
+    ? html`${unavailable.map((each) => html`<div class="notice">${icon("warn")}<div><b class="bold">${each.system}</b>: ${each.detail}. <span class="soft">Its rows are missing here.</span></div></div>`)}`
+    : nothing;

@@ -27,5 +27,6 @@ export function replace(hash) {
   dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
-// A job of a queue is named by its queue and its id.
-export const jobLink = (wire, id, query, queue = "") => link(["jobs", wire, ...(wire === "bullmq" ? [queue] : []), id], query);
+// A job of a queue is named by its queue and its id; images and predictions have screens of their own.
+export const jobLink = (wire, id, query, queue = "") =>
+  link(wire === "images" || wire === "predictions" ? [wire, id] : ["jobs", wire, ...(wire === "bullmq" ? [queue] : []), id], query);

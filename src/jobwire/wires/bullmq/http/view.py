@@ -206,7 +206,6 @@ class _BoardReading:
         clients: Iterable[SeenWorker] | None,
     ) -> None:
         by_queue = None if clients is None else Counter(each.queue for each in clients)
-        beats = {each.queue: each.idle_s * 1000 for each in clients or ()}
         self.stats = [_stats(hour) for hour in hours]
         rows: list[SystemRowBody] = []
         for hour, stats in zip(hours, self.stats, strict=True):
@@ -218,7 +217,8 @@ class _BoardReading:
                     readable(hour.name),
                     *stats,
                     workers=None if not workers and hour.active else workers,
-                    heartbeat_age_ms=beats.get(hour.name),
+                    # A worker is seen by its open socket.
+                    heartbeat_age_ms=0 if workers else None,
                 )
             )
         self.part = RowPart(rows, left_out)
@@ -256,7 +256,7 @@ def _worker(seen: SeenWorker, now_ms: int) -> WorkerBody:
         ours=seen.ours,
         host=seen.address.rpartition(":")[0] or None,
         started_ts=now_ms - seen.age_s * 1000,
-        heartbeat_age_ms=seen.idle_s * 1000,
+        heartbeat_age_ms=0,
         running=[],
         queues=[readable(seen.queue)],
     )

@@ -8,13 +8,44 @@ import { clock, count, plural, shortId, shortWorker, zone } from "../format.js";
 import { jobLink, link, go } from "../router.js";
 import { segments } from "../ui.js";
 import { twin } from "../plot.js";
+import { getQueueJob, listJobs, retryJob } from "../queues.js";
+import { placeOf, unavailableView } from "../fleet.js";
 
 const PAGES = 10;
+const RUNS_AGAIN = new Set(["jobs", "queues"]);
 const keyOf = (kind) => [kind.system, kind.name, kind.task, kind.code, kind.message].join("\n");
 
 // As the server groups them: the first line without ids and long numbers.
 const UUID = /[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+/gi;
 const firstLine = (message) => String(message ?? "").split(/[\r\n]/)[0].slice(0, 200).replace(UUID, "…").replace(/[0-9a-f]{8,}/gi, "…").replace(/\d{5,}/g, "…");
+// The sample of a kind in the words of its system: what failed, in which way, and where it ran.
+const SAMPLES = {
+  jobs: async (kind) => {
+    const job = await getJob(kind.sample_job_id);
+    const error = job.error ?? {};
+    return { code: error.code ?? "error", message: error.message ?? job.error, trace: job.traceback, attempt: job.attempt, worker: job.worker, ts: job.updated_ts };
+  },
+  queues: async (kind) => {
+    const job = await getQueueJob(kind.name, kind.sample_job_id);
+    return { code: job.name, message: job.failed_reason, trace: job.stacktrace.at(-1), attempt: job.attempts_made, worker: job.processed_by, ts: job.finished_on };
+  },
+  images: async (kind) => {
+    const image = await get(`/v1/images/${encodeURIComponent(kind.sample_job_id)}`);
+    return { ...image.error, ts: Date.parse(image.updated_at) };
+  },
+  predictions: async (kind) => {
+    const task = await get(`/v1/predictions/${encodeURIComponent(kind.sample_job_id)}`);
+    return { code: task.error, message: task.model ?? "", ts: Date.parse(task.updated_at ?? task.created_at) };
+  },
+};
+// The reason of a job of a queue, as the server splits it.
+const CODE = /^([A-Za-z_][\w.]{0,60}(?:Error|Exception))(?::\s*|$)/;
+const reasonFits = (reason, kind) => {
+  const text = String(reason ?? "");
+  if (kind.code === "canceled") return text === "canceled";
+  const found = CODE.exec(text);
+  return (found?.[1] ?? "") === kind.code && firstLine(text.slice(found?.[0].length ?? 0)).trim().startsWith(kind.message.slice(0, 60));
+};
 const fits = (job, kind) => (job.error?.code ?? "") === kind.code && (kind.message === "" || firstLine(job.error?.message).startsWith(kind.message.slice(0, 60)));
 
 class Failures {
@@ -49,7 +80,7 @@ class Failures {
     update();
     if (!this.open) return;
     try {
-      this.sample = await getJob(kind.sample_job_id);
+      this.sample = await SAMPLES[kind.system](kind);
     } catch (problem) {
       this.sample = problem.status === 404 ? "gone" : problem.message;
     }
@@ -58,6 +89,7 @@ class Failures {
 
   // The stored jobs of a kind, found by a scan that is bounded.
   async jobsOf(kind) {
+    if (kind.system === "queues") return this.queueJobsOf(kind);
     const ids = [];
     let cursor;
     for (let pages = 0; pages < PAGES && ids.length < kind.count; pages++) {
@@ -65,6 +97,17 @@ class Failures {
       ids.push(...page.jobs.filter((job) => fits(job, kind)).map((job) => job.job_id));
       cursor = page.cursor;
       if (!cursor) break;
+    }
+    return ids.slice(0, kind.count);
+  }
+
+  async queueJobsOf(kind) {
+    const ids = [];
+    let first = 0;
+    for (let pages = 0; pages < PAGES && ids.length < kind.count && first != null; pages++) {
+      const page = await listJobs(kind.name, { state: "failed", limit: 200, first });
+      ids.push(...page.jobs.filter((job) => job.name === kind.task && reasonFits(job.failed_reason, kind)).map((job) => job.id));
+      first = page.next;
     }
     return ids.slice(0, kind.count);
   }
@@ -78,8 +121,11 @@ class Failures {
       if (!ids.length) this.result = "None of these jobs is stored any more.";
       else {
         const fewer = ids.length < kind.count ? ` ${plural(kind.count - ids.length, "other")} of this kind cannot be found any more.` : "";
-        ask(`Run ${plural(ids.length, "job")} again?`, `New ${kind.task} jobs with the same payloads; each failed job is run again once. The failed ones stay as they are.${fewer}`, async () => {
-          const { done, refusal } = await each(ids, (job) => runAgain(job, { once: true }), "submitted again");
+        const inQueue = kind.system === "queues";
+        const what = inQueue ? `They wait in the queue ${kind.name} again, with the same data.` : `New ${kind.task} jobs with the same payloads; each failed job is run again once. The failed ones stay as they are.`;
+        ask(`Run ${plural(ids.length, "job")} again?`, what + fewer, async () => {
+          const act = inQueue ? retryJob(kind.name) : (job) => runAgain(job, { once: true });
+          const { done, refusal } = await each(ids, act, "submitted again");
           this.result = refusal ? `${plural(done, "job")} submitted again; ${ids.length - done} not: ${refusal.message}` : `${plural(done, "job")} submitted again.`;
           update();
         }, { yes: `Run ${count(ids.length)} again` });
@@ -96,9 +142,10 @@ class Failures {
     if (!sample) return html`<p class="muted small">Reading the sample…</p>`;
     const where = kind.worker ? html`<p class="small muted gap">${kind.count === 1 ? "It ran" : `All ${count(kind.count)} ran`} on <a class="link" href="#/workers">${shortWorker(kind.worker)}</a>.</p>` : nothing;
     if (typeof sample === "string") return html`<p class="muted small">${sample === "gone" ? "The sample job has expired." : sample}</p>${where}`;
-    return html`<pre class="json" tabindex="0"><span class="muted">sample</span> <a class="link" href=${jobLink(kind.wire, sample.job_id)}>${shortId(sample.job_id)}</a> <span class="muted">attempt ${sample.attempt}${sample.worker ? `, ${shortWorker(sample.worker)}` : ""}, ${time(sample.updated_ts, { day: true })} ${zone.name}</span>
-${sample.error?.code ?? "error"}: ${sample.error?.message ?? sample.error}${sample.traceback ? html`
-<span class="muted">${sample.traceback}</span>` : nothing}</pre>${where}`;
+    const ran = [sample.attempt && `attempt ${sample.attempt}`, sample.worker && shortWorker(sample.worker)].filter(Boolean).join(", ");
+    return html`<pre class="json" tabindex="0"><span class="muted">sample</span> <a class="link" href=${jobLink(kind.wire, kind.sample_job_id, {}, kind.name)}>${shortId(kind.sample_job_id)}</a> <span class="muted">${ran}${sample.ts ? html`${ran ? ", " : ""}${time(sample.ts, { day: true })} ${zone.name}` : nothing}</span>
+${sample.code ?? "error"}: ${sample.message}${sample.trace ? html`
+<span class="muted">${sample.trace}</span>` : nothing}</pre>${where}`;
   }
 
   kind(kind) {
@@ -108,28 +155,29 @@ ${sample.error?.code ?? "error"}: ${sample.error?.message ?? sample.error}${samp
       <div class="what"><div class="row wrap"><a class="bold mono" role="button" href="#" aria-expanded=${open} @click=${(event) => {
         event.preventDefault();
         this.toggle(kind);
-      }}>${kind.code || "error"}</a><span class="muted small">${kind.name} ·</span><a class="link small" href=${link(["jobs"], { state: "failed", task: kind.task })}>${kind.task || "several tasks"}</a></div>
-        <div class="soft small">${kind.message || "several messages"}</div></div>
+      }}>${kind.code || "error"}</a><span class="muted small">${kind.system === "queues" ? `queue ${kind.name}` : kind.name} ·</span><a class="link small" href=${placeOf(kind, { state: "failed", task: kind.system === "jobs" ? kind.task : "" })}>${kind.task || "several tasks"}</a></div>
+        <div class="soft small">${kind.message || (kind.count > 1 && kind.system === "jobs" ? "several messages" : "")}</div></div>
       <div class="spread">${bars(kind.by_hour.map(() => 0), kind.by_hour, { width: 208, height: 26, label: `by hour: ${kind.by_hour.join(", ")}` })}
         <div class="row tiny muted between"><span>${from}</span><span>now</span></div></div>
       <div class="small nowrap">last ${timeAgo(kind.last_ts)}<br class="wide" /> <span class="muted">first ${time(kind.first_ts, { day: true })}</span></div>
-      <div class="right">${may("submit") && kind.task ? html`<button class="btn slim" ?disabled=${this.busy === keyOf(kind)} @click=${() => this.again(kind)}>${icon("again")}Run ${count(kind.count)} again</button>` : nothing}</div>
+      <div class="right">${may("submit") && kind.task && RUNS_AGAIN.has(kind.system) ? html`<button class="btn slim" ?disabled=${this.busy === keyOf(kind)} @click=${() => this.again(kind)}>${icon("again")}Run ${count(kind.count)} again</button>` : nothing}</div>
       ${open ? html`<div class="more">${this.details(kind)}</div>` : nothing}</li>`;
   }
 
   view() {
     if (!this.body) return nothing;
-    const { failures: kinds, count: failed, hours } = this.body;
+    const { failures: kinds, count: failed, hours, scanned, total, unavailable } = this.body;
     const last = Math.floor(Date.now() / 3600e3) * 3600e3;
     const byHour = Array.from({ length: hours }, (_, i) => kinds.reduce((n, kind) => n + kind.by_hour[i], 0));
     return html`<div class="bar">${segments([[1, "1 h"], [24, "24 h"]], this.hours, (value) => go(link(["failures"], { hours: value === 1 ? 1 : "" })), "Period")}
       <span class="grow"></span>${failed ? html`<span class="muted small">${count(failed)} failed, ${plural(kinds.length, "kind")}.</span>` : nothing}</div>
+      ${unavailableView(unavailable)}
       ${this.result ? html`<p class="small soft gap" role="status">${this.result}</p>` : nothing}
       ${kinds.length
         ? html`<ul class="faults">${kinds.map((kind) => this.kind(kind))}</ul>
-          <p class="muted small foot-note">Counted when they fail, for 24 h. In a message … stands for ids and long numbers.</p>
+          <p class="muted small foot-note">Jobs are counted when they fail, for 24 h; of queues, those that are still stored. ${scanned < total ? `The newest ${count(scanned)} of ${count(total)} were looked at. ` : ""}In a message … stands for ids and long numbers.</p>
           ${hours > 1 ? twin("By hour, as a table", [`Hour, ${zone.name}`, "Failed"], byHour.map((n, i) => [clock(last - (hours - 1 - i) * 3600e3).slice(0, 5), count(n)])) : nothing}`
-        : empty(`Nothing failed in the last ${hours === 1 ? "hour" : "24 h"}.`, "Failed jobs are grouped here by task, error code and message.")}`;
+        : empty(`Nothing failed in the last ${hours === 1 ? "hour" : "24 h"}.`, "What fails in any system is grouped here by task, error code and message.")}`;
   }
 }
 

@@ -5,12 +5,17 @@ import { app, announce, may, update } from "../store.js";
 import { get } from "../api.js";
 import { age, clock, count, duration, now, plural, zone } from "../format.js";
 import { jobLink, link } from "../router.js";
-import { takenBy } from "../fleet.js";
+import { placeOf, takenBy } from "../fleet.js";
 import { draw, twin } from "../plot.js";
 
 const LEDGER = 10;
-const START = { jobs: "jobwire worker" };
+const START = { queues: "jobwire worker module:app" };
+const SHOWN = { queues: "queue " };
 
+const nameOf = (row) => (SHOWN[row.system] ?? "") + row.name;
+// One process may serve several rows: these are at least as many.
+const workersOf = (rows) => Math.max(0, ...rows.map((row) => row.workers ?? 0));
+const untouched = (rows) => !rows.some((row) => row.submitted || row.done || row.error || row.waiting || row.delayed || row.running);
 const sum = (rows, name) => rows.reduce((total, row) => total + (row[name] ?? 0), 0);
 const oldestOf = (rows) => rows.filter((row) => row.oldest_waiting_ms != null).sort((a, b) => b.oldest_waiting_ms - a.oldest_waiting_ms)[0];
 
@@ -23,13 +28,14 @@ function verdict({ systems: rows, unavailable }, stored) {
   const dead = rows.find((row) => takenBy(row)[1] === "No worker");
   if (dead) {
     const oldest = dead.oldest_waiting_ms == null ? "" : `The oldest has waited ${duration(dead.oldest_waiting_ms)}. `;
-    const others = rows.length > 1 ? "Everything else is being taken." : "Start one:";
-    return { icon: "warn", tone: "warn", title: `${dead.name}: ${count(dead.waiting)} waiting, no worker is taking them.`, text: oldest + others, command: START[dead.system] ?? "jobwire worker" };
+    const dying = rows.filter((row) => takenBy(row)[1] === "No worker").length;
+    const others = dying > 1 ? `${plural(dying - 1, "other row")} has no worker either.`.replace("rows has", "rows have") : rows.length > 1 ? "Everything else is being taken." : "Start one:";
+    return { icon: "warn", tone: "warn", title: `${nameOf(dead)}: ${count(dead.waiting)} waiting, no worker is taking them.`, text: oldest + others, command: START[dead.system] ?? "jobwire worker" };
   }
   const late = rows.find((row) => takenBy(row)[1] === "Behind");
-  if (late) return { icon: "behind", tone: "warn", title: `${late.name} is behind: ${count(late.waiting)} waiting.`, text: `The oldest has waited ${duration(late.oldest_waiting_ms)}; all ${plural(late.slots, "slot")} are in use.${tail}` };
-  const workers = sum(rows, "workers");
-  if (stored === 0 && !sum(rows, "submitted")) {
+  if (late) return { icon: "behind", tone: "warn", title: `${nameOf(late)} is behind: ${count(late.waiting)} waiting.`, text: `The oldest has waited ${duration(late.oldest_waiting_ms)}; all ${plural(late.slots, "slot")} are in use.${tail}` };
+  const workers = workersOf(rows);
+  if (stored === 0 && untouched(rows)) {
     const free = workers ? `${plural(workers, "worker")} with ${plural(sum(rows, "slots"), "free slot")}. Send something:` : "No worker is running yet either. Send something, and start one with jobwire worker:";
     return { icon: "waiting", tone: "muted", title: "Quiet. No job yet.", text: free, command: 'jobwire submit chat "hello" --follow', offer: true };
   }
@@ -53,11 +59,13 @@ function figures(rows, kinds) {
   const minutes = rows[0]?.ended_by_minute.map((_, i) => rows.reduce((n, row) => n + row.ended_by_minute[i], 0)) ?? [];
   const failed = sum(rows, "error");
   const first = kinds?.[0];
+  const workers = workersOf(rows);
+  const slotted = rows.filter((row) => row.slots != null);
   return html`<dl class="figures">
-    <div><dt>Workers</dt><dd class="n">${count(sum(rows, "workers"))} ${sum(rows, "workers") ? html`<small>${count(sum(rows, "running"))} of ${plural(sum(rows, "slots"), "slot")} in use</small>` : nothing}</dd>
+    <div><dt>Workers</dt><dd class="n">${count(workers)} ${sum(slotted, "slots") ? html`<small>${count(sum(slotted, "running"))} of ${plural(sum(slotted, "slots"), "slot")} in use</small>` : nothing}</dd>
       <dd class="w">${beats.length ? `Last heartbeat ${age(Math.min(...beats))} ago` : "None is running"}</dd></div>
     <div><dt>Oldest waiting</dt><dd class="n ${oldest ? (late ? "warn" : "") : "muted"}">${oldest ? duration(oldest.oldest_waiting_ms) : "none"}</dd>
-      <dd class="w">${oldest ? html`<a class="link" href=${link(["jobs"], { state: "waiting" })}>${count(sum(rows, "waiting"))} waiting</a>` : "Nothing is waiting"}</dd></div>
+      <dd class="w">${oldest ? html`<a class="link" href=${placeOf(oldest, { state: "waiting" })}>${count(sum(rows, "waiting"))} waiting</a>` : "Nothing is waiting"}</dd></div>
     <div><dt>Failed, last hour</dt><dd class="n ${failed ? "failed" : ""}">${count(failed)}</dd>
       <dd class="w cut">${first ? html`<a class="link" href="#/failures">${count(first.count)} of one kind: <code>${first.code}</code></a>` : "Nothing failed"}</dd></div>
     <div><dt>Ended, last full minute</dt><dd class="n">${count(minutes.at(-2) ?? 0)}</dd>
@@ -69,11 +77,11 @@ const systemRow = (row) => {
   const [shape, text] = takenBy(row);
   const none = text === "No worker";
   return html`<tr @click=${openRow}>
-    <td><a href=${link(["jobs"])} class="bold">${row.name}</a> <span class="muted">${row.wire}</span></td>
+    <td class="cut"><a href=${placeOf(row)} class="bold">${row.name}</a> <span class="muted">${row.wire === row.name ? "" : row.wire}</span></td>
     <td>${health(shape, text)}</td>
-    <td class="right" data-label="Waiting">${number(row.waiting)}</td>
+    <td class="right" data-label="Waiting">${number(row.waiting)}${row.delayed ? html` <span class="muted" title="not due yet">+${count(row.delayed)}</span>` : nothing}</td>
     <td class="right ${none ? "warn bold" : ""}" data-label="Oldest">${duration(row.oldest_waiting_ms)}</td>
-    <td class="right" data-label="Running">${row.workers === 0 ? html`<span class=${none ? "warn bold" : "muted"}>no slots</span>` : html`${row.running} <span class="muted">/ ${row.slots}</span>`}</td>
+    <td class="right" data-label="Running">${row.workers === 0 ? html`<span class=${none ? "warn bold" : "muted"}>no slots</span>` : row.slots == null ? number(row.running) : html`${row.running} <span class="muted">/ ${row.slots}</span>`}</td>
     <td class="right hide"><span class="row nowrap">${bars(row.ended_by_minute.slice(-30), row.failed_by_minute.slice(-30), { label: "ended jobs by minute, failed ones in red" })}<span class="grow right">${number(row.ended_by_minute.at(-2))}</span></span></td>
     <td class="right" data-label="Failed">${row.error ? html`<span class="failed bold">${count(row.error)}</span>` : number(0)}</td>
     <td class="right hide">${duration(row.duration_ms.p90)}</td></tr>`;
@@ -94,7 +102,7 @@ function ledger(self) {
 
 const kindsView = (kinds) => kinds?.length
   ? html`<ul class="kinds">${kinds.slice(0, 5).map((kind) => html`<li><span class="c">${count(kind.count)}</span>
-      <span class="cut"><a href="#/failures" class="bold mono small">${kind.code || "error"}</a> <span class="muted small">${kind.task}</span><br /><span class="soft small">${kind.message}</span></span>
+      <span class="cut"><a href="#/failures" class="bold mono small">${kind.code || "error"}</a> <span class="muted small">${kind.system === "queues" ? `${kind.name}: ` : ""}${kind.task}</span><br /><span class="soft small">${kind.message}</span></span>
       <span class="muted tiny nowrap">${timeAgo(kind.last_ts)}</span></li>`)}</ul>`
   : html`<p class="muted small">Nothing failed in the last hour.</p>`;
 
@@ -105,7 +113,12 @@ class Now {
   stored = null;
   title = () => "Now";
 
-  async poll() {
+  async poll(rare) {
+    // The list is read again when a job was submitted or has ended.
+    const row = app.overview?.systems.find((each) => each.system === "jobs");
+    const seen = row && [row.submitted, row.done, row.error, row.canceled, row.running].join();
+    if (this.stored !== null && !rare && seen && seen === this.seen) return;
+    this.seen = seen;
     const page = await get("/v1/jobs", { limit: 24 }).catch((problem) => {
       if (problem.status === 404 || problem.status === 503) return null;
       throw problem;
@@ -133,15 +146,17 @@ class Now {
     const { systems: rows } = app.overview;
     const sentence = verdict(app.overview, this.stored);
     announce(sentence.title);
-    const quiet = this.stored === 0 && !rows.some((row) => row.submitted);
+    const quiet = this.stored === 0 && untouched(rows);
+    const leftOut = app.overview.left_out ?? 0;
     return html`${verdictView(sentence, this)}${figures(rows, app.failed?.failures)}
       ${quiet ? nothing : html`<section><header><h2>Systems</h2></header>
         <table class="hit systems"><thead><tr><th>System</th><th>Taken</th><th class="right">Waiting</th><th class="right">Oldest</th><th class="right">Running / slots</th><th>Ended per minute, 30 min</th><th class="right">Failed, 1 h</th><th class="right">Run p90</th></tr></thead>
-        <tbody>${rows.map(systemRow)}</tbody></table></section>
+        <tbody>${repeat(rows, (row) => `${row.system} ${row.name}`, systemRow)}</tbody></table>
+        ${leftOut ? html`<p class="muted small foot-note">${plural(leftOut, "further queue")} with fewer jobs. <a class="link" href=${link(["jobs"], { wire: "bullmq" })}>All queues</a></p>` : nothing}</section>
       <section><header><h2>Last hour</h2><span class="muted small">ended per minute, <span class="failed">failed</span></span></header>
         <div class="plot" id="hour" role="img" aria-label="Ended and failed jobs by minute, the table below has the numbers"></div>
         ${twin("As a table", [`Minute, ${zone.name}`, "Ended", "Failed"], this.minutes().map(([ts, n, bad]) => [clock(ts * 1000).slice(0, 5), count(n), count(bad)]))}</section>
-      <div class="two"><section><header><h2>Just ended</h2><span class="grow"></span><a class="link small" href="#/jobs">All jobs</a></header>${ledger(this)}</section>
+      <div class="two">${this.stored === null ? nothing : html`<section><header><h2>Just ended</h2><span class="grow"></span><a class="link small" href="#/jobs">All jobs</a></header>${ledger(this)}</section>`}
         <section><header><h2>What fails</h2><span class="grow"></span><a class="link small" href="#/failures">By kind, 24 h</a></header>${kindsView(app.failed?.failures)}</section></div>`}`;
   }
 

@@ -2,13 +2,16 @@
 import { html, nothing, icon, health, command, empty, segments, timeAgo } from "../ui.js";
 import { app, may, update } from "../store.js";
 import { get } from "../api.js";
-import { age, count, duration, now, shortId, shortWorker } from "../format.js";
+import { age, count, duration, now, plural, shortId, shortWorker } from "../format.js";
 import { compact } from "../json.js";
 import { jobLink } from "../router.js";
+import { unavailableView } from "../fleet.js";
 
 const SHOWN = 6;
 const SQUARES = 48;
 const SILENT_MS = 30000;
+const QUEUES = 4;
+const ROWS = 100;
 
 const slots = (worker) => {
   if (!worker.slots) return html`<span class="muted">not known</span>`;
@@ -20,19 +23,28 @@ const slots = (worker) => {
 };
 
 const held = (worker) => html`<div class="held">${worker.running.slice(0, SHOWN).map((slot) => html`
-  ${slot.job_id ? html`<a class="link mono" href=${jobLink("streams", slot.job_id)} title=${slot.job_id}>${shortId(slot.job_id)}</a>` : html`<span class="muted">another tenant</span>`}
+  ${slot.job_id ? html`<a class="link mono" href=${jobLink(slot.wire ?? "streams", slot.job_id, {}, slot.queue)} title=${slot.job_id}>${shortId(slot.job_id)}</a>` : html`<span class="muted">another tenant</span>`}
   <span class="cut">${slot.task ?? ""}</span><span class="muted">running for ${duration(now() - slot.since_ts)}</span>`)}</div>
   ${worker.running.length > SHOWN ? html`<span class="muted small">and ${count(worker.running.length - SHOWN)} more</span>` : nothing}`;
 
+// What it serves: its tasks, and its queues on other wires; the queue that it was seen on.
+const serves = (worker) => {
+  const others = worker.serves.filter((each) => each.wire !== worker.wire).map((each) => each.queue);
+  const queues = worker.serves.length ? others : worker.system === "queues" ? worker.queues : [];
+  return html`${worker.handlers.join(" ")} ${queues.length ? html`<span class="muted">${queues.slice(0, QUEUES).join(" ")}${queues.length > QUEUES ? ` +${queues.length - QUEUES}` : ""}</span>` : nothing}`;
+};
+
 function workerRows(worker) {
-  const silent = worker.heartbeat_age_ms > SILENT_MS;
+  // A worker that is seen by its open socket has no heartbeat.
+  const bySocket = worker.wire === "bullmq";
+  const silent = !bySocket && worker.heartbeat_age_ms > SILENT_MS;
   const wrong = silent || worker.lacks.length;
   return html`<tr>
-    <td><b class="bold">${shortWorker(worker.name)}</b> ${worker.ours ? html`<span class="muted">pid ${worker.pid}</span>` : html`<span class="tag">foreign</span>`}</td>
-    <td>${health(wrong ? "warn" : "ok", `${age(worker.heartbeat_age_ms)} ago`)}</td>
+    <td><b class="bold">${shortWorker(worker.name)}</b> ${worker.pid ? html`<span class="muted">pid ${worker.pid}</span>` : nothing} ${worker.wire === "streams" ? nothing : html`<span class="tag">${worker.wire}</span>`} ${worker.ours ? nothing : html`<span class="tag">foreign</span>`}</td>
+    <td>${health(wrong ? "warn" : "ok", bySocket ? "connected" : `${age(worker.heartbeat_age_ms)} ago`)}</td>
     <td>${slots(worker)}</td>
     <td class="right hide">${worker.running.length}${worker.slots ? html` <span class="muted">/ ${worker.slots}</span>` : nothing}</td>
-    <td class="soft mono hide tasks">${worker.handlers.join(" ")}</td>
+    <td class="soft mono hide tasks">${serves(worker)}</td>
     <td class="right muted hide">${worker.started_ts ? age(now() - worker.started_ts) : ""}</td>
     <td class="right muted hide low">${worker.version ?? ""}</td></tr>
     ${worker.running.length ? html`<tr class="inner"><td colspan="7">${held(worker)}</td></tr>` : nothing}
@@ -68,7 +80,10 @@ class Workers {
     const admin = may("admin") || app.me?.scopes.includes("admin");
     const first = this.workers === null;
     [this.workers, this.backends, this.settings] = await Promise.all([
-      get("/v1/workers").then((body) => body.workers).catch(none),
+      get("/v1/workers").then((body) => {
+        this.unavailable = body.unavailable;
+        return body.workers;
+      }).catch(none),
       admin && (first || rare) ? get("/v1/backends").catch(none) : this.backends,
       admin && first ? get("/v1/settings").then((body) => body.settings).catch(none) : this.settings,
     ]);
@@ -76,8 +91,9 @@ class Workers {
 
   table() {
     if (!this.workers?.length) return empty("No worker is running.", "Jobs wait until one comes. Start one:", command("jobwire worker"));
-    return html`<table class="workers"><thead><tr><th>Worker</th><th>Heartbeat</th><th>Slots</th><th class="right">Running</th><th>Tasks</th><th class="right">Up for</th><th class="right low">Version</th></tr></thead>
-      <tbody>${this.workers.map(workerRows)}</tbody></table>`;
+    return html`<table class="workers"><thead><tr><th>Worker</th><th>Heartbeat</th><th>Slots</th><th class="right">Running</th><th>Tasks and queues</th><th class="right">Up for</th><th class="right low">Version</th></tr></thead>
+      <tbody>${this.workers.slice(0, ROWS).map(workerRows)}</tbody></table>
+      ${this.workers.length > ROWS ? html`<p class="muted small foot-note">and ${plural(this.workers.length - ROWS, "further worker")}.</p>` : nothing}`;
   }
 
   health() {
@@ -103,7 +119,7 @@ class Workers {
 
   view() {
     if (this.workers === null) return nothing;
-    return html`${this.table()}${this.health()}${this.settingsView()}`;
+    return html`${unavailableView(this.unavailable)}${this.table()}${this.health()}${this.settingsView()}`;
   }
 }
 

@@ -16,7 +16,9 @@ import pytest
 from jobwire.local import LocalValkey
 from jobwire.objects import BucketConfig
 from tests.fleet.runner import Fleet
+from tests.page.site import click_text, serious_violations, show, until
 from tests.support import Fresh, clause, wait_until_sync
+from tests.support.browser import PHONE, Browser
 from tests.support.jobs_http import bearer, key
 from tests.support.s3 import boto_client, make_bucket
 from tests.wires.images.site import plain_photo, put
@@ -28,6 +30,7 @@ KEYS: Final = (
     key("globex", "submit", "read", tenant="globex"),
     key("operator", "admin", tenant="*"),
 )
+HOSTILE: Final = "<img src=x onerror=window.hacked=1>"
 MANY: Final = [f"bulk-{number:02}" for number in range(70)]
 
 
@@ -364,3 +367,51 @@ def test_o11_statistics_are_summed_and_chosen_by_system_or_wire(site: AllSystems
         for path in ("/v1/stats", "/v1/workers"):
             answer = site.client.get(f"{path}?{query}", headers=bearer("acme"))
             assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+
+
+# ── the page ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("O-4", "O-11")
+def test_o04_now_failures_and_workers_over_all_systems(site: AllSystems, browser: Browser) -> None:
+    failed = site.add("acme", "mail", HOSTILE)
+    assert site.ended("mail", failed)["state"] == "failed"
+    held = site.add("acme", "mail", "hold")
+    site.write_task("page-1", "failed", "content_refused")
+    site.announce("acme")
+    with browser.page() as page:
+        page.open(f"{site.fleet.url}/livez")
+        page.run("sessionStorage.setItem('jobwire.key', 'jw_acme')")
+        page.open(f"{site.fleet.url}/#/")
+        for name in ("jobs", "mail", "images", "predictions"):
+            page.until_text(".systems", name)
+        links = page.run("[...document.querySelectorAll('.systems a')].map((each) => each.hash)")
+        assert links == ["#/jobs", "#/jobs?wire=bullmq&queue=mail", "#/images", "#/predictions"]
+        assert serious_violations(page) == []
+
+        show(page, site.fleet.url, "#/failures", "content_refused")
+        page.until_text(".faults", HOSTILE)
+        rows = "[...document.querySelectorAll('.faults > li')]"
+        row = f"{rows}.find((each) => each.innerText.includes({json.dumps(HOSTILE)}))"
+        page.run(f"{row}.querySelector('a').click()")
+        page.until_text(".faults .more", "has a handler for")
+        assert page.run(f"{row}.querySelector('.more a').hash") == f"#/jobs/bullmq/mail/{failed}"
+        assert serious_violations(page) == []
+        page.run(f"{row}.querySelector('button').click()")
+        page.until_text("dialog", "wait in the queue mail again")
+        click_text(page, "dialog button", "Run 1 again")
+        page.until_text("main", "1 job submitted again.")
+
+        show(page, site.fleet.url, "#/workers")
+        page.until_text(".workers", "mail")
+        until(page, f"document.querySelector('.held a[href=\"#/jobs/bullmq/mail/{held}\"]')", "it")
+        assert "results" in page.text(".workers")
+        assert serious_violations(page) == []
+        page.resize(PHONE)
+        for route, part in (("#/", "systems"), ("#/failures", "faults"), ("#/workers", "workers")):
+            show(page, site.fleet.url, route)
+            until(page, f"document.querySelector('main .{part} li, main .{part} td')", part)
+            assert page.run("document.documentElement.scrollWidth <= innerWidth"), route
+        assert page.run("!window.hacked && !document.querySelector('#root img, #root script')")
+    site.client.delete(f"/v1/queues/mail/jobs/{held}", headers=bearer("acme"))
+    site.ended("mail", held)

@@ -55,3 +55,32 @@ async def odd(ctx: Context) -> object:
     await ctx.log(text)
     await ctx.progress(50, text)
     return ctx.payload
+
+
+# ── queues ───────────────────────────────────────────────────────────────────────────────────────
+
+QUEUE = "films"
+
+
+@app.handler("render", queue=QUEUE, wire="bullmq")
+async def render(ctx: Context) -> dict[str, object]:
+    """Waits at its gate after a report and a line of the log."""
+    await ctx.progress(50, "half of it")
+    await ctx.log("frame 1 of 2")
+    if ctx.payload.get("gate"):
+        await gate(ctx.payload["gate"])
+    return {"frames": 2}
+
+
+@app.handler("break", queue=QUEUE, wire="bullmq")
+async def break_film(ctx: Context) -> None:
+    raise RuntimeError(str(ctx.payload.get("text", "it broke")))
+
+
+@app.handler("*", queue=QUEUE, wire="bullmq")
+async def any_film(ctx: Context) -> object:
+    """Returns what it was given, and reports it in every way."""
+    text = str(ctx.payload.get("text", ""))
+    await ctx.log(text)
+    await ctx.progress(50, text)
+    return ctx.payload

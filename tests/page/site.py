@@ -10,7 +10,7 @@ from jobwire import Client
 from jobwire.gateway.auth import new_key
 from jobwire.local import free_port
 from tests.fleet.runner import Fleet
-from tests.page.app import GATE
+from tests.page.app import GATE, QUEUE
 from tests.support import Program, wait_until_sync
 from tests.support.browser import Page
 from tests.support.thirdparty import axe
@@ -48,7 +48,10 @@ class PageSite:
             settings.append({"name": name, "hash": hashed, **options})
         port = free_port()
         self.keyed_url = f"http://127.0.0.1:{port}"
-        env = {"JOBWIRE_GATEWAY_KEYS": json.dumps(settings)}
+        env = {
+            "JOBWIRE_GATEWAY_KEYS": json.dumps(settings),
+            "JOBWIRE_QUEUES_TENANTS": f"{QUEUE}=acme",
+        }
         program = self.fleet.start("gateway", "--port", str(port), env=env)
         program.wait_for_line("gateway on", timeout_s=60)
 

@@ -56,8 +56,11 @@ def test_o04_a_job_is_submitted_from_the_page_and_followed_live(
         page.until_text(".systems", "streams")
         press(page, "n")
         page.until_text("dialog", "A JSON object")
-        page.run("document.querySelector('select[name=task]').value = 'speak'")
-        page.run("document.querySelector('select[name=task]').dispatchEvent(new Event('change'))")
+        # In one step: a poll in between would render the old choice again.
+        page.run(
+            "const task = document.querySelector('select[name=task]'); task.value = 'speak';"
+            "task.dispatchEvent(new Event('change'))"
+        )
         until(page, "document.querySelector('#payload').value.includes('lease')", "the example")
 
         fill(page, "#payload", '{"gate": ')

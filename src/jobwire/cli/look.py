@@ -1,4 +1,5 @@
-"""`jobwire look`: look at the BullMQ queues of any server; nothing is written."""
+"""`jobwire look`: look at the BullMQ queues of any server, in the terminal or on a page; nothing is
+written."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,10 +22,21 @@ if TYPE_CHECKING:
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=5, show_default=True, help="Jobs per state."
 )
+@click.option("--page", is_flag=True, help="Serve a page without buttons, on this machine only.")
+@options.port
 @options.quiet
 @options.as_json
+@click.pass_context
 def command(
-    url: str, queue: str | None, prefix: str, state: str, limit: int, as_json: bool
+    context: click.Context,
+    url: str,
+    queue: str | None,
+    prefix: str,
+    state: str,
+    limit: int,
+    page: bool,
+    port: str | None,
+    as_json: bool,
 ) -> None:
     """Look at the BullMQ queues of a server, or at the jobs of one queue.
 
@@ -34,7 +46,11 @@ def command(
     Examples:
       jobwire look redis://localhost:6379
       jobwire look redis://localhost:6379 video-generation --state failed
+      jobwire look redis://localhost:6379 --page
     """
+    if page:
+        _serve_page(context, url, prefix, port)
+        return
     from jobwire.job.errors import RefusedError
     from jobwire.valkey import ValkeyError
     from jobwire.valkey.errors import ConfigError
@@ -58,6 +74,40 @@ def command(
     _show_queues(found.queues, as_json=output.wants_json(as_json))
     if not found.whole:
         output.info("The server has many keys: not all of them were looked at.")
+
+
+def _serve_page(context: click.Context, url: str, prefix: str, port: str | None) -> None:
+    """A gateway of the queues only, without the routes that change something."""
+    from jobwire import log
+    from jobwire.local.listen import listen
+    from jobwire.wiring.systems import resolve
+
+    loaded = options.settings(
+        context,
+        valkey__url=("URL", url),
+        queues__url=("URL", url),
+        queues__prefix=("--prefix", prefix),
+        gateway__host=("--page", "127.0.0.1"),
+        gateway__port=("--port", port),
+        gateway__read_only=("--page", "true"),
+        systems=("--page", "queues"),
+    )
+    settings = loaded.settings
+    log.setup("look", settings.logging)
+    listening = listen(settings.gateway.host, settings.gateway.port)
+
+    # Heavy imports, after the checks of settings and port.
+    import uvloop
+
+    from jobwire.wiring.gateway import serve_gateway
+
+    def on_ready() -> None:
+        number = listening.getsockname()[1]
+        output.info(f"read-only page on http://127.0.0.1:{number}/#/jobs?wire=bullmq")
+
+    uvloop.run(
+        serve_gateway(settings, [resolve("queues")], listening, on_ready=on_ready, loaded=loaded)
+    )
 
 
 def _show_queues(queues: "Sequence[LookedAt]", *, as_json: bool) -> None:

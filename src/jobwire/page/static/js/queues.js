@@ -1,6 +1,6 @@
 // What the screens of queues share: paths, states in the page's shapes, acts on jobs.
 import { html, icon, nothing } from "./ui.js";
-import { app } from "./store.js";
+import { serves } from "./store.js";
 import { call, get, post } from "./api.js";
 import { jobLink, link } from "./router.js";
 
@@ -50,9 +50,6 @@ export const percentIn = (progress) => {
   const value = typeof progress === "object" ? progress?.percent : progress;
   return typeof value === "number" && value > 0 && value <= 100 ? value : null;
 };
-
-// Whether this gateway serves a system.
-export const serves = (name) => app.me?.features?.includes(name) ?? true;
 
 export const wireSwitch = (current) =>
   serves("jobs") && serves("queues")

@@ -31,6 +31,9 @@ export function update() {
 export const may = (scope) =>
   !!app.me && app.me.scopes.includes(scope) && (scope === "read" || !app.me.read_only);
 
+// Whether this gateway serves a system.
+export const serves = (system) => !!app.me?.features.includes(system);
+
 // One polite sentence, at most every five seconds.
 let lastSaid = 0;
 let next = null;

@@ -3,7 +3,7 @@
 // paused?(on), escape?() }. One open screen shows all routes with the same key(route). Entries with
 // `nav` are in the navigation, the first four of them in the bar of the phone; those of a system only
 // if this gateway serves it.
-import { app } from "../store.js";
+import { app, serves } from "../store.js";
 import { count, plural } from "../format.js";
 
 const at = (name, length) => (route) => route.parts[0] === name && route.parts.length === length;
@@ -20,7 +20,6 @@ const style = (name) =>
     document.head.append(sheet);
   }));
 const styled = async (name, module) => (await Promise.all([module, style(name)]))[0];
-const serves = (name) => app.me?.features.includes(name);
 const inWork = (system) => (app.overview?.systems ?? []).reduce((n, row) => (row.system === system ? n + row.waiting + row.running : n), 0);
 const busy = (system) => () => inWork(system) && { text: count(inWork(system)) };
 

@@ -2,14 +2,14 @@
 import { html, nothing, icon, state, stateOf, meter, percentOf, command, empty, id, openRow, ended, time, word } from "../ui.js";
 import { repeat } from "../../vendor/lit-html/directives/repeat.js";
 import { live } from "../../vendor/lit-html/directives/live.js";
-import { app, may, update } from "../store.js";
+import { app, may, serves, update } from "../store.js";
 import { get } from "../api.js";
 import { ask } from "../dialog.js";
 import { cancelJob, each, runAgain } from "../acts.js";
 import { clock, count, duration, now, plural, shortWorker, zone } from "../format.js";
 import { jobLink, link, replace } from "../router.js";
 import { pollNow } from "../poll.js";
-import { queueLink, serves, wireSwitch } from "../queues.js";
+import { queueLink, wireSwitch } from "../queues.js";
 
 const PAGE = 50;
 const MOST = 200;

@@ -211,7 +211,7 @@ def test_p27_the_demo_in_a_browser(demo: Program, browser: Browser, tmp_path: Pa
     line = demo.wait_for_line("open http://", timeout_s=90)
     url = re.findall(r"http://\S+", line)[0]
     photograph = next(Path(entry) / PHOTOGRAPH for entry in sys.path if _has_photograph(entry))
-    with browser.page() as page:
+    with browser.page(may_complain=True) as page:
         page.open(url)
         document = page.call("DOM.getDocument")["root"]["nodeId"]
         node = page.call("DOM.querySelector", nodeId=document, selector="#file")["nodeId"]

@@ -23,6 +23,7 @@ from jobwire.wires.predictions.contract import (
     TERMINAL,
     is_prediction_id,
     is_task_id,
+    precise,
 )
 from jobwire.wires.predictions.listing import TaskView, of_intent, read_task
 from jobwire.wires.predictions.records import BadIntent, Records
@@ -85,7 +86,7 @@ async def recent_tasks(
     found, read = await _read(first, of_ours, limit, wanted)
     # Tasks of other programs have no intent; ours are found again here, and left out.
     others, also_read = await _read(tasks, of_others, limit, wanted)
-    views = sorted((*found, *others), key=lambda view: view.created_at or "", reverse=True)
+    views = sorted((*found, *others), key=_created, reverse=True)
     # Both names of one task count once; before its prediction is known it has only the first.
     total = max(len(intents), len(tasks))
     return RecentTasks(views[:limit], min(total, max(read, also_read)), total, len(unfinished))
@@ -122,6 +123,11 @@ async def _read(
         found += _fitting(views, wanted)
         done += len(batch)
     return found, done
+
+
+def _created(view: TaskView) -> str:
+    """A time that tells tasks of one second apart, where it is known."""
+    return precise(view.history[0].at_ms) if view.history else view.created_at or ""
 
 
 def _fitting(views: Iterable[TaskView | None], wanted: Wanted) -> list[TaskView]:

@@ -216,12 +216,12 @@ class Images {
 
   row(image) {
     const ready = image.status === "ready";
-    const failedAt = uploads.find((each) => each.id === image.image_id)?.failedAt;
+    const failedAt = uploads.find((each) => each.id === image.image_id)?.failedAt ?? "";
     return html`<tr class=${this.id === image.image_id ? "picked" : ""} @click=${openRow}>
       <td class="th">${thumbnail(ready ? picturePath(image.image_id) : "", "")}</td>
       <td class="state">${state(stateOf(image))}</td>
       <td class="bold cut name"><a href=${link(["images", image.image_id])}>${nameOf(image)}</a></td>
-      <td class="hide">${stageBar(ready ? "done" : (image.stage ?? ""), image.status === "failed" ? (failedAt ?? "") : "")}</td>
+      <td class="hide">${image.status === "failed" && !failedAt ? nothing : stageBar(ready ? "done" : (image.stage ?? ""), failedAt)}</td>
       <td class="muted cut says">${this.note(image)}</td>
       <td class="right muted at">${timeAgo(at(image.updated_at))}</td></tr>`;
   }

@@ -14,10 +14,10 @@ const NAMES = { "": "All", open: "Open", succeeded: "Done", failed: "Failed" };
 const STEPS = {
   accepted: ["Message received", "its task was created once"],
   stored: ["Provider was busy", "asked again at the time that it named"],
-  submitting: ["Provider asked", "the photo is stored, the prediction is requested"],
+  submitting: ["Provider asked", "the photo is in the bucket"],
   started: ["Prediction begun", "waiting for its outcome"],
   finished: ["Outcome known", "by the provider's webhook, or by asking it"],
-  settled: ["Outcome stored", "pictures are in the bucket, the task object is final"],
+  settled: ["Outcome stored", "in the bucket; it never changes"],
   delivered: ["Delivered", "the user's message was edited"],
 };
 // The words of a code; other codes are shown as they are.
@@ -115,16 +115,15 @@ class Predictions {
       <td class="th">${thumbnail(task.pictures ? picturePath(task, 1) : "", "")}</td>
       <td class="state">${state(stateOf(task))}</td>
       <td class="name"><a class="cut" href=${link(["predictions", task.id], { state: this.kind })} aria-current=${open ? "true" : nothing}>${task.prompt || html`<span class="muted">no prompt</span>`}</a><code class="muted tiny cut">${shortId(task.id)}</code></td>
-      <td class="hide cut says ${task.error ? (settled(task) ? "failed" : "warn") : "muted"}">${stepOf(task)}</td>
-      <td class="right at">${took(task)}</td>
-      <td class="right muted hide low">${task.created_at ? time(at(task.created_at), { day: true }) : ""}</td></tr>`;
+      <td class="hide says ${task.error ? (settled(task) ? "failed" : "warn") : "muted"}">${stepOf(task)}</td>
+      <td class="right at">${took(task)}<span class="muted tiny">${task.created_at ? time(at(task.created_at), { day: true }) : ""}</span></td></tr>`;
   }
 
   list() {
     const { predictions: tasks, looked_at: looked, total } = this.body;
     if (!tasks.length && !this.kind) return this.none();
     if (!tasks.length) return empty(`No ${NAMES[this.kind].toLowerCase()} task.`, `Looked at ${count(looked)} of ${plural(total, "task")}.`, html`<a class="btn" href="#/predictions">All tasks</a>`);
-    return html`<table class="hit media tasks"><thead><tr><th>Picture</th><th>State</th><th>Prompt</th><th>Step</th><th class="right">Took</th><th class="right low">At, ${zone.name}</th></tr></thead>
+    return html`<table class="hit media tasks"><thead><tr><th>Picture</th><th>State</th><th>Prompt</th><th>Step</th><th class="right">Took, at ${zone.name}</th></tr></thead>
         <tbody>${repeat(tasks, (task) => task.id, (task) => this.row(task))}</tbody></table>
       <div class="scan"><span>${total > tasks.length ? `${count(tasks.length)} shown, looked at ${count(looked)} of ${plural(total, "task")}.` : `${plural(tasks.length, "task")}, that is all.`} Tasks are deleted after 2 days, pictures after 14.</span></div>`;
   }
@@ -156,7 +155,7 @@ class Predictions {
     return html`<ol class="steps">${steps.map(({ state: name, at: when }, i) => {
       const last = i === steps.length - 1;
       const [title, text] = STEPS[name] ?? [name, ""];
-      const bad = task.status === "failed" && (name === "finished" || name === "settled");
+      const bad = task.status === "failed" && name === "finished";
       return html`<li><span class="st ${last && !done ? "running" : bad ? "failed" : "done"}">${icon(last && !done ? "running" : bad ? "failed" : "done", "")}</span>
         <b class="bold">${title}</b> ${time(at(when), { ms: true })}<span class="muted">${bad ? (CODES[task.error] ?? task.error) : text}</span></li>`;
     })}${done ? nothing : html`<li class="todo"><span class="st waiting">${icon("waiting", "")}</span><span class="muted">Delivered, not yet</span></li>`}</ol>`;

@@ -7,11 +7,14 @@ import io
 import pytest
 from rich.console import Console
 
-from jobwire.cli import live, top
+from jobwire.cli import live, output, top
 from jobwire.cli.event_view import EventView
 from jobwire.cli.live import Screen
+from jobwire.cli.main import main
 from jobwire.client import Event, JobLine
 from jobwire.client.messages import Minute, Now, ServedQueueInfo, Stats, WorkerInfo
+from jobwire.job.messages import Json
+from jobwire.settings import Settings, sections
 from tests.support import clause
 
 JOB_ID = "3f2a8b1c-0000-0000-0000-00000000cafe"
@@ -68,3 +71,42 @@ def test_text_is_wrapped_at_words() -> None:
             screen.show(view, view.take(Event(type="token", data={"text": word})))
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().splitlines() == ["hello you out there", "in the wide world"]
+
+
+def _notes(*events: Event) -> list[str]:
+    view = EventView()
+    pieces = [piece for event in events for piece in view.take(event)]
+    return [piece.text for piece in pieces if piece.kind == "note"]
+
+
+@clause("O-2")
+def test_o2_a_job_that_starts_again_or_waits_has_a_note() -> None:
+    first = Event(type="running", data={"attempt": 1})
+    second = Event(type="running", data={"attempt": 2})
+    failed: Json = {"attempt": 1, "delay_ms": 500, "error": {"message": "no"}}
+    retrying = Event(type="retrying", data=failed)
+    assert _notes(first, retrying, second) == ["attempt 1 failed: no; retry in 0.5 s"]
+    token = Event(type="token", data={"text": "The sky"})
+    assert _notes(first, token, first, token) == ["starts again: its worker has stopped"]
+    waiting = [Event(type="waiting", data={"before": before}) for before in (1, 3)]
+    assert _notes(first, *waiting) == [
+        "waiting for the model: 1 job is served first",
+        "waiting for the model: 3 jobs are served first",
+    ]
+
+
+@clause("O-3")
+@pytest.mark.parametrize("width", ["60", "80", "160"])
+def test_o3_config_fits_every_width(
+    width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    monkeypatch.setattr(output, "wants_json", bool)
+    assert main(["config"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= int(width)
+    entries = [line for line in lines if line and not line.startswith(" ")]
+    settings = [leaf.path for section in sections(Settings) for leaf in section.leaves]
+    assert [line.split()[0].rstrip(":") for line in entries if line.split()[0] != "setting"] == (
+        settings
+    )

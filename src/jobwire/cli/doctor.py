@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from jobwire.doctor import Finding
     from jobwire.settings import Loaded
     from jobwire.wiring.backends import KnownBucket
+    from jobwire.wiring.systems import System
 
 _WIDE: Final = 80
 _COLOURS: Final = {"ok": "green", "note": "yellow", "fault": "red", "unreachable": "red"}
@@ -76,8 +77,23 @@ def _findings(loaded: "Loaded") -> Iterator["Finding"]:
     for bucket in known_buckets(loaded, systems):
         yield from _bucket(bucket)
     for system in systems:
-        if system.doctor_checks is not None:
-            yield from asyncio.run(_all(system.doctor_checks(loaded)))
+        yield from _system(system, loaded)
+
+
+def _system(system: "System", loaded: "Loaded") -> Iterator["Finding"]:
+    import asyncio
+
+    from jobwire.cli.failures import missing_library
+    from jobwire.doctor import Finding
+
+    if system.doctor_checks is None:
+        return
+    try:
+        found = asyncio.run(_all(system.doctor_checks(loaded)))
+    except ModuleNotFoundError as error:  # the light install runs workers and clients only
+        name, fix = missing_library(error)
+        found = [Finding(system.name, "note", f"not checked: {name} is not installed", fix=fix)]
+    yield from found
 
 
 def _bucket(known: "KnownBucket") -> Iterator["Finding"]:

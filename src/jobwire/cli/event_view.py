@@ -41,7 +41,9 @@ class EventView:
         """Update the state; return what to print."""
         data: Mapping[str, Json] = event.data if isinstance(event.data, dict) else {}
         match event.type:
-            case "queued" | "running" | "done" | "error" | "canceled":
+            case "running":
+                return self._running(data)
+            case "queued" | "done" | "error" | "canceled":
                 self.status = event.type
             case "progress":
                 self._progress(data)
@@ -54,12 +56,25 @@ class EventView:
                 return [self._retrying(data)]
             case "log":
                 return [Piece("note", f"{_text(data, 'level')}: {_text(data, 'message')}")]
+            case "waiting":
+                return [_waiting(data)]
             case "gap":
                 return [Piece("note", "some events are missing here")]
             case _:
                 body = sanitize.json_text(msgspec.json.encode(event.data))
                 return [Piece("note", f"{sanitize.line(event.type)}  {_short(body)}")]
         return []
+
+    def _running(self, data: Mapping[str, Json]) -> list[Piece]:
+        was_running, self.status = self.status == "running", "running"
+        attempt = data.get("attempt")
+        if isinstance(attempt, int):
+            self.attempt = attempt
+        if not was_running:
+            return []
+        # Its worker has stopped or died without a failed attempt.
+        self.percent, self.message, self.text_printed = None, "", False
+        return [Piece("note", "starts again: its worker has stopped")]
 
     def _progress(self, data: Mapping[str, Json]) -> None:
         percent = data.get("percent")
@@ -82,6 +97,14 @@ class EventView:
         why = _text(error, "message") if isinstance(error, dict) else ""
         when = f" in {delay_ms / 1000:g} s" if isinstance(delay_ms, int | float) else ""
         return Piece("note", f"attempt {attempt} failed: {why}; retry{when}")
+
+
+def _waiting(data: Mapping[str, Json]) -> Piece:
+    before = data.get("before")
+    if not isinstance(before, int):
+        return Piece("note", "waiting for the model")
+    jobs = "1 job is" if before == 1 else f"{before} jobs are"
+    return Piece("note", f"waiting for the model: {jobs} served first")
 
 
 def _text(data: Mapping[str, Json], name: str) -> str:

@@ -78,10 +78,8 @@ def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
             )
             return [line], Exit.USAGE
         case ModuleNotFoundError() if error.name in _EXTRAS or _users_line(error) is None:
-            name = (error.name or "a library").partition(".")[0]
-            extra = _EXTRAS.get(name, "all")
-            line = f"{name} is not installed; run: pip install 'jobwire[{extra}]'"
-            return [line], Exit.USAGE
+            name, fix = missing_library(error)
+            return [f"{name} is not installed; run: {fix}"], Exit.USAGE
         case _ if (place := _users_line(error)) is not None:
             text = " ".join(f"{type(error).__name__}: {error}".split())
             return [f"{place}: {text} (for the traceback: jobwire --debug …)"], Exit.USAGE
@@ -91,6 +89,12 @@ def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
             text = " ".join(f"{type(error).__name__}: {error}".split())
             line = f"an internal error of jobwire: {text} (for the traceback: jobwire --debug …)"
             return [line], Exit.BROKEN
+
+
+def missing_library(error: ModuleNotFoundError) -> tuple[str, str]:
+    """The library that an import has not found, and the command that installs it."""
+    name = (error.name or "a library").partition(".")[0]
+    return name, f"pip install 'jobwire[{_EXTRAS.get(name, 'all')}]'"
 
 
 def _users_line(error: BaseException) -> str | None:

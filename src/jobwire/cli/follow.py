@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from jobwire.cli import output, sanitize
+from jobwire.cli import output, payload, sanitize
 from jobwire.cli.event_view import EventView, Piece
 from jobwire.cli.exits import Exit
 from jobwire.cli.formatting import STATUS_STYLE, ending, short_id, traceback
@@ -78,7 +78,8 @@ async def _hint(client: AsyncClient, task: str, view: EventView, screen: "Screen
         with contextlib.suppress(ClientError):
             known = await client.task(task)
             if known is None or not known.live:
-                note = "no worker has this task; start one: jobwire worker module:app"
+                app = "" if payload.member(task) else " module:app"
+                note = f"no worker has this task; start one: {output.program()} worker{app}"
                 screen.show(view, [Piece("note", note)])
 
 

@@ -62,8 +62,9 @@ def table(rows: Sequence[Sequence[str]]) -> None:
                 wrapped(f"{title}: {cell}" if title else cell, indent=2)
 
 
-def wrapped(text: str, *, indent: int) -> None:
-    """Print text in the columns after `indent`, over as many lines as it needs."""
+def wrapped(text: str, *, indent: int, first: str = "") -> None:
+    """Print text in the columns after `indent`, over as many lines as it needs; `first` stands
+    before the first of them."""
     import textwrap
 
     margin = " " * indent
@@ -73,8 +74,9 @@ def wrapped(text: str, *, indent: int) -> None:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    for line in lines or [""]:
-        click.echo(f"{margin}{line}".rstrip())
+    for number, line in enumerate(lines or [""]):
+        before = margin if number else first.ljust(indent)
+        click.echo(f"{before}{line}".rstrip())
 
 
 def info(text: str) -> None:

@@ -21,7 +21,7 @@ def command(
     \b
     Examples:
       jobwire retry 3f2a8b1c
-      jobwire watch $(jobwire retry 3f2a8b1c --json | jq -r .job_id)
+      jobwire watch $(jobwire retry 3f2a8b1c --quiet)
     """
     from jobwire.cli import sanitize
     from jobwire.cli.exits import Exit
@@ -34,7 +34,8 @@ def command(
         async def retry(given: str) -> None:
             job_id = await resolve(client, given)
             job = await client.retry(job_id)
-            if output.wants_json(as_json):
+            only_id = output.has_flag("quiet") and not as_json
+            if output.wants_json(as_json) and not only_id:
                 json_line(job)
             else:
                 click.echo(sanitize.line(job.job_id))

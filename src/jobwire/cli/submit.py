@@ -73,6 +73,7 @@ def command(
         queue=queue,
     )
     in_json = output.wants_json(as_json)
+    only_id = output.has_flag("quiet") and not as_json
     text = read(payload)
     created: list[Job] = []
 
@@ -92,7 +93,7 @@ def command(
         client.patience_s = RETRY_S
         if follow:
             return await follow_job(client, job, as_json=in_json, timeout_s=timeout)
-        if in_json:
+        if in_json and not only_id:
             json_line(job)
         else:
             click.echo(sanitize.line(job.job_id))

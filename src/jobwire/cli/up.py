@@ -57,7 +57,10 @@ def command(
       jobwire up --app shop.jobs:app --reload
       jobwire up --only predictions
     """
+    from importlib.util import find_spec
+
     from jobwire import endpoints, log
+    from jobwire.cli.exits import CliExit, Exit
     from jobwire.local import DataDir, DataDirHeld
     from jobwire.local.listen import listen
     from jobwire.local.supervisor import Supervisor
@@ -75,6 +78,9 @@ def command(
         up__reload=("--reload", "true" if reload else None),
         systems=("--only", only),
     )
+    if find_spec("fastapi") is None:
+        line = "`up` needs more than the light install has; run: pip install 'jobwire[all]'"
+        raise CliExit(line, Exit.USAGE)
     settings = loaded.settings
     log.setup("up", settings.logging)
     planned = plan(loaded)  # raises SettingsError before anything is written
@@ -105,6 +111,13 @@ def _banner(installation: "Installation", *, as_json: bool) -> None:
         output.json_line(installation.facts())
         return
     click.echo(f"\n{output.bold('jobwire')} {__version__}\n")
-    output.columns([(f"  {name}", text) for name, text in installation.facts().items()], gap=4)
-    click.echo(f"\n  try       {installation.example(output.program())}")
-    click.echo("  stop      Ctrl-C  (again to stop at once)\n")
+    facts = installation.facts()
+    hints = {
+        "try": installation.example(output.program()),
+        "stop": "Ctrl-C  (again to stop at once)",
+    }
+    width = max(map(len, (*facts, *hints)))
+    for block in (facts, hints):
+        for name, text in block.items():
+            click.echo(f"  {name:<{width}}    {text}")
+        click.echo()

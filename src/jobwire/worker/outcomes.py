@@ -134,7 +134,7 @@ def returned(value: object) -> Ending:
     except JsonTooLarge as error:
         return PermanentFailure("result_too_large", f"the result is too large: {error}")
     except NotJson as error:
-        return PermanentFailure("result_not_json", f"the result has no JSON form: {error}")
+        return PermanentFailure("result_not_json", f"the result is not JSON: {error}")
 
 
 def done(ending: Returned) -> Done:

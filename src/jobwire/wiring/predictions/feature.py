@@ -29,7 +29,7 @@ async def predictions_feature(
     """The feature; while it is open, unfinished tasks are reconciled, and updates are polled for
     where there is no public address."""
     if not is_configured(settings):
-        _log.info(
+        _log.debug(
             "no bot: predictions.telegram_token and predictions.webhook_secret are not set; "
             "tasks in the bucket are shown"
         )

@@ -46,10 +46,17 @@ def _event(word: str, finish: str | None) -> bytes:
     return b"data: " + json.dumps({"model": "tester", "choices": [choice]}).encode() + b"\n\n"
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        pass  # a client that went away
+
+
 @contextlib.contextmanager
 def model_server() -> Generator[str]:
     """The server's URL, for `OPENAI_BASE_URL`."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = _Server(("127.0.0.1", 0), _Handler)
     thread = threading.Thread(target=lambda: server.serve_forever(0.05), daemon=True)
     thread.start()
     try:

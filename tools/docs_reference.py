@@ -1,4 +1,4 @@
-"""The reference pages of the documentation, made from the code: HTTP API, commands, schemas, decisions.
+"""The reference pages, made from the code: HTTP API, commands, schemas, decisions.
 
 `docs_hooks.py` puts them into the site. Each function returns Markdown.
 """
@@ -165,7 +165,7 @@ def _type(found: object, link: Callable[[str], str]) -> str:
     name = kind.get("type", "any")
     if name == "array":
         return f"list of {_type(kind.get('items', {}), link)}"
-    text = " or ".join(name) if isinstance(name, list) else str(name)
+    text = " or ".join(cast("list[str]", name)) if isinstance(name, list) else str(name)
     limits = [
         f"{word} {kind[key]}"
         for key, word in (
@@ -186,7 +186,7 @@ def wires() -> str:
     """The JSON Schema of each system's messages as tables."""
     parts: list[str] = []
     for system in SYSTEMS:
-        found = cast("Json | None", schema(system))
+        found = schema(system)
         if found is None:
             continue
         command = f"jobwire schema --system {system}"

@@ -6,14 +6,15 @@ server's `used_memory_dataset` before and after. The table of docs/operations.md
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
-from redis import Redis
-
 from jobwire import App, Client, Context, NewJob
+from jobwire.valkey import Config
+from jobwire.valkey.blocking_socket import BlockingSocket
 from tests.fleet.runner import Fleet
 from tests.support.wait import wait_until_sync
 
@@ -27,19 +28,21 @@ KINDS: Final = {
 
 
 @app.handler("measured")
-async def measured(ctx: Context, payload: dict[str, object]) -> str:
+async def measured(ctx: Context, payload: dict[str, int | str]) -> str:
     """Report so often, and return so much."""
     for _ in range(int(str(payload["events"]))):
         await ctx.emit("note", {"text": "x" * 40})
     return "x" * int(str(payload["result"]))
 
 
-def _used(server: Redis) -> int:
-    return int(server.info("memory")["used_memory_dataset"])  # pyright: ignore[reportIndexIssue]
+def _used(server: BlockingSocket) -> int:
+    found = re.search(r"used_memory_dataset:(\d+)", str(server.call("INFO", "memory")))
+    return int(found[1]) if found else 0
 
 
-def _finished(client: Client, count: int) -> bool:
-    return client.stats().now.waiting + client.stats().now.running == 0 and count > 0
+def _idle(client: Client) -> bool:
+    now = client.stats().now
+    return now.waiting + now.running == 0
 
 
 def main(count: int) -> None:
@@ -47,15 +50,14 @@ def main(count: int) -> None:
     with tempfile.TemporaryDirectory() as folder, Fleet(Path(folder)) as fleet:
         fleet.start_gateway()
         fleet.start_worker("tools.memory_per_job:app")
-        server = Redis.from_url(fleet.valkey.admin_url)
+        config = Config.from_url(fleet.valkey.admin_url)
+        server = BlockingSocket(config, "memory-per-job", timeout_s=30)
         with fleet.client() as client:
             for name, (payload, result, events) in {"warm-up": (20, 0, 0), **KINDS}.items():
                 before = _used(server)
                 text = {"text": "x" * max(0, payload - 40), "events": events, "result": result}
                 client.batch([NewJob("measured", text) for _ in range(count)])
-                wait_until_sync(
-                    lambda: _finished(client, count), "the jobs to end", timeout_s=300
-                )
+                wait_until_sync(lambda: _idle(client), "the jobs to end", timeout_s=300)
                 print(f"{name}: {(_used(server) - before) / count:,.0f} bytes")
 
 

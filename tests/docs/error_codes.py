@@ -54,6 +54,6 @@ def _name(node: ast.expr) -> str:
 
 def _codes(nodes: list[ast.expr]) -> Iterator[str]:
     for node in nodes:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if _CODE.fullmatch(node.value):
-                yield node.value
+        value = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(value, str) and _CODE.fullmatch(value):
+            yield value

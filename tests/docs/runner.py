@@ -38,12 +38,16 @@ import os, sys
 from jobwire.valkey import Config
 from jobwire.valkey.blocking_socket import BlockingSocket
 
-with BlockingSocket(Config.from_url(os.environ["VALKEY_ADMIN_URL"])) as server:
-    reply = server.call(*sys.argv[1:])
+config = Config.from_url(os.environ["VALKEY_ADMIN_URL"])
+reply = BlockingSocket(config, "valkey-cli", timeout_s=30).call(*sys.argv[1:])
+if isinstance(reply, dict):
+    reply = [each for pair in reply.items() for each in pair]
 print(*reply if isinstance(reply, list) else [reply], sep="\\n")
 """
 # Commands that only read: once is enough for all pages.
-_ONCE: Final = re.compile(r"jobwire (doctor|config|list|version)$|curl (-s )?localhost:8080/[a-z.]+$")
+_ONCE: Final = re.compile(
+    r"jobwire (doctor|config|list|version)$|curl (-s )?localhost:8080/[a-z.]+$"
+)
 PHOTOS: Final = ("photo.jpg", "holiday.jpg", "car.jpg")
 
 
@@ -65,6 +69,7 @@ class Site:
                 "JOBWIRE_LLM_EMBED_MODEL": "tester",
             }
             up = stack.enter_context(Up(self.folder, env=env)).wait_until_up()
+            self.url = up.url
             self.port = up.url.rpartition(":")[2]
             self.server_url: str = up.endpoints()["valkey"].replace("valkey:", "redis:")
             tools = self.folder / "bin"

@@ -51,6 +51,14 @@ _ONCE: Final = re.compile(
 PHOTOS: Final = ("photo.jpg", "holiday.jpg", "car.jpg")
 
 
+def write_valkey_cli(folder: Path) -> None:
+    """A `valkey-cli` that calls the server of `VALKEY_ADMIN_URL`."""
+    folder.mkdir()
+    program = folder / "valkey-cli"
+    program.write_text(_VALKEY_CLI.replace("PYTHON", sys.executable))
+    program.chmod(0o755)
+
+
 class Site:
     """`with Site(folder) as site: site.run(page)`."""
 
@@ -72,11 +80,7 @@ class Site:
             self.url = up.url
             self.port = up.url.rpartition(":")[2]
             self.server_url: str = up.endpoints()["valkey"].replace("valkey:", "redis:")
-            tools = self.folder / "bin"
-            tools.mkdir()
-            cli = tools / "valkey-cli"
-            cli.write_text(_VALKEY_CLI.replace("PYTHON", sys.executable))
-            cli.chmod(0o755)
+            write_valkey_cli(self.folder / "bin")
             self._stack = stack.pop_all()
         return self
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, cast, get_args
@@ -60,6 +61,15 @@ def test_every_error_code_is_on_the_page_of_errors() -> None:
     codes = error_codes()
     assert sorted(codes - listed) == [], "add them to docs/errors.md, each with its fix"
     assert sorted(listed - codes) == [], "these codes do not exist any more"
+
+
+@clause("O-10")
+def test_every_extra_that_a_page_installs_exists() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = set(project["optional-dependencies"])
+    for page in PAGES:
+        for found in re.findall(r"jobwire\[([a-z,]+)\]", page.read_text(encoding="utf-8")):
+            assert set(found.split(",")) <= extras, page.name
 
 
 def test_every_state_is_in_a_diagram() -> None:

@@ -22,7 +22,7 @@ COMMAND_LINES = [
     for block in BLOCKS
     if block.language in {"", "sh"}
     for line in block.commands()
-    if line.startswith("jobwire ") and not re.search(r"\[|\.\.\.|  ", line)
+    if re.match("jobwire [a-z]", line) and not re.search(r"\[|\.\.\.|  ", line)
 ]
 
 

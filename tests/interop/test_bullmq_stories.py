@@ -1,43 +1,34 @@
 """B-8, B-9: what BullMQ's documentation shows, with npm bullmq on one side and ours on the other.
 
 Each story runs twice: the Node program produces and our worker works, and the other way round. One
-Node process serves all stories.
+Node process and one server serve all stories.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from itertools import count
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import pytest_asyncio
 
-from jobwire import App, Context
-from jobwire.job.errors import Fail
-from jobwire.job.messages import Json
 from jobwire.local import LocalValkey
-from jobwire.valkey import Config, Connection
-from jobwire.wires.bullmq.admin import QueueAdmin
-from jobwire.wires.bullmq.contract import Refusal, State
-from jobwire.wires.bullmq.engine import BullEngine
-from jobwire.wires.bullmq.flows import add_flow
-from jobwire.wires.bullmq.follow import Ended, QueueFollower
-from jobwire.wires.bullmq.hub import BullHub
-from jobwire.wires.bullmq.queue import BullQueue
-from jobwire.wires.bullmq.schedulers import Repeat, Schedulers
-from jobwire.worker import Worker
-from tests.interop.bullmq_jobwire import flow_tree, new_job
+from jobwire.valkey import Connection
+from jobwire.wires.bullmq.codec import Took
+from jobwire.wires.bullmq.consumer import BullConsumer, Failure, Settled
+from jobwire.wires.bullmq.contract import DEFAULT_PREFIX, State
+from jobwire.wires.bullmq.registry import seen_workers
+from jobwire.wires.bullmq.schedulers import Repeat
+from tests.interop.bullmq_jobwire import new_job
 from tests.interop.bullmq_lab import Peer
+from tests.interop.bullmq_stories import LIMIT_MS, Story, watched
 from tests.support import clause, wait_until
 from tests.support.thirdparty import NODE, NotInstalled, node_packages
-from tests.support.workers import started, stopped
 
 _HERE: Final = Path(__file__).parent
-_numbers = count(1)
 
 
 @pytest.fixture(scope="module")
@@ -57,119 +48,16 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Peer, str]]
             peer.close()
 
 
-NAMES: Final = ("echo", "steps", "fail", "flaky", "never", "join")
-
-
-def handlers(admin: QueueAdmin) -> App:
-    """The same handlers as in the Node program."""
-    app = App()
-
-    async def handle(ctx: Context) -> Json:
-        match ctx.job.task:
-            case "fail":
-                raise OSError("no disk")
-            case "never":
-                raise Fail("never", "never")
-            case "flaky" if ctx.attempt == 1:
-                raise OSError("not yet")
-            case "join":
-                children = await admin.children(ctx.job.id)
-                return [*sorted(map(str, children.values.values()))]
-            case "steps":
-                await ctx.progress(50, "half of it")
-            case _:
-                pass
-        return ctx.payload.get("value", ctx.job.task)
-
-    for name in NAMES:
-        app.handler(name)(handle)
-    return app
-
-
-class Story:
-    """One queue; `producer` is whose side adds and administers, the worker is the other's."""
-
-    def __init__(self, producer: str, peer: Peer, connection: Connection) -> None:
-        self.producer = producer
-        self.name = f"{producer}-{next(_numbers)}"
-        self._peer = peer
-        self._connection = connection
-        self.queue = BullQueue(connection, self.name)
-        self.admin = QueueAdmin(self.queue)
-        self.schedulers = Schedulers(self.queue)
-        self.follower = QueueFollower("bull")
-
-    @property
-    def ours(self) -> bool:
-        return self.producer == "jobwire"
-
-    async def ask(self, op: str, **more: Any) -> Any:
-        call = {"op": op, "queue": self.name, **more}
-        return await asyncio.to_thread(self._peer.do, call)
-
-    async def node(self, method: str, *args: Any) -> Any:
-        return await self.ask("queue", method=method, args=args)
-
-    async def add(self, name: str, data: Any = None, **opts: Any) -> str:
-        job = {"name": name, "data": data or {}, "opts": opts}
-        if not self.ours:
-            return await self.node("add", name, data or {}, opts)
-        answer = await self.queue.submit(*new_job(job))
-        assert not isinstance(answer, Refusal)
-        return answer.job_id
-
-    async def flow(self, tree: dict[str, Any]) -> str:
-        if not self.ours:
-            return await self.ask("flow", tree=tree)
-        made = await add_flow(self._connection, flow_tree(tree))
-        assert not isinstance(made, Refusal)
-        return made.job_id
-
-    async def result(self, job_id: str) -> Any:
-        """The producer's `wait until finished`."""
-        if not self.ours:
-            return await self.ask("wait", id=job_id)
-        ended = await self.follower.wait_until_finished(self.queue, job_id, 60)
-        assert isinstance(ended, Ended)
-        if ended.state is State.COMPLETED:
-            return {"value": json.loads(ended.value_json)}
-        return {"error": ended.reason}
-
-    async def job(self, job_id: str) -> Any:
-        found = await self.queue.get(job_id)
-        assert found is not None
-        return found
-
-    async def until(self, job_id: str, state: str) -> None:
-        async def reached() -> bool:
-            return await self.queue.state(job_id) == state
-
-        await wait_until(reached, f"{job_id} to be {state}", timeout_s=60)
-
-    async def pause(self) -> None:
-        await (self.queue.pause() if self.ours else self.node("pause"))
-
-    async def resume(self) -> None:
-        await (self.queue.resume() if self.ours else self.node("resume"))
-
-
 @pytest_asyncio.fixture(params=["node", "jobwire"])
 async def story(request: pytest.FixtureRequest, node: tuple[Peer, str]) -> AsyncIterator[Story]:
     peer, url = node
     async with Connection.open(url) as connection:
-        story = Story(request.param, peer, connection)
+        story = Story(request.param, peer, url, connection)
         async with story.follower.running(url):
-            if story.ours:
-                await story.ask("work", options={"stalledInterval": 5000})
-                yield story
-                return
             await story.ask("watch")
-            worker = Worker(
-                handlers(story.admin), [BullEngine(BullHub(Config.from_url(url)), story.name)]
-            )
-            running = await started(worker)
+            await story.work()
             yield story
-            await stopped(worker, running)
+            await story.stop()
 
 
 @clause("B-8", "B-9")
@@ -215,11 +103,7 @@ async def test_b9_pause_priorities_and_lifo(story: Story) -> None:
     first = await story.add("echo", {"value": "first"}, lifo=True)
     assert await story.queue.state(last) == State.WAITING
     await story.resume()
-
-    async def all_done() -> bool:
-        return (await story.queue.counts())[State.COMPLETED] == 4
-
-    await wait_until(all_done, "four jobs", timeout_s=60)
+    await story.until_count(State.COMPLETED, 4)
     jobs = {json.loads(job.return_json): job for job in await story.queue.list(State.COMPLETED)}
     assert jobs["first"].id == first
     started_ms = [jobs[value].processed_on_ms or 0 for value in ("first", "a", "b", "c")]
@@ -271,11 +155,7 @@ async def test_b9_retention(story: Story) -> None:
     kept = [await story.add("echo", removeOnComplete=1) for _ in range(3)]
     await story.until(kept[-1], "completed")
     assert await story.queue.get(gone) is None
-
-    async def one_left() -> bool:
-        return (await story.queue.counts())[State.COMPLETED] == 1
-
-    await wait_until(one_left, "one completed job", timeout_s=60)
+    await story.until_count(State.COMPLETED, 1)
 
 
 @clause("B-8", "B-9")
@@ -307,11 +187,7 @@ async def test_b9_schedulers(story: Story) -> None:
         await story.node("upsertJobScheduler", "every", {"every": 100, "limit": 2}, template)
         cron = {"pattern": "0 0 3 1 1 *", "tz": "UTC"}
         await story.node("upsertJobScheduler", "cron", cron, template)
-
-    async def two() -> bool:
-        return (await story.queue.counts())[State.COMPLETED] == 2
-
-    await wait_until(two, "two iterations", timeout_s=60)
+    await story.until_count(State.COMPLETED, 2)
     assert {each.id for each in await story.schedulers.list()} == {"every", "cron"}
     remove = (
         story.schedulers.remove("cron") if story.ours else story.node("removeJobScheduler", "cron")
@@ -348,3 +224,204 @@ async def test_b9_administration_of_a_queue(story: Story) -> None:
         await story.node("drain", True)
         await story.node("obliterate")
     assert sum((await story.queue.counts()).values()) == 0
+
+
+@clause("B-8", "B-9")
+async def test_b9_a_rate_limit_of_the_queue(story: Story) -> None:
+    per_ms = 200
+    if story.ours:
+        await story.admin.set_rate_limit(1, per_ms)
+    else:
+        await story.node("setGlobalRateLimit", 1, per_ms)
+    assert (await story.admin.limits())[1:] == (1, per_ms)
+    assert await story.node("getGlobalRateLimit") == {"max": 1, "duration": per_ms}
+    for _ in range(3):
+        await story.add("echo")
+    await story.until_count(State.COMPLETED, 3)
+    starts = await story.start_times_ms()
+    assert all(later - earlier >= per_ms - 1 for earlier, later in pairwise(starts)), starts
+    if story.ours:
+        await story.admin.set_rate_limit(None)
+    else:
+        await story.node("removeGlobalRateLimit")
+    assert await story.node("getGlobalRateLimit") is None
+
+
+@clause("B-8", "B-9")
+async def test_b9_a_handler_limits_the_rate_of_its_queue(story: Story) -> None:
+    """It needs a worker with a rate limit; the attempt does not count."""
+    await story.stop()
+    await story.work(limit=(100, 1000))
+    job_id = await story.add("limited")
+    assert await story.result(job_id) == {"value": "later"}
+    assert await story.attempts(job_id) == (2, 1)
+    first, second = await story.start_times_ms()
+    assert second - first >= LIMIT_MS - 1
+
+
+@clause("B-8", "B-9")
+async def test_b9_a_concurrency_of_all_workers(story: Story) -> None:
+    if story.ours:
+        await story.admin.set_concurrency(1)
+    else:
+        await story.node("setGlobalConcurrency", 1)
+    assert await story.node("getGlobalConcurrency") == 1
+    for _ in range(4):
+        await story.add("slow")
+    await story.until_count(State.COMPLETED, 4)
+    names = [event.name for event in await story.events("active", "completed")]
+    assert names == ["active", "completed"] * 4, "one at a time"
+    if story.ours:
+        await story.admin.set_concurrency(None)
+    else:
+        await story.node("removeGlobalConcurrency")
+    assert (await story.admin.limits()).concurrency is None
+
+
+@clause("B-8", "B-9")
+async def test_b9_a_handler_postpones_its_job(story: Story) -> None:
+    job_id = await story.add("postponed", attempts=1)
+    assert await story.result(job_id) == {"value": "later"}
+    assert await story.attempts(job_id) == (2, 1), "it does not count as an attempt"
+    names = [event.name for event in await story.events("active", "delayed", "completed")]
+    assert names == ["active", "delayed", "active", "completed"]
+
+
+@clause("B-8", "B-9")
+async def test_b9_a_handler_waits_for_children_that_it_adds(story: Story) -> None:
+    job_id = await story.add("family")
+    assert await story.result(job_id) == {"value": ["a", "b"]}
+    assert await story.attempts(job_id) == (2, 1)
+    counts = await story.ask("job", id=job_id, method="getDependenciesCount")
+    assert (counts["processed"], counts["unprocessed"]) == (2, 0)
+
+
+@clause("B-8", "B-9")
+async def test_b9_a_retry_goes_on_where_the_data_was_saved(story: Story) -> None:
+    job_id = await story.add("saved", attempts=2)
+    assert await story.result(job_id) == {"value": 2}
+    assert await story.attempts(job_id) == (2, 2)
+    assert json.loads((await story.job(job_id)).data_json) == {"step": 2}
+
+
+@clause("B-8", "B-9")
+async def test_b9_queue_events_with_custom_ones(story: Story) -> None:
+    expected = ["added", "waiting", "active", "scene", "completed"]
+    if story.ours:
+        collector = await watched(story)
+        job_id = await story.add("announce", {"value": 7})
+        await story.result(job_id)
+        await wait_until(lambda: len(collector.events) >= 5, "five events")
+        seen = [event for event in collector.events if event.name in expected]
+        facts = {event.name: event.fields for event in seen}
+        names = [event.name for event in seen]
+        assert all(event.job_id == job_id for event in seen)
+    else:
+        await story.ask("record", names=expected)
+        job_id = await story.add("announce", {"value": 7})
+        await story.result(job_id)
+
+        async def all_seen() -> bool:
+            return len(await story.ask("recorded")) >= 5
+
+        await wait_until(all_seen, "five events")
+        recorded = await story.ask("recorded")
+        facts = dict(recorded)
+        names = [name for name, _ in recorded]
+        assert all(fields["jobId"] == job_id for _, fields in recorded)
+    assert names == expected
+    assert json.loads(facts["scene"]["data"]) == {"n": 1}
+    assert facts["completed"]["returnvalue"] in (7, "7")
+
+
+@clause("B-8", "B-9")
+async def test_b9_throttled_and_debounced_jobs(story: Story) -> None:
+    throttle = {"id": "throttle", "ttl": 3_600_000}
+    first = await story.add("echo", {"value": 1}, deduplication=throttle)
+    await story.until(first, "completed")
+    assert await story.add("echo", {"value": 2}, deduplication=throttle) == first
+    assert await story.admin.deduplication_owner("throttle") == first
+    assert await story.node("getDeduplicationJobId", "throttle") == first
+    if story.ours:
+        assert await story.admin.free_deduplication("throttle") is True
+    else:
+        assert await story.node("removeDeduplicationKey", "throttle") == 1
+    assert await story.add("echo", deduplication=throttle) != first
+    # Each further job takes the place of one that is still delayed.
+    debounce = {"id": "debounce", "ttl": 3_600_000, "extend": True, "replace": True}
+    early, late = [
+        await story.add("echo", {"value": value}, deduplication=debounce, delay=3_600_000)
+        for value in ("early", "late")
+    ]
+    assert await story.queue.get(early) is None
+    if story.ours:
+        assert await story.admin.promote(late) is None
+    else:
+        await story.ask("job", id=late, method="promote")
+    assert await story.result(late) == {"value": "late"}
+
+
+@clause("B-8", "B-9")
+async def test_b9_jobs_are_processed_by_hand(story: Story) -> None:
+    """Without a running worker: take a job under a token, extend its lock, end it."""
+    await story.stop()
+    done, failed = await story.add("echo", {"value": 1}), await story.add("echo")
+    if story.ours:
+        assert (await story.ask("take", token="t1"))["id"] == done
+        assert await story.ask("taken", token="t1", method="extendLock", args=["t1", 60_000]) == 1
+        await story.ask(
+            "taken", token="t1", method="moveToCompleted", args=["by hand", "t1", False]
+        )
+        assert (await story.ask("take", token="t2"))["id"] == failed
+        await story.ask("fail", token="t2", reason="by hand")
+    else:
+        consumer = BullConsumer(story.connection, story.name)
+        taken = await consumer.take("t1")
+        assert isinstance(taken, Took)
+        assert taken.job.id == done
+        assert await consumer.renew([(done, "t1")]) == []
+        assert await consumer.complete(taken.job, "t1", '"by hand"') == Settled()
+        taken = await consumer.take("t2")
+        assert isinstance(taken, Took)
+        assert await consumer.fail(taken.job, "t2", Failure("by hand")) == Settled()
+    assert await story.result(done) == {"value": "by hand"}
+    assert await story.result(failed) == {"error": "by hand"}
+    assert (await story.queue.counts())[State.ACTIVE] == 0
+
+
+@clause("B-8", "B-9")
+async def test_b9_metrics_and_the_list_of_workers(story: Story) -> None:
+    for name in ("echo", "echo", "fail"):
+        await story.result(await story.add(name))
+    assert (await story.admin.metrics(State.COMPLETED)).total == 2
+    assert (await story.admin.metrics(State.FAILED)).total == 1
+    assert (await story.node("getMetrics", "completed"))["meta"]["count"] == 2
+    assert (await story.node("getMetrics", "failed"))["meta"]["count"] == 1
+    found = await seen_workers(story.connection, DEFAULT_PREFIX, [story.name])
+    assert found == {story.name: 1}
+    assert await story.node("getWorkersCount") == 1
+
+
+@clause("B-8", "B-9")
+async def test_b9_counts_lists_and_states(story: Story) -> None:
+    await story.pause()
+    plain = [await story.add("echo") for _ in range(2)]
+    for priority in (1, 1, 5):
+        await story.add("echo", priority=priority)
+    delayed = await story.add("echo", delay=3_600_000)
+    counts = {str(state): count for state, count in (await story.queue.counts()).items()}
+    theirs = await story.node("getJobCounts", *counts)
+    # A paused queue keeps its jobs in the waiting list.
+    assert theirs == counts
+    assert (counts["waiting"], counts["prioritized"], counts["delayed"]) == (2, 3, 1)
+    per_priority = await story.admin.counts_per_priority([0, 1, 5])
+    assert per_priority == {0: 2, 1: 2, 5: 1}
+    listed = await story.node("getCountsPerPriority", [0, 1, 5])
+    assert {int(priority): count for priority, count in listed.items()} == per_priority
+    assert [job.id for job in await story.queue.list(State.WAITING)] == plain
+    assert await story.node("getWaiting") == plain
+    assert await story.node("getDelayed") == [delayed]
+    assert await story.node("getJobState", delayed) == await story.queue.state(delayed)
+    await story.resume()
+    await story.until_count(State.COMPLETED, 5)
+    assert await story.node("getCompletedCount") == 5

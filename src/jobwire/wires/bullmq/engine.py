@@ -116,6 +116,10 @@ class BullEngine:
         self._woken = False
         self._not_before_ms = 0
         """The queue's rate limit is reached until then."""
+        self._blocked = False
+        """The last take started nothing since the queue is paused or at its concurrency."""
+        self._settles = 0
+        """How many batches were settled: each may end such a block, and writes no marker."""
         self._in_flight: set[str] = set()
         """Tokens of takes whose answers have not arrived."""
         self._listings: list[set[str]] = []
@@ -224,10 +228,10 @@ class BullEngine:
         except ValkeyError as error:
             self._in_flight.difference_update(tokens)
             raise unavailable(error) from error
-        return self._taken(answers, tokens)
+        return self._taken(answers, tokens, self._settles)
 
     async def _taken(
-        self, answers: Awaitable[list[TakeAnswer]], tokens: Sequence[str]
+        self, answers: Awaitable[list[TakeAnswer]], tokens: Sequence[str], settles: int
     ) -> list[LeasedJob]:
         try:
             found = await answers
@@ -236,6 +240,7 @@ class BullEngine:
         finally:
             self._in_flight.difference_update(tokens)
         jobs: list[LeasedJob] = []
+        self._blocked = False
         for token, answer in zip(tokens, found, strict=False):
             match answer:
                 case Took(job):
@@ -246,9 +251,10 @@ class BullEngine:
                     self._not_before_ms = self._hub.now_ms() + wait_ms
                 case StartFailed(error):
                     _log.error("a job was not started: queue=%s error=%s", self.name, error)
-                case _:  # paused, or as many active as allowed: a marker tells when it goes on
+                case _:  # paused, or as many active as allowed
                     self._idle.due_ms = None
-        self._unseen = len(jobs) == len(tokens)
+                    self._blocked = True
+        self._unseen = len(jobs) == len(tokens) or (self._blocked and settles != self._settles)
         return jobs
 
     async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
@@ -323,6 +329,10 @@ class BullEngine:
             following = self.take(want) if want > 0 else _nothing()
         except ValkeyError as error:
             raise unavailable(error) from error
+        self._settles += 1
+        if self._blocked:
+            self._unseen = True
+            self._idle.resolve(True)
         return self._settled(batch, calls, others, following)
 
     async def _settled(

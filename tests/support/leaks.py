@@ -91,6 +91,10 @@ def lasting_keys(observer: Redis, patterns: Sequence[str]) -> list[str]:
 
 
 def open_clients(observer: Redis, before: Counter[str]) -> list[str]:
+    if any(name.startswith("jobwire-") for name in before):
+        # A worker that serves several tests connects its renewer with the first long job.
+        before = before + Counter({"jobwire-lease-renewer": 1})
+
     def gone() -> bool:
         return not (_clients(observer) - before)
 

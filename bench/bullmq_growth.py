@@ -1,7 +1,8 @@
 """CPU of one no-op job on the BullMQ wire with 1,000 and with 1,000,000 jobs waiting behind it, and
 with 1,000 queues (Q-8).
 
-Rounds are interleaved; medians count. Takes about three minutes and 1 GiB of memory.
+Rounds are interleaved; medians count. Takes about three minutes on an idle machine and 1 GiB of
+memory. Smaller: `python -m bench.bullmq_growth WAITING QUEUES JOBS ROUNDS`.
 """
 
 import os
@@ -13,10 +14,16 @@ from bench.jobs import measure_command
 from bench.measure import Row, medians
 from jobwire.local.valkey import LocalValkey
 
-_ROUNDS: Final = 3
-_JOBS: Final = 20_000
 _BAR: Final = 1.10
 _PEER: Final = [sys.executable, "-m", "bench.peers.jobwire_bullmq_peer"]
+_PARTS: Final = ("submit_client_us", "work_client_us", "submit_server_us", "work_server_us")
+
+
+class Sizes(NamedTuple):
+    waiting: int = 1_000_000
+    queues: int = 1_000
+    jobs: int = 20_000
+    rounds: int = 3
 
 
 class Case(NamedTuple):
@@ -27,37 +34,34 @@ class Case(NamedTuple):
     served: int = 1
 
 
-_FEW: Final = Case("1,000 waiting", waiting=1_000)
-_MANY: Final = Case("1,000,000 waiting", waiting=1_000_000)
-_ONE: Final = Case("one queue")
-_IDLE: Final = Case("999 idle queues more", served=1_000)
-_ALL: Final = Case("jobs on 1,000 queues", queues=1_000, served=1_000)
-_COMPARED: Final = ((_FEW, _MANY), (_ONE, _IDLE), (_ONE, _ALL))
-_PARTS: Final = ("submit_client_us", "work_client_us", "submit_server_us", "work_server_us")
-
-
-def run() -> bool:
-    cases = list(dict.fromkeys(case for pair in _COMPARED for case in pair))
+def run(sizes: Sizes | None = None) -> bool:
+    sizes = sizes or Sizes()
+    few, many = (Case(f"{count:,} waiting", waiting=count) for count in (1_000, sizes.waiting))
+    one = Case("one queue")
+    idle = Case(f"{sizes.queues - 1:,} idle queues more", served=sizes.queues)
+    spread = Case(f"jobs on {sizes.queues:,} queues", queues=sizes.queues, served=sizes.queues)
+    compared = ((few, many), (one, idle), (one, spread))
+    cases = list(dict.fromkeys(case for pair in compared for case in pair))
     rows: dict[Case, list[Row]] = {case: [] for case in cases}
     with tempfile.TemporaryDirectory() as folder:
         server = LocalValkey(folder, admin=True, extra=["appendonly no"])
         with server:
             os.sched_setaffinity(server.pid, {min(os.sched_getaffinity(0))})
-            for _ in range(_ROUNDS):
+            for _ in range(sizes.rounds):
                 for case in cases:
-                    rows[case].append(_measure(server, case))
+                    rows[case].append(_measure(server, case, sizes.jobs))
     found = {case: medians(rows[case]) for case in cases}
     print(f"load {os.getloadavg()[0]:.1f}; CPU µs per job")
     print(f"{'':<22}" + "".join(f"{part.removesuffix('_us'):>15}" for part in _PARTS))
     for case, row in found.items():
         print(f"{case.name:<22}" + "".join(f"{row[part]:>15.1f}" for part in _PARTS))
-    verdicts = [_judged(found, *pair) for pair in _COMPARED]
+    verdicts = [_judged(found, *pair) for pair in compared]
     return all(verdicts)
 
 
-def _measure(server: LocalValkey, case: Case) -> Row:
+def _measure(server: LocalValkey, case: Case, jobs: int) -> Row:
     more = map(str, (case.waiting, case.queues, case.served))
-    return measure_command(_PEER, server, "throughput", _JOBS, *more)
+    return measure_command(_PEER, server, "throughput", jobs, *more)
 
 
 def _judged(found: dict[Case, dict[str, float]], base: Case, grown: Case) -> bool:
@@ -69,3 +73,7 @@ def _judged(found: dict[Case, dict[str, float]], base: Case, grown: Case) -> boo
         verdict = "" if ratio <= _BAR else ", NOT MET"
         print(f"{side} CPU, {grown.name}: {ratio:.2f} x {base.name} (bar {_BAR:g}{verdict})")
     return met
+
+
+if __name__ == "__main__":
+    sys.exit(not run(Sizes(*map(int, sys.argv[1:]))))

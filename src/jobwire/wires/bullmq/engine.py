@@ -323,8 +323,8 @@ class BullEngine:
                     places.append(place)
                     ends.append(end)
             calls = [
-                (places[at : at + _BATCH], self.consumer.settle(ends[at : at + _BATCH]))
-                for at in range(0, len(ends), _BATCH)
+                (places[part], self.consumer.settle(ends[part]))
+                for part in settle_args.parts(ends, _BATCH)
             ]
             following = self.take(want) if want > 0 else _nothing()
         except ValkeyError as error:

@@ -3,8 +3,8 @@
 The consumer sends those of one job, the engine those of a batch.
 """
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from jobwire.valkey import Arg
 from jobwire.wires.bullmq.checks import check_json
@@ -16,6 +16,10 @@ _FAILED: Final = Event.FAILED.value
 _ON_COMPLETE: Final = Opt.REMOVE_ON_COMPLETE.value
 _ON_FAIL: Final = Opt.REMOVE_ON_FAIL.value
 _NULL: Final = "null"
+_VALUE: Final = 3
+"""Where the result or the reason stands in the arguments of a job."""
+_MAX_CHARACTERS: Final = 256 * 1024
+"""Characters of results in one script."""
 
 End: TypeAlias = Sequence[Arg]
 
@@ -41,6 +45,19 @@ def failed(job: Job, token: str, failure: Failure, keep: KeepRule | None = None)
     fields = failure_fields(job, failure)
     reason = clean(failure.reason, MAX_REASON)
     return (job.id, token, _FAILED, reason, job.attempts, *rule, len(fields), *fields)
+
+
+def parts(ends: Sequence[End], most: int) -> Iterator[slice]:
+    """Which of them go together into one script: at most so many, and not too much text."""
+    first = characters = 0
+    for at, end in enumerate(ends):
+        size = len(cast(str, end[_VALUE]))
+        if at - first >= most or (characters + size > _MAX_CHARACTERS and at > first):
+            yield slice(first, at)
+            first, characters = at, 0
+        characters += size
+    if ends:
+        yield slice(first, len(ends))
 
 
 def failure_fields(job: Job, failure: Failure) -> tuple[str, ...]:

@@ -1,3 +1,4 @@
+#!lua
 -- add: make jobs, or answer with those that already stand in their place.
 --
 -- Id, hash, queue and events of a job change together. The counter is raised also where no job is

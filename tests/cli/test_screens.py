@@ -12,7 +12,16 @@ from jobwire.cli.event_view import EventView
 from jobwire.cli.live import Screen
 from jobwire.cli.main import main
 from jobwire.client import Event, JobLine
-from jobwire.client.messages import Minute, Now, ServedQueueInfo, Stats, WorkerInfo
+from jobwire.client.messages import (
+    Minute,
+    Now,
+    Overview,
+    ServedQueueInfo,
+    Stats,
+    SystemInfo,
+    UnavailableSystem,
+    WorkerInfo,
+)
 from jobwire.job.messages import Json
 from jobwire.settings import Settings, sections
 from tests.support import clause
@@ -61,6 +70,27 @@ def test_o2_top_has_one_line_per_job_at_every_width(width: int) -> None:
     assert all("10 min" in line for line in jobs)
     assert max(map(len, lines)) <= width
     assert any("streams: jobs, bullmq: films +1" in line for line in lines) or width < 80
+
+
+@clause("O-2", "O-11")
+@pytest.mark.parametrize("width", [40, 100])
+def test_o2_top_has_one_line_per_system_and_names_those_that_are_down(width: int) -> None:
+    rows = [
+        SystemInfo(system="jobs", name="jobs", wire="streams", workers=1, running=2),
+        SystemInfo(system="queues", name="[/mail]", wire="bullmq", workers=0, waiting=3, error=4),
+    ]
+    overview = Overview(
+        systems=rows, unavailable=[UnavailableSystem("images", "no answer")], left_out=7
+    )
+    stats = Stats(Now(running=2), Minute(submitted=None), [])
+    lines = _drawn(top.render(stats, [], [], 600_000, width, overview), width)
+    assert max(map(len, lines)) <= width
+    (mail,) = [line for line in lines if line.startswith("[/ma")]
+    assert width < 100 or mail.split() == [
+        *("[/mail]", "bullmq", "3", "waiting", "0", "running", "no", "worker", "4", "failed")
+    ]
+    assert "images: no answer" in lines
+    assert "and 7 further queues" in lines
 
 
 def test_text_is_wrapped_at_words() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from jobwire import Client
 from jobwire.local import LocalValkey
 from jobwire.objects import BucketConfig
 from tests.fleet.runner import Fleet
@@ -363,6 +364,11 @@ def test_o11_statistics_are_summed_and_chosen_by_system_or_wire(site: AllSystems
     assert both["hour"]["done"] >= queues["hour"]["done"] + jobs["hour"]["done"]
     assert both["hour"]["submitted"] >= jobs["hour"]["submitted"]
     assert both.keys() == {"now", "hour", "minutes"}
+    with Client(site.fleet.url, api_key="jw_acme") as client:
+        assert client.stats(wire="bullmq").hour.submitted is None
+        assert client.stats().hour.done >= jobs["hour"]["done"]
+        assert {each.system for each in client.workers(system="images")} == {"images"}
+        assert {each.wire for each in client.overview().systems} >= {"streams", "bullmq"}
     for query in ("system=none", "wire=none"):
         for path in ("/v1/stats", "/v1/workers"):
             answer = site.client.get(f"{path}?{query}", headers=bearer("acme"))

@@ -28,7 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "list": "List jobs, newest first.",
     "job": "Show everything about a job.",
     "cancel": "Cancel jobs.",
-    "top": "Show the queue, the workers and the newest jobs, live.",
+    "top": "Show all systems, the workers and the newest jobs, live.",
     "queue": "List, look at and change queues and their jobs.",
     "look": "Look at the BullMQ queues of any server; nothing is written.",
     "retry": "Create new jobs like failed or canceled ones.",

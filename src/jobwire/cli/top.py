@@ -1,4 +1,4 @@
-"""`jobwire top`: the queue, the workers and the newest jobs, live."""
+"""`jobwire top`: all systems, the workers and the newest jobs, live."""
 
 import time
 from typing import TYPE_CHECKING, Final
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from jobwire.client import AsyncClient
-    from jobwire.client.messages import JobLine, Stats, WorkerInfo
+    from jobwire.client.messages import JobLine, Overview, Stats, WorkerInfo
 
 _PERIOD_S: Final = 2.0
 _MIN_WIDTH_FOR_IDS: Final = 60
+_MAX_ROWS: Final = 12
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 
 
@@ -25,7 +26,7 @@ _BARS: Final = " ▁▂▃▄▅▆▇█"
 @options.data_dir
 @click.pass_context
 def command(context: click.Context, as_json: bool, data_dir: str | None) -> None:
-    """Show the queue, the workers and the newest jobs, live; Ctrl-C ends it. In a pipe: one JSON
+    """Show all systems, the workers and the newest jobs, live; Ctrl-C ends it. In a pipe: one JSON
     object.
 
     \b
@@ -50,7 +51,14 @@ async def _print_once(client: "AsyncClient") -> None:
     from jobwire.cli.follow import json_line
 
     stats, workers = await client.stats(), await client.workers()
-    json_line({**msgspec.to_builtins(stats), "workers": msgspec.to_builtins(workers)})
+    overview = await client.overview()
+    json_line(
+        {
+            **msgspec.to_builtins(stats),
+            "systems": msgspec.to_builtins(overview.systems),
+            "workers": msgspec.to_builtins(workers),
+        }
+    )
 
 
 async def _live(client: "AsyncClient") -> None:
@@ -64,15 +72,31 @@ async def _live(client: "AsyncClient") -> None:
     with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
         while True:
             stats, workers = await client.stats(), await client.workers()
-            page = await client.list(limit=12)
+            overview, jobs = await client.overview(), await _newest(client)
             client.patience_s = RETRY_S
-            content = render(stats, workers, page.jobs, time.time() * 1000, live.console.width)
+            now_ms, width = time.time() * 1000, live.console.width
+            content = render(stats, workers, jobs, now_ms, width, overview)
             live.update(content, refresh=True)
             await asyncio.sleep(_PERIOD_S)
 
 
+async def _newest(client: "AsyncClient") -> "list[JobLine]":
+    """The newest jobs; none of a gateway that does not serve jobs."""
+    from jobwire.client import NotFound
+
+    try:
+        return (await client.list(limit=12)).jobs
+    except NotFound:
+        return []
+
+
 def render(
-    stats: "Stats", workers: "list[WorkerInfo]", jobs: "list[JobLine]", now_ms: float, width: int
+    stats: "Stats",
+    workers: "list[WorkerInfo]",
+    jobs: "list[JobLine]",
+    now_ms: float,
+    width: int,
+    overview: "Overview | None" = None,
 ) -> "Group":
     """Return the content for a screen of this width."""
     from rich.console import Group
@@ -117,10 +141,47 @@ def render(
         Text(last_hour(stats)),
         Text(bars([minute.done for minute in stats.minutes]), "green", no_wrap=True),
         Text(""),
+        *_systems(overview, width),
         worker_grid if workers else Text("No worker. Start one: jobwire worker module:app"),
         Text(""),
         job_grid if jobs else Text("No jobs yet. Try: jobwire submit chat hello --follow"),
     )
+
+
+def _systems(overview: "Overview | None", width: int) -> "list[Table | Text]":
+    """One line for each system and queue, where there are several; without wire and age on a
+    narrow screen."""
+    from rich.text import Text
+
+    from jobwire.cli import sanitize
+    from jobwire.cli.formatting import duration
+
+    if overview is None or (len(overview.systems) < 2 and not overview.unavailable):
+        return []
+    wide = width >= _MIN_WIDTH_FOR_IDS
+    grid = _grid(7 if wide else 5)
+    shown = sorted(overview.systems, key=lambda row: row.system == "queues")[:_MAX_ROWS]
+    for row in shown:
+        oldest = row.oldest_waiting_ms
+        age = f"oldest {duration(oldest)}" if oldest is not None else ""
+        wire = row.wire if row.wire != row.name else ""
+        _add_row(
+            grid,
+            sanitize.line(row.name),
+            *([wire] if wide else []),
+            f"{row.waiting} waiting",
+            *([age] if wide else []),
+            f"{row.running} running",
+            Text("no worker", "yellow") if row.workers == 0 and row.waiting else "",
+            Text(f"{row.error} failed", "red") if row.error else "",
+        )
+    lines: list[Table | Text] = [grid]
+    lines += [
+        Text(sanitize.line(f"{each.system}: {each.detail}"), "red") for each in overview.unavailable
+    ]
+    if further := len(overview.systems) - len(shown) + overview.left_out:
+        lines.append(Text(f"and {further} further queues", "dim"))
+    return [*lines, Text("")]
 
 
 def _queues(worker: "WorkerInfo") -> str:
@@ -128,6 +189,8 @@ def _queues(worker: "WorkerInfo") -> str:
     from jobwire.cli import sanitize
 
     by_wire: dict[str, list[str]] = {}
+    if not worker.serves and worker.wire != "streams":
+        by_wire[worker.wire] = list(worker.queues) or [""]
     for served in worker.serves:
         by_wire.setdefault(served.wire, []).append(served.queue)
     return ", ".join(

@@ -28,6 +28,7 @@ from jobwire.client.messages import (
     JobQueueInfo,
     JobQueueList,
     NewJob,
+    Overview,
     PauseAnswer,
     PredictionInfo,
     PredictionPage,
@@ -187,9 +188,12 @@ class AsyncClient:
         plan = calls.fetch("/v1/crons", CronList, self._retry_budget())
         return (await self.execute(plan)).crons
 
-    async def workers(self) -> builtins.list[WorkerInfo]:
-        """Return the live workers and their running jobs."""
-        plan = calls.fetch("/v1/workers", WorkerList, self._retry_budget())
+    async def workers(
+        self, *, system: str | None = None, wire: str | None = None
+    ) -> builtins.list[WorkerInfo]:
+        """Return the live workers of all systems, or of one, and their running jobs."""
+        path = calls.chosen_path("/v1/workers", system, wire)
+        plan = calls.fetch(path, WorkerList, self._retry_budget())
         return (await self.execute(plan)).workers
 
     async def predictions(self, *, limit: int = 20, after: str = "") -> PredictionPage:
@@ -202,9 +206,14 @@ class AsyncClient:
         path = calls.prediction_path(prediction_id)
         return await self.execute(calls.fetch(path, PredictionInfo, self._retry_budget()))
 
-    async def stats(self) -> Stats:
-        """Return queue counts, and the last hour by minute."""
-        return await self.execute(calls.fetch("/v1/stats", Stats, self._retry_budget()))
+    async def stats(self, *, system: str | None = None, wire: str | None = None) -> Stats:
+        """Return the counts of all systems, or of one, and the last hour by minute."""
+        path = calls.chosen_path("/v1/stats", system, wire)
+        return await self.execute(calls.fetch(path, Stats, self._retry_budget()))
+
+    async def overview(self) -> Overview:
+        """Return each system, and each of the busiest queues, now and in the last hour."""
+        return await self.execute(calls.fetch("/v1/overview", Overview, self._retry_budget()))
 
     def queue(self, name: str) -> AsyncQueue:
         """A BullMQ queue, to add jobs to and to administer."""

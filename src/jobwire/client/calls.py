@@ -327,6 +327,13 @@ def prefer(wait_s: float) -> str:
     return f"wait={math.ceil(min(wait_s, MAX_WAIT_S))}"
 
 
+def chosen_path(path: str, system: str | None, wire: str | None) -> str:
+    """A path that may be asked for one system or one wire."""
+    given = {"system": system, "wire": wire}
+    query = urlencode({name: value for name, value in given.items() if value})
+    return f"{path}?{query}" if query else path
+
+
 def predictions_path(limit: int, after: str) -> str:
     """The path of a page of the photo bot's tasks."""
     query = {"limit": str(limit), **({"after": after} if after else {})}

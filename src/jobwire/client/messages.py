@@ -223,7 +223,8 @@ class Minute(Struct, frozen=True, kw_only=True):
     """Counts of one minute, or of one hour."""
 
     start_ts: int = 0
-    submitted: int = 0
+    submitted: int | None = 0
+    """None: the chosen systems do not count it."""
     done: int = 0
     error: int = 0
     canceled: int = 0
@@ -233,11 +234,48 @@ class Minute(Struct, frozen=True, kw_only=True):
 
 
 class Stats(Struct, frozen=True):
-    """The queue now, the last hour, and its minutes, oldest first."""
+    """All systems now, the last hour, and its minutes, oldest first."""
 
     now: Now
     hour: Minute
     minutes: list[Minute]
+
+
+class UnavailableSystem(Struct, frozen=True):
+    """A system that could not be read."""
+
+    system: str
+    detail: str = ""
+
+
+class SystemInfo(Struct, frozen=True, kw_only=True):
+    """A system, or one queue of a system, now and in the last hour."""
+
+    system: str
+    name: str
+    wire: str
+    waiting: int = 0
+    delayed: int = 0
+    running: int = 0
+    oldest_waiting_ms: int | None = None
+    workers: int | None = None
+    """None: unknown, or it needs none."""
+    slots: int | None = None
+    submitted: int | None = None
+    done: int = 0
+    error: int = 0
+    canceled: int = 0
+    ended_by_minute: list[int] = []
+    failed_by_minute: list[int] = []
+    duration_ms: Quantiles = Quantiles()
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """All systems; those that could not be read, and how many further queues there are."""
+
+    systems: list[SystemInfo]
+    unavailable: list[UnavailableSystem] = []
+    left_out: int = 0
 
 
 class FailureInfo(Struct, frozen=True):
@@ -288,6 +326,9 @@ class Slot(Struct, frozen=True):
     job_id: str | None
     task: str | None
     since_ts: int
+    wire: str = "streams"
+    queue: str = ""
+    """Of the wire `bullmq`."""
 
 
 class MissingRequirementInfo(Struct, frozen=True):
@@ -334,6 +375,8 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     """One worker."""
 
     name: str
+    system: str = "jobs"
+    wire: str = "streams"
     ours: bool = True
     host: str | None = None
     pid: int | None = None
@@ -347,7 +390,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     running: list[Slot] = []
     lacks: list[MissingRequirementInfo] = []
     queues: list[str] = []
-    """The queues that it reads."""
+    """The queues of its wire that it reads."""
 
 
 class WorkerList(Struct, frozen=True):

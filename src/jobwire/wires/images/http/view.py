@@ -50,7 +50,7 @@ _MAX_FAILED: Final = 1_000
 _MAX_FOUND: Final = 20
 _SCANNED: Final = 500
 """Images whose name is compared with a text."""
-_CONSUMER: Final = re.compile(r"jobwire-(.+)-(\d{1,10})(?:-\d+)?")
+_CONSUMER: Final = re.compile(r"jobwire-(.+)-(\d{1,10})-\d{1,2}")
 """The name of a result consumer: host, pid, number."""
 _GONE_MS: Final = 60_000
 """A consumer's name outlives its process; a live one reads every few seconds."""

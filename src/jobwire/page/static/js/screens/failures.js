@@ -155,7 +155,7 @@ ${sample.code ?? "error"}: ${sample.message}${sample.trace ? html`
       <div class="what"><div class="row wrap"><a class="bold mono" role="button" href="#" aria-expanded=${open} @click=${(event) => {
         event.preventDefault();
         this.toggle(kind);
-      }}>${kind.code || "error"}</a><span class="muted small">${kind.system === "queues" ? `queue ${kind.name}` : kind.name} ·</span><a class="link small" href=${placeOf(kind, { state: "failed", task: kind.system === "jobs" ? kind.task : "" })}>${kind.task || "several tasks"}</a></div>
+      }}>${kind.code || "error"}</a>${RUNS_AGAIN.has(kind.system) ? html`<span class="muted small">${kind.system === "queues" ? `queue ${kind.name}` : kind.name} ·</span>` : nothing}<a class="link small" href=${placeOf(kind, { state: "failed", task: kind.system === "jobs" ? kind.task : "" })}>${kind.task || "several tasks"}</a></div>
         <div class="soft small">${kind.message || (kind.count > 1 && kind.system === "jobs" ? "several messages" : "")}</div></div>
       <div class="spread">${bars(kind.by_hour.map(() => 0), kind.by_hour, { width: 208, height: 26, label: `by hour: ${kind.by_hour.join(", ")}` })}
         <div class="row tiny muted between"><span>${from}</span><span>now</span></div></div>

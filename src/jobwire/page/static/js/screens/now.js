@@ -61,8 +61,10 @@ function figures(rows, kinds) {
   const first = kinds?.[0];
   const workers = workersOf(rows);
   const slotted = rows.filter((row) => row.slots != null);
+  // The jobs of queues use slots too, of workers of any program.
+  const shared = rows.some((row) => row.system === "queues" && row.running);
   return html`<dl class="figures">
-    <div><dt>Workers</dt><dd class="n">${count(workers)} ${sum(slotted, "slots") ? html`<small>${count(sum(slotted, "running"))} of ${plural(sum(slotted, "slots"), "slot")} in use</small>` : nothing}</dd>
+    <div><dt>Workers</dt><dd class="n">${count(workers)} ${sum(slotted, "slots") ? html`<small>${shared ? "" : `${count(sum(slotted, "running"))} of `}${plural(sum(slotted, "slots"), "slot")}${shared ? "" : " in use"}</small>` : nothing}</dd>
       <dd class="w">${beats.length ? `Last heartbeat ${age(Math.min(...beats))} ago` : "None is running"}</dd></div>
     <div><dt>Oldest waiting</dt><dd class="n ${oldest ? (late ? "warn" : "") : "muted"}">${oldest ? duration(oldest.oldest_waiting_ms) : "none"}</dd>
       <dd class="w">${oldest ? html`<a class="link" href=${placeOf(oldest, { state: "waiting" })}>${count(sum(rows, "waiting"))} waiting</a>` : "Nothing is waiting"}</dd></div>

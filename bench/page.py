@@ -1,12 +1,15 @@
 """Cost of the page: its bytes, the server's CPU for a poll, and a list of 10,000 jobs (O-4).
 
-A poll is what an open page asks every two seconds: the overview and the newest jobs. Every fifth
-poll also reads failures and health. The limits: 1 ms of the gateway's CPU for the overview, no
-step in a list of 10,000 jobs above 100 ms of the page's main thread.
+A poll is what an open page asks every two seconds: the overview, and the newest jobs if one has
+ended. Every fifth poll also reads failures and health. The limits: 1 ms of the gateway's CPU for
+the overview, no step in a list of 10,000 jobs above 100 ms of the page's main thread. Pages that ask
+within half a second share one overview, so it is also measured alone: one call in 0.6 s, without
+what an idle gateway uses.
 """
 
 import shutil
 import tempfile
+import time
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -31,6 +34,8 @@ _ROUTES: Final = (
     "/v1/failures?hours=1",
     "/readyz",
 )
+_ALONE: Final = 50
+_PAUSE_S: Final = 0.6
 _MAX_MS: Final = 1.0
 _MAX_STEP_MS: Final = 100.0
 # Ends two frames after the last row has changed.
@@ -68,6 +73,23 @@ def _cost_ms(pid: int, url: str, route: str) -> float:
         return (cpu_s(pid) - before_s) / _POLLS * 1000
 
 
+def _cost_alone_ms(pid: int, url: str, route: str) -> float:
+    """The same for calls that are too far apart to share an answer."""
+
+    def used_s(paths: list[str]) -> float:
+        before_s = cpu_s(pid)
+        for path in paths:
+            time.sleep(_PAUSE_S)
+            if path:
+                client.get(path).raise_for_status()
+        return cpu_s(pid) - before_s
+
+    with httpx.Client(base_url=url, trust_env=False) as client:
+        client.get(route).raise_for_status()
+        asked_s, idle_s = used_s([route] * _ALONE), used_s([""] * _ALONE)
+    return (asked_s - idle_s) / _ALONE * 1000
+
+
 def _busy_ms(page: Page) -> float:
     """CPU time of the page's main thread so far: the time of the wall has other programs in it."""
     metrics = {
@@ -102,10 +124,12 @@ def run() -> bool:
         costs = {route: _cost_ms(gateway.pid, fleet.url, route) for route in _ROUTES}
         for route, cost in costs.items():
             print(f"{route:<24} {cost:6.2f} ms of the gateway's CPU")
+        alone_ms = _cost_alone_ms(gateway.pid, fleet.url, "/v1/overview")
+        print(f"{'/v1/overview, alone':<24} {alone_ms:6.2f} ms of the gateway's CPU")
         program = next(filter(None, map(shutil.which, PROGRAMS)), None)
         if program is None:
             print("chromium is not installed: no long tasks measured")
-            return costs["/v1/overview"] <= _MAX_MS
+            return alone_ms <= _MAX_MS
         devtools = DevTools(program, Path(folder))
         try:
             longest: list[float] = []
@@ -117,4 +141,4 @@ def run() -> bool:
         finally:
             devtools.close()
     print(f"costliest step in the page: {longest_ms:.0f} ms of its main thread")
-    return costs["/v1/overview"] <= _MAX_MS and longest_ms <= _MAX_STEP_MS
+    return alone_ms <= _MAX_MS and longest_ms <= _MAX_STEP_MS

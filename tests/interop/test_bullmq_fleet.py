@@ -21,7 +21,7 @@ from jobwire.wires.bullmq.contract import DEFAULT_PREFIX, State
 from jobwire.wires.bullmq.engine import BullEngine
 from jobwire.wires.bullmq.hub import BullHub
 from jobwire.wires.bullmq.queue import Added, BullQueue, NewJob
-from jobwire.wires.bullmq.registry import seen_workers
+from jobwire.wires.bullmq.registry import list_workers, seen_workers
 from jobwire.worker import Worker
 from tests.interop.bullmq_teams import ALL, OURS, PLAIN, TEAMS, Fleet
 from tests.support import clause, wait_until
@@ -60,6 +60,10 @@ class Site:
 
     async def seen_workers(self, *queues: str) -> object:
         return await seen_workers(self._connection, DEFAULT_PREFIX, queues)
+
+    async def our_workers(self, queue: str) -> int:
+        listed = await list_workers(self._connection, DEFAULT_PREFIX, [queue])
+        return sum(worker.ours for worker in listed or ())
 
     def queue(self, name: str) -> BullQueue:
         return BullQueue(self._connection, name)
@@ -266,11 +270,13 @@ async def test_b9_get_workers_of_every_package_lists_our_worker(site: Site) -> N
     for team in ("node6", "node5"):
         assert await site.fleet.ask(team, "workers", queue=ours) == 1
     assert await site.fleet.ask("py", "workers_of", queue=ours) == 1
-    # And ours sees those of Node beside its own.
-    await site.work("node6", "node5")
+    # And ours sees those of every package beside its own.
+    await site.work(*TEAMS)
+    theirs = [site.queues[team] for team in TEAMS]
 
     async def are_seen() -> bool:
-        seen = await site.seen_workers(site.shared, site.queues["node6"], ours)
-        return seen == {site.shared: 3, site.queues["node6"]: 1, ours: 1}
+        seen = await site.seen_workers(site.shared, *theirs, ours)
+        return seen == {site.shared: 4, **dict.fromkeys(theirs, 1), ours: 1}
 
     await wait_until(are_seen, "the named connections")
+    assert await site.our_workers(site.shared) == 1

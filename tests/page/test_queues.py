@@ -36,8 +36,8 @@ def job_route(job_id: str, tab: str = "") -> str:
     return f"#/jobs/bullmq/{QUEUE}/{job_id}{f'?tab={tab}' if tab else ''}"
 
 
-def failed_job(films: Queue, text: str, **data: object) -> str:
-    job = films.add("break", {"text": text, **data})
+def failed_job(films: Queue, text: str) -> str:
+    job = films.add("break", {"text": text})
     assert films.wait(job.id, timeout_s=30).state == "failed"
     return job.id
 
@@ -174,7 +174,7 @@ def test_o04_a_queue_is_paused_resumed_and_its_job_retried(
     site: PageSite, films: Queue, browser: Browser, fresh: Fresh
 ) -> None:
     failed = failed_job(films, fresh("word"))
-    with browser.page() as page:
+    with browser.page(may_complain=True) as page:  # a poll may meet the removed job
         page.open(f"{site.url}/{ONE_QUEUE}")
         click_text(page, "button", "Pause queue")
         page.until_text("dialog", f"Pause {QUEUE}?")
@@ -331,9 +331,10 @@ def test_o04_a_foreign_queue_is_looked_at_without_buttons(
             show(page, f"http://127.0.0.1:{port}", route, shown)
             buttons: list[str] = page.run(
                 "[...document.querySelectorAll('.page button, .page input[type=checkbox]')]"
-                ".map((each) => each.innerText.trim() || each.type)"
+                ".map((each) => each.textContent.trim() || each.ariaLabel || each.type)"
             )
-            assert set(buttons) <= {"", "Copy", "Copy key", "valkey-cli", "curl"}, route
+            acts = [each for each in buttons if not each.startswith("Copy")]
+            assert set(acts) <= {"valkey-cli", "curl"}, route
         assert page.text(".top").count("Submit") == 0
     assert films.status().counts == before
     look.kill()

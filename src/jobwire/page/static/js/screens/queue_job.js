@@ -48,7 +48,7 @@ class QueueJobScreen {
   }
 
   async poll(rare) {
-    if (this.gone && !rare) return;
+    if (this.leaving || (this.gone && !rare)) return;
     const { stale } = this;
     this.stale = false;
     try {
@@ -139,8 +139,15 @@ class QueueJobScreen {
   remove = () => {
     const children = this.tree ? childrenOf(this.tree) : 0;
     this.ask("Remove this job?", `It is deleted with its data and log${children ? `, and with ${plural(children, "child", "children")}` : ""}.`, children ? `Remove job and ${plural(children, "child", "children")}` : "Remove job", async () => {
-      await removeJob(this.queue)(this.id);
-      go(queueLink(this.queue));
+      this.leaving = true;
+      this.follower?.close();
+      try {
+        await removeJob(this.queue)(this.id);
+        go(queueLink(this.queue));
+      } catch (problem) {
+        this.leaving = false;
+        throw problem;
+      }
     });
   };
   copyJob = async () => {

@@ -12,10 +12,13 @@ def test_o9_a_request_can_be_sent_from_the_page(served: ServedJobs, browser: Bro
     with browser.page() as page:
         page.open(f"{served.url}/docs")
         page.until_text("main", "Submit a job")
+        assert page.text("main h2") == "jobs"
         page.click('[id="post/v1/jobs"] summary')
         page.until_text('[id="post/v1/jobs"] .body', "invalid_payload")
         page.click('[id="post/v1/jobs"] button')
         page.until_text('[id="post/v1/jobs"]', '"status": "queued"')
+        # The payload is returned as it was sent, white space included; it is indented once.
+        assert '"payload": {\n    "prompt": "' in page.text('[id="post/v1/jobs"]')
 
 
 @clause("O-9")

@@ -50,6 +50,13 @@ def test_every_route_is_in_it_with_its_scope(document: dict[str, Any]) -> None:
 
 
 @clause("O-9")
+def test_systems_come_before_the_gateways_own_operations(document: dict[str, Any]) -> None:
+    assert [tag["name"] for tag in document["tags"]] == ["test", "streams", "health"]
+    summaries = {operation["summary"] for _, _, operation in operations(document)}
+    assert "Make a stream token" in summaries
+
+
+@clause("O-9")
 def test_every_problem_of_a_route_has_an_example_that_fits(document: dict[str, Any]) -> None:
     schema = document["components"]["schemas"]["Problem"]
     for method, path, operation in operations(document):

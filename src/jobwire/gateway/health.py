@@ -216,7 +216,8 @@ def routes(
             "public",
             readyz,
             Doc(
-                summary="Is every part ready? If not, what to do. `degraded` still serves.",
+                summary="Is every part ready? If not, what to do",
+                description="A program that is degraded still serves.",
                 tag="health",
                 answer=Ready,
                 example=_plain(Ready("ready", version, [example])),

@@ -24,6 +24,8 @@ _REF: Final = "#/components/schemas/{name}"
 _PLACES: Final = re.compile(r"\{(\w+)\}")
 _KEY: Final = {"apiKey": list[str]()}
 _BODY_SUFFIX: Final = re.compile(rb'("(?:#/components/schemas/)?[A-Z]\w*)Body(?=")')
+# The gateway's own operations are listed after those of the systems.
+_LAST_TAGS: Final = ("fleet", "streams", "health")
 _TOKEN: Final = {"streamToken": list[str]()}
 
 
@@ -57,7 +59,19 @@ def document(app: FastAPI, scoped: Sequence[ScopedRoute], hot: Sequence[HotRoute
         for route in (*scoped, *hot)
         if isinstance(route.access, SelfAuthenticated)
     }
+    whole["tags"] = [{"name": tag} for tag in _tags(paths)]
     return whole
+
+
+def _tags(paths: Json) -> list[str]:
+    """The tags of all operations, in the order to show them."""
+    found = {
+        tag: None
+        for item in paths.values()
+        for each in item.values()
+        for tag in each.get("tags", ())
+    }
+    return sorted(found, key=lambda tag: _LAST_TAGS.index(tag) if tag in _LAST_TAGS else -1)
 
 
 def _published(schemas: Iterable[Json], more: Mapping[str, Json]) -> tuple[list[Json], Json]:
@@ -71,6 +85,8 @@ def _finish_scoped(
 ) -> None:
     if route.doc is not None:
         _use_doc(method, operation, route, route.doc, schema_of)
+    elif route.summary is None:  # FastAPI's own begins every word with a capital
+        operation["summary"] = route.name.replace("_", " ").capitalize()
     operation["x-jobwire-scope"] = access_name(route.access)
     if route.access != "public":
         operation["security"] = _security(route.access)

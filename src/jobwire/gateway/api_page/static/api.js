@@ -76,7 +76,9 @@ function form(method, path, operation) {
   const inputs = fields.map((each) => element("input", { name: each.name, ariaLabel: each.name, placeholder: String(each.example ?? each.schema?.default ?? "") }));
   const [type, content] = Object.entries(operation.requestBody?.content ?? {})[0] ?? [];
   const sample = example(content);
-  const body = type ? element("textarea", { spellcheck: false, ariaLabel: "body", value: sample === undefined ? "" : typeof sample === "string" ? sample : json(sample) }) : null;
+  const text = sample === undefined ? "" : typeof sample === "string" ? sample : json(sample);
+  const rows = Math.min(20, Math.max(4, text.split("\n").length));
+  const body = type ? element("textarea", { spellcheck: false, ariaLabel: "body", value: text, rows }) : null;
   const answer = element("pre", { hidden: true });
   const command = element("pre", { hidden: true });
   let sending = null;
@@ -145,10 +147,11 @@ function form(method, path, operation) {
 }
 
 function indented(text) {
-  // Numbers stay as they were sent: only white space between tokens is added.
+  // Numbers stay as they were sent: only white space between tokens is changed.
   try { JSON.parse(text); } catch { return text; }
   let depth = 0;
-  return text.replace(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^"{}[\],:\s]+/g, (token) => {
+  return text.replace(/"(?:[^"\\]|\\.)*"|[{}[\],:]|\s+|[^"{}[\],:\s]+/g, (token) => {
+    if (!token.trim()) return "";
     if (token === "{" || token === "[") { depth += 1; return `${token}\n${"  ".repeat(depth)}`; }
     if (token === "}" || token === "]") { depth -= 1; return `\n${"  ".repeat(depth)}${token}`; }
     if (token === ",") return `,\n${"  ".repeat(depth)}`;
@@ -179,7 +182,9 @@ function draw(wanted) {
       groups.set(tag, [...(groups.get(tag) ?? []), details]);
     }
   }
-  main.replaceChildren(...[...groups].flatMap(([tag, list]) => [element("h2", { textContent: tag }), ...list]));
+  const order = new Map((api.tags ?? []).map((tag, at) => [tag.name, at]));
+  const sorted = [...groups].sort(([one], [other]) => (order.get(one) ?? order.size) - (order.get(other) ?? order.size));
+  main.replaceChildren(...sorted.flatMap(([tag, list]) => [element("h2", { textContent: tag }), ...list]));
   if (!groups.size) main.append(element("p", { textContent: "No operation has these words." }));
 }
 

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ _LOADED = re.compile(r"<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)=
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
@@ -31,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     )
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
-    yield folder
+    return folder
 
 
 def test_nothing_is_loaded_from_other_hosts(site: Path) -> None:

@@ -4,7 +4,6 @@ photographs that are free to use, sent as their users send them."""
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final
@@ -114,10 +113,18 @@ def media(folder: Path, url: str) -> Generator[Media]:
 
 
 def upload(page: Page, path: str) -> None:
-    """Choose a photo on the page; returns when it is in work."""
+    """Choose a photo on the page; returns while it is in work, and the page stands still."""
     choose_files(page, path)
-    page.until_text(".sent", "Processing")
-    time.sleep(0.2)
+    stages = ("decoding it", "looking for faces", "encoding it")
+    wait_until_sync(lambda: any(stage in page.text(".sent") for stage in stages), "a stage")
+    page.run("window.requestAnimationFrame = () => 0")
+
+
+def pictures_loaded(page: Page) -> None:
+    """Wait until all pictures of the page are there."""
+    loaded = "document.images.length && [...document.images].every((each) => each.complete)"
+    missing = "!document.querySelector('.pic.hole:empty, .tasks tr:has(.done) .thumb.none')"
+    wait_until_sync(lambda: page.run(f"!!({loaded}) && {missing}"), "the pictures")
 
 
 def _large(name: str, width: int = 3024) -> bytes:

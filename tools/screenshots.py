@@ -28,8 +28,9 @@ from tests.support import Program
 from tests.support.browser import PHONE, PROGRAMS, Browser, Page
 from tests.support.devtools import DevTools
 from tests.support.wait import wait_until_sync
-from tools.screenshot_media import Media, media, upload
+from tools.screenshot_media import Media, media, pictures_loaded, upload
 from tools.screenshot_queues import fill_queues, shoot_queues
+from tools.screenshot_tour import shoot_tour
 
 APP: Final = "tools.screenshot_app:app"
 DESKTOP: Final = (1280, 860)
@@ -39,6 +40,7 @@ HOLD_S: Final = 120
 @contextlib.contextmanager
 def site(folder: Path) -> Generator[tuple[Fleet, Program, Client, Media]]:
     """A gateway of all systems without a worker, and a client."""
+    folder.mkdir()
     with Fleet(folder) as fleet, media(folder / "media", fleet.url) as surroundings:
         gateway = start_gateway(fleet, surroundings)
         with fleet.client() as client:
@@ -185,10 +187,6 @@ def shoot_media(camera: Camera, surroundings: Media, client: Client) -> None:
     def send(page: Page) -> None:
         upload(page, photo)
 
-    def has_picture(page: Page) -> None:
-        loaded = "[...document.images].length > 2 && [...document.images].every((i) => i.complete)"
-        wait_until_sync(lambda: page.run(loaded), "the pictures")
-
     camera.take("page-images-sending", "#/images", "newest first", act=send)
     wait_until_sync(lambda: client.images.list().images[0].status == "ready", "the photo")
     surroundings.tasks()
@@ -201,46 +199,62 @@ def shoot_media(camera: Camera, surroundings: Media, client: Client) -> None:
         ("predictions-open", "#/predictions"),
     ):
         for suffix, size, dark in (("", DESKTOP, False), ("-dark", DESKTOP, True)):
-            camera.take(f"page-{name}{suffix}", route, "", size=size, dark=dark, act=has_picture)
-        camera.take(f"page-{name}-phone", route, "", size=PHONE, act=has_picture)
+            camera.take(
+                f"page-{name}{suffix}", route, "", size=size, dark=dark, act=pictures_loaded
+            )
+        camera.take(f"page-{name}-phone", route, "", size=PHONE, act=pictures_loaded)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", default="docs/img", type=Path)
     parser.add_argument("--format", default="webp", choices=("webp", "png"))
-    parser.add_argument("--only", default="", choices=("jobs", "media", "queues"))
+    parser.add_argument("--only", default="", choices=("jobs", "media", "queues", "tour"))
     options = parser.parse_args()
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
         raise SystemExit("chromium is not installed (Debian: apt-get install chromium)")
-    with (
-        tempfile.TemporaryDirectory() as temporary,
-        site(Path(temporary)) as (fleet, gateway, client, surroundings),
-    ):
+    with tempfile.TemporaryDirectory() as temporary:
         devtools = DevTools(program, Path(temporary))
         try:
-            camera = Camera(Browser(devtools), fleet.url, folder, options.format)
-            if options.only in ("", "media"):
-                shoot_media(camera, surroundings, client)
-            if options.only == "media":
-                return
-            camera.take("page-empty", "#/", "No job yet")
-            invent_the_past(fleet.valkey.url)
-            gateway.kill()  # it has read the minutes that have ended
-            start_gateway(fleet, surroundings)
-            worker = fleet.start_worker(
-                APP, JOBWIRE_WORKER_SLOTS="12", JOBWIRE_QUEUES_METRICS_MINUTES="60"
-            )
-            if options.only in ("", "queues"):
-                shoot_queues(camera, fill_queues(client))
-            if options.only in ("", "jobs"):
-                shoot(camera, fill(client))
-            worker.kill()
+            browser = Browser(devtools)
+            if options.only in ("", "tour"):
+                with site(Path(temporary) / "tour") as (fleet, _, client, surroundings):
+                    camera = Camera(browser, fleet.url, folder, options.format)
+                    shoot_tour(camera, fleet, surroundings, client)
+            if options.only != "tour":
+                with site(Path(temporary) / "site") as (fleet, gateway, client, surroundings):
+                    camera = Camera(browser, fleet.url, folder, options.format)
+                    shoot_site(camera, fleet, gateway, client, surroundings, options.only)
         finally:
             devtools.close()
+
+
+def shoot_site(
+    camera: Camera,
+    fleet: Fleet,
+    gateway: Program,
+    client: Client,
+    surroundings: Media,
+    only: str,
+) -> None:
+    """All screens, or those of one part."""
+    if only in ("", "media"):
+        shoot_media(camera, surroundings, client)
+    if only == "media":
+        return
+    camera.take("page-empty", "#/", "No job yet")
+    invent_the_past(fleet.valkey.url)
+    gateway.kill()  # it has read the minutes that have ended
+    start_gateway(fleet, surroundings)
+    worker = fleet.start_worker(APP, JOBWIRE_WORKER_SLOTS="12", JOBWIRE_QUEUES_METRICS_MINUTES="60")
+    if only in ("", "queues"):
+        shoot_queues(camera, fill_queues(client))
+    if only in ("", "jobs"):
+        shoot(camera, fill(client))
+    worker.kill()
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
 import httpx
+import psutil
 
 from jobwire import Client
 from jobwire.gateway.auth import new_key
@@ -75,9 +77,9 @@ class MediaSite:
         make_bucket(self.bucket)
         self._stack.enter_context(self.telegram)
         self._stack.enter_context(self.replicate)
-        program = self._fleet.start(*self._arguments, env=self._env)
-        program.wait_for_line("gateway on", timeout_s=60)
-        self._stack.callback(program.close)
+        self._gateway = self._fleet.start(*self._arguments, env=self._env)
+        self._gateway.wait_for_line("gateway on", timeout_s=60)
+        self._stack.callback(self._gateway.close)
         self.client = self._stack.enter_context(Client(self.url, api_key=self.keys["ops"]))
         return self
 
@@ -94,6 +96,19 @@ class MediaSite:
         """A photo that was published; its image id."""
         photo = self.file(name, body or portrait())
         return self.client.images.publish(photo).image_id
+
+    @contextlib.contextmanager
+    def photo_workers_stopped(self) -> Generator[None]:
+        """Accepted photos stay in work."""
+        workers = psutil.Process(self._gateway.pid).children(recursive=True)
+        assert workers, "they are started by the first photo"
+        for worker in workers:
+            worker.suspend()
+        try:
+            yield
+        finally:
+            for worker in workers:
+                worker.resume()
 
     def failed(self, name: str) -> str:
         """A photo that was accepted and failed; its image id."""

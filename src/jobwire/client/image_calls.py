@@ -64,6 +64,9 @@ class Image(Struct, frozen=True, kw_only=True):
     original_width: int | None = None
     original_height: int | None = None
     error: ImageError | None = None
+    stage: str | None = None
+    """While it is processed, if it is known."""
+    progress: int | None = None
 
 
 class ImagePage(Struct, frozen=True):

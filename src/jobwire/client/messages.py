@@ -354,6 +354,11 @@ class PredictionInfo(Struct, frozen=True, kw_only=True):
     error: str | None = None
     created_at: str | None = None
     updated_at: str | None = None
+    prompt: str | None = None
+    message: str | None = None
+    """The provider's words about a failure."""
+    pictures: int = 0
+    """How many output pictures are stored."""
 
 
 class PredictionPage(Struct, frozen=True):

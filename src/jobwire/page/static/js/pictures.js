@@ -6,6 +6,7 @@ import { html } from "./ui.js";
 
 const KEPT = 120;
 const AT_ONCE = 3;
+const AGAIN_MS = 5000;
 const pictures = new Map(); // path → { url, facts, error }
 const waiting = [];
 let loading = 0;
@@ -44,9 +45,13 @@ async function next() {
       size: Number(answer.headers.get("jobwire-original-size")) || null,
       hidden: answer.headers.get("jobwire-hidden-areas"),
     };
-    found.url = URL.createObjectURL(await answer.blob());
+    const url = URL.createObjectURL(await answer.blob());
+    if (pictures.get(path) === found) found.url = url;
+    else URL.revokeObjectURL(url); // forgotten meanwhile
   } catch (error) {
-    found.error = error instanceof TypeError ? "No answer from the gateway." : error.message;
+    const away = error instanceof TypeError;
+    found.error = away ? "No answer from the gateway." : error.message;
+    if (away) setTimeout(forget, AGAIN_MS, path); // and asked for again
   }
   loading -= 1;
   update();

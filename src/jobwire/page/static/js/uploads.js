@@ -2,6 +2,7 @@
 import { call, get, Problem } from "./api.js";
 import { StageFollower } from "./events.js";
 import { bytes, megabytes } from "./format.js";
+import { pollNow } from "./poll.js";
 import { announce, update } from "./store.js";
 
 const AT_ONCE = 2; // a browser has six connections to a host
@@ -18,7 +19,7 @@ export function addFiles(files, maxSize) {
     uploads.unshift({ number: (numbers += 1), file, name: file.name, size: file.size, maxSize, state: "waiting", sent: 0, stage: "" });
   }
   for (const old of uploads.filter(ended).slice(KEPT)) dismiss(old);
-  next();
+  for (let slots = AT_ONCE; slots > 0; slots--) next();
   update();
 }
 
@@ -45,7 +46,7 @@ async function next() {
   }
   upload.file = null; // the original is not kept here either
   running -= 1;
-  update();
+  pollNow();
   next();
 }
 

@@ -169,6 +169,7 @@ class Images {
         this.images = this.images.filter((each) => each !== image);
         this.refusal = "";
         if (this.id) go("#/images");
+        this.id = ""; // it is not read again
         this.newest();
       } catch (problem) {
         this.refusal = problem.message;

@@ -53,7 +53,9 @@ local function submit(first, last)
   local job_id, task, payload, ttl_s, delay_ms = unpack(ARGV, first, first + 4)
   local idempotency, former, fingerprint, tenant, given = unpack(ARGV, first + 5, first + 9)
   local extra = first + 10
-  select_queue(extra < last and ARGV[extra] == 'queue' and ARGV[extra + 1])
+  if extra < last or queue_suffix ~= '' then
+    select_queue(extra < last and ARGV[extra] == 'queue' and ARGV[extra + 1])
+  end
 
   -- Only an id that the caller chose can have been submitted before.
   if given == '1' and redis.call('EXISTS', job_key(job_id)) == 1 then
@@ -77,14 +79,15 @@ local function submit(first, last)
       return 'already', earlier, 0
     end
   end
-  if depth() >= max_queue then return 'full', '', depth() end
+  local ahead = depth()
+  if ahead >= max_queue then return 'full', '', ahead end
   if exceeded_limit then
     local limit, number = exceeded_limit(tenant)
     if limit then return limit, '', number end
   end
 
   create(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant, extra, last)
-  waiting[queue] = waiting[queue] + 1
+  waiting[queue] = ahead + 1
   if count_open then count_open(tenant, job_id) end
   return 'submitted', job_id, now_ms
 end

@@ -76,8 +76,10 @@ local function take(entry, id, task, payload, is_fetched)
   local job = read_runnable(entry, id)
   if not job then return end
   -- R-5: another call of this worker has started it, and the answer to that call has it.
-  if is_fetched and is_started(entry .. queue_suffix, job) then return end
-  if #started >= limit or is_paused() then return return_unstarted(entry, job) end
+  if is_fetched then
+    if is_started(entry .. queue_suffix, job) then return end
+    if #started >= limit or is_paused() then return return_unstarted(entry, job) end
+  end
   if tasks > 0 and not known[task or ''] then return put_back(entry, job, task or '') end
   start(entry, job, task, payload, token, consumer)
 end

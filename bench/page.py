@@ -2,9 +2,10 @@
 
 A poll is what an open page asks every two seconds: the overview, and the newest jobs if one has
 ended. Every fifth poll also reads failures and health. The limits: 1 ms of the gateway's CPU for
-the overview, no step in a list of 10,000 jobs above 100 ms of the page's main thread. Pages that
-ask within half a second share one overview, so it is also measured alone: one call in 0.6 s,
-without what an idle gateway uses.
+the overview, no step in a list of 10,000 jobs above 100 ms of the page's main thread.
+
+Pages that ask within half a second share one overview, so it is also measured alone: one call in
+0.6 s, without what an idle gateway uses.
 """
 
 import shutil

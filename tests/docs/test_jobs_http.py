@@ -51,7 +51,7 @@ def _read(line: str, served: ServedJobs, job_id: object = "") -> Any:
 @clause("J-10", "J-15", "J-16", "J-18", "O-12")
 def test_every_line_of_the_page_is_answered(served: ServedJobs) -> None:
     submit, watch, wait, batch, queues, pause, *lines = _LINES
-    resume, token, cancel, retry, listed, failures, search = lines
+    resume, token, cancel, retry, listed, overview, stats, workers, failures, search = lines
     job_id = _read(submit, served)["job_id"]
     assert [result["status"] for result in _read(batch, served)["results"]] == [202, 202]
     assert [queue["waiting"] for queue in _read(queues, served)["queues"]] == [3]
@@ -59,6 +59,9 @@ def test_every_line_of_the_page_is_answered(served: ServedJobs) -> None:
     assert _read(pause.replace("pause", "resume"), served)["paused"] is False
     assert _read(cancel, served, job_id) == {"job_id": job_id, "outcome": "canceled"}
     assert _read(wait, served, job_id)["status"] == "canceled"
+    assert [row["system"] for row in _read(overview, served)["systems"]] == ["jobs"]
+    assert _read(stats, served)["hour"]["submitted"] == 3
+    assert _read(workers, served) == {"workers": []}
     assert _read(failures, served)["hours"] == 1
     assert [found["id"] for found in _read(search, served, job_id)["found"]] == [job_id]
     answers = _answers(watch, served, job_id)

@@ -191,20 +191,16 @@ class Ours:
 
     async def _progress(self, call: Call) -> object:
         text = json.dumps(call["value"])
-        if not await self._consumer(call).progress(call["id"], text, any_number=True):
-            raise Refused(CODES[Refusal.MISSING])
-        return None
+        return _done(await self._admin(call).set_progress(call["id"], text, any_number=True))
 
     async def _data(self, call: Call) -> object:
-        if not await self._consumer(call).set_data(call["id"], json.dumps(call["value"])):
-            raise Refused(CODES[Refusal.MISSING])
-        return None
+        return _done(await self._admin(call).set_data(call["id"], json.dumps(call["value"])))
 
     async def _log(self, call: Call) -> object:
         keep = call.get("keep") or 0
-        length = await self._consumer(call).log(call["id"], call["line"], keep=keep)
-        if length < 0:
-            raise Refused(length)
+        length = await self._admin(call).add_log(call["id"], call["line"], keep=keep)
+        if isinstance(length, Refusal):
+            raise Refused(CODES[length])
         return length
 
     async def _logs(self, call: Call) -> object:

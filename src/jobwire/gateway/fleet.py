@@ -23,7 +23,7 @@ from jobwire.gateway.fleet_schemas import (
     WorkersBody,
 )
 from jobwire.gateway.joined import read_each
-from jobwire.gateway.problems import INVALID, Problem, ProblemKind, invalid
+from jobwire.gateway.problems import INVALID, UNAVAILABLE, Problem, invalid
 from jobwire.gateway.request import Reply
 from jobwire.gateway.router import CurrentRequest, documented, new_router, response
 from jobwire.gateway.routes import Doc
@@ -34,7 +34,6 @@ from jobwire.job.clock import SystemClock
 _encode = msgspec.json.Encoder().encode
 _TAG: Final = "fleet"
 _MINUTE_MS: Final = 60_000
-UNAVAILABLE: Final = ProblemKind("unavailable", 503, "the servers do not answer; retry")
 
 _WORKER: Final = WorkerBody(
     name="jobwire-web1-4711-9f2c",

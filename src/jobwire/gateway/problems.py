@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from jobwire.job.errors import BackendUnavailable
 from jobwire.text import msgspec_fault
 
 MEDIA_TYPE: Final = b"application/problem+json"
@@ -113,6 +114,11 @@ HEADERS_TOO_LARGE: Final = ProblemKind(
 )
 INTERNAL: Final = ProblemKind(
     "internal", 500, "internal error; the log of the gateway has it under the request id"
+)
+UNAVAILABLE: Final = ProblemKind(
+    BackendUnavailable.code,
+    BackendUnavailable.status,
+    "a server behind this gateway does not answer or cannot write; retry",
 )
 NOT_READY: Final = ProblemKind(
     "not_ready", 503, "at least one part is not ready; `parts` has what to do"

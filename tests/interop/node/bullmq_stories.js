@@ -70,7 +70,9 @@ function cached(key, make) {
   return made.get(key);
 }
 const queueOf = (name) => cached(`queue ${name}`, () => new Queue(name, { connection }));
-const eventsOf = (name) => cached(`events ${name}`, () => new QueueEvents(name, { connection }));
+// From the first event of the queue: the first read may come after it.
+const eventsOf = (name) =>
+  cached(`events ${name}`, () => new QueueEvents(name, { connection, lastEventId: "0" }));
 
 const workers = new Map();
 const taken = new Map();

@@ -10,6 +10,7 @@ import pytest
 from jobwire.job import retry
 from jobwire.job.messages import Failed, JobError, RetryLater
 from jobwire.valkey import Connection
+from jobwire.wires.bullmq.admin import QueueAdmin
 from jobwire.wires.bullmq.codec import Job, Took
 from jobwire.wires.bullmq.consumer import BullConsumer, Settled
 from jobwire.wires.bullmq.leased_jobs import leased_job
@@ -45,6 +46,7 @@ class Site:
         self.now_ms = START_MS
         self.settings = BullSettings(**settings)
         self.queue = BullQueue(connection, QUEUE, self.settings, now_ms=lambda: self.now_ms)
+        self.admin = QueueAdmin(self.queue)
         self.consumer = BullConsumer(
             connection,
             QUEUE,

@@ -122,8 +122,8 @@ async def test_b19_what_is_not_there(site: Site) -> None:
     assert await site.queue.get("nope") is None
     assert await site.queue.state("nope") is State.UNKNOWN
     assert set((await site.queue.counts()).values()) == {0}
-    assert await site.consumer.log("nope", "line") == -1
-    assert not await site.consumer.set_data("nope", "1")
+    assert await site.admin.add_log("nope", "line") is Refusal.MISSING
+    assert await site.admin.set_data("nope", "1") is Refusal.MISSING
     with pytest.raises(RefusedError, match="no such state"):
         await site.queue.list("sleeping")
     with pytest.raises(RefusedError):
@@ -145,9 +145,9 @@ async def test_b19_a_key_of_the_queue_is_not_a_job(site: Site, name: str) -> Non
     assert await site.queue.get(name) is None
     assert await site.queue.state(name) is State.UNKNOWN
     assert await site.queue.logs(name) == ([], 0)
-    assert not await site.consumer.progress(name, "5", "message")
-    assert not await site.consumer.set_data(name, "{}")
-    assert await site.consumer.log(name, "line") == -1
+    assert await site.admin.set_progress(name, "5", "message") is Refusal.MISSING
+    assert await site.admin.set_data(name, "{}") is Refusal.MISSING
+    assert await site.admin.add_log(name, "line") is Refusal.MISSING
     assert (site.raw.find("*"), site.raw.fields(f"{KEY}meta")) == before
 
 
@@ -167,8 +167,8 @@ def test_b19_every_key_of_a_queue_is_reserved() -> None:
 async def test_b19_any_text_of_a_handler_is_written(site: Site) -> None:
     await site.add(attempts=2)
     job, token = await site.take()
-    assert await site.consumer.progress("1", "5", "half \ud800 " + "x" * 5000)
-    assert await site.consumer.log("1", "half \udcff") == 2
+    assert await site.admin.set_progress("1", "5", "half \ud800 " + "x" * 5000) is None
+    assert await site.admin.add_log("1", "half \udcff") == 2
     odd = Failure("half \ud800", "half \udfff\n" + "x" * 100_000)
     await site.consumer.retry(job, token, odd)
     job, token = await site.take()
@@ -182,7 +182,7 @@ async def test_b19_any_text_of_a_handler_is_written(site: Site) -> None:
 async def test_b19_a_log_of_messages_has_an_end(site: Site) -> None:
     await site.add()
     for number in range(5):
-        await site.consumer.progress("1", "5", f"message {number}", keep_logs=2)
+        await site.admin.set_progress("1", "5", f"message {number}", keep_logs=2)
     assert (await site.queue.logs("1")).lines == ["message 3", "message 4"]
 
 
@@ -304,7 +304,7 @@ async def test_b19_only_keys_of_the_wire_and_our_own_are_written(site: Site) -> 
     await site.add(priority=3, delay_ms=5, attempts=2, job_id="one")
     site.later(5)
     job, token = await site.take()
-    await site.consumer.progress("one", "5", "message")
+    await site.admin.set_progress("one", "5", "message")
     await site.consumer.retry(job, token, Failure("no"))
     await site.complete()
     await site.consumer.check_stalled()

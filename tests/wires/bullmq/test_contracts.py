@@ -194,7 +194,7 @@ async def test_b04_a_completed_job_keeps_its_result(site: Site) -> None:
 async def test_b04_a_job_that_is_not_kept_leaves_no_key(site: Site) -> None:
     await site.add(remove_on_complete=True)
     job, token = await site.take()
-    await site.consumer.log("1", "a line")
+    await site.admin.add_log("1", "a line")
     await site.consumer.complete(job, token)
     assert site.raw.find(f"{KEY}1*") == []
     assert site.raw.exists(f"{KEY}completed") == 0
@@ -401,7 +401,7 @@ async def test_b06_one_check_an_interval_for_all_programs(site: Site) -> None:
 @clause("B-7")
 async def test_b07_progress_is_the_bare_value_and_the_message_is_beside_it(site: Site) -> None:
     await site.add()
-    assert await site.consumer.progress("1", "25", "Generating scene 1")
+    assert await site.admin.set_progress("1", "25", "Generating scene 1") is None
     assert site.hash("1")["progress"] == "25"
     assert site.events()[-1] == {
         "event": "progress",
@@ -417,17 +417,17 @@ async def test_b07_progress_is_the_bare_value_and_the_message_is_beside_it(site:
 @clause("B-7")
 async def test_b07_objects_pass_and_numbers_are_checked(site: Site) -> None:
     await site.add()
-    assert await site.consumer.progress("1", '{"scene": 3, "of": 400}')
+    assert await site.admin.set_progress("1", '{"scene": 3, "of": 400}') is None
     for wrong in ("-1", "101", "1e9", "NaN", "25%", ""):
         with pytest.raises(RefusedError):
-            await site.consumer.progress("1", wrong)
+            await site.admin.set_progress("1", wrong)
     assert site.hash("1")["progress"] == '{"scene": 3, "of": 400}'
-    assert await site.consumer.progress("1", "400", any_number=True)
+    assert await site.admin.set_progress("1", "400", any_number=True) is None
 
 
 @clause("B-7")
 async def test_b07_progress_of_a_job_that_is_gone_writes_nothing(site: Site) -> None:
-    assert not await site.consumer.progress("nope", "1", "message")
+    assert await site.admin.set_progress("nope", "1", "message") is Refusal.MISSING
     assert site.raw.find("*") == []
 
 
@@ -435,7 +435,7 @@ async def test_b07_progress_of_a_job_that_is_gone_writes_nothing(site: Site) -> 
 async def test_b10_without_extras_no_extra_key_is_written(sparse: Site) -> None:
     await sparse.add(attempts=2)
     job, token = await sparse.take()
-    await sparse.consumer.progress("1", "5", "a log line only")
+    await sparse.admin.set_progress("1", "5", "a log line only")
     await sparse.consumer.retry(job, token, FAILED)
     job, token = await sparse.take()
     await sparse.consumer.complete(job, token)

@@ -18,7 +18,7 @@ async def test_b04_the_life_of_a_job_on_redis_7(redis7: LocalValkey) -> None:
             for priority, delay_ms in ((0, 0), (3, 0), (0, 50)):
                 await site.add(priority=priority, delay_ms=delay_ms, attempts=2)
             job, token = await site.take()
-            await site.consumer.progress(job.id, "50", "half")
+            await site.admin.set_progress(job.id, "50", "half")
             assert await site.consumer.renew([(job.id, token)]) == []
             await site.consumer.delay(job, token, 10, Failure("no"))
             site.later(100)

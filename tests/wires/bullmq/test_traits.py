@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
-from jobwire.wires.bullmq.codec import Took
+from jobwire.valkey import Connection
+from jobwire.wires.bullmq.codec import Limited, Took
 from jobwire.wires.bullmq.consumer import Failure, Settled
-from jobwire.wires.bullmq.contract import SETTLED_TTL_MS, Refusal
+from jobwire.wires.bullmq.contract import SETTLED_TTL_MS, Refusal, State
 from jobwire.wires.bullmq.options import Deduplication, JobOptions, Parent
 from jobwire.wires.bullmq.queue import Deduplicated
-from tests.support import clause
+from tests.support import Plain, clause
 from tests.wires.bullmq.conftest import KEY, QUEUE, Site
 
 
@@ -118,3 +119,20 @@ async def test_b08_deduplication_ends_with_its_owner(site: Site) -> None:
     await site.complete()
     assert site.raw.exists(f"{KEY}de:film") == 0
     assert await site.add(deduplication=options.deduplication) == "3"
+
+
+@clause("B-8")
+async def test_b08_no_more_jobs_start_in_a_period_than_the_rate_limit_allows(
+    connection: Connection, plain: Plain
+) -> None:
+    site = Site(connection, plain, limit_max=2, limit_ms=60_000)
+    for _ in range(3):
+        await site.add()
+    for _ in range(2):
+        await site.take()
+    limited = await site.consumer.take("third")
+    assert isinstance(limited, Limited)
+    assert 0 < limited.wait_ms <= 60_000
+    assert (await site.queue.counts())[State.WAITING] == 1, "nothing is taken"
+    await site.admin.rate_limit(0)  # ends the period
+    await site.take()

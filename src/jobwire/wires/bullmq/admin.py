@@ -10,8 +10,15 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 from jobwire.job.messages import Json
 from jobwire.wires.bullmq import contract
-from jobwire.wires.bullmq.checks import check_int, is_job_id, refuse
-from jobwire.wires.bullmq.codec import number_of, read_json
+from jobwire.wires.bullmq.checks import (
+    UNKNOWN_STATE,
+    check_int,
+    check_json,
+    check_progress,
+    is_job_id,
+    refuse,
+)
+from jobwire.wires.bullmq.codec import clean, number_of, read_json
 from jobwire.wires.bullmq.contract import COLLECTIONS, Meta, Refusal, Relation, State
 from jobwire.wires.bullmq.queue import BullQueue
 
@@ -96,12 +103,33 @@ class QueueAdmin:
             return Refusal.NO_RELATION
         return await self._one("detach_child", job_id, job.parent_key)
 
+    async def set_progress(
+        self,
+        job_id: str,
+        value_json: str,
+        message: str = "",
+        *,
+        any_number: bool = False,
+        keep_logs: int = contract.KEEP_MESSAGES,
+    ) -> Refusal | None:
+        """Set a job's progress from outside its worker. The message goes to the event and to the
+        job's log, which keeps the newest `keep_logs` lines."""
+        check_progress(value_json, any_number=any_number)
+        text = clean(message, contract.MAX_MESSAGE)
+        return await self._one("progress", job_id, value_json, text, keep_logs)
+
+    async def set_data(self, job_id: str, data_json: str) -> Refusal | None:
+        """Replace a job's payload; a running attempt keeps its own."""
+        check_json(data_json, "the data")
+        return await self._one("data", job_id, data_json)
+
     async def add_log(self, job_id: str, line: str, *, keep: int = 0) -> int | Refusal:
         """Append a line to a job's log; how many lines there are. `keep` 0 keeps all."""
         if not is_job_id(job_id):
             return Refusal.MISSING
         check_int("keep", keep, 0, 1_000_000)
-        length = cast(int, await self._queue.run("log", job_id, line[: contract.MAX_REASON], keep))
+        text = clean(line, contract.MAX_STACK)
+        length = cast(int, await self._queue.run("log", job_id, text, keep))
         return Refusal.MISSING if length < 0 else length
 
     async def clear_logs(self, job_id: str, *, keep: int = 0) -> None:
@@ -165,7 +193,7 @@ class QueueAdmin:
             known = ", ".join(CLEANABLE)
             raise refuse(
                 f"the state {str(state)[:60]!r} cannot be cleaned; one of {known} can",
-                "unknown_state",
+                UNKNOWN_STATE,
             )
         check_int("grace_ms", grace_ms, 0, _MAX_MS)
         check_int("limit", limit, 0, 10**9)

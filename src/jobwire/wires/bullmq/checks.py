@@ -17,11 +17,13 @@ _INTEGER: Final = re.compile(r"-?[0-9]+")
 _decode_raw: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _MAX_DELAY_MS: Final = 10 * 365 * 86_400_000
 
-
+BAD_JOB: Final = "bad_job"
+BAD_QUEUE_NAME: Final = "bad_queue_name"
 BULK_TOO_LARGE: Final = "bulk_too_large"
+UNKNOWN_STATE: Final = "unknown_state"
 
 
-def refuse(message: str, code: str = "bad_job") -> RefusedError:
+def refuse(message: str, code: str = BAD_JOB) -> RefusedError:
     return RefusedError(message, code=code, status=413 if code == BULK_TOO_LARGE else None)
 
 
@@ -36,7 +38,7 @@ def check_queue_name(name: str) -> str:
         raise refuse(
             f"the queue name {name[:60]!r} must be 1 to {contract.MAX_QUEUE_NAME} printable "
             "characters without a colon",
-            code="bad_queue_name",
+            code=BAD_QUEUE_NAME,
         )
     return name
 

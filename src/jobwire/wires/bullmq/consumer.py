@@ -11,12 +11,7 @@ from typing import Final, NamedTuple, cast
 
 from jobwire.valkey import Arg, Connection, Reply, ServerError
 from jobwire.wires.bullmq import settle_args
-from jobwire.wires.bullmq.checks import (
-    check_json,
-    check_progress,
-    check_queue_name,
-    is_job_id,
-)
+from jobwire.wires.bullmq.checks import check_queue_name
 from jobwire.wires.bullmq.clock import NowMs, system_now_ms
 from jobwire.wires.bullmq.codec import (
     Job,
@@ -32,7 +27,6 @@ from jobwire.wires.bullmq.contract import (
     CANCELED,
     KEEP_MESSAGES,
     MAX_MESSAGE,
-    MAX_STACK,
     Keys,
     Opt,
     Refusal,
@@ -197,23 +191,6 @@ class BullConsumer:
 
     # Reporting
 
-    async def progress(
-        self,
-        job_id: str,
-        value_json: str,
-        message: str = "",
-        *,
-        any_number: bool = False,
-        keep_logs: int = KEEP_MESSAGES,
-    ) -> bool:
-        """Store the bare JSON value. The message goes to the event and to the job's log, which
-        keeps the newest `keep_logs` lines. False if there is no such job."""
-        check_progress(value_json, any_number=any_number)
-        if not is_job_id(job_id):
-            return False
-        message = clean(message, MAX_MESSAGE)
-        return await self._run("progress", job_id, value_json, message, keep_logs) == "ok"
-
     def report(
         self,
         job_id: str,
@@ -231,18 +208,6 @@ class BullConsumer:
 
     async def _written(self, reply: Awaitable[Reply]) -> bool:
         return await reply == "written"
-
-    async def set_data(self, job_id: str, data_json: str) -> bool:
-        """Replace the payload."""
-        check_json(data_json, "the data")
-        return is_job_id(job_id) and await self._run("data", job_id, data_json) == "ok"
-
-    async def log(self, job_id: str, line: str, *, keep: int = 0) -> int:
-        """Append a line; `keep` > 0 drops the oldest beyond it. -1 where there is no such job."""
-        if not is_job_id(job_id):
-            return -1
-        line = clean(line, MAX_STACK)
-        return cast(int, await self._run("log", job_id, line, keep))
 
     # How the scripts are called
 

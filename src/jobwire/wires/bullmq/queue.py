@@ -16,6 +16,7 @@ from jobwire.valkey.script_batcher import ScriptBatcher
 from jobwire.wires.bullmq import contract
 from jobwire.wires.bullmq.checks import (
     BULK_TOO_LARGE,
+    UNKNOWN_STATE,
     check_json,
     check_name,
     check_options,
@@ -194,7 +195,7 @@ class BullQueue:
         collection = COLLECTIONS.get(cast(State, state))
         if collection is None:
             known = ", ".join(COLLECTIONS)
-            raise refuse(f"no such state: {state!r}; there are {known}", code="unknown_state")
+            raise refuse(f"no such state: {state!r}; there are {known}", code=UNKNOWN_STATE)
         if not 0 <= first < 1 << 31 or not 1 <= count <= contract.MAX_BULK_JOBS:
             raise refuse(f"a page begins at 0 or later and has 1 to {contract.MAX_BULK_JOBS} jobs")
         found = await self.run("range", collection, first, count, int(oldest_first))

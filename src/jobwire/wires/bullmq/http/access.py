@@ -12,7 +12,6 @@ from typing import cast
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.tenants import may_see
-from jobwire.job.errors import RefusedError
 from jobwire.valkey import Connection
 from jobwire.wires.bullmq.checks import check_queue_name
 from jobwire.wires.bullmq.contract import Keys
@@ -42,11 +41,9 @@ class QueueAccess:
         return [name for name in known if self.is_visible(request, name)]
 
     def open(self, request: HttpRequest, queue: str) -> BullQueue:
-        """A queue to add jobs to: it need not exist yet. A Problem if it is not the caller's."""
-        try:
-            check_queue_name(queue)
-        except RefusedError as error:
-            raise Problem(problems.BAD_QUEUE_NAME, error.message) from None
+        """A queue to add jobs to: it need not exist yet. A Problem if it is not the caller's,
+        RefusedError if it cannot be a name."""
+        check_queue_name(queue)
         if not self.is_visible(request, queue):
             raise Problem(problems.QUEUE_NOT_FOUND)
         return BullQueue(self.connection, queue, self.settings, check_data=check_payload(queue))

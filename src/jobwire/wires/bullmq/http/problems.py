@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from jobwire.gateway.problems import Problem, ProblemKind
+from jobwire.gateway.problems import UNAVAILABLE, Problem, ProblemKind
+from jobwire.wires.bullmq import checks
 from jobwire.wires.bullmq.contract import Refusal
 
 QUEUE_NOT_FOUND: Final = ProblemKind("queue_not_found", 404, "there is no such queue")
@@ -16,10 +17,13 @@ SCHEDULED: Final = ProblemKind(
 )
 PARENT_NOT_FOUND: Final = ProblemKind("parent_not_found", 409, "the parent does not exist")
 HAS_PARENT: Final = ProblemKind("has_parent", 409, "the job exists and belongs to another parent")
-BAD_QUEUE_NAME: Final = ProblemKind("bad_queue_name", 422, "this cannot be the name of a queue")
-BAD_JOB: Final = ProblemKind("bad_job", 422, "the queue does not take this job")
+BAD_QUEUE_NAME: Final = ProblemKind(
+    checks.BAD_QUEUE_NAME, 422, "this cannot be the name of a queue"
+)
+BAD_JOB: Final = ProblemKind(checks.BAD_JOB, 422, "the queue does not take this job")
+UNKNOWN_STATE: Final = ProblemKind(checks.UNKNOWN_STATE, 422, "there is no such state of jobs")
 BULK_TOO_LARGE: Final = ProblemKind(
-    "bulk_too_large", 413, "at most 1000 jobs and 10 MiB of data in one request"
+    checks.BULK_TOO_LARGE, 413, "at most 1000 jobs and 10 MiB of data in one request"
 )
 SCHEDULER_NOT_FOUND: Final = ProblemKind(
     "scheduler_not_found", 404, "there is no such scheduler in this queue"
@@ -32,7 +36,6 @@ SCHEDULER_BUSY: Final = ProblemKind(
 QUEUE_ACTIVE: Final = ProblemKind(
     "queue_active", 409, "workers run jobs of the queue; wait for them, or use force"
 )
-UNAVAILABLE: Final = ProblemKind("unavailable", 503, "the queue server does not answer; retry")
 
 ON_QUEUES: Final = (QUEUE_NOT_FOUND, BAD_QUEUE_NAME, UNAVAILABLE)
 ON_JOBS: Final = (*ON_QUEUES, JOB_NOT_FOUND)

@@ -98,7 +98,8 @@ def queue_router(access: QueueAccess) -> APIRouter:
         return Affected(count=await admin.drain(delayed=what is not None and what.delayed))
 
     @routes.post(
-        PATH + "/{queue}/clean", openapi_extra=needs("admin", *problems.ON_QUEUES, problems.BAD_JOB)
+        PATH + "/{queue}/clean",
+        openapi_extra=needs("admin", *problems.ON_QUEUES, problems.BAD_JOB, problems.UNKNOWN_STATE),
     )
     async def clean_a_queue(
         queue: str, request: CurrentRequest, what: CleanRequest | None = None

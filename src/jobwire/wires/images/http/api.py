@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Response
 
-from jobwire.gateway.problems import Problem
+from jobwire.gateway.problems import UNAVAILABLE, Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.router import CurrentRequest, needs, new_router
 from jobwire.gateway.settings import ALL_TENANTS
@@ -77,13 +77,13 @@ class ImageRoutes:
         @routes.post(
             PATH,
             status_code=201,
-            openapi_extra=needs("submit", problems.IMAGE_TOO_LARGE, problems.UNAVAILABLE),
+            openapi_extra=needs("submit", problems.IMAGE_TOO_LARGE, UNAVAILABLE),
         )
         async def announce_an_upload(new: NewImage, request: CurrentRequest) -> ImageUpload:
             """Announce a photo; the answer says where to send it."""
             return await self._announce(new, request)
 
-        @routes.get(PATH, openapi_extra=needs("read", problems.BAD_CURSOR, problems.UNAVAILABLE))
+        @routes.get(PATH, openapi_extra=needs("read", problems.BAD_CURSOR, UNAVAILABLE))
         async def list_images(
             request: CurrentRequest,
             limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 50,
@@ -94,7 +94,7 @@ class ImageRoutes:
 
         @routes.get(
             PATH + "/{image_id}",
-            openapi_extra=needs("read", problems.IMAGE_NOT_FOUND, problems.UNAVAILABLE),
+            openapi_extra=needs("read", problems.IMAGE_NOT_FOUND, UNAVAILABLE),
         )
         async def get_an_image(image_id: ImageId, request: CurrentRequest) -> ImageInfo:
             """One image, with the URL of the published photo once it is ready."""
@@ -105,7 +105,7 @@ class ImageRoutes:
         @routes.delete(
             PATH + "/{image_id}",
             status_code=204,
-            openapi_extra=needs("submit", problems.IMAGE_NOT_FOUND, problems.UNAVAILABLE),
+            openapi_extra=needs("submit", problems.IMAGE_NOT_FOUND, UNAVAILABLE),
         )
         async def delete_an_image(image_id: ImageId, request: CurrentRequest) -> Response:
             """Delete the photo in all its versions; an image in work is canceled."""

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from jobwire.gateway.problems import UNAVAILABLE
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.sse import Comment, EventStream, EventWriter, SseEvent
@@ -92,5 +93,5 @@ _DOC: Final = Doc(
     example={"stage": "encoding", "progress": 70, "updated_at": "2026-02-24T10:00:00.000000Z"},
     media_type="text/event-stream",
     also={204: "the client has seen the terminal event"},
-    problems=(problems.IMAGE_NOT_FOUND, problems.UNAVAILABLE),
+    problems=(problems.IMAGE_NOT_FOUND, UNAVAILABLE),
 )

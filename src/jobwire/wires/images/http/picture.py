@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Response
 
 from jobwire.gateway.conditional import NO_CACHE, has_version, quoted_tag
-from jobwire.gateway.problems import Problem
+from jobwire.gateway.problems import UNAVAILABLE, Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.router import CurrentRequest, needs
 from jobwire.job.errors import BackendUnavailable
@@ -32,9 +32,7 @@ def picture_route(routes: APIRouter, find: Find, bucket: Bucket) -> None:
         PATH + "/{image_id}/picture",
         response_class=Response,
         responses={200: {"content": {PUBLISHED_TYPE: {}}, "description": "the photo"}},
-        openapi_extra=needs(
-            "read", problems.IMAGE_NOT_FOUND, problems.NOT_READY, problems.UNAVAILABLE
-        ),
+        openapi_extra=needs("read", problems.IMAGE_NOT_FOUND, problems.NOT_READY, UNAVAILABLE),
     )
     async def get_the_picture(
         image_id: Annotated[str, Path(max_length=64)], request: CurrentRequest

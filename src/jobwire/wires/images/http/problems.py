@@ -12,9 +12,6 @@ BAD_CURSOR: Final = ProblemKind(
     "bad_cursor", 400, "the cursor is not one of this list; begin without one"
 )
 IMAGE_TOO_LARGE: Final = ProblemKind("too_large", 413, "the photo is too large")
-UNAVAILABLE: Final = ProblemKind(
-    "unavailable", 503, "Valkey, the bucket or the database does not answer; retry"
-)
 BAD_UPLOAD_TOKEN: Final = ProblemKind(
     "bad_upload_token", 401, "the upload token is invalid or has expired; request a new one"
 )

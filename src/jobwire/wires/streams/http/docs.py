@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, to_builtins
 
-from jobwire.gateway.problems import INVALID
+from jobwire.gateway.problems import INVALID, UNAVAILABLE
 from jobwire.gateway.routes import Doc, RouteParameter
 from jobwire.gateway.wire_view import WireBody
 from jobwire.wires.streams.contract import MAX_PAYLOAD_BYTES
@@ -20,7 +20,6 @@ from jobwire.wires.streams.http.problems import (
     PAYLOAD_TOO_LARGE,
     QUEUE_FULL,
     QUEUE_NOT_FOUND,
-    UNAVAILABLE,
     UNKNOWN_QUEUE,
     UNKNOWN_TASK,
 )

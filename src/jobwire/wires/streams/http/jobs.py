@@ -11,7 +11,7 @@ import msgspec
 
 from jobwire.gateway import parameters, tenants
 from jobwire.gateway.limits import RequestRate
-from jobwire.gateway.problems import Headers, Problem, retry_after
+from jobwire.gateway.problems import UNAVAILABLE, Headers, Problem, retry_after
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.job.errors import BackendUnavailable, RefusedError
 from jobwire.job.messages import (
@@ -136,7 +136,7 @@ class JobRoutes:
             await self._memory.read()
         if self._memory.is_full:
             detail = "the server's memory is nearly full; existing jobs continue"
-            raise Problem(problems.UNAVAILABLE, detail, headers=retry_after(_FULL_RETRY_S))
+            raise Problem(UNAVAILABLE, detail, headers=retry_after(_FULL_RETRY_S))
 
     async def submit_request(self, request: HttpRequest, job_request: JobRequest) -> Reply:
         """Submit with a check of the payload, which another program may have written."""
@@ -282,7 +282,7 @@ async def _result(
     try:
         answer = await pending
     except BackendUnavailable as error:
-        return _refused(Problem(problems.UNAVAILABLE, error.message), request)
+        return _refused(Problem(UNAVAILABLE, error.message), request)
     if isinstance(answer, Submitted):
         return schemas.BatchResultBody(202, answer.job_id)
     if isinstance(answer, Already):

@@ -3,7 +3,7 @@
 from typing import Final
 
 from jobwire.gateway.problems import ProblemKind
-from jobwire.job.errors import BackendUnavailable, ContractError
+from jobwire.job.errors import ContractError
 
 JOB_NOT_FOUND: Final = ProblemKind(
     "job_not_found", 404, "there is no such job; a job is removed when its time to live is over"
@@ -33,11 +33,6 @@ QUEUE_FULL: Final = ProblemKind("queue_full", 429, "too many jobs are waiting; r
 ALREADY_FINISHED: Final = ProblemKind("already_finished", 409, "the job has already ended")
 NOT_RETRYABLE: Final = ProblemKind(
     "not_retryable", 409, "only a failed or canceled job can be retried"
-)
-UNAVAILABLE: Final = ProblemKind(
-    BackendUnavailable.code,
-    BackendUnavailable.status,
-    "Valkey does not answer or cannot write; retry",
 )
 CONTRACT_VIOLATED: Final = ProblemKind(
     ContractError.code, ContractError.status, "another program has written an invalid job"

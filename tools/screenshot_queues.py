@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from jobwire import Client
-from tests.support.browser import PHONE
+from tests.support.browser import PHONE, Page
 from tests.support.wait import wait_until_sync
 
 if TYPE_CHECKING:
@@ -70,15 +70,25 @@ def shoot_queues(camera: Camera, ids: dict[str, str]) -> None:
     shots = [
         ("queues", "#/jobs?wire=bullmq", "thumbnails"),
         ("queue", f"#/jobs?wire=bullmq&queue={VIDEO}", "assemble"),
-        ("queue-email", f"#/jobs?wire=bullmq&queue={EMAIL}", "weekly-digest"),
-        ("queue-failed", f"#/jobs?wire=bullmq&queue={EMAIL}&state=failed", "Retry all 4"),
         ("queue-job", render, "progress"),
-        ("queue-job-logs", f"{render}?tab=logs", "scene 7"),
-        ("queue-job-wire", f"{render}?tab=wire", "HGETALL"),
-        ("queue-flow", f"#/jobs/bullmq/{VIDEO}/{ids['flow']}?tab=flow", "voice-over"),
-        ("queue-error", f"#/jobs/bullmq/{EMAIL}/{ids['failed']}?tab=result", "mailbox"),
     ]
     for name, route, until in shots:
         camera.take(f"page-{name}", route, until)
         camera.take(f"page-{name}-dark", route, until, dark=True)
         camera.take(f"page-{name}-phone", route, until, size=PHONE)
+    more = [
+        ("queue-schedulers", f"#/jobs?wire=bullmq&queue={EMAIL}", "weekly-digest"),
+        ("queue-job-logs", f"{render}?tab=logs", "scene 7"),
+        ("queue-job-wire", f"{render}?tab=wire", "HGETALL"),
+        ("queue-job-flow", f"#/jobs/bullmq/{VIDEO}/{ids['flow']}?tab=flow", "voice-over"),
+        ("queue-job-error", f"#/jobs/bullmq/{EMAIL}/{ids['failed']}?tab=result", "mailbox"),
+    ]
+    for name, route, until in more:
+        camera.take(f"page-{name}", route, until)
+
+    def ask(page: Page) -> None:
+        page.click(".tabhead .btn")
+        page.until_text("dialog", "Retry 4 failed jobs?")
+
+    failed = f"#/jobs?wire=bullmq&queue={EMAIL}&state=failed"
+    camera.take("page-queue-retry", failed, "Retry all 4", act=ask)

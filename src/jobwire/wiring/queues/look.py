@@ -12,9 +12,9 @@ from jobwire.wires.bullmq.metrics import QueueFigures, measure
 from jobwire.wires.bullmq.queue import BullQueue
 from jobwire.wires.bullmq.registry import seen_workers
 from jobwire.wires.bullmq.settings import BullSettings
+from jobwire.wires.bullmq.summaries import NEWEST_FIRST
 
 _MAX_STEPS: Final = 1_000
-_NEWEST_FIRST: Final = (State.COMPLETED, State.FAILED)
 STATES: Final = tuple(map(str, COLLECTIONS))
 """The states of which jobs can be listed."""
 
@@ -78,5 +78,5 @@ async def look_at_jobs(
                 shown(job, queue, each).model_dump(),
             )
             for each in states
-            for job in await opened.list(each, count=count, oldest_first=each not in _NEWEST_FIRST)
+            for job in await opened.list(each, count=count, oldest_first=each not in NEWEST_FIRST)
         ]

@@ -28,13 +28,12 @@ from jobwire.wires.bullmq.http.schemas import (
     QueueLogs,
 )
 from jobwire.wires.bullmq.queue import AddAnswer, BullQueue
+from jobwire.wires.bullmq.summaries import NEWEST_FIRST
 
 JOBS: Final = PATH + "/{queue}/jobs"
 JOB: Final = JOBS + "/{job_id}"
 MAX_BODY: Final = contract.MAX_BULK_BYTES + (2 << 20)
 """The largest body: data of the largest bulk, with names and options."""
-_NEWEST_FIRST: Final = frozenset((State.COMPLETED, State.FAILED))
-
 _State = Annotated[str, one_of(tuple(COLLECTIONS)), Query(description="of the listed jobs")]
 First = Annotated[int, Query(ge=0, le=1 << 30, description="how many jobs to skip")]
 
@@ -68,7 +67,7 @@ def job_router(access: QueueAccess, follower: QueueFollower) -> APIRouter:
         opened = await access.existing(request, queue)
         where = State(state)
         jobs = await opened.list(
-            where, first=first, count=limit, oldest_first=where not in _NEWEST_FIRST
+            where, first=first, count=limit, oldest_first=where not in NEWEST_FIRST
         )
         total = (await opened.counts())[where]
         more = first + limit < total

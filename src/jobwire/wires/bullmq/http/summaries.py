@@ -18,6 +18,7 @@ from jobwire.wires.bullmq.http import problems
 from jobwire.wires.bullmq.http.access import QueueAccess
 from jobwire.wires.bullmq.http.bodies import readable
 from jobwire.wires.bullmq.http.failures import wire_router
+from jobwire.wires.bullmq.http.jobs import First
 from jobwire.wires.bullmq.http.queues import PATH
 from jobwire.wires.bullmq.summaries import (
     MAX_SCAN,
@@ -101,7 +102,6 @@ SUMMARIES: Final = Doc(
 _State = Annotated[
     str, one_of(("", *COLLECTIONS)), Query(description="of the listed jobs; empty: of all, for `q`")
 ]
-_First = Annotated[int, Query(ge=0, le=1 << 30, description="how many jobs to skip")]
 _Text = Annotated[str, Query(max_length=255, description="a part of a name or an id")]
 
 
@@ -115,7 +115,7 @@ def summary_router(access: QueueAccess) -> APIRouter:
         request: CurrentRequest,
         state: _State = "",
         q: _Text = "",
-        first: _First = 0,
+        first: First = 0,
         limit: PageSize = DEFAULT_PAGE,
     ) -> Response:
         opened = await access.existing(request, queue)

@@ -200,7 +200,7 @@ class Images {
       facts?.hidden && ["Privacy", html`<b class="bold">${hiddenWords(facts.hidden)}</b>, no metadata`],
       image.sha256 && ["SHA-256", html`<code>${shortId(image.sha256)}</code>${copy(image.sha256, "SHA-256")}`],
     ].filter(Boolean);
-    return html`<div class="pair">
+    return html`<div class="versions">
       <div class="orig wide"><b class="bold soft">Original</b>${image.original_width ? html`<span>${image.original_width} × ${image.original_height}</span>` : nothing}${facts?.size ? html`<span>${bytes(facts.size)}</span>` : nothing}<span>deleted,<br />never shown</span></div>
       <span class="to wide">${icon("arrow")}</span>
       ${found.url ? html`<img class="pic" src=${found.url} alt="The published photo ${nameOf(image)}" width=${image.width ?? 1} height=${image.height ?? 1} />` : html`<div class="pic hole">${found.error ?? ""}</div>`}

@@ -39,8 +39,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    mark = item.get_closest_marker("timeout")
-    limit_s = float(mark.args[0] if mark else item.config.getini("timeout")) + _GRACE_S
+    limit_s = _limit_s(item) + _GRACE_S
     terminal, over = item.config.stash[_TERMINAL], threading.Event()
     helping = threading.Thread(
         target=_help, args=(item.nodeid, limit_s, over, terminal), name="stuck", daemon=True
@@ -55,6 +54,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         faulthandler.cancel_dump_traceback_later()
         over.set()
         helping.join(_AGAIN_S)
+
+
+def _limit_s(item: pytest.Item) -> float:
+    """The limit of pytest-timeout: of the test, else of the command line, else of the project."""
+    mark = item.get_closest_marker("timeout")
+    if mark:
+        return float(mark.args[0])
+    given: float | None = item.config.getoption("timeout")
+    return float(item.config.getini("timeout") if given is None else given)
 
 
 def _help(test: str, limit_s: float, over: threading.Event, terminal: TextIO) -> None:

@@ -46,13 +46,21 @@ def test_deaf():
     lock(mutex)
 """
 
+# Longer than the limit of the project, all graces included.
+LONG = """
+import time
 
-def run(folder: Path, tests: str, again_s: float) -> subprocess.CompletedProcess[str]:
+def test_long():
+    time.sleep(2)
+"""
+
+
+def run(folder: Path, tests: str, again_s: float, *limits: str) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text(CONFTEST.format(again_s=again_s))
     (folder / "test_it.py").write_text(tests)
     spare = [f"-pno:{name}" for name in ("xdist", "randomly", "asyncio", "schemathesis", "cov")]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *spare, "-o", "timeout=60", "test_it.py"],
+        [sys.executable, "-m", "pytest", *spare, *(limits or ("-o", "timeout=60")), "test_it.py"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -76,3 +84,8 @@ def test_native_code_that_holds_everything_up_is_ended_with_its_process(tmp_path
     done = run(tmp_path, IN_NATIVE_CODE, again_s=0.1)
     assert done.returncode == 1
     assert "in test_deaf" in done.stderr, done.stderr
+
+
+def test_a_limit_of_the_command_line_is_kept(tmp_path: Path) -> None:
+    done = run(tmp_path, LONG, 0.1, "-o", "timeout=0.1", "--timeout=60")
+    assert done.returncode == 0, done.stdout + done.stderr

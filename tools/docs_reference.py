@@ -68,6 +68,7 @@ def openapi() -> Json:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 program.wait(timeout=30)
             program.kill()
+            program.communicate()
 
 
 def http_api() -> str:

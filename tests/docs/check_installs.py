@@ -7,6 +7,7 @@ functions, the demo of the photo bot.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from tests.support.program import ROOT
 
 INSTALLS = [block for page in PAGES for block in blocks(page) if block.note == "install"]
 _TIMEOUT_S = 550
+pytestmark = pytest.mark.timeout(600)
 
 Run = Callable[..., str]
 
@@ -44,7 +46,7 @@ def run(wheel: Path, tmp_path: Path) -> Run:
 
     def run(line: str) -> str:
         typed = line.replace("'jobwire[", f"'{wheel}[")
-        typed = typed.replace("pip install jobwire", f"pip install {wheel}")
+        typed = re.sub(r"(pip install .*)\bjobwire$", rf"\1{wheel}", typed)
         done = subprocess.run(
             ["bash", "-c", typed],
             cwd=tmp_path,

@@ -13,6 +13,7 @@ import pytest
 from tests.support.program import ROOT
 from tools.docs_reference import openapi
 
+pytestmark = pytest.mark.timeout(600)
 _LOADED = re.compile(r"<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)=[\"']?([^\"'\s>]+)")
 
 

@@ -73,7 +73,7 @@ def undocumented_metrics(text: str) -> list[str]:
 
 
 @clause("O-5", "O-9", "O-12")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_every_command_and_snippet_of_the_pages_runs(tmp_path: Path) -> None:
     """All pages in one test, one after the other: they share one program and its queues."""
     problems: dict[str, list[str]] = {}

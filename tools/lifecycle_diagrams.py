@@ -118,12 +118,12 @@ DIAGRAMS: Final[Mapping[str, Diagram]] = {
         ends=("done", "error", "canceled"),
         edges=(
             Edge("queued", "running", "take"),
-            Edge("running", "queued", "retry, release, reclaim", (0, 40), (40, 20)),
+            Edge("running", "queued", "retry, release, reclaim", (0, 40), (40, 24)),
             Edge("running", "done", "settle: result", (0, 0), (14, -30)),
             Edge("running", "error", "settle: error"),
             Edge("running", "canceled", "settle: canceled", (0, 0), (56, -8)),
             Edge("queued", "canceled", "cancel", (-40, 62), (0, 18)),
-            Edge("queued", "error", "delivery_limit, unknown_task", (-60, -66), (-40, -10)),
+            Edge("queued", "error", "delivery_limit, unknown_task", (-60, -66), (-40, -18)),
         ),
     ),
     "queues": Diagram(

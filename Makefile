@@ -88,7 +88,7 @@ docs: $(VENV)/.docs ## build the documentation and serve it on http://localhost:
 
 docs-check: $(VENV)/.docs ## run what the documentation says to install, and build its site; some minutes
 	@$(BIN)/python -m tests.support.thirdparty
-	@$(BIN)/python -m pytest tests/docs/check_installs.py tests/docs/check_wheel.py tests/docs/check_site.py -q -p no:randomly --timeout 600 $(ARGS)
+	@$(BIN)/python -m pytest tests/docs/check_installs.py tests/docs/check_wheel.py tests/docs/check_site.py -q -p no:randomly $(ARGS)
 
 functions: $(VENV)/.dev ## build the package of the photo bot for cloud functions: dist/jobwire-functions.zip
 	@$(BIN)/python tools/function_package.py $(ARGS)

@@ -12,7 +12,7 @@ from jobwire.wires.bullmq.contract import Refusal
 from jobwire.wires.bullmq.options import JobOptions, Parent
 from jobwire.wires.bullmq.queue import Added, Duplicate
 from jobwire.wires.bullmq.settle_args import Failure
-from tests.support import clause, wait_until
+from tests.support import clause
 from tests.wires.bullmq.conftest import KEY, QUEUE, Site
 
 

@@ -392,7 +392,6 @@ def test_o04_now_failures_and_workers_over_all_systems(site: AllSystems, browser
             page.until_text(".systems", name)
         links = page.run("[...document.querySelectorAll('.systems a')].map((each) => each.hash)")
         assert links == ["#/jobs", "#/jobs?wire=bullmq&queue=mail", "#/images", "#/predictions"]
-        assert serious_violations(page) == []
 
         show(page, site.fleet.url, "#/failures", "content_refused")
         page.until_text(".faults", HOSTILE)

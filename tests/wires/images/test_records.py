@@ -219,3 +219,42 @@ async def test_i13_a_database_that_is_away_is_unavailable() -> None:
         assert away.value.retryable
     finally:
         await engine.dispose()
+
+
+@clause("I-14", "O-11")
+async def test_o11_records_are_counted_by_minute_and_listed_for_their_tenant(
+    records: ImageRecords,
+) -> None:
+    """The half of a minute that belongs to its end is not rounded into the next one."""
+    late = NOW.replace(second=59, microsecond=900_000)
+    minute = int(late.timestamp()) // 60
+    for name in ("ready", "bad", "open", "older"):
+        await create(records, name, tenant="acme", now=NOW - timedelta(minutes=name == "older"))
+    await create(records, "other", tenant="globex")
+    await records.apply(processed("ready", processed_at=format_time(late)), late)
+    failure = FailedImage(
+        image_id="bad",
+        error_code=ImageErrorCode.DECODE_FAILED,
+        error_message="not a photo",
+        failed_at=format_time(late),
+    )
+    await records.apply(failure, late)
+
+    since = NOW - timedelta(minutes=10)
+    counts, oldest, total = await records.last_hour(tenant="acme", since=since, limit=1)
+    assert sorted(counts) == [
+        ("created", minute - 1, 1),
+        ("created", minute, 3),
+        ("failed", minute, 1),
+        ("ready", minute, 1),
+    ]
+    assert ([record.image_id for record in oldest], total) == (["older"], 2)
+    counts, oldest, total = await records.last_hour(tenant=None, since=NOW, limit=10)
+    assert ("created", minute, 4) in counts
+    assert [record.image_id for record in oldest] == ["older", "open", "other"]
+    assert total == 3
+
+    failed, number = await records.failed(tenant="acme", since=since, limit=1)
+    assert ([record.image_id for record in failed], number) == (["bad"], 1)
+    assert await records.failed(tenant="globex", since=since, limit=5) == ([], 0)
+    assert await records.failed(tenant=None, since=late + timedelta(minutes=1), limit=5) == ([], 0)

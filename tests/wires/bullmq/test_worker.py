@@ -16,8 +16,6 @@ from jobwire.job.engine import Engine
 from jobwire.job.messages import CancelOutcome
 from jobwire.local import LocalValkey
 from jobwire.valkey import Config, Connection
-from jobwire.wires.bullmq import idle_queues
-from jobwire.wires.bullmq.admin import QueueAdmin
 from jobwire.wires.bullmq.contract import Keys, State
 from jobwire.wires.bullmq.engine import BullEngine
 from jobwire.wires.bullmq.hub import BullHub
@@ -91,28 +89,6 @@ async def reached(queue: BullQueue, job_id: str, state: State) -> None:
 
 
 # ── one runtime ──────────────────────────────────────────────────────────────────────────────────
-
-
-@clause("B-8", "B-11")
-async def test_b08_a_worker_at_the_queues_concurrency_goes_on_when_its_job_ends(
-    serve: Serve, queue: BullQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No marker tells of it: a worker that only looked once a second would run one job a second."""
-    monkeypatch.setattr(idle_queues, "_LOOK_S", 3600.0)
-    app = App()
-
-    @app.handler("job")
-    async def job(ctx: Context) -> None:
-        await asyncio.sleep(0.02)  # long enough for another take
-
-    await QueueAdmin(queue).set_concurrency(1)
-    await serve(app)
-    await queue.submit_many([NewJob("job") for _ in range(5)])
-
-    async def all_done() -> bool:
-        return (await queue.counts())[State.COMPLETED] == 5
-
-    await wait_until(all_done, "five jobs")
 
 
 @clause("B-11")

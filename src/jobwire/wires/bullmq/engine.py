@@ -56,7 +56,6 @@ from jobwire.wires.bullmq.codec import (
 )
 from jobwire.wires.bullmq.consumer import BullConsumer, Settled
 from jobwire.wires.bullmq.contract import (
-    CANCELED,
     KEEP_MESSAGES,
     RATE_LIMITED,
     RESERVED_KINDS,
@@ -67,12 +66,12 @@ from jobwire.wires.bullmq.contract import (
 )
 from jobwire.wires.bullmq.hub import BullHub
 from jobwire.wires.bullmq.idle_queues import IdleQueue
-from jobwire.wires.bullmq.leased_jobs import failure_of, leased_job
+from jobwire.wires.bullmq.leased_jobs import end_of, failure_of, leased_job
 from jobwire.wires.bullmq.leases import BullLeaseRenewer, read_renewed
 from jobwire.wires.bullmq.options import JobOptions, Parent
 from jobwire.wires.bullmq.queue import BullQueue, NewJob
 from jobwire.wires.bullmq.registry import Announcement
-from jobwire.wires.bullmq.replies import unavailable
+from jobwire.wires.bullmq.replies import settle_answer, unavailable
 from jobwire.wires.bullmq.reports import wire_report
 from jobwire.wires.bullmq.settle_args import End, Failure
 
@@ -80,7 +79,6 @@ _log = logging.getLogger("jobwire.bullmq")
 
 _BATCH: Final = 100
 """Jobs that one script starts or ends: more would delay the calls of other clients."""
-_CANCELED: Final = Failure(CANCELED)
 
 Sent = Awaitable[SettleAnswer]
 Ended = Settled | Refusal | ServerError
@@ -316,7 +314,7 @@ class BullEngine:
         others: list[tuple[int, Sent]] = []
         try:
             for place, (leased, outcome) in enumerate(batch):
-                end = _end(leased, outcome)
+                end = end_of(leased, outcome)
                 if end is None:
                     others.append((place, self._send(leased, outcome)))
                 else:
@@ -376,8 +374,8 @@ class BullEngine:
         elif answer is Refusal.FAILED_CHILDREN:
             failure = Failure("the job returned although a child of it failed")
         else:
-            return _settle_answer(answer)
-        return _settle_answer(await self.consumer.fail(job, leased.token, failure))
+            return settle_answer(answer)
+        return settle_answer(await self.consumer.fail(job, leased.token, failure))
 
     def _send(self, leased: LeasedJob, outcome: Outcome) -> Sent:
         """Send an outcome that does not end the job."""
@@ -415,11 +413,11 @@ class BullEngine:
         if answered is True:
             return SettleAnswer.SETTLED
         if answered is False:
-            return _settle_answer(await self.consumer.release(job.id, token))
+            return settle_answer(await self.consumer.release(job.id, token))
         if answered is Refusal.FAILED_CHILDREN:
             failure = Failure("a child of the job failed")
-            return _settle_answer(await self.consumer.fail(job, token, failure))
-        return _settle_answer(answered)
+            return settle_answer(await self.consumer.fail(job, token, failure))
+        return settle_answer(answered)
 
     # Leases, cancellation, maintenance
 
@@ -454,41 +452,12 @@ class BullEngine:
         return MaintenanceResult(len(moved))
 
 
-_ANSWERS: Final = {
-    Refusal.MISSING: SettleAnswer.GONE,
-    Refusal.NO_LOCK: SettleAnswer.LOST,
-    Refusal.FOREIGN_LOCK: SettleAnswer.LOST,
-    Refusal.NOT_ACTIVE: SettleAnswer.LOST,
-}
-
-
-def _settle_answer(answer: Settled | Refusal) -> SettleAnswer:
-    return _ANSWERS[answer] if isinstance(answer, Refusal) else SettleAnswer.SETTLED
-
-
 async def _ended(
     answer: Awaitable[Settled | Refusal], before: Awaitable[object] | None = None
 ) -> SettleAnswer:
     if before is not None:
         await before
-    return _settle_answer(await answer)
-
-
-def _end(leased: LeasedJob, outcome: Outcome) -> End | None:
-    """The end of the job; None where the outcome does not end it."""
-    job, token = cast(Job, leased.wire), leased.token
-    if isinstance(outcome, Done):
-        try:
-            return settle_args.completed(job, token, outcome.result_json)
-        except RefusedError as error:
-            # A handler's result need not fit the wire; its job ends all the same.
-            _log.warning("outcome cannot be written: job=%s error=%s", leased.job.id, error)
-            return settle_args.failed(job, token, Failure(str(error)))
-    if isinstance(outcome, Failed):
-        return settle_args.failed(job, token, failure_of(outcome.error))
-    if isinstance(outcome, Canceled):
-        return settle_args.failed(job, token, _CANCELED)
-    return None
+    return settle_answer(await answer)
 
 
 async def _nothing() -> list[LeasedJob]:

@@ -130,16 +130,15 @@ class TreeReader:
         )
 
     async def _children(self, job: TreeJob, width: int) -> Sequence[JobRef]:
+        if not any(job.counts.values()):
+            return []
         key = self._keys(job.queue).job(job.id)
+        # Pending ones are read first: a child that ends meanwhile is in what is read after them.
         found = await asyncio.gather(
-            *(
-                self._members(f"{key}:{relation}", relation, width)
-                for relation in _RECORDED
-                if job.counts[relation]
-            )
+            *(self._members(f"{key}:{each}", each, width) for each in reversed(_RECORDED))
         )
-        # A child that is recorded twice is shown once.
-        refs = {(ref.queue, ref.id): ref for refs in reversed(found) for ref in reversed(refs)}
+        # A child that is read twice is shown once, as it is later.
+        refs = {(ref.queue, ref.id): ref for refs in found for ref in reversed(refs)}
         return list(reversed(refs.values()))[:width]
 
     async def _members(self, key: str, relation: Relation, most: int) -> list[JobRef]:

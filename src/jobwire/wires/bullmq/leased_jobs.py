@@ -1,12 +1,15 @@
-"""Job hashes as the worker's LeasedJobs, and outcomes as failures of the wire. Pure."""
+"""Job hashes as the worker's LeasedJobs, and outcomes as ends and failures of the wire. Pure."""
 
+import logging
 from typing import Final, cast
 
 import msgspec
 from msgspec import UNSET
 
+from jobwire.job.errors import RefusedError
 from jobwire.job.messages import (
     Canceled,
+    Done,
     Failed,
     JobError,
     JobId,
@@ -18,13 +21,16 @@ from jobwire.job.messages import (
     Token,
 )
 from jobwire.job.retry import Backoff
+from jobwire.wires.bullmq import settle_args
 from jobwire.wires.bullmq.codec import Job, number_of
 from jobwire.wires.bullmq.contract import CANCELED, Opt
-from jobwire.wires.bullmq.settle_args import Failure
+from jobwire.wires.bullmq.settle_args import End, Failure
 
+_log = logging.getLogger("jobwire.bullmq")
 _LONGEST_BACKOFF_S: Final = 10 * 365 * 86_400.0
 _BACKOFF: Final = Opt.BACKOFF.value
 _NO_POLICY: Final = Policy()
+_CANCELED: Final = Failure(CANCELED)
 _decode: Final = msgspec.json.Decoder().decode
 
 
@@ -89,3 +95,20 @@ def failure_of(error: JobError) -> Failure:
     if error.cause_type:
         reason = f"{error.cause_type}: {error.cause_text}" if error.cause_text else error.cause_type
     return Failure(reason, error.detail)
+
+
+def end_of(leased: LeasedJob, outcome: Outcome) -> End | None:
+    """The end of the job; None where the outcome does not end it."""
+    job, token = cast(Job, leased.wire), leased.token
+    if isinstance(outcome, Done):
+        try:
+            return settle_args.completed(job, token, outcome.result_json)
+        except RefusedError as error:
+            # A handler's result need not fit the wire; its job ends all the same.
+            _log.warning("outcome cannot be written: job=%s error=%s", leased.job.id, error)
+            return settle_args.failed(job, token, Failure(str(error)))
+    if isinstance(outcome, Failed):
+        return settle_args.failed(job, token, failure_of(outcome.error))
+    if isinstance(outcome, Canceled):
+        return settle_args.failed(job, token, _CANCELED)
+    return None

@@ -1,7 +1,18 @@
-"""Errors of the server as the Engine protocol has them."""
+"""Errors and refusals of the server as the Engine protocol has them."""
+
+from typing import Final
 
 from jobwire.job.errors import BackendUnavailable
+from jobwire.job.messages import SettleAnswer
 from jobwire.valkey import ServerError, ValkeyError
+from jobwire.wires.bullmq.contract import Refusal
+
+_ANSWERS: Final = {
+    Refusal.MISSING: SettleAnswer.GONE,
+    Refusal.NO_LOCK: SettleAnswer.LOST,
+    Refusal.FOREIGN_LOCK: SettleAnswer.LOST,
+    Refusal.NOT_ACTIVE: SettleAnswer.LOST,
+}
 
 
 def unavailable(error: ValkeyError) -> BackendUnavailable:
@@ -9,3 +20,8 @@ def unavailable(error: ValkeyError) -> BackendUnavailable:
     if isinstance(error, ServerError):
         return BackendUnavailable("the queue server refuses to write", detail=str(error))
     return BackendUnavailable("the queue server does not answer", detail=str(error))
+
+
+def settle_answer(answer: object) -> SettleAnswer:
+    """What a settle did: a Refusal, or anything else for an attempt that is over."""
+    return _ANSWERS[answer] if isinstance(answer, Refusal) else SettleAnswer.SETTLED

@@ -73,8 +73,9 @@ export async function find(event) {
   if (!q) return;
   try {
     const { found, scanned } = await get("/v1/search", { q });
-    const [first] = found;
-    if (found.length === 1 && !scanned) go(jobLink(first.wire, first.id, {}, first.name));
+    const exact = found.filter((each) => each.id === q);
+    const [first] = exact.length ? exact : found;
+    if (exact.length === 1 || (found.length === 1 && !scanned)) go(jobLink(first.wire, first.id, {}, first.name));
     else go(link(["jobs"], { wire: first?.wire === "bullmq" ? first.wire : "", q }));
     input.value = "";
     input.blur();

@@ -167,13 +167,13 @@ class QueueJobScreen {
   head() {
     const { job } = this;
     const percent = percentIn(job.progress);
-    const said = this.events.findLast((event) => event.type === "progress")?.data.message ?? job.progress?.message;
+    const message = this.events.findLast((event) => event.type === "progress")?.data.message ?? job.progress?.message;
     const most = job.opts.attempts;
     const attempts = job.attempts_made > 1 || most > 1 ? `attempt ${Math.max(1, job.attempts_made + (job.state === "active" ? 1 : 0))}${most > 1 ? ` of ${most}` : ""}` : "";
     const parent = job.parent_key ? ofKey(job.parent_key) : null;
     return html`<div class="jobhead"><div class="grow">
       <div class="row wrap"><h2>${job.name || "no name"}</h2>${stateView(job.state)}<span class="muted small">${attempts}</span>
-        ${job.state === "active" && percent !== null ? meter(percent, typeof said === "string" ? said : "") : nothing}</div>
+        ${job.state === "active" && percent !== null ? meter(percent, typeof message === "string" ? message : "") : nothing}</div>
       <div class="row wrap muted small"><span class="row"><code class="cut">${job.id}</code>${copy(job.id, "id")}</span>${parent ? html`<span>child of <a class="link" href=${queueJobLink(parent.queue, parent.id)}>${shortId(parent.id)}</a>${parent.queue === this.queue ? "" : ` in ${parent.queue}`}</span>` : nothing}</div></div>${this.acts()}</div>`;
   }
 

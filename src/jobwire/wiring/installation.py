@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from jobwire import __version__, endpoints
 from jobwire.endpoints import Endpoints, S3Endpoint
+from jobwire.handlers.llm.models import files
+from jobwire.handlers.llm.models.errors import NoModel
 from jobwire.handlers.llm.settings import LlmSettings
 from jobwire.local import DataDir, LocalValkey
 from jobwire.local.program import Program
@@ -207,7 +209,7 @@ class Installation:
         if self._has_bucket:
             facts["s3"] = own if self._s3 else f"external, at {settings.objects.endpoint_url}"
         if "jobs" in self._plan.names and self._plan.starts_worker:
-            facts["model"] = _model_fact(settings.llm)
+            facts["model"] = model_fact(settings.llm)
         return facts
 
     def example(self, program: str) -> str:
@@ -234,9 +236,15 @@ def _dead_worker(data_dir: Path) -> int | None:
     return None if left is None else left.pids.get("worker")
 
 
-def _model_fact(settings: LlmSettings) -> str:
+def model_fact(settings: LlmSettings) -> str:
+    """Return the model that `chat` uses, or how to get one."""
     if settings.base_url:
         return f"{settings.model or 'not named'}, at {urlsplit(settings.base_url).hostname}"
     if settings.model_path:
         return f"{settings.model_path.name}, local"
+    try:
+        files.find_library()
+        files.chat_file()
+    except NoModel as missing:
+        return f"none; {missing.fix}"
     return "local, 135M, a demonstration; set OPENAI_BASE_URL and OPENAI_MODEL for a real one"

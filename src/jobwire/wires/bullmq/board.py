@@ -52,6 +52,7 @@ class QueueBoard:
         self._prefix = prefix
         self._now_ms = now_ms
         self._open: dict[str, int] = {}
+        self._ended: dict[str, int] = {}
         self._position = 0
 
     async def read(self, names: Sequence[str]) -> tuple[list[QueueHour], int]:
@@ -81,8 +82,14 @@ class QueueBoard:
         replies = await asyncio.gather(*[self._run("counts", name) for name in counted])
         known = set(names)
         self._open = {name: jobs for name, jobs in self._open.items() if name in known}
+        before, self._ended = self._ended, {}
         for name, reply in zip(counted, replies, strict=True):
-            self._open[name] = sum(cast("list[int]", reply)[:_OPEN])
+            numbers = cast("list[int]", reply)
+            ended = sum(numbers[_OPEN:])
+            # As in `read`: jobs that ended since the last count make a queue busy.
+            self._open[name] = sum(numbers[:_OPEN]) + (before.get(name, ended) != ended)
+            self._ended[name] = ended
+        self._ended = {name: before[name] for name in before if name in known} | self._ended
 
     def _run(self, verb: str, name: str) -> Awaitable[Reply]:
         meta = Keys(name, self._prefix).meta

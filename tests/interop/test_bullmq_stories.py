@@ -291,7 +291,8 @@ async def test_b9_a_handler_postpones_its_job(story: Story) -> None:
 async def test_b9_a_handler_waits_for_children_that_it_adds(story: Story) -> None:
     job_id = await story.add("family")
     assert await story.result(job_id) == {"value": ["a", "b"]}
-    assert await story.attempts(job_id) == (2, 1)
+    # Children may have ended before their parent waits for them: then Node's worker goes on.
+    assert (await story.job(job_id)).attempts_made == 1
     counts = await story.ask("job", id=job_id, method="getDependenciesCount")
     assert (counts["processed"], counts["unprocessed"]) == (2, 0)
 

@@ -37,6 +37,7 @@ class Queue {
   page = null;
   scanned = 0;
   older = false; // the reader has looked further: the list stands still
+  held = 0; // jobs that are not shown while the pointer rests on the list
   picked = new Set();
   anchor = -1;
   running = [];
@@ -68,7 +69,7 @@ class Queue {
   }
 
   fresh() {
-    Object.assign(this, { older: false, picked: new Set(), anchor: -1, pointed: false });
+    Object.assign(this, { older: false, held: 0, picked: new Set(), anchor: -1, pointed: false });
   }
 
   async poll(rare) {
@@ -89,10 +90,17 @@ class Queue {
 
   async pollList() {
     const asked = this.state + this.q;
-    if (this.older || (this.rows && (this.pointed || this.picked.size))) return;
+    if (this.older) return;
     const page = await listJobs(this.queue, this.query());
     if (this.older || asked !== this.state + this.q) return;
-    Object.assign(this, { rows: page.jobs, page, scanned: page.scanned });
+    Object.assign(this, { page, scanned: page.scanned });
+    // Rows stay where they are under the pointer and while some are selected.
+    if (this.rows && (this.pointed || this.picked.size)) {
+      const byId = new Map(page.jobs.map((job) => [job.id, job]));
+      const shown = new Set(this.rows.map((job) => job.id));
+      this.rows = this.rows.map((job) => byId.get(job.id) ?? job);
+      this.held = page.jobs.filter((job) => !shown.has(job.id)).length;
+    } else Object.assign(this, { rows: page.jobs, held: 0 });
   }
 
   async pollOverview(rare) {
@@ -269,7 +277,8 @@ class Queue {
     if (!this.rows.length)
       return empty(`No ${what}${this.q ? ` with “${this.q}” in its name or id` : ""}.`, this.q ? `Looked at ${count(this.scanned)} of ${plural(this.page.total, "job")} of ${this.queue}.` : `${this.queue} has none in this state.`,
         this.page.next ? html`<button class="btn" @click=${this.further}>Look further</button>` : nothing, html`<a class="btn" href=${queueLink(this.queue)}>Clear filter</a>`);
-    return html`<div class="tabhead"><span class="muted small grow">${this.q ? html`With “${this.q}” in name or id` : nothing}</span>${this.stateActs()}</div>
+    return html`<div class="tabhead"><span class="muted small grow">${this.q ? html`With “${this.q}” in name or id` : nothing}</span>
+        ${this.held ? html`<button class="btn slim" @click=${this.newest}>${plural(this.held, "new job")}</button>` : nothing}${this.stateActs()}</div>
       ${this.table(this.rows, may("submit"))}${this.scan()}`;
   }
 

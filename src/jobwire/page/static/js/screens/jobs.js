@@ -42,6 +42,7 @@ class Jobs {
   picked = new Set();
   anchor = -1;
   pointed = false;
+  typedText = ""; // in the filter; the URL follows a moment later
   title = () => "Jobs";
 
   constructor(route) {
@@ -51,6 +52,7 @@ class Jobs {
   changed(route) {
     this.state = TABS.includes(route.query.get("state") ?? "") ? (route.query.get("state") ?? "") : "";
     this.q = route.query.get("q") ?? "";
+    if (this.typedText.trim() !== this.q) this.typedText = this.q;
     this.task = route.query.get("task") ?? "";
     this.fresh();
   }
@@ -195,13 +197,14 @@ class Jobs {
 
   typed = (event) => {
     clearTimeout(this.timer);
-    const q = event.target.value.trim();
+    this.typedText = event.target.value;
+    const q = this.typedText.trim();
     this.timer = setTimeout(() => replace(link(["jobs"], { state: this.state, task: this.task, q })), 250);
   };
 
   view() {
     return html`<div class="bar"><div class="filter"><label class="vh" for="filter">Filter by task or id</label>${icon("find")}
-        <input id="filter" type="search" placeholder="Task or id" spellcheck="false" .value=${live(this.q)} @input=${this.typed} /></div>
+        <input id="filter" type="search" placeholder="Task or id" spellcheck="false" .value=${live(this.typedText)} @input=${this.typed} /></div>
         ${wireSwitch("streams")}${this.task ? html`<span class="tag">task ${this.task}</span><a class="link small" href=${link(["jobs"], { state: this.state, q: this.q })}>all tasks</a>` : nothing}
         <span class="grow"></span>${this.held ? html`<button class="btn slim" @click=${this.newest}>${plural(this.held, "new job")}</button>` : html`<span class="muted small wide">Newest first</span>`}</div>
       <nav class="tabs" aria-label="State">${TABS.map((name) => {

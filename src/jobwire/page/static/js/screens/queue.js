@@ -45,6 +45,7 @@ class Queue {
   trees = [];
   schedulers = null;
   gone = null;
+  typedText = ""; // in the filter; the URL follows a moment later
 
   constructor(route) {
     this.queue = route.query.get("queue");
@@ -59,6 +60,7 @@ class Queue {
     if (state === this.state && q === this.q) return;
     this.state = STATES.includes(state) ? state : "";
     this.q = q;
+    if (this.typedText.trim() !== q) this.typedText = q;
     this.rows = null;
     this.result = this.refusal = "";
     this.fresh();
@@ -344,7 +346,8 @@ class Queue {
 
   typed = (event) => {
     clearTimeout(this.timer);
-    const q = event.target.value.trim();
+    this.typedText = event.target.value;
+    const q = this.typedText.trim();
     this.timer = setTimeout(() => replace(queueLink(this.queue, { state: this.state, q })), 250);
   };
 
@@ -352,7 +355,7 @@ class Queue {
     if (this.gone) return empty(this.gone.status === 404 ? "No such queue." : "This is no name of a queue.", "A queue exists from its first job on. Another tenant's queue is not shown.", html`<a class="btn" href=${queueLink()}>All queues</a>`);
     if (!this.info) return nothing;
     return html`<div class="bar"><div class="filter"><label class="vh" for="filter">Filter by name or id</label>${icon("find")}
-        <input id="filter" type="search" placeholder="Job name or id" spellcheck="false" .value=${live(this.q)} @input=${this.typed} /></div>
+        <input id="filter" type="search" placeholder="Job name or id" spellcheck="false" .value=${live(this.typedText)} @input=${this.typed} /></div>
         ${wireSwitch(WIRE)}<span class="grow"></span>
         ${may("admin") ? (this.info.paused ? html`<button class="btn primary" @click=${this.resume}>Resume queue</button>` : html`<button class="btn" @click=${this.pause}>${icon("pause")}Pause queue</button>`) : nothing}</div>
       ${this.notices()}${this.strip()}${refusalView(this.refusal)}

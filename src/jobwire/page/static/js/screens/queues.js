@@ -32,6 +32,7 @@ export const askPause = (queue, act) =>
 class Queues {
   queues = null;
   found = null;
+  typedText = ""; // in the filter; the URL follows a moment later
   title = () => "Jobs";
 
   constructor(route) {
@@ -42,6 +43,7 @@ class Queues {
     const q = route.query.get("q") ?? "";
     if (q !== this.q) this.found = null;
     this.q = q;
+    if (this.typedText.trim() !== q) this.typedText = q;
   }
 
   async poll(rare) {
@@ -114,7 +116,8 @@ class Queues {
 
   typed = (event) => {
     clearTimeout(this.timer);
-    const q = event.target.value.trim();
+    this.typedText = event.target.value;
+    const q = this.typedText.trim();
     this.timer = setTimeout(() => replace(queueLink("", { q })), 250);
   };
 
@@ -129,7 +132,7 @@ class Queues {
     const shown = this.queues.filter((queue) => queue.name.toLowerCase().includes(q));
     const paused = this.queues.filter((queue) => queue.paused).length;
     return html`<div class="bar"><div class="filter"><label class="vh" for="filter">Filter queues and jobs by name or id</label>${icon("find")}
-        <input id="filter" type="search" placeholder="Queue, job name or id" spellcheck="false" .value=${live(this.q)} @input=${this.typed} /></div>
+        <input id="filter" type="search" placeholder="Queue, job name or id" spellcheck="false" .value=${live(this.typedText)} @input=${this.typed} /></div>
         ${wireSwitch(WIRE)}<span class="grow"></span><span class="muted small wide">${paused ? `${count(paused)} paused` : nothing}</span></div>
       ${refusalView(this.refusal)}
       ${shown.length ? this.table(shown) : this.nothing()}${this.foundView()}`;

@@ -225,7 +225,7 @@ class Queue {
     const waiting = waitingIn(info);
     const oldest = info.oldest_waiting_ms == null ? "" : ` The oldest has waited ${duration(info.oldest_waiting_ms)}.`;
     if (info.paused) return html`<div class="notice">${icon("pause")}<div><b class="bold">This queue is paused.</b> ${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}; no worker of any program starts one.</div></div>`;
-    if (info.workers === 0 && waiting) return html`<div class="notice">${icon("warn")}<div><b class="bold">No worker takes jobs from this queue.</b>${oldest} Workers of the PyPI package are not seen.<div>${command(`jobwire worker`)}</div></div></div>`;
+    if (info.workers === 0 && waiting) return html`<div class="notice">${icon("warn")}<div><b class="bold">No worker takes jobs from this queue.</b>${oldest} Workers of the PyPI package are not seen.<div>${command("jobwire worker module:app")}</div></div></div>`;
     if (info.stalled) return html`<div class="notice">${icon("warn")}<div><b class="bold">${plural(info.stalled, "active job")} without a lock.</b> The worker has died or is blocked; the next stalled check of a worker requeues ${info.stalled === 1 ? "it" : "them"}.</div></div>`;
     return nothing;
   }

@@ -272,7 +272,7 @@ class QueueJobScreen {
     const noWorker = waits && (info?.workers === 0 || info?.paused);
     return html`${this.head()}${refusalView(this.refusal)}
       ${job.problem ? html`<div class="notice bad">${icon("warn")}<div><b class="bold">No worker can run this job.</b> ${job.problem}.</div></div>` : nothing}
-      ${noWorker ? html`<div class="notice">${icon(info.paused ? "pause" : "warn")}<div>${info.paused ? html`<b class="bold">The queue is paused.</b> No worker starts this job.` : html`<b class="bold">No worker takes jobs from ${this.queue}.</b> Start one:<div>${command("jobwire worker")}</div>`}</div></div>` : nothing}
+      ${noWorker ? html`<div class="notice">${icon(info.paused ? "pause" : "warn")}<div>${info.paused ? html`<b class="bold">The queue is paused.</b> No worker starts this job.` : html`<b class="bold">No worker takes jobs from ${this.queue}.</b> Start one:<div>${command("jobwire worker module:app")}</div>`}</div></div>` : nothing}
       <div class="job"><div>${lifeline(shape, life, { noWorker, heard: this.follower?.state === "ended" })}${attemptsView(shape, life)}${this.tabs()}${this.tabView()}</div>${this.rail(shape)}</div>`;
   }
 }

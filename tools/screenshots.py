@@ -241,11 +241,12 @@ def shoot_site(
     only: str,
 ) -> None:
     """All screens, or those of one part."""
+    if only in ("", "jobs"):
+        camera.take("page-empty", "#/", "No job yet")
     if only in ("", "media"):
         shoot_media(camera, surroundings, client)
     if only == "media":
         return
-    camera.take("page-empty", "#/", "No job yet")
     invent_the_past(fleet.valkey.url)
     gateway.kill()  # it has read the minutes that have ended
     start_gateway(fleet, surroundings)

@@ -352,6 +352,10 @@ def test_o2_quiet_and_no_progress(run: Run) -> None:
     assert "attempt 2 failed: not yet" in plain.screen
     made = run("submit", "count", "{}", "-q")
     assert (made.returncode, made.stderr) == (Exit.OK, "")
+    # In a shell's $(…) too it is the id, and the whole job with --json.
+    assert run("job", made.stdout.strip()).returncode == Exit.OK
+    (whole,) = _lines(run("submit", "count", "{}", "-q", "--json"))
+    assert whole["task"] == "count"
 
 
 @clause("O-2")

@@ -236,6 +236,9 @@ def test_o2_a_refusal_names_the_variable_of_the_key() -> None:
         refused = cli_exit(from_problem({"code": code, "status": status, "detail": "no"}))
         assert "JOBWIRE_API_KEY" in refused.line
         assert refused.code == Exit.REFUSED
+    detail = "send an API key: `Authorization: Bearer jw_…`"
+    refused = cli_exit(from_problem({"code": "unauthorized", "status": 401, "detail": detail}))
+    assert "Bearer" not in refused.line
 
 
 @clause("O-2")

@@ -30,7 +30,7 @@ from jobwire.client.target import BadAddress
 
 T = TypeVar("T")
 _KEY_HINTS: Final = {
-    401: "; give an API key by JOBWIRE_API_KEY, made by: jobwire key NAME",
+    401: "; give a valid one by JOBWIRE_API_KEY, made by: jobwire key NAME",
     403: "; JOBWIRE_API_KEY needs a key with that scope, made by: jobwire key NAME --scope SCOPE",
 }
 _COMPLETION_S: Final = 2.0
@@ -111,6 +111,8 @@ def cli_exit(error: ClientError) -> CliExit:
             return CliExit(message, Exit.UNREACHABLE)
         case ApiError():
             hint = _KEY_HINTS.get(error.status, "")
+            if error.code == "unauthorized":  # the gateway's own words are about headers
+                message = "the program needs an API key"
             return CliExit(f"{message} ({sanitize.line(error.code)}){hint}", Exit.REFUSED)
         case _:
             return CliExit(message, Exit.JOB_FAILED)

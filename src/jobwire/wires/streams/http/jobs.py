@@ -80,7 +80,9 @@ class JobRoutes:
             await self.check_task(job_request.task)
         if (problem := await self._payload_problem(job_request)) is not None:
             raise problem
-        job_request = await self._routed(job_request)
+        # The common case, a task of the default queue, needs no further call.
+        if job_request.queue or self._registry.queue_of(job_request.task) != DEFAULT_QUEUE:
+            job_request = await self._routed(job_request)
         answer = await self._queue.submit_checked(job_request)
         if isinstance(answer, Submitted) and b"prefer" not in request.headers:
             # The common case, kept short.

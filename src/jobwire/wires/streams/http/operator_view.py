@@ -18,6 +18,7 @@ from jobwire.gateway.fleet_schemas import (
     SystemStats,
     WorkerBody,
 )
+from jobwire.gateway.joined import Brief
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.system_view import (
     FailureBody,
@@ -43,6 +44,8 @@ from jobwire.wires.streams.stats import LastHour, MinuteStats
 SYSTEM: Final = "jobs"
 WIRE: Final = "streams"
 _FOUND: Final = 20
+_NAMES_FRESH_S: Final = 5.0
+"""How old the names of the queues of an overview may be."""
 _ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
 
@@ -60,10 +63,11 @@ class StreamsView:
         self._queue = queue
         self._registry = registry
         self._hour = LastHour(connection, queue.keys)
+        self._names: Brief[list[str]] = Brief(_NAMES_FRESH_S)
         self._ended: tuple[MinuteStats, MinuteStats, HourTotals] | None = None
 
     async def rows(self, request: HttpRequest) -> RowPart:  # noqa: ARG002 - all see the counts
-        names = await self._registry.queue_names()
+        names = await self._names.get(self._registry.queue_names)
         now, fleet, minutes = await asyncio.gather(
             depth(self._connection, self._queue.keys, names),
             self._registry.summary(),

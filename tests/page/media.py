@@ -153,3 +153,15 @@ def choose_files(page: Page, *paths: str) -> None:
     )
     found = page.call("Runtime.evaluate", expression="document.querySelector('.choose input')")
     page.call("DOM.setFileInputFiles", files=list(paths), objectId=found["result"]["objectId"])
+
+
+def drop_file(page: Page, name: str, text: str) -> None:
+    """Drop a file on the field for photos."""
+    page.run(
+        f"""(() => {{
+          const held = new DataTransfer();
+          held.items.add(new File([{json.dumps(text)}], {json.dumps(name)}));
+          const given = {{ dataTransfer: held, bubbles: true, cancelable: true }};
+          document.querySelector(".drop").dispatchEvent(new DragEvent("drop", given));
+        }})()"""
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from tests.page.media import MediaSite, choose_files
+from tests.page.media import MediaSite, choose_files, drop_file
 from tests.page.site import PageSite, click_text, press, serious_violations, show, until
 from tests.support import Fresh, clause, wait_until_sync
 from tests.support.browser import PHONE, Browser, Page
@@ -231,7 +231,7 @@ def test_o04_hostile_file_names_prompts_and_errors_stay_text(
             show(page, media.url, route, shown)
             assert page.run(NOT_HACKED), route
         show(page, media.url, "#/images", word)
-        choose_files(page, media.file(f"{word}<b>.txt", b"<script>window.hacked=1</script>"))
+        drop_file(page, f"{word}<b>.txt", "<script>window.hacked=1</script>")
         page.until_text(".sent", "<b>.txt")
         assert page.run(NOT_HACKED)
     with browser.page(may_complain=True) as page:  # the browser complains about a 404

@@ -43,6 +43,10 @@ WORKER: Final[dict[str, Any]] = {
     "lacks": [{"part": HOSTILE, "wrong": HOSTILE, "what_to_do": HOSTILE}],
 }
 ANSWERS: Final[dict[str, Any]] = {
+    "/v1/overview": {
+        "systems": [{"system": HOSTILE, "name": HOSTILE, "wire": HOSTILE, "waiting": 1}],
+        "unavailable": [{"system": HOSTILE, "detail": HOSTILE}],
+    },
     "/v1/stats": {"now": {"waiting": 1, "running": 1}, "hour": MINUTE, "minutes": [MINUTE]},
     "/v1/workers": {"workers": [WORKER]},
     "/v1/jobs": {"jobs": [JOB], "scanned": 1, "cursor": f"1-{HOSTILE}"},

@@ -157,6 +157,7 @@ def choose_files(page: Page, *paths: str) -> None:
 
 def drop_file(page: Page, name: str, text: str) -> None:
     """Drop a file on the field for photos."""
+    wait_until_sync(lambda: page.run("!!document.querySelector('.drop')"), "the field for photos")
     page.run(
         f"""(() => {{
           const held = new DataTransfer();

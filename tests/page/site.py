@@ -105,9 +105,10 @@ def until(page: Page, condition: str, what: str) -> None:
 
 
 def click_text(page: Page, selector: str, text: str) -> None:
-    """Click the element with this text, once it is there."""
-    found = f"""[...document.querySelectorAll({json.dumps(selector)})].find(
-      (each) => each.innerText.includes({json.dumps(text)}) && each.getClientRects().length)"""
+    """Click the element with this text, once it is there and enabled."""
+    found = f"""[...document.querySelectorAll({json.dumps(selector)})].find((each) =>
+      each.innerText.includes({json.dumps(text)}) && !each.disabled &&
+      each.getClientRects().length)"""
     until(page, found, f"{text!r} in {selector}")
     page.run(
         f"document.querySelectorAll('[data-test]').forEach((each) => each.removeAttribute("

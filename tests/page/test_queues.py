@@ -17,6 +17,7 @@ from tests.page.site import PageSite, click_text, fill, press, serious_violation
 from tests.support import Fresh, clause
 from tests.support.browser import PHONE, Browser, Page
 from tests.support.thirdparty import NODE, NotInstalled, node_packages
+from tests.support.wait import wait_until_sync
 
 HOSTILE: Final = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
 NOT_HACKED: Final = "!window.hacked && !document.querySelector('#root img, #root script')"
@@ -229,7 +230,9 @@ def test_o04_what_node_added_is_shown_as_a_tree_with_schedulers(
         click_text(page, ".tree a", f"assemble-{word}")
         page.until_text(".jobhead", "Waiting for children")
 
-        # Find by id, from anywhere.
+        # Find by id, from anywhere. A new queue is found by the gateway's scan.
+        known = site.client.bullmq_queues
+        wait_until_sync(lambda: QUEUE in {each.name for each in known()}, "the scan for queues")
         show(page, site.url, "#/workers", "Backends")
         press(page, "/")
         page.type(custom.id)

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 import msgspec
 from fastapi import APIRouter, Query, Response
 from msgspec import structs, to_builtins
+from pydantic import JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
 from jobwire.gateway.fleet_schemas import (
@@ -70,23 +71,24 @@ STATS: Final = Doc(
     example=to_builtins(StatsBody(NowBody(12, 0, 9, 400), _LINE, [_LINE])),
     problems=(INVALID, UNAVAILABLE),
 )
-_System = Annotated[
-    str | SkipJsonSchema[None],
-    Query(description="only of this system", json_schema_extra={"example": "jobs"}),
-]
-_Wire = Annotated[
-    str | SkipJsonSchema[None],
-    Query(description="only of this wire", json_schema_extra={"example": "streams"}),
-]
+_Name = str | SkipJsonSchema[None]
 
 
 def router(views: Sequence[SystemView]) -> APIRouter:
     """The routes, over the views of all features."""
     routes = new_router(_TAG)
+    of_system = Query(
+        description="only of this system", json_schema_extra=_names(view.system for view in views)
+    )
+    of_wire = Query(
+        description="only of this wire", json_schema_extra=_names(view.wire for view in views)
+    )
 
     @routes.get("/v1/workers", openapi_extra=documented("read", WORKERS))
     async def list_workers(
-        request: CurrentRequest, system: _System = None, wire: _Wire = None
+        request: CurrentRequest,
+        system: Annotated[_Name, of_system] = None,
+        wire: Annotated[_Name, of_wire] = None,
     ) -> Response:
         chosen = _chosen(views, system, wire)
         parts, unavailable = await read_each(chosen, lambda view: view.workers(request))
@@ -96,7 +98,9 @@ def router(views: Sequence[SystemView]) -> APIRouter:
 
     @routes.get("/v1/stats", openapi_extra=documented("read", STATS))
     async def read_stats(
-        request: CurrentRequest, system: _System = None, wire: _Wire = None
+        request: CurrentRequest,
+        system: Annotated[_Name, of_system] = None,
+        wire: Annotated[_Name, of_wire] = None,
     ) -> Response:
         chosen = _chosen(views, system, wire)
         parts, unavailable = await read_each(chosen, lambda view: view.stats(request))
@@ -105,6 +109,10 @@ def router(views: Sequence[SystemView]) -> APIRouter:
         return response(Reply(_encode(structs.replace(body, unavailable=unavailable))))
 
     return routes
+
+
+def _names(names: Iterator[str]) -> dict[str, JsonValue]:
+    return {"enum": [*dict.fromkeys(names)]}
 
 
 def _chosen(
@@ -144,7 +152,11 @@ def _merged(found: Iterator[WorkerBody]) -> list[WorkerBody]:
         if process is not None:
             # Only the list is extended: the body was made for this answer.
             process.running.extend(worker.running)
-        elif worker.pid or not {(worker.wire, queue) for queue in worker.queues} <= registered:
+        elif (
+            worker.pid
+            or not worker.queues
+            or not {(worker.wire, queue) for queue in worker.queues} <= registered
+        ):
             merged.append(worker)
     return merged
 

@@ -10,8 +10,7 @@
 --   now_ms, extras, metrics_points, fetch_next
 --   next_token, lock_ms, limit_max, limit_ms, name, worker_id
 --   ...   for each job: job_id, token, target, value, attempts, keep_count, keep_age_s, keep_limit,
---         how many arguments follow: fields of the hash to set, name and value; a call that fetches the
---         next job has one job
+--         how_many, and so many names and values of the hash. A call with fetch_next has one job.
 -- RETURNS
 --   answers           for each job a word or the server's error; what `take` answers may follow
 --   ok                the job ended

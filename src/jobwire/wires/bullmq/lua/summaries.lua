@@ -1,13 +1,13 @@
 -- summaries: a page of the jobs in a state without their data, for lists. Writes nothing.
 --
--- With a text only those jobs that have it in their name or id; with an id only that job. At most
--- `scan` jobs are looked at and at most `count` returned; how many were looked at tells where the
+-- With `wanted` only jobs that have it in their name or id; with `only` the job of this id. At most
+-- `scan` jobs are looked at and at most `most` returned; how many were looked at tells where the
 -- next page begins.
 --
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now_ms, extras, state, first, scan, count, ascending, text, job_id
+--   now_ms, extras, state, first, scan, most, ascending, wanted, only
 -- RETURNS
 --   page     how many jobs were looked at, then of each job: id, due time in ms, opts, fields
 -- CLAUSES B-8 B-12

@@ -25,6 +25,7 @@ from jobwire.objects.signed import SignedCalls
 from tests.support.program import Program
 from tests.support.shared_server import Facts, shared_server
 from tests.support.unique_names import Fresh
+from tests.support.variants import variants
 from tests.support.wait import wait_until_sync
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def moto(_servers_folder: Path) -> Iterator[BucketConfig]:
         yield _config(facts, SHARED_BUCKET)
 
 
-@pytest.fixture(params=["seaweedfs", "moto"])
+@pytest.fixture(params=["seaweedfs", *variants("moto")])
 def store(request: pytest.FixtureRequest) -> BucketConfig:
     """Each of the supported stores, in turn."""
     return request.getfixturevalue(request.param)

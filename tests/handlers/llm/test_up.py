@@ -16,6 +16,7 @@ from tests.handlers.llm.recorder import Event, text_of
 from tests.support import clause
 from tests.support.jobs_http import EventReader
 from tests.support.shared_server import Facts
+from tests.support.variants import variants
 
 EXPECTED = {
     "chat": ("token", "llm.generate"),
@@ -47,7 +48,7 @@ MEMBERS = {
 
 
 @clause("J-50", "J-10", "J-15")
-@pytest.mark.parametrize("driver", ["local", "endpoint"])
+@pytest.mark.parametrize("driver", ["local", *variants("endpoint")])
 def test_j50_up_has_all_six_tasks_working(
     request: pytest.FixtureRequest, tmp_path: Path, cache_dir: Path, driver: str
 ) -> None:

@@ -60,7 +60,7 @@ chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHA
 	  $(BIN)/python -m pytest tests/wires/predictions/test_crashes.py tests/wires/predictions/test_races.py -q -n 2
 	@test -n "$(ARGS)" || JOBWIRE_TEST_VARIANTS=1 \
 	  $(BIN)/python -m pytest tests/objects tests/wires/predictions tests/interop/test_predictions_foreign.py \
-	  tests/handlers/llm/test_up.py -q -n 2 -k "moto or endpoint"
+	  tests/handlers/llm/test_up.py tests/testing/test_installed.py -q -n 2 -k "moto or endpoint or installed"
 	@test -n "$(ARGS)" || UPLOAD_BYTES=$${UPLOAD_BYTES:-2000000000} \
 	  $(BIN)/python -m pytest tests/gateway/test_uploads.py -q --timeout=600
 	@test -n "$(ARGS)" || IMAGES_RESULTS=$${IMAGES_RESULTS:-5000} \

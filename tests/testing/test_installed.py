@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.cli.runner import clean_env
 from tests.support.program import ROOT
+from tests.support.variants import only_with_variants
 
 SHOP = """
 from dataclasses import dataclass
@@ -68,6 +69,7 @@ def test_the_whole_way_on_a_real_server(jobwire_valkey):
 """
 
 
+@only_with_variants
 def test_a_users_own_tests_with_the_installed_package(tmp_path: Path) -> None:
     wheels, site = tmp_path / "wheels", tmp_path / "site"
     _run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels], ROOT)

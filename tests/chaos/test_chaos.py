@@ -13,8 +13,10 @@ import pytest
 
 from tests.chaos.run import LEAST, chaos
 from tests.support import clause
+from tests.support.variants import only_with_variants
 
 
+@only_with_variants
 @clause("R-1", "R-2", "R-3", "R-4", "R-5", "R-6", "R-7", "R-8")
 @pytest.mark.timeout(300)
 async def test_every_promise_holds_under_faults_at_random(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_i11_a_deleted_image_is_gone_in_all_versions(site: ImageSite, plain: Pla
 
 @clause("I-11", "I-24")
 def test_i11_the_published_photo_is_read_through_the_gateway(site: ImageSite) -> None:
-    """By those who cannot reach the bucket; it tells what was done to the upload."""
+    """By those who cannot reach the bucket; its headers show what was done to the upload."""
     image_id = site.announce()["image_id"]
     path = f"/v1/images/{image_id}/picture"
     early = site.client.get(path)

@@ -126,7 +126,7 @@ async def _read(
 
 
 def _created(view: TaskView) -> str:
-    """A time that tells tasks of one second apart, where it is known."""
+    """The time in milliseconds where it is known: tasks of one second are sorted by it."""
     return precise(view.history[0].at_ms) if view.history else view.created_at or ""
 
 

@@ -1,7 +1,7 @@
 -- summaries: a page of the jobs in a state without their data, for lists. Writes nothing.
 --
 -- With `wanted` only jobs that have it in their name or id; with `only` the job of this id. At most
--- `scan` jobs are looked at and at most `most` returned; how many were looked at tells where the
+-- `scan` jobs are looked at and at most `most` returned; how many were looked at is where the
 -- next page begins.
 --
 -- KEYS

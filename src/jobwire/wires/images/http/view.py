@@ -1,7 +1,7 @@
 """The system `images` in /v1/overview, /v1/failures, /v1/search, /v1/workers, /v1/stats (O-11).
 
-A caller sees the images of its tenant. Records tell what was announced and how it ended; the status
-on the server tells where an image is that has not ended: its upload not received yet (`delayed`),
+A caller sees the images of its tenant. Records have what was announced and how it ended; the status
+on the server is the place of an image that has not ended: its upload not received yet (`delayed`),
 waiting for the pipeline (`waiting`), or in a stage of it (`running`).
 """
 

@@ -5,7 +5,7 @@ import { live } from "../../vendor/lit-html/directives/live.js";
 import { app, may, serves, update } from "../store.js";
 import { get } from "../api.js";
 import { ask } from "../dialog.js";
-import { cancelJob, each, runAgain } from "../acts.js";
+import { cancelJob, each, pick, runAgain } from "../acts.js";
 import { clock, count, duration, now, plural, shortWorker, zone } from "../format.js";
 import { jobLink, link, replace } from "../router.js";
 import { pollNow } from "../poll.js";
@@ -103,16 +103,10 @@ class Jobs {
     pollNow();
   };
 
-  pick(job, at, event) {
-    const on = event.target.checked;
-    const [from, to] = event.shiftKey && this.anchor >= 0 ? [Math.min(this.anchor, at), Math.max(this.anchor, at)] : [at, at];
-    for (const each of this.rows.slice(from, to + 1)) this.picked[on ? "add" : "delete"](each.job_id);
-    this.anchor = at;
-    update();
-  }
+  ids = () => this.rows.map((job) => job.job_id);
 
   pickAll(on) {
-    this.picked = new Set(on ? this.rows.map((job) => job.job_id) : []);
+    this.picked = new Set(on ? this.ids() : []);
     update();
   }
 
@@ -146,7 +140,7 @@ class Jobs {
     const ran = begun && job.status !== "queued" ? (ended(job) ? job.updated_ts : now()) - begun : null;
     const late = !begun && waited > 60000;
     return html`<tr class=${this.picked.has(job.job_id) ? "picked" : ""} @click=${openRow}>
-      ${may("submit") ? html`<td class="hide"><input type="checkbox" aria-label="Select ${job.job_id}" .checked=${live(this.picked.has(job.job_id))} @click=${(event) => this.pick(job, at, event)} /></td>` : nothing}
+      ${may("submit") ? html`<td class="hide"><input type="checkbox" aria-label="Select ${job.job_id}" .checked=${live(this.picked.has(job.job_id))} @click=${(event) => pick(this, this.ids(), at, event)} /></td>` : nothing}
       <td>${state(stateOf(job))}</td>
       <td class="bold task cut"><a href=${jobLink("streams", job.job_id)}>${job.task}</a></td>
       <td class="id">${id(job.job_id)}</td>

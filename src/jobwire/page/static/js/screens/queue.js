@@ -5,7 +5,7 @@ import { live } from "../../vendor/lit-html/directives/live.js";
 import { may, update } from "../store.js";
 import { call, get, post } from "../api.js";
 import { ask } from "../dialog.js";
-import { each } from "../acts.js";
+import { each, pick } from "../acts.js";
 import { age, count, duration, now, plural, shortId, shortWorker, zone } from "../format.js";
 import { replace } from "../router.js";
 import { pollNow } from "../poll.js";
@@ -171,16 +171,10 @@ class Queue {
     return { failed: [retry, remove], completed: remove, delayed: [promote, remove], waiting: remove, prioritized: remove }[this.state] ?? nothing;
   }
 
-  pick(job, at, event) {
-    const on = event.target.checked;
-    const [from, to] = event.shiftKey && this.anchor >= 0 ? [Math.min(this.anchor, at), Math.max(this.anchor, at)] : [at, at];
-    for (const row of this.rows.slice(from, to + 1)) this.picked[on ? "add" : "delete"](row.id);
-    this.anchor = at;
-    update();
-  }
+  ids = () => this.rows.map((job) => job.id);
 
   pickAll(on) {
-    this.picked = new Set(on ? this.rows.map((job) => job.id) : []);
+    this.picked = new Set(on ? this.ids() : []);
     update();
   }
 
@@ -237,7 +231,7 @@ class Queue {
     const right = job.state === "delayed" ? (job.due_ts > now() ? `in ${age(job.due_ts - now())}` : "now") : ran ? duration(ran - began) : duration(now() - job.timestamp);
     const attempts = job.attempts_made || job.attempts_started;
     return html`<tr class=${picked.has(job.id) ? "picked" : ""} @click=${openRow}>
-      ${pickable ? html`<td class="hide"><input type="checkbox" aria-label="Select ${job.id}" .checked=${live(picked.has(job.id))} @click=${(event) => this.pick(job, at, event)} /></td>` : nothing}
+      ${pickable ? html`<td class="hide"><input type="checkbox" aria-label="Select ${job.id}" .checked=${live(picked.has(job.id))} @click=${(event) => pick(this, this.ids(), at, event)} /></td>` : nothing}
       <td>${stateView(job.state, job.state)}</td>
       <td class="bold task cut"><a href=${queueJobLink(this.queue, job.id)}>${job.name || "no name"}</a></td>
       <td class="id">${id(job.id)}</td>

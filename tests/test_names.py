@@ -70,7 +70,13 @@ def denied_words(file: Path) -> Iterator[str]:
 def _texts() -> list[Path]:
     """Source, pages, tests, tools, benchmarks and examples, without installed packages."""
     pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
-    source = [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.lua")]
+    source = [
+        *SOURCE.rglob("*.py"),
+        *SOURCE.rglob("*.lua"),
+        *(SOURCE / "page").rglob("*.js"),
+        *(ROOT / "deploy").rglob("*.*"),
+        ROOT / "Makefile",
+    ]
     others = [
         file
         for folder in ("tests", "tools", "bench", "examples")

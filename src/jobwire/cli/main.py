@@ -36,7 +36,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "images": "Upload photos, or run their servers: faces hidden, no metadata.",
     "bot": "Run the photo bot; `bot demo` needs no account.",
     "models": "Install the weights of the local models.",
-    "schema": "Print the JSON Schema of the jobs wire.",
+    "schema": "Print the JSON Schema of a system.",
     "key": "Create an API key.",
     "lifecycle": "Show, set or run the expiry rules of the bucket.",
     "config": "Show every setting, its value and its source.",

@@ -62,8 +62,8 @@ export async function draw(element, data, names) {
 }
 
 // The same as a table, for those who cannot see the plot.
-export const twin = (label, heads, rows) =>
-  html`<details class="twin"><summary>${label}</summary><div class="scroll" tabindex="0"><table>
+export const dataTable = (label, heads, rows) =>
+  html`<details class="data-table"><summary>${label}</summary><div class="scroll" tabindex="0"><table>
     <thead><tr>${heads.map((head) => html`<th>${head}</th>`)}</tr></thead>
     <tbody>${rows.map((row) => html`<tr>${row.map((cell, i) => html`<td data-label=${heads[i]}>${cell}</td>`)}</tr>`)}</tbody>
   </table></div></details>`;

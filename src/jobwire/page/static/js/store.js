@@ -34,15 +34,15 @@ export const may = (scope) =>
 // Whether this gateway serves a system.
 export const serves = (system) => !!app.me?.features.includes(system);
 
-// One polite sentence, at most every five seconds.
-let lastSaid = 0;
+// Announce a sentence to screen readers (aria-live), at most one every five seconds.
+let lastAnnounced = 0;
 let next = null;
 export function announce(sentence) {
   if (sentence === app.message) return;
   clearTimeout(next);
-  const wait = Math.max(0, lastSaid + 5000 - Date.now());
+  const wait = Math.max(0, lastAnnounced + 5000 - Date.now());
   next = setTimeout(() => {
-    lastSaid = Date.now();
+    lastAnnounced = Date.now();
     app.message = sentence;
     update();
   }, wait);

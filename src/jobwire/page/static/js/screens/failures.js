@@ -7,7 +7,7 @@ import { each, runAgain } from "../acts.js";
 import { clock, count, plural, shortId, shortWorker, zone } from "../format.js";
 import { jobLink, link, go } from "../router.js";
 import { segments } from "../ui.js";
-import { twin } from "../plot.js";
+import { dataTable } from "../plot.js";
 import { getQueueJob, listJobs, retryJob } from "../queues.js";
 import { placeOf, unavailableView } from "../fleet.js";
 
@@ -176,7 +176,7 @@ ${sample.code ?? "error"}: ${sample.message}${sample.trace ? html`
       ${kinds.length
         ? html`<ul class="faults">${kinds.map((kind) => this.kind(kind))}</ul>
           <p class="muted small foot-note">Jobs are counted when they fail, for 24 h; of queues, those that are still stored. ${scanned < total ? `The newest ${count(scanned)} of ${count(total)} were looked at. ` : ""}In a message … stands for ids and long numbers.</p>
-          ${hours > 1 ? twin("By hour, as a table", [`Hour, ${zone.name}`, "Failed"], byHour.map((n, i) => [clock(last - (hours - 1 - i) * 3600e3).slice(0, 5), count(n)])) : nothing}`
+          ${hours > 1 ? dataTable("By hour, as a table", [`Hour, ${zone.name}`, "Failed"], byHour.map((n, i) => [clock(last - (hours - 1 - i) * 3600e3).slice(0, 5), count(n)])) : nothing}`
         : empty(`Nothing failed in the last ${hours === 1 ? "hour" : "24 h"}.`, "What fails in any system is grouped here by task, error code and message.")}`;
   }
 }

@@ -6,7 +6,7 @@ import { get } from "../api.js";
 import { age, clock, count, duration, now, plural, zone } from "../format.js";
 import { jobLink, link } from "../router.js";
 import { placeOf, takenBy } from "../fleet.js";
-import { draw, twin } from "../plot.js";
+import { draw, dataTable } from "../plot.js";
 
 const LEDGER = 10;
 const START = { queues: "jobwire worker module:app" };
@@ -157,7 +157,7 @@ class Now {
         ${leftOut ? html`<p class="muted small foot-note">${plural(leftOut, "further queue")} with fewer jobs. <a class="link" href=${link(["jobs"], { wire: "bullmq" })}>All queues</a></p>` : nothing}</section>
       <section><header><h2>Last hour</h2><span class="muted small">ended per minute, <span class="failed">failed</span></span></header>
         <div class="plot" id="hour" role="img" aria-label="Ended and failed jobs by minute, the table below has the numbers"></div>
-        ${twin("As a table", [`Minute, ${zone.name}`, "Ended", "Failed"], this.minutes().map(([ts, n, bad]) => [clock(ts * 1000).slice(0, 5), count(n), count(bad)]))}</section>
+        ${dataTable("As a table", [`Minute, ${zone.name}`, "Ended", "Failed"], this.minutes().map(([ts, n, bad]) => [clock(ts * 1000).slice(0, 5), count(n), count(bad)]))}</section>
       <div class="two">${this.stored === null ? nothing : html`<section><header><h2>Just ended</h2><span class="grow"></span><a class="link small" href="#/jobs">All jobs</a></header>${ledger(this)}</section>`}
         <section><header><h2>What fails</h2><span class="grow"></span><a class="link small" href="#/failures">By kind, 24 h</a></header>${kindsView(app.failed?.failures)}</section></div>`}`;
   }

@@ -113,6 +113,26 @@ async def test_g27_after_a_reconnect_a_process_reclaims_nothing_for_a_third_of_t
 
 
 @clause("J-34")
+async def test_j34_the_first_reclaim_after_a_stall_takes_nothing(own_valkey: LocalValkey) -> None:
+    """Story: a worker with a free slot came before the renewals of the others, and took their
+    jobs."""
+    async with (
+        Connection.open(own_valkey.url) as connection,
+        StreamsLab(connection, lease_s=2.0) as lab,
+    ):
+        holder, leased = await lab.start()
+        other = await lab.worker()
+        await lab.maintain("reclaim")
+        await stall(own_valkey, 2.5)
+        other.reclaim_soon()
+        assert await other.take(1) == []
+        renewer = holder.lease_renewer()
+        assert renewer.renew([leased]) == [RenewAnswer.RENEWED]
+        renewer.close()
+        assert (await holder.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
+
+
+@clause("J-34")
 async def test_j34_a_delivery_that_was_lost_over_a_stall_is_not_counted(
     own_valkey: LocalValkey,
 ) -> None:

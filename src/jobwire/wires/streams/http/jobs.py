@@ -75,17 +75,20 @@ class JobRoutes:
 
     async def submit(self, request: HttpRequest) -> Reply:
         job_request = request_parser.job_request(request, await request.body())
-        await self.admit(request, 1)
+        # The common case, kept short: each check awaits only if it has to ask the server.
+        self._rate.spend(request.principal.key)
+        if self._memory.is_due:
+            await self._check_memory()
         if not self._registry.has(job_request.task):
             await self.check_task(job_request.task)
-        if (problem := await self._payload_problem(job_request)) is not None:
-            raise problem
-        # The common case, a task of the default queue, needs no further call.
+        if self._payloads and not self._payloads.is_accepted(
+            job_request.task, job_request.payload_json
+        ):
+            await self._check_payload(job_request)
         if job_request.queue or self._registry.queue_of(job_request.task) != DEFAULT_QUEUE:
             job_request = await self._routed(job_request)
         answer = await self._queue.submit_checked(job_request)
         if isinstance(answer, Submitted) and b"prefer" not in request.headers:
-            # The common case, kept short.
             headers = ((b"location", f"{PATH}/{answer.job_id}".encode()),)
             return Reply(_encode(_visible(request, self._new(job_request, answer))), 202, headers)
         return await self._answered(request, job_request, answer)
@@ -105,6 +108,10 @@ class JobRoutes:
             return None
         fault = await self._payloads.fault(job_request.task, job_request.payload_json)
         return Problem(problems.INVALID_PAYLOAD, fault) if fault else None
+
+    async def _check_payload(self, job_request: JobRequest) -> None:
+        if (problem := await self._payload_problem(job_request)) is not None:
+            raise problem
 
     async def _routed(self, job_request: JobRequest) -> JobRequest:
         """J-53: the request with the queue of its task, or with the one that it names; raises
@@ -127,15 +134,17 @@ class JobRoutes:
             check_payload(job_request.payload_json)
         except RefusedError as refused:
             raise Problem(problems.INVALID_PAYLOAD, refused.message) from None
-        if (problem := await self._payload_problem(job_request)) is not None:
-            raise problem
+        await self._check_payload(job_request)
         return await self._queue.submit_checked(await self._routed(job_request))
 
     async def admit(self, request: HttpRequest, count: int) -> None:
         """J-57: admit this many jobs of one key, or raise a Problem."""
         self._rate.spend(request.principal.key, count)
         if self._memory.is_due:
-            await self._memory.read()
+            await self._check_memory()
+
+    async def _check_memory(self) -> None:
+        await self._memory.read()
         if self._memory.is_full:
             detail = "the server's memory is nearly full; existing jobs continue"
             raise Problem(UNAVAILABLE, detail, headers=retry_after(_FULL_RETRY_S))

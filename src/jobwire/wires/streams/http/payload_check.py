@@ -25,6 +25,10 @@ class PayloadCheck:
         self._validators: OrderedDict[str, jsonschema_rs.Validator | None] = OrderedDict()
         """By the text of the schema; None for a schema that cannot be used."""
 
+    def is_accepted(self, task: str, payload_json: str) -> bool:
+        """Whether the schemas that were read a moment ago accept it. If not, `fault` decides."""
+        return not self._registry.is_stale and not self._fault(task, payload_json)
+
     async def fault(self, task: str, payload_json: str) -> str:
         """What is wrong with the payload, and where; empty if it is accepted."""
         if self._registry.is_stale:

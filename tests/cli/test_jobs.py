@@ -193,7 +193,7 @@ async def test_o2_the_first_characters_of_several_ids() -> None:
     client._http = httpx.AsyncClient(  # pyright: ignore[reportPrivateUsage] - the place of its transport
         transport=httpx.MockTransport(answer), base_url="http://localhost:1"
     )
-    with pytest.raises(CliExit, match=r"stands for several jobs: abcd0, .*abcd4; give more"):
+    with pytest.raises(CliExit, match=r"matches several jobs: abcd0, .*abcd4; give more"):
         await resolve(client, "abcd")
 
 

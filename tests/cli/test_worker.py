@@ -242,7 +242,7 @@ async def test_a_handler_that_never_ends_does_not_keep_the_worker_alive(
         record = await queue.record(job)
         assert record is not None
         assert record.status is Status.QUEUED
-        assert "would not end" in program.output
+        assert "did not stop" in program.output
 
 
 @clause("O-2")

@@ -36,7 +36,7 @@ def test_a_second_holder_gets_the_pid_of_the_first(tmp_path: Path) -> None:
             DataDir.hold(tmp_path)
         assert caught.value.pid == other.pid
         assert str(caught.value) == (
-            f"the data directory {tmp_path} is held by process {other.pid}; "
+            f"the data directory {tmp_path} is in use by process {other.pid}; "
             "stop it or choose another directory"
         )
 

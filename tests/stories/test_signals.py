@@ -20,7 +20,7 @@ async def test_j40_sigterm_lets_jobs_end_and_takes_no_more(
         job = await site.submit("gate")
         await wait_until(lambda: site.begun(job) == 1)
         victim.terminate()
-        victim.wait_for_line("stopping: no more jobs; 1 may go on")
+        victim.wait_for_line("stopping: no new jobs; 1 running job(s) may finish")
         later = await site.submit("quick")
         site.gate.touch()
         assert victim.wait() == 0
@@ -63,7 +63,7 @@ async def test_j40_a_second_signal_gives_back_now(valkey: LocalValkey, tmp_path:
         job = await site.submit("gate")
         await wait_until(lambda: site.begun(job) == 1)
         victim.interrupt()
-        victim.wait_for_line("stopping: no more jobs; 1 may go on")
+        victim.wait_for_line("stopping: no new jobs; 1 running job(s) may finish")
         victim.interrupt()
         await site.until(job, "queued")
         assert victim.wait() == 0
@@ -82,7 +82,7 @@ async def test_j40_what_a_take_brings_at_the_last_moment_is_given_back(
                 jobs = await asyncio.gather(*(site.submit("quick") for _ in range(3)))
                 await hold.until_reached()
                 victim.terminate()
-                victim.wait_for_line("stopping: no more jobs")
+                victim.wait_for_line("stopping: no new jobs")
             assert victim.wait() == 0
         assert [await site.status(job) for job in jobs] == ["queued"] * 3
         assert [site.begun(job) for job in jobs] == [0] * 3
@@ -102,7 +102,7 @@ async def test_j40_what_the_blocked_read_brings_at_the_last_moment_is_given_back
             victim = await site.ready(proxy)
             async with site.in_hand(proxy, "quick") as job:
                 victim.terminate()
-                victim.wait_for_line("stopping: no more jobs")
+                victim.wait_for_line("stopping: no new jobs")
             assert victim.wait() == 0
         assert await site.status(job) == "queued"
         assert site.begun(job) == 0

@@ -113,7 +113,7 @@ def reconcile(context: click.Context, data_dir: str | None, as_json: bool) -> No
 @command.command("tasks")
 @click.argument("task_id", metavar="[ID]", required=False)
 @click.option("--limit", default=20, type=click.IntRange(1, 100), show_default=True, help="Tasks.")
-@click.option("--after", default="", metavar="ID", help="Go on behind this task.")
+@click.option("--after", default="", metavar="ID", help="Continue after this task.")
 @options.data_dir
 @options.as_json
 @click.pass_context
@@ -192,7 +192,7 @@ def doctor(context: click.Context, data_dir: str | None, as_json: bool) -> None:
 
 @command.command("demo")
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port; 0: any free port.")
-@click.option("--once", is_flag=True, help="Send one photo through, show the outcome, exit.")
+@click.option("--once", is_flag=True, help="Process one photo, print the outcome, exit.")
 @click.option(
     "--photo", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="With --once."
 )

@@ -48,7 +48,9 @@ def command() -> None:
     help="What a hidden area is filled with.",
 )
 @click.option("--size", default=1920, show_default=True, help="Pixels of the longer side, at most.")
-@click.option("--quality", default=80, show_default=True, help="Of the WebP file, 1 to 100.")
+@click.option(
+    "--quality", default=80, show_default=True, help="Quality of the WebP file, 1 to 100."
+)
 @click.option("--max-mb", default=64, show_default=True, help="Refuse larger files.")
 @click.option("--max-megapixels", default=50.0, show_default=True, help="Refuse larger photos.")
 @click.option("--workers", default=0, help="Worker processes.  [default: one per core]")
@@ -332,7 +334,7 @@ def bucket(context: click.Context) -> None:
     config = settings.objects.config()
     config = replace(config, bucket=settings.images.bucket or config.bucket)
     is_new = asyncio.run(create_bucket(SignedCalls(config)))
-    output.info(f"{config.where} {'is made' if is_new else 'was there'}; versioning is on")
+    output.info(f"{config.where} {'was created' if is_new else 'exists'}; versioning is on")
 
 
 def _require_endpoint(settings: "Settings") -> None:

@@ -41,7 +41,7 @@ async def resolve(client: AsyncClient, given: str) -> str:
         raise CliExit(line, Exit.NO_SUCH_JOB)
     if len(found) > 1:
         shown = ", ".join(sanitize.line(job.job_id) for job in found[:_SHOWN])
-        line = f"{sanitize.line(given)!r} stands for several jobs: {shown}; give more characters"
+        line = f"{sanitize.line(given)!r} matches several jobs: {shown}; give more characters"
         raise CliExit(line, Exit.USAGE)
     return found[0].job_id
 

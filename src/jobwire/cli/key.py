@@ -14,7 +14,7 @@ from jobwire.cli import options, output
     multiple=True,
     required=True,
     type=click.Choice(["submit", "read", "admin"]),
-    help="What it permits; may be repeated. admin includes the others.",
+    help="Scope of the key; may be repeated. admin includes the others.",
 )
 @options.as_json
 def command(name: str, tenant: str, scopes: tuple[str, ...], as_json: bool) -> None:

@@ -73,7 +73,7 @@ def command(
         raise CliExit(f"the server cannot be read: {error}", Exit.UNREACHABLE) from error
     _show_queues(found.queues, as_json=output.wants_json(as_json))
     if not found.whole:
-        output.info("The server has many keys: not all of them were looked at.")
+        output.info("The server has many keys: not all of them were scanned.")
 
 
 def _serve_page(context: click.Context, url: str, prefix: str, port: str | None) -> None:
@@ -123,7 +123,7 @@ def _show_queues(queues: "Sequence[LookedAt]", *, as_json: bool) -> None:
             )
         return
     if not queues:
-        output.info("No queue was found; another --prefix?")
+        output.info("No queue was found. If the queues have another prefix, give it with --prefix.")
         return
     states = list(queues[0].figures.jobs)
     rows = [("queue", *map(str, states), "workers", "")]

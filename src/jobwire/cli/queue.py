@@ -38,7 +38,7 @@ def _common(function: Callable[..., object]) -> Callable[..., object]:
 
 @click.group()
 def command() -> None:
-    """List, look at and change queues and their jobs.
+    """List, show and change queues and their jobs.
 
     \b
     Examples:
@@ -149,7 +149,7 @@ def add(context: click.Context, **given: Any) -> object:
 
 @command.command("jobs")
 @click.argument("queue")
-@click.option("--state", default="waiting", show_default=True, help="Of the listed jobs.")
+@click.option("--state", default="waiting", show_default=True, help="State of the listed jobs.")
 @click.option("--first", type=click.IntRange(0), default=0, help="How many jobs to skip.")
 @click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
 @_common
@@ -170,7 +170,7 @@ def job(context: click.Context, **given: Any) -> object:
 @command.command("retry")
 @click.argument("queue")
 @job_ids
-@click.option("--all", "every", is_flag=True, help="All of the queue.")
+@click.option("--all", "every", is_flag=True, help="All jobs of the queue.")
 @_common
 def retry(context: click.Context, **given: Any) -> object:
     """Run failed jobs of a BullMQ queue again."""
@@ -180,7 +180,7 @@ def retry(context: click.Context, **given: Any) -> object:
 @command.command("promote")
 @click.argument("queue")
 @job_ids
-@click.option("--all", "every", is_flag=True, help="All of the queue.")
+@click.option("--all", "every", is_flag=True, help="All jobs of the queue.")
 @_common
 def promote(context: click.Context, **given: Any) -> object:
     """Let delayed jobs of a BullMQ queue run now."""
@@ -189,7 +189,7 @@ def promote(context: click.Context, **given: Any) -> object:
 
 @command.command("drain")
 @click.argument("queue")
-@click.option("--delayed", is_flag=True, help="The delayed jobs too.")
+@click.option("--delayed", is_flag=True, help="Delete the delayed jobs too.")
 @yes
 @_common
 def drain(context: click.Context, **given: Any) -> object:
@@ -199,9 +199,9 @@ def drain(context: click.Context, **given: Any) -> object:
 
 @command.command("clean")
 @click.argument("queue")
-@click.option("--state", default="completed", show_default=True, help="Of the deleted jobs.")
-@click.option("--grace-ms", type=click.IntRange(0), default=0, help="Younger jobs stay.")
-@click.option("--limit", type=click.IntRange(0), default=0, help="At most so many; 0: all.")
+@click.option("--state", default="completed", show_default=True, help="State of the deleted jobs.")
+@click.option("--grace-ms", type=click.IntRange(0), default=0, help="Keep jobs younger than this.")
+@click.option("--limit", type=click.IntRange(0), default=0, help="Maximum number of jobs; 0: all.")
 @yes
 @_common
 def clean(context: click.Context, **given: Any) -> object:
@@ -222,8 +222,8 @@ def obliterate(context: click.Context, **given: Any) -> object:
 @command.command("flow")
 @click.argument("queue")
 @click.argument("job_id", metavar="ID")
-@click.option("--depth", type=click.IntRange(1, 50), help="Levels that are shown.")
-@click.option("--width", type=click.IntRange(1, 200), help="Children of a job that are shown.")
+@click.option("--depth", type=click.IntRange(1, 50), help="Number of levels to show.")
+@click.option("--width", type=click.IntRange(1, 200), help="Number of children to show per job.")
 @_common
 def flow(context: click.Context, **given: Any) -> None:
     """Show a job of a BullMQ queue with its parent and its children."""
@@ -246,7 +246,7 @@ def add_flow(context: click.Context, **given: Any) -> None:
 
 @command.command("schedulers")
 @click.argument("queue")
-@click.option("--first", type=click.IntRange(0), default=0, help="How many to skip.")
+@click.option("--first", type=click.IntRange(0), default=0, help="How many schedulers to skip.")
 @click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
 @_common
 def schedulers(context: click.Context, **given: Any) -> None:
@@ -264,7 +264,7 @@ def schedulers(context: click.Context, **given: Any) -> None:
 @click.option("--every-ms", type=click.IntRange(1), help="The interval of the jobs.")
 @click.option("--cron", metavar="PATTERN", help="Five fields, or six with seconds in front.")
 @click.option("--tz", metavar="ZONE", help="The time zone of the pattern; UTC without it.")
-@click.option("--limit", type=click.IntRange(1), help="How many jobs are made in all.")
+@click.option("--limit", type=click.IntRange(1), help="Total number of jobs.")
 @click.option("--opts", metavar="JSON", help="Options of the jobs, with BullMQ's names.")
 @_common
 def schedule(context: click.Context, **given: Any) -> None:

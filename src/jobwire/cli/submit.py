@@ -17,7 +17,7 @@ from jobwire.cli.exits import Exit
     help="Stop following after S seconds; the job continues.",
 )
 @click.option("--idempotency-key", metavar="KEY", help="One key creates one job.")
-@click.option("--queue", metavar="NAME", help="Its queue.  [default: the queue of the task]")
+@click.option("--queue", metavar="NAME", help="Queue of the job.  [default: the queue of the task]")
 @click.option("--delay", metavar="TIME", help="Start the job after this time: 90, 5m, 1h30m.")
 @click.option(
     "--at", metavar="WHEN", help="Start the job then: 18:30, 2030-01-31T18:30, or with an offset."

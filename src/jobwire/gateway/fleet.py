@@ -65,7 +65,7 @@ WORKERS: Final = Doc(
 STATS: Final = Doc(
     summary="All systems now, and the last hour by minute",
     tag=_TAG,
-    description="The sum of what each system knows. Queues know their ended jobs from the wire's "
+    description="The sum over all systems. Ended jobs of queues come from the wire's "
     "own counts, where a worker writes them, and from the ended jobs that are still stored.",
     answer=StatsBody,
     example=to_builtins(StatsBody(NowBody(12, 0, 9, 400), _LINE, [_LINE])),

@@ -45,7 +45,7 @@ class FailuresBody(Struct, frozen=True):
     count: Annotated[int, Meta(description="failed jobs of all these kinds")]
     failures: list[FailureBody]
     unavailable: list[UnavailableBody]
-    scanned: Annotated[int, Meta(description="failed jobs that were looked at, the newest ones")]
+    scanned: Annotated[int, Meta(description="failed jobs that were read, the newest ones")]
     total: Annotated[int, Meta(description="failed jobs of this period")]
 
 
@@ -102,7 +102,7 @@ _FOUND: Final = FoundBody(
     created_ts=1767225600000,
 )
 OVERVIEW: Final = Doc(
-    summary="All systems: who takes what, how old the oldest is, the last hour",
+    summary="All systems: jobs, age of the oldest, workers, the last hour",
     tag=_TAG,
     description="One row for each system, and for each of the busiest 50 queues. At most half a "
     "second old; what is read from a bucket or a database, a few seconds.",

@@ -39,8 +39,10 @@ class SystemRowBody(Struct, frozen=True, kw_only=True):
     running: int
     oldest_waiting_ms: int | None
     workers: Annotated[int | None, Meta(description="live workers; null: unknown, or none needed")]
-    slots: Annotated[int | None, Meta(description="of all workers that tell; null: unknown")]
-    heartbeat_age_ms: Annotated[int | None, Meta(description="of the worker heard last")]
+    slots: Annotated[int | None, Meta(description="of all workers that report them; null: unknown")]
+    heartbeat_age_ms: Annotated[
+        int | None, Meta(description="of the worker with the latest heartbeat")
+    ]
     submitted: Annotated[int | None, Meta(description="in the last hour; null: not counted")]
     done: int
     error: int

@@ -48,7 +48,7 @@ class WireKeyBody(Struct, frozen=True, kw_only=True, omit_defaults=True):
     entries: Annotated[list[WireEntryBody] | None, Meta(description="the last ones")] = None
     value: str | None = None
     pending: WirePendingBody | None = None
-    command: Annotated[list[str], Meta(description="reads it; the words of valkey-cli")]
+    command: Annotated[list[str], Meta(description="arguments of valkey-cli that read it")]
     path: Annotated[str, Meta(description="the same over HTTP, if it can be read so")] = ""
 
 

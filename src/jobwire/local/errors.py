@@ -51,7 +51,7 @@ class DataDirHeld(LocalError):
         holder = f"process {pid}" if pid else "another process"
         holder += f" ({at})" if at else ""
         super().__init__(
-            f"the data directory {path} is held by {holder}; stop it or choose another directory"
+            f"the data directory {path} is in use by {holder}; stop it or choose another directory"
         )
         self.path = path
         self.pid = pid

@@ -14,7 +14,7 @@ class UpSettings:
     app: str = ""
     """Your own handlers, as `module:app`, in addition to the six tasks."""
     worker: bool = True
-    """Start a worker; off: workers are started apart."""
+    """Start a worker; off: workers are started separately."""
     reload: bool = False
     """For development: restart the worker when a Python file changes."""
     valkey_port: int = 0

@@ -71,7 +71,7 @@ def refusal(config: Config, error: ServerError) -> ValkeyError:
     where = config.address
     if error.code in _REFUSED:
         if config.password is None:
-            return AuthFailed(f"{where} wants a password, and none is set")
+            return AuthFailed(f"{where} requires a password, and none is set")
         username = config.username or "default"
         return AuthFailed(f"{where} refuses user {username!r}: wrong name or password")
     if error.code == "LOADING":
@@ -104,7 +104,7 @@ async def dial(
             await asyncio.gather(*waiters)
     except BaseException as error:
         if sock is not None:
-            await sock.close("the greeting failed")
+            await sock.close("HELLO failed")
         if isinstance(error, ServerError):
             raise refusal(config, error) from error
         if isinstance(error, ConnectionLost):
@@ -144,7 +144,7 @@ def _keep_alive(sock: socket.socket) -> None:
 def _no_server(config: Config, cause: BaseException | None) -> Unavailable:
     if isinstance(cause, hiredis.ProtocolError):
         return Unsupported(f"{config.address} answers, but not as a Valkey or Redis server")
-    return Unavailable(f"{config.address} broke off the greeting: {cause}")
+    return Unavailable(f"{config.address} closed the connection during HELLO: {cause}")
 
 
 def _reason(error: OSError) -> str:

@@ -188,7 +188,9 @@ class QueueLoop:
         try:
             await self._watchdog.watched(f"{self.engine.name}: wake", self.engine.wake())
         except Exception as error:  # noqa: BLE001 - the wait ends by itself soon
-            _log.warning("%s: wake failed: %s; its wait ends by itself", self.engine.name, error)
+            _log.warning(
+                "%s: wake failed: %s; its wait ends at its timeout", self.engine.name, error
+            )
 
     def _turn_soon(self) -> None:
         if not self._turn_due:

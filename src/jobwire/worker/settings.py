@@ -14,7 +14,7 @@ class WorkerSettings:
     lease: timedelta = timedelta(seconds=30)
     """How long a job stays with a worker that no longer renews its lease."""
     drain: timedelta = timedelta(seconds=25)
-    """How long running jobs may go on after SIGTERM (under `up`: `up.drain`)."""
+    """How long running jobs may continue after SIGTERM (under `up`: `up.drain`)."""
     default_queue: bool = False
     """Read the queue `default` even without a task that is enqueued there: for gateways of others,
     which know only that queue."""

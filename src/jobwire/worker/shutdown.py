@@ -34,7 +34,7 @@ async def drain(
 ) -> int:
     """Let jobs finish for up to `drain_s`, then release them; returns how many are still leased."""
     leased = sum(len(each.runs) for each in queue_loops)
-    _log.info("stopping: no more jobs; %d may go on for %g s", leased, drain_s)
+    _log.info("stopping: no new jobs; %d running job(s) may finish within %g s", leased, drain_s)
     await _gather(each.stop_taking() for each in queue_loops)
     if not await _wait_idle(queue_loops, drain_s, shutdown.now):
         left = sum(len(each.runs) for each in queue_loops)

@@ -54,7 +54,7 @@ class Watchdog:
             return await answer
         except asyncio.CancelledError:
             if step.overdue and task is not None and not task.uncancel():
-                raise Stuck(f"{what} did not come back") from None
+                raise Stuck(f"{what} did not return in time") from None
             raise
         finally:
             self._steps.discard(step)

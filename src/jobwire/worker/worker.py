@@ -169,7 +169,7 @@ class Worker:
         await asyncio.gather(*(_deregister(engine) for engine in registered))
         self._runner.close()
         if self.left_behind:
-            _log.error("%d handler(s) would not end", self.left_behind)
+            _log.error("%d handler(s) did not stop; they end with the process", self.left_behind)
 
 
 async def _deregister(engine: Engine) -> None:
@@ -177,7 +177,7 @@ async def _deregister(engine: Engine) -> None:
         async with asyncio.timeout(_FLUSH_TIMEOUT_S):
             await engine.deregister()
     except Exception as error:  # noqa: BLE001 - the registration expires
-        _log.warning("%s: deregistration failed: %r; it expires by itself", engine.name, error)
+        _log.warning("%s: deregistration failed: %r; the registration expires", engine.name, error)
 
 
 def engine_routes(app: App, engine: Engine) -> dict[str, Routes]:

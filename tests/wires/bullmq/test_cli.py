@@ -231,7 +231,10 @@ def test_o2_look_prints_tables(valkey: LocalValkey, capsys: pytest.CaptureFixtur
     assert "\x1b" not in lines[2]
     assert "red" in lines[2]
     assert on_terminal("look", valkey.url, "--prefix", "none") == []
-    assert capsys.readouterr().err == "No queue was found; another --prefix?\n"
+    assert (
+        capsys.readouterr().err
+        == "No queue was found. If the queues have another prefix, give it with --prefix.\n"
+    )
 
 
 # The choice of the wire

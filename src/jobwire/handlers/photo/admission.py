@@ -73,7 +73,7 @@ class PhotoAdmission:
             self._take(cost)
             return
         if len(self._waiting) >= self._max_waiting:
-            raise PoolFull("as many photos wait as may wait; try again later")
+            raise PoolFull("too many photos are waiting; try again later")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         place = (cost, turn)
         self._waiting.append(place)

@@ -22,7 +22,7 @@ def decode(upload: Upload, options: PhotoOptions) -> Picture:
     if (stored.width, stored.height) != (header.width, header.height):
         # Memory was reserved for the size in the header.
         raise PhotoError(
-            ErrorCode.DECODE_FAILED, "the photo contradicts its own header; save it again"
+            ErrorCode.DECODE_FAILED, "the photo does not match its own header; save it again"
         )
     has_profile = stored.get_typeof("icc-profile-data") != 0
     image = library.thumbnail_buffer(

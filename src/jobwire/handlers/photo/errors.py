@@ -54,11 +54,11 @@ FAILURES: Final[Mapping[Step, tuple[ErrorCode, str]]] = {
     ),
     Step.DETECT: (
         ErrorCode.DETECTION_FAILED,
-        "looking for what must be hidden failed, so the photo is not published; try again later",
+        "detection failed, so the photo is not published; try again later",
     ),
     Step.HIDE: (
         ErrorCode.DETECTION_FAILED,
-        "hiding what was found failed, so the photo is not published; try again later",
+        "hiding the detected areas failed, so the photo is not published; try again later",
     ),
     Step.ENCODE: (ErrorCode.ENCODE_FAILED, "the photo cannot be encoded; try again later"),
 }

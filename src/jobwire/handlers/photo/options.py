@@ -58,7 +58,7 @@ class PoolLimits:
     max_waiting: int = 64
     """Photos that may wait for a worker; one more is refused."""
     pixel_budget_mb: int = 512
-    """Decoded pixels of all photos in work together."""
+    """Decoded pixels of all photos in progress together."""
     worker_memory_mb: int = 1536
     """Address space of one worker. Detection alone needs 1000."""
     cpu_limit_s: int = 20

@@ -130,7 +130,7 @@ class WorkerProcess:
                         case None:
                             raise await self._exited(began)
                         case _:
-                            raise _internal("the worker sent what does not fit")
+                            raise _internal("the worker sent an unexpected message")
         except TimeoutError:
             raise _too_slow(f"{self._limits.deadline_s:g} s of wall time") from None
         finally:

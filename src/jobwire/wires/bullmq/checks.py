@@ -53,7 +53,7 @@ def check_job_id(job_id: str) -> None:
     if len(job_id) > contract.MAX_JOB_ID or not job_id.isprintable():
         raise refuse(f"the job id must be at most {contract.MAX_JOB_ID} printable characters")
     if _INTEGER.fullmatch(job_id):
-        raise refuse(f"the job id {job_id[:60]!r} must not be an integer: the queue counts those")
+        raise refuse(f"the job id {job_id[:60]!r} must not be an integer: the queue assigns those")
     if ":" in job_id:
         raise refuse(f"the job id {job_id[:60]!r} must not contain a colon")
     if job_id in contract.RESERVED_IDS:

@@ -45,7 +45,7 @@ class QueuesSettings:
     names: tuple[str, ...] = ()
     """Queues that the App's handlers without a queue of their own serve."""
     tenants: tuple[str, ...] = ()
-    """Whose queues these are, as `video-generation=acme,mail=beta`. Other queues are for keys with
+    """Tenant of each queue, as `video-generation=acme,mail=beta`. Other queues are for keys with
     the scope `admin` only."""
     prefix: str = contract.DEFAULT_PREFIX
     """The first part of every key; a Node team's `prefix` option."""

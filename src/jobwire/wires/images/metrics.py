@@ -54,7 +54,7 @@ class UploadCollector(Collector):
             results.add_metric([code or "none"], count)
         yield results
         yield GaugeMetricFamily(
-            "jobwire_images_spooled", "Images in work or waiting", value=self._spool.count
+            "jobwire_images_spooled", "Images in progress or waiting", value=self._spool.count
         )
         yield GaugeMetricFamily(
             "jobwire_images_spool_bytes", "Bytes of the spool", value=self._spool.size

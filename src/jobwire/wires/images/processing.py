@@ -357,7 +357,7 @@ class Processing:
                 await self._bucket.ping()
             except ObjectsError as error:
                 if not self._bucket_fault:
-                    _log.warning("bucket away: %s; new uploads are refused", error)
+                    _log.warning("bucket unavailable: %s; new uploads are refused", error)
                 self._bucket_fault = str(error)
             else:
                 self._bucket_fault = ""

@@ -170,7 +170,9 @@ class Reconciler:
                 return False  # a gateway has it in its spool, and keeps its status alive
             found = await self._bucket.get(record.storage_key)
         except (ValkeyError, ObjectsError) as error:
-            _log.warning("record not reconciled: image=%s: %s; later", record.image_id, error)
+            _log.warning(
+                "record not reconciled: image=%s: %s; retried later", record.image_id, error
+            )
             return False
         if isinstance(found, Missing):
             failure = (ImageErrorCode.TIMEOUT, _NEVER_CAME)

@@ -31,17 +31,17 @@ class ImagesSettings:
     key_prefix: str = ""
     """In front of all keys of images; may carry a hash tag."""
     host: str = "127.0.0.1"
-    """Address of the upload gateway when it runs apart; uploads need no API key."""
+    """Address of the upload gateway as a separate program; uploads need no API key."""
     port: int = 8090
-    """Port of the upload gateway when it runs apart (`jobwire images gateway`)."""
+    """Port of the upload gateway as a separate program (`jobwire images gateway`)."""
     upload_url: str = ""
-    """Public address of the upload gateway; empty: the address at which the API was asked."""
+    """Public address of the upload gateway; empty: the address of the request to the API."""
     spool_dir: str = ""
     """Folder of accepted uploads; each upload gateway has its own. Empty: in the data dir."""
     spool_mb: int = 1024
     """Uploads that may wait in the spool, in MB; more get 503."""
     max_in_work: int = 256
-    """Images that may be in work or waiting; more get 503."""
+    """Images that may be in progress or waiting; more get 503."""
     max_upload_mb: int = 10
     """Largest upload, in MB of 1,048,576 bytes."""
     token_life: timedelta = timedelta(minutes=15)
@@ -59,13 +59,13 @@ class ImagesSettings:
     long_side: int = 1920
     """Width and height of a published image are at most this."""
     quality: int = 80
-    """Of the WebP file, 1 to 100."""
+    """Quality of the WebP file, 1 to 100."""
     max_megapixels: float = 50.0
     """Largest photo."""
     workers: int = 0
     """Processes that work on photos; 0: one per core."""
     pixel_budget_mb: int = 512
-    """Decoded pixels of all photos in work together."""
+    """Decoded pixels of all photos in progress together."""
 
     @property
     def detectors(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class ImageStreamsSettings:
     consumer_count: int = 1
     """How many consumers read results."""
     upload_guard_key_prefix: str = UPLOAD_PREFIX
-    """Prefix of the key that admits an upload once."""
+    """Prefix of the key that permits one upload."""
     upload_guard_ttl: timedelta = timedelta(seconds=GUARD_TTL_S)
     """How long that key lives."""
     block_timeout: timedelta = timedelta(seconds=5)

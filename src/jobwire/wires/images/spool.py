@@ -275,11 +275,11 @@ class Spool:
             entry = msgspec.json.decode(file.read_bytes(), type=SpooledUpload)
         except (msgspec.DecodeError, OSError) as error:
             _log.error(
-                "spool: %s cannot be read: %s; it is left alone: remove it", file.name, error
+                "spool: %s cannot be read: %s; it is not processed; remove it", file.name, error
             )
             return None
         if file.name != f"{entry.image_id}{_ENTRY}" or not IMAGE_ID.fullmatch(entry.image_id):
-            _log.error("spool: %s names another image; it is left alone: remove it", file.name)
+            _log.error("spool: %s names another image; it is not processed; remove it", file.name)
             return None
         return entry
 

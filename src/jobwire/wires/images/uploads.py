@@ -135,7 +135,7 @@ class UploadIntake:
             or self._spool.size + sum(self._reserved.values()) + length
             > self._limits.max_spool_bytes
         ):
-            raise UploadBusy("too many images are in work; try again later")
+            raise UploadBusy("too many images are being processed; try again later")
         return length
 
     # ── the body ─────────────────────────────────────────────────────────────────────────────────

@@ -51,8 +51,8 @@ async def deliver(
         output = outcome.outputs[index]
         picture = await _picture(parts, output.key or "", pictures)
         if picture is None:
-            log.error("stored picture is gone  key=%s task=%s", output.key, intent.tid)
-            answer: object = chat.Rejected("the picture is gone")
+            log.error("stored picture not found  key=%s task=%s", output.key, intent.tid)
+            answer: object = chat.Rejected("the picture is not in the bucket any more")
         else:
             answer = await parts.chat.edit_picture(
                 photo.chat_id, slot.message_id, picture, output.mime or ""
@@ -80,7 +80,7 @@ async def _send(parts: Parts, current: Current, owner: str, index: int, *, final
     before = current.intent.slots[index] if index < len(current.intent.slots) else None
     sends = before.sends + 1 if before else 1
     if sends > _MAX_SENDS:
-        log.error("delivery given up, no answer to %d sends  task=%s", sends, current.intent.tid)
+        log.error("delivery abandoned: no answer to %d sends  task=%s", sends, current.intent.tid)
         return await _delivered(parts, current)
 
     def claim(intent: Intent) -> Intent:
@@ -131,7 +131,11 @@ async def _unfinished(parts: Parts, current: Current, answer: object) -> Stepped
         log.info("user blocked the bot  task=%s", current.intent.tid)
         return await _delivered(parts, current)
     after_s = answer.after_s if isinstance(answer, chat.Later) else None
-    log.warning("delivery put off (%s)  task=%s", type(answer).__name__, current.intent.tid)
+    log.warning(
+        "delivery not confirmed (%s); retried later  task=%s",
+        type(answer).__name__,
+        current.intent.tid,
+    )
 
     def later(intent: Intent) -> Intent:
         if intent.state != "settled":

@@ -126,9 +126,9 @@ class Fetcher:
         if parts.scheme not in ("http", "https") or not host:
             return Refused("the URL is not https")
         if parts.username is not None or parts.password is not None:
-            return Refused("the URL holds credentials")
+            return Refused("the URL contains credentials")
         if any(ord(each) <= 32 or ord(each) == 127 for each in url):
-            return Refused("the URL holds control characters")
+            return Refused("the URL contains control characters")
         try:
             addresses = self.resolve(host, port or 443)
         except (OSError, UnicodeError) as error:

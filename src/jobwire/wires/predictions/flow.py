@@ -80,7 +80,7 @@ class Flow:
         except ObjectsError:
             raise  # the update comes again, and finds its intent
         except Exception:
-            log.exception("task left to reconcile  task=%s", tid)
+            log.exception("task failed here; reconcile continues it  task=%s", tid)
         return tid
 
     async def receive(self, tid: str, news: News) -> Receipt:
@@ -96,7 +96,7 @@ class Flow:
             if not ours:
                 return Receipt.FOREIGN
             # The second run of a create whose answer was lost: it never touches the task.
-            log.warning("second prediction of one task  task=%s", intent.tid)
+            log.warning("task has a second prediction; it is ignored  task=%s", intent.tid)
             return Receipt.KNOWN
         if intent.rank >= RANK["settled"]:
             await self._drive(current, owner)
@@ -171,7 +171,7 @@ class Flow:
         try:
             await self._drive(current, owner)
         except Exception:
-            log.exception("task left to reconcile  task=%s", current.intent.tid)
+            log.exception("task failed here; reconcile continues it  task=%s", current.intent.tid)
 
     async def _drive(self, first: Current, owner: str) -> Intent:
         parts = self.parts
@@ -179,7 +179,7 @@ class Flow:
         pictures: dict[str, bytes] = {}
         for _ in range(_MAX_STEPS):
             if current is None:
-                log.warning("intent is gone  task=%s", first.intent.tid)
+                log.warning("intent not found  task=%s", first.intent.tid)
                 break
             intent, now_ms = current.intent, parts.clock.now_ms()
             step = next_step(intent, now_ms, parts.policy)

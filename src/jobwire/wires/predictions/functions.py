@@ -76,7 +76,7 @@ class Functions:
     def reconcile(self, event: object, context: object = None) -> Response:
         """A timer's event. An HTTP request is refused: anyone could send it."""
         if not is_timer(event):
-            log.warning("reconcile refused: the event is no timer's")
+            log.warning("reconcile refused: the event is not from a timer")
             return response(Answer(403, "only a timer may call this"))
         return _run(self._reconcile(_pass_s(context)))
 
@@ -84,7 +84,7 @@ class Functions:
         try:
             report = await reconcile(self._flow, limit_s=limit_s)
         except ObjectsError as error:
-            log.error("pass over unfinished tasks broken off: %s", error)
+            log.error("reconcile pass aborted: %s", error)
             return Answer(503, "the bucket does not answer")
         log.info("pass over unfinished tasks  %s", asdict(report))
         return Answer(200, json.dumps(asdict(report)))
@@ -101,7 +101,7 @@ def read_event(event: object) -> HttpEvent | Answer:
         return Answer(405, "send POST")
     body = _body(given)
     if body is None:
-        return Answer(400, "the body is not the base64 that it claims to be")
+        return Answer(400, "the body is marked as base64 and cannot be decoded")
     return HttpEvent(
         path=text(given.get("rawPath")) or text(given.get("path")) or text(given.get("url")),
         headers={

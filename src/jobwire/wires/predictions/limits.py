@@ -152,7 +152,7 @@ class Limits:
                     found = now
                 case _:
                     found = answer  # removed meanwhile: create it
-        raise Unavailable(f"{key} changed {_MAX_ROUNDS} times under us")
+        raise Unavailable(f"{key} was changed by other processes {_MAX_ROUNDS} times")
 
 
 @dataclass(slots=True)

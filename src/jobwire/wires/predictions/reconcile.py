@@ -146,10 +146,10 @@ async def _advance(flow: Flow, entry: Entry, report: PassReport) -> None:
             report.delivered += 1
     except (ObjectsError, BadIntent) as error:
         report.failed += 1
-        log.warning("task left for the next pass: %s  task=%s", error, tid)
+        log.warning("task not finished: %s; retried in the next pass  task=%s", error, tid)
     except Exception:
         report.failed += 1
-        log.exception("task left for the next pass  task=%s", tid)
+        log.exception("task not finished; retried in the next pass  task=%s", tid)
 
 
 async def _walk_tasks(
@@ -195,7 +195,7 @@ async def _take_over(flow: Flow, entry: Entry, report: PassReport) -> None:
             return
         tid = await flow.take_over(found.task)
         report.taken_over += 1
-        log.info("task of another program taken over  prediction=%s", prediction_id)
+        log.info("unfinished task of another program is continued  prediction=%s", prediction_id)
         await flow.drive(tid)
     except BadTask as error:
         log.warning("task object skipped: %s  key=%s", error, entry.key)
@@ -218,7 +218,7 @@ async def _read_listing(flow: Flow) -> tuple[_Listing | None, Version | None]:
             done=read["done"] == "yes",
         )
     except (ValueError, KeyError, TypeError):
-        log.warning("%s cannot be read; it is written anew", LISTING_KEY)
+        log.warning("%s cannot be read; it is rewritten", LISTING_KEY)
         return None, found.version
     return listing, found.version
 

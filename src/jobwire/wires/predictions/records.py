@@ -128,7 +128,9 @@ class Records:
                     current = _current(stamped.tid, found)
                 case Missing():
                     return None
-        raise Unavailable(f"{intent_key(current.intent.tid)} changed {_MAX_ROUNDS} times under us")
+        raise Unavailable(
+            f"{intent_key(current.intent.tid)} was changed by other processes {_MAX_ROUNDS} times"
+        )
 
     async def load_task(self, prediction_id: str) -> TaskFound | None:
         """The task object of a prediction; `BadTask` if it cannot be read."""

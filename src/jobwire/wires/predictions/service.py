@@ -39,9 +39,9 @@ async def reconcile_forever(flow: Flow, stop: asyncio.Event, *, every_s: float) 
             if report.open > report.delivered and eager:
                 pause_s = min(every_s, _BUSY_S)
         except ObjectsError as error:
-            log.warning("pass over unfinished tasks broken off: %s", error)
+            log.warning("reconcile pass aborted: %s", error)
         except Exception:
-            log.exception("pass over unfinished tasks broken off")
+            log.exception("reconcile pass aborted")
         await _pause(stop, pause_s)
 
 
@@ -66,7 +66,7 @@ async def set_webhook(bot: TelegramBot, public_url: str, secret: str) -> None:
     if isinstance(answer, ApiResult):
         return
     reason = answer.description if isinstance(answer, ApiRefusal) else answer.reason
-    raise WebhookRefused(f"Telegram does not take the webhook: {reason}")
+    raise WebhookRefused(f"Telegram refused the webhook: {reason}")
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:

@@ -134,7 +134,7 @@ async def poll(parts: Parts, current: Current, owner: str) -> Stepped:
         return await _ended_elsewhere(parts, current)
     news = await parts.provider.poll(intent.prediction_id, await parts.request_of(intent))
     if not isinstance(news, News):
-        log.info("provider has no news (%s)  task=%s", type(news).__name__, intent.tid)
+        log.info("prediction could not be read (%s)  task=%s", type(news).__name__, intent.tid)
         return current, False
     if news.outcome is None:
         updated = await parts.records.update(current, _merging(parts, news, owner))
@@ -161,7 +161,7 @@ async def expire(parts: Parts, current: Current, owner: str) -> Stepped:
             return await adopt(parts, current, owner, last[0])
         for unfinished in last:
             await parts.provider.cancel(unfinished.prediction_id)
-    log.warning("task given up: %s  task=%s", code, intent.tid)
+    log.warning("task has no outcome in time: %s  task=%s", code, intent.tid)
     return await _fail(parts, current, code)
 
 
@@ -289,13 +289,17 @@ async def _submit(parts: Parts, current: Current, owner: str, given: StoredInput
         case News():
             return await adopt(parts, asked, owner, answer)
         case Busy(after_s):
-            log.info("provider is busy, asked again later  task=%s", seen.tid)
+            log.info("provider is busy; create repeated later  task=%s", seen.tid)
             return await parts.records.update(asked, _not_created(parts, after_s)), True
         case CreateRejected(reason):
             log.error("provider refused: %s  task=%s", reason, seen.tid)
             return await _fail(parts, asked, ErrorCode.PROVIDER_REJECTED)
         case Unknown(reason):
-            log.warning("create has no answer, looked for later: %s  task=%s", reason, seen.tid)
+            log.warning(
+                "no answer to create: %s; searched in the provider's list later  task=%s",
+                reason,
+                seen.tid,
+            )
             return asked, True
 
 

@@ -54,7 +54,7 @@ def refusal(
     """Why a webhook is refused; None if it is the provider's."""
     configured = flow.parts.provider
     if provider != configured.name:
-        return _counted(flow, Answer(404, "no such provider here"))
+        return _counted(flow, Answer(404, "this gateway does not have that provider"))
     if len(body) > MAX_BODY_BYTES:
         return _counted(flow, Answer(413, "the body is too large"))
     now_s = flow.parts.clock.now_ms() // 1000

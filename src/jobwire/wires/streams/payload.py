@@ -46,7 +46,7 @@ def check_payload(text: str) -> None:
             # As raw text: no number is converted.
             msgspec.json.decode(text, type=msgspec.Raw)
         except (msgspec.DecodeError, ValueError, RecursionError):
-            raise _refused("it holds a lone surrogate") from None
+            raise _refused("it contains a lone surrogate") from None
 
 
 def read_strictly(text: str) -> object:

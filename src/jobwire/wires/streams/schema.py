@@ -148,17 +148,17 @@ def _error() -> Schema:
             "retryable": {"type": "boolean"},
             "attempt": {"type": "integer", "minimum": 1},
         },
-        {"partial": {"description": "what there was of a result"}},
+        {"partial": {"description": "the partial result"}},
     )
 
 
 def _progress() -> Schema:
     percent: Schema = {"type": "number", "minimum": 0, "maximum": 100}
-    return _object("How far a job is.", {"percent": percent}, {"message": _TEXT})
+    return _object("Progress of a job.", {"percent": percent}, {"message": _TEXT})
 
 
 def _retrying() -> Schema:
-    error = _object("What went wrong.", {"code": _TEXT, "message": _TEXT})
+    error = _object("The error of a failed job.", {"code": _TEXT, "message": _TEXT})
     whole: Schema = {"type": "integer", "minimum": 0}
     return _object(
         "A failed attempt that will be followed by another.",

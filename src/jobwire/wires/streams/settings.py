@@ -33,7 +33,7 @@ class StreamsSettings:
     lease_s: float = field(default=30.0, metadata={"setting": False})  # set by `worker.lease`
     """Time without a renewal after which other workers reclaim a job."""
     foreign_idle_s: float = 900.0
-    """The same for foreign workers, which do not renew leases."""
+    """Time without activity after which the job of a foreign worker is requeued."""
     max_deliveries: int = 5
     """How many deliveries of a job may end in a worker crash before the job fails."""
     unknown_task_grace_s: float = 60.0

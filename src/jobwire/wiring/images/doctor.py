@@ -65,7 +65,7 @@ async def _database(settings: Settings) -> Finding:
             "image records",
             "unreachable",
             f"{url.get_backend_name()}: {error.detail}",
-            "results wait until it is back",
+            "results wait until the database answers again",
             "start it, or correct images.database_url",
         )
     finally:

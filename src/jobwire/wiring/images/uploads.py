@@ -177,7 +177,7 @@ async def _uploads_health(settings: Settings, processing: Processing, fault: str
         return HealthStatus(
             "degraded",
             f"uploads are refused: {reason}; {processing.in_work} accepted images wait",
-            "they go on by themselves when it is back",
+            "they continue when the server answers again",
         )
     if not settings.images.detectors:
         return HealthStatus("ready", "nothing is detected: faces stay visible (images.detect)")

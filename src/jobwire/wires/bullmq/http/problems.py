@@ -8,9 +8,7 @@ from jobwire.wires.bullmq.contract import Refusal
 
 QUEUE_NOT_FOUND: Final = ProblemKind("queue_not_found", 404, "there is no such queue")
 JOB_NOT_FOUND: Final = ProblemKind("job_not_found", 404, "there is no such job in this queue")
-WRONG_STATE: Final = ProblemKind(
-    "wrong_state", 409, "the job is not in a state in which this can be done"
-)
+WRONG_STATE: Final = ProblemKind("wrong_state", 409, "the job's state does not allow this")
 LOCKED: Final = ProblemKind("locked", 409, "a worker runs the job or one of its children")
 SCHEDULED: Final = ProblemKind(
     "scheduled", 409, "the job is the next one of a scheduler: remove the scheduler instead"
@@ -20,7 +18,7 @@ HAS_PARENT: Final = ProblemKind("has_parent", 409, "the job exists and belongs t
 BAD_QUEUE_NAME: Final = ProblemKind(
     checks.BAD_QUEUE_NAME, 422, "this cannot be the name of a queue"
 )
-BAD_JOB: Final = ProblemKind(checks.BAD_JOB, 422, "the queue does not take this job")
+BAD_JOB: Final = ProblemKind(checks.BAD_JOB, 422, "the queue does not accept this job")
 UNKNOWN_STATE: Final = ProblemKind(checks.UNKNOWN_STATE, 422, "there is no such state of jobs")
 BULK_TOO_LARGE: Final = ProblemKind(
     checks.BULK_TOO_LARGE, 413, "at most 1000 jobs and 10 MiB of data in one request"

@@ -25,7 +25,7 @@ class RepeatOptions(BaseModel):
     model_config = example(_REPEAT, extra="forbid")
     every: StrictInt | None = Field(default=None, description="the interval")
     offset: StrictInt | None = Field(
-        default=None, description="the place of the due time within the interval"
+        default=None, description="offset of the due time within the interval"
     )
     pattern: Annotated[str, Field(max_length=200)] | None = Field(
         default=None, description="a cron entry of five fields, or six with seconds in front"
@@ -70,7 +70,7 @@ class QueueScheduler(BaseModel):
     model_config = example(_SCHEDULER)
     id: str
     name: str
-    next: int | None = Field(description="when the next job is due; null: it has come to its end")
+    next: int | None = Field(description="when the next job is due; null: the scheduler has ended")
     next_runs: list[int] = Field(description="when the next jobs are due")
     made: int = Field(description="how many jobs it has made")
     repeat: RepeatOptions

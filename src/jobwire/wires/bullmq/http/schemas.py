@@ -117,7 +117,7 @@ class QueueSummary(BaseModel):
 
     model_config = example(_QUEUE)
     name: str
-    tenant: str | None = Field(description="whose queue it is; null: for keys with scope admin")
+    tenant: str | None = Field(description="tenant of the queue; null: for keys with scope admin")
     paused: bool
     counts: dict[str, int] = Field(description="jobs by state")
     oldest_waiting_ms: int | None

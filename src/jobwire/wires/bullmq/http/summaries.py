@@ -57,7 +57,7 @@ class JobSummariesBody(Struct, frozen=True):
     """A page; `next` is the `first` of the next one."""
 
     jobs: list[JobSummaryBody]
-    scanned: Annotated[int, Meta(description="how many jobs were looked at")]
+    scanned: Annotated[int, Meta(description="how many jobs were searched")]
     total: Annotated[int, Meta(description="jobs in the state, or in the queue without a state")]
     next: int | None
 

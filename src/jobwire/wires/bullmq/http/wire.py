@@ -47,7 +47,7 @@ _NOTES: Final = {
 DOC: Final = Doc(
     summary="The keys of a job of a queue, as they are on the server",
     tag="queues",
-    description="For those who write another client. Read only; long values are cut, and of the "
+    description="For authors of other clients. Read-only; long values are cut, and of the "
     "queue's events the last 500 are looked at.",
     answer=WireBody,
     example={

@@ -9,7 +9,7 @@
 -- ARGV
 --   now_ms, extras, state, first, scan, most, ascending, wanted, only
 -- RETURNS
---   page     how many jobs were looked at, then of each job: id, due time in ms, opts, fields
+--   page     how many jobs were searched, then of each job: id, due time in ms, opts, fields
 -- CLAUSES B-8 B-12
 -- INCLUDE queue
 local state, first, scan = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])

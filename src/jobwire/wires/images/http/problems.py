@@ -6,7 +6,7 @@ from jobwire.gateway.problems import ProblemKind
 
 IMAGE_NOT_FOUND: Final = ProblemKind("image_not_found", 404, "there is no such image")
 NOT_READY: Final = ProblemKind(
-    "image_not_ready", 409, "the image is not ready: it is in work, or it failed"
+    "image_not_ready", 409, "the image is not ready: it is being processed, or it failed"
 )
 BAD_CURSOR: Final = ProblemKind(
     "bad_cursor", 400, "the cursor is not one of this list; begin without one"

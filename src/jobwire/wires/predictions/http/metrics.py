@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 from jobwire.wires.predictions.counts import Counts
 
 _HELP = {
-    "updates": ("Updates of Telegram by what they were", "kind"),
+    "updates": ("Updates of Telegram by kind", "kind"),
     "webhooks": ("Webhooks of the provider by the status of the answer", "status"),
     "tasks": ("Tasks that this process ended, by their outcome", "outcome"),
     "passes": ("Passes over unfinished tasks", "result"),
@@ -31,6 +31,6 @@ class PredictionsCollector(Collector):
         if self._counts.open_tasks is not None:
             yield GaugeMetricFamily(
                 "jobwire_predictions_open",
-                "Unfinished tasks at the end of the last whole pass",
+                "Unfinished tasks at the end of the last complete pass",
                 value=self._counts.open_tasks,
             )

@@ -76,11 +76,11 @@ class Prediction(BaseModel):
     created_at: str | None
     updated_at: str | None
     prompt: str | None = None
-    message: str | None = Field(default=None, description="the provider's words about a failure")
+    message: str | None = Field(default=None, description="the provider's message about a failure")
     pictures: int = Field(default=0, description="how many output pictures are stored")
     history: list[PredictionStep] = Field(
         default_factory=list["PredictionStep"],
-        description="when the task came into its states, for tasks of the bot",
+        description="when the task entered each state, for tasks of the bot",
     )
 
 

@@ -55,7 +55,7 @@ class TelegramBot:
                     await self._answer(asked.chat_id, asked.message_id, self._words(asked))
             case OtherUpdate(chat_id, message_id, language, kind):
                 self.flow.parts.counts.add("updates", "other")
-                log.info("message is no photo (%s)  chat=%s", kind, chat_id)
+                log.info("message without a photo (%s)  chat=%s", kind, chat_id)
                 limit_mb = self.flow.parts.max_image_mb
                 words = texts.error(ErrorCode.NOT_A_PHOTO, language, limit_mb=limit_mb)
                 await self._answer(chat_id, message_id, words)

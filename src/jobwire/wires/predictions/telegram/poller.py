@@ -65,7 +65,9 @@ class UpdatePoller:
                 try:
                     if not await self.hold_lease():
                         if not waits:
-                            log.info("another poller is at work; waiting for its lease to end")
+                            log.info(
+                                "another process polls for updates; waiting for its lease to end"
+                            )
                         waits = True
                         await _pause(stop, _ASK_AGAIN_S)
                         continue
@@ -75,7 +77,7 @@ class UpdatePoller:
                         pause_s = 1.0
                         continue
                 except ObjectsError as error:
-                    log.warning("updates not taken, asked for again: %s", error)
+                    log.warning("updates not read: %s; retried", error)
                     wait_s = pause_s
                 await _pause(stop, max(wait_s, pause_s))
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
@@ -138,7 +140,7 @@ class UpdatePoller:
                     try:
                         await self._bot.take(update)
                     except ObjectsError as error:
-                        log.warning("update left for the next poll: %s", error)
+                        log.warning("update not processed: %s; retried at the next poll", error)
                         failed.append(update_id)
                         return
                     except Exception:
@@ -197,7 +199,7 @@ class UpdatePoller:
             if isinstance(found, Found) and not _held_by_other(found.body, self._name, now_ms):
                 await self._write(found, 0)
         except ObjectsError as error:
-            log.warning("lease not released, it ends by itself: %s", error)
+            log.warning("lease not released: %s; it expires", error)
 
 
 def _held_by_other(body: bytes, name: str, now_ms: int) -> bool:

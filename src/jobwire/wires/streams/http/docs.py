@@ -196,7 +196,7 @@ RETRY: Final = Doc(
 WIRE: Final = Doc(
     summary="The keys of a job, as they are on the server",
     tag=_TAG,
-    description="For those who write another client. Read only; long values are cut, of the events "
+    description="For authors of other clients. Read-only; long values are cut, of the events "
     "the last 50 are shown.",
     answer=WireBody,
     example={

@@ -62,7 +62,7 @@ class PauseAnswerBody(Struct, frozen=True):
 
     queue: str
     paused: bool
-    warning: Annotated[str | None, Meta(description="what does not stop")]
+    warning: Annotated[str | None, Meta(description="programs that the pause does not stop")]
 
 
 class PurgeAnswerBody(Struct, frozen=True):

@@ -1,8 +1,8 @@
 """Server time of each verb of the BullMQ wire: our scripts beside those of npm BullMQ, same run.
 
 The server's slow log has the time of each call, so neither side's client counts; the median leaves
-out calls that other programs of the machine interrupted. There is no bar: what is compared is what
-a shared queue costs its server.
+out calls that other programs of the machine interrupted. There is no limit: the figures show what a
+shared queue costs its server.
 """
 
 import statistics

@@ -30,7 +30,7 @@ class Case(NamedTuple):
     name: str
     waiting: int = 0
     queues: int = 1
-    """On how many the measured jobs are spread."""
+    """Number of queues over which the measured jobs are spread."""
     served: int = 1
 
 

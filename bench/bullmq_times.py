@@ -1,8 +1,8 @@
-"""How punctual a BullMQ queue is: delayed jobs on a quiet queue, and a rate limit of 2 jobs in
+"""Punctuality of a BullMQ queue: delayed jobs on a quiet queue, and a rate limit of 2 jobs in
 500 ms.
 
 A delayed job should start within 100 ms of its time; ten jobs under the limit take from 2.0 to
-2.5 s. The machine's load decides about times, so these are printed and no ratio is judged.
+2.5 s. Times depend on the machine's load, so they are printed and not checked.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The images system: an upload, a whole image, a thousand watchers (Q-6, I-36).
 
-upload     CPU of receiving 3 MB without processing, beside a bare ASGI app; bar: twice
+upload     CPU of receiving 3 MB without processing, beside a bare ASGI app; limit: twice
 image      CPU of the upload gateway and its workers per photo, beside a bare pyvips loop with
-           the same detector; bar: 1.25 times. Images a second, peak memory.
+           the same detector; limit: 1.25 times. Images a second, peak memory.
 watchers   memory of the API for each open event stream, and its connections to Valkey
 """
 
@@ -41,7 +41,7 @@ _IMAGE_BAR: Final = 1.25
 
 
 def run() -> bool:
-    """Measure and print; whether all bars are met."""
+    """Measure and print; return whether all limits are met."""
     with (
         tempfile.TemporaryDirectory(prefix="jobwire-bench-") as folder,
         LocalValkey(Path(folder) / "valkey", admin=True) as valkey,
@@ -231,7 +231,7 @@ def _tree(pid: int) -> list[psutil.Process]:
 
 
 def _tree_cpu_s(pid: int) -> float:
-    """Of a process and its children, those that have ended included."""
+    """CPU of a process and its children, including ended ones."""
     total = 0.0
     for process in _tree(pid):
         times = process.cpu_times()

@@ -1,7 +1,7 @@
 """The local model behind `jobwire up`: first token, tokens per second, memory; and how soon closing
 an OpenAI client's stream stops it (J-51).
 
-No bar: the figures depend on the model and the machine.
+No limit: the figures depend on the model and the machine.
 """
 
 import json

@@ -92,7 +92,7 @@ def _cost_alone_ms(pid: int, url: str, route: str) -> float:
 
 
 def _busy_ms(page: Page) -> float:
-    """CPU time of the page's main thread so far: the time of the wall has other programs in it."""
+    """CPU time of the page's main thread so far: wall time would include other programs."""
     metrics = {
         each["name"]: each["value"] for each in page.call("Performance.getMetrics")["metrics"]
     }

@@ -1,7 +1,7 @@
 """CPU and memory of one photo: the pool of workers beside a bare pyvips loop with the same detector
 and a plain Pillow handler, with and without detection, at 3, 12 and 50 megapixels (Q-6, I-36).
 
-The bars: CPU of a photo at most 1.25 times the bare loop's; peak memory of the pool within its
+The limits: CPU of a photo at most 1.25 times the bare loop's; peak memory of the pool within its
 budget: the workers' own share, and the budget for pixels.
 """
 
@@ -27,7 +27,7 @@ _PIXELS_MIB: Final = 512
 
 
 def run() -> bool:
-    """Measure and print; whether all bars are met."""
+    """Measure and print; return whether all limits are met."""
     with tempfile.TemporaryDirectory() as folder:
         files = {name: portrait_file(Path(folder), name, *size) for name, size in _SIZES.items()}
         files["50 MP progressive"] = portrait_file(

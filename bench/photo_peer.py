@@ -1,6 +1,6 @@
 """`python -m bench.photo_peer WAY DETECTION FILE`: a few photos one way, in a fresh process.
 
-The last line says CPU of one photo and peak memory. What is loaded once is not counted as CPU.
+The last line has the CPU of one photo and the peak memory. Loading is not counted as CPU.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ _OPTIONS: Final = PhotoOptions(max_bytes=100 << 20)
 
 
 def _peak_mib(pid: int) -> float:
-    """Since the program began; what `getrusage` says is inherited from the parent."""
+    """Peak memory since the program began; that of `getrusage` is inherited from the parent."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) / 1024
 
 
 def _alone(work: Callable[[], object]) -> dict[str, float]:
-    """Of a way that works in this process."""
+    """Measure a method that runs in this process."""
     work()
     before_s = time.process_time()
     for _ in range(_PHOTOS):
@@ -64,7 +64,7 @@ async def _jobwire(file: Path, target: Path, detect: tuple[str, ...]) -> dict[st
 
 
 def _covered(pixels: Pixels, areas: list[Area]) -> Pixels:
-    """The plainest way to hide: grey rectangles."""
+    """Hide areas with grey rectangles."""
     pixels = pixels.copy()
     for area in areas:
         pixels[area.top : area.bottom, area.left : area.right] = 128
@@ -72,7 +72,7 @@ def _covered(pixels: Pixels, areas: list[Area]) -> Pixels:
 
 
 def _bare(file: Path, target: Path, detect: tuple[str, ...]) -> Callable[[], object]:
-    """The least that gives the same picture: no checks, no process of its own."""
+    """Minimal code for the same picture: no checks, no separate process."""
     vips: Any = import_module("pyvips")
     vips.cache_set_max(0)
     vips.concurrency_set(1)

@@ -135,7 +135,7 @@ async def _long_pass(count: int) -> None:
             public_url="",
         )
         flow = build_flow(addresses, clock)
-        await reconcile(flow)  # connections and buffers are there
+        await reconcile(flow)  # connections and buffers exist now
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         store.requests = 0
         cpu, began = time.process_time(), time.monotonic()

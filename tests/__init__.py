@@ -1,1 +1,1 @@
-"""The proof: everything here talks to jobwire from the outside."""
+"""Tests of jobwire, through its public interfaces."""

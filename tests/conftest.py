@@ -1,4 +1,4 @@
-"""Rules of the whole suite: markers, skips that must not be, the report of clauses."""
+"""Rules of the whole suite: markers, forbidden skips, the report of clauses."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ pytest_plugins = [
     "tests.standins.cog",
 ]
 
-# A busy machine is no failure: nothing is judged by the time that an example took.
+# No deadline per example: a busy machine must not fail a test.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
-# Where everything must be there, a skip is a failure. A skip that is right everywhere (another
-# platform's way) says so by this word in front of its reason.
+# With JOBWIRE_TEST_ALL a skip is a failure, unless its reason begins with this word: then the
+# test does not apply on this machine (another platform's method).
 ALL: Final = "JOBWIRE_TEST_ALL"
 EXPECTED: Final = "expected: "
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell that runs the suite in the background has it ignore Ctrl-C, and programs inherit that.
+    # A shell that runs the suite in the background ignores SIGINT for it, and child programs
+    # inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Seconds(), "seconds-per-system")

@@ -29,7 +29,7 @@ class Phase:
         return own.ru_utime + own.ru_stime, server_s, time.perf_counter()
 
     def done(self, jobs: int) -> dict[str, float]:
-        """A row of figures for so many jobs."""
+        """A row of figures for this number of jobs."""
         client_s, server_s, wall_s = (
             now - then for now, then in zip(self._now(), self._start, strict=True)
         )
@@ -47,13 +47,13 @@ def throughput(submit: dict[str, float], work: dict[str, float]) -> None:
 
 
 def latency(waits_s: list[float]) -> None:
-    """Print p50 and p99 of what was waited."""
+    """Print p50 and p99 of the waits."""
     cuts = statistics.quantiles(waits_s, n=100)
     print(json.dumps({"p50_ms": cuts[49] * 1e3, "p99_ms": cuts[98] * 1e3}))
 
 
 async def by_100_callers(jobs: int, submit: Callable[[int], Awaitable[object]]) -> None:
-    """Submit so many, each of a hundred callers its next one when the last was answered."""
+    """Submit with a hundred callers, each with one request in flight."""
     numbers = iter(range(jobs))
 
     async def call() -> None:
@@ -66,7 +66,7 @@ async def by_100_callers(jobs: int, submit: Callable[[int], Awaitable[object]]) 
 async def paced(
     jobs: int, submit: Callable[[float], Awaitable[object]], waits: list[float]
 ) -> None:
-    """Submit the present time about a hundred times a second, until all of them have come."""
+    """Submit the present time about a hundred times a second, until all have arrived."""
     for _ in range(jobs):
         await submit(time.perf_counter())
         await asyncio.sleep(0.01)
@@ -76,7 +76,7 @@ async def paced(
 
 
 def paced_sync(jobs: int, submit: Callable[[float], object], waits: list[float]) -> None:
-    """The same for a peer that knows no event loop."""
+    """The same for a peer without an event loop."""
     for _ in range(jobs):
         submit(time.perf_counter())
         time.sleep(0.01)

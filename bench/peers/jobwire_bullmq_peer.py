@@ -1,8 +1,7 @@
 """Ours on the BullMQ wire: `… URL SERVER_PID MODE JOBS [WAITING QUEUES SERVED]`.
 
-WAITING jobs are added first and stay behind: measured jobs go to the head of the line. QUEUES is on
-how many queues the measured jobs are spread; the worker serves SERVED queues.
-"""
+WAITING jobs are added first and stay in the queue: measured jobs are added at its head. The
+measured jobs are spread over QUEUES queues; the worker serves SERVED queues."""
 
 import asyncio
 import sys
@@ -67,7 +66,7 @@ async def main(
         await _fill(queues[0], waiting)
         numbers = iter(range(jobs))
         targets = cycle(queues[:spread])
-        # With others waiting the measured jobs go to the head of the line.
+        # If other jobs wait, the measured jobs are added at the head of the queue.
         options = JobOptions(lifo=waiting > 0)
 
         async def submit() -> None:

@@ -55,7 +55,7 @@ def r1_accepted_is_there(history: History) -> Iterator[str]:
 
 
 def r2_all_end(history: History) -> Iterator[str]:
-    """After the last fault every job comes to an end."""
+    """After the last fault every job ends."""
     for job_id, job in history.jobs.items():
         if job.status not in TERMINAL:
             yield f"{job_id} is still {job.status}: {_kinds(job)}"
@@ -157,7 +157,7 @@ def r9_one_key_one_job(history: History) -> Iterator[str]:
 
 
 def r10_at_rest(history: History) -> Iterator[str]:
-    """Nothing waits, is pending, held or left behind."""
+    """At the end no job waits, is pending or is leased, and no key remains."""
     yield from history.left_behind
 
 
@@ -208,7 +208,7 @@ def r13_slots(history: History) -> Iterator[str]:
 
 
 def r14_cron_once(history: History) -> Iterator[str]:
-    """A due time makes one job."""
+    """A due time creates one job."""
     due = Counter(
         job.fields.get("idempotency_key")
         for job in history.jobs.values()
@@ -232,7 +232,7 @@ def r15_not_early(history: History) -> Iterator[str]:
 
 
 def r16_in_line(history: History) -> Iterator[str]:
-    """While nothing goes wrong, jobs start in the order in which they came."""
+    """Without faults, jobs start in the order of submission."""
     began = [
         next((event.ts for event in job.events if event.type == "running"), 0)
         for job_id in history.calm
@@ -243,7 +243,7 @@ def r16_in_line(history: History) -> Iterator[str]:
 
 
 def r17_refused_does_not_run(history: History) -> Iterator[str]:
-    """What was refused makes no job."""
+    """A refused request creates no job."""
     made = {job.fields.get("idempotency_key") for job in history.jobs.values()}
     for key, submission in history.submissions.items():
         if not submission.valid and (key in made or key in history.accepted):
@@ -251,15 +251,15 @@ def r17_refused_does_not_run(history: History) -> Iterator[str]:
 
 
 def r18_errors_have_codes(history: History) -> Iterator[str]:
-    """Every refusal has a code of the list, and none is a surprise."""
+    """Every refusal has an expected code."""
     for answer in history.answers:
         if answer.status >= 400 and answer.code not in _EXPECTED_CODES:
             yield f"{answer.verb} {answer.about} was answered {answer.status} {answer.code!r}"
 
 
 def r19_reports_are_whole(history: History) -> Iterator[str]:
-    """Reports of a run are on the wire without a hole, from the first; those of the run whose
-    result stands, all of them. Only a full server may drop some."""
+    """Reports of a run are on the wire without a gap, from the first; those of the run whose
+    result is stored, all of them. Only a full server may drop some."""
     runs = {run.id: run for run in history.runs}
     for job_id, job in history.jobs.items():
         numbers: dict[str, list[int]] = {}
@@ -280,8 +280,8 @@ def r19_reports_are_whole(history: History) -> Iterator[str]:
 
 
 def r20_starts_are_used_once(history: History) -> Iterator[str]:
-    """A run begins on a start of its own, before the job is started again or ends; and two runs
-    overlap only if a lease lay between their starts."""
+    """A run begins after its own start on the wire, before the job is started again or ends; two
+    runs overlap only if their starts are at least a lease apart."""
     runs: dict[str, list[Run]] = {}
     for run in sorted(history.runs, key=lambda run: run.began_ms):
         # A process takes long to start, and runs on while its worker is frozen.
@@ -339,7 +339,7 @@ def worker_starts_on_a_full_server(history: History) -> Iterator[str]:
 
 
 def failover_is_survived(history: History) -> Iterator[str]:
-    """Jobs that the lagging replica has go on; the others are gone with all their keys."""
+    """Jobs that the lagging replica has continue; the others are lost with all their keys."""
     yield from history.failed_over
 
 
@@ -398,7 +398,7 @@ def _was_canceled_long_ago(history: History, job_id: str) -> bool:
 
 def _was_full(history: History, run: Run, job: Ended) -> bool:
     """Whether the server had no memory for some of the run's reports. They may be sent long after
-    the handler returned, and before the job's end: while the server is away they wait."""
+    the handler returned, and before the job's end: while the server is unavailable they wait."""
     margin_ms = history.lease_ms
     ended_ms = run.ended_ms or run.began_ms + 5 * history.lease_ms
     if job.events:
@@ -423,7 +423,7 @@ def _of_run(data: object) -> bool:
 
 
 def _wanted_end(history: History, job_id: str, job: Ended) -> str:
-    """How it has to end; empty where faults or callers may have decided."""
+    """The expected end; empty if faults or callers may decide it."""
     submission = history.submission_of(job_id)
     deliveries = int(job.fields.get("deliveries", "0"))
     lost = deliveries - (int(job.fields.get("attempt", "1")) - 1)

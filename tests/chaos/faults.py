@@ -150,7 +150,7 @@ async def _start_on_full(fleet: Fleet, fault: Fault) -> None:
 
 
 async def _start_on_read_only(fleet: Fleet, fault: Fault) -> None:
-    """The same while the server takes no writes; the worker may try until it does."""
+    """The same while the server refuses writes; the worker may retry until it accepts them."""
     seat = _a_worker(fleet, fault)
     async with _no_writes(fleet):
         fleet.history.blows.append(time.time() * 1000)

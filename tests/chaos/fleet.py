@@ -110,13 +110,13 @@ class Fleet:
                     replica.stop()
 
     async def grow(self) -> None:
-        """More than one worker: from now on jobs may overtake each other."""
+        """Start the further workers: from now on jobs may overtake each other."""
         for slots in SLOTS[1:]:
             self._add_worker(slots)
         await self._all_ready()
 
     async def stop_programs(self) -> list[str]:
-        """SIGTERM to all; returns what did not end as it should."""
+        """SIGTERM to all; returns the programs that did not end correctly."""
         self._tending = False
         programs = [seat.program for seat in self.seats]
         for program in programs:

@@ -99,7 +99,7 @@ def steps_of(ctx: Context, run: Running) -> dict[str, str]:
 
 @app.handler("poison")
 async def poison(ctx: Context) -> None:
-    """Takes its worker with it."""
+    """Kills its worker."""
     with running(ctx, str(os.getpid())):
         os._exit(70)
 

@@ -15,7 +15,7 @@ TERMINAL: Final = frozenset({"done", "error", "canceled"})
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job that a caller wants, under an idempotency key, until it is accepted."""
+    """A job that a caller submits under an idempotency key until it is accepted."""
 
     key: str
     task: str = "work"
@@ -28,7 +28,7 @@ class Submission:
     ttl_s: int = 0
     """0: the default of the gateway."""
     valid: bool = True
-    """Whether the gateway may take it at all."""
+    """Whether the gateway may accept it."""
 
     def body(self) -> dict[str, object]:
         """The request."""
@@ -134,7 +134,7 @@ class History:
     lost: list[str] = field(default_factory=list[str])
     """Short-lived jobs that were seen unfinished and then were gone."""
     blows: list[float] = field(default_factory=list[float])
-    """When something was done to a worker or its connections, in ms."""
+    """When a fault hit a worker or its connections, in ms."""
     full: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """When the server had no memory for more, in ms."""
     jumps: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])

@@ -53,13 +53,13 @@ class Inspector:
                 found = await asyncio.to_thread(self._plain.call, "EVAL", _MISPLACED, 0)
                 await asyncio.to_thread(short_lived.sample)
             except (RedisError, OSError):
-                found = []  # the server is away
+                found = []  # the server is unavailable
             if isinstance(found, list):
                 history.misplaced += [str(each) for each in found]
             await asyncio.sleep(0.05)
 
     def states(self, job_ids: Sequence[str]) -> list[str | None]:
-        """The status of each; None where it is gone."""
+        """The status of each job; None if it does not exist."""
         with self._plain.pipeline(transaction=False) as pipeline:
             for job_id in job_ids:
                 pipeline.hget(KEYS.job(job_id), "status")
@@ -78,7 +78,7 @@ class Inspector:
         return self._raw.members(KEYS.index())
 
     def at_rest(self) -> list[str]:
-        """What still waits, is pending, delayed or open; one line each."""
+        """Jobs that still wait, are pending, delayed or open; one line each."""
         queues = self._raw.find(f"{KEYS.queue}*")
         sizes = {
             "queues": sum(map(self._raw.length, queues)),
@@ -130,8 +130,8 @@ class ShortLived:
                 self._seen_s[job_id] = now_s
                 continue
             self._over.add(job_id)
-            # The job may have ended and expired between two samples; and a server that was away for
-            # half of the lifetime cannot keep the job.
+            # The job may have ended and expired between two samples; and a server that was
+            # unavailable for half of the lifetime cannot keep the job.
             blind_s = now_s - self._seen_s[job_id]
             if state is None and blind_s < SHORT_TTL_S / 2 and self._outage_s() < SHORT_TTL_S / 2:
                 history.lost.append(f"{job_id} was unfinished {blind_s:.2f} s before it was gone")

@@ -19,7 +19,7 @@ from tests.support.variants import only_with_variants
 @only_with_variants
 @clause("R-1", "R-2", "R-3", "R-4", "R-5", "R-6", "R-7", "R-8")
 @pytest.mark.timeout(300)
-async def test_every_promise_holds_under_faults_at_random(tmp_path: Path) -> None:
+async def test_all_rules_hold_under_random_faults(tmp_path: Path) -> None:
     seed = int(os.environ.get("CHAOS_SEED") or secrets.randbelow(10**6))
     outcome = await chaos(tmp_path, seed, seconds=8)
     print(outcome)

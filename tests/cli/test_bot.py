@@ -182,7 +182,7 @@ def test_p26_bot_poll_is_the_same_bot(
 
 
 @clause("P-35")
-def test_p35_a_bot_without_its_settings_says_what_is_missing(
+def test_p35_a_bot_without_its_settings_names_them(
     tmp_path: Path, own_store: dict[str, str]
 ) -> None:
     env = {**own_store, "TELEGRAM_BOT_TOKEN": telegram.TOKEN, "PUBLIC_URL": "https://x.example"}

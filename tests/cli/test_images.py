@@ -1,4 +1,5 @@
-"""Images as programs: API and upload gateway apart, and the commands that use them."""
+"""Images as programs: API and upload gateway as separate programs, and the commands that use
+them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tests.handlers.photo.images import jpeg, photograph
 from tests.support import Program, clause
 from tests.wires.images.site import portrait
 
-# Apart from a site that other tests share: it reads results too.
+# Not on the site that other tests share: it reads results too.
 PREFIX = "{apart}:"
 pytestmark = pytest.mark.keeps(f"{PREFIX}image:result*")
 
@@ -69,7 +70,7 @@ class Apart:
 
 
 @clause("I-10", "I-20", "I-32", "I-35")
-def test_i32_api_and_upload_gateway_run_apart(
+def test_i32_api_and_upload_gateway_are_separate_programs(
     tmp_path: Path, valkey: LocalValkey, seaweedfs: BucketConfig
 ) -> None:
     (tmp_path / "photo.jpg").write_bytes(portrait())

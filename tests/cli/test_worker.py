@@ -279,7 +279,7 @@ def test_an_app_that_cannot_be_loaded_is_one_line(
 
 
 @clause("O-2")
-def test_a_users_mistake_is_no_fault_of_jobwire(valkey: LocalValkey, shop: Path) -> None:
+def test_a_fault_of_the_users_setup_is_a_usage_error(valkey: LocalValkey, shop: Path) -> None:
     (shop / "spans.py").write_text(SPANS)
     with start(valkey, shop, "spans:app") as program:
         assert program.wait() == Exit.USAGE

@@ -28,7 +28,7 @@ class Snapshot(NamedTuple):
 
 
 class Lab(Protocol):
-    """One queue on a real server, and as many workers as a test wants."""
+    """One queue on a real server, and as many workers as a test needs."""
 
     @property
     def queue(self) -> JobQueue:

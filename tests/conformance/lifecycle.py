@@ -70,7 +70,7 @@ async def aclose(iterator: AsyncIterator[object]) -> None:
 
 
 class LifeOfAJob:
-    # ── the straight way ─────────────────────────────────────────────────────────────────────
+    # ── success ────────────────────────────────────────────────────────────────────────────
 
     async def test_submitted_taken_settled(self, lab: Lab) -> None:
         worker = await lab.worker()
@@ -88,7 +88,7 @@ class LifeOfAJob:
         assert (snapshot.state, snapshot.result_json) == (State.DONE, '{"ok":true}')
         assert await lab.at_rest()
 
-    async def test_jobs_come_in_the_order_of_their_submission(self, lab: Lab) -> None:
+    async def test_jobs_are_taken_in_the_order_of_submission(self, lab: Lab) -> None:
         worker = await lab.worker()
         job_ids = await submit(lab, 20)
         leased = await worker.take(20)
@@ -140,7 +140,7 @@ class LifeOfAJob:
         assert [one.job.id for one in leased] == [request.job_id]
         await worker.settle([(leased[0], Done("null"))], 0)
 
-    # ── other ends ───────────────────────────────────────────────────────────────────────────
+    # ── other outcomes────────────────────────────────────────────────────────────────────────
 
     async def test_a_failure_ends_the_job(self, lab: Lab) -> None:
         worker = await lab.worker()
@@ -151,7 +151,7 @@ class LifeOfAJob:
         assert snapshot.state is State.FAILED
         assert FINAL.message in snapshot.error_json
 
-    async def test_a_retry_counts_and_comes_back_when_due(self, lab: Lab) -> None:
+    async def test_a_retry_counts_and_runs_again_when_due(self, lab: Lab) -> None:
         worker = await lab.worker()
         (job_id,) = await submit(lab)
         leased = await take_one(worker)
@@ -185,7 +185,7 @@ class LifeOfAJob:
         await worker.settle([(leased, Canceled())], 0)
         assert await state(lab, job_id) is worker.traits.canceled_state
 
-    async def test_outcomes_of_all_kinds_travel_in_one_batch(self, lab: Lab) -> None:
+    async def test_outcomes_of_all_kinds_are_settled_in_one_batch(self, lab: Lab) -> None:
         worker = await lab.worker()
         job_ids = await submit(lab, 5)
         leased = await worker.take(5)
@@ -217,7 +217,7 @@ class LifeOfAJob:
         worker = await lab.worker()
         (job_id,) = await submit(lab, delay_s=0.05)
         assert await lab.queue.cancel(job_id) is CancelOutcome.CANCELED
-        await asyncio.sleep(0.06)  # past its due time, on whosever clock
+        await asyncio.sleep(0.06)  # past its due time on either clock
         await lab.sweep()
         assert await worker.take(5) == []
         assert await lab.at_rest()
@@ -264,7 +264,7 @@ class LifeOfAJob:
     async def test_an_unknown_job_cannot_be_canceled(self, lab: Lab) -> None:
         assert await lab.queue.cancel(new_job_id()) is CancelOutcome.GONE
 
-    # ── losing it ────────────────────────────────────────────────────────────────────────────
+    # ── lost leases ──────────────────────────────────────────────────────────────────────────
 
     async def test_a_dead_workers_job_is_reclaimed_and_its_zombie_changes_nothing(
         self, lab: Lab
@@ -304,7 +304,9 @@ class LifeOfAJob:
         renewer = worker.lease_renewer()
         for _ in range(3):
             if worker.traits.renews_expired:
-                await lab.silence(worker)  # its lease has run out, and no other worker has looked
+                await lab.silence(
+                    worker
+                )  # its lease has expired, and no other worker has checked it
             assert await asyncio.to_thread(renewer.renew, [leased]) == [RenewAnswer.RENEWED]
             await lab.sweep()
             assert await other.take(1) == []
@@ -377,9 +379,9 @@ class LifeOfAJob:
         assert len(leased) == 2
         await worker.settle([(one, Done("1")) for one in leased], 0)
 
-    # ── waiting and leaving ──────────────────────────────────────────────────────────────────
+    # ── waiting, deregistering────────────────────────────────────────────────────────────────
 
-    async def test_a_waiting_worker_wakes_when_a_job_comes(self, lab: Lab) -> None:
+    async def test_a_waiting_worker_wakes_when_a_job_arrives(self, lab: Lab) -> None:
         worker = await lab.worker()
         waiting = asyncio.ensure_future(worker.wait(30))
         (job_id,) = await submit(lab)

@@ -72,7 +72,7 @@ steps = st.lists(
 
 @dataclass
 class Life:
-    """What the model knows of one job."""
+    """The model's state of one job."""
 
     id: JobId
     state: State = State.WAITING

@@ -36,7 +36,7 @@ def needs(engine: Engine, use: Use) -> None:
 
 
 class UsesOfSomeWires:
-    async def test_a_postponed_job_counts_nothing_and_comes_back_when_due(self, lab: Lab) -> None:
+    async def test_a_postponed_job_counts_nothing_and_runs_again_when_due(self, lab: Lab) -> None:
         worker = await lab.worker()
         needs(worker, "postpone")
         (job_id,) = await submit(lab)

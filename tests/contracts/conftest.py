@@ -18,7 +18,7 @@ from tests.support.streams import StreamsLab
 
 @pytest_asyncio.fixture
 async def lab(connection: Connection) -> AsyncIterator[StreamsLab]:
-    """A queue and as many workers as wanted."""
+    """A queue and as many workers as a test needs."""
     async with StreamsLab(connection) as opened:
         yield opened
 

@@ -1,4 +1,4 @@
-"""J-11, J-57, O-6: what one key may do to the others, over HTTP."""
+"""J-11, J-57, O-6: limits and isolation of keys and tenants, over HTTP."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEYS: Final[tuple[KeySettings, ...]] = (
 
 @pytest.fixture(scope="module")
 def bounded(valkey: LocalValkey) -> Iterator[ServedJobs]:
-    """A gateway with keys of several tenants and room for few jobs."""
+    """A gateway with keys of several tenants and capacity for few jobs."""
     settings = StreamsSettings(max_queue=20, tenant_max_retained=30)
     with ServedJobs(valkey.url, settings, GatewaySettings(keys=KEYS)) as started:
         yield started
@@ -43,7 +43,8 @@ def bounded(valkey: LocalValkey) -> Iterator[ServedJobs]:
 
 @clause("J-11")
 def test_j11_no_key_of_one_tenant_blocks_another(keyed: ServedJobs, fresh: Fresh) -> None:
-    """The default tenant's key was the name under which another tenant's key is kept."""
+    """Regression: a key of the default tenant could equal the stored name of another tenant's
+    key."""
     name = fresh("order")
     for chosen in (
         hashlib.sha256(f"acme\0{name}".encode()).hexdigest(),
@@ -94,7 +95,7 @@ async def test_j11_no_chosen_key_stops_a_cron_run(
 
 @clause("J-57")
 def test_j57_one_tenant_cannot_fill_the_queue(bounded: ServedJobs, plain: Plain) -> None:
-    """Story: batches of delayed jobs filled the queue of all tenants for thirty days."""
+    """Regression: batches of delayed jobs filled the queue of all tenants for thirty days."""
     batch = {"jobs": [{**BODY, "delay_s": 2_592_000}] * 20}
     headers = bearer("acme-submit")
     results = bounded.client.post("/v1/jobs/batch", json=batch, headers=headers).json()["results"]
@@ -118,7 +119,7 @@ async def test_j57_ended_jobs_free_the_tenants_quota(bounded: ServedJobs, lab: S
         canceled = bounded.client.post(f"/v1/jobs/{job_id}/cancel", headers=headers)
         assert canceled.status_code == 200
     made = 0
-    while made < 3:  # it is counted anew a few times a second
+    while made < 3:  # it is recounted a few times a second
         answer = bounded.client.post("/v1/jobs", json=BODY, headers=headers)
         made += answer.status_code == 202
     problem(bounded.client.post("/v1/jobs", json=BODY, headers=headers), 429, "queue_full")
@@ -160,10 +161,10 @@ def test_j57_a_batch_counts_its_jobs_against_the_rate(valkey: LocalValkey) -> No
 
 
 @clause("J-57")
-def test_j57_a_job_canceled_while_waiting_is_soon_forgotten(
+def test_j57_a_job_canceled_while_waiting_expires_soon(
     served: ServedJobs, raw: Raw, fresh: Fresh
 ) -> None:
-    """Submit, cancel, repeat: each round left a job of up to 30 days behind."""
+    """Regression: each submit and cancel left a job for up to 30 days."""
     chosen = fresh("key")
     long = {**BODY, "ttl_s": 2_592_000, "delay_s": 2_592_000}
     made = served.client.post("/v1/jobs", json=long, headers={"idempotency-key": chosen}).json()
@@ -180,7 +181,8 @@ def test_j57_a_job_canceled_while_waiting_is_soon_forgotten(
 def test_j57_submissions_stop_before_the_server_is_full(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """A full server can not even take reports; so the last tenth is not given to new jobs."""
+    """A full server cannot store reports either, so the last tenth of its memory is not for new
+    jobs."""
     folder = tmp_path_factory.mktemp("small")
     with LocalValkey(folder, extra=["maxmemory 20mb"]) as small, ServedJobs(small.url) as served:
         first = served.submit()
@@ -190,7 +192,7 @@ def test_j57_submissions_stop_before_the_server_is_full(
             answer = served.client.post("/v1/jobs/batch", json=body)
             if not answer.is_success:
                 break
-            # Between two looks the server itself may refuse.
+            # Between two checks of the gateway the server itself may refuse.
             results = answer.json()["results"]
             assert {result["status"] for result in results} <= {202, 503}
         refused = problem(answer, 503, "unavailable")
@@ -220,7 +222,8 @@ def test_j57_an_admin_of_all_tenants_sees_and_cancels_their_jobs(
 
 @clause("J-57", "O-6")
 def test_j57_a_key_without_read_gets_no_content(bounded: ServedJobs, lab: StreamsLab) -> None:
-    """`POST …/retry` with `Prefer: wait` showed the payload of any job of the tenant."""
+    """Regression: `POST …/retry` with `Prefer: wait` showed the payload of any job of the
+    tenant."""
     made = bounded.client.post("/v1/jobs", json=BODY, headers=bearer("acme")).json()
     path = f"/v1/jobs/{made['job_id']}"
     bounded.client.delete(path, headers=bearer("acme"))
@@ -246,7 +249,7 @@ def test_j57_a_key_without_read_gets_no_content(bounded: ServedJobs, lab: Stream
 
 @clause("J-57")
 def test_j57_the_embedded_server_has_a_quarter_of_the_memory(raw: Raw) -> None:
-    """Without a bound it took all memory of the machine before it refused anything."""
+    """Without a limit it would use all memory of the machine before it refuses a write."""
     found = cast("dict[str, str]", raw.call("CONFIG", "GET", "maxmemory*"))
     assert 0 < int(found["maxmemory"]) <= psutil.virtual_memory().total // 4
     assert found["maxmemory-policy"] == "noeviction"

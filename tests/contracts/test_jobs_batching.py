@@ -1,4 +1,4 @@
-"""J-9, J-18: what callers ask for in the same moment travels together and is answered apart."""
+"""J-9, J-18: requests of one loop turn are sent in one call and answered separately."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def made(answer: SubmitAnswer) -> JobId:
 
 
 @clause("J-9", "J-10", "J-18")
-async def test_j18_submissions_of_one_moment_are_one_call_and_whole_jobs(
-    lab: StreamsLab, raw: Raw
-) -> None:
+async def test_j18_submissions_of_one_loop_turn_are_one_call(lab: StreamsLab, raw: Raw) -> None:
     requests = [
         JobRequest("echo", f'{{"n":{number}}}', ttl_s=600 + number % 2) for number in range(250)
     ]
@@ -79,7 +77,7 @@ async def test_j18_submissions_of_one_moment_are_one_call_and_whole_jobs(
 
 
 @clause("J-9", "J-11", "J-12")
-async def test_j11_each_of_a_moment_is_answered_as_if_it_had_come_alone(
+async def test_j11_each_submission_of_a_batch_is_answered_separately(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, max_queue=5) as lab:
@@ -121,7 +119,7 @@ async def test_j11_each_of_a_moment_is_answered_as_if_it_had_come_alone(
 
 
 @clause("J-9")
-async def test_j09_what_follows_a_submission_does_not_overtake_it(lab: StreamsLab) -> None:
+async def test_j09_later_calls_do_not_overtake_a_submission(lab: StreamsLab) -> None:
     # As jobwire programs do: a script that is not loaded yet when it is run may be overtaken.
     await lab.connection.load_scripts(SCRIPTS.values())
     job_id = JobId("given")
@@ -133,7 +131,7 @@ async def test_j09_what_follows_a_submission_does_not_overtake_it(lab: StreamsLa
 
 
 @clause("J-9")
-async def test_j09_a_caller_who_leaves_shifts_nobodys_answer(lab: StreamsLab) -> None:
+async def test_j09_a_cancelled_caller_does_not_shift_other_answers(lab: StreamsLab) -> None:
     async def submit(number: int) -> SubmitAnswer:
         return await lab.queue.submit(JobRequest("echo", "{}", job_id=JobId(f"job-{number}")))
 
@@ -147,7 +145,7 @@ async def test_j09_a_caller_who_leaves_shifts_nobodys_answer(lab: StreamsLab) ->
 
 
 @clause("J-9")
-async def test_j09_what_cannot_be_sent_is_its_callers_fault_alone(lab: StreamsLab) -> None:
+async def test_j09_an_unencodable_submission_fails_only_its_caller(lab: StreamsLab) -> None:
     tasks = ["echo", "half a character: \ud800", "echo"]
     submissions = [lab.queue.submit(JobRequest(task, "{}")) for task in tasks]
     first, half, last = await asyncio.gather(*submissions, return_exceptions=True)
@@ -157,7 +155,7 @@ async def test_j09_what_cannot_be_sent_is_its_callers_fault_alone(lab: StreamsLa
 
 
 @clause("J-8", "J-9")
-async def test_j09_large_payloads_travel_in_smaller_company(lab: StreamsLab, raw: Raw) -> None:
+async def test_j09_large_payloads_are_sent_in_smaller_batches(lab: StreamsLab, raw: Raw) -> None:
     large = '{"a":"' + "x" * (MAX_PAYLOAD_BYTES - 8) + '"}'
     with Recording(raw) as seen:
         answers = await lab.queue.submit_many([JobRequest("echo", large)] * 6)
@@ -167,10 +165,10 @@ async def test_j09_large_payloads_travel_in_smaller_company(lab: StreamsLab, raw
 
 @clause("J-33", "J-9")
 @pytest.mark.parametrize("count", [3, 4, 60])
-async def test_j33_in_a_batch_each_job_is_fenced_for_itself(
+async def test_j33_each_job_of_a_batch_is_fenced_separately(
     lab: StreamsLab, raw: Raw, count: int
 ) -> None:
-    """In whatever order they end, and with older and younger ones still held."""
+    """In any order of their ends, and with older and younger jobs still leased."""
     worker, other = await lab.worker(), await lab.worker()
     for _ in range(count + 40):
         await lab.queue.submit(JobRequest("echo", "{}"))

@@ -50,7 +50,7 @@ async def clocked(clock: ServerClock, tmp_path: Path) -> AsyncIterator[tuple[Con
 
 
 async def jumped(raw: Raw, clock: ServerClock, offset_s: int) -> None:
-    """Set the clock; return when the server goes by it."""
+    """Set the clock; return when the server uses it."""
     clock.set(offset_s)
     wanted_s = time.time() + offset_s
     await wait_until(lambda: abs(raw.now_ms() / 1000 - wanted_s) < 60, "the clock to jump")
@@ -58,7 +58,7 @@ async def jumped(raw: Raw, clock: ServerClock, offset_s: int) -> None:
 
 @contextlib.asynccontextmanager
 async def running(program: Maintenance | Scheduler) -> AsyncGenerator[None]:
-    """Inside, it runs."""
+    """Run it inside of the block."""
     task = asyncio.create_task(program.run())
     try:
         yield
@@ -87,7 +87,8 @@ async def test_j07_forward_jumps_shorter_than_half_a_ttl_lose_nothing(
 async def test_j34_a_clock_that_is_set_back_does_not_stop_reclaim(
     clock: ServerClock, clocked: tuple[Connection, Raw]
 ) -> None:
-    """A worker dies before the clock goes back by an hour; another has its job leases later."""
+    """A worker dies before the clock goes back by an hour; another worker reclaims its job within
+    leases."""
     connection, raw = clocked
     async with (
         StreamsLab(connection, lease_s=2.0) as lab,
@@ -112,7 +113,7 @@ async def test_j34_a_clock_that_is_set_back_does_not_stop_reclaim(
 
 
 @clause("J-34")
-async def test_j34_a_clock_that_is_set_back_takes_nothing_from_living_workers(
+async def test_j34_a_clock_that_is_set_back_reclaims_nothing_from_live_workers(
     clock: ServerClock, clocked: tuple[Connection, Raw]
 ) -> None:
     connection, raw = clocked
@@ -145,7 +146,7 @@ async def test_j39_foreign_jobs_of_an_emptied_server_whose_clock_is_set_back_are
 
 
 @clause("J-52")
-async def test_j52_cron_goes_on_after_the_clock_went_forth_and_back(
+async def test_j52_cron_continues_after_clock_jumps(
     clock: ServerClock, clocked: tuple[Connection, Raw]
 ) -> None:
     connection, raw = clocked

@@ -1,4 +1,4 @@
-"""J-4, J-5, J-6: what events tell, the ways of a status, and what an error says."""
+"""J-4, J-5, J-6: fields of events, transitions of a status, content of an error."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_j04_events_have_four_fields_and_cover_every_transition(
 
 @clause("J-4")
 @pytest.mark.parametrize("kind", ["done", "error", "canceled", "hello", "gap", "Bad", "", "a b"])
-async def test_j04_no_report_can_end_a_job_or_speak_for_the_gateway(
+async def test_j04_a_report_of_a_reserved_type_is_dropped(
     lab: StreamsLab, raw: Raw, kind: str
 ) -> None:
     worker, leased = await lab.start()
@@ -85,7 +85,7 @@ async def test_j04_no_report_can_end_a_job_or_speak_for_the_gateway(
 
 
 @clause("J-4")
-async def test_j04_data_may_be_as_large_as_it_may_be(lab: StreamsLab) -> None:
+async def test_j04_data_of_the_maximum_size_is_accepted(lab: StreamsLab) -> None:
     worker, leased = await lab.start()
     fits = json.dumps("é" * ((contract.MAX_EVENT_BYTES - 2) // 2), ensure_ascii=False)
     assert len(fits.encode()) == contract.MAX_EVENT_BYTES
@@ -95,7 +95,7 @@ async def test_j04_data_may_be_as_large_as_it_may_be(lab: StreamsLab) -> None:
 
 
 @clause("J-4")
-async def test_j04_a_job_has_at_most_so_many_events_and_always_its_end(
+async def test_j04_events_are_bounded_and_include_the_terminal_event(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, max_events=10) as lab:
@@ -117,7 +117,8 @@ async def test_j04_a_job_has_at_most_so_many_events_and_always_its_end(
 async def test_j04_a_later_attempt_evicts_reports_of_earlier_ones(
     connection: Connection, raw: Raw
 ) -> None:
-    """One that reports without end silences no other, and state events always fit."""
+    """An attempt with endless reports does not suppress those of later attempts; state events
+    always fit."""
     async with StreamsLab(connection, max_events=1000) as lab:
         worker, leased = await lab.start()
         key = f"job:{leased.job.id}:events"
@@ -161,7 +162,7 @@ async def test_j04_nothing_is_appended_after_a_terminal_event(lab: StreamsLab, r
 
 
 @clause("J-5")
-async def test_j05_status_goes_the_ways_it_may(lab: StreamsLab, raw: Raw) -> None:
+async def test_j05_status_transitions(lab: StreamsLab, raw: Raw) -> None:
     worker, leased = await lab.start()
     seen = [raw.field(f"job:{leased.job.id}", "status")]
     for outcome in (RetryLater(0, TRANSIENT), Released()):
@@ -213,7 +214,7 @@ async def test_j55_an_exception_is_stored_apart_from_the_error(lab: StreamsLab, 
 
 
 @clause("J-55")
-async def test_j55_a_setting_turns_it_off(connection: Connection, raw: Raw) -> None:
+async def test_j55_a_setting_turns_stored_exceptions_off(connection: Connection, raw: Raw) -> None:
     async with StreamsLab(connection, store_tracebacks=False) as lab:
         worker, leased = await lab.start()
         await worker.settle([(leased, Failed(EXCEPTION))], 0)

@@ -1,4 +1,4 @@
-"""J-34, J-39, J-41, J-42: what the fleet does for jobs whose worker is gone or never was ours."""
+"""J-34, J-39, J-41, J-42: maintenance of jobs whose worker died or is foreign."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.support.streams import LEASE_S, StreamsLab
 QUEUE = "jobs:stream"
 TRANSIENT = JobError("handler_error", "the handler failed", retryable=True)
 LONG_MS = 10**9
-"""Longer ago than any patience."""
+"""Longer than any idle limit."""
 
 
 def let_pass(raw: Raw, entry: object, idle_ms: float) -> None:
-    """As if its holder had been silent for so long."""
+    """Set the entry's idle time, as if its worker had not renewed it for so long."""
     holder = raw.pending(QUEUE)[str(entry)]
     raw.call("XCLAIM", QUEUE, "workers", holder, 0, str(entry), "IDLE", round(idle_ms), "JUSTID")
 
@@ -42,7 +42,7 @@ def kinds(raw: Raw, job_id: str) -> list[str]:
 
 
 @clause("J-34")
-async def test_j34_a_worker_with_a_free_slot_takes_over_where_the_job_stands(
+async def test_j34_a_worker_with_a_free_slot_claims_the_entry(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, lease_s=20.0) as lab:
@@ -52,7 +52,7 @@ async def test_j34_a_worker_with_a_free_slot_takes_over_where_the_job_stands(
         let_pass(raw, leased.wire, 19_000)
         let_pass(raw, leased.wire, 21_000)
         taken = await other.take(1)
-        assert [one.job.id for one in taken] == [leased.job.id], "before those that wait in line"
+        assert [one.job.id for one in taken] == [leased.job.id], "before queued jobs"
         assert taken[0].wire == leased.wire, "the same entry, claimed"
         assert raw.pending(QUEUE) == {leased.wire: other.consumer}
         assert (taken[0].job.attempt, taken[0].job.deliveries) == (1, 2)
@@ -63,7 +63,7 @@ async def test_j34_a_worker_with_a_free_slot_takes_over_where_the_job_stands(
 
 
 @clause("J-34")
-async def test_j34_a_lease_that_runs_is_left_alone(connection: Connection, raw: Raw) -> None:
+async def test_j34_a_valid_lease_is_not_reclaimed(connection: Connection, raw: Raw) -> None:
     async with StreamsLab(connection, lease_s=20.0) as lab:
         worker, leased = await lab.start()
         let_pass(raw, leased.wire, 19_000)
@@ -75,7 +75,7 @@ async def test_j34_a_lease_that_runs_is_left_alone(connection: Connection, raw: 
 
 @clause("J-34")
 async def test_j34_a_worker_does_not_reclaim_its_own_jobs(connection: Connection, raw: Raw) -> None:
-    """Its own job, late as it may be, is still being worked on: settling it is what is right."""
+    """Its own late job may still be running; its settle ends it."""
     async with StreamsLab(connection, lease_s=20.0) as lab:
         worker, leased = await lab.start()
         let_pass(raw, leased.wire, LONG_MS)
@@ -87,7 +87,7 @@ async def test_j34_a_worker_does_not_reclaim_its_own_jobs(connection: Connection
 
 
 @clause("J-34", "J-41")
-async def test_j34_after_another_lease_any_worker_requeues_it(
+async def test_j34_after_another_lease_any_process_requeues_the_job(
     connection: Connection, raw: Raw
 ) -> None:
     """No jobwire worker is left: a maintenance task of the gateway requeues the job, so that any
@@ -139,7 +139,7 @@ async def test_j34_a_foreign_worker_has_at_least_the_jobs_timeout(
 
 
 @clause("J-34")
-async def test_j34_a_job_that_outlives_its_workers_ends(connection: Connection, raw: Raw) -> None:
+async def test_j34_a_job_ends_at_its_delivery_limit(connection: Connection, raw: Raw) -> None:
     async with StreamsLab(connection, lease_s=20.0, max_deliveries=3) as lab:
         _, leased = await lab.start(max_attempts=9)
         for delivery in (2, 3):
@@ -160,8 +160,9 @@ async def test_j34_a_job_that_outlives_its_workers_ends(connection: Connection, 
 async def test_j34_lost_workers_are_counted_for_sparse_foreign_jobs(
     connection: Connection, raw: Raw
 ) -> None:
-    """A started job that lacked four of the contract's fields had as many as a fresh one of ours,
-    and was taken for one: its deliveries were never counted, and a poisoned one never ended."""
+    """Regression: a started job without four of the contract's fields has as many fields as a new
+    job of ours. It was treated as new: its deliveries were not counted, and a job that kills its
+    workers never ended."""
     whole = ("job_id", "task", "payload", "created_ts", "updated_ts", "ttl_s", "result", "error")
     async with StreamsLab(connection, lease_s=20.0) as lab:
         for left_out in range(len(whole)):
@@ -196,7 +197,7 @@ async def test_j34_answered_attempts_do_not_count_as_lost_workers(
 
 
 @clause("J-34")
-async def test_j34_a_wait_with_a_free_slot_returns_for_silent_workers(
+async def test_j34_a_wait_with_a_free_slot_returns_for_expired_leases(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, lease_s=20.0) as lab:
@@ -218,7 +219,7 @@ async def test_j34_a_wait_with_a_free_slot_returns_for_silent_workers(
 
 @clause("J-34")
 async def test_j34_a_long_pending_list_is_read_in_batches(connection: Connection, raw: Raw) -> None:
-    """Entries that must be left alone do not hide the ones behind them."""
+    """Entries that are not reclaimed do not hide the later ones."""
     async with StreamsLab(connection, lease_s=10.0, foreign_idle_s=10**6) as lab:
         raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
         for n in range(150):
@@ -254,7 +255,7 @@ async def test_j39_foreign_acked_entries_are_removed_once_the_job_has_ended(
 
 
 @clause("J-39")
-async def test_j39_jobs_of_other_gateways_are_taken_in(lab: StreamsLab, raw: Raw) -> None:
+async def test_j39_jobs_of_foreign_gateways_are_indexed(lab: StreamsLab, raw: Raw) -> None:
     foreign_job(raw, "theirs", ttl_s=77)
     foreign_job(raw, "over", status="done")
     raw.add(QUEUE, {"job_id": "never", "task": "echo", "payload": "{}"})
@@ -270,7 +271,8 @@ async def test_j39_jobs_of_other_gateways_are_taken_in(lab: StreamsLab, raw: Raw
 
 @clause("J-39")
 async def test_j39_stats_count_jobs_of_foreign_programs(lab: StreamsLab, raw: Raw) -> None:
-    """Submitted by others, run by others, or both; each once, however often we look."""
+    """Submitted by others, run by others, or both; each is counted once, however often stats are
+    read."""
     raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
 
     def run_by_others(job_id: str, status: str) -> None:
@@ -298,7 +300,9 @@ async def test_j39_stats_count_jobs_of_foreign_programs(lab: StreamsLab, raw: Ra
 
 
 @clause("J-39")
-async def test_j39_a_job_that_is_taken_first_is_taken_in_as_well(lab: StreamsLab, raw: Raw) -> None:
+async def test_j39_a_foreign_job_that_was_started_first_is_indexed(
+    lab: StreamsLab, raw: Raw
+) -> None:
     worker = await lab.worker()
     foreign_job(raw, "theirs")
     (leased,) = await worker.take(1)
@@ -309,7 +313,7 @@ async def test_j39_a_job_that_is_taken_first_is_taken_in_as_well(lab: StreamsLab
 
 
 @clause("J-39")
-async def test_j39_only_our_own_silent_and_empty_consumers_are_removed(
+async def test_j39_only_our_own_idle_and_empty_consumers_are_removed(
     lab: StreamsLab, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobwire.wires.streams.maintenance._CONSUMER_IDLE_S", 0.0)
@@ -325,7 +329,7 @@ async def test_j39_only_our_own_silent_and_empty_consumers_are_removed(
 
 
 @clause("J-39")
-async def test_j39_indexes_forget_what_has_expired(lab: StreamsLab, raw: Raw) -> None:
+async def test_j39_expired_jobs_are_removed_from_indexes(lab: StreamsLab, raw: Raw) -> None:
     ours = await lab.submit()
     gone = [await lab.submit(tenant=tenant) for tenant in ("", "acme", "acme", "zoo")]
     kept = await lab.submit(tenant="zoo")
@@ -380,7 +384,7 @@ async def test_j41_a_maintenance_task_runs_once_per_period_in_the_fleet(
 
 
 @clause("J-42")
-async def test_j42_a_healthy_fleet_has_nothing_to_put_right(lab: StreamsLab, raw: Raw) -> None:
+async def test_j42_a_healthy_fleet_has_nothing_to_reconcile(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
     job_ids = [await lab.submit() for _ in range(6)]
     await lab.submit(delay_s=600)
@@ -395,7 +399,7 @@ async def test_j42_a_healthy_fleet_has_nothing_to_put_right(lab: StreamsLab, raw
 
 @clause("J-42")
 @pytest.mark.parametrize("blow", ["trimmed", "acked early", "trimmed while it ran", "regressed"])
-async def test_j42_a_job_that_fell_out_of_the_line_gets_a_new_entry(
+async def test_j42_a_job_without_a_queue_entry_gets_a_new_one(
     lab: StreamsLab, raw: Raw, blow: str
 ) -> None:
     raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
@@ -438,7 +442,7 @@ async def test_j42_a_job_that_fell_out_of_the_line_gets_a_new_entry(
 
 
 @clause("J-42", "J-39")
-async def test_j42_a_foreign_worker_that_acked_early_and_still_runs_is_left_alone(
+async def test_j42_a_running_foreign_job_that_was_acknowledged_early_is_not_requeued(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, foreign_idle_s=600.0) as lab:
@@ -454,9 +458,7 @@ async def test_j42_a_foreign_worker_that_acked_early_and_still_runs_is_left_alon
 
 
 @clause("J-42")
-async def test_j42_what_is_to_be_canceled_or_used_up_ends_instead(
-    lab: StreamsLab, raw: Raw
-) -> None:
+async def test_j42_a_canceled_or_exhausted_job_ends_instead(lab: StreamsLab, raw: Raw) -> None:
     wanted, worn = await lab.submit(), await lab.submit()
     raw.call("XTRIM", QUEUE, "MAXLEN", 0)
     raw.call("HSET", f"job:{wanted}", "cancel_ts", "1", "updated_ts", "1")
@@ -478,7 +480,7 @@ async def test_j42_many_open_jobs_are_reconciled_in_batches(lab: StreamsLab, raw
     first = await reconcile.run()
     assert first is not None
     assert first.more
-    assert first.done < 600, "one turn does not hold up the server"
+    assert first.done < 600, "one call does not block the server"
     rest = await lab.maintain("reconcile")
     assert first.done + rest == 600
     assert raw.length(QUEUE) == 1000

@@ -48,7 +48,7 @@ async def reclaim(worker: StreamsEngine) -> list[LeasedJob]:
 async def test_j34_a_foreign_worker_that_reports_keeps_its_job(
     connection: Connection, raw: Raw, sign: Sign
 ) -> None:
-    """It was taken from it once the delivery was `foreign_idle` old."""
+    """Regression: the job was reclaimed once the delivery was `foreign_idle` old."""
     async with lab_of(connection) as lab:
         worker = await lab.worker()
         entry = foreign_job(raw, JOB)
@@ -98,7 +98,9 @@ async def test_j42_a_foreign_worker_that_acknowledged_early_and_reports_keeps_it
 
 
 @clause("J-34")
-async def test_j34_a_time_far_ahead_is_no_sign_of_life(connection: Connection, raw: Raw) -> None:
+async def test_j34_an_update_time_in_the_future_is_not_activity(
+    connection: Connection, raw: Raw
+) -> None:
     """A foreign program's clock, or its mistake, must not keep a job forever."""
     async with lab_of(connection) as lab:
         worker = await lab.worker()

@@ -30,7 +30,7 @@ def names(events: list[Seen]) -> list[str]:
 
 
 @clause("J-15")
-async def test_j15_a_watcher_sees_a_whole_life(
+async def test_j15_a_stream_has_every_event_of_a_job(
     served: ServedJobs, lab: StreamsLab, raw: Raw
 ) -> None:
     worker = await lab.worker("chat")
@@ -151,7 +151,7 @@ def test_j15_lost_events_are_sent_as_a_gap(served: ServedJobs, raw: Raw) -> None
 def test_j15_a_stream_ends_though_a_foreign_worker_wrote_no_terminal_event(
     valkey: LocalValkey, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job ends while it is watched: its hash says so, and its events never will."""
+    """The job ends while it is followed: its hash has the end, its events do not."""
     monkeypatch.setattr("jobwire.valkey.tracking._TICK_S", 0.1)
     monkeypatch.setattr("jobwire.wires.streams.follow._GRACE_S", 0.3)
     with ServedJobs(valkey.url) as served:
@@ -167,7 +167,7 @@ def test_j15_a_stream_ends_though_a_foreign_worker_wrote_no_terminal_event(
 
 @clause("J-15", "J-19")
 @pytest.mark.parametrize("wrong", ["x", "1-2-3", "-1", "1-", "1" * 40, "%0d%0aevent: done"])
-def test_j15_an_id_that_is_none_is_refused(served: ServedJobs, wrong: str) -> None:
+def test_j15_an_invalid_event_id_is_refused(served: ServedJobs, wrong: str) -> None:
     job_id = served.submit()["job_id"]
     path = f"/v1/jobs/{job_id}/events"
     problem(served.client.get(f"{path}?last_event_id={wrong}"), 400, "bad_event_id")
@@ -204,7 +204,7 @@ def test_j15_the_tenant_is_checked_at_every_connect(keyed: ServedJobs, raw: Raw)
 
 
 @clause("J-15")
-def test_j15_a_silent_stream_sends_heartbeats(valkey: LocalValkey, raw: Raw) -> None:
+def test_j15_an_idle_stream_sends_heartbeats(valkey: LocalValkey, raw: Raw) -> None:
     settings = GatewaySettings(heartbeat=timedelta(seconds=0.05))
     with ServedJobs(valkey.url, gateway=settings) as served:
         job_id = served.submit()["job_id"]
@@ -222,7 +222,7 @@ def test_j15_a_silent_stream_sends_heartbeats(valkey: LocalValkey, raw: Raw) -> 
 
 
 @clause("J-17", "O-9")
-def test_j17_a_stopping_gateway_sends_goodbye(valkey: LocalValkey) -> None:
+def test_j17_a_stopping_gateway_ends_its_streams_with_a_comment(valkey: LocalValkey) -> None:
     with ServedJobs(valkey.url) as served:
         job_id = served.submit()["job_id"]
         with served.events(job_id) as events:
@@ -256,7 +256,7 @@ def test_j17_a_client_that_does_not_read_is_dropped_alone(valkey: LocalValkey, r
 
 
 @clause("J-17")
-def test_j17_a_restarted_server_under_watchers_is_survived(own_valkey: LocalValkey) -> None:
+def test_j17_event_streams_survive_a_restart_of_the_server(own_valkey: LocalValkey) -> None:
     with ServedJobs(own_valkey.url) as served:
         job_id = served.submit()["job_id"]
         with served.events(job_id) as events:

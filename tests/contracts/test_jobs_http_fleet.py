@@ -1,4 +1,5 @@
-"""O-11, O-9: the fleet and the last hour over HTTP, and what the shell promises for them."""
+"""O-11, O-9: the fleet and the last hour over HTTP, and limits of the gateway that apply to
+them."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ async def test_o11_the_workers_and_what_their_slots_run(
 
 
 @clause("O-11", "O-6")
-async def test_o11_another_tenants_job_is_a_taken_slot_without_a_name(
+async def test_o11_another_tenants_job_is_an_occupied_slot_without_id(
     keyed: ServedJobs, lab: StreamsLab
 ) -> None:
     worker = await lab.worker("chat")
@@ -120,7 +121,7 @@ async def test_o14_the_load_of_the_fleet(served: ServedJobs, lab: StreamsLab) ->
 
 
 @clause("O-14")
-def test_o14_an_unreachable_server_is_no_zero(own_valkey: LocalValkey) -> None:
+def test_o14_an_unreachable_server_is_503_and_not_zero(own_valkey: LocalValkey) -> None:
     with ServedJobs(own_valkey.url) as served:
         assert served.client.get("/v1/scale").status_code == 200
         own_valkey.kill()
@@ -128,8 +129,8 @@ def test_o14_an_unreachable_server_is_no_zero(own_valkey: LocalValkey) -> None:
 
 
 @clause("J-17", "O-9")
-def test_o09_an_open_program_and_its_limits_are_the_shells(valkey: LocalValkey) -> None:
-    """What the shell promises holds for these routes too: here its number of streams a key."""
+def test_o09_event_streams_of_a_key_are_limited(valkey: LocalValkey) -> None:
+    """Limits of the gateway apply to the routes of jobs too: here `streams_per_key`."""
     with ServedJobs(valkey.url, gateway=GatewaySettings(streams_per_key=1)) as served:
         job_id = served.submit()["job_id"]
         with served.events(job_id) as first:

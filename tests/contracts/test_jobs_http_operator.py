@@ -1,4 +1,5 @@
-"""O-11, J-1, J-14, O-6: what an operator's page asks: overview, failures, search, wire, list."""
+"""O-11, J-1, J-14, O-6: the routes of the operator's page: overview, failures, search, wire,
+list."""
 
 from __future__ import annotations
 
@@ -198,13 +199,13 @@ async def test_j14_jobs_are_found_by_id_key_and_text(served: ServedJobs, lab: St
     part = read(served, "/v1/search?q=EMB")
     assert [each["task"] for each in cast("list[JsonObject]", part["found"])] == ["embed"]
     assert (part["scanned"], part["total"]) == (2, 2)
-    # Text with the signs of patterns is text; a name of another key is no id.
+    # Pattern characters are literal; the name of another key is not an id.
     for text in ("%25.", "%5B", "..", f"{old['job_id']}:events", "*", "jobs:stream"):
         assert read(served, f"/v1/search?q={text}")["found"] == [], text
 
 
 @clause("J-14")
-async def test_j14_the_list_tells_delayed_jobs_and_how_many_are_stored(
+async def test_j14_the_list_has_delayed_jobs_and_the_number_stored(
     served: ServedJobs, lab: StreamsLab
 ) -> None:
     waiting = served.submit()
@@ -332,7 +333,7 @@ def test_o04_a_read_only_gateway_has_no_routes_that_change(
 
 
 @clause("J-15")
-async def test_j15_a_page_hears_types_that_it_does_not_know(
+async def test_j15_a_page_receives_events_of_unknown_types(
     served: ServedJobs, lab: StreamsLab
 ) -> None:
     """An EventSource delivers only events that it has a listener for."""

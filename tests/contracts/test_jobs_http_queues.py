@@ -1,4 +1,5 @@
-"""J-53: queues and routing over HTTP, and J-54 for the routes that make jobs of other requests."""
+"""J-53: queues and routing over HTTP, and J-54 for the routes that create jobs from other
+requests."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ async def test_j53_a_retried_job_stays_in_its_queue(
     assert answer.json()["queue"] == other
 
 
-# ── payloads of jobs that other routes make (J-54) ───────────────────────────────────────────────
+# ── payloads of jobs of other routes (J-54) ──────────────────────────────────────────────────────
 
 
 async def accepts_named(lab: StreamsLab, task: str) -> StreamsEngine:

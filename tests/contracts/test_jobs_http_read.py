@@ -1,4 +1,4 @@
-"""J-13, J-14, J-16: reading, listing, cancelling and running again over HTTP."""
+"""J-13, J-14, J-16: reading, listing, cancelling and retrying over HTTP."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def leased_job(served: ServedJobs, lab: StreamsLab) -> tuple[StreamsEngine
 
 
 def foreign_job(raw: Raw, job_id: str, **fields: str) -> None:
-    """As a gateway writes it that knows the published contract only."""
+    """A job as a gateway writes it that implements the published contract only."""
     plain = {
         "job_id": job_id,
         "task": "chat",
@@ -180,10 +180,8 @@ async def test_j13_a_submission_may_wait_for_its_end(served: ServedJobs, lab: St
 
 
 @clause("J-13")
-async def test_j13_who_closes_its_side_and_waits_is_answered(
-    served: ServedJobs, lab: StreamsLab
-) -> None:
-    """As `nc -N` does: it says nothing more, and reads what comes."""
+async def test_j13_a_half_closed_client_is_answered(served: ServedJobs, lab: StreamsLab) -> None:
+    """As `nc -N` does: it sends nothing more, and reads the response."""
     worker = await lab.worker("chat")
     body = b'{"task":"chat","payload":{}}'
     head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nPrefer: wait=60\r\n"
@@ -276,7 +274,7 @@ async def test_j14_newest_first_with_filters_and_pages(served: ServedJobs, lab: 
 def test_j14_jobs_of_one_millisecond_are_paged_without_loss_or_repeat(
     served: ServedJobs, raw: Raw
 ) -> None:
-    """Also where the job at which a page ended is gone when the next one is asked for."""
+    """Also if the last job of a page has expired when the next page is requested."""
     made = [f"{number:04}-job" for number in range(250)]
     for job_id in made:
         foreign_job(raw, job_id)
@@ -294,7 +292,7 @@ def test_j14_jobs_of_one_millisecond_are_paged_without_loss_or_repeat(
 
 @clause("J-14")
 def test_j14_a_page_scans_at_most_a_thousand_jobs(served: ServedJobs, raw: Raw) -> None:
-    """One that fits lies beyond them; those whose keys are gone are dropped on the way."""
+    """A match lies beyond them; expired jobs are removed from the index during the scan."""
     foreign_job(raw, "needle", status="error")
     raw.call("ZADD", "jobs:index", 1, "needle")
     gone = [value for number in range(1500) for value in (1700000000000 + number, f"gone-{number}")]
@@ -348,7 +346,7 @@ def test_j14_an_invalid_query_names_the_parameter(served: ServedJobs, query: str
 @clause("J-16")
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
 @pytest.mark.parametrize("delay_s", [0, 600])
-def test_j16_a_waiting_job_ends_at_once_and_leaves_the_line(
+def test_j16_a_waiting_job_ends_at_once_and_leaves_the_queue(
     served: ServedJobs, raw: Raw, method: str, delay_s: int
 ) -> None:
     job_id = served.submit(delay_s=delay_s)["job_id"]
@@ -395,7 +393,7 @@ async def test_j16_cancel_of_a_foreign_workers_job_is_a_request(
 
 
 @clause("J-16")
-async def test_j16_a_job_that_failed_runs_again_as_a_new_one(
+async def test_j16_a_failed_job_is_retried_as_a_new_job(
     served: ServedJobs, lab: StreamsLab, raw: Raw, fresh: Fresh
 ) -> None:
     worker = await lab.worker("chat")
@@ -415,7 +413,7 @@ async def test_j16_a_job_that_failed_runs_again_as_a_new_one(
     assert again["retry_of"] == first["job_id"]
     for name in ("task", "payload", "ttl_s", "max_attempts", "timeout_s"):
         assert again[name] == first[name], name
-    assert raw.fields(f"job:{first['job_id']}") == before, "the old one stays as it ended"
+    assert raw.fields(f"job:{first['job_id']}") == before, "the old job is unchanged"
 
     repeated = served.client.post(path, headers=headers)
     assert (repeated.status_code, repeated.json()["job_id"]) == (200, again["job_id"])
@@ -426,10 +424,10 @@ async def test_j16_a_job_that_failed_runs_again_as_a_new_one(
 
 
 @clause("J-16")
-def test_j16_a_job_that_may_not_be_made_is_not_made_again(
+def test_j16_an_invalid_foreign_job_is_not_retried(
     served: ServedJobs, raw: Raw, fresh: Fresh
 ) -> None:
-    """A foreign gateway's job whose payload or task would be refused at our door."""
+    """A foreign gateway's job whose payload or task our gateway would refuse."""
     bad, unknown = fresh("job"), fresh("job")
     foreign_job(raw, bad, status="error", payload="no json")
     foreign_job(raw, unknown, status="error", task=fresh("task"))

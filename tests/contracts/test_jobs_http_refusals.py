@@ -99,9 +99,7 @@ def test_j19_a_bad_body_is_refused_and_nothing_is_written(
     ],
     ids=["largest", "deepest", "blank", "odd", "text"],
 )
-def test_j08_what_is_allowed_is_stored_byte_for_byte(
-    served: ServedJobs, raw: Raw, body: bytes
-) -> None:
+def test_j08_payloads_are_stored_byte_for_byte(served: ServedJobs, raw: Raw, body: bytes) -> None:
     answer = served.client.post("/v1/jobs", content=body, headers=JSON)
     assert answer.status_code == 202, answer.text
     stored = raw.entries("jobs:stream")[0][1]["payload"]
@@ -127,7 +125,7 @@ def test_j19_a_wrong_type_names_its_pointer(served: ServedJobs, body: bytes, poi
 
 
 @clause("J-19")
-def test_j19_too_much_is_refused_before_it_is_sent(served: ServedJobs, raw: Raw) -> None:
+def test_j19_a_too_large_body_is_refused_before_its_end(served: ServedJobs, raw: Raw) -> None:
     """The head alone is enough, or the first bytes over the limit of a body without a length."""
     host = f"Host: 127.0.0.1:{served.port}\r\nContent-Type: application/json\r\n"
     heads = {
@@ -187,10 +185,8 @@ def test_j19_huge_or_many_headers_are_refused(served: ServedJobs, raw: Raw) -> N
     "job_id",
     ["x:events", "%2e%2e", "a%00b", "x%0d%0ay", "%ff", "x" * 129, "job%20x", "{id}", "é"],
 )
-def test_j19_what_cannot_be_an_id_is_no_job_and_no_key(
-    served: ServedJobs, raw: Raw, job_id: str
-) -> None:
-    """Or a clever id would be another key of the wire: `x:events` is one."""
+def test_j19_an_invalid_id_is_not_found(served: ServedJobs, raw: Raw, job_id: str) -> None:
+    """Otherwise an id such as `x:events` would read another key of the wire."""
     raw.add("job:x:events", {"type": "log", "ts": "1", "step": "", "data": "{}"})
     raw.expire("job:x:events", 60)
     for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/events"), ("POST", "/retry")):
@@ -199,7 +195,7 @@ def test_j19_what_cannot_be_an_id_is_no_job_and_no_key(
 
 
 @clause("J-19", "O-6")
-def test_o06_another_tenants_job_is_no_job(keyed: ServedJobs, raw: Raw, fresh: Fresh) -> None:
+def test_o06_another_tenants_job_is_not_found(keyed: ServedJobs, raw: Raw, fresh: Fresh) -> None:
     body: JsonObject = {"task": "chat", "payload": {}}
     made = keyed.client.post("/v1/jobs", json=body, headers=bearer("acme")).json()
     job_id = made["job_id"]
@@ -228,7 +224,7 @@ def test_o06_another_tenants_job_is_no_job(keyed: ServedJobs, raw: Raw, fresh: F
 
 @clause("J-11", "O-6")
 def test_o06_no_idempotency_key_opens_another_tenants_job(keyed: ServedJobs, raw: Raw) -> None:
-    """The default tenant chooses the name under which another's key is kept."""
+    """The default tenant sends the stored name of another tenant's key."""
     body: JsonObject = {"task": "chat", "payload": {"prompt": "mine"}}
     theirs = {**bearer("acme"), "idempotency-key": "order-1"}
     made = keyed.client.post("/v1/jobs", json=body, headers=theirs).json()
@@ -273,10 +269,10 @@ def test_o06_scopes_limit_a_key(keyed: ServedJobs, raw: Raw) -> None:
     ("number", "why"),
     [("1e400", "out of range"), ("-1E+400", "out of range"), ("9" * 6000, "6000 digits")],
 )
-def test_j08_a_number_that_readers_cannot_hold_is_refused(
+def test_j08_a_number_out_of_range_is_refused(
     served: ServedJobs, raw: Raw, number: str, why: str
 ) -> None:
-    """It was taken, and then neither a worker nor a client could read the job."""
+    """Regression: it was accepted, and neither a worker nor a client could read the job."""
     job = f'{{"task":"chat","payload":{{"n":[{number}]}}}}'
     headers = JSON
     answer = served.client.post("/v1/jobs", content=job, headers=headers)
@@ -288,7 +284,7 @@ def test_j08_a_number_that_readers_cannot_hold_is_refused(
 
 @clause("J-8")
 @pytest.mark.parametrize("number", ["9" * 4300, "12345678901234567890123", "1.10", "1e-999"])
-def test_j08_any_other_number_is_carried_whole(served: ServedJobs, number: str) -> None:
+def test_j08_any_other_number_is_stored_unchanged(served: ServedJobs, number: str) -> None:
     job = f'{{"task":"chat","payload":{{"prompt":"hi","n":{number}}}}}'
     headers = JSON
     made = served.client.post("/v1/jobs", content=job, headers=headers)
@@ -298,8 +294,9 @@ def test_j08_any_other_number_is_carried_whole(served: ServedJobs, number: str) 
 
 
 @clause("J-8")
-def test_j08_a_member_twice_among_many_is_found_in_one_pass(served: ServedJobs) -> None:
-    """The search compared every member with every other: 191 KB stopped the gateway for 15 s."""
+def test_j08_a_duplicate_among_many_members_is_found_in_one_pass(served: ServedJobs) -> None:
+    """Regression: the search compared every member with every other; 191 KB blocked the gateway for
+    15 s."""
     members = ",".join(f'"{number:x}":1' for number in range(20_000))
     twice = f'{{"task":"chat","payload":{{{members},"4e1f":2}}}}'
     wrong = f'{{"task":"chat","payload":{{{members},"4e20":{"[" * 65 + "]" * 65}}}}}'

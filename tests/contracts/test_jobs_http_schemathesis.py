@@ -1,5 +1,5 @@
-"""O-9: the API is tried by its own description: schemathesis makes requests that fit it and
-requests that do not, and holds every answer against it."""
+"""O-9: schemathesis generates valid and invalid requests from the OpenAPI document and checks every
+response against it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.jobs_http import ServedJobs
 EXAMPLES: Final = int(os.environ.get("OPENAPI_EXAMPLES") or 5)
 Document = dict[str, Any]  # JSON of many shapes
 WAITS_FOR_A_WORKER = ("POST /v1/chat/completions", "POST /v1/embeddings")
-"""Answered when their job has ended; here no worker is running."""
+"""Routes that respond when their job has ended; no worker runs here."""
 
 
 def described(served: ServedJobs) -> Document:
@@ -51,15 +51,15 @@ def described(served: ServedJobs) -> Document:
 
 
 @clause("J-19", "O-9")
-@pytest.mark.timeout(300)  # much to compute, and a busy machine takes its time
+@pytest.mark.timeout(300)  # many examples, slow on a busy machine
 @pytest.mark.parametrize("name", ["positive", "negative"])
 def test_o09_responses_match_the_openapi_document(served: ServedJobs, name: str) -> None:
-    # Here and not above: every worker would import it for a second, and one has use for it.
+    # Imported here: the import takes a second, and only one test process needs it.
     import schemathesis
     from schemathesis import GenerationMode
 
     mode = GenerationMode(name)
-    # The library's own types leave much open.
+    # The library's types are incomplete.
     schema: Any = schemathesis.openapi.from_dict(described(served))
     schema.config.update(base_url=served.url)
     tried: list[str] = []
@@ -67,7 +67,7 @@ def test_o09_responses_match_the_openapi_document(served: ServedJobs, name: str)
         operation = found.ok()
         takes = (operation.path_parameters, operation.query, operation.headers, operation.body)
         if mode is GenerationMode.NEGATIVE and not any(map(len, takes)):
-            continue  # nothing to get wrong
+            continue  # no parameters
         if mode is GenerationMode.POSITIVE and operation.label in WAITS_FOR_A_WORKER:
             continue
 

@@ -67,21 +67,21 @@ def test_j10_a_submission_is_one_script_in_contract_order(served: ServedJobs, ra
 
 
 @clause("J-10")
-def test_j10_the_answer_is_the_job_as_it_can_be_read_afterwards(served: ServedJobs) -> None:
+def test_j10_the_response_equals_that_of_a_later_get(served: ServedJobs) -> None:
     made = served.submit(ttl_s=600, max_attempts=3, timeout_s=2.5)
     assert made == served.job(made["job_id"])
     assert (made["ttl_s"], made["max_attempts"], made["timeout_s"]) == (600, 3, 2.5)
 
 
 @clause("J-10")
-def test_j10_a_delayed_job_waits_outside_the_line(served: ServedJobs, raw: Raw) -> None:
+def test_j10_a_delayed_job_is_not_in_the_queue(served: ServedJobs, raw: Raw) -> None:
     made = served.submit(delay_s=600)
     assert raw.members("jobs:delayed") == [made["job_id"]]
     assert raw.length("jobs:stream") == 0
 
 
 @clause("J-10")
-def test_j10_a_trace_goes_with_the_job(served: ServedJobs, raw: Raw) -> None:
+def test_j10_the_traceparent_is_stored_with_the_job(served: ServedJobs, raw: Raw) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     for given, kept in ((trace, trace), ("nonsense", None)):
         headers = {**JSON, "traceparent": given}
@@ -90,7 +90,7 @@ def test_j10_a_trace_goes_with_the_job(served: ServedJobs, raw: Raw) -> None:
 
 
 @clause("J-10")
-async def test_j10_a_task_is_the_contracts_a_settings_or_a_live_workers(
+async def test_j10_a_task_is_known_by_contract_settings_or_worker(
     served: ServedJobs, lab: StreamsLab, valkey: LocalValkey, fresh: Fresh
 ) -> None:
     task = fresh("task")
@@ -134,7 +134,7 @@ async def test_j10_an_unknown_task_is_refused_with_the_nearest_known_name(
 
 
 @clause("J-37")
-async def test_j37_a_task_without_workers_is_forgotten_after_30_days(
+async def test_j37_a_task_without_workers_is_removed_after_30_days(
     lab: StreamsLab, raw: Raw
 ) -> None:
     recent, old = await lab.worker("recent"), await lab.worker("old")
@@ -187,7 +187,7 @@ async def _heartbeat(engine: StreamsEngine) -> None:
 
 
 @clause("J-10")
-async def test_j10_the_tasks_are_listed_with_schema_example_and_whether_one_is_there(
+async def test_j10_tasks_are_listed_with_schema_example_and_availability(
     served: ServedJobs, lab: StreamsLab
 ) -> None:
     def listed() -> dict[str, JsonObject]:
@@ -225,7 +225,7 @@ def test_j10_a_workers_task_definition_applies(served: ServedJobs, raw: Raw, fre
 
 
 @clause("J-11", "R-6")
-def test_j11_the_same_request_again_is_answered_with_the_first_job(
+def test_j11_a_repeated_request_returns_the_first_job(
     served: ServedJobs, raw: Raw, fresh: Fresh
 ) -> None:
     key = fresh("key")
@@ -270,7 +270,9 @@ def test_j11_fifty_racing_requests_make_one_job(served: ServedJobs, raw: Raw, fr
 
 
 @clause("J-11")
-def test_j11_a_key_whose_job_is_gone_is_as_new(served: ServedJobs, raw: Raw, fresh: Fresh) -> None:
+def test_j11_a_key_of_an_expired_job_creates_a_new_job(
+    served: ServedJobs, raw: Raw, fresh: Fresh
+) -> None:
     headers = {**JSON, "idempotency-key": fresh("key")}
     first = served.client.post("/v1/jobs", content=BODY, headers=headers).json()
     raw.delete(f"job:{first['job_id']}", f"job:{first['job_id']}:events")
@@ -292,7 +294,7 @@ def test_j11_a_foreign_gateways_job_has_no_fingerprint_and_counts_as_the_same(
 
 
 @clause("J-11", "O-6")
-def test_j11_tenants_do_not_meet_in_their_keys(keyed: ServedJobs, raw: Raw, fresh: Fresh) -> None:
+def test_j11_keys_of_tenants_are_separate(keyed: ServedJobs, raw: Raw, fresh: Fresh) -> None:
     key = fresh("key")
     made: dict[str, str] = {}
     for name in ("plain", "acme", "globex"):
@@ -308,7 +310,7 @@ def test_j11_tenants_do_not_meet_in_their_keys(keyed: ServedJobs, raw: Raw, fres
 
 @clause("J-11", "J-19")
 @pytest.mark.parametrize("wrong", [b"", b"x" * 256, b"caf\xe9", b"tab\there"])
-def test_j11_a_key_that_is_none_is_refused(served: ServedJobs, raw: Raw, wrong: bytes) -> None:
+def test_j11_an_invalid_key_is_refused(served: ServedJobs, raw: Raw, wrong: bytes) -> None:
     headers = [(b"content-type", b"application/json"), (b"idempotency-key", wrong)]
     answer = served.client.post("/v1/jobs", content=BODY, headers=headers)
     problem(answer, 400, "bad_idempotency_key")
@@ -319,7 +321,7 @@ def test_j11_a_key_that_is_none_is_refused(served: ServedJobs, raw: Raw, wrong: 
 
 
 @clause("J-12")
-def test_j12_a_full_queue_refuses_with_the_time_to_come_back(valkey: LocalValkey, raw: Raw) -> None:
+def test_j12_a_full_queue_refuses_with_retry_after(valkey: LocalValkey, raw: Raw) -> None:
     with ServedJobs(valkey.url, StreamsSettings(max_queue=2)) as small:
         small.submit()
         small.submit(delay_s=600)
@@ -405,7 +407,7 @@ def test_j18_each_of_a_batch_has_its_own_answer(served: ServedJobs, raw: Raw, fr
 
 @clause("J-18")
 def test_j18_a_thousand_jobs_take_one_round_trip(valkey: LocalValkey, proxy: Proxy) -> None:
-    """Every one of them is on its way before the first is answered."""
+    """All commands are sent before the first reply."""
     with ServedJobs(proxy.url(valkey.url)) as served, ThreadPoolExecutor(1) as pool:
         served.submit()
         proxy.forget_seen()
@@ -438,7 +440,7 @@ def test_j18_a_thousand_jobs_take_one_round_trip(valkey: LocalValkey, proxy: Pro
         (b" " * (8 << 20) + b"{}", 413, "too_large"),
     ],
 )
-def test_j18_a_batch_that_is_none_is_refused_whole(
+def test_j18_an_invalid_batch_is_refused_as_a_whole(
     served: ServedJobs, raw: Raw, body: bytes, status: int, code: str
 ) -> None:
     problem(served.client.post("/v1/jobs/batch", content=body, headers=JSON), status, code)

@@ -1,4 +1,4 @@
-"""J-31, J-32, J-33: a job is held under a lease, and written by its holder alone."""
+"""J-31, J-32, J-33: a started job is leased, and only its owner writes to it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_j31_the_steps_are_written_in_order(lab: StreamsLab, raw: Raw) -> 
 
 
 @clause("J-32")
-async def test_j32_a_lease_is_kept_while_the_loop_stands_still(connection: Connection) -> None:
+async def test_j32_a_lease_is_renewed_while_the_loop_is_blocked(connection: Connection) -> None:
     """The renewer needs no event loop: it renews a lease while the loop is blocked."""
     async with StreamsLab(connection, lease_s=2.0, foreign_idle_s=2.0) as lab:
         await _kept_while_the_loop_stands_still(lab)
@@ -100,7 +100,7 @@ async def _kept_while_the_loop_stands_still(lab: StreamsLab) -> None:
 
 
 @clause("J-32")
-async def test_j32_keeping_does_not_steal_an_entry_back(lab: StreamsLab, raw: Raw) -> None:
+async def test_j32_renewal_does_not_claim_an_entry_back(lab: StreamsLab, raw: Raw) -> None:
     worker, leased = await lab.start()
     raw.call("XCLAIM", QUEUE, "workers", "foreign", 0, str(leased.wire))
     renewer = worker.lease_renewer()
@@ -170,7 +170,7 @@ async def test_j33_a_foreign_consumer_that_claimed_the_entry_fences_every_write(
 
 @clause("J-33")
 async def test_j33_a_foreign_settle_is_not_taken_for_our_own(lab: StreamsLab, raw: Raw) -> None:
-    """It took the entry over and finished, and wrote of course nothing into `owner`."""
+    """A foreign worker claimed the entry and ended the job; it does not write `owner`."""
     worker, leased = await lab.start()
     key = f"job:{leased.job.id}"
     raw.call("XCLAIM", QUEUE, "workers", "foreign", 0, str(leased.wire))
@@ -184,7 +184,7 @@ async def test_j33_a_foreign_settle_is_not_taken_for_our_own(lab: StreamsLab, ra
 
 
 @clause("J-33")
-async def test_j33_another_delivery_to_the_same_worker_is_another_token(lab: StreamsLab) -> None:
+async def test_j33_another_delivery_to_the_same_worker_has_another_token(lab: StreamsLab) -> None:
     worker, first = await lab.start()
     await worker.settle([(first, Released())], 0)
     (second,) = await worker.take(1)
@@ -196,10 +196,11 @@ async def test_j33_another_delivery_to_the_same_worker_is_another_token(lab: Str
 
 
 @clause("J-33")
-async def test_j33_an_entry_that_comes_back_to_its_first_worker_is_another_delivery(
+async def test_j33_an_entry_that_returns_to_its_first_worker_is_another_delivery(
     connection: Connection, raw: Raw
 ) -> None:
-    """Lost to another worker, which dies in turn: same job, same entry, same name on the door."""
+    """Another worker reclaims the job and dies in turn: same job, same entry, same consumer
+    name."""
     async with StreamsLab(connection, lease_s=20.0) as lab:
         first, second = await lab.worker(), await lab.worker()
         await lab.submit()

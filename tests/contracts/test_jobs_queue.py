@@ -181,7 +181,7 @@ async def test_j11_a_first_job_without_a_fingerprint_counts_as_the_same(
 
 
 @clause("J-11")
-async def test_j11_a_key_whose_job_is_gone_is_as_new(lab: StreamsLab, raw: Raw) -> None:
+async def test_j11_a_key_of_an_expired_job_creates_a_new_job(lab: StreamsLab, raw: Raw) -> None:
     first = await lab.submit(idempotency_key="once")
     raw.delete(f"job:{first}")
     second = await lab.submit(idempotency_key="once")
@@ -225,7 +225,7 @@ async def test_j12_a_full_queue_takes_no_more_and_nothing_is_written(
 
 @clause("J-16")
 @pytest.mark.parametrize("delay_s", [0, 600])
-async def test_j16_a_waiting_job_ends_at_once_and_leaves_the_line(
+async def test_j16_a_waiting_job_ends_at_once_and_leaves_the_queue(
     lab: StreamsLab, raw: Raw, delay_s: float
 ) -> None:
     job_id = await lab.submit(delay_s=delay_s)

@@ -1,4 +1,4 @@
-"""J-7, J-9: what lives how long, and that each transition is one step by the server's clock."""
+"""J-7, J-9: lifetimes of keys; each transition is one script on the server's clock."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_j07_every_change_renews_the_lifetime_of_hash_and_events(
     keys = (f"job:{job_id}", f"job:{job_id}:events")
 
     def renewed() -> bool:
-        """Whether both have their whole life again; then most of it is taken away."""
+        """Whether both have their full TTL again; then shorten it for the next check."""
         times = [raw.ttl_s(key) for key in keys]
         for key in keys:
             raw.expire(key, 100)
@@ -90,7 +90,7 @@ async def test_j07_a_lifetime_out_of_range_is_refused(lab: StreamsLab, ttl_s: in
 
 @contextlib.asynccontextmanager
 async def maintained(lab: StreamsLab) -> AsyncGenerator[None]:
-    """Inside, a process of ours runs the periodic tasks, as a gateway does."""
+    """Run the periodic tasks inside of the block, as a gateway does."""
     running = asyncio.create_task(
         Maintenance(StreamsEngine(lab.connection, lab.settings).maintenance()).run()
     )
@@ -137,7 +137,7 @@ async def test_j07_the_largest_queue_outlives_its_ttl(lab: StreamsLab, raw: Raw)
 async def test_j07_an_outage_shorter_than_half_a_ttl_loses_nothing(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    """Every process is away around the time at which the keys were first to expire."""
+    """No process runs around the time at which the keys would first expire."""
     worker, leased = await lab.start(ttl_s=4)
     waiting = await lab.submit(ttl_s=4, idempotency_key="once")
     made_ms = raw.now_ms()
@@ -154,7 +154,7 @@ async def test_j07_an_outage_shorter_than_half_a_ttl_loses_nothing(
 async def test_j07_a_foreign_gateways_job_is_renewed_when_it_is_first_seen(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    """No process of ours ran for most of the job's first life."""
+    """No process of ours ran for most of the job's first TTL."""
     made_ms = raw.now_ms()
     foreign_job(raw, "theirs", ttl_s=4)
     await let_pass(raw, made_ms + 2_800)
@@ -166,7 +166,7 @@ async def test_j07_a_foreign_gateways_job_is_renewed_when_it_is_first_seen(
 
 @clause("J-7", "J-11", "R-6")
 async def test_j11_an_idempotency_key_lives_as_long_as_its_job(lab: StreamsLab, raw: Raw) -> None:
-    """The job ends late in its key's first life; then both live for a whole TTL."""
+    """The job ends late in its key's first TTL; then both live for a whole TTL."""
     worker, leased = await lab.start(ttl_s=3, idempotency_key="once")
     made_ms = raw.now_ms()
     await let_pass(raw, made_ms + 1_800)
@@ -216,7 +216,7 @@ async def test_j11_every_ttl_renewal_includes_the_idempotency_key(
 
 
 @clause("J-7")
-async def test_j07_no_write_revives_half_a_hash(lab: StreamsLab, raw: Raw) -> None:
+async def test_j07_no_write_recreates_a_partial_hash(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
     for _ in range(6):
         await lab.submit()
@@ -244,7 +244,7 @@ async def test_j07_no_write_revives_half_a_hash(lab: StreamsLab, raw: Raw) -> No
 
 @clause("J-9")
 async def test_j09_each_transition_is_one_call(lab: StreamsLab, raw: Raw) -> None:
-    """Many jobs' transitions travel in one call, and every step inside is the server's own."""
+    """Transitions of many jobs are one call, and the server runs all steps."""
     worker = await lab.worker()
     job_ids = [await lab.submit() for _ in range(3)]
     with Recording(raw) as seen:
@@ -253,7 +253,7 @@ async def test_j09_each_transition_is_one_call(lab: StreamsLab, raw: Raw) -> Non
         await worker.settle([(one, Done("1")) for one in leased], 0)
         job_id = await lab.submit()
         await lab.queue.cancel(job_id)
-    # The first take of a worker looks for the jobs of silent ones, too.
+    # The first take of a worker also checks for expired leases.
     assert seen.scripts == 6
     assert {one.job.id for one in leased} == set(job_ids)
 
@@ -272,7 +272,7 @@ async def test_j09_time_is_the_servers(lab: StreamsLab, raw: Raw) -> None:
 
 
 @clause("J-9", "J-12")
-async def test_j09_a_full_server_can_still_start_finish_and_hand_back(
+async def test_j09_a_full_server_can_still_start_settle_and_release(
     lab: StreamsLab, raw: Raw, server_setting: Callable[[str, str], None]
 ) -> None:
     worker = await lab.worker()
@@ -301,7 +301,7 @@ async def test_j09_a_full_server_can_still_start_finish_and_hand_back(
 
 
 @clause("J-9")
-async def test_j09_one_bad_key_harms_no_other_job_of_its_batch(lab: StreamsLab, raw: Raw) -> None:
+async def test_j09_a_refused_job_affects_no_other_of_its_batch(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
     job_ids = [await lab.submit() for _ in range(5)]
     raw.spoil(f"job:{job_ids[0]}")
@@ -322,5 +322,5 @@ async def test_j09_one_bad_key_harms_no_other_job_of_its_batch(lab: StreamsLab, 
     settled = await worker.settle([(one, Done("1")) for one in leased], 0)
     assert settled.answers == [SettleAnswer.GONE] + [SettleAnswer.SETTLED] * 3
     assert [raw.field(f"job:{job_id}", "status") for job_id in job_ids[2:]] == ["done"] * 3
-    assert raw.kind(f"job:{job_ids[1]}") == "string", "what is not ours is left alone"
+    assert raw.kind(f"job:{job_ids[1]}") == "string", "keys of other programs are not changed"
     assert raw.length("jobs:stream") == 0

@@ -53,7 +53,7 @@ HALF = "\\ud800"
         '{"a":{"b":1},"c":{"b":2}}',
     ],
 )
-def test_j08_what_is_a_payload(text: str) -> None:
+def test_j08_valid_payloads(text: str) -> None:
     check_payload(text)
 
 
@@ -81,7 +81,7 @@ def test_j08_what_is_a_payload(text: str) -> None:
         ('{"a":"\x01"}', "control character"),
     ],
 )
-def test_j08_what_is_none_is_refused_with_one_clear_line(text: str, why: str) -> None:
+def test_j08_an_invalid_payload_is_refused_with_one_line(text: str, why: str) -> None:
     with pytest.raises(RefusedError) as refused:
         check_payload(text)
     assert why in refused.value.message
@@ -173,7 +173,7 @@ async def test_j11_the_same_key_with_another_body_is_a_conflict(lab: StreamsLab)
 async def test_j11_a_first_job_without_a_fingerprint_counts_as_the_same(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    """As another gateway writes it, which knows of keys and not of fingerprints."""
+    """As a foreign gateway writes it: with an idempotency key and without a fingerprint."""
     raw.write("job:theirs", {"job_id": "theirs", "status": "queued", "ttl_s": "600"})
     raw.call("SET", "idempotency:once", "theirs", "EX", 600)
     request = JobRequest("echo", "{}", idempotency_key="once", fingerprint="g")
@@ -190,7 +190,7 @@ async def test_j11_a_key_of_an_expired_job_creates_a_new_job(lab: StreamsLab, ra
 
 
 @clause("J-11")
-async def test_j11_tenants_cannot_meet_each_others_keys(lab: StreamsLab) -> None:
+async def test_j11_keys_of_another_tenant_are_not_found(lab: StreamsLab) -> None:
     names = {
         contract.idempotency_name(tenant, key)
         for tenant, key in (("", "k"), ("a", "k"), ("b", "k"), ("a", "b\0k"), ("a\0b", "k"))
@@ -204,7 +204,7 @@ async def test_j11_tenants_cannot_meet_each_others_keys(lab: StreamsLab) -> None
 
 
 @clause("J-12")
-async def test_j12_a_full_queue_takes_no_more_and_nothing_is_written(
+async def test_j12_a_full_queue_refuses_and_writes_nothing(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, max_queue=3) as lab:
@@ -215,7 +215,7 @@ async def test_j12_a_full_queue_takes_no_more_and_nothing_is_written(
         assert await lab.queue.submit(JobRequest("echo", "{}", idempotency_key="new")) == Full(3)
         assert raw.find() == keys
         again = JobRequest("echo", "{}", idempotency_key="first")
-        assert await lab.queue.submit(again) == Already(first), "an answer is no new job"
+        assert await lab.queue.submit(again) == Already(first), "a replayed request creates no job"
         await lab.queue.cancel(first)
         assert isinstance(await lab.queue.submit(JobRequest("echo", "{}")), Submitted)
 
@@ -247,12 +247,10 @@ async def test_j16_a_waiting_job_ends_at_once_and_leaves_the_queue(
 
 
 @clause("J-16")
-async def test_j16_a_job_that_a_wait_has_brought_can_still_be_canceled(
-    lab: StreamsLab, raw: Raw
-) -> None:
+async def test_j16_a_prefetched_job_can_still_be_canceled(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
     job_id = await lab.submit()
-    raw.call("SCRIPT", "FLUSH")  # so that the wait brings it and cannot start it
+    raw.call("SCRIPT", "FLUSH")  # so that the wait fetches it and cannot start it
     assert await worker.wait(30)
     assert await lab.queue.cancel(job_id) is CancelOutcome.CANCELED
     assert await worker.take(1) == []
@@ -283,7 +281,7 @@ async def test_j16_a_running_jobs_worker_gets_the_cancel_with_its_token(
 async def test_j16_a_foreign_workers_job_gets_a_cancel_request(
     lab: StreamsLab, raw: Raw, status: str
 ) -> None:
-    """Also in the moment between its reading the entry and saying so."""
+    """Also between its read of the entry and its status `running`."""
     raw.call("XGROUP", "CREATE", QUEUE, "workers", "0", "MKSTREAM")
     job_id = await lab.submit()
     assert len(raw.read(QUEUE, "foreign-1")) == 1

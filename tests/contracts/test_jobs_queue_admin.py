@@ -44,7 +44,7 @@ async def test_j53_no_job_of_a_paused_queue_is_started(lab: StreamsLab, raw: Raw
     assert raw.field(f"job:{waiting}", "status") == "queued"
     settled = await worker.settle([(leased, Done("1")), (second, Done("1"))], 5)
     assert settled.leased == []
-    assert events(raw, running)[-1] == "done", "what runs goes on"
+    assert events(raw, running)[-1] == "done", "running jobs continue"
     assert await admin.resume("media")
     (third,) = await worker.take(5)
     assert (third.job.id, third.job.deliveries) == (waiting, 1)
@@ -74,7 +74,7 @@ async def test_j53_an_entry_read_from_a_queue_that_is_paused_meanwhile_is_return
 
 
 @clause("J-53")
-async def test_j53_a_lost_job_of_a_paused_queue_waits_there(lab: StreamsLab, raw: Raw) -> None:
+async def test_j53_a_reclaimed_job_of_a_paused_queue_waits_there(lab: StreamsLab, raw: Raw) -> None:
     admin = QueueAdmin(lab.connection, lab.settings)
     worker = await lab.worker(queues=("media",))
     job_id = await lab.submit(queue="media")
@@ -118,7 +118,7 @@ async def test_j53_a_pause_reaches_waiting_workers_and_a_resume_wakes_them(
 
 
 @clause("J-53")
-async def test_j53_a_purge_cancels_what_waits_with_its_terminal_event(
+async def test_j53_a_purge_cancels_waiting_jobs_with_their_terminal_event(
     lab: StreamsLab, raw: Raw
 ) -> None:
     admin = QueueAdmin(lab.connection, lab.settings)

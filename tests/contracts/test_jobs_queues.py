@@ -78,7 +78,7 @@ async def test_j53_one_queue_costs_the_same_commands_whatever_its_name(
     sent: list[list[str]] = []
     for queue in ("default", "media"):
         worker = await lab.worker(queues=(queue,))
-        await worker.take(1)  # the first one also looks for expired leases
+        await worker.take(1)  # the first one also checks for expired leases
         for _ in range(3):
             await lab.submit(queue=queue)
         with Recording(raw) as seen:
@@ -134,10 +134,10 @@ async def test_j53_one_blocking_read_serves_all_queues_of_a_worker(
 
 
 @clause("J-53")
-async def test_j53_what_a_read_brings_beyond_the_capacity_is_returned_uncounted(
+async def test_j53_entries_beyond_the_capacity_are_returned_uncounted(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    """A read of several streams may bring one entry of each."""
+    """A read of several streams may return one entry of each."""
     queues = ("default", "media", "mail")
     worker = await lab.worker(queues=queues)
     jobs = [await lab.submit(queue=queue) for queue in queues]
@@ -446,7 +446,7 @@ async def test_j53_no_entry_is_delivered_to_a_worker_without_its_task(
     for number, job_id in enumerate(jobs):
         fields = raw.fields(f"job:{job_id}")
         assert fields["worker"] == consumers[("media", "mail")[number % 2]]
-        assert "unknown_ts" not in fields, "it was never put back"
+        assert "unknown_ts" not in fields, "it was never returned"
     reads = [command for command in seen.commands if command[0].upper() == "XREADGROUP"]
     assert {(command[3], key) for command in reads for key in (MEDIA, MAIL) if key in command} == {
         (consumers["media"], MEDIA),

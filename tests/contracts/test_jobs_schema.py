@@ -1,4 +1,4 @@
-"""`jobwire schema`: what is on the wire fits the schema that is made from the contract."""
+"""`jobwire schema`: messages on the wire fit the schema of the contract."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def validator(whole: WireSchema, name: str) -> Validator:
 
 
 @clause("J-2", "J-3", "J-4", "J-6")
-async def test_the_keys_of_every_life_fit_their_schema(
+async def test_the_keys_of_every_lifecycle_fit_their_schema(
     served: ServedJobs, lab: StreamsLab, raw: Raw, whole: WireSchema
 ) -> None:
     worker = await lab.worker("chat")
@@ -88,7 +88,7 @@ def test_every_contract_constant_is_in_the_schema(whole: WireSchema) -> None:
 
 
 @clause("O-2")
-def test_the_command_prints_it_whole_or_in_part(tmp_path: Path, whole: WireSchema) -> None:
+def test_the_command_prints_the_schema_or_one_definition(tmp_path: Path, whole: WireSchema) -> None:
     done = jobwire("schema", cwd=tmp_path)
     assert (done.returncode, json.loads(done.stdout)) == (0, whole)
     part = json.loads(jobwire("schema", "payload.chat", cwd=tmp_path).stdout)

@@ -1,4 +1,4 @@
-"""J-30: how a worker comes by its jobs, whatever happens to its server and its connection."""
+"""J-30: workers take jobs through failures of the server and of the connection."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ async def take_from(worker: StreamsEngine, what: str) -> Sequence[LeasedJob]:
 
 
 @clause("J-30")
-async def test_j30_what_came_before_the_first_worker_is_taken(lab: StreamsLab, raw: Raw) -> None:
+async def test_j30_jobs_submitted_before_the_first_worker_are_taken(
+    lab: StreamsLab, raw: Raw
+) -> None:
     job_id = await lab.submit()
     assert raw.exists(QUEUE) == 1
     worker = await lab.worker()
@@ -60,7 +62,7 @@ async def test_j30_take_reads_and_starts_in_one_script(lab: StreamsLab, raw: Raw
 
 
 @clause("J-30")
-async def test_j30_what_a_wait_brings_is_started_first(lab: StreamsLab) -> None:
+async def test_j30_entries_fetched_by_a_wait_are_started_first(lab: StreamsLab) -> None:
     worker = await lab.worker()
     waiting = asyncio.ensure_future(worker.wait(30))
     job_ids = [await lab.submit(f'{{"n":{n}}}') for n in range(3)]
@@ -75,7 +77,9 @@ async def test_j30_what_a_wait_brings_is_started_first(lab: StreamsLab) -> None:
 
 @clause("J-30")
 @pytest.mark.parametrize("blow", ["FLUSHALL", "DEL jobs:stream", "XGROUP DESTROY"])
-async def test_j30_an_emptied_server_is_survived(lab: StreamsLab, raw: Raw, blow: str) -> None:
+async def test_j30_a_worker_survives_an_emptied_server(
+    lab: StreamsLab, raw: Raw, blow: str
+) -> None:
     worker = await lab.worker()
     waiting = asyncio.ensure_future(worker.wait(30))
     await wait_until(lambda: raw.plain.info("clients")["blocked_clients"] == 1, "the blocked read")
@@ -91,7 +95,7 @@ async def test_j30_an_emptied_server_is_survived(lab: StreamsLab, raw: Raw, blow
 
 
 @clause("J-30")
-async def test_j30_a_restarted_server_is_survived(own_valkey: LocalValkey) -> None:
+async def test_j30_a_worker_survives_a_restarted_server(own_valkey: LocalValkey) -> None:
     async with Connection.open(own_valkey.url) as connection, StreamsLab(connection) as lab:
         worker, leased = await lab.start()
         waiting = asyncio.ensure_future(worker.wait(30))
@@ -101,7 +105,7 @@ async def test_j30_a_restarted_server_is_survived(own_valkey: LocalValkey) -> No
         own_valkey.start()
         with pytest.raises(BackendUnavailable):
             await waiting
-        # The same token still holds the job, wherever the answer to its start went.
+        # The same token still owns the job, although the answer to its start was lost.
         renewer = worker.lease_renewer()
 
         async def kept() -> bool:
@@ -120,7 +124,7 @@ async def test_j30_a_restarted_server_is_survived(own_valkey: LocalValkey) -> No
 
 
 @clause("J-30")
-async def test_j30_a_start_whose_answer_was_lost_is_adopted(
+async def test_j30_a_start_whose_answer_was_lost_is_recovered(
     valkey: LocalValkey, proxy: Proxy, raw: Raw
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
@@ -130,7 +134,7 @@ async def test_j30_a_start_whose_answer_was_lost_is_adopted(
         proxy.cut_reply(runs("take"))
         with pytest.raises(BackendUnavailable):
             await worker.take(1)
-        assert raw.field(f"job:{job_id}", "status") == "running", "it was started all the same"
+        assert raw.field(f"job:{job_id}", "status") == "running", "it was started nevertheless"
         (adopted,) = await worker.recover_orphans(frozenset())
         assert (adopted.job.id, adopted.job.payload) == (job_id, {"a": 1})
         assert adopted.token == raw.field(f"job:{job_id}", "owner")
@@ -140,7 +144,7 @@ async def test_j30_a_start_whose_answer_was_lost_is_adopted(
 
 
 @clause("J-30")
-async def test_j30_an_entry_that_was_read_into_a_broken_connection_is_adopted(
+async def test_j30_an_entry_whose_read_reply_was_lost_is_recovered(
     valkey: LocalValkey, proxy: Proxy, raw: Raw
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
@@ -159,14 +163,14 @@ async def test_j30_an_entry_that_was_read_into_a_broken_connection_is_adopted(
 
 
 @clause("J-30")
-async def test_j30_a_job_that_a_wait_started_into_a_broken_connection_is_adopted(
+async def test_j30_a_pipelined_start_whose_reply_was_lost_is_recovered(
     valkey: LocalValkey, proxy: Proxy, raw: Raw
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
         worker = await lab.worker()
         proxy.cut_reply("XREADGROUP")
         waiting = asyncio.ensure_future(worker.wait(30))
-        # A cut takes along what the server has not read yet: first the take has to lie there.
+        # A cut loses bytes that the server has not read: wait until it has received the take.
         await wait_until(raw.blocked, "the worker to wait")
         await proxy.until_seen(runs("take"))
         job_id = await lab.submit('{"a":1}')
@@ -181,10 +185,10 @@ async def test_j30_a_job_that_a_wait_started_into_a_broken_connection_is_adopted
 
 
 @clause("J-30")
-async def test_j30_what_comes_is_started_before_the_worker_has_seen_it(
+async def test_j30_the_pipelined_take_starts_a_job_in_the_same_round_trip(
     valkey: LocalValkey, proxy: Proxy, raw: Raw
 ) -> None:
-    """A round trip is spared: the start lies ready behind the blocked read."""
+    """One round trip less: the take is queued behind the blocked read."""
     async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
         worker = await lab.worker()
         waiting = asyncio.ensure_future(worker.wait(30, 2))
@@ -219,10 +223,11 @@ async def test_j30_a_wait_starts_at_most_its_capacity_and_a_take_returns_the_res
 
 
 @clause("J-30")
-async def test_j30_a_wait_does_not_start_again_what_a_take_has_started(
+async def test_j30_a_pipelined_take_does_not_start_a_running_job(
     valkey: LocalValkey, proxy: Proxy, lab: StreamsLab, raw: Raw
 ) -> None:
-    """Both may be under way at once: the start behind the read looks at what is ours, too."""
+    """Both may be in flight at once: the pipelined take also sees entries pending under our
+    name."""
     async with Connection.open(proxy.url(valkey.url)) as through, StreamsLab(through) as far:
         worker = await far.worker()
         with proxy.hold("XREADGROUP") as read:
@@ -242,11 +247,12 @@ async def test_j30_a_wait_does_not_start_again_what_a_take_has_started(
 
 
 @clause("J-30", "R-5")
-async def test_r05_a_read_behind_a_listing_and_the_listing_hand_out_one_start(
+async def test_r05_a_read_sent_after_a_recovery_does_not_return_its_job_twice(
     valkey: LocalValkey, proxy: Proxy, lab: StreamsLab, raw: Raw
 ) -> None:
-    """Story: a read that was sent after the recovery's listing, on another socket, started a job
-    before the listing reached the server. Both returned it, under one token, and it ran twice."""
+    """Regression: a read that was sent after `recover_orphans`, on another socket, started a job
+    before the recovery reached the server. Both returned the job, under one token, and it ran
+    twice."""
     async with Connection.open(proxy.url(valkey.url)) as through, StreamsLab(through) as far:
         worker = await far.worker()
         with proxy.hold(runs("recover_orphans")) as listing:
@@ -254,7 +260,9 @@ async def test_r05_a_read_behind_a_listing_and_the_listing_hand_out_one_start(
             await listing.until_reached()
             waiting = asyncio.ensure_future(worker.wait(30))
             job_id = await lab.submit()
-            with contextlib.suppress(AssertionError):  # a read that waits for the listing is right
+            with contextlib.suppress(
+                AssertionError
+            ):  # a read that waits for the recovery is correct
                 await wait_until(
                     lambda: raw.field(f"job:{job_id}", "status") == "running", timeout_s=0.5
                 )
@@ -266,10 +274,11 @@ async def test_r05_a_read_behind_a_listing_and_the_listing_hand_out_one_start(
 
 
 @clause("J-30", "R-5")
-async def test_r05_a_listing_leaves_alone_what_a_read_in_flight_has_brought(
+async def test_r05_recovery_skips_entries_of_a_read_in_flight(
     valkey: LocalValkey, proxy: Proxy, lab: StreamsLab, raw: Raw
 ) -> None:
-    """The entry is pending and its start lies behind the read: two tokens would run it twice."""
+    """The entry is pending and its start is pipelined behind the read: two tokens would run it
+    twice."""
     async with Connection.open(proxy.url(valkey.url)) as through, StreamsLab(through) as far:
         worker = await far.worker()
         with proxy.hold(runs("take")) as behind_the_read:
@@ -286,11 +295,11 @@ async def test_r05_a_listing_leaves_alone_what_a_read_in_flight_has_brought(
 
 
 @clause("J-30", "R-5")
-async def test_r05_a_take_of_what_a_listing_has_started_starts_it_no_second_time(
+async def test_r05_a_take_does_not_start_a_job_that_recovery_has_started(
     valkey: LocalValkey, proxy: Proxy, lab: StreamsLab, raw: Raw
 ) -> None:
-    """A read fetches an entry and cannot start it; the take that starts it is overtaken by the
-    listing, since the server has lost the script of `take` and it is loaded first."""
+    """A read fetches an entry and cannot start it; the recovery overtakes the take that starts it,
+    since the server has lost the script of `take`, which is loaded first."""
     async with Connection.open(proxy.url(valkey.url)) as through, StreamsLab(through) as far:
         worker = await far.worker()
         await worker.take(1)  # the first one also looks for silent workers
@@ -308,9 +317,10 @@ async def test_r05_a_take_of_what_a_listing_has_started_starts_it_no_second_time
 
 
 @clause("J-30", "R-5")
-async def test_r05_a_listing_leaves_alone_what_a_take_is_about_to_return(lab: StreamsLab) -> None:
-    """Story: a wait had started a job, and the take that returns it also asks for more. A listing
-    that was sent meanwhile returned the job as well, under the same token, and it ran twice."""
+async def test_r05_recovery_skips_jobs_that_a_take_will_return(lab: StreamsLab) -> None:
+    """Regression: a wait had started a job, and the take that returns it also requested more. A
+    recovery that was sent meanwhile returned the job as well, under the same token, and it ran
+    twice."""
     worker = await lab.worker()
     job_id = await lab.submit()
     assert await worker.wait(30)
@@ -322,10 +332,10 @@ async def test_r05_a_listing_leaves_alone_what_a_take_is_about_to_return(lab: St
 
 
 @clause("J-30", "R-5")
-async def test_r05_a_listing_leaves_alone_what_a_reclaim_has_brought(
+async def test_r05_recovery_skips_jobs_that_a_take_has_reclaimed(
     valkey: LocalValkey, proxy: Proxy, lab: StreamsLab
 ) -> None:
-    """The same for a job that a take has reclaimed before it asks the queue for more."""
+    """The same for a job that a take has reclaimed before it requests more from the queue."""
     async with Connection.open(proxy.url(valkey.url)) as through, StreamsLab(through) as far:
         dead, lost = await lab.start()
         await lab.silence(dead)
@@ -334,7 +344,7 @@ async def test_r05_a_listing_leaves_alone_what_a_reclaim_has_brought(
             taking = asyncio.ensure_future(worker.take(2))
             await behind_the_reclaim.until_reached()
             listing = asyncio.ensure_future(worker.recover_orphans(frozenset()))
-            await asyncio.sleep(0)  # the listing is sent, behind the take
+            await asyncio.sleep(0)  # the recovery is sent behind the take
         held = [*await taking, *await listing]
         assert [one.job.id for one in held] == [lost.job.id]
         await worker.settle([(held[0], Done("1"))], 0)

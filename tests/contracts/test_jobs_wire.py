@@ -23,10 +23,10 @@ TRANSIENT = JobError("handler_error", "the handler failed", retryable=True)
 
 
 def without_times(raw: Raw, job_id: str) -> dict[str, str]:
-    """The whole hash; the server's times checked to be times, and set apart."""
+    """The whole hash without its times, which are checked separately."""
     found = raw.fields(f"job:{job_id}")
     started = "started_ts" in found
-    assert started == ("deliveries" in found), "a job that was started says when"
+    assert started == ("deliveries" in found), "a started job has its start time"
     for name in ("created_ts", "updated_ts", *(("started_ts",) if started else ())):
         assert len(found.pop(name)) == 13
     return found
@@ -36,9 +36,7 @@ def without_times(raw: Raw, job_id: str) -> dict[str, str]:
 
 
 @clause("J-1")
-async def test_j01_the_keys_of_a_whole_life_are_the_declared_ones(
-    lab: StreamsLab, raw: Raw
-) -> None:
+async def test_j01_the_keys_of_a_whole_lifecycle_are_declared(lab: StreamsLab, raw: Raw) -> None:
     worker, leased = await lab.start(idempotency_key="once", tenant="acme")
     delayed = await lab.submit(delay_s=600)
     await worker.report([(leased, Report("progress", '{"percent":5}'))])
@@ -77,7 +75,7 @@ async def test_j01_the_keys_of_a_whole_life_are_the_declared_ones(
 
 
 @clause("J-1")
-async def test_j01_a_prefix_goes_in_front_of_every_key(connection: Connection, raw: Raw) -> None:
+async def test_j01_the_prefix_precedes_every_key(connection: Connection, raw: Raw) -> None:
     async with StreamsLab(connection, key_prefix="team{7}:") as lab:
         worker, leased = await lab.start(idempotency_key="once", tenant="acme")
         await lab.submit(delay_s=600)
@@ -222,13 +220,13 @@ async def test_j03_extra_fields_are_written_only_when_set(lab: StreamsLab, raw: 
     await worker.settle([(leased, RetryLater(60, TRANSIENT))], 0)
     found = without_times(raw, job_id)
     assert (found["attempt"], found["deliveries"], found["status"]) == ("2", "1", "queued")
-    assert "entry_id" not in found, "it lies in jobs:delayed, in no entry"
+    assert "entry_id" not in found, "it is in jobs:delayed and has no entry"
     assert set(found) <= set(contract.Field) | set(contract.Extra)
 
 
 @clause("J-3", "J-39")
-async def test_j03_a_job_without_extras_runs_all_the_same(lab: StreamsLab, raw: Raw) -> None:
-    """As a gateway writes it that knows the published contract only."""
+async def test_j03_a_job_without_extra_fields_runs(lab: StreamsLab, raw: Raw) -> None:
+    """As a gateway writes it that implements the published contract only."""
     worker = await lab.worker()
     raw.write("job:foreign", foreign_hash("foreign"))
     entry = raw.add("jobs:stream", {"task": "echo", "payload": '{"a":1}', "job_id": "foreign"})
@@ -260,7 +258,7 @@ def foreign_hash(job_id: str, **fields: str) -> dict[str, str]:
 
 
 @clause("J-8")
-async def test_j08_a_payload_is_kept_byte_for_byte(lab: StreamsLab, raw: Raw) -> None:
+async def test_j08_a_payload_is_stored_byte_for_byte_on_the_wire(lab: StreamsLab, raw: Raw) -> None:
     text = '{ "big":123456789012345678901234567890,"f": 1.10e5 , "ü":"\\u00fc", "z":[]}'
     worker, leased = await lab.start(payload_json=text)
     assert raw.field(f"job:{leased.job.id}", "payload") == text

@@ -100,25 +100,27 @@ async def test_j37_an_unknown_task_goes_to_a_worker_that_has_it(lab: StreamsLab,
 
 
 @clause("J-37")
-async def test_j37_who_put_a_job_back_waits_behind_the_others(lab: StreamsLab, raw: Raw) -> None:
+async def test_j37_a_worker_that_returned_a_job_gives_up_its_place_in_the_group(
+    lab: StreamsLab, raw: Raw
+) -> None:
     """The server serves the client that has blocked longest. A worker that kept its blocking read
-    would get the job again and again, before a worker that has the task."""
+    would receive the job repeatedly, before a worker that has the task."""
     worker = await lab.worker("paint")
     await lab.submit(task="sing")
     async with asyncio.timeout(30):
         while not raw.members("jobs:delayed"):
             await worker.wait(600)
         await worker.take(5)
-        assert not await worker.wait(600), "nothing has come, and it lets go all the same"
+        assert not await worker.wait(600), "nothing arrived, and the read ends nevertheless"
 
 
 @clause("J-37")
-async def test_j37_each_time_it_is_put_back_for_twice_as_long(lab: StreamsLab, raw: Raw) -> None:
+async def test_j37_the_delay_of_a_returned_job_doubles(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker("paint")
     job_id = await lab.submit(task="sing")
 
     async def put_back_after(waited_ms: int) -> tuple[float, float]:
-        """For how long it is put back (at least, at most) if it first was so long ago."""
+        """The delay (at least, at most) of a job that was first returned this long ago."""
         before_ms = raw.now_ms()
         if waited_ms:
             raw.call("HSET", f"job:{job_id}", "unknown_ts", before_ms - waited_ms)
@@ -133,7 +135,7 @@ async def test_j37_each_time_it_is_put_back_for_twice_as_long(lab: StreamsLab, r
 
     for waited_ms, delay_ms in ((0, 250), (100, 250), (2000, 2000), (20_000, 5000)):
         least_ms, most_ms = await put_back_after(waited_ms)
-        # What it has waited grows while the machine is slow, and the delay with it.
+        # On a slow machine the waited time grows, and the delay with it.
         assert least_ms <= delay_ms + (most_ms - least_ms)
         assert most_ms >= delay_ms
     await lab.queue.cancel(job_id)
@@ -186,7 +188,7 @@ async def test_j37_while_a_worker_may_have_the_task_the_job_waits(
         if who == "a foreign worker":
             raw.call("XGROUP", "CREATECONSUMER", QUEUE, "workers", "foreign-1")
         else:
-            # A consumer comes into being when it first reads.
+            # A consumer is created by its first read.
             await (await lab.worker("sing")).take(1)
         job_id = await lab.submit(task="sing")
         for _ in range(3):
@@ -198,7 +200,7 @@ async def test_j37_while_a_worker_may_have_the_task_the_job_waits(
 
 
 @clause("J-37")
-async def test_j37_a_foreign_worker_silent_for_long_keeps_no_job_waiting(
+async def test_j37_an_idle_foreign_consumer_does_not_keep_a_job_waiting(
     connection: Connection, raw: Raw
 ) -> None:
     """A consumer's name outlives its worker; only an active one may have the task."""
@@ -220,7 +222,7 @@ async def test_j37_a_foreign_worker_silent_for_long_keeps_no_job_waiting(
 
         raw.call("XREADGROUP", "GROUP", "workers", "foreign-1", "STREAMS", QUEUE, "0")
         assert await worker.take(5) == []
-        assert await put_back() == "queued", "it was heard of a moment ago"
+        assert await put_back() == "queued", "it was active a moment ago"
 
         async def ended() -> bool:
             return await put_back() == "error"
@@ -259,7 +261,7 @@ async def test_j38_the_entrys_payload_is_used_verbatim(
 
 
 @clause("J-38")
-async def test_j38_what_a_blocking_read_brings_is_read_the_same_way(
+async def test_j38_a_blocking_read_parses_entries_in_the_same_way(
     lab: StreamsLab, raw: Raw
 ) -> None:
     worker = await lab.worker()
@@ -275,9 +277,7 @@ async def test_j38_what_a_blocking_read_brings_is_read_the_same_way(
 
 
 @clause("J-38")
-async def test_j38_a_job_id_that_is_no_text_is_served_all_the_same(
-    lab: StreamsLab, raw: Raw
-) -> None:
+async def test_j38_a_job_id_that_is_not_utf8_is_served(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
     raw.call("HSET", b"job:\xff\xfe", "status", "queued", "ttl_s", "600")
     raw.call("EXPIRE", b"job:\xff\xfe", 600)
@@ -317,7 +317,7 @@ async def test_j38_entries_with_nothing_to_run_are_acked_and_deleted(
 
 
 @clause("J-40")
-async def test_j40_a_release_puts_the_new_entry_in_line_before_the_old_one_goes(
+async def test_j40_a_release_adds_the_new_entry_before_it_deletes_the_old_one(
     lab: StreamsLab, raw: Raw
 ) -> None:
     worker, leased = await lab.start()
@@ -338,7 +338,7 @@ async def test_j40_a_release_puts_the_new_entry_in_line_before_the_old_one_goes(
 
 @clause("J-40")
 @pytest.mark.parametrize("started", [True, False])
-async def test_j40_a_blocked_read_is_ended_and_what_it_brought_is_given_back(
+async def test_j40_a_blocked_read_is_ended_and_its_entries_are_released(
     valkey: LocalValkey, proxy: Proxy, raw: Raw, started: bool
 ) -> None:
     async with Connection.open(proxy.url(valkey.url)) as connection, StreamsLab(connection) as lab:
@@ -350,8 +350,8 @@ async def test_j40_a_blocked_read_is_ended_and_what_it_brought_is_given_back(
 
         job_id = await lab.submit('{"a":1}')
         if not started:
-            raw.call("SCRIPT", "FLUSH")  # the wait brings it and cannot start it
-        assert await worker.wait(30), "brought, and not taken"
+            raw.call("SCRIPT", "FLUSH")  # the wait fetches it and cannot start it
+        assert await worker.wait(30), "fetched, and not taken"
         assert raw.field(f"job:{job_id}", "status") == ("running" if started else "queued")
         await worker.deregister()
         found = raw.fields(f"job:{job_id}")
@@ -365,7 +365,7 @@ async def test_j40_a_blocked_read_is_ended_and_what_it_brought_is_given_back(
         assert raw.exists(f"jobs:worker:{worker.consumer}") == 0
 
 
-async def test_the_oldest_server_knows_every_command(redis7: LocalValkey) -> None:
+async def test_the_oldest_supported_server_has_every_command(redis7: LocalValkey) -> None:
     """A whole lifecycle and every maintenance task, on Redis 7.0 as Debian ships it."""
     with plain_client(redis7) as plain:
         raw = Raw(plain)

@@ -87,7 +87,7 @@ def test_o8_the_file_fits_the_compose_specification(services: dict[str, Any]) ->
 
 
 @clause("O-8")
-def test_o8_the_image_has_no_faults() -> None:
+def test_o8_the_dockerfile_is_valid() -> None:
     done = subprocess.run(
         [_checkers() / "bin" / "hadolint", DOCKERFILE],
         capture_output=True,

@@ -21,7 +21,7 @@ ROLE_KEYS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
 
 
 @clause("P-23")
-def test_p23_the_package_runs_by_itself(tmp_path: Path) -> None:
+def test_p23_the_package_runs_without_other_packages(tmp_path: Path) -> None:
     """Nothing but the package is on the path, and the entry points answer."""
     package, unpacked = tmp_path / "functions.zip", tmp_path / "unpacked"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -48,7 +48,7 @@ class Block:
         return found[1] if found else ""
 
     def commands(self) -> list[str]:
-        """What a shell would run: prompts and notes left out, continued lines joined."""
+        """The commands for a shell: without prompts and comments, continued lines joined."""
         commands: list[str] = []
         open_line = ""
         for line in self.text.replace("\\\n", " ").splitlines():
@@ -75,7 +75,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def links(page: Path) -> Iterator[tuple[Path, str]]:
-    """Where its links into the project lead: a file, and a heading in it or nothing."""
+    """The targets of its links into the project: a file, and a heading in it or nothing."""
     for target in _LINK.findall(_BLOCK.sub("", page.read_text(encoding="utf-8"))):
         if "://" not in target and not target.startswith("mailto:"):
             file, _, anchor = target.partition("#")
@@ -83,7 +83,7 @@ def links(page: Path) -> Iterator[tuple[Path, str]]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link may name on a page, as they are made of its headings."""
+    """The anchors of a page, as they are derived from its headings."""
     text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(text))
     return {heading.strip().replace(" ", "-") for heading in plain}

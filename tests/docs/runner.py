@@ -1,7 +1,7 @@
 """Runs the pages: files are written, programs and commands run, as a reader types them.
 
 One `jobwire up` serves all pages. Each page has a folder below it, so its commands and programs
-find the program by themselves.
+find the running program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nothing is left out: commands, metrics, error codes, states, pages of the site."""
+"""The pages are complete: commands, metrics, error codes, states, pages of the site."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _nav(entries: object) -> Iterator[str]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads the tags of Python that mkdocs.yml has as nothing."""
+    """Reads the Python tags of mkdocs.yml as None."""
 
 
 def _nothing(*_: object) -> None: ...

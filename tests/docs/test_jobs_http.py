@@ -1,4 +1,4 @@
-"""The page on jobs over HTTP, typed line by line from its top: every line is answered."""
+"""The page on jobs over HTTP: every line is run in order and answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written is so: links lead somewhere, code is code, commands exist."""
+"""The pages are correct: links resolve, code parses, commands exist."""
 
 from __future__ import annotations
 

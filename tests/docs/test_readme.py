@@ -1,4 +1,4 @@
-"""The first page, done as a newcomer does it: every line of it works."""
+"""The README: every command and program of it works."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 def _shell(line: str, fleet: Fleet) -> str:
-    """What a line of the page says, typed here."""
+    """Run a line of the page in a shell."""
     here = Path(sys.executable).parent
     env = clean_env(**fleet.env)
     done = subprocess.run(
@@ -62,7 +62,7 @@ def _shell(line: str, fleet: Fleet) -> str:
 
 
 @clause("O-12")
-def test_the_readmes_first_lines_answer(running: Fleet) -> None:
+def test_the_first_commands_of_the_readme_work(running: Fleet) -> None:
     submit, post, watch = _with("--follow", _BLOCKS).commands()
     assert json.loads(_shell(submit, running).splitlines()[-1])["result"]["text"]
     job_id = json.loads(_shell(_short(post).replace("curl", "curl -s"), running))["job_id"]
@@ -72,7 +72,7 @@ def test_the_readmes_first_lines_answer(running: Fleet) -> None:
 
 
 @clause("O-12")
-def test_the_readmes_program_prints_an_answer(running: Fleet) -> None:
+def test_the_program_of_the_readme_prints_an_answer(running: Fleet) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _short(_with("Client()", _PYTHON).text)],
         env=clean_env(**running.env),
@@ -86,7 +86,7 @@ def test_the_readmes_program_prints_an_answer(running: Fleet) -> None:
 
 
 @clause("O-12")
-def test_the_readmes_handler_does_the_work(running: Fleet) -> None:
+def test_the_handler_of_the_readme_runs(running: Fleet) -> None:
     output = _shell("""jobwire submit resize '{"file": "cat.jpg"}' --follow""", running)
     events = [json.loads(line) for line in output.splitlines()]
     assert {"percent": 50, "message": "half way"} in [event.get("data") for event in events]
@@ -94,7 +94,7 @@ def test_the_readmes_handler_does_the_work(running: Fleet) -> None:
 
 
 @clause("O-12")
-def test_the_readmes_round_works(running: Fleet) -> None:
+def test_the_curl_commands_of_the_readme_work(running: Fleet) -> None:
     curls = [line for line in _with("/readyz", _BLOCKS).commands() if line.startswith("curl")]
     assert len(curls) == 3
     for line in curls:

@@ -30,7 +30,7 @@ async def count(ctx: Context) -> dict[str, int]:
 
 @app.handler("say")
 async def say(ctx: Context, payload: Text) -> dict[str, str]:
-    """Speaks as a language model does."""
+    """Emits tokens as a language model does."""
     for at, word in enumerate(payload.text.split(" ")):
         await ctx.emit("token", {"text": word if at == 0 else f" {word}", "at": at, "attempt": 1})
     return {"text": payload.text}

@@ -21,6 +21,6 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture
 def own_fleet(tmp_path: Path) -> Iterator[Fleet]:
-    """An installation of one's own, to be broken; nothing but its server runs yet."""
+    """An installation for one test, which may break it; only its server runs yet."""
     with Fleet(tmp_path) as running:
         yield running

@@ -40,7 +40,7 @@ class Fleet:
 
     @property
     def env(self) -> dict[str, str]:
-        """What a program needs to find us."""
+        """The environment with which a program finds the servers."""
         return {"JOBWIRE_URL": self.url}
 
     def start(self, *args: str, env: Mapping[str, str] | None = None) -> Program:

@@ -25,7 +25,7 @@ def _due_times(plain: Plain) -> list[int]:
 
 
 def _submission(command: Command) -> bool:
-    """Whether a worker makes the job of a due time by this."""
+    """Whether a worker creates the job of a due time with this command."""
     return any(word.startswith(RUN) for word in command.words)
 
 
@@ -35,7 +35,7 @@ def _due(command: Command) -> int:
 
 
 def _worker(fleet: Fleet, proxy: Proxy) -> Program:
-    """A worker whose way to the server leads through a proxy."""
+    """A worker that is connected to the server through a proxy."""
     way = {"JOBWIRE_VALKEY_URL": proxy.url(fleet.valkey.url)}
     return fleet.start_worker(APP, JOBWIRE_WORKER_LEASE="2s", **way)
 
@@ -69,7 +69,7 @@ def test_j52_two_workers_one_killed_and_each_due_time_has_one_run(own_fleet: Fle
         counted = Counter(_due_times(plain))
         assert [due for due, count in counted.items() if count > 1] == []
         after = sorted(set(counted) - before)
-        assert after[0] >= back_ms, "what was missed longer ago stays missed"
+        assert after[0] >= back_ms, "earlier missed runs are not submitted"
 
         ids = cast("list[str]", plain.zrange(KEYS.index(), 0, -1))
         wait_until_sync(
@@ -81,14 +81,14 @@ def test_j52_two_workers_one_killed_and_each_due_time_has_one_run(own_fleet: Fle
 
 def _killed_while_both_submit(victim: tuple[Program, Proxy], to_other: Proxy, plain: Plain) -> None:
     """Kill one of two workers that have both sent the job of the same due time, before the server
-    has seen either. What the dead one has sent arrives all the same, last of all."""
+    has seen either. The command of the dead worker arrives nevertheless, last."""
     program, to_victim = victim
     while True:
         dead, alive = to_victim.hold(_submission), to_other.hold(_submission)
         due_ms = _due(dead.wait_reached())
         if _due(alive.wait_reached()) == due_ms:
             break
-        dead.release()  # one of them was late by a second: once more
+        dead.release()  # one of them was late by a second: repeat
         alive.release()
     assert due_ms not in _due_times(plain)
     program.kill()
@@ -100,9 +100,9 @@ def _killed_while_both_submit(victim: tuple[Program, Proxy], to_other: Proxy, pl
 
 
 def _killed_before_it_hears(third: tuple[Program, Proxy], other: Program, plain: Plain) -> None:
-    """Kill a worker whose job the server has made and which does not know it."""
+    """Kill a worker after the server has created its job and before the reply."""
     program, to_third = third
-    other.freeze()  # so that it is the third that makes it
+    other.freeze()  # so that the third worker creates it
     to_third.forget_seen()
     to_third.cut_reply(_submission)
     due_ms = _due(to_third.wait_seen(_submission))

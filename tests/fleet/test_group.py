@@ -1,4 +1,5 @@
-"""J-30: a foreign worker that makes no group can read as soon as a gateway of ours has started."""
+"""J-30: a foreign worker that creates no group can read as soon as a gateway of ours has
+started."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from tests.support.servers import plain_client
 
 
 @clause("J-30", "J-39")
-def test_j30_the_gateway_makes_the_group_at_its_start(own_fleet: Fleet) -> None:
+def test_j30_the_gateway_creates_the_group_at_start(own_fleet: Fleet) -> None:
     own_fleet.start_gateway()
     with own_fleet.client() as client, plain_client(own_fleet.valkey) as plain:
         job = client.submit("chat", {})

@@ -1,4 +1,4 @@
-"""What /metrics says, against what happened (O-5)."""
+"""The values of /metrics after known jobs (O-5)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEYS = StreamsKeys()
 
 
 class Scrape:
-    """One look at a /metrics."""
+    """One reading of a /metrics."""
 
     def __init__(self, url: str) -> None:
         answer = httpx.get(
@@ -52,8 +52,8 @@ class Scrape:
 
 
 def scrape(fleet: Fleet) -> Scrape:
-    """A look at the gateway's, with all numbers: on a busy machine a reading may take too long, and
-    is then left out."""
+    """A reading of the gateway's metrics with all values: on a busy machine a system may answer too
+    late and is then omitted."""
     scrapes: list[Scrape] = []
 
     def whole() -> bool:
@@ -65,7 +65,7 @@ def scrape(fleet: Fleet) -> Scrape:
 
 
 @clause("O-5")
-def test_o5_metrics_count_what_happened(own_fleet: Fleet, tmp_path: Path) -> None:
+def test_o5_metrics_match_the_jobs_that_ran(own_fleet: Fleet, tmp_path: Path) -> None:
     own_fleet.start_gateway()
     port = free_port()
     with own_fleet.client() as jobs:
@@ -137,7 +137,7 @@ def test_o5_metrics_count_what_happened(own_fleet: Fleet, tmp_path: Path) -> Non
 
 
 def _last_minute(fleet: Fleet) -> dict[str, float]:
-    """What the gateway says of the last full minute, if all that has happened happened then."""
+    """The gateway's counts of the last full minute, if it contains all jobs of the test."""
     with plain_client(fleet.valkey, "past") as plain:
         while True:
             minute = plain.time()[0] // 60
@@ -159,14 +159,15 @@ def _jobs(worker: Scrape, task: str, outcome: str) -> float:
 
 
 def _times(worker: Scrape, name: str, task: str) -> tuple[float, float]:
-    """How many, by the count and by the last bucket."""
+    """The number of observations, by the count and by the last bucket."""
     counted = worker.value(f"{name}_count", task=task)
     return counted, worker.value(f"{name}_bucket", task=task, le="+Inf")
 
 
 @clause("O-5")
 def test_o5_a_lost_lease_is_counted(own_fleet: Fleet) -> None:
-    """A worker is frozen past its lease, and another takes its job over; thawed, it knows."""
+    """A worker is frozen past its lease, and another reclaims its job; after it continues, it
+    counts the loss."""
     own_fleet.start_gateway(JOBWIRE_WORKER_LEASE="1s")
     port = free_port()
     frozen = own_fleet.start_worker(
@@ -194,7 +195,7 @@ def test_an_unavailable_server_is_shown_and_hides_no_other_metric(own_fleet: Fle
     own_fleet.valkey.stop()
     wait_until_sync(lambda: Scrape(own_fleet.url).value("jobwire_readings_ok", system="jobs") == 0)
     scrape = Scrape(own_fleet.url)
-    assert "jobwire_jobs" not in scrape.families, "no number is better than an old one"
+    assert "jobwire_jobs" not in scrape.families, "an outdated value is not reported"
     assert scrape.value("jobwire_info", version="0.1.0") == 1
     own_fleet.valkey.start()
     wait_until_sync(lambda: Scrape(own_fleet.url).value("jobwire_readings_ok", system="jobs") == 1)

@@ -20,7 +20,7 @@ CALLER = "b7ad6b7169203331"
 
 
 class Collector:
-    """Takes in spans as any OpenTelemetry collector does."""
+    """Receives spans as an OpenTelemetry collector does."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, Span]] = []
@@ -34,7 +34,7 @@ class Collector:
                 self.end_headers()
 
             def log_request(self, code: object = "-", size: object = "-") -> None:
-                """Says nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(
@@ -65,10 +65,10 @@ def collector() -> Iterator[Collector]:
 
 
 @clause("O-5")
-def test_o5_a_trace_goes_in_through_the_job_and_out_of_the_worker(
+def test_o5_one_trace_joins_caller_gateway_job_and_handler(
     own_fleet: Fleet, collector: Collector
 ) -> None:
-    # A sender that does not dawdle: what is asked is whether spans come, not when.
+    # Spans are exported without delay.
     wanted = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "50"}
     own_fleet.start_gateway(**wanted)
     own_fleet.start_worker(**wanted)
@@ -108,7 +108,7 @@ def test_o5_a_trace_goes_in_through_the_job_and_out_of_the_worker(
         wait_until_sync(lambda: len(collector.spans) == 13, "three requests and two runs more")
     failed, ended = (span for name, span in collector.spans[8:] if name == "jobwire-worker")
     assert failed.status.message == "not here either"
-    assert ended.status.code == Status.STATUS_CODE_UNSET, "to be stopped is no error"
+    assert ended.status.code == Status.STATUS_CODE_UNSET, "a cancel is not an error"
     assert "jobwire.stopped" in {each.key for each in ended.attributes}
 
 
@@ -125,7 +125,7 @@ def test_o5_without_opentelemetry_the_callers_trace_still_reaches_the_handler(fl
     assert answer.json()["result"]["came"] == sent
 
 
-def test_our_client_carries_the_trace_of_its_caller(fleet: Fleet) -> None:
+def test_the_client_sends_the_trace_of_its_caller(fleet: Fleet) -> None:
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
 

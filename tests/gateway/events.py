@@ -21,7 +21,7 @@ _DOC = Doc(summary="events", tag="test", media_type="text/event-stream", answer=
 
 @dataclass
 class EventsFeature(TestFeature):
-    """`/channels/{name}/events`: watchers of a channel get what the test pushes into it.
+    """`/channels/{name}/events`: watchers of a channel get the events that the test pushes into it.
 
     Also `/count/{n}`, fed by an async iterator.
     """
@@ -144,7 +144,7 @@ class Reader:
         return found
 
     def next(self) -> Seen | None:
-        """The next event, or None at the end; comments are put aside."""
+        """The next event, or None at the end; comments are collected separately."""
         while True:
             block = self.block()
             if block is None:

@@ -32,7 +32,7 @@ async def echo(call: HttpRequest) -> Reply:
 
 
 async def thing(call: HttpRequest) -> Reply:
-    """`/things/acme.1` belongs to the tenant acme; others do not learn that it exists."""
+    """`/things/acme.1` belongs to the tenant acme; for others it is 404."""
     (thing_id,) = call.params
     if thing_id.partition(".")[0] != call.principal.tenant:
         raise Problem(NOT_FOUND)
@@ -56,7 +56,7 @@ async def backend_unavailable(_: HttpRequest) -> Reply:
 
 
 async def half(call: HttpRequest) -> None:
-    """Breaks after its answer has begun."""
+    """Raises after its response has begun."""
     await call.start(200, ((b"content-length", b"100"),))
     await call.send({"type": "http.response.body", "body": b"half", "more_body": True})
     raise ValueError("broke in the middle")

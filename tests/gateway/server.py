@@ -98,7 +98,7 @@ class TestFeature:
 
 
 def read_answer(peer: socket.socket) -> bytes:
-    """One whole answer with a Content-Length, or whatever came before the end."""
+    """One whole response with a Content-Length, or the bytes before the end of the connection."""
     got = b""
     while True:
         head, gap, body = got.partition(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Attacks by one connection: the limits of what it may queue, hold and keep busy."""
+"""Attacks by one connection: limits of its requests, memory and CPU."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def connections(served: Serving) -> int:
 
 
 def small_window(served: Serving) -> socket.socket:
-    """A client whose own side takes in as little as the system allows."""
+    """A client with the smallest receive buffer that the system allows."""
     peer = socket.socket()
     peer.settimeout(30)
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -81,7 +81,7 @@ def small_window(served: Serving) -> socket.socket:
 
 @clause("O-6", "O-9")
 def test_o06_queued_requests_are_bounded(open_gateway: Serving) -> None:
-    """18 MiB of requests on one connection took 1.1 GiB of memory."""
+    """Regression: 18 MiB of requests on one connection took 1.1 GiB of memory."""
     with open_gateway.open_socket() as peer:
         peer.sendall(LIVEZ * 40)
         got = until_closed(peer)
@@ -123,7 +123,7 @@ def test_o09_requests_are_all_answered_when_few_are_queued(open_gateway: Serving
 
 
 @clause("O-9")
-def test_o09_queued_bodies_arrive_whole(open_gateway: Serving) -> None:
+def test_o09_queued_bodies_arrive_complete(open_gateway: Serving) -> None:
     body = b'"' + b"x" * 100_000 + b'"'
     head = b"POST /mixed HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (HOST, len(body))
     with open_gateway.open_socket() as peer:
@@ -152,7 +152,7 @@ def test_o06_requests_behind_a_stream_are_bounded(
         got = until_closed(peer)
     assert got.count(ALIVE) == 1 + MAX_QUEUED or got.count(ALIVE) == MAX_QUEUED
     assert got.index(b"id: 1-1") < got.index(ALIVE)
-    wait_until_sync(lambda: events_feature.detached == detached + 1, "the stream to be let go")
+    wait_until_sync(lambda: events_feature.detached == detached + 1, "the stream to be closed")
 
 
 # ── bytes outside bodies ─────────────────────────────────────────────────────────────────────────
@@ -174,7 +174,7 @@ CHUNKED = b"POST /mixed HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\
 def test_o06_endless_bytes_around_a_body_are_431(
     open_gateway: Serving, begin: bytes, endless: bytes
 ) -> None:
-    """An endless trailer kept a core busy, without a key."""
+    """Regression: an endless trailer kept a core busy, without a key."""
     with open_gateway.open_socket() as peer:
         peer.sendall(CHUNKED + begin)
         cut = False
@@ -188,7 +188,7 @@ def test_o06_endless_bytes_around_a_body_are_431(
 
 
 @clause("O-6", "O-9")
-def test_o06_a_body_in_chunks_of_one_byte_is_taken(open_gateway: Serving) -> None:
+def test_o06_a_body_in_chunks_of_one_byte_is_accepted(open_gateway: Serving) -> None:
     body = b'"' + b"x" * 50_000 + b'"'
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
     answer = open_gateway.raw(CHUNKED + chunks + b"0\r\n\r\n")
@@ -198,7 +198,7 @@ def test_o06_a_body_in_chunks_of_one_byte_is_taken(open_gateway: Serving) -> Non
 
 @clause("O-6")
 def test_o06_a_large_head_behind_a_request_is_431(open_gateway: Serving) -> None:
-    """In one read with the request before it, a head was not counted."""
+    """Regression: a head in one read with the request before it was not counted."""
     large_head = LIVEZ[:-2] + b"".join(b"X-%d: %b\r\n" % (n, b"y" * 2000) for n in range(20))
     with open_gateway.open_socket() as peer:
         peer.sendall(LIVEZ + large_head + b"\r\n" + LIVEZ)
@@ -229,7 +229,7 @@ def test_o09_a_stray_line_end_does_not_end_a_stream(
     with impatient.open_socket() as peer:
         peer.sendall(STREAM + b"\r\n")
         got = b""
-        while got.count(b": heartbeat") < 15:  # three seconds of them
+        while got.count(b": heartbeat") < 15:  # for three seconds
             part = peer.recv(65536)
             assert part, f"the stream ended: {got!r}"
             got += part
@@ -237,7 +237,7 @@ def test_o09_a_stray_line_end_does_not_end_a_stream(
 
 @clause("O-6")
 def test_o06_a_body_that_stops_is_408(impatient: Serving) -> None:
-    """Each KiB that had come bought one more second of silence: two hours for 8 MiB."""
+    """Regression: each KiB received allowed one more second without data: two hours for 8 MiB."""
     with impatient.open_socket() as peer:
         head = b"POST /mixed HTTP/1.1\r\n%bContent-Length: 1000000\r\n\r\n" % HOST
         peer.sendall(head + b"x" * 500_000)
@@ -266,23 +266,23 @@ def test_o06_a_body_that_trickles_after_a_quick_start_is_408(impatient: Serving)
 
 
 @clause("O-6")
-def test_o06_a_body_that_comes_slowly_but_steadily_is_taken(impatient: Serving) -> None:
+def test_o06_a_slow_but_steady_body_is_accepted(impatient: Serving) -> None:
     with impatient.open_socket() as peer:
         parts = 12
         head = b"POST /mixed HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (HOST, parts * 4096)
         peer.sendall(head)
         for _ in range(parts):
-            time.sleep(0.25)  # the pace of the client is what is tested
+            time.sleep(0.25)  # the test is about the pace of the client
             peer.sendall(b"x" * 4096)
         assert status_of(read_answer(peer)) == 200
 
 
 @clause("O-6")
 @pytest.mark.parametrize("version", [b"1.1", b"1.0"])
-def test_o06_an_answer_that_is_not_read_is_dropped(
+def test_o06_a_client_that_does_not_read_its_response_is_disconnected(
     impatient: Serving, version: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client acknowledges what its window takes and reads nothing of it."""
+    """The client's kernel acknowledges what fits its window; the client reads nothing."""
     monkeypatch.setattr("jobwire.gateway.connection._UNACKNOWLEDGED", timedelta(0))
     monkeypatch.setattr("jobwire.gateway.connection._MIN_BYTES_PER_S", LARGE)
     wait_until_sync(lambda: connections(impatient) == 0, "earlier connections to be closed")
@@ -294,7 +294,8 @@ def test_o06_an_answer_that_is_not_read_is_dropped(
 
 @clause("O-6", "J-17")
 def test_j17_memory_of_a_watcher_that_does_not_read_is_bounded() -> None:
-    """Below its own buffer a watcher had the transport's and the system's, half a MiB and more."""
+    """Besides its own buffer a stream used those of the transport and the kernel: half a MiB and
+    more."""
     events_feature = EventsFeature()
     limit = 64 << 10
     with (

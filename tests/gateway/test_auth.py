@@ -1,4 +1,4 @@
-"""Who may do what: keys, scopes, tenants; and on loopback without keys, only this machine."""
+"""Authentication: keys, scopes, tenants; without keys, only this machine on loopback."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def test_scopes_limit_each_key(
 
 @clause("O-6")
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/version", "/openapi.json"])
-def test_what_is_public_needs_no_key(keyed_gateway: Serving, path: str) -> None:
+def test_public_routes_need_no_key(keyed_gateway: Serving, path: str) -> None:
     assert keyed_gateway.client.get(path).status_code == 200
 
 
 @clause("O-6")
-def test_another_tenants_things_do_not_exist(keyed_gateway: Serving) -> None:
+def test_another_tenants_things_are_not_found(keyed_gateway: Serving) -> None:
     own = keyed_gateway.client.get("/things/globex.1", headers=bearer("other"))
     strange = keyed_gateway.client.get("/things/globex.1", headers=bearer("boss"))
     missing = keyed_gateway.client.get("/things/missing.1", headers=bearer("boss"))
@@ -108,7 +108,7 @@ def test_routes_get_the_authenticated_caller(keyed_gateway: Serving) -> None:
 
 @clause("O-6")
 @pytest.mark.parametrize("path", [b"/echo", b"/slow/form"])
-def test_who_may_not_is_refused_before_the_body_is_read(
+def test_an_unauthorized_request_is_refused_before_its_body_is_read(
     keyed_gateway: Serving, path: bytes
 ) -> None:
     head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\nExpect: 100-continue\r\n\r\n"
@@ -117,7 +117,7 @@ def test_who_may_not_is_refused_before_the_body_is_read(
 
 
 @clause("O-6")
-def test_with_keys_any_host_may_be_named(keyed_gateway: Serving) -> None:
+def test_with_keys_any_host_name_is_accepted(keyed_gateway: Serving) -> None:
     headers = {**bearer("reader"), "host": "jobs.example.com", "origin": "https://app.example.com"}
     assert keyed_gateway.client.get("/things/acme.1", headers=headers).status_code == 200
 
@@ -138,7 +138,7 @@ def test_a_new_key_is_long_and_its_hash_is_not_the_key() -> None:
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:8080", "127.0.0.1:1", "[::1]:8080", "localhost:9999"]
 )
-def test_this_machine_may_do_everything(open_gateway: Serving, host: str) -> None:
+def test_without_keys_this_machine_has_all_scopes(open_gateway: Serving, host: str) -> None:
     answer = open_gateway.client.post("/echo", headers={"host": host}, json={})
     assert answer.status_code == 200
     assert answer.headers["x-principal"] == "default"
@@ -164,7 +164,7 @@ def test_a_foreign_host_is_refused(open_gateway: Serving, host: str, path: str) 
 
 
 @clause("O-6")
-def test_two_hosts_are_one_too_many(open_gateway: Serving) -> None:
+def test_two_host_headers_are_refused(open_gateway: Serving) -> None:
     answer = open_gateway.raw(b"GET /livez HTTP/1.1\r\nHost: evil\r\nHost: localhost\r\n\r\n")
     assert status_of(answer) == 400
 
@@ -190,7 +190,7 @@ def test_a_cross_site_post_is_refused(
 
 
 @clause("O-6")
-def test_our_own_page_may_post(open_gateway: Serving) -> None:
+def test_a_page_of_the_same_origin_may_post(open_gateway: Serving) -> None:
     headers = {"origin": open_gateway.url, "sec-fetch-site": "same-origin"}
     assert open_gateway.client.post("/echo", headers=headers, json={}).status_code == 200
 
@@ -218,7 +218,7 @@ def test_o06_a_get_from_a_page_of_another_site_is_refused(
 
 
 @clause("O-6")
-def test_a_link_from_elsewhere_may_be_followed(open_gateway: Serving) -> None:
+def test_a_link_from_another_site_may_be_followed(open_gateway: Serving) -> None:
     headers = {"sec-fetch-site": "cross-site", **NAVIGATION}
     assert open_gateway.client.get("/livez", headers=headers).is_success
     refused = open_gateway.client.post("/echo", headers=headers, json={"name": "x"})
@@ -233,7 +233,7 @@ def test_o06_a_get_of_our_own_page_is_answered(open_gateway: Serving, site: str)
 
 @clause("O-6")
 @pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded"])
-def test_what_a_proxy_forwards_is_not_local(open_gateway: Serving, header: str) -> None:
+def test_a_forwarded_request_is_not_local(open_gateway: Serving, header: str) -> None:
     answer = open_gateway.client.get("/livez", headers={header: "10.0.0.1"})
     assert code(answer) == (403, "proxied")
 
@@ -292,7 +292,7 @@ def test_a_path_parameter_takes_any_text(open_gateway: Serving) -> None:
 
 
 @clause("O-9")
-def test_a_gzip_bomb_is_refused_unopened(open_gateway: Serving) -> None:
+def test_a_gzip_bomb_is_refused_without_decoding(open_gateway: Serving) -> None:
     bomb = gzip.compress(b"0" * 500_000)
     assert len(bomb) < 1000
     for path in ("/echo", "/slow/form"):

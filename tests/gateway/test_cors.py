@@ -64,7 +64,7 @@ def asking(origin: str, method: str = "PUT") -> dict[str, str]:
 
 
 @clause("O-6")
-def test_o06_a_configured_origin_may_ask_and_call(served: Serving) -> None:
+def test_o06_a_configured_origin_passes_the_preflight_and_the_call(served: Serving) -> None:
     asked = served.client.options("/uploads/1", headers=asking(PAGE))
     assert asked.status_code == 204
     assert asked.headers["access-control-allow-origin"] == PAGE
@@ -126,7 +126,7 @@ def test_o06_a_browser_lets_only_the_configured_page_read(browser: Browser) -> N
 @pytest.mark.parametrize(
     "origin", ["*", "https://app.example.com/", "app.example.com", "https://a.example/x", "null"]
 )
-def test_o06_an_origin_that_is_none_is_refused_at_start(origin: str) -> None:
+def test_o06_an_invalid_origin_is_refused_at_start(origin: str) -> None:
     ((name, fault),) = GatewaySettings(cors_origins=(origin,)).check()
     assert name == "cors_origins"
     assert "https://app.example.com" in fault

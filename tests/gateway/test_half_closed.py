@@ -1,4 +1,4 @@
-"""Clients that close their own side right after they have asked, as `nc -N` and some proxies do."""
+"""Clients that close their own side after the request, as `nc -N` and some proxies do."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PARTS_OF = ("nothing", "a-head", "a-body")
 
 @contextlib.contextmanager
 def busy(served: Serving) -> Generator[None]:
-    """The gateway does something else inside: what is sent meanwhile, it finds together."""
+    """Block the gateway's loop inside of the block: it reads all bytes sent meanwhile at once."""
     begun, go_on = threading.Event(), threading.Event()
     work = threading.Thread(target=on_loop, args=(served, lambda: (begun.set(), go_on.wait(30))))
     work.start()
@@ -65,7 +65,7 @@ def busy(served: Serving) -> Generator[None]:
 
 
 def ask_and_close(served: Serving, *requests: bytes) -> bytes:
-    """Everything that comes after our side was closed."""
+    """All bytes received after our side was closed."""
     with served.open_socket() as peer:
         with busy(served):
             peer.sendall(b"".join(requests))
@@ -90,10 +90,10 @@ def ask_and_close(served: Serving, *requests: bytes) -> bytes:
     ],
     ids=["get", "http-1.0", "post", "fastapi", "large", "problem", "head"],
 )
-def test_it_gets_its_whole_answer(
+def test_a_half_closed_client_gets_its_whole_response(
     served: Serving, request_: bytes, status: int, end: bytes
 ) -> None:
-    """It got none."""
+    """Regression: it got no response."""
     got = ask_and_close(served, request_)
     assert status_of(got) == status
     assert got.endswith(end)
@@ -118,7 +118,7 @@ def test_an_incomplete_request_is_dropped_at_a_half_close(served: Serving, part:
 @clause("O-9", "R-7")
 @pytest.mark.parametrize("when", ["at-once", "later"])
 @pytest.mark.parametrize("behind", [b"", LIVEZ], ids=["alone", "with-more"])
-def test_an_event_stream_is_let_go(
+def test_an_event_stream_ends_at_a_half_close(
     served: Serving, events_feature: EventsFeature, when: str, behind: bytes
 ) -> None:
     """Most clients that close their side are gone, and without data the server cannot tell. A

@@ -1,4 +1,4 @@
-"""HEAD: what GET would answer, and nothing of its body."""
+"""HEAD: the headers of GET without the body."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def head_of(served: Serving, method: str, path: str, name: str = "reader") -> by
         (f"{STREAM}?last_event_id=%01", 400),
     ],
 )
-def test_head_is_the_head_of_get(served: Serving, path: str, status: int) -> None:
+def test_head_returns_the_headers_of_get(served: Serving, path: str, status: int) -> None:
     asked, metrics = head_of(served, "GET", path), head_of(served, "HEAD", path)
-    wait_until_sync(lambda: served.streams.open == 0, "the stream to be let go")
+    wait_until_sync(lambda: served.streams.open == 0, "the stream to be closed")
     assert metrics == asked
     assert status_of(metrics) == status
     assert (b"content-length: " in metrics) == (path != STREAM)
@@ -77,7 +77,7 @@ def test_head_is_the_head_of_get(served: Serving, path: str, status: int) -> Non
 
 @clause("O-9")
 @pytest.mark.parametrize("path", ["/livez", "/openapi.json", "/mixed", "/nowhere", STREAM])
-def test_nothing_stands_between_it_and_the_next_answer(served: Serving, path: str) -> None:
+def test_head_sends_no_body_before_the_next_response(served: Serving, path: str) -> None:
     with served.open_socket() as peer:
         peer.sendall(request("HEAD", path) + request("GET", "/livez"))
         got = b""
@@ -97,8 +97,8 @@ def test_head_requires_the_same_scope(served: Serving, path: str) -> None:
 
 
 @clause("O-9")
-def test_a_stream_is_not_opened_by_it(served: Serving, events_feature: EventsFeature) -> None:
-    """It holds no place of its key's, but tells when there is none."""
+def test_head_opens_no_event_stream(served: Serving, events_feature: EventsFeature) -> None:
+    """It does not count as an open stream, but is 429 when the limit is reached."""
     seen = events_feature.detached
     for _ in range(3):
         assert status_of(head_of(served, "HEAD", STREAM)) == 200
@@ -107,11 +107,11 @@ def test_a_stream_is_not_opened_by_it(served: Serving, events_feature: EventsFea
     with served.client.stream("GET", STREAM, headers=bearer("reader")) as leased:
         assert leased.status_code == 200
         assert status_of(head_of(served, "HEAD", STREAM)) == 429
-    wait_until_sync(lambda: served.streams.open == 0, "the stream to be let go")
+    wait_until_sync(lambda: served.streams.open == 0, "the stream to be closed")
 
 
 @clause("O-9")
-def test_it_counts_as_its_route(served: Serving) -> None:
+def test_head_is_counted_as_its_get_route(served: Serving) -> None:
     head_of(served, "HEAD", "/slow/teapot")
     metrics = served.client.get("/metrics", headers=bearer("reader")).text
     assert 'jobwire_http_requests_total{route="GET /slow/teapot",status="418"}' in metrics

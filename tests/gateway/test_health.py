@@ -91,7 +91,7 @@ def test_readyz_reports_failures_with_a_fix(check: object, note: str, fix: str) 
 
 
 @clause("O-7")
-def test_readyz_believes_the_supervisor_about_parts_that_do_not_answer() -> None:
+def test_readyz_uses_the_supervisors_state_of_parts_that_do_not_answer() -> None:
     known = {
         "valkey": HealthStatus("restarting", "it ended", "wait"),
         "worker": HealthStatus("ready"),
@@ -106,11 +106,11 @@ def test_readyz_believes_the_supervisor_about_parts_that_do_not_answer() -> None
     assert parts["valkey"]["state"] == "restarting"
     assert parts["valkey"]["what_to_do"] == "wait"
     assert parts["worker"]["state"] == "ready"
-    assert parts["gateway"]["state"] == "ready"  # it answers, whatever was last known of it
+    assert parts["gateway"]["state"] == "ready"  # it answers, whatever its last known state was
 
 
 @clause("O-7")
-def test_what_is_lacking_elsewhere_is_named_and_stops_nothing() -> None:
+def test_missing_requirements_of_workers_are_degraded_parts() -> None:
     async def remote() -> Mapping[str, HealthStatus]:
         missing = HealthStatus("degraded", "no model here", "install one")
         return {"model": missing, "valkey": HealthStatus("down", "reported by a worker")}

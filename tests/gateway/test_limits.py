@@ -1,4 +1,4 @@
-"""What a client may do to the gateway: sizes, rates, and how slow it may be."""
+"""Limits of the gateway: sizes, rates, slow clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support import clause, wait_until_sync
 
 @pytest.fixture(scope="module")
 def impatient() -> Iterator[Serving]:
-    """A gateway that waits a second for anything."""
+    """A gateway whose timeouts are one second."""
     settings = GatewaySettings(
         header_timeout=timedelta(seconds=1),
         body_timeout=timedelta(seconds=1),
@@ -63,7 +63,7 @@ def test_a_chunked_body_is_counted(open_gateway: Serving, path: str) -> None:
 
 
 @clause("O-6")
-def test_a_body_of_just_the_right_size_is_taken(open_gateway: Serving) -> None:
+def test_a_body_of_exactly_the_limit_is_accepted(open_gateway: Serving) -> None:
     body = b'"' + b"x" * (SMALL_BODY - 2) + b'"'
     headers = {"content-type": "application/json"}
     assert open_gateway.client.post("/echo", content=body, headers=headers).content == body
@@ -86,7 +86,7 @@ def test_huge_headers_are_431(impatient: Serving, headers: bytes) -> None:
 
 
 @clause("O-6")
-def test_a_huge_path_counts_as_well(impatient: Serving) -> None:
+def test_a_huge_path_is_431(impatient: Serving) -> None:
     answer = impatient.raw(b"GET /" + b"x" * 10_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert status_of(answer) == 431
 
@@ -108,11 +108,11 @@ def test_headers_without_an_end_are_cut_off(impatient: Serving) -> None:
 
 
 @clause("O-6")
-def test_a_large_body_beside_small_headers_is_no_header(impatient: Serving) -> None:
+def test_a_body_does_not_count_as_headers(impatient: Serving) -> None:
     body = b"x" * 900
     many = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n" + body
     with impatient.open_socket() as peer:
-        for _ in range(20):  # on one connection: what was counted does not add up
+        for _ in range(20):  # on one connection: the count starts anew for each request
             peer.sendall(many)
             assert status_of(read_answer(peer)) == 200
 
@@ -129,7 +129,7 @@ def test_headers_that_never_end_are_408(impatient: Serving) -> None:
 
 @clause("O-6")
 @pytest.mark.parametrize("path", [b"/echo", b"/slow/form"])
-def test_a_body_that_never_comes_is_408(impatient: Serving, path: bytes) -> None:
+def test_a_body_that_never_arrives_is_408(impatient: Serving, path: bytes) -> None:
     with impatient.open_socket() as peer:
         peer.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{" % path)
         assert status_of(read_answer(peer)) == 408
@@ -144,7 +144,8 @@ def test_an_idle_connection_is_closed(impatient: Serving) -> None:
 
 @clause("O-6")
 def test_an_unread_body_is_not_received_forever(impatient: Serving) -> None:
-    """Refused early, the client goes on sending: it is cut off, after it could read why."""
+    """The client continues to send after an early refusal: it is disconnected after it could read
+    the refusal."""
     with impatient.open_socket() as peer:
         peer.sendall(
             b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999\r\n\r\n"
@@ -162,7 +163,7 @@ def test_an_unread_body_is_not_received_forever(impatient: Serving) -> None:
 
 
 @clause("O-6")
-def test_a_slow_client_hurts_no_other(impatient: Serving) -> None:
+def test_a_slow_client_does_not_delay_others(impatient: Serving) -> None:
     peers = [impatient.open_socket() for _ in range(50)]
     for peer in peers:
         peer.sendall(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
@@ -173,7 +174,7 @@ def test_a_slow_client_hurts_no_other(impatient: Serving) -> None:
 
 
 @clause("O-6")
-def test_a_rate_is_kept_for_each_key() -> None:
+def test_the_rate_limit_is_per_key() -> None:
     keys = (key("one", "read"), key("two", "read"))
     with Serving(GatewaySettings(keys=keys, rate_limit=2), test_feature()) as served:
         answers = [served.client.get("/mixed", headers=bearer("one")) for _ in range(20)]

@@ -19,7 +19,7 @@ HOST = b"Host: localhost\r\n"
 STREAM = b"GET /channels/a/events HTTP/1.1\r\n" + HOST + b"\r\n"
 LIVEZ = b"GET /livez HTTP/1.1\r\n" + HOST + b"\r\n"
 REPAIR = 19
-"""TCP_REPAIR: closes a socket without a word to its peer."""
+"""TCP_REPAIR: closes a socket without sending anything to its peer."""
 
 
 @pytest.fixture
@@ -63,23 +63,23 @@ def until(peer: socket.socket, wanted: bytes) -> bytes:
 
 @clause("O-6", "R-7")
 @pytest.mark.parametrize("how", ["closes", "resets"])
-def test_a_stream_with_a_request_behind_it_is_let_go_with_its_client(
+def test_a_stream_with_a_pipelined_request_ends_with_its_client(
     served: Serving, events_feature: EventsFeature, how: str
 ) -> None:
-    """Story: uvicorn reported the disconnect to the last request only. A stream before it stayed
-    open, and counted against the limit of its API key."""
+    """Regression: uvicorn reported the disconnect to the last request only. A stream before it
+    stayed open, and counted against the limit of its API key."""
     with served.open_socket() as peer:
         peer.sendall(STREAM + LIVEZ + LIVEZ)
         until(peer, b"event: hello")
         wait_until_sync(lambda: events_feature.watchers.get("a"), "the watcher")
         if how == "resets":
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    wait_until_sync(lambda: served.streams.open == 0, "the stream to be let go")
+    wait_until_sync(lambda: served.streams.open == 0, "the stream to be closed")
     assert events_feature.detached == 1
 
 
 @clause("O-9")
-def test_a_request_behind_a_stream_waits_for_its_end(
+def test_a_pipelined_request_waits_for_the_end_of_the_stream(
     served: Serving, events_feature: EventsFeature
 ) -> None:
     with served.open_socket() as peer:
@@ -97,10 +97,10 @@ def test_a_request_behind_a_stream_waits_for_its_end(
     "behind",
     [b"GARBAGE\r\n\r\n", b"CONNECT x HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"],
 )
-def test_what_is_wrong_behind_a_request_is_not_its_answer(
+def test_invalid_bytes_after_a_request_do_not_change_its_response(
     open_gateway: Serving, behind: bytes
 ) -> None:
-    """A job was made, and its caller read 400 because of what came after it."""
+    """Regression: a job was created, and its caller read 400 because of later bytes."""
     with open_gateway.open_socket() as peer:
         peer.sendall(post(b"/echo", b'"whole"') + behind)
         got = until_closed(peer)
@@ -111,7 +111,7 @@ def test_what_is_wrong_behind_a_request_is_not_its_answer(
 
 
 @clause("O-6")
-def test_a_trailer_is_no_header(open_gateway: Serving) -> None:
+def test_a_trailer_does_not_count_as_a_header(open_gateway: Serving) -> None:
     """A proxy that checks headers does not check trailers, so a trailer must not count as one."""
     body = b'"x"'
     with open_gateway.open_socket() as peer:
@@ -138,7 +138,8 @@ def test_trailers_are_counted(open_gateway: Serving) -> None:
 @clause("O-9")
 @pytest.mark.parametrize("protocol", [b"h2c", b"websocket", b"tea"])
 def test_an_upgrade_request_is_answered_in_http_11(open_gateway: Serving, protocol: bytes) -> None:
-    """Some clients offer HTTP/2 with each request, bodies too; the body used to be lost."""
+    """Some clients offer HTTP/2 with each request, also with bodies. Regression: the body was
+    lost."""
     upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %b\r\nHTTP2-Settings: AAMA\r\n"
     body = b'"the whole body"'
     with open_gateway.open_socket() as peer:
@@ -178,14 +179,16 @@ def test_http_10_gets_no_chunks(served: Serving, events_feature: EventsFeature) 
         (b"http://evil.example:8080/livez", 421),
     ],
 )
-def test_the_host_of_a_whole_url_counts(open_gateway: Serving, target: bytes, status: int) -> None:
+def test_the_host_of_an_absolute_url_is_checked(
+    open_gateway: Serving, target: bytes, status: int
+) -> None:
     answer = open_gateway.raw(b"GET %b HTTP/1.1\r\n%b\r\n" % (target, HOST))
     assert status_of(answer) == status
 
 
 @clause("O-6")
 @pytest.mark.parametrize("coding", [b"gzip, chunked", b"deflate, chunked"])
-def test_an_encoding_on_the_way_is_not_opened_either(open_gateway: Serving, coding: bytes) -> None:
+def test_a_transfer_encoding_is_not_decoded(open_gateway: Serving, coding: bytes) -> None:
     answer = open_gateway.raw(chunked(b"/echo", b'"x"', coding=coding))
     assert status_of(answer) == 415
     assert b'"code":"unsupported_encoding"' in answer
@@ -227,9 +230,7 @@ def test_duplicate_headers_are_refused(open_gateway: Serving, name: bytes) -> No
         b"BREW /livez HTTP/1.1\r\n" + HOST + b"\r\n",
     ],
 )
-def test_what_two_readers_could_read_differently_is_400(
-    open_gateway: Serving, request_: bytes
-) -> None:
+def test_ambiguous_requests_are_400(open_gateway: Serving, request_: bytes) -> None:
     with open_gateway.open_socket() as peer:
         peer.sendall(request_)
         got = until_closed(peer)
@@ -261,12 +262,12 @@ def test_a_vanished_client_is_found_by_the_heartbeat(
             peer.setsockopt(socket.IPPROTO_TCP, REPAIR, 1)
         except PermissionError:
             pytest.skip("only root may leave a connection half open")
-    wait_until_sync(lambda: served.streams.open == 0, "the stream to be let go")
+    wait_until_sync(lambda: served.streams.open == 0, "the stream to be closed")
     assert events_feature.detached == 1
 
 
 @clause("O-9")
-def test_what_is_not_acknowledged_ends_the_connection(open_gateway: Serving) -> None:
+def test_unacknowledged_data_ends_the_connection(open_gateway: Serving) -> None:
     """A vanished machine does not answer: the kernel closes the connection after the limit set by
     TCP_USER_TIMEOUT."""
     if not hasattr(socket, "TCP_USER_TIMEOUT"):

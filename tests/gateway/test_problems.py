@@ -1,4 +1,4 @@
-"""Whatever goes wrong, the caller gets a problem document, and nothing of ours leaks into it."""
+"""Every error is a problem document without internal details."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support import clause
 
 
 def problem(answer: httpx.Response) -> dict[str, Any]:
-    """The document, after looking at what every one of them must have."""
+    """The document, after a check of the members that all problems have."""
     assert answer.headers["content-type"] == "application/problem+json"
     body: dict[str, Any] = answer.json()
     assert body["status"] == answer.status_code
@@ -120,7 +120,7 @@ def test_an_invalid_body_is_422_with_a_pointer_for_each_error(open_gateway: Serv
 
 
 @clause("O-9")
-def test_what_is_no_json_is_400(open_gateway: Serving) -> None:
+def test_invalid_json_is_400(open_gateway: Serving) -> None:
     headers = {"content-type": "application/json"}
     answer = open_gateway.client.post("/slow/form", content=b'{"name": ', headers=headers)
     assert (answer.status_code, problem(answer)["code"]) == (400, "invalid_json")
@@ -134,7 +134,7 @@ def test_another_media_type_is_415(open_gateway: Serving, path: str) -> None:
 
 
 @clause("O-9")
-def test_an_answer_that_breaks_in_the_middle_is_not_taken_for_whole(open_gateway: Serving) -> None:
+def test_a_response_that_fails_midway_is_aborted(open_gateway: Serving) -> None:
     with pytest.raises(httpx.RemoteProtocolError):
         open_gateway.client.get("/half")
 
@@ -156,7 +156,7 @@ def test_every_answer_has_the_safety_headers(open_gateway: Serving, path: str, s
 
 
 @clause("O-9")
-def test_a_request_id_is_kept_or_made(open_gateway: Serving) -> None:
+def test_a_request_id_is_kept_or_generated(open_gateway: Serving) -> None:
     kept = open_gateway.client.get("/livez", headers={"x-request-id": "my.id-1"})
     assert kept.headers["x-request-id"] == "my.id-1"
     made = {open_gateway.client.get("/livez").headers["x-request-id"] for _ in range(3)}
@@ -172,7 +172,7 @@ def test_a_hostile_request_id_is_replaced(open_gateway: Serving, hostile: str) -
 
 
 @clause("O-9")
-def test_what_is_no_http_is_a_problem_too(open_gateway: Serving) -> None:
+def test_invalid_http_gets_a_problem_document(open_gateway: Serving) -> None:
     answer = open_gateway.raw(b"\x16\x03\x01 hello\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"application/problem+json" in answer

@@ -36,7 +36,7 @@ def signature(body: bytes) -> str:
 
 
 async def check_signature(request: HttpRequest) -> Principal:
-    """As webhooks do it: a signature of the whole body."""
+    """As for webhooks: a signature of the whole body."""
     given = request.headers.get(b"x-signature", b"").decode("latin-1")
     if not hmac.compare_digest(given.encode(), signature(await request.buffered_body()).encode()):
         raise Problem(BAD_SIGNATURE)
@@ -44,7 +44,7 @@ async def check_signature(request: HttpRequest) -> Principal:
 
 
 async def check_secret(request: HttpRequest) -> Principal:
-    """As bots do it: a secret in a header."""
+    """As for bots: a secret in a header."""
     if not hmac.compare_digest(request.headers.get(b"x-secret", b""), SECRET):
         raise Problem(BAD_SECRET)
     return SENDER

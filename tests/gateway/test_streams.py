@@ -1,4 +1,4 @@
-"""The one writer of event streams: what a client sees, and what a client cannot do."""
+"""Event streams: framing, resume, backpressure, limits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def served(events_feature: EventsFeature) -> Iterator[Serving]:
 def watch(
     served: Serving, events_feature: EventsFeature, path: str = PATH, **headers: str
 ) -> Reader:
-    """Open a stream and read its greeting."""
+    """Open a stream and read its first event."""
     reader = Reader.open(served, path, **headers)
     assert reader.answer.status == 200
     assert reader.next() == Seen("hello", '{"channel":1}', None)
@@ -55,7 +55,7 @@ def test_hello_first_then_events_in_order_then_the_end(
 
 
 @clause("O-9")
-def test_a_silent_stream_has_a_heartbeat_without_an_id(
+def test_an_idle_stream_has_a_heartbeat_without_an_id(
     served: Serving, events_feature: EventsFeature
 ) -> None:
     with watch(served, events_feature) as reader:
@@ -65,7 +65,7 @@ def test_a_silent_stream_has_a_heartbeat_without_an_id(
 
 @clause("O-9")
 @pytest.mark.parametrize("way", ["header", "query"])
-def test_a_stream_is_resumed_where_it_ended(
+def test_a_stream_resumes_after_its_last_event(
     served: Serving, events_feature: EventsFeature, way: str
 ) -> None:
     if way == "header":
@@ -113,7 +113,7 @@ def test_o09_a_stream_without_hello_and_gap_has_neither(
 
 @clause("O-9")
 @pytest.mark.parametrize("bad", ["a\x01b", "x" * 200, "ü"])
-def test_what_is_no_event_id_is_400(served: Serving, bad: str) -> None:
+def test_an_invalid_event_id_is_400(served: Serving, bad: str) -> None:
     answer = served.client.get(PATH, params={"last_event_id": bad})
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_event_id")
 
@@ -131,7 +131,7 @@ def test_what_is_no_event_id_is_400(served: Serving, bad: str) -> None:
         ("log", b"a", "1-1\r\rdata: forged\r\r\x00"),
     ],
 )
-def test_an_event_cannot_forge_another(
+def test_line_ends_in_an_event_cannot_forge_another(
     served: Serving, events_feature: EventsFeature, name: str, data: bytes, event_id: str
 ) -> None:
     with watch(served, events_feature) as reader:
@@ -146,7 +146,7 @@ def test_an_event_cannot_forge_another(
 
 
 @clause("O-9")
-def test_data_of_several_lines_arrives_as_it_was(
+def test_data_of_several_lines_arrives_unchanged(
     served: Serving, events_feature: EventsFeature
 ) -> None:
     with watch(served, events_feature) as reader:
@@ -166,7 +166,7 @@ def test_a_comment_cannot_become_an_event(served: Serving, events_feature: Event
 
 
 @clause("O-9")
-def test_when_the_client_leaves_the_feeder_is_let_go(
+def test_the_feeder_is_detached_when_the_client_disconnects(
     served: Serving, events_feature: EventsFeature
 ) -> None:
     reader = watch(served, events_feature)
@@ -176,8 +176,8 @@ def test_when_the_client_leaves_the_feeder_is_let_go(
 
 
 @clause("O-9")
-def test_a_full_buffer_refuses_and_goes_on_later(events_feature: EventsFeature) -> None:
-    """A feeder that is refused knows where to go on, and no event is lost or doubled."""
+def test_a_full_buffer_refuses_events_until_it_is_writable(events_feature: EventsFeature) -> None:
+    """A refused feeder resumes after `last_id`; no event is lost or repeated."""
     settings = GatewaySettings(stream_buffer_bytes=10_000)
     with Serving(settings, events_feature) as served, watch(served, events_feature) as reader:
         watcher = events_feature.watchers["a"][0]
@@ -232,7 +232,7 @@ def test_a_client_that_does_not_read_is_dropped_alone(
 
 
 @clause("O-9")
-def test_a_stop_ends_each_stream_with_goodbye(
+def test_a_stop_ends_each_stream_with_a_comment(
     served: Serving, events_feature: EventsFeature
 ) -> None:
     with (
@@ -263,7 +263,7 @@ def test_a_stop_ends_an_iterators_stream_too(served: Serving) -> None:
 
 
 @clause("O-9")
-def test_an_iterators_client_that_leaves_ends_it(served: Serving) -> None:
+def test_an_iterator_ends_when_its_client_disconnects(served: Serving) -> None:
     reader = Reader.open(served, "/count/1000000")
     assert reader.next() is not None
     reader.close()
@@ -271,7 +271,7 @@ def test_an_iterators_client_that_leaves_ends_it(served: Serving) -> None:
 
 
 @clause("O-6")
-def test_a_key_may_hold_so_many_streams_and_no_more() -> None:
+def test_open_streams_of_a_key_are_limited() -> None:
     events_feature = EventsFeature()
     settings = GatewaySettings(keys=(key("one", "read"), key("two", "read")), streams_per_key=2)
     with Serving(settings, events_feature) as served:

@@ -66,7 +66,7 @@ def test_a_token_opens_nothing_else(served: Serving) -> None:
     for path in ("/channels/b/events", "/channels/a%2e/events", "/count/3"):
         answer = served.client.get(path, params={"token": good})
         assert (answer.status_code, answer.json()["code"]) == (401, "bad_token")
-    # Only streams take tokens at all.
+    # Only streams accept tokens.
     other = served.client.get("/metrics", params={"token": good})
     assert (other.status_code, other.json()["code"]) == (401, "unauthorized")
     made = served.client.post(f"/v1/stream-tokens?token={good}", json={"path": PATH})
@@ -74,7 +74,7 @@ def test_a_token_opens_nothing_else(served: Serving) -> None:
 
 
 @clause("O-6")
-def test_a_token_that_was_touched_is_refused(served: Serving) -> None:
+def test_a_modified_token_is_refused(served: Serving) -> None:
     good = token(served)
     claims, _, signature = good.partition(".")
     other = token(served, "/channels/b/events").partition(".")
@@ -105,7 +105,7 @@ def test_a_token_is_made_only_for_streams_and_by_readers(served: Serving) -> Non
 
 
 @clause("O-6")
-def test_a_token_ends() -> None:
+def test_a_token_expires() -> None:
     keys = (key("reader", "read"),)
     settings = GatewaySettings(keys=keys, token_ttl=timedelta(seconds=1))
     with Serving(settings, EventsFeature()) as served:
@@ -119,7 +119,7 @@ def test_a_token_ends() -> None:
 
 
 @clause("O-6")
-def test_gateways_with_one_secret_know_each_others_tokens() -> None:
+def test_gateways_with_one_secret_accept_each_others_tokens() -> None:
     keyring = Keyring([key("reader", "read", tenant="acme")])
     secret = "s" * 32
     made = (

@@ -77,7 +77,7 @@ def uploads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Uploads]:
         made.truncate(SIZE)
     with Program("-m", "tests.gateway.upload_server") as program:
         served = Uploads(program, file)
-        # What the first request needs (code, buffers) is no growth.
+        # Code and buffers of the first request do not count as growth.
         wait_until_sync(lambda: httpx.get(f"{served.url}/livez", trust_env=False), "the server")
         yield served
 
@@ -100,7 +100,7 @@ def test_o06_a_large_body_passes_with_flat_memory(uploads: Uploads, *, chunked: 
 
 
 @clause("O-6", "O-9")
-def test_o06_a_route_that_does_not_read_holds_its_client_back(uploads: Uploads) -> None:
+def test_o06_a_route_that_does_not_read_pauses_its_client(uploads: Uploads) -> None:
     """Without back-pressure the server would store the whole body while the route waits."""
     before = uploads.peak_bytes()
     sent = 0

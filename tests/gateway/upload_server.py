@@ -1,4 +1,4 @@
-"""A gateway that takes uploads, in a process of its own: `python -m tests.gateway.upload_server`.
+"""A gateway with upload routes, in its own process: `python -m tests.gateway.upload_server`.
 
 Prints its port. Its memory can be measured from outside.
 """

@@ -102,7 +102,7 @@ def taken_by(site: Site, workers: list[Program]) -> list[int]:
 
 
 @clause("J-30")
-async def test_j30_an_emptied_server_is_survived(own_valkey: LocalValkey, site: Site) -> None:
+async def test_j30_a_worker_survives_an_emptied_server(own_valkey: LocalValkey, site: Site) -> None:
     worker = await site.ready()
     job = await site.submit("gate")
     await wait_until(lambda: site.begun(job) == 1)

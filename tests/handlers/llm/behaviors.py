@@ -1,4 +1,4 @@
-"""What servers of models do, well and badly, and what becomes of a job then.
+"""Correct and faulty behaviors of model servers, and the outcome of a job for each.
 
 Each behavior is a real HTTP server that does this on purpose. `test_behaviors.py` runs a job
 against each, and keeps the table in `docs/tasks.md`.
@@ -96,7 +96,7 @@ def message(status: int, message: str, code: str | None = None) -> tuple[Act]:
 
 B = Behavior
 ANSWERS = [
-    # ── complete answers, in whatever form ────────────────────────────────────────────────────────
+    # ── complete answers, in all formats ──────────────────────────────────────────────────────────
     B("a stream as documented", "done", [streams(*GOOD)]),
     B("CRLF line ends", "done", [_lines(b"\r\n")]),
     B("CR line ends", "done", [_lines(b"\r")]),
@@ -310,7 +310,7 @@ ANSWERS = [
         "plan",
         {"goal": "Bread"},
     ),
-    # ── requests that a server does not take ──────────────────────────────────────────────────────
+    # ── requests that a server refuses ────────────────────────────────────────────────────────────
     B(
         "`max_completion_tokens` wanted",
         "done, 2 requests",

@@ -21,5 +21,5 @@ def broken() -> None:
 
 @app.tool
 def slow() -> None:
-    """Takes its time."""
+    """Sleeps."""
     time.sleep(3)

@@ -1,5 +1,5 @@
-"""The local model's process as it always is, but for what a test needs: pages that show what it
-does, a load that waits, a crash. And how to find such processes."""
+"""The local model's process with additions for tests: pages that show its state, a load that waits,
+a crash; and functions that find such processes."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def serve(file: Path, name: str, key: str, *, embedding: bool) -> Any:
     params.n_ctx = 512 if embedding else 2048
     params.n_batch = params.n_ubatch = 512 if embedding else 128
     params.embedding = embedding
-    params.cache_prompt = False  # the same words, whatever was asked before
+    params.cache_prompt = False  # the same output, whatever was requested before
     params.ui = False
     params.verbosity = -1
     return xllamacpp.Server(params)

@@ -18,7 +18,7 @@ from tests.support import Plain, wait_until
 
 TOKENS: Final = 1500
 ENDLESS: Final = {"prompt": "la " * 60, "max_tokens": TOKENS, "temperature": 0}
-"""The small model sings along, always the same, and comes to no end before that."""
+"""A prompt for which the small model always generates the same long text."""
 
 
 class Fleet:
@@ -42,7 +42,7 @@ class Fleet:
         return [Event(row["type"], json.loads(row["data"]), row["step"]) for _, row in rows]
 
     async def end(self, job_id: JobId) -> dict[str, str]:
-        """The job's hash once it has come to its end."""
+        """The job's hash once the job has ended."""
         ends = ("done", "error", "canceled")
         await wait_until(
             lambda: self.hash(job_id)["status"] in ends, "the end of the job", timeout_s=60

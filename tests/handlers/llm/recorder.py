@@ -43,7 +43,7 @@ class RecordingSink:
 
 
 class JobRecord(NamedTuple):
-    """What came of a job."""
+    """The outcome and the reports of a job."""
 
     result: Any
     """As its JSON would be read."""
@@ -58,7 +58,7 @@ class JobRecord(NamedTuple):
 
 
 def text_of(events: list[Event]) -> str:
-    """What a client shows: it drops everything at a reset, and sees every gap."""
+    """The text that a client shows: it discards its text at a reset, and detects every gap."""
     text = ""
     for event in events:
         if event.kind == "reset":

@@ -1,5 +1,5 @@
-"""Canceling stops the model at once, as the model itself sees it: while it writes, and while it
-still reads the prompt; in a process of the worker's, and behind a server (J-51)."""
+"""Canceling stops the model at once, measured at the model: while it generates, and while it reads
+the prompt; in a child process of the worker, and behind a server (J-51)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BATCHES = 23
 
 
 class Model(NamedTuple):
-    """llama.cpp as it sees itself."""
+    """The state of llama.cpp, from its own pages."""
 
     url: str
     key: str
@@ -50,7 +50,8 @@ class Model(NamedTuple):
         return not await self.is_busy()
 
     async def decoded(self) -> int:
-        """How many steps it has made so far: one a token that it writes, one a batch it reads."""
+        """The number of decode steps so far: one per generated token, one per batch of the
+        prompt."""
         found = re.search(
             r"^llamacpp:n_decode_total (\d+)", (await self.get("/metrics")).text, re.MULTILINE
         )
@@ -60,7 +61,7 @@ class Model(NamedTuple):
 
 @pytest.fixture(scope="module")
 def in_view(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
-    """The local model, as it always is but for two pages that show what it does."""
+    """The local model with two pages that show its state."""
     pages = "params.endpoint_slots = params.endpoint_metrics = True"
     models = Models(LlmSettings())
     with pytest.MonkeyPatch.context() as patch:
@@ -79,10 +80,10 @@ async def test_j51_cancelling_frees_the_model(
     seen = await _view_of(in_view)
     if driver == "local":
         fleet = await start(LlmSettings(), in_view)
-    else:  # the same model, as a server that happens to be near
+    else:  # the same model, behind a server
         url = f"{seen.url}/v1"
         fleet = await start(LlmSettings(base_url=url, api_key=seen.key, model=files.CHAT_NAME))
-        # By its first answer we know that it is llama.cpp, which can tell what it reads.
+        # Its first response identifies it as llama.cpp, which can report prompt progress.
         await fleet.end(await fleet.submit("chat", {"prompt": "Hi", "max_tokens": 1}))
     before = await seen.decoded()
     with ServedJobs(valkey.url) as served:
@@ -129,7 +130,7 @@ async def test_j51_the_server_sees_the_connection_close(start: StartFleet, momen
         ended = await fleet.end(job_id)
         await wait_until(lambda: upstream.left == 1, "the connection to be closed")
     assert ended["status"] == "canceled"
-    assert len(upstream.requests) == 1, "what was canceled is not asked again"
+    assert len(upstream.requests) == 1, "a canceled request is not repeated"
     last = fleet.events(job_id)[-1]
     assert last.kind == "canceled"
     assert last.data.get("partial") == (None if moment != "in the middle" else "Hello wor")

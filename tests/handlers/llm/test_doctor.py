@@ -1,4 +1,4 @@
-"""`jobwire doctor` looks at the models: weights here, or a server that answers (O-7, J-51)."""
+"""`jobwire doctor` checks the models: local weights, or a server that answers (O-7, J-51)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def doctor(folder: Path, **env: str) -> tuple[int, dict[str, Finding], str]:
 
 
 @clause("O-7", "J-51")
-def test_o7_weights_on_this_machine_are_seen(tmp_path: Path) -> None:
+def test_o7_weights_on_this_machine_are_found(tmp_path: Path) -> None:
     code, found, _ = doctor(tmp_path)
     assert code == 0
     assert found["model"]["found"] == "smollm2-135m-instruct, in a child process of the worker"
@@ -37,7 +37,7 @@ def test_o7_weights_on_this_machine_are_seen(tmp_path: Path) -> None:
 
 @clause("O-7", "J-51")
 def test_o7_unused_weights_are_a_note(tmp_path: Path) -> None:
-    """A machine that only submits jobs, or runs handlers of its own, is well without them."""
+    """A machine that only submits jobs, or runs other handlers, does not need them."""
     code, found, _ = doctor(tmp_path, **without_models(tmp_path / "bare"))
     assert code == 0
     for name in ("model", "embeddings"):
@@ -49,7 +49,7 @@ def test_o7_unused_weights_are_a_note(tmp_path: Path) -> None:
 
 @clause("O-7", "J-51")
 @pytest.mark.parametrize(("content", "text"), [(None, "is no file"), (b"PK", "is no GGUF file")])
-def test_o7_a_file_of_ones_own_that_is_no_model_is_a_fault(
+def test_o7_a_configured_file_that_is_no_model_is_a_fault(
     tmp_path: Path, content: bytes | None, text: str
 ) -> None:
     if content is not None:
@@ -105,7 +105,7 @@ async def test_o7_an_embedding_server_is_probed_too(tmp_path: Path) -> None:
 
 
 @clause("O-7", "J-51")
-def test_o7_a_server_that_is_not_there_is_exit_3(tmp_path: Path) -> None:
+def test_o7_an_unreachable_model_server_is_exit_3(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}/v1"
     code, found, _ = doctor(tmp_path, OPENAI_BASE_URL=url, OPENAI_MODEL="tester")
     assert (code, found["model"]["verdict"]) == (3, "unreachable")

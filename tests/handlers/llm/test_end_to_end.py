@@ -1,4 +1,4 @@
-"""Jobs of the six tasks on a real queue: attempts that follow each other, and tools that are not
+"""Jobs of the six tasks on a real queue: consecutive attempts, and tools that are not
 run twice. All six, the whole way from HTTP to the model and back, are in `test_up.py`."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.workers import started, stopped
 
 
 @clause("J-51", "J-35")
-async def test_j51_a_job_with_attempts_left_is_tried_again_later(start: StartFleet) -> None:
+async def test_j51_a_job_with_attempts_left_is_retried_later(start: StartFleet) -> None:
     busy = refuses(429, "slow down", retry_after="16")
     async with Upstream(busy, says("Hello")) as upstream:
         fleet = await start(LlmSettings(base_url=upstream.url, model="tester"))
@@ -37,7 +37,7 @@ async def test_j51_a_job_with_attempts_left_is_tried_again_later(start: StartFle
 
 @clause("J-51", "J-35")
 async def test_j51_each_attempt_begins_with_a_reset(start: StartFleet) -> None:
-    """A reader who drops what he has at each reset ends with the answer, and nothing twice."""
+    """A reader that discards its text at each reset has the answer once at the end."""
     cut = streams(delta("Hello wor"), cut=True)
     async with Upstream(cut, cut, says("Good day")) as upstream:
         fleet = await start(LlmSettings(base_url=upstream.url, model="tester"))

@@ -46,16 +46,16 @@ def calls(name: str, **arguments: object) -> Act:
 
 @dataclass(frozen=True)
 class Row:
-    """What the server does, what is asked, and what must come of it."""
+    """The server's behavior, the request, and the expected outcome."""
 
     acts: Sequence[Act] = ()
     code: str = ""
-    """Of the error; empty where the job is to be done."""
+    """Code of the error; empty if the job succeeds."""
     retryable: bool = False
     tries: int = 1
-    """How often the server is to be asked."""
+    """Expected number of requests to the server."""
     text: str | None = None
-    """What watchers have at the end; kept as `partial` where the job fails."""
+    """The text that subscribers have at the end; `partial` of a failed job."""
     words: str = ""
     """In the error's message."""
     task: str = "chat"
@@ -63,7 +63,7 @@ class Row:
 
 
 def wrong(task: str, words: str, **payload: object) -> Row:
-    """A payload that is refused before the model is asked; the error names the field."""
+    """A payload that is refused before a request to the model; the error names the field."""
     return Row(code="invalid_payload", task=task, payload=payload, words=words, tries=0)
 
 
@@ -74,7 +74,7 @@ def own(code: str, task: str, acts: Sequence[Act] = (), tries: int = 0, **payloa
 
 GO = {"prompt": "Go"}
 ROWS: dict[str, Row] = {
-    # Of no use to ask again
+    # Permanent errors
     "401": Row([refuses(401, "Incorrect key")], "backend_auth", words="OPENAI_API_KEY"),
     "403": Row([refuses(403, "Not for you")], "backend_auth", words="Not for you"),
     "404 of a model": Row([refuses(404, "no model x")], "model_not_found", words="no model x"),
@@ -100,7 +100,7 @@ ROWS: dict[str, Row] = {
         [streams(HALF, delta("", "content_filter"), DONE)], "content_filtered", text="Hello wor"
     ),
     "a filtered question": Row([refuses(400, "no", "content_filter")], "content_filtered"),
-    # Again after a while
+    # Temporary errors
     "429 with Retry-After": Row(
         [refuses(429, "slow down", retry_after="0.6"), WELL], tries=2, text="Well again"
     ),
@@ -135,7 +135,7 @@ ROWS: dict[str, Row] = {
         tries=3,
         text="Hello wor",
     ),
-    # In a plainer way
+    # Repeated in a simpler form
     "501 on response_format": Row(
         [refuses(501, "response_format"), PLAN], task="plan", payload={"goal": "Bread"}, tries=2
     ),
@@ -143,7 +143,7 @@ ROWS: dict[str, Row] = {
         [refuses(400, "response_format"), PLAN], task="plan", payload={"goal": "Bread"}, tries=2
     ),
     "400 in any way": Row([refuses(400, "temperature?")], "invalid_payload", tries=2),
-    # Odd, but whole
+    # Unusual, but complete
     "a reason but no [DONE]": Row([streams(delta("Well"), delta("", "stop"))], text="Well"),
     "comments, CRLF, no space, split characters": Row(
         [
@@ -224,8 +224,8 @@ async def test_j51_every_failure_has_its_outcome_over_http(
 
 
 @clause("J-50")
-def test_j50_every_code_in_the_docs_is_among_them() -> None:
-    """What the docs promise is what the table above shows, no more and no less."""
+def test_j50_every_documented_code_is_in_the_table() -> None:
+    """The codes of the docs are exactly those of the table above."""
     promised = set(
         re.findall(
             r"`?\b((?:backend|output|content|context|model|tool|rag|embed|invalid)_[a-z_]+)\b",
@@ -257,7 +257,7 @@ def _check(row: Row, job: dict[str, Any], tries: int, events: list[Event]) -> No
     assert job["status"] == ("error" if row.code else "done"), job["error"]
     assert tries == row.tries
     resets = [each.data for each in events if each.kind == "reset"]
-    if row.task != "plan":  # a plainer question is no other answer
+    if row.task != "plan":  # the simpler request has the same answer
         assert len(resets) == max(0, row.tries - 1) or row.code == "invalid_payload"
     assert all(reset["attempt"] == 1 for reset in resets)
     if row.text is not None:

@@ -1,5 +1,5 @@
 """A worker without a model reports a missing requirement: in /readyz, in the list of workers, in
-the job's error and in `doctor`; other tasks run on (J-51)."""
+the job's error and in `doctor`; other tasks continue (J-51)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def unwell(url: str) -> dict[str, dict[str, str]]:
 
 
 def until_unwell(url: str, words: str) -> dict[str, dict[str, str]]:
-    """The same, once there are such with these words: an answer may be a moment old."""
+    """The same, once there are parts with these texts: an answer may be a moment old."""
     wait_until_sync(lambda: words in str(unwell(url)), f"/readyz to tell {words!r}")
     return unwell(url)
 
@@ -148,7 +148,7 @@ def test_j51_an_unreachable_model_server_is_reported_until_it_is_back(fleet: Fle
     assert parts["model"]["note"].startswith(name)
     assert "llm.base_url (OPENAI_BASE_URL)" in parts["model"]["what_to_do"]
     assert parts["embeddings"]["what_to_do"].endswith("llm.embed_base_url")
-    # Any answer shows that it is there, also that it does not know what we ask for.
+    # Any response shows that the server is reachable, also a 404.
     with ThreadingHTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever).start()
         try:

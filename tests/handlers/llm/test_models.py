@@ -28,7 +28,7 @@ HI = {"prompt": "Hi", "max_tokens": 4}
 
 
 def test_registering_the_tasks_loads_no_library() -> None:
-    """A light install has no models, and a worker that never sees such a job pays nothing."""
+    """A light install has no models, and a worker without such jobs loads nothing."""
     source = """
 import sys
 from jobwire.handlers.llm import LlmSettings, register
@@ -141,7 +141,7 @@ async def test_j51_a_prompt_that_is_too_long_is_an_error(local: Bench) -> None:
 
 
 async def test_a_model_of_your_own_writes_json(cache_dir: Path, tmp_path: Path) -> None:
-    """It is not led: it is asked as a model behind a server is."""
+    """It is not constrained by a grammar: it gets the same requests as a model behind a server."""
     own = tmp_path / "mine.gguf"
     own.symlink_to(files.chat_file())
     settings = LlmSettings(model_path=own, cache_dir=cache_dir, context_tokens=1024)
@@ -167,7 +167,7 @@ async def test_j51_a_file_that_is_no_model_is_an_error(
         await Bench(LlmSettings(model_path=own)).run("chat", HI)
     assert failed.value.code == "model_not_found"
     assert "mine.gguf" in failed.value.message
-    if content is not None:  # llama.cpp's own words are for the log
+    if content is not None:  # the messages of llama.cpp are in the log
         (line,) = caplog.messages
         assert line.startswith(
             "local model process ended: model=mine reason='ended (exit code 1)' output="
@@ -184,7 +184,7 @@ async def test_j51_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path) ->
     assert failed.value.code == "model_not_found"
 
 
-async def test_the_local_model_listens_to_us_alone(cache_dir: Path) -> None:
+async def test_the_local_model_requires_its_key_and_listens_on_loopback(cache_dir: Path) -> None:
     others = models_of()
     bench = Bench(LlmSettings(cache_dir=cache_dir))
     await bench.run("embed", {"input": "x"})
@@ -224,7 +224,7 @@ async def test_a_seed_gives_the_same_text_again(local: Bench) -> None:
 # ── settings ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_names_of_openai_are_understood(tmp_path: Path) -> None:
+def test_environment_names_of_openai_are_settings(tmp_path: Path) -> None:
     environ = {
         "OPENAI_BASE_URL": "https://models.example/v1",
         "OPENAI_API_KEY": "sk-very-secret",

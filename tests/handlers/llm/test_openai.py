@@ -25,7 +25,7 @@ from tests.handlers.llm.upstream import (
 from tests.support import clause, wait_until
 from tests.support.jobs_http import ServedJobs, key
 
-# At run time in those who use it: every parallel process would load it for a second.
+# Imported in the tests that use it: the import takes a second in every test process.
 if TYPE_CHECKING:
     import openai
 

@@ -1,4 +1,4 @@
-"""Steps and code out of whatever a model writes."""
+"""Parsing steps and code from a model's text."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_j50_a_plan_in_json_is_reported_step_by_step(bench_at: BenchAt) ->
 
 @clause("J-50")
 @pytest.mark.parametrize("text", ["1. Mix.\n2. Bake.", "Here you are:\n- Mix.\n* Bake.\nEnjoy!"])
-async def test_j50_a_plan_in_prose_is_understood(bench_at: BenchAt, text: str) -> None:
+async def test_j50_a_plan_in_prose_is_parsed(bench_at: BenchAt, text: str) -> None:
     async with Upstream(says(text)) as upstream:
         record = await bench_at(upstream.url).run("plan", {"goal": "Bread"})
     assert [step["title"] for step in record.result["steps"]] == ["Mix.", "Bake."]
@@ -66,7 +66,7 @@ async def test_j50_a_plan_in_prose_is_understood(bench_at: BenchAt, text: str) -
         ('{"steps": []}', "stop", "output_invalid"),
     ],
 )
-async def test_j50_half_a_plan_is_none(
+async def test_j50_a_truncated_plan_is_an_error(
     bench_at: BenchAt, text: str, finish: str, code: str
 ) -> None:
     async with Upstream(says(text, finish=finish)) as upstream:
@@ -124,7 +124,7 @@ async def test_j50_the_model_is_stopped_at_the_end_of_the_code(bench_at: BenchAt
         ("  \n ", "stop", "output_invalid"),
     ],
 )
-async def test_j50_half_the_code_is_none(
+async def test_j50_truncated_code_is_an_error(
     bench_at: BenchAt, text: str, finish: str, code: str
 ) -> None:
     async with Upstream(says(text, finish=finish)) as upstream:
@@ -167,7 +167,7 @@ def test_the_first_fenced_block_is_the_code(text: str, code: str | None) -> None
         ("let x = 1", "javascript", None),
     ],
 )
-def test_syntax_is_judged_for_python_alone(
+def test_syntax_is_checked_for_python_only(
     source: str, language: str, verdict: bool | None
 ) -> None:
     assert syntax_ok(source, language) is verdict

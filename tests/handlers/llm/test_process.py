@@ -27,7 +27,7 @@ from tests.support import Plain, Program, clause, wait_until
 
 HI = {"prompt": "Hi", "max_tokens": 4}
 WORD = {"input": "x"}
-"""For the model that is loaded sooner."""
+"""The model that loads faster."""
 GREETER = """
 from jobwire import App
 app = App()
@@ -81,10 +81,10 @@ def at_work(pid: int | None = None, *, besides: Set[int] = frozenset()) -> int:
 
 
 @clause("J-32", "J-51")
-async def test_j32_a_load_holds_up_neither_jobs_nor_leases(
+async def test_j32_loading_a_model_delays_neither_jobs_nor_leases(
     fleet: Fleet, begin: Callable[..., Program], plain: Plain, tmp_path: Path
 ) -> None:
-    # Long enough not to run out by itself on a busy machine; it is renewed three times as often.
+    # Long enough for a busy machine; it is renewed at a third of it.
     begin(JOBWIRE_WORKER_LEASE="3s", **search_path(waiting(tmp_path)))
     job_id = await fleet.submit("embed", WORD)
     await wait_until((tmp_path / "loading").exists, "the model to be loaded")
@@ -105,7 +105,7 @@ async def test_j32_a_load_holds_up_neither_jobs_nor_leases(
     assert kinds.count("running") == 1, "no other worker has reclaimed it"
 
 
-async def test_one_who_gives_up_waiting_stops_no_load(
+async def test_a_cancelled_caller_does_not_stop_the_load(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.syspath_prepend(waiting(tmp_path))
@@ -131,7 +131,7 @@ async def test_a_stop_does_not_wait_for_a_load(
     model = at_work(worker.pid)
     worker.terminate()
     await asyncio.to_thread(worker.wait_for_line, "stopping")
-    worker.terminate()  # the second gives back what runs, instead of waiting for it
+    worker.terminate()  # the second signal releases running jobs instead of waiting
     assert await asyncio.to_thread(worker.wait) == 0
     assert is_gone(model)
     assert fleet.hash(job_id)["status"] == "queued"
@@ -142,7 +142,7 @@ async def test_a_stop_does_not_wait_for_a_load(
 
 
 @pytest.mark.parametrize("moment", ["while it loads", "when it is loaded"])
-async def test_a_worker_that_is_killed_takes_its_model_with_it(
+async def test_a_model_process_dies_with_its_killed_worker(
     fleet: Fleet, begin: Callable[..., Program], tmp_path: Path, moment: str
 ) -> None:
     path = waiting(tmp_path)
@@ -161,11 +161,11 @@ async def test_a_worker_that_is_killed_takes_its_model_with_it(
             os.kill(model, signal.SIGKILL)
 
 
-async def test_ctrl_c_is_for_the_worker_alone(fleet: Fleet, begin: Callable[..., Program]) -> None:
+async def test_ctrl_c_reaches_only_the_worker(fleet: Fleet, begin: Callable[..., Program]) -> None:
     worker = begin()
     await fleet.end(await fleet.submit("embed", WORD))
     model = at_work(worker.pid)
-    os.killpg(worker.pid, signal.SIGINT)  # as a terminal does it
+    os.killpg(worker.pid, signal.SIGINT)  # as a terminal sends it
     assert await asyncio.to_thread(worker.wait) == 0
     assert is_gone(model)
     assert "Traceback" not in worker.output
@@ -183,7 +183,7 @@ async def test_j51_a_model_that_dies_during_a_request_is_retried(
     fleet = await start(bench.settings, bench.models)
     await fleet.end(await fleet.submit("chat", HI))
     model = at_work(besides=others)
-    os.kill(model, signal.SIGSTOP)  # so that its answer cannot come before its end
+    os.kill(model, signal.SIGSTOP)  # so that it dies before its answer
     job_id = await fleet.submit("chat", HI)
     await wait_until(lambda: _is_asked(model), "the question")
     os.kill(model, signal.SIGKILL)
@@ -195,7 +195,7 @@ async def test_j51_a_model_that_dies_during_a_request_is_retried(
 
 
 @clause("J-51")
-async def test_j51_a_model_that_dies_in_mid_answer_starts_over(
+async def test_j51_a_model_that_dies_during_an_answer_starts_over(
     bench: Bench, start: StartFleet
 ) -> None:
     others = models_of()
@@ -214,7 +214,7 @@ async def test_j51_a_model_that_dies_in_mid_answer_starts_over(
     assert kinds().count("reset") == kinds().count("running") == 1
 
 
-async def test_a_question_after_its_end_starts_it_again(
+async def test_a_request_after_the_end_of_the_process_starts_it_again(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     others = models_of()
@@ -224,7 +224,7 @@ async def test_a_question_after_its_end_starts_it_again(
     assert not psutil.pid_exists(first)
     await bench.run("embed", WORD)
     second = at_work(besides=others)
-    assert caplog.messages == [], "it was we who ended it"
+    assert caplog.messages == [], "the test ended it"
     os.kill(second, signal.SIGKILL)
     await wait_until(lambda: _has_ended(second), "its end")
     record = await bench.run("embed", WORD)
@@ -283,12 +283,12 @@ async def test_j51_a_library_that_cannot_be_loaded_is_an_error(
 
 
 def _has_ended(model: int) -> bool:
-    """Whether the last of its threads is gone, too; it is not buried by that."""
+    """Whether its last thread has ended; the process is not reaped."""
     return os.waitid(os.P_PID, model, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
 def _is_asked(model: int) -> bool:
-    """Whether we have a connection to it."""
+    """Whether this process has a connection to it."""
     port = next(
         each.laddr.port
         for each in psutil.Process(model).net_connections()

@@ -1,4 +1,4 @@
-"""What watchers see while a model answers: tokens put together, prompts read, steps, resets."""
+"""Events while a model answers: joined tokens, prompt progress, steps, resets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_j50_many_pieces_make_few_events(bench_at: BenchAt) -> None:
 
 
 @clause("J-50")
-async def test_j50_a_pause_holds_back_nothing(bench_at: BenchAt) -> None:
+async def test_j50_a_token_is_published_without_waiting_for_the_next(bench_at: BenchAt) -> None:
     """A token is published although the next one does not arrive."""
     heard: list[Event] = []
 
@@ -78,7 +78,7 @@ async def test_j50_a_very_long_token_is_split_into_events(bench_at: BenchAt) -> 
 
 
 @clause("J-50")
-async def test_j50_a_job_that_was_begun_before_starts_with_a_reset(bench_at: BenchAt) -> None:
+async def test_j50_a_further_delivery_starts_with_a_reset(bench_at: BenchAt) -> None:
     """A worker died in the middle of an answer: its tokens are in the job's events already."""
     async with Upstream(says("Hello")) as upstream:
         bench = bench_at(upstream.url)
@@ -164,12 +164,12 @@ async def test_j51_cancelling_never_waits(bench_at: BenchAt, moment: str) -> Non
     assert len(upstream.requests) == 1
 
 
-# ── reading JSON that is not there yet ───────────────────────────────────────────────────────────
+# ── parsing incomplete JSON ──────────────────────────────────────────────────────────────────────
 
 
 @settings(max_examples=40)
 @given(st.lists(st.text(max_size=30), max_size=5), st.text(max_size=30), st.booleans())
-def test_half_an_object_reads_as_the_beginning_of_the_whole(
+def test_a_partial_object_is_parsed_as_a_prefix_of_the_whole(
     steps: list[str], answer: str, ascii_only: bool
 ) -> None:
     whole = json.dumps({"answer": answer, "steps": steps}, ensure_ascii=ascii_only)
@@ -179,7 +179,7 @@ def test_half_an_object_reads_as_the_beginning_of_the_whole(
         half = whole[:end]
         now = growing_string(half, "answer")
         assert shown.startswith(now)
-        assert now.startswith(before), "what was shown is never taken back"
+        assert now.startswith(before), "parsed values never change"
         before = now
         closed = closed_items(half, "steps")
         assert closed == [each.encode("utf-8", "replace").decode() for each in steps[: len(closed)]]

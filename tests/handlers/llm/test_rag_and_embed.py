@@ -82,7 +82,7 @@ async def test_j50_a_real_model_may_find_nothing() -> None:
         ('{"answer": "", "sources": []}', "stop", "output_invalid"),
     ],
 )
-async def test_j50_half_an_answer_is_none(text: str, finish: str, code: str) -> None:
+async def test_j50_a_truncated_answer_is_an_error(text: str, finish: str, code: str) -> None:
     acts = (vectors(FAR, NOWHERE, NEAR), vectors(NEAR), says(text, finish=finish))
     async with Upstream(*acts) as upstream:
         with pytest.raises(Fail) as failed:
@@ -99,7 +99,7 @@ async def test_j50_below_the_score_no_model_is_called() -> None:
 
 
 @clause("J-50")
-async def test_j50_the_small_model_picks_where_two_sources_are_alike(local: Bench) -> None:
+async def test_j50_the_small_model_chooses_between_similar_sources(local: Bench) -> None:
     documents = ["A ticket costs three euros. A day ticket costs eight euros."]
     record = await local.run(
         "rag", {"question": "How much is a single ticket?", "documents": documents}
@@ -120,7 +120,7 @@ async def test_j50_a_question_needs_documents(documents: object) -> None:
 
 
 @clause("J-50")
-async def test_j50_too_many_sentences_are_refused_before_the_work() -> None:
+async def test_j50_too_many_sentences_are_refused_before_embedding() -> None:
     documents = [" ".join(f"This is sentence {n}." for n in range(1001))]
     with pytest.raises(Fail, match="1001") as failed:
         await _bench("http://127.0.0.1:9").run("rag", {"question": "?", "documents": documents})
@@ -165,7 +165,7 @@ async def test_j50_an_index_by_its_name_on_the_local_model(
 
 
 @clause("J-50")
-async def test_j50_an_index_works_where_nothing_can_be_kept(tmp_path: Path) -> None:
+async def test_j50_an_index_works_without_a_writable_cache(tmp_path: Path) -> None:
     (tmp_path / "papers.json").write_text(json.dumps(PAPERS))
     (tmp_path / "cache").write_text("a file where a folder should be")
     answer = says(json.dumps({"answer": "Two years.", "sources": [1]}))
@@ -241,7 +241,7 @@ def test_documents_are_named_by_their_id_or_position() -> None:
 
 
 @clause("J-50")
-async def test_j50_vectors_come_in_the_order_of_their_texts() -> None:
+async def test_j50_vectors_are_in_the_order_of_their_texts() -> None:
     async with Upstream(vectors((1.0, 0.25), (0.123456789, -2.0))) as upstream:
         record = await _bench(upstream.url).run("embed", {"input": ["a", "b"]})
     assert record.result == {
@@ -287,7 +287,7 @@ async def test_j50_a_job_takes_64_texts(count: int) -> None:
 
 
 @clause("J-50")
-async def test_j50_vectors_that_fit_into_no_result_are_refused() -> None:
+async def test_j50_vectors_larger_than_a_result_are_refused() -> None:
     async with Upstream(vectors(*[[0.5] * 3000] * 16)) as upstream:
         with pytest.raises(Fail, match="base64") as failed:
             await _bench(upstream.url).run("embed", {"input": ["x"] * 64})
@@ -314,7 +314,7 @@ async def test_j50_a_text_that_is_too_long_is_an_error(local: Bench) -> None:
         (refuses(429, "slow", retry_after="60"), Retry, "backend_rate_limited"),
     ],
 )
-async def test_j51_trouble_with_vectors_has_its_code(
+async def test_j51_errors_of_an_embedding_server_have_codes(
     act: object, signal: type[Fail | Retry], code: str
 ) -> None:
     async with Upstream(act) as upstream:  # pyright: ignore[reportArgumentType] - one of those above
@@ -346,7 +346,7 @@ async def test_j51_another_server_for_vectors_does_not_get_our_key() -> None:
     assert "authorization" not in upstream.requests[0].headers
 
 
-def test_likeness_does_not_depend_on_length() -> None:
+def test_cosine_similarity_does_not_depend_on_length() -> None:
     assert cosine_similarity((3.0, 4.0), (6.0, 8.0)) == pytest.approx(1.0)
     assert cosine_similarity((1.0, 0.0), (0.0, 5.0)) == 0.0
     assert cosine_similarity((0.0, 0.0), (1.0, 1.0)) == 0.0

@@ -1,5 +1,5 @@
-"""How an answer's stream is read: complete only with a reason for its end, and never with a piece
-missing; whatever else servers do to it is taken as it comes."""
+"""Reading the stream of an answer: it is complete only with a finish reason and never with a piece
+missing; other deviations of servers are tolerated."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ async def test_j51_a_broken_answer_starts_over(bench_at: BenchAt, way: str) -> N
 
 @clause("J-51")
 @pytest.mark.parametrize("way", BROKEN)
-async def test_j51_what_there_was_is_kept_when_it_breaks_again(bench_at: BenchAt, way: str) -> None:
+async def test_j51_the_partial_answer_is_kept_after_the_last_retry(
+    bench_at: BenchAt, way: str
+) -> None:
     act, code = BROKEN[way]
     async with Upstream(act) as upstream:
         bench = bench_at(upstream.url, idle_timeout=timedelta(seconds=0.3))
@@ -75,7 +77,7 @@ async def test_j51_what_there_was_is_kept_when_it_breaks_again(bench_at: BenchAt
 
 
 @clause("J-51")
-async def test_j51_slow_headers_get_one_more_try(bench_at: BenchAt) -> None:
+async def test_j51_slow_headers_are_retried_once(bench_at: BenchAt) -> None:
     async with Upstream(waits) as upstream:
         bench = bench_at(upstream.url, first_token_timeout=timedelta(seconds=0.3))
         with pytest.raises(Retry) as failed:
@@ -120,7 +122,7 @@ WELL: dict[str, Act] = {
 
 @clause("J-51")
 @pytest.mark.parametrize("way", WELL)
-async def test_j51_a_whole_answer_in_any_dress(bench_at: BenchAt, way: str) -> None:
+async def test_j51_complete_answers_in_all_formats_are_read(bench_at: BenchAt, way: str) -> None:
     async with Upstream(WELL[way]) as upstream:
         record = await bench_at(upstream.url).run("chat", HI)
     assert record.result["text"] == record.text() == "Hello"
@@ -141,7 +143,7 @@ async def test_j51_characters_split_between_two_reads_stay_whole(bench_at: Bench
 
 
 @clause("J-50")
-async def test_j50_an_answer_that_is_cut_by_its_limit_is_an_answer(bench_at: BenchAt) -> None:
+async def test_j50_an_answer_cut_by_max_tokens_is_a_result(bench_at: BenchAt) -> None:
     async with Upstream(says("The cap", finish="length")) as upstream:
         record = await bench_at(upstream.url).run("chat", HI)
     assert record.result == {
@@ -170,7 +172,7 @@ async def test_j50_a_server_with_partial_usage(bench_at: BenchAt) -> None:
 
 @clause("J-51")
 async def test_j51_a_finished_answer_is_not_delayed(bench_at: BenchAt) -> None:
-    """The reason is there, only the usage does not come: that is not worth an error."""
+    """The finish reason has arrived and the usage does not: this is not an error."""
     async with Upstream(streams(delta("Yes", "stop"), USAGE, then=_says_done_later)) as upstream:
         record = await bench_at(upstream.url, idle_timeout=timedelta(seconds=0.2)).run("chat", HI)
     assert record.result["usage"]["total_tokens"] == 7

@@ -1,7 +1,7 @@
-"""The six tasks answer for real: on the local model, and over HTTP on llama.cpp's own server.
+"""The six tasks on real models: on the local model, and over HTTP on llama.cpp's own server.
 
-What a model of 135 million parameters says is not the point; that it says it, in the promised
-shape and with the promised events, is.
+The content of the answers of a model of 135 million parameters is not checked; their form and
+events are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.handlers.llm.recorder import Bench
 from tests.support import clause
 
 SURE = {"temperature": 0}
-"""A server's own default may leave the words to chance."""
+"""A server's default temperature may be random."""
 MANUAL = [
     {"id": "pump", "text": "The pump needs service every 500 hours."},
     {"id": "terms", "text": "The warranty lasts 24 months from delivery."},
@@ -57,7 +57,7 @@ async def test_j50_chat_takes_a_whole_conversation(bench: Bench) -> None:
 
 @clause("J-50")
 async def test_j50_plan_reports_each_step(bench: Bench) -> None:
-    # Without a grammar a small model may fill all the room it has: give it enough for two steps.
+    # Without a grammar a small model may use all of max_tokens: allow enough for two steps.
     record = await bench.run(
         "plan", {"goal": "Bake bread", "max_steps": 2, "max_tokens": 64, **SURE}
     )
@@ -71,7 +71,7 @@ async def test_j50_plan_reports_each_step(bench: Bench) -> None:
 
 
 @clause("J-50")
-async def test_j50_code_is_written_and_read_but_not_run(bench: Bench) -> None:
+async def test_j50_code_is_written_and_parsed_but_not_run(bench: Bench) -> None:
     record = await bench.run(
         "code", {"prompt": "Write a function is_even(n).", "max_tokens": 32, **SURE}
     )
@@ -108,7 +108,7 @@ async def test_j50_tool_on_the_local_model_copies_its_arguments(local: Bench) ->
 
 
 @clause("J-50")
-async def test_j50_rag_quotes_what_stands_there(bench: Bench) -> None:
+async def test_j50_rag_quotes_the_sources_verbatim(bench: Bench) -> None:
     question = {
         "question": "How long is the warranty?",
         "documents": MANUAL,
@@ -146,7 +146,7 @@ async def test_j50_rag_reports_when_the_sources_have_no_answer(bench: Bench) -> 
 
 
 @clause("J-50")
-async def test_j50_embed_makes_vectors_that_compare(bench: Bench) -> None:
+async def test_j50_embed_returns_comparable_vectors(bench: Bench) -> None:
     texts = ["a cat sleeps", "a kitten is napping", "the stock market fell"]
     record = await bench.run("embed", {"input": texts})
     assert record.result["dim"] == 384
@@ -157,7 +157,7 @@ async def test_j50_embed_makes_vectors_that_compare(bench: Bench) -> None:
     assert "minilm" in record.result["model"]
 
 
-async def test_the_local_vectors_are_those_that_the_model_is_known_for(local: Bench) -> None:
+async def test_the_local_vectors_equal_published_values(local: Bench) -> None:
     """The first numbers for this sentence, as the model's authors print them."""
     record = await local.run("embed", {"input": "This is an example sentence"})
     first = record.result["vectors"][0][:4]

@@ -73,7 +73,7 @@ async def test_j50_a_tool_that_asks_for_confirmation(local_models: Models, cache
 @pytest.mark.parametrize(
     "raised", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, BaseException]
 )
-async def test_j50_a_tool_that_began_never_runs_again(
+async def test_j50_a_started_tool_never_runs_again(
     local_models: Models, cache_dir: Path, raised: type[BaseException]
 ) -> None:
     app, ran = App(), []

@@ -1,4 +1,4 @@
-"""Functions as tools: found, filled in, run once, and never anything else."""
+"""Functions as tools: selection, arguments, at most one run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Unit = Literal["celsius", "fahrenheit"]
 def get_weather(city: str, unit: Unit = "celsius") -> str:
     """The weather in a city: rain, sun, temperature.
 
-    What follows is not part of the description.
+    Further paragraphs are not part of the description.
     """
     return f"sunny in {city}, in {unit}"
 
@@ -58,7 +58,9 @@ def bench_with(url: str, *functions: Callable[..., object], **settings: object) 
 
 
 @clause("J-50")
-async def test_j50_a_small_model_only_copies(local_models: Models, local: Bench) -> None:
+async def test_j50_the_small_model_copies_arguments_from_the_prompt(
+    local_models: Models, local: Bench
+) -> None:
     bench = Bench(local.settings, app_with(get_weather, set_timer), local_models)
     record = await bench.run("tool", {"prompt": "Is it raining in Paris today?", "max_tokens": 32})
     assert record.result["tool"] == "get_weather"
@@ -133,7 +135,7 @@ async def test_j50_a_real_model_chooses_in_json() -> None:
         (says('{"call": {"tool": "get_w', finish="length"), "output_truncated"),
     ],
 )
-async def test_j50_what_the_model_wants_is_checked(act: Act, code: str) -> None:
+async def test_j50_the_models_tool_call_is_checked(act: Act, code: str) -> None:
     async with Upstream(act) as upstream:
         with pytest.raises(Fail) as failed:
             await bench_with(upstream.url, get_weather, set_timer).run("tool", {"prompt": "Go"})
@@ -157,7 +159,7 @@ async def test_j50_only_the_named_tools_are_offered() -> None:
 
 
 async def run_one(function: Callable[..., object], **about: object) -> Exception | object:
-    """Run a tool without parameters; what came of it."""
+    """Run a tool without parameters; return the outcome."""
     async with Upstream(calls(function.__name__)) as upstream:
         bench = bench_with(upstream.url, function, tool_timeout=timedelta(seconds=0.3))
         return (await bench.run("tool", {"prompt": "Go"}, **about)).result["output"]
@@ -173,7 +175,7 @@ async def test_j50_a_tool_runs_in_a_thread() -> None:
 
 
 @clause("J-50")
-async def test_j50_a_failed_tool_is_never_tried_again() -> None:
+async def test_j50_a_failed_tool_is_never_retried() -> None:
     def breaks() -> None:
         """Breaks."""
         raise ConnectionError("secret detail")
@@ -219,7 +221,7 @@ async def test_j50_a_failure_is_reported_before_the_job_ends() -> None:
 
 
 @clause("J-50")
-async def test_j50_a_slow_tool_is_left_behind() -> None:
+async def test_j50_a_slow_tool_is_abandoned_at_its_time_limit() -> None:
     release = threading.Event()
 
     def sleeps() -> None:
@@ -238,7 +240,8 @@ async def test_j50_a_slow_tool_is_left_behind() -> None:
 async def test_j50_a_tool_without_capacity_is_retried_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Functions past their limit go on; too many of them, and the next has to wait."""
+    """Functions past their time limit continue in their threads; with too many of them the next job
+    waits."""
     ran: list[int] = []
 
     def counts() -> None:
@@ -377,7 +380,7 @@ def test_an_app_keeps_its_own_handlers_and_its_own_tools() -> None:
         ("none", []),
     ],
 )
-def test_numbers_are_those_that_stand_there(text: str, found: list[float]) -> None:
+def test_numbers_are_copied_as_written(text: str, found: list[float]) -> None:
     assert [each.value for each in numbers_in(text)] == found
 
 
@@ -390,7 +393,7 @@ def test_numbers_are_those_that_stand_there(text: str, found: list[float]) -> No
         ("What is the sum?", ["a", "b"]),
     ],
 )
-def test_a_number_is_no_two_arguments(prompt: str, lacking: list[str]) -> None:
+def test_a_number_is_used_for_one_argument(prompt: str, lacking: list[str]) -> None:
     tool = as_tool("add_numbers", add_numbers)
     assert candidates(tool, prompt).missing == lacking
 
@@ -402,7 +405,7 @@ def test_argument_candidates_are_runs_of_words() -> None:
     assert len(word_runs("word " * 2 + " ".join(map(str, range(1000))))) <= 400
 
 
-def test_what_may_be_left_out_is_offered_only_where_it_is_named() -> None:
+def test_optional_arguments_are_candidates_only_if_named() -> None:
     tool = as_tool("get_weather", get_weather)
     assert set(candidates(tool, "Rain in Oslo?").values) == {"city"}
     assert candidates(tool, "Oslo in FAHRENHEIT?").values["unit"] == ["fahrenheit"]

@@ -1,5 +1,5 @@
-"""Trouble of a model's server becomes another try or an error with a code: each way of failing that
-was seen in the field, against a real server that fails so on purpose."""
+"""A failure of a model server becomes a retry or an error with a code: each known failure, against
+a real HTTP server that fails in this way."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BenchAt = Callable[..., Bench]
 HI = {"prompt": "Hi", "max_tokens": 8}
 
 
-# ── no use in asking again ───────────────────────────────────────────────────────────────────────
+# ── permanent errors ─────────────────────────────────────────────────────────────────────────────
 
 PERMANENT_FAILURES: dict[str, tuple[Act, str, str]] = {
     "401": (refuses(401, "Incorrect key"), "backend_auth", "OPENAI_API_KEY"),
@@ -121,7 +121,7 @@ PERMANENT_FAILURES: dict[str, tuple[Act, str, str]] = {
 
 @clause("J-51")
 @pytest.mark.parametrize("way", PERMANENT_FAILURES)
-async def test_j51_it_fails_at_once(bench_at: BenchAt, way: str) -> None:
+async def test_j51_permanent_errors_fail_at_once(bench_at: BenchAt, way: str) -> None:
     act, code, words = PERMANENT_FAILURES[way]
     async with Upstream(act) as upstream:
         with pytest.raises(Fail) as failed:
@@ -142,7 +142,7 @@ async def test_j51_the_api_key_is_never_shown(bench_at: BenchAt) -> None:
     assert "••••" in failed.value.message
 
 
-# ── again after a while ──────────────────────────────────────────────────────────────────────────
+# ── temporary errors ─────────────────────────────────────────────────────────────────────────────
 
 UNWELL: dict[str, tuple[Act, str]] = {
     "500": (refuses(500, "oops"), "backend_unavailable"),
@@ -170,7 +170,7 @@ async def test_j51_a_server_that_recovers_is_retried(bench_at: BenchAt, way: str
 
 
 @clause("J-51")
-async def test_j51_three_tries_and_then_the_job_may_be_tried_again(bench_at: BenchAt) -> None:
+async def test_j51_after_three_requests_the_error_is_retryable(bench_at: BenchAt) -> None:
     async with Upstream(refuses(503, "loading")) as upstream:
         with pytest.raises(Retry) as failed:
             await bench_at(upstream.url).run("chat", HI)
@@ -189,8 +189,10 @@ async def test_j51_connection_refused(bench_at: BenchAt) -> None:
 
 @clause("J-51")
 @pytest.mark.parametrize("form", ["seconds", "date"])
-async def test_j51_a_long_wait_is_left_to_the_job(bench_at: BenchAt, form: str) -> None:
-    """The worker has other work than to wait for an hour."""
+async def test_j51_a_long_retry_after_becomes_a_retry_of_the_job(
+    bench_at: BenchAt, form: str
+) -> None:
+    """The worker does not wait for an hour."""
     later = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     asked = {"seconds": "3600", "date": later}[form]
     async with Upstream(refuses(429, "slow down", retry_after=asked)) as upstream:
@@ -203,7 +205,7 @@ async def test_j51_a_long_wait_is_left_to_the_job(bench_at: BenchAt, form: str) 
 
 
 @clause("J-51")
-async def test_j51_a_short_wait_is_kept(bench_at: BenchAt) -> None:
+async def test_j51_a_short_retry_after_is_waited_for(bench_at: BenchAt) -> None:
     act = refuses(429, "slow down", retry_after="0.7")
     async with Upstream(act, says("Thank you")) as upstream:
         record = await bench_at(upstream.url).run("chat", HI)
@@ -212,7 +214,7 @@ async def test_j51_a_short_wait_is_kept(bench_at: BenchAt) -> None:
 
 
 @clause("J-51")
-async def test_j51_no_try_goes_past_the_time_of_the_answer(bench_at: BenchAt) -> None:
+async def test_j51_no_retry_exceeds_the_time_limit(bench_at: BenchAt) -> None:
     act = refuses(429, "slow down", retry_after="5")
     async with Upstream(act) as upstream:
         with pytest.raises(Retry) as failed:
@@ -222,7 +224,7 @@ async def test_j51_no_try_goes_past_the_time_of_the_answer(bench_at: BenchAt) ->
 
 
 @clause("J-51")
-async def test_j51_the_whole_answer_has_its_time(bench_at: BenchAt) -> None:
+async def test_j51_the_time_limit_covers_the_whole_answer(bench_at: BenchAt) -> None:
     async with Upstream(streams(delta("Hello wor"), then=waits)) as upstream:
         bench = bench_at(upstream.url)
         context, _ = bench.context("chat", {**HI, "timeout_s": 0.3})
@@ -245,7 +247,7 @@ async def test_j51_no_model_is_named(bench_at: BenchAt) -> None:
     assert [each.body["model"] for each in upstream.requests] == ["named-by-the-job"]
 
 
-# ── in a plainer way ─────────────────────────────────────────────────────────────────────────────
+# ── simpler requests ─────────────────────────────────────────────────────────────────────────────
 
 
 @clause("J-51")
@@ -265,7 +267,7 @@ async def test_j51_a_server_without_json_mode_gets_a_plain_request(
 
 
 @clause("J-51")
-async def test_j51_a_model_that_wants_another_name_for_the_limit_gets_it(bench_at: BenchAt) -> None:
+async def test_j51_a_model_that_requires_max_completion_tokens_gets_it(bench_at: BenchAt) -> None:
     act = refuses(400, "'max_tokens' is not supported, use 'max_completion_tokens' instead")
     async with Upstream(act, says("Yes")) as upstream:
         record = await bench_at(upstream.url).run("chat", HI)
@@ -275,7 +277,7 @@ async def test_j51_a_model_that_wants_another_name_for_the_limit_gets_it(bench_a
 
 
 @clause("J-51")
-async def test_j51_a_request_that_is_refused_in_any_way_fails(bench_at: BenchAt) -> None:
+async def test_j51_a_request_that_is_refused_in_both_forms_fails(bench_at: BenchAt) -> None:
     async with Upstream(refuses(400, "temperature must be 1")) as upstream:
         with pytest.raises(Fail, match="temperature must be 1") as failed:
             await bench_at(upstream.url).run("chat", {**HI, "temperature": 0.5})
@@ -285,7 +287,7 @@ async def test_j51_a_request_that_is_refused_in_any_way_fails(bench_at: BenchAt)
 
 @clause("J-51")
 async def test_j51_an_untrusted_certificate_is_permanent(bench_at: BenchAt) -> None:
-    """Waiting does not help: the message names what to set."""
+    """A retry does not help: the message names the setting."""
     context = own_certificate().server_context()
     server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0, ssl=context)
     async with server:

@@ -1,7 +1,7 @@
 """A scripted model server: right, wrong or missing responses. Real HTTP on loopback.
 
-A test gives it one act for each request it expects; the last act is repeated. It keeps what it was
-asked, and sees when a client has gone.
+A test gives it one act for each request it expects; the last act is repeated. It records the
+requests, and detects when a client has disconnected.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Upstream:
         self.acts = list(acts)
         self.requests: list[Request] = []
         self.left = 0
-        """How many clients have gone while the server waited for it."""
+        """How many clients disconnected while the server waited for it."""
         self.url = ""
         self._server: asyncio.Server | None = None
 
@@ -72,7 +72,7 @@ class Upstream:
         await self._server.wait_closed()
 
     def act_for(self, _request: Request) -> Act:
-        """What to do now."""
+        """The act for the next request."""
         return self.acts.pop(0) if len(self.acts) > 1 else self.acts[0]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -105,7 +105,7 @@ class Stage(Upstream):
         return acts.pop(0) if len(acts) > 1 else acts[0]
 
     def asked(self, model: str) -> list[Request]:
-        """What was asked of one model."""
+        """The requests for one model."""
         return [each for each in self.requests if each.body["model"] == model]
 
 
@@ -122,7 +122,7 @@ async def _read(reader: asyncio.StreamReader) -> Request:
     return Request(head[0].split()[1], headers, json.loads(body or b"{}"))
 
 
-# ── what a server may do ─────────────────────────────────────────────────────────────────────────
+# ── acts of a server ─────────────────────────────────────────────────────────────────────────────
 
 
 def delta(text: str, finish: str | None = None) -> bytes:
@@ -146,7 +146,7 @@ USAGE = event(
 
 
 def says(*texts: str, finish: str = "stop") -> Act:
-    """A good answer in these pieces."""
+    """A complete answer in these pieces."""
     return streams(*(delta(text) for text in texts), delta("", finish), USAGE, DONE)
 
 
@@ -197,13 +197,13 @@ def refuses(status: int, message: str = "", code: str | None = None, **headers: 
 
 
 async def waits(line: Line) -> None:
-    """Says nothing until the client has gone."""
+    """Sends nothing until the client has disconnected."""
     await line.gone()
     raise _Gone
 
 
 async def hangs_up(_line: Line) -> None:
-    """Closes the connection without a word."""
+    """Closes the connection without a response."""
 
 
 def vectors(*numbers: Sequence[float], model: str = "tester-embed") -> Act:

@@ -1,4 +1,4 @@
-"""Another face detector, to judge what the first one has hidden: CenterFace on onnxruntime."""
+"""A second face detector, to check that faces are hidden: CenterFace on onnxruntime."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jobwire.handlers.photo.detectors.onnx_shapes import without_shapes
 from tests.handlers.photo.images import Pixels, package_file
 
 _SCORE = 0.5
-"""Hair around a smooth fill is worth up to 0.35 to it, a face 0.85 and more."""
+"""It scores hair around a smooth fill up to 0.35, a face 0.85 and more."""
 
 
 class CenterFace:
-    """Says how sure it is of each face."""
+    """Returns a score for each face."""
 
     def __init__(self) -> None:
         library: Any = import_module("onnxruntime")

@@ -1,4 +1,4 @@
-"""One pool for all tests of a run that only need some pool."""
+"""One pool for all tests that do not need a pool of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that want to do harm, by name: what they are, and what becomes of them."""
+"""Malicious files by name, and the expected outcome of each."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _many_segments(count: int) -> bytes:
 
 
 def _late_header() -> bytes:
-    """A frame header that stands behind a megabyte of comments."""
+    """A frame header after a megabyte of comments."""
     data = images.resized_header(images.jpeg(_small()), 60_000, 60_000)
     comment = struct.pack(">BBH", 0xFF, 0xFE, 65535) + bytes(65533)
     return data[:2] + comment * 20 + data[2:]
@@ -135,7 +135,7 @@ HARMLESS: Final[dict[str, Callable[[], bytes]]] = {
     "jpeg patched to 7000 x 7000": lambda: images.resized_header(images.jpeg(_small()), 7000, 7000),
     "jpeg with 200 exif segments": lambda: _many_segments(200),
 }
-"""Accepted, and nothing of the harm comes out."""
+"""Accepted, and the malicious content is not in the output."""
 
 
 def _half(data: bytes) -> bytes:

@@ -30,7 +30,7 @@ def mutants(count: int, seed: int) -> Iterator[bytes]:
     for number in range(count):
         data = bytearray(good[number % len(good)])
         for _ in range(chance.choice((1, 1, 2, 4, 16))):
-            # Headers are short, and most is decided there.
+            # Headers are short, and most checks are made there.
             end = len(data) if chance.random() < 0.5 else min(len(data), 256)
             at = chance.randrange(end)
             match chance.randrange(5):

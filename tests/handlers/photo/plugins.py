@@ -1,4 +1,4 @@
-"""Detectors of others, some of them broken; loaded by name in worker processes."""
+"""Third-party detectors, some of them faulty; loaded by name in worker processes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SpinOnDark:
 
 
 class Greedy:
-    """Wants more memory than a worker may have."""
+    """Allocates more memory than a worker may have."""
 
     def find(self, pixels: Pixels) -> Sequence[Area]:
         np.ones(4 << 30, np.uint8)

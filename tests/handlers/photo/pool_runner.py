@@ -1,4 +1,4 @@
-"""A pool on a loop of its own, for tests that take turns with it."""
+"""A pool on its own event loop, for tests that use it one after the other."""
 
 from __future__ import annotations
 

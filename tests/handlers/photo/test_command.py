@@ -66,7 +66,7 @@ def test_i22_process_shows_people_a_summary(folder: Path) -> None:
         (("portrait.jpg", "out.webp", "--size", "9000"), "long_side must be between"),
     ],
 )
-def test_i22_process_refuses_what_cannot_work(
+def test_i22_process_refuses_invalid_arguments(
     folder: Path, words: tuple[str, ...], complaint: str
 ) -> None:
     (folder / "copy").mkdir()
@@ -80,7 +80,7 @@ def test_i22_process_refuses_what_cannot_work(
 
 
 @clause("I-22")
-def test_i22_names_that_are_no_text_are_files_too(folder: Path) -> None:
+def test_i22_file_names_that_are_not_utf8_work(folder: Path) -> None:
     name = os.fsdecode(b"caf\xe9[page=1]\n.png")
     (folder / "quarters.png").rename(folder / name)
     done = jobwire("images", "process", name, "out/", "--detect", "none", cwd=folder)

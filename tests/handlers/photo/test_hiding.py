@@ -1,4 +1,4 @@
-"""Faces are found and hidden, and nothing of them is left."""
+"""Faces are detected and hidden completely."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_i23_published_pixels_do_not_depend_on_hidden_ones(
     second = hide(Picture(other, 40, 30, tuple(found)), options)
     assert first.pixels.tobytes() == second.pixels.tobytes()
     assert np.array_equal(first.pixels[~hidden], one[~hidden])
-    for area in found:  # all of what was found, and padding
+    for area in found:  # the detected areas with padding
         assert hidden[area.top : area.bottom, area.left : area.right].all()
 
 
@@ -156,7 +156,7 @@ def test_i23_photo_fails_when_detection_fails(target: Path) -> None:
 
 @clause("I-23")
 @pytest.mark.parametrize("name", ["plates", "no.such.module:Thing", f"{PLUGINS}:Nothing"])
-def test_i23_unknown_detector_stops_the_start(name: str) -> None:
+def test_i23_an_unknown_detector_is_an_error_at_start(name: str) -> None:
     pool = RunningPool(options=PhotoOptions(detect=("faces", name)))
     with pytest.raises(SetupError, match=name.partition(":")[0]), pool:
         pass

@@ -7,22 +7,14 @@ import json
 import socket
 import struct
 import threading
-from typing import Final, Generic, Literal, TypeVar, cast
+from typing import Final, Generic, TypeVar, cast
 
 import msgspec
 
 from jobwire.job.engine import Use
 from jobwire.job.messages import JobId, JobInfo, Json, Report
 from jobwire.log import LoggingSettings
-from jobwire.worker.outcomes import (
-    ChildrenAwaited,
-    Crashed,
-    PermanentFailure,
-    PostponeRequested,
-    RateLimitRequested,
-    RetryRequested,
-    Returned,
-)
+from jobwire.worker.outcomes import Ending
 from jobwire.worker.reports import ReportSink
 
 _HEAD: Final = struct.Struct("!I")
@@ -34,16 +26,7 @@ class LogConfig(msgspec.Struct, tag=True):
     """The worker's logging settings."""
 
     service: str
-    level: Literal["debug", "info", "warn", "warning", "error", "critical"]
-    format: Literal["text", "console", "json"]
-    colors: bool
-
-    @staticmethod
-    def of(service: str, settings: LoggingSettings) -> "LogConfig":
-        return LogConfig(service, settings.level, settings.format, settings.colors)
-
-    def settings(self) -> LoggingSettings:
-        return LoggingSettings(self.level, self.format, self.colors)
+    settings: LoggingSettings
 
 
 class Start(msgspec.Struct, tag=True):
@@ -111,16 +94,7 @@ ToChild = LogConfig | Start | ReportAck | Interrupt
 class ReportMessage(msgspec.Struct, tag=True):
     """A report; the next one only after its ReportAck."""
 
-    kind: str
-    data_json: str
-    step: str
-
-    @staticmethod
-    def of(report: Report) -> "ReportMessage":
-        return ReportMessage(report.kind, report.data_json, report.step)
-
-    def report(self) -> Report:
-        return Report(self.kind, self.data_json, self.step)
+    report: Report
 
 
 class RestartTimeout(msgspec.Struct, tag=True):
@@ -130,15 +104,7 @@ class RestartTimeout(msgspec.Struct, tag=True):
 class Ended(msgspec.Struct, tag=True):
     """How the handler ended; the process is ready for the next job."""
 
-    ending: (
-        Returned
-        | PermanentFailure
-        | RetryRequested
-        | Crashed
-        | PostponeRequested
-        | RateLimitRequested
-        | ChildrenAwaited
-    )
+    ending: Ending
     partial_json: str
 
 

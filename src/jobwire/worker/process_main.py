@@ -107,10 +107,10 @@ class JobReceiver:
             while (message := self._pipe.receive()) is not None:
                 match message:
                     case LogConfig():
-                        log.setup(message.service, message.settings())
+                        log.setup(message.service, message.settings)
                     case Start():
                         self._sink = PipeSink(
-                            lambda report: self._pipe.send(ReportMessage.of(report)),
+                            lambda report: self._pipe.send(ReportMessage(report)),
                             lambda: self._pipe.send(RestartTimeout()),
                             message.uses,
                             message.reserved_kinds,

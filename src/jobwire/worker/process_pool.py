@@ -137,7 +137,7 @@ class HandlerProcess:
             if self._pipe is None:
                 self._pipe = self._spawn()
                 if (set_up := as_set_up()) is not None:
-                    self._pipe.send(LogConfig.of(*set_up))
+                    self._pipe.send(LogConfig(*set_up))
             self._pipe.send(start)
             return self._pipe
 
@@ -171,7 +171,7 @@ class HandlerProcess:
 def _forward(message: ReportMessage, sink: ReportSink) -> bool:
     """Add the child's report to the sink; blocks while the report window is full."""
     try:
-        sink.add(message.report())
+        sink.add(message.report)
     except asyncio.CancelledError:
         return False
     return True

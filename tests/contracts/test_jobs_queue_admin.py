@@ -11,7 +11,7 @@ from jobwire.local import LocalValkey
 from jobwire.valkey import Config
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.queue_admin import QueueAdmin
-from jobwire.wiring.jobs.queue_check import examine_queues
+from jobwire.wiring.jobs.doctor import examine_queues
 from jobwire.worker import Worker
 from tests.conformance.lab import TASK
 from tests.support import clause, wait_until

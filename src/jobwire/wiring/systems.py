@@ -105,7 +105,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """One system. All callables import what they need when they are called."""
+    """One system. All callables import what they need when they are called: see `lazy`."""
 
     name: str
     needs: frozenset[Backend] = field(default_factory=frozenset[Backend])
@@ -132,6 +132,16 @@ class System:
     """JSON Schema of its messages: one document with a definition for each kind."""
     example: str = ""
     """A command to try first, for the banner of `jobwire up`."""
+
+
+def lazy(target: str) -> Callable[..., Any]:
+    """The function `module:name`, imported when it is called."""
+    module_name, _, name = target.partition(":")
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        return getattr(importlib.import_module(module_name), name)(*arguments, **options)
+
+    return call
 
 
 def import_from_here(module_name: str) -> ModuleType:

@@ -17,7 +17,10 @@ from jobwire.valkey import Config, Connection
 from jobwire.wires.bullmq.engine import BullEngine
 from jobwire.wires.bullmq.hub import BullHub
 from jobwire.wires.bullmq.settings import QueuesSettings
+from jobwire.wiring.backends import Backends
+from jobwire.wiring.queues import SYSTEM
 from jobwire.wiring.queues.feature import queues_feature
+from jobwire.wiring.systems import GatewayContext
 from jobwire.worker import Worker
 from tests.support import wait_until_sync
 from tests.support.jobs_http import EventReader, ServedJobs
@@ -76,7 +79,7 @@ class ServedQueues(ServedJobs):
         settings = Settings(gateway=self._settings, queues=self._queues)
         async with (
             Connection.open(self._valkey_url, name=self.name) as connection,
-            queues_feature(settings, connection, self.streams) as queues,
+            queues_feature(self._context(settings, connection)) as queues,
             self.follower.running(self._valkey_url, self.name),
         ):
             features = [queues, *([self._jobs_feature(connection)] if self._has_jobs else [])]
@@ -91,6 +94,9 @@ class ServedQueues(ServedJobs):
             running = await started(worker)
             await self._server.run_until_stopped(self._listening)
             await stopped(worker, running)
+
+    def _context(self, settings: Settings, connection: Connection) -> GatewayContext:
+        return GatewayContext(settings, Backends(settings, connection, {}).of(SYSTEM), self.streams)
 
     def add(self, queue: str, name: str = "job", data: object = None, **opts: Any) -> str:
         """Add a job that must be taken; its id."""

@@ -27,8 +27,11 @@ from jobwire.settings import Settings
 from jobwire.valkey import Connection
 from jobwire.valkey.settings import ValkeySettings
 from jobwire.wires.images.settings import ImagesSettings
+from jobwire.wiring.backends import Backends
+from jobwire.wiring.images import SYSTEM
 from jobwire.wiring.images.api import images_api
 from jobwire.wiring.images.uploads import image_uploads
+from jobwire.wiring.systems import GatewayContext, bucket_name
 from tests.handlers.photo.images import jpeg, photograph, quarters
 from tests.support import Plain, wait_until_sync
 
@@ -76,18 +79,23 @@ class ImageSite:
     ) -> None:
         self.bucket = bucket
         self.folder = folder
-        self._database = database or f"sqlite:///{folder}/records.sqlite"
-        given: dict[str, Any] = {"detect": ("none",), "workers": 1, **images}
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        given: dict[str, Any] = {
+            "detect": ("none",),
+            "workers": 1,
+            "database_url": database or f"sqlite:///{folder}/records.sqlite",
+            "upload_url": upload_url or self.url,
+            **images,
+        }
         self.settings = Settings(
             data_dir=folder,
             valkey=ValkeySettings(url=valkey_url),
             gateway=replace(gateway or GatewaySettings(), keys=tuple(keys)),
             images=ImagesSettings(**given),
         )
-        self._api, self._uploads, self._upload_url = api, uploads, upload_url
+        self._api, self._uploads = api, uploads
         self._name = name
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
-        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: HttpServer | None = None
@@ -110,17 +118,14 @@ class ImageSite:
         async with AsyncExitStack() as stack:
             opened = Connection.open(settings.valkey.config(), name=self._name)
             connection = await stack.enter_async_context(opened)
-            bucket = Bucket(self.bucket)
+            buckets = {bucket_name(SYSTEM, settings): Bucket(self.bucket)}
+            backends = Backends(settings, connection, buckets).of(SYSTEM)
+            context = GatewayContext(settings, backends, streams)
             features: list[Any] = []
             if self._uploads:
-                uploads = image_uploads(settings, connection, bucket, streams)
-                features.append(await stack.enter_async_context(uploads))
+                features.append(await stack.enter_async_context(image_uploads(context)))
             if self._api:
-                api = images_api(
-                    *(settings, connection, bucket, self._database, streams),
-                    lambda _: self._upload_url or self.url,
-                )
-                features.append(await stack.enter_async_context(api))
+                features.append(await stack.enter_async_context(images_api(context)))
             gateway = Gateway(settings.gateway, features, streams, version="0.0.test")
             self._server = HttpServer(gateway, settings.gateway)
             self._loop = asyncio.get_running_loop()

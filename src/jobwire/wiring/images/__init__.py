@@ -9,16 +9,17 @@ Run apart, they share only Valkey, the bucket and the public key of the tokens.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from jobwire.wiring.systems import Backend, GatewayContext, SchemaDocument, System
+from jobwire.settings import Settings
+from jobwire.wiring.systems import Backend, GatewayContext, System, lazy
 
 if TYPE_CHECKING:
-    from jobwire.doctor import Finding
     from jobwire.gateway.feature import Feature
-    from jobwire.settings import Loaded, Settings
 
 _LIBRARIES: Final = ("aiosqlite", "alembic", "jwt", "numpy", "pyvips", "sqlalchemy")
 
@@ -34,54 +35,16 @@ async def _feature(context: GatewayContext) -> AsyncGenerator[Feature]:
     if missing := missing_libraries():
         yield _not_installed(missing)
         return
-    async with _uploads(context) as uploads, _api(context) as api:
-        yield merged("images", uploads, api)
-
-
-@contextlib.asynccontextmanager
-async def _api(context: GatewayContext, *, apart: bool = False) -> AsyncGenerator[Feature]:
-    from jobwire.wiring.images.api import images_api, upload_address
-
-    async with images_api(
-        context.settings,
-        context.backends.valkey,
-        context.backends.bucket,
-        context.backends.database_url,
-        context.streams,
-        upload_address(context.settings, apart=apart),
-    ) as feature:
-        yield feature
-
-
-@contextlib.asynccontextmanager
-async def _uploads(context: GatewayContext, *, eager: bool = False) -> AsyncGenerator[Feature]:
+    from jobwire.wiring.images.api import images_api
     from jobwire.wiring.images.uploads import image_uploads
 
-    async with image_uploads(
-        context.settings,
-        context.backends.valkey,
-        context.backends.bucket,
-        context.streams,
-        eager=eager,
-    ) as feature:
-        yield feature
-
-
-def merged(name: str, *features: Feature) -> Feature:
-    """Several features as one."""
-    from jobwire.gateway.feature import Feature
-
-    (scrape,) = [each.scrape for each in features if each.scrape] or [None]
-    (view,) = [each.view for each in features if each.view] or [None]
-    return Feature(
-        name=name,
-        hot=[route for each in features for route in each.hot],
-        routers=[router for each in features for router in each.routers],
-        checks=[check for each in features for check in each.checks],
-        collectors=[collector for each in features for collector in each.collectors],
-        scrape=scrape,
-        view=view,
-    )
+    async with image_uploads(context) as uploads, images_api(context) as api:
+        yield replace(
+            api,
+            hot=[*uploads.hot, *api.hot],
+            checks=[*uploads.checks, *api.checks],
+            collectors=[*uploads.collectors, *api.collectors],
+        )
 
 
 def _not_installed(missing: list[str]) -> Feature:
@@ -99,19 +62,6 @@ def _bucket(settings: Settings) -> str:
     return settings.images.bucket
 
 
-def _schema() -> SchemaDocument:
-    from jobwire.wires.images.schema import schema
-
-    return schema()
-
-
-async def _doctor_checks(loaded: Loaded) -> AsyncIterator[Finding]:
-    from jobwire.wiring.images.doctor import examine
-
-    async for finding in examine(loaded):
-        yield finding
-
-
 _BACKENDS: Final = frozenset({Backend.VALKEY, Backend.BUCKET, Backend.SQL})
 
 SYSTEM: Final = System(
@@ -119,19 +69,19 @@ SYSTEM: Final = System(
     needs=_BACKENDS,
     feature=_feature,
     bucket=_bucket,
-    schema=_schema,
-    doctor_checks=_doctor_checks,
+    schema=lazy("jobwire.wires.images.schema:schema"),
+    doctor_checks=lazy("jobwire.wiring.images.doctor:examine"),
     example="jobwire images put photo.jpg --follow",
 )
 API: Final = System(
     name="images-api",
     needs=_BACKENDS,
-    feature=lambda context: _api(context, apart=True),
+    feature=partial(lazy("jobwire.wiring.images.api:images_api"), apart=True),
     bucket=_bucket,
 )
 UPLOADS: Final = System(
     name="images-gateway",
     needs=frozenset({Backend.VALKEY, Backend.BUCKET}),
-    feature=lambda context: _uploads(context, eager=True),
+    feature=partial(lazy("jobwire.wiring.images.uploads:image_uploads"), eager=True),
     bucket=_bucket,
 )

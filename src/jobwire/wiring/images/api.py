@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Check, HealthStatus
 from jobwire.gateway.request import HttpRequest
-from jobwire.gateway.streams import Streams
 from jobwire.job.engine import MaintenanceResult, MaintenanceTask
 from jobwire.job.errors import BackendUnavailable
 from jobwire.log import component
@@ -38,11 +37,11 @@ from jobwire.wires.images.tokens import TokenIssuer, read_private_key
 from jobwire.wiring.backends import START_TIMEOUT_S
 from jobwire.wiring.images.keys import private_key
 from jobwire.wiring.images.storage import image_status
+from jobwire.wiring.systems import GatewayContext
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from jobwire.objects import Bucket
     from jobwire.valkey import Connection
 
 _log = component("images")
@@ -52,7 +51,7 @@ _CONCURRENCY: Final = 64
 """Results that one consumer reads and applies at a time, in one transaction."""
 
 
-def upload_address(settings: Settings, *, apart: bool) -> Callable[[HttpRequest], str]:
+def _upload_address(settings: Settings, *, apart: bool) -> Callable[[HttpRequest], str]:
     """The address of the upload gateway for a caller: that of the settings, else the host name that
     the caller used, with the port of the upload gateway where it runs apart."""
     configured = settings.images.upload_url.rstrip("/")
@@ -70,19 +69,18 @@ def upload_address(settings: Settings, *, apart: bool) -> Callable[[HttpRequest]
 
 
 @contextlib.asynccontextmanager
-async def images_api(
-    settings: Settings,
-    connection: "Connection",
-    bucket: "Bucket",
-    database: str,
-    streams: Streams,
-    upload_base: Callable[[HttpRequest], str],
-) -> AsyncGenerator[Feature]:
-    """The API; while it is open, results are read and open records reconciled."""
+async def images_api(context: GatewayContext, *, apart: bool = False) -> AsyncGenerator[Feature]:
+    """The API; while it is open, results are read and open records reconciled. `apart`: the upload
+    gateway is another program."""
+    settings, connection, bucket = (
+        context.settings,
+        context.backends.valkey,
+        context.backends.bucket,
+    )
     images = settings.images
     status = image_status(settings, connection)
     await connection.load_scripts(SCRIPTS.values())
-    engine = open_engine(database_url(database))
+    engine = open_engine(database_url(context.backends.database_url))
     try:
         await _migrated(engine)
         records = ImageRecords(engine)
@@ -101,13 +99,13 @@ async def images_api(
             status,
             bucket,
             TokenIssuer(read_private_key(private_key(settings)), images.token_life),
-            upload_base,
+            _upload_address(settings, apart=apart),
             ApiLimits(max_size=images.max_upload_mb * _MEGABYTE, url_life=images.url_life),
         )
         feature = Feature(
             name="images",
             routers=[routes.router()],
-            hot=[event_route(routes, follower, streams)],
+            hot=[event_route(routes, follower, context.streams)],
             checks=[Check("image records", lambda: _records_health(records))],
             collectors=[ApiCollector(handler, reconciler, follower)],
             scrape=ResultStreamMetrics(

@@ -5,11 +5,10 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Check, HealthStatus
-from jobwire.gateway.streams import Streams
 from jobwire.handlers.photo import (
     ErrorCode,
     PhotoError,
@@ -31,10 +30,7 @@ from jobwire.wires.images.tokens import TokenVerifier, read_public_key
 from jobwire.wires.images.uploads import UploadIntake, UploadLimits
 from jobwire.wiring.images.keys import public_key
 from jobwire.wiring.images.storage import image_status, spool_folder
-
-if TYPE_CHECKING:
-    from jobwire.objects import Bucket
-    from jobwire.valkey import Connection
+from jobwire.wiring.systems import GatewayContext
 
 _log = component("images")
 _MEGABYTE: Final = 1 << 20
@@ -104,18 +100,12 @@ def photo_options(settings: Settings) -> PhotoOptions:
 
 
 @contextlib.asynccontextmanager
-async def image_uploads(
-    settings: Settings,
-    connection: "Connection",
-    bucket: "Bucket",
-    streams: Streams,
-    *,
-    eager: bool = False,
-) -> AsyncGenerator[Feature]:
+async def image_uploads(context: GatewayContext, *, eager: bool = False) -> AsyncGenerator[Feature]:
     """The upload gateway; while it is open, accepted images are processed.
 
     `eager`: start the photo workers at once, not with the first photo.
     """
+    settings, connection = context.settings, context.backends.valkey
     images = settings.images
     status = image_status(settings, connection)
     await connection.load_scripts(SCRIPTS.values())
@@ -138,7 +128,7 @@ async def image_uploads(
             connection,
             status,
             spool,
-            bucket,
+            context.backends.bucket,
             photos,
             drain_s=settings.gateway.drain.total_seconds(),
         )
@@ -157,7 +147,7 @@ async def image_uploads(
             unavailable=unavailable,
             accepted=processing.start,
         )
-        streams.at_stop(processing.stop)
+        context.streams.at_stop(processing.stop)
         async with processing.running():
             yield Feature(
                 name="uploads",

@@ -5,12 +5,9 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from jobwire.gateway.feature import Feature
-from jobwire.gateway.streams import Streams
 from jobwire.job.errors import BackendUnavailable
 from jobwire.log import component
 from jobwire.maintenance import Maintenance
-from jobwire.settings import Settings
-from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.follow import Follower
@@ -19,6 +16,7 @@ from jobwire.wires.streams.scripts import SCRIPTS
 from jobwire.wiring.backends import START_TIMEOUT_S
 from jobwire.wiring.jobs import jobs_settings
 from jobwire.wiring.jobs.schema import task_definitions
+from jobwire.wiring.systems import GatewayContext
 
 _log = component("gateway")
 
@@ -32,11 +30,9 @@ async def _make_group(engine: StreamsEngine) -> None:
 
 
 @contextlib.asynccontextmanager
-async def jobs_feature(
-    settings: Settings, connection: Connection, streams: Streams
-) -> AsyncGenerator[Feature]:
+async def jobs_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
     """The feature; while it is open, events are followed and maintenance runs (J-41)."""
-    jobs = jobs_settings(settings)
+    connection, jobs = context.backends.valkey, jobs_settings(context.settings)
     await connection.load_scripts(SCRIPTS.values())
     follower = Follower(StreamsKeys(jobs.key_prefix))
     engine = StreamsEngine(connection, jobs)
@@ -48,6 +44,13 @@ async def jobs_feature(
     async with following, asyncio.TaskGroup() as group:
         task = group.create_task(maintenance.run())
         try:
-            yield feature(connection, jobs, follower, streams, task_definitions(), settings.gateway)
+            yield feature(
+                connection,
+                jobs,
+                follower,
+                context.streams,
+                task_definitions(),
+                context.settings.gateway,
+            )
         finally:
             task.cancel()

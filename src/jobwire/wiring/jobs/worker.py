@@ -5,7 +5,8 @@ import logging
 from collections.abc import Generator, Sequence
 from typing import Final
 
-from jobwire.handlers.llm import LlmSettings, register
+from jobwire.handlers.llm import register
+from jobwire.settings import Settings
 from jobwire.wires.streams.cron_store import StreamsCronStore
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wiring.jobs import jobs_settings
@@ -18,10 +19,10 @@ _log: Final = logging.getLogger("jobwire.worker")
 
 
 @contextlib.contextmanager
-def six_tasks(app: App, settings: LlmSettings) -> Generator[Sequence[Background]]:
+def six_tasks(app: App, settings: Settings) -> Generator[Sequence[Background]]:
     """Add the six tasks to an App and log their missing requirements; the models are closed at the
     end."""
-    models = register(app, settings)
+    models = register(app, settings.llm)
     try:
         for missing in models.missing_requirements():
             _log.warning("%s: %s; %s", *missing)

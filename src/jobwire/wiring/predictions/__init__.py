@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from jobwire.wiring.systems import Backend, GatewayContext, SchemaDocument, System
+from jobwire.wiring.systems import Backend, System, lazy
 
 if TYPE_CHECKING:
-    from jobwire.doctor import Finding
-    from jobwire.gateway.feature import Feature
     from jobwire.objects.lifecycle import Rule
-    from jobwire.settings import Loaded
-
-
-def _feature(context: GatewayContext) -> contextlib.AbstractAsyncContextManager[Feature]:
-    from jobwire.wiring.predictions.feature import predictions_feature
-
-    return predictions_feature(context.settings.predictions, context.backends.bucket)
 
 
 def _lifecycle_rules() -> Sequence[Rule]:
@@ -27,25 +17,13 @@ def _lifecycle_rules() -> Sequence[Rule]:
     return LIFECYCLE
 
 
-def _schema() -> SchemaDocument:
-    from jobwire.wires.predictions.schema import task_schema
-
-    return task_schema()
-
-
-def _doctor_checks(loaded: Loaded) -> AsyncIterator[Finding]:
-    from jobwire.wiring.predictions.checks import examine
-
-    return examine(loaded.settings.predictions)
-
-
 SYSTEM: Final = System(
     name="predictions",
     needs=frozenset({Backend.BUCKET}),
-    feature=_feature,
+    feature=lazy("jobwire.wiring.predictions.feature:predictions_feature"),
     bucket=lambda settings: settings.predictions.bucket,
     lifecycle_rules=_lifecycle_rules,
-    doctor_checks=_doctor_checks,
-    schema=_schema,
+    doctor_checks=lazy("jobwire.wiring.predictions.doctor:examine"),
+    schema=lazy("jobwire.wires.predictions.schema:task_schema"),
     example="jobwire bot demo",
 )

@@ -17,7 +17,7 @@ from jobwire.wires.predictions.service import reconcile_forever
 from jobwire.wires.predictions.telegram.api import ApiResult
 from jobwire.wires.predictions.telegram.poller import PollingRefused, UpdatePoller
 from jobwire.wiring.backends import known_buckets
-from jobwire.wiring.predictions import SYSTEM, checks
+from jobwire.wiring.predictions import SYSTEM, doctor
 from jobwire.wiring.predictions.bot import build_bot
 
 __all__ = ["PollingRefused", "TaskPage", "TaskView", "examine", "poll", "run_pass", "show", "tasks"]
@@ -83,7 +83,7 @@ async def examine(loaded: Loaded) -> AsyncIterator[Finding]:
     """The checks of the bot and of its bucket."""
     from jobwire.doctor import bucket
 
-    async for finding in checks.examine(loaded.settings.predictions):
+    async for finding in doctor.examine(loaded):
         yield finding
     for known in known_buckets(loaded, [SYSTEM]):
         async for finding in bucket.examine(known.config, known.rules, fix=known.fix):

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Sequence
 
 from jobwire.gateway.feature import Feature
 from jobwire.log import component
-from jobwire.objects import Bucket
 from jobwire.wires.predictions.flow import Flow
 from jobwire.wires.predictions.http import feature
 from jobwire.wires.predictions.service import (
@@ -18,16 +17,16 @@ from jobwire.wires.predictions.service import (
 from jobwire.wires.predictions.settings import PredictionsSettings
 from jobwire.wires.predictions.telegram.bot import TelegramBot
 from jobwire.wiring.predictions.bot import build_bot, is_configured
+from jobwire.wiring.systems import GatewayContext
 
 _log = component("predictions")
 
 
 @contextlib.asynccontextmanager
-async def predictions_feature(
-    settings: PredictionsSettings, bucket: Bucket
-) -> AsyncGenerator[Feature]:
+async def predictions_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
     """The feature; while it is open, unfinished tasks are reconciled, and updates are polled for
     where there is no public address."""
+    settings, bucket = context.settings.predictions, context.backends.bucket
     if not is_configured(settings):
         _log.debug(
             "no bot: predictions.telegram_token and predictions.webhook_secret are not set; "

@@ -2,53 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from jobwire.settings import SettingsError
-from jobwire.wiring.systems import (
-    Backend,
-    Background,
-    GatewayContext,
-    SchemaDocument,
-    System,
-    WorkerContext,
-    WorkerParts,
-)
+from jobwire.wiring.systems import Backend, System, lazy
 
 if TYPE_CHECKING:
-    from jobwire.doctor import Finding
-    from jobwire.gateway.feature import Feature
     from jobwire.objects.lifecycle import Rule
-    from jobwire.settings import Loaded, Settings
-    from jobwire.valkey import Config, Connection
-    from jobwire.worker import App
-
-
-def queues_server(settings: Settings, valkey: Connection) -> Connection | Config:
-    """The server of the queues: `queues.url`, else the connection of the program; SettingsError if
-    the URL is wrong."""
-    from jobwire.valkey import Config, ConfigError
-
-    try:
-        return Config.from_url(settings.queues.url) if settings.queues.url else valkey
-    except ConfigError as error:
-        raise SettingsError([f"queues.url: {error}"]) from error
-
-
-def _feature(context: GatewayContext) -> contextlib.AbstractAsyncContextManager[Feature]:
-    from jobwire.wiring.queues.feature import queues_feature
-
-    return queues_feature(context.settings, context.backends.valkey, context.streams)
-
-
-@contextlib.contextmanager
-def _tasks(app: App, settings: Settings) -> Generator[Sequence[Background]]:
-    from jobwire.wiring.queues.video import register_video
-
-    register_video(app, settings)
-    yield []
 
 
 def _lifecycle_rules() -> Sequence[Rule]:
@@ -57,47 +17,14 @@ def _lifecycle_rules() -> Sequence[Rule]:
     return LIFECYCLE
 
 
-def _engines(context: WorkerContext) -> WorkerParts:
-    """One engine for each queue that a handler names or that is set; they share their sockets."""
-    from jobwire.job.errors import RefusedError
-    from jobwire.wires.bullmq.checks import check_queue_name
-    from jobwire.wires.bullmq.engine import BullEngine
-    from jobwire.wires.bullmq.hub import BullHub
-
-    settings = context.settings.queues
-    names = dict.fromkeys((*context.app.queues(BullEngine.wire), *settings.names))
-    if not names:
-        return WorkerParts(engines=[])
-    try:
-        for name in names:
-            check_queue_name(name)
-    except RefusedError as error:
-        raise SettingsError([f"queues.names: {error}"]) from error
-    hub = BullHub(queues_server(context.settings, context.backends.valkey), settings.bull())
-    return WorkerParts(engines=[BullEngine(hub, name) for name in names])
-
-
-def _schema() -> SchemaDocument:
-    from jobwire.wires.bullmq.schema import wire_schema
-
-    return wire_schema()
-
-
-async def _doctor_checks(loaded: Loaded) -> AsyncIterator[Finding]:
-    from jobwire.wiring.queues.doctor import examine
-
-    async for finding in examine(loaded):
-        yield finding
-
-
 SYSTEM: Final = System(
     name="queues",
     needs=frozenset({Backend.VALKEY}),
     uses=frozenset({Backend.BUCKET}),
-    feature=_feature,
-    tasks=_tasks,
-    engines=_engines,
+    feature=lazy("jobwire.wiring.queues.feature:queues_feature"),
+    tasks=lazy("jobwire.wiring.queues.worker:video_task"),
+    engines=lazy("jobwire.wiring.queues.worker:queues_engines"),
     lifecycle_rules=_lifecycle_rules,
-    doctor_checks=_doctor_checks,
-    schema=_schema,
+    doctor_checks=lazy("jobwire.wiring.queues.doctor:examine"),
+    schema=lazy("jobwire.wires.bullmq.schema:wire_schema"),
 )

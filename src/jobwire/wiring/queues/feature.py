@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from jobwire.gateway.feature import Feature
-from jobwire.gateway.streams import Streams
 from jobwire.maintenance import Maintenance
 from jobwire.settings import Settings
 from jobwire.valkey import Connection
@@ -17,19 +16,18 @@ from jobwire.wires.bullmq.http.view import QueuesView
 from jobwire.wires.bullmq.metrics import BullMetrics
 from jobwire.wires.bullmq.scripts import SCRIPTS
 from jobwire.wiring.backends import START_TIMEOUT_S
-from jobwire.wiring.queues import queues_server
+from jobwire.wiring.queues.server import queues_server
+from jobwire.wiring.systems import GatewayContext
 
 
 @contextlib.asynccontextmanager
-async def queues_feature(
-    settings: Settings, valkey: Connection, streams: Streams
-) -> AsyncGenerator[Feature]:
+async def queues_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
     """The feature; while it is open, events are followed and the directory of queues is kept up to
     date."""
-    queues = settings.queues
+    queues, valkey = context.settings.queues, context.backends.valkey
     follower = QueueFollower(queues.prefix)
     async with (
-        _connection(settings, valkey) as connection,
+        _connection(context.settings, valkey) as connection,
         follower.running(connection.config, valkey.name, connect_timeout_s=START_TIMEOUT_S),
         asyncio.TaskGroup() as group,
     ):
@@ -40,7 +38,7 @@ async def queues_feature(
         try:
             metrics = BullMetrics(connection, queues.prefix, directory)
             access = QueueAccess(connection, queues.bull(), directory, queues.tenant_of)
-            routers, hot = queue_routes(access, follower, streams)
+            routers, hot = queue_routes(access, follower, context.streams)
             yield Feature(
                 name="queues",
                 routers=routers,

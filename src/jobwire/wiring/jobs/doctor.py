@@ -1,18 +1,36 @@
-"""A check of `jobwire doctor`: does a live worker read each queue in which jobs wait (J-53)?"""
+"""Checks of jobs for `jobwire doctor`: the server's clock, the queues, the models.
+
+A queue in which jobs wait must be read by a live worker (J-53).
+"""
 
 import contextlib
 from collections.abc import AsyncIterator
 
-from jobwire.doctor import Finding
+from jobwire.doctor import Finding, model
+from jobwire.doctor.valkey import examine_queue
 from jobwire.job.errors import BackendUnavailable
+from jobwire.settings import Loaded
 from jobwire.valkey import Config, Connection, ValkeyError
 from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.depth import depth
 from jobwire.wires.streams.queue_admin import QueueAdmin
 from jobwire.wires.streams.registry import WorkerRegistry
 from jobwire.wires.streams.settings import StreamsSettings
+from jobwire.wiring.backends import known_valkey
 
 _MAX_FINDINGS = 10
+
+
+async def examine(loaded: Loaded) -> AsyncIterator[Finding]:
+    """All checks; nothing is changed."""
+    jobs = loaded.settings.jobs
+    if (known := known_valkey(loaded)) is not None:
+        async for finding in examine_queue(known.config, StreamsKeys(jobs.key_prefix).queue):
+            yield finding
+        async for finding in examine_queues(known.config, jobs):
+            yield finding
+    async for finding in model.examine(loaded.settings.llm):
+        yield finding
 
 
 async def examine_queues(config: Config, settings: StreamsSettings) -> AsyncIterator[Finding]:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 from jobwire.doctor import Finding
+from jobwire.settings import Loaded
 from jobwire.wires.predictions.json_values import mapping, text
 from jobwire.wires.predictions.settings import PredictionsSettings
 from jobwire.wires.predictions.signature import secret_bytes
@@ -10,8 +11,9 @@ from jobwire.wires.predictions.telegram.api import ApiRefusal, ApiResult, BotApi
 from jobwire.wiring.predictions.bot import missing
 
 
-async def examine(settings: PredictionsSettings) -> AsyncIterator[Finding]:
+async def examine(loaded: Loaded) -> AsyncIterator[Finding]:
     """Settings, token, webhook."""
+    settings = loaded.settings.predictions
     if not settings.telegram_token and not settings.webhook_secret:
         yield Finding(
             "bot", "note", "not configured", fix="try it without an account: jobwire bot demo"

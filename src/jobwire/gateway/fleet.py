@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import msgspec
 from fastapi import APIRouter, Query, Response
-from msgspec import structs, to_builtins
+from msgspec import structs
 from pydantic import JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
@@ -59,7 +59,7 @@ WORKERS: Final = Doc(
     description="Workers of the wire `bullmq` are those that its `getWorkers` lists, of any "
     "program. A process of ours that has registered itself is listed once, with all its queues.",
     answer=WorkersBody,
-    example=to_builtins(WorkersBody([_WORKER])),
+    example=WorkersBody([_WORKER]),
     problems=(INVALID, UNAVAILABLE),
 )
 STATS: Final = Doc(
@@ -68,7 +68,7 @@ STATS: Final = Doc(
     description="The sum over all systems. Ended jobs of queues come from the wire's "
     "own counts, where a worker writes them, and from the ended jobs that are still stored.",
     answer=StatsBody,
-    example=to_builtins(StatsBody(NowBody(12, 0, 9, 400), _LINE, [_LINE])),
+    example=StatsBody(NowBody(12, 0, 9, 400), _LINE, [_LINE]),
     problems=(INVALID, UNAVAILABLE),
 )
 _Name = str | SkipJsonSchema[None]

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.problems import NOT_READY, Problem, retry_after
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
@@ -80,30 +81,6 @@ RemoteHealth = Callable[[], Awaitable[Mapping[str, HealthStatus]]]
 """The parts of other processes that are not ready; empty if all are."""
 
 
-class Readiness:
-    """Runs all checks concurrently and caches the result for `_FRESH_S`."""
-
-    def __init__(
-        self, checks: Sequence[Check], supervised: Supervised, remote: Sequence[RemoteHealth]
-    ) -> None:
-        self._checks = checks
-        self._remote = remote
-        self._supervised = supervised
-        self._lock = asyncio.Lock()
-        self._parts: list[PartHealth] = []
-        self._checked_at_s = float("-inf")
-
-    async def parts(self) -> list[PartHealth]:
-        async with self._lock:
-            if time.monotonic() - self._checked_at_s > _FRESH_S:
-                checked = asyncio.gather(*map(_run_check, self._checks))
-                remote = asyncio.gather(*map(_read_remote, self._remote))
-                own = _merged(await checked, self._supervised())
-                self._parts = _with_remote(own, await remote)
-                self._checked_at_s = time.monotonic()
-            return self._parts
-
-
 async def _run_check(check: Check) -> PartHealth:
     began_s = time.perf_counter()
     try:
@@ -129,31 +106,22 @@ async def _read_remote(read: RemoteHealth) -> Mapping[str, HealthStatus]:
         return {}
 
 
-def _with_remote(
-    own: Sequence[PartHealth], remote: Sequence[Mapping[str, HealthStatus]]
+def _merged(
+    checked: Sequence[PartHealth],
+    supervised: Mapping[str, HealthStatus],
+    remote: Sequence[Mapping[str, HealthStatus]],
 ) -> list[PartHealth]:
-    """Our own parts, then remote ones; a part with a check of its own keeps that result."""
-    parts = {part.name: part for part in own}
+    """The checked parts; where a part is not ready, the state that its supervisor reports; then the
+    parts that only other processes report."""
+    parts = {part.name: part for part in checked}
+    for name, health in supervised.items():
+        own = parts.get(name)
+        if own is None or (own.state != "ready" and health.state != "ready"):
+            parts[name] = PartHealth(name, health.state, None, health.note, health.fix)
     for statuses in remote:
         for name, health in statuses.items():
             parts.setdefault(name, PartHealth(name, health.state, None, health.note, health.fix))
     return list(parts.values())
-
-
-def _merged(
-    checked: Sequence[PartHealth], supervised: Mapping[str, HealthStatus]
-) -> list[PartHealth]:
-    """The checked parts; where a part is not ready, the state that its supervisor reports."""
-    merged = {part.name: part for part in checked}
-    for name, health in supervised.items():
-        own = merged.get(name)
-        if own is None or (own.state != "ready" and health.state != "ready"):
-            merged[name] = PartHealth(name, health.state, None, health.note, health.fix)
-    return list(merged.values())
-
-
-def _no_supervisor() -> Mapping[str, HealthStatus]:
-    return {}
 
 
 async def _event_loop() -> HealthStatus:
@@ -169,46 +137,44 @@ def routes(
     remote: Sequence[RemoteHealth] = (),
 ) -> list[HotRoute]:
     """The three public routes."""
-    own = Check("gateway", _event_loop)
-    readiness = Readiness([own, *checks], supervised or _no_supervisor, remote)
-    alive = Reply(msgspec.json.encode(Alive("alive")))
-    versioned = Reply(msgspec.json.encode(VersionInfo("jobwire", version)))
+    all_checks = [Check("gateway", _event_loop), *checks]
+    cached: CachedValue[list[PartHealth]] = CachedValue(_FRESH_S)
+    alive = Alive("alive")
+    this = VersionInfo("jobwire", version)
+    alive_reply, version_reply = Reply(msgspec.json.encode(alive)), Reply(msgspec.json.encode(this))
+
+    async def read_parts() -> list[PartHealth]:
+        checked = asyncio.gather(*map(_run_check, all_checks))
+        remotes = asyncio.gather(*map(_read_remote, remote))
+        return _merged(await checked, supervised() if supervised else {}, await remotes)
 
     async def livez(_: HttpRequest) -> Reply:
-        return alive
+        return alive_reply
 
     async def readyz(_: HttpRequest) -> Reply:
-        parts = await readiness.parts()
-        if all(part.state in _SERVING for part in parts):
-            all_ready = all(part.state == "ready" for part in parts)
-            ready = Ready("ready" if all_ready else "degraded", version, parts)
-            return Reply(msgspec.json.encode(ready))
-        not_ready = ", ".join(
-            f"{part.name} is {part.state}" for part in parts if part.state not in _SERVING
-        )
-        raise Problem(
-            NOT_READY,
-            not_ready,
-            headers=retry_after(1),
-            more={"parts": [msgspec.to_builtins(part) for part in parts]},
-        )
+        parts = await cached.get(read_parts)
+        not_ready = [part for part in parts if part.state not in _SERVING]
+        if not_ready:
+            raise Problem(
+                NOT_READY,
+                ", ".join(f"{part.name} is {part.state}" for part in not_ready),
+                headers=retry_after(1),
+                more={"parts": parts},
+            )
+        all_ready = all(part.state == "ready" for part in parts)
+        ready = Ready("ready" if all_ready else "degraded", version, parts)
+        return Reply(msgspec.json.encode(ready))
 
     async def version_(_: HttpRequest) -> Reply:
-        return versioned
+        return version_reply
 
-    example = PartHealth("valkey", "ready", 0.4)
     return [
         HotRoute(
             "GET",
             "/livez",
             "public",
             livez,
-            Doc(
-                summary="Is the process alive?",
-                tag="health",
-                answer=Alive,
-                example=_plain(Alive("alive")),
-            ),
+            Doc(summary="Is the process alive?", tag="health", answer=Alive, example=alive),
         ),
         HotRoute(
             "GET",
@@ -220,7 +186,7 @@ def routes(
                 description="A program that is degraded still serves.",
                 tag="health",
                 answer=Ready,
-                example=_plain(Ready("ready", version, [example])),
+                example=Ready("ready", version, [PartHealth("valkey", "ready", 0.4)]),
                 problems=(NOT_READY,),
             ),
         ),
@@ -233,11 +199,7 @@ def routes(
                 summary="Which program and version is this?",
                 tag="health",
                 answer=VersionInfo,
-                example=_plain(VersionInfo("jobwire", version)),
+                example=this,
             ),
         ),
     ]
-
-
-def _plain(value: msgspec.Struct) -> object:
-    return msgspec.to_builtins(value)

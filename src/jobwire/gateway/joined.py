@@ -1,12 +1,11 @@
-"""Reads the views of all systems at once, and briefly caches what many pages ask for.
+"""Reads the views of all systems at once.
 
 A system whose backend does not answer in time is named in `unavailable`, and the others are shown.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 from jobwire.gateway.fleet_schemas import UnavailableBody
 from jobwire.gateway.request import HttpRequest
@@ -40,26 +39,3 @@ async def read_each(
 def audience(request: HttpRequest) -> tuple[str, bool]:
     """What decides which rows a caller sees: its tenant, and whether its key has `admin`."""
     return request.principal.tenant, "admin" in request.principal.scopes
-
-
-class Brief(Generic[T]):
-    """One value that is read again when it is older than `fresh_s`; callers that come while it is
-    being read wait for that reading."""
-
-    def __init__(self, fresh_s: float) -> None:
-        self._fresh_s = fresh_s
-        self._value: list[T] = []
-        self._read_at_s = float("-inf")
-        self._reading = asyncio.Lock()
-
-    async def get(self, read: Callable[[], Awaitable[T]]) -> T:
-        """The value; what `read` raises is not kept."""
-        if not self._is_fresh():
-            async with self._reading:
-                if not self._is_fresh():
-                    self._value = [await read()]
-                    self._read_at_s = time.monotonic()
-        return self._value[0]
-
-    def _is_fresh(self) -> bool:
-        return time.monotonic() - self._read_at_s < self._fresh_s

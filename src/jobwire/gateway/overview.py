@@ -9,11 +9,12 @@ from typing import Annotated, Final
 
 import msgspec
 from fastapi import APIRouter, Query, Response
-from msgspec import Meta, Struct, to_builtins
+from msgspec import Meta, Struct
 from pydantic.json_schema import SkipJsonSchema
 
+from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.fleet_schemas import QuantilesBody, UnavailableBody
-from jobwire.gateway.joined import Brief, audience, read_each
+from jobwire.gateway.joined import audience, read_each
 from jobwire.gateway.parameters import matching
 from jobwire.gateway.problems import INVALID
 from jobwire.gateway.request import HttpRequest, Reply
@@ -107,7 +108,7 @@ OVERVIEW: Final = Doc(
     description="One row for each system, and for each of the busiest 50 queues. At most half a "
     "second old; what is read from a bucket or a database, a few seconds.",
     answer=OverviewBody,
-    example=to_builtins(OverviewBody([_ROW], [])),
+    example=OverviewBody([_ROW], []),
 )
 FAILURES: Final = Doc(
     summary="Failed jobs, grouped by kind",
@@ -116,7 +117,7 @@ FAILURES: Final = Doc(
     "line of the message; in it `…` stands for ids and long numbers. Of queues, the newest failed "
     "jobs that are still stored are grouped; `scanned` and `total` show how far that is.",
     answer=FailuresBody,
-    example=to_builtins(FailuresBody(24, 11, [_FAILURE], [], 11, 11)),
+    example=FailuresBody(24, 11, [_FAILURE], [], 11, 11),
     problems=(INVALID,),
 )
 SEARCH: Final = Doc(
@@ -125,7 +126,7 @@ SEARCH: Final = Doc(
     description="An id or an Idempotency-Key is found however old it is. Other text is searched "
     "in the ids and tasks of the newest 1000 jobs; `scanned` and `total` show how far that is.",
     answer=SearchBody,
-    example=to_builtins(SearchBody([_FOUND], 1000, 41220, [])),
+    example=SearchBody([_FOUND], 1000, 41220, []),
     problems=(INVALID,),
 )
 
@@ -158,7 +159,7 @@ _Tenant = Annotated[
 def hot_route(views: Sequence[SystemView]) -> HotRoute:
     """The overview, over the views of all features: every open page asks for it every two
     seconds."""
-    briefs: dict[tuple[str, bool], Brief[Reply]] = {}
+    replies: dict[tuple[str, bool], CachedValue[Reply]] = {}
 
     async def read(request: HttpRequest) -> Reply:
         parts, unavailable = await read_each(views, lambda view: view.rows(request))
@@ -169,10 +170,10 @@ def hot_route(views: Sequence[SystemView]) -> HotRoute:
     async def overview(request: HttpRequest) -> Reply:
         # One for each tenant of the settings, with and without `admin`: they are few.
         seen_by = audience(request)
-        brief = briefs.get(seen_by)
-        if brief is None:
-            brief = briefs[seen_by] = Brief(FRESH_S)
-        return await brief.get(lambda: read(request))
+        cached = replies.get(seen_by)
+        if cached is None:
+            cached = replies[seen_by] = CachedValue(FRESH_S)
+        return await cached.get(lambda: read(request))
 
     return HotRoute("GET", "/v1/overview", "read", overview, OVERVIEW)
 

@@ -22,7 +22,8 @@ class Doc:
     """A hot route in the OpenAPI document.
 
     `body` and `answer` are msgspec types (or None) of the request and the response; `body_example`
-    and `example` must fit them. `problems` are the kinds of this route besides the common ones.
+    and `example` are values of these types, or the same as JSON has it. `problems` are the kinds of
+    this route besides the common ones.
     """
 
     summary: str

@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 from fastapi import APIRouter, Response
-from msgspec import Meta, Struct, to_builtins
+from msgspec import Meta, Struct
 
 from jobwire.doctor.finding import Finding, Verdict
 from jobwire.gateway import static_files
+from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.request import Reply
 from jobwire.gateway.router import documented, new_router, response
@@ -70,15 +71,15 @@ SETTINGS: Final = Doc(
     tag="fleet",
     description="As `jobwire config`: secrets are masked.",
     answer=SettingsBody,
-    example=to_builtins(SettingsBody([SettingBody("worker.slots", 8, "JOBWIRE_WORKER_SLOTS")])),
+    example=SettingsBody([SettingBody("worker.slots", 8, "JOBWIRE_WORKER_SLOTS")]),
 )
 BACKENDS: Final = Doc(
     summary="What the servers report about themselves, and what to do",
     tag="fleet",
     description="As `jobwire doctor`, for what the gateway can read over its own connection.",
     answer=BackendsBody,
-    example=to_builtins(
-        BackendsBody(1767225600000, [FindingBody("valkey eviction", "ok", "never evicts", "", "")])
+    example=BackendsBody(
+        1767225600000, [FindingBody("valkey eviction", "ok", "never evicts", "", "")]
     ),
 )
 
@@ -96,13 +97,21 @@ def page_feature(loaded: Loaded, backends: Backends) -> Feature:
     return Feature(
         name="page",
         hot=page_routes(upload_url=loaded.settings.images.upload_url),
-        routers=[_router(_settings(loaded), _Findings(backends))],
+        routers=[_router(_settings(loaded), backends)],
     )
 
 
-def _router(settings: SettingsBody, findings: "_Findings") -> APIRouter:
+def _router(settings: SettingsBody, backends: Backends) -> APIRouter:
     routes = new_router("fleet")
     settings_json = _encode(settings)
+    found: CachedValue[bytes] = CachedValue(_FRESH_S)
+
+    async def examine() -> bytes:
+        findings = [
+            FindingBody(each.check, each.verdict, each.found, each.why, each.fix)
+            for each in await _examine(backends)
+        ]
+        return _encode(BackendsBody(int(time.time() * 1000), findings))
 
     @routes.get("/v1/settings", openapi_extra=documented("admin", SETTINGS))
     async def read_settings() -> Response:
@@ -110,7 +119,7 @@ def _router(settings: SettingsBody, findings: "_Findings") -> APIRouter:
 
     @routes.get("/v1/backends", openapi_extra=documented("admin", BACKENDS))
     async def read_backends() -> Response:
-        return response(Reply(await findings.read()))
+        return response(Reply(await found.get(examine)))
 
     return routes
 
@@ -128,34 +137,16 @@ def _settings(loaded: Loaded) -> SettingsBody:
     return SettingsBody(rows)
 
 
-class _Findings:
-    """Examines the backends, at most every `_FRESH_S`."""
+async def _examine(backends: Backends) -> Sequence[Finding]:
+    connection = backends.valkey
+    if connection is None:
+        return []
+    from jobwire.doctor.valkey import judge
+    from jobwire.valkey import HealthChecker, ValkeyError
 
-    def __init__(self, backends: Backends) -> None:
-        self._backends = backends
-        self._body = b""
-        self._read_at_s = float("-inf")
-
-    async def read(self) -> bytes:
-        if time.monotonic() - self._read_at_s > _FRESH_S:
-            bodies = [
-                FindingBody(each.check, each.verdict, each.found, each.why, each.fix)
-                for each in await self._examine()
-            ]
-            self._body = _encode(BackendsBody(int(time.time() * 1000), bodies))
-            self._read_at_s = time.monotonic()
-        return self._body
-
-    async def _examine(self) -> Sequence[Finding]:
-        connection = self._backends.valkey
-        if connection is None:
-            return []
-        from jobwire.doctor.valkey import judge
-        from jobwire.valkey import HealthChecker, ValkeyError
-
-        try:
-            health = await HealthChecker(connection).summary()
-        except ValkeyError as error:
-            why, fix = "jobs cannot be submitted or read", "is it running? see its log"
-            return [Finding("valkey", "unreachable", str(error), why, fix)]
-        return list(judge(connection.config, health))
+    try:
+        health = await HealthChecker(connection).summary()
+    except ValkeyError as error:
+        why, fix = "jobs cannot be submitted or read", "is it running? see its log"
+        return [Finding("valkey", "unreachable", str(error), why, fix)]
+    return list(judge(connection.config, health))

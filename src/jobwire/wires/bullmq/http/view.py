@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final, TypeVar, cast
 
 from jobwire.gateway import tenants
+from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.failure_kinds import FailureKinds
 from jobwire.gateway.fleet_schemas import (
     MinuteCounts,
@@ -20,7 +21,7 @@ from jobwire.gateway.fleet_schemas import (
     SystemStats,
     WorkerBody,
 )
-from jobwire.gateway.joined import Brief, audience
+from jobwire.gateway.joined import audience
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.system_view import (
     QUIET_HOUR,
@@ -72,7 +73,7 @@ class QueuesView:
         self._prefix = access.settings.prefix
         # One for each tenant of the settings, with and without `admin`.
         self._boards: dict[tuple[str, bool], _SharedBoard] = {}
-        self._clients: Brief[Sequence[SeenWorker] | None] = Brief(_WORKERS_FRESH_S)
+        self._clients: CachedValue[Sequence[SeenWorker] | None] = CachedValue(_WORKERS_FRESH_S)
 
     async def rows(self, request: HttpRequest) -> RowPart:
         return (await self._read(request)).part
@@ -95,7 +96,7 @@ class QueuesView:
             return _BoardReading(self, hours, left_out, clients)
 
         many = len(names) > SHOWN
-        return await board.brief(many=many).get(read)
+        return await board.cached(many=many).get(read)
 
     def _check_connected(self) -> None:
         """Without a connection a call would wait for one; a page does not."""
@@ -188,10 +189,10 @@ class _SharedBoard:
 
     def __init__(self, queues: QueueBoard) -> None:
         self.queues = queues
-        self._few: Brief[_BoardReading] = Brief(_FRESH_S)
-        self._many: Brief[_BoardReading] = Brief(_FRESH_MANY_S)
+        self._few: CachedValue[_BoardReading] = CachedValue(_FRESH_S)
+        self._many: CachedValue[_BoardReading] = CachedValue(_FRESH_MANY_S)
 
-    def brief(self, *, many: bool) -> "Brief[_BoardReading]":
+    def cached(self, *, many: bool) -> "CachedValue[_BoardReading]":
         return self._many if many else self._few
 
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, cast
 
 from jobwire.gateway import tenants
+from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.failure_kinds import FailureKinds
 from jobwire.gateway.fleet_schemas import MINUTES, MinuteCounts, NowBody, SystemStats, WorkerBody
-from jobwire.gateway.joined import Brief
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.gateway.system_view import (
@@ -74,7 +74,7 @@ class ImagesView:
         self._connection = connection
         self._keys = keys
         self._group = group
-        self._readings: dict[str, Brief[_Reading]] = {}
+        self._readings: dict[str, CachedValue[_Reading]] = {}
 
     async def rows(self, request: HttpRequest) -> RowPart:
         return (await self._reading(request)).part
@@ -84,10 +84,10 @@ class ImagesView:
 
     async def _reading(self, request: HttpRequest) -> _Reading:
         tenant = request.principal.tenant
-        brief = self._readings.get(tenant)
-        if brief is None:
-            brief = self._readings[tenant] = Brief(_FRESH_S)
-        return await brief.get(lambda: self._read(_owner(tenant)))
+        cached = self._readings.get(tenant)
+        if cached is None:
+            cached = self._readings[tenant] = CachedValue(_FRESH_S)
+        return await cached.get(lambda: self._read(_owner(tenant)))
 
     async def _read(self, owner: str | None) -> _Reading:
         if not self._connection.connected:

@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Final
 
 from jobwire.gateway import tenants
+from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.failure_kinds import FailureKinds
 from jobwire.gateway.fleet_schemas import MINUTES, MinuteCounts, NowBody, SystemStats, WorkerBody
-from jobwire.gateway.joined import Brief
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.system_view import FailurePart, FoundBody, RowPart, SearchPart, row_body
 from jobwire.job.clock import Clock, SystemClock
@@ -51,7 +51,7 @@ class PredictionsView:
         self._tenant = tenant
         self._clock = clock or SystemClock()
         self._reader = SnapshotReader(bucket, records)
-        self._snapshot: Brief[TaskSnapshot] = Brief(FRESH_S)
+        self._snapshot: CachedValue[TaskSnapshot] = CachedValue(FRESH_S)
 
     async def rows(self, request: HttpRequest) -> RowPart:
         stats = await self.stats(request)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.fleet_schemas import (
     MinuteCounts,
     MissingRequirementBody,
@@ -18,7 +19,6 @@ from jobwire.gateway.fleet_schemas import (
     SystemStats,
     WorkerBody,
 )
-from jobwire.gateway.joined import Brief
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.system_view import (
     FailureBody,
@@ -63,7 +63,7 @@ class StreamsView:
         self._queue = queue
         self._registry = registry
         self._hour = LastHour(connection, queue.keys)
-        self._names: Brief[list[str]] = Brief(_NAMES_FRESH_S)
+        self._names: CachedValue[list[str]] = CachedValue(_NAMES_FRESH_S)
         self._ended: tuple[MinuteStats, MinuteStats, HourTotals] | None = None
 
     async def rows(self, request: HttpRequest) -> RowPart:  # noqa: ARG002 - all see the counts

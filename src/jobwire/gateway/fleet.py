@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final
 
-import msgspec
 from fastapi import APIRouter, Query, Response
 from msgspec import structs
 from pydantic import JsonValue
@@ -25,14 +24,12 @@ from jobwire.gateway.fleet_schemas import (
 )
 from jobwire.gateway.joined import read_each
 from jobwire.gateway.problems import INVALID, UNAVAILABLE, Problem, invalid
-from jobwire.gateway.request import Reply
-from jobwire.gateway.router import CurrentRequest, documented, new_router, response
+from jobwire.gateway.router import CurrentRequest, documented, json_response, new_router
 from jobwire.gateway.routes import Doc
 from jobwire.gateway.system_view import QUIET_HOUR, SHARES, SystemView
 from jobwire.job import time_buckets
 from jobwire.job.clock import SystemClock
 
-_encode = msgspec.json.Encoder().encode
 _TAG: Final = "fleet"
 _MINUTE_MS: Final = 60_000
 
@@ -94,7 +91,7 @@ def router(views: Sequence[SystemView]) -> APIRouter:
         parts, unavailable = await read_each(chosen, lambda view: view.workers(request))
         _refuse_nothing(parts, unavailable)
         workers = _merged(worker for part in parts for worker in part)
-        return response(Reply(_encode(WorkersBody(workers, unavailable))))
+        return json_response(WorkersBody(workers, unavailable))
 
     @routes.get("/v1/stats", openapi_extra=documented("read", STATS))
     async def read_stats(
@@ -106,7 +103,7 @@ def router(views: Sequence[SystemView]) -> APIRouter:
         parts, unavailable = await read_each(chosen, lambda view: view.stats(request))
         _refuse_nothing(parts, unavailable)
         body = _stats([each for part in parts for each in part], SystemClock().now_ms())
-        return response(Reply(_encode(structs.replace(body, unavailable=unavailable))))
+        return json_response(structs.replace(body, unavailable=unavailable))
 
     return routes
 

@@ -3,15 +3,11 @@
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-import msgspec
 from fastapi import APIRouter, Response
 from msgspec import Meta, Struct
 
-from jobwire.gateway.request import Reply
-from jobwire.gateway.router import CurrentRequest, documented, new_router, response
+from jobwire.gateway.router import CurrentRequest, documented, json_response, new_router
 from jobwire.gateway.routes import Doc
-
-_encode = msgspec.json.Encoder().encode
 
 
 class MeBody(Struct, frozen=True):
@@ -52,6 +48,6 @@ def router(version: str, *, has_keys: bool, read_only: bool, features: Sequence[
         caller = request.principal
         scopes = [str(scope) for scope in sorted(caller.scopes)]
         body = MeBody(caller.key, caller.tenant, scopes, has_keys, read_only, version, served)
-        return response(Reply(_encode(body)))
+        return json_response(body)
 
     return routes

@@ -18,7 +18,7 @@ from jobwire.gateway.joined import audience, read_each
 from jobwire.gateway.parameters import matching
 from jobwire.gateway.problems import INVALID
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.router import CurrentRequest, documented, new_router, response
+from jobwire.gateway.router import CurrentRequest, documented, json_response, new_router
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.system_view import FailureBody, FoundBody, SystemRowBody, SystemView
 
@@ -199,7 +199,7 @@ def router(views: Sequence[SystemView]) -> APIRouter:
             sum(part.scanned for part in parts),
             sum(part.total for part in parts),
         )
-        return response(Reply(_encode(body)))
+        return json_response(body)
 
     @routes.get("/v1/search", openapi_extra=documented("read", SEARCH))
     async def search(request: CurrentRequest, q: _Text) -> Response:
@@ -210,6 +210,6 @@ def router(views: Sequence[SystemView]) -> APIRouter:
             sum(part.total for part in parts),
             unavailable,
         )
-        return response(Reply(_encode(body)))
+        return json_response(body)
 
     return routes

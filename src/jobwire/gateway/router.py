@@ -11,6 +11,7 @@ For routes that are not hot. Admission runs before FastAPI reads the body.
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
 
+import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
@@ -23,6 +24,7 @@ from jobwire.gateway.routes import Doc
 
 ADMISSION_KEY: Final = "jobwire.admission"
 NEEDS_KEY: Final = "x-jobwire"
+_encode = msgspec.json.Encoder().encode
 
 
 def needs(access: Access, *problems: ProblemKind, max_body: int = 0) -> dict[str, Any]:
@@ -78,9 +80,14 @@ def new_router(tag: str) -> APIRouter:
     return APIRouter(route_class=ScopedRoute, tags=[tag])
 
 
+def json_response(body: object, status: int = 200) -> Response:
+    """The response of a FastAPI route whose answer is a msgspec type: quicker than pydantic, and
+    JSON of callers and handlers (`msgspec.Raw`) is passed byte for byte."""
+    return response(Reply(_encode(body), status))
+
+
 def response(reply: Reply) -> Response:
-    """The response of a FastAPI route whose body is encoded already: JSON of callers and handlers
-    is passed byte for byte, and msgspec is quicker than pydantic."""
+    """The reply of a hot route as the response of a FastAPI route."""
     headers = {name.decode(): value.decode() for name, value in reply.headers}
     return Response(reply.body, reply.status, headers, reply.media_type.decode())
 

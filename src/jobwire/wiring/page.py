@@ -11,7 +11,6 @@ from importlib.resources import files
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
-import msgspec
 from fastapi import APIRouter, Response
 from msgspec import Meta, Struct
 
@@ -19,13 +18,11 @@ from jobwire.doctor.finding import Finding, Verdict
 from jobwire.gateway import static_files
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.feature import Feature
-from jobwire.gateway.request import Reply
-from jobwire.gateway.router import documented, new_router, response
+from jobwire.gateway.router import documented, json_response, new_router
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.settings import Loaded, Settings, sections, show
 from jobwire.wiring.backends import Backends
 
-_encode = msgspec.json.Encoder().encode
 _FRESH_S: Final = 5.0
 """How long findings are reused, however many pages are open."""
 _CSP: Final = (
@@ -103,23 +100,22 @@ def page_feature(loaded: Loaded, backends: Backends) -> Feature:
 
 def _router(settings: SettingsBody, backends: Backends) -> APIRouter:
     routes = new_router("fleet")
-    settings_json = _encode(settings)
-    found: CachedValue[bytes] = CachedValue(_FRESH_S)
+    found: CachedValue[BackendsBody] = CachedValue(_FRESH_S)
 
-    async def examine() -> bytes:
+    async def examine() -> BackendsBody:
         findings = [
             FindingBody(each.check, each.verdict, each.found, each.why, each.fix)
             for each in await _examine(backends)
         ]
-        return _encode(BackendsBody(int(time.time() * 1000), findings))
+        return BackendsBody(int(time.time() * 1000), findings)
 
     @routes.get("/v1/settings", openapi_extra=documented("admin", SETTINGS))
     async def read_settings() -> Response:
-        return response(Reply(settings_json))
+        return json_response(settings)
 
     @routes.get("/v1/backends", openapi_extra=documented("admin", BACKENDS))
     async def read_backends() -> Response:
-        return response(Reply(await found.get(examine)))
+        return json_response(await found.get(examine))
 
     return routes
 

@@ -5,13 +5,11 @@ A list of fifty jobs that is read every two seconds must not carry their data, w
 
 from typing import Annotated, Any, Final
 
-import msgspec
 from fastapi import APIRouter, Query, Response
 from msgspec import Meta, Struct
 
 from jobwire.gateway.parameters import DEFAULT_PAGE, PageSize, one_of
-from jobwire.gateway.request import Reply
-from jobwire.gateway.router import CurrentRequest, documented, response
+from jobwire.gateway.router import CurrentRequest, documented, json_response
 from jobwire.gateway.routes import Doc
 from jobwire.wires.bullmq.contract import COLLECTIONS, State
 from jobwire.wires.bullmq.http import problems
@@ -27,8 +25,6 @@ from jobwire.wires.bullmq.summaries import (
     list_summaries,
     search_summaries,
 )
-
-_encode = msgspec.json.Encoder().encode
 
 
 class JobSummaryBody(Struct, frozen=True, kw_only=True):
@@ -125,7 +121,7 @@ def summary_router(access: QueueAccess) -> APIRouter:
             page = await list_summaries(opened, where, first=first, count=limit, text=text)
         else:
             page = await search_summaries(opened, text, count=limit)
-        return response(Reply(_encode(_body(page))))
+        return json_response(_body(page))
 
     return routes
 

@@ -3,12 +3,10 @@
 from typing import Final
 from urllib.parse import quote
 
-import msgspec
 from fastapi import APIRouter, Response
 
 from jobwire.gateway.problems import Problem
-from jobwire.gateway.request import Reply
-from jobwire.gateway.router import CurrentRequest, documented, response
+from jobwire.gateway.router import CurrentRequest, documented, json_response
 from jobwire.gateway.routes import Doc
 from jobwire.gateway.wire_view import WireBody, WireEntryBody, WireFieldBody, WireKeyBody
 from jobwire.wires.bullmq.contract import Extra, Field
@@ -20,7 +18,6 @@ from jobwire.wires.bullmq.http.jobs import JOB
 from jobwire.wires.bullmq.inspect_job import KeyOnServer, ValueOnServer, inspect_job
 
 WIRE: Final = "bullmq"
-_encode = msgspec.json.Encoder().encode
 _OURS: Final = frozenset((Extra.WORKER_ID,))
 _ORDER: Final = {str(name): at for at, name in enumerate(Field)}
 _NOTES: Final = {
@@ -82,7 +79,7 @@ def wire_keys_router(access: QueueAccess) -> APIRouter:
             raise Problem(problems.JOB_NOT_FOUND)
         path = f"{JOB.format(queue=quote(queue, safe=''), job_id=quote(job_id, safe=''))}"
         keys = [_key(job_id, each, path) for each in found]
-        return response(Reply(_encode(WireBody(job_id, WIRE, opened.now_ms(), keys))))
+        return json_response(WireBody(job_id, WIRE, opened.now_ms(), keys))
 
     return routes
 

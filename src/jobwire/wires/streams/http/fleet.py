@@ -4,15 +4,13 @@ from collections import Counter as Counted
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
-import msgspec
 from fastapi import APIRouter, Query, Response
 from msgspec import Raw
 from pydantic.json_schema import SkipJsonSchema
 
 from jobwire.gateway.health import HealthStatus
 from jobwire.gateway.parameters import matching
-from jobwire.gateway.request import Reply
-from jobwire.gateway.router import documented, new_router, response
+from jobwire.gateway.router import documented, json_response, new_router
 from jobwire.job.messages import MissingRequirement
 from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import StreamsKeys
@@ -28,7 +26,6 @@ from jobwire.wires.streams.http.fleet_schemas import (
 )
 from jobwire.wires.streams.registry import WorkerRegistry
 
-_encode = msgspec.json.Encoder().encode
 _MOST_PARTS: Final = 20
 DEFAULT_SLOTS: Final = 10
 """Of a worker, as in its settings."""
@@ -52,12 +49,12 @@ def router(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) 
             TaskBody(info.name, live, queue, _raw(info.schema_json), _raw(info.example_json))
             for info, live, queue in await registry.tasks()
         ]
-        return response(Reply(_encode(TasksBody(listed))))
+        return json_response(TasksBody(listed))
 
     @routes.get("/v1/crons", openapi_extra=documented("read", docs.CRONS))
     async def list_crons() -> Response:
         listed = [CronBody(*each) for each in await cron_list(connection, keys)]
-        return response(Reply(_encode(CronsBody(listed))))
+        return json_response(CronsBody(listed))
 
     @routes.get("/v1/scale", openapi_extra=documented("read", docs.SCALE))
     async def read_scale(slots: _Slots = None) -> Response:
@@ -71,7 +68,7 @@ def router(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) 
             oldest_waiting_s=(found.oldest_waiting_ms or 0) / 1000,
             load=(waiting + found.running) / of_one,
         )
-        return response(Reply(_encode(body)))
+        return json_response(body)
 
     return routes
 

@@ -6,21 +6,17 @@ Ordinary FastAPI routes over the queue. A job of another tenant is answered as n
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-import msgspec
 from fastapi import APIRouter, Query, Response
 from pydantic.json_schema import SkipJsonSchema
 
 from jobwire.gateway.parameters import DEFAULT_PAGE, PageSize, matching, one_of
 from jobwire.gateway.problems import Problem
-from jobwire.gateway.request import Reply
-from jobwire.gateway.router import CurrentRequest, documented, new_router, response
+from jobwire.gateway.router import CurrentRequest, documented, json_response, new_router, response
 from jobwire.job.messages import CancelOutcome, JobRequest
 from jobwire.wires.streams.contract import MAX_TTL_S, Status
 from jobwire.wires.streams.http import docs, problems, request_parser, schemas
 from jobwire.wires.streams.http.jobs import PATH, JobRoutes
 from jobwire.wires.streams.queue import Selection, StreamsQueue
-
-_encode = msgspec.json.Encoder().encode
 
 _RETRYABLE: Final = (Status.ERROR, Status.CANCELED)
 _CURSOR: Final = r"[0-9]{1,16}-[\x21-\x7e]{1,512}"
@@ -96,7 +92,7 @@ def router(queue: StreamsQueue, jobs: JobRoutes) -> APIRouter:
         page = await queue.page(owner, limit, selection, cursor=cursor or "")
         lines = [schemas.line(record) for record in page.records]
         listed = schemas.JobList(lines, page.scanned, page.total, page.cursor or None)
-        return response(Reply(_encode(listed)))
+        return json_response(listed)
 
     @routes.post(PATH + "/{id}/cancel", openapi_extra=documented("submit", docs.CANCEL))
     @routes.delete(PATH + "/{id}", openapi_extra=documented("submit", docs.CANCEL))
@@ -111,7 +107,7 @@ def router(queue: StreamsQueue, jobs: JobRoutes) -> APIRouter:
         if answer is CancelOutcome.FINISHED:
             raise Problem(problems.ALREADY_FINISHED)
         status, outcome = _OUTCOMES[answer]
-        return response(Reply(_encode(schemas.CancelAnswerBody(job_id, outcome)), status))
+        return json_response(schemas.CancelAnswerBody(job_id, outcome), status)
 
     @routes.post(PATH + "/{id}/retry", openapi_extra=documented("submit", docs.RETRY))
     async def retry_job(request: CurrentRequest, id: str) -> Response:  # noqa: A002 - in the path

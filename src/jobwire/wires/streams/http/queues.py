@@ -13,7 +13,7 @@ from fastapi import APIRouter, Path, Response
 from jobwire.gateway import tenants
 from jobwire.gateway.problems import FORBIDDEN, Problem
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.router import CurrentRequest, documented, new_router, response
+from jobwire.gateway.router import CurrentRequest, documented, json_response, new_router
 from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import DEFAULT_QUEUE, QUEUE_NAME, StreamsKeys
@@ -80,14 +80,14 @@ class QueueRoutes:
             if not _is_name(queue) or not await self._admin.pause(queue):
                 raise Problem(problems.QUEUE_NOT_FOUND)
             warning = _FOREIGN if queue == DEFAULT_QUEUE else None
-            return response(Reply(_encode(PauseAnswerBody(queue, True, warning))))
+            return json_response(PauseAnswerBody(queue, True, warning))
 
         @routes.post(QUEUES + "/{queue}/resume", openapi_extra=documented("admin", docs.RESUME))
         async def resume_queue(request: CurrentRequest, queue: _QueueName) -> Response:
             self._check_all_tenants(request)
             if not _is_name(queue) or not await self._admin.resume(queue):
                 raise Problem(problems.QUEUE_NOT_FOUND)
-            return response(Reply(_encode(PauseAnswerBody(queue, False, None))))
+            return json_response(PauseAnswerBody(queue, False, None))
 
         @routes.post(QUEUES + "/{queue}/purge", openapi_extra=documented("admin", docs.PURGE))
         async def purge_queue(request: CurrentRequest, queue: _QueueName) -> Response:
@@ -95,7 +95,7 @@ class QueueRoutes:
             canceled = await self._admin.purge(queue, owner) if _is_name(queue) else None
             if canceled is None:
                 raise Problem(problems.QUEUE_NOT_FOUND)
-            return response(Reply(_encode(PurgeAnswerBody(queue, canceled))))
+            return json_response(PurgeAnswerBody(queue, canceled))
 
         return routes
 

@@ -4,8 +4,7 @@ import msgspec
 from fastapi import APIRouter, Response
 
 from jobwire.gateway.problems import Problem
-from jobwire.gateway.request import Reply
-from jobwire.gateway.router import CurrentRequest, documented, new_router, response
+from jobwire.gateway.router import CurrentRequest, documented, json_response, new_router
 from jobwire.gateway.wire_view import (
     WireBody,
     WireEntryBody,
@@ -21,7 +20,6 @@ from jobwire.wires.streams.http.jobs import PATH
 from jobwire.wires.streams.http.operator_view import WIRE
 from jobwire.wires.streams.inspect_job import EVENTS, JobOnServer, StreamEntry, inspect_job
 
-_encode = msgspec.json.Encoder().encode
 _CONTRACT = frozenset(Field)
 
 
@@ -36,7 +34,7 @@ def router(connection: Connection, keys: StreamsKeys) -> APIRouter:
         if job is None or not request_parser.may_see(request, job.fields.get(Extra.TENANT, "")):
             raise Problem(problems.JOB_NOT_FOUND)
         body = WireBody(job_id, WIRE, job.now_ms, _keys(keys, job_id, job))
-        return response(Reply(_encode(body)))
+        return json_response(body)
 
     return routes
 

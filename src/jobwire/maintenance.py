@@ -5,9 +5,10 @@ fails is retried in its next period and never ends the process that runs it.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
 
 from jobwire.job import retry
@@ -22,7 +23,7 @@ _CONTINUE_S: Final = 0.01
 
 
 class Maintenance:
-    """`async with asyncio.TaskGroup() as group: group.create_task(Maintenance(…).run())`."""
+    """`async with Maintenance(engine.maintenance()).running(): …`."""
 
     def __init__(
         self,
@@ -35,6 +36,16 @@ class Maintenance:
         self._tasks = tuple(tasks)
         self._random_fraction = random_fraction
         self.done: Counter[str] = Counter() if done is None else done
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Run the tasks inside the block."""
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self.run())
+            try:
+                yield
+            finally:
+                task.cancel()
 
     async def run(self) -> None:
         """Until cancelled."""

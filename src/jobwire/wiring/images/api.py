@@ -93,6 +93,9 @@ async def images_api(context: GatewayContext, *, apart: bool = False) -> AsyncGe
             record = await records.get(image_id)
             return state_of(record) if record is not None else None
 
+        async def reconcile() -> MaintenanceResult:
+            return MaintenanceResult(done=await reconciler.run())
+
         follower = StatusFollower(status.keys, by_record)
         routes = ImageRoutes(
             records,
@@ -118,7 +121,7 @@ async def images_api(context: GatewayContext, *, apart: bool = False) -> AsyncGe
                 settings.valkey.config(), "jobwire", connect_timeout_s=START_TIMEOUT_S
             ),
             _results(settings, connection, status.keys, handler),
-            _reconciling(reconciler),
+            Maintenance([MaintenanceTask("reconcile images", _RECONCILE_S, reconcile)]).running(),
         ):
             yield feature
     finally:
@@ -170,20 +173,6 @@ async def _results(
         await reclaimer.start()
         stack.push_async_callback(reclaimer.stop)
         yield
-
-
-@contextlib.asynccontextmanager
-async def _reconciling(reconciler: Reconciler) -> AsyncGenerator[None]:
-    async def run() -> MaintenanceResult:
-        return MaintenanceResult(done=await reconciler.run())
-
-    task = MaintenanceTask("reconcile images", _RECONCILE_S, run)
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(Maintenance([task]).run())
-        try:
-            yield
-        finally:
-            running.cancel()
 
 
 async def _records_health(records: ImageRecords) -> HealthStatus:

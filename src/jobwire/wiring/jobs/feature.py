@@ -1,6 +1,5 @@
 """The Streams wire in a gateway: routes, live events, maintenance."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
@@ -37,20 +36,15 @@ async def jobs_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
     follower = Follower(StreamsKeys(jobs.key_prefix))
     engine = StreamsEngine(connection, jobs)
     await _make_group(engine)
-    maintenance = Maintenance(engine.maintenance())
     following = follower.running(
         connection.config, connection.name, connect_timeout_s=START_TIMEOUT_S
     )
-    async with following, asyncio.TaskGroup() as group:
-        task = group.create_task(maintenance.run())
-        try:
-            yield feature(
-                connection,
-                jobs,
-                follower,
-                context.streams,
-                task_definitions(),
-                context.settings.gateway,
-            )
-        finally:
-            task.cancel()
+    async with following, Maintenance(engine.maintenance()).running():
+        yield feature(
+            connection,
+            jobs,
+            follower,
+            context.streams,
+            task_definitions(),
+            context.settings.gateway,
+        )

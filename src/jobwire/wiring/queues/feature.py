@@ -1,6 +1,5 @@
 """The BullMQ wire in a gateway: the server of the queues, the queues on it, and their metrics."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
@@ -29,25 +28,20 @@ async def queues_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
     async with (
         _connection(context.settings, valkey) as connection,
         follower.running(connection.config, valkey.name, connect_timeout_s=START_TIMEOUT_S),
-        asyncio.TaskGroup() as group,
     ):
         await connection.load_scripts(SCRIPTS.values())
         directory = QueueDirectory(connection, queues.prefix, queues.names)
         await directory.scan()
-        task = group.create_task(Maintenance(directory.maintenance()).run())
-        try:
-            metrics = BullMetrics(connection, queues.prefix, directory)
-            access = QueueAccess(connection, queues.bull(), directory, queues.tenant_of)
-            routers, hot = queue_routes(access, follower, context.streams)
+        access = QueueAccess(connection, queues.bull(), directory, queues.tenant_of)
+        routers, hot = queue_routes(access, follower, context.streams)
+        async with Maintenance(directory.maintenance()).running():
             yield Feature(
                 name="queues",
                 routers=routers,
                 hot=hot,
-                scrape=metrics.read,
+                scrape=BullMetrics(connection, queues.prefix, directory).read,
                 view=QueuesView(access),
             )
-        finally:
-            task.cancel()
 
 
 @contextlib.asynccontextmanager

@@ -15,7 +15,7 @@ from typing import Final
 from jobwire.objects.config import BucketConfig
 from jobwire.objects.errors import AnswerLost, Unavailable
 from jobwire.objects.faults import Fault
-from jobwire.objects.results import Changed, Created, Exists, Found, Missing, Replaced
+from jobwire.objects.results import Found, Missing
 from jobwire.objects.write_history import OVERTAKEN_ETAG, Verdict, Version, appended, judge
 
 # Between the attempts of one write; a restarting server needs about a second.
@@ -25,43 +25,19 @@ Send = Callable[[], Awaitable[Version | Fault]]
 Read = Callable[[], Awaitable[Found | Missing]]
 
 
-async def create(
-    config: BucketConfig, key: str, writer: str, send: Send, read: Read
-) -> Created | Exists:
-    """Create an object that must not exist."""
-    won, found = await _settle(config, key, writer, None, send, read)
-    if won is not None:
-        return Created(won)
-    assert isinstance(found, Found)
-    return Exists(found)
+async def settle(
+    config: BucketConfig, key: str, writer: str, seen: Version | None, send: Send, read: Read
+) -> Version | Found | Missing:
+    """Return the version that this call wrote, or else the object's current state.
 
-
-async def replace(
-    config: BucketConfig, key: str, writer: str, seen: Version, send: Send, read: Read
-) -> Replaced | Changed | Missing:
-    """Replace an object that must still have the version that was seen."""
-    won, found = await _settle(config, key, writer, seen, send, read)
-    if won is not None:
-        return Replaced(won)
-    assert found is not None
-    return Changed(found) if isinstance(found, Found) else found
-
-
-async def _settle(
-    config: BucketConfig,
-    key: str,
-    writer: str,
-    seen: Version | None,
-    send: Send,
-    read: Read,
-) -> tuple[Version | None, Found | Missing | None]:
-    """Return the version that this call wrote, or else the object's current state."""
+    `seen` is the version that is replaced; None for an object that must not exist.
+    """
     uncertain = False
     operation = f"PUT {key}"
     for delay_s in (*_BACKOFF_S, None):
         reply = await send()
         if isinstance(reply, Version):
-            return reply, None
+            return reply
         if reply.unanswered:
             uncertain = True
         elif not reply.refused:
@@ -75,11 +51,12 @@ async def _settle(
             current = found.version if isinstance(found, Found) else None
             match judge(writer=writer, seen=seen, found=current, uncertain=uncertain):
                 case Verdict.WON:
-                    return current, None
+                    assert current is not None
+                    return current
                 case Verdict.OVERTAKEN:
-                    return Version(OVERTAKEN_ETAG, appended(writer, seen)), None
+                    return Version(OVERTAKEN_ETAG, appended(writer, seen))
                 case Verdict.LOST | Verdict.GONE:
-                    return None, found
+                    return found
                 case Verdict.UNCLEAR:
                     raise AnswerLost(
                         f"the reply to {operation} was lost, and other writers have replaced the "

@@ -130,30 +130,33 @@ class Bucket:
         """Create an object that must not exist (P-10); one of concurrent calls is `Created`."""
         writer = new_writer()
         composed = body if isinstance(body, bytes) else _composed(body, writer)
-        history = appended(writer, None)
-        return await conditional.create(
-            self.config,
-            key,
-            writer,
-            lambda: self._send(self._once, key, composed, content_type, history, "create"),
-            lambda: self._get(self._once, key),
-        )
+        result = await self._write(key, composed, content_type, writer, None)
+        if isinstance(result, Version):
+            return Created(result)
+        assert isinstance(result, Found)
+        return Exists(result)
 
     async def replace(
         self, key: str, compose: Compose, *, seen: Version, content_type: str
     ) -> Replaced | Changed | Missing:
         """Replace the version that was seen, and no other (P-10)."""
         writer = new_writer()
-        composed = _composed(compose, writer)
+        result = await self._write(key, _composed(compose, writer), content_type, writer, seen)
+        if isinstance(result, Version):
+            return Replaced(result)
+        return Changed(result) if isinstance(result, Found) else result
+
+    async def _write(
+        self, key: str, body: bytes, content_type: str, writer: str, seen: Version | None
+    ) -> Version | Found | Missing:
         history = appended(writer, seen)
-        return await conditional.replace(
+        mode: PutMode = "create" if seen is None else {"e_tag": seen.e_tag}
+        return await conditional.settle(
             self.config,
             key,
             writer,
             seen,
-            lambda: self._send(
-                self._once, key, composed, content_type, history, {"e_tag": seen.e_tag}
-            ),
+            lambda: self._send(self._once, key, body, content_type, history, mode),
             lambda: self._get(self._once, key),
         )
 

@@ -25,19 +25,8 @@ def command(context: click.Context, as_json: bool, given: bool) -> None:
     """
     import msgspec
 
-    from jobwire.settings import Settings, sections, show
-
     loaded = options.settings(context)
-    rows: list[tuple[str, object, str]] = []
-    for section in sections(Settings):
-        holder: object = loaded.settings
-        if section.path:
-            holder = getattr(holder, section.path)
-        for leaf in section.leaves:
-            if loaded.is_set(leaf.path) or not given:
-                value: object = getattr(holder, leaf.path.rpartition(".")[2])
-                shown = show(value, secret=leaf.secret)
-                rows.append((leaf.path, shown, loaded.origins[leaf.path]))
+    rows = [each for each in loaded.shown() if loaded.is_set(each.name) or not given]
     if output.wants_json(as_json):
         for name, value, origin in rows:
             output.json_line({"name": name, "value": value, "origin": origin})

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from jobwire.settings.schema import Section, sections
-from jobwire.settings.values import BadValue, check, convert, seconds
+from jobwire.settings.values import BadValue, check, convert_setting
 
 T = TypeVar("T")
 
@@ -38,14 +38,8 @@ def _section(
         )
         if not name:
             continue
-        in_seconds = leaf.path.endswith("_s") and (leaf.kind is int or leaf.kind is float)
         try:
-            value = (
-                seconds(leaf.kind, environ[name])
-                if in_seconds
-                else convert(leaf.kind, environ[name])
-            )
-            values[leaf.path.rpartition(".")[2]] = value
+            values[leaf.name] = convert_setting(leaf, environ[name])
         except BadValue as bad:
             faults += [f"{name}{inside}: {problem}" for inside, problem in bad.faults]
     built = dataclasses.replace(default, **values)

@@ -9,13 +9,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from jobwire.settings import sources
 from jobwire.settings.schema import Leaf, Section, default_of, sections
 from jobwire.settings.sources import SettingValue
 from jobwire.settings.tree import Settings
-from jobwire.settings.values import BadValue, check, convert, seconds
+from jobwire.settings.values import BadValue, check, convert_setting, show
 
 DEFAULT: Final = "default"
 CONFIG_FILE: Final = "jobwire.yaml"
@@ -28,6 +28,14 @@ class SettingsError(ValueError):
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__("\n".join(faults))
         self.faults = tuple(faults)
+
+
+class ShownSetting(NamedTuple):
+    """One setting for the user; a secret is masked."""
+
+    name: str
+    value: object
+    origin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +53,26 @@ class Loaded:
         """The values that must not be shown."""
         return [
             value
-            for section in _TREE
-            for leaf in section.leaves
-            if leaf.secret and isinstance(value := _value(self.settings, leaf.path), str) and value
+            for leaf, value in self._values()
+            if leaf.secret and isinstance(value, str) and value
+        ]
+
+    def shown(self) -> list[ShownSetting]:
+        """Every setting, with its value as it may be shown."""
+        return [
+            ShownSetting(leaf.path, show(value, secret=leaf.secret), self.origins[leaf.path])
+            for leaf, value in self._values()
         ]
 
     def is_set(self, path: str) -> bool:
         """Whether the value comes from a source, not from the default."""
         return self.origins[path] != DEFAULT
 
-
-def _value(settings: Settings, path: str) -> object:
-    value: object = settings
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
+    def _values(self) -> Iterator[tuple[Leaf, object]]:
+        for section in _TREE:
+            holder = getattr(self.settings, section.path) if section.path else self.settings
+            for leaf in section.leaves:
+                yield leaf, getattr(holder, leaf.name)
 
 
 def load(
@@ -186,18 +199,12 @@ def _values(
         if value is None:
             continue
         try:
-            values[leaf.path.rpartition(".")[2]] = _convert(leaf, value)
+            values[leaf.name] = convert_setting(leaf, value.raw)
         except BadValue as bad:
             faults.extend(
                 f"{value.origin} {leaf.path}{inside}: {problem}" for inside, problem in bad.faults
             )
     return values
-
-
-def _convert(leaf: Leaf, value: SettingValue) -> object:
-    if leaf.path.endswith("_s") and (leaf.kind is int or leaf.kind is float):
-        return seconds(leaf.kind, value.raw)
-    return convert(leaf.kind, value.raw)
 
 
 def _warnings(ignored: Sequence[SettingValue]) -> tuple[str, ...]:

@@ -50,9 +50,8 @@ def _section(section: Section) -> Iterator[str]:
     yield f"## {section.path or 'Top level'}\n"
     yield "| name | default | meaning | also |\n|---|---|---|---|"
     for leaf in section.leaves:
-        name = leaf.path.rpartition(".")[2]
         also = ", ".join(f"`{other}`" for other in leaf.foreign_names)
-        yield f"| `{name}` | {_default(leaf)} | {texts.get(leaf.path, '')} | {also} |"
+        yield f"| `{leaf.name}` | {_default(leaf)} | {texts.get(leaf.path, '')} | {also} |"
     if section.ignored:
         yield f"\nAccepted and ignored: {', '.join(f'`{name}`' for name in section.ignored)}."
     yield ""

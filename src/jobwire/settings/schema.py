@@ -42,6 +42,11 @@ class Leaf:
     """Its names in the environment, from the source documents."""
 
     @property
+    def name(self) -> str:
+        """Its name inside of its section."""
+        return self.path.rpartition(".")[2]
+
+    @property
     def env_name(self) -> str:
         return PREFIX + self.path.replace(".", "_").upper()
 

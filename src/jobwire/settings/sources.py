@@ -147,7 +147,7 @@ class _YamlReader:
                 self.faults.append(f"{where} {name}: unknown setting{did_you_mean(name, known)}")
 
     def _read_section(self, section: Section, node: yaml.MappingNode) -> None:
-        known = [leaf.path.rpartition(".")[2] for leaf in section.leaves]
+        known = [leaf.name for leaf in section.leaves]
         for name, where, value in self._entries(node):
             if name in known or name in section.ignored:
                 self._add(section.place(name), value, where)

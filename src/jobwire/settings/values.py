@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final, Literal
 
-from jobwire.settings.schema import default_of
+from jobwire.settings.schema import Leaf, default_of
 from jobwire.text import did_you_mean
 
 Raw = str | Sequence["Raw"] | Mapping[str, "Raw"]
@@ -91,6 +91,13 @@ _SCALARS: Final[dict[object, Callable[[str], object]]] = {
 }
 
 
+def convert_setting(leaf: Leaf, raw: Raw) -> object:
+    """Convert the text of a setting; raises BadValue. A number of seconds may be a duration."""
+    if leaf.path.endswith("_s") and (leaf.kind is int or leaf.kind is float):
+        return _seconds(leaf.kind, raw)
+    return convert(leaf.kind, raw)
+
+
 def convert(kind: object, raw: Raw) -> object:
     """Convert text to a type; raises BadValue."""
     origin = typing.get_origin(kind)
@@ -108,7 +115,7 @@ def convert(kind: object, raw: Raw) -> object:
     return _SCALARS[kind](raw)
 
 
-def seconds(kind: object, raw: Raw) -> object:
+def _seconds(kind: object, raw: Raw) -> object:
     """Convert a duration or a plain number to seconds."""
     span = convert(timedelta, raw)
     assert isinstance(span, timedelta)

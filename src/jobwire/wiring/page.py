@@ -20,7 +20,7 @@ from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.router import documented, json_response, new_router
 from jobwire.gateway.routes import Doc, HotRoute
-from jobwire.settings import Loaded, Settings, sections, show
+from jobwire.settings import Loaded
 from jobwire.wiring.backends import Backends
 
 _FRESH_S: Final = 5.0
@@ -94,12 +94,13 @@ def page_feature(loaded: Loaded, backends: Backends) -> Feature:
     return Feature(
         name="page",
         hot=page_routes(upload_url=loaded.settings.images.upload_url),
-        routers=[_router(_settings(loaded), backends)],
+        routers=[_router(loaded, backends)],
     )
 
 
-def _router(settings: SettingsBody, backends: Backends) -> APIRouter:
+def _router(loaded: Loaded, backends: Backends) -> APIRouter:
     routes = new_router("fleet")
+    settings = SettingsBody([SettingBody(*each) for each in loaded.shown()])
     found: CachedValue[BackendsBody] = CachedValue(_FRESH_S)
 
     async def examine() -> BackendsBody:
@@ -118,19 +119,6 @@ def _router(settings: SettingsBody, backends: Backends) -> APIRouter:
         return json_response(await found.get(examine))
 
     return routes
-
-
-def _settings(loaded: Loaded) -> SettingsBody:
-    rows: list[SettingBody] = []
-    for section in sections(Settings):
-        holder: object = loaded.settings
-        if section.path:
-            holder = getattr(holder, section.path)
-        for leaf in section.leaves:
-            value: object = getattr(holder, leaf.path.rpartition(".")[2])
-            shown = show(value, secret=leaf.secret)
-            rows.append(SettingBody(leaf.path, shown, loaded.origins[leaf.path]))
-    return SettingsBody(rows)
 
 
 async def _examine(backends: Backends) -> Sequence[Finding]:

@@ -5,7 +5,6 @@ every caller on this machine is the default tenant with all scopes, and `loopbac
 that do not come from this machine.
 """
 
-import hmac
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -48,18 +47,6 @@ def hash_of(key: str) -> str:
     return "sha256:" + sha256(key.encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredKey:
-    digest: bytes
-    principal: Principal
-
-    @classmethod
-    def of(cls, key: KeySettings) -> "_StoredKey":
-        scopes = _ALL if "admin" in key.scopes else frozenset(key.scopes)
-        digest = bytes.fromhex(key.hash.removeprefix("sha256:"))
-        return cls(digest, Principal(key.tenant, scopes, key.name))
-
-
 class Keyring:
     """All keys of the settings.
 
@@ -68,10 +55,14 @@ class Keyring:
     """
 
     def __init__(self, keys: Iterable[KeySettings], *, exposed: bool = False) -> None:
-        stored = [_StoredKey.of(key) for key in keys]
-        self._by_hash = {key.digest: key for key in stored}
-        self._by_name = {key.principal.key: key.principal for key in stored}
-        self.is_open = not stored and not exposed
+        self._by_digest: dict[bytes, Principal] = {}
+        self._by_name: dict[str, Principal] = {}
+        for key in keys:
+            scopes = _ALL if "admin" in key.scopes else frozenset(key.scopes)
+            principal = Principal(key.tenant, scopes, key.name)
+            self._by_digest[bytes.fromhex(key.hash.removeprefix("sha256:"))] = principal
+            self._by_name[key.name] = principal
+        self.is_open = not self._by_name and not exposed
         """Whether every caller on this machine has all scopes."""
 
     def named(self, name: str) -> Principal | None:
@@ -87,12 +78,11 @@ class Keyring:
         scheme, _, key = authorization.partition(b" ")
         if scheme.lower() != b"bearer" or not key:
             raise Problem(UNAUTHORIZED, headers=_CHALLENGE)
-        digest = sha256(key.strip()).digest()
-        stored = self._by_hash.get(digest)
-        # The timing of the dict look-up reveals nothing useful: a caller cannot choose the digest.
-        if stored is None or not hmac.compare_digest(stored.digest, digest):
+        # The timing of the look-up reveals nothing useful: a caller cannot choose the digest.
+        principal = self._by_digest.get(sha256(key.strip()).digest())
+        if principal is None:
             raise Problem(BAD_KEY, headers=_CHALLENGE)
-        return stored.principal
+        return principal
 
 
 def require(principal: Principal, scope: Scope) -> None:

@@ -20,11 +20,11 @@ from jobwire.local.errors import DataDirUnwritable, PortInUse, ProgramMissing, S
 from jobwire.local.ports import LOOPBACK, port_is_free
 from jobwire.local.s3_keys import IDENTITIES_FILE, S3Keys
 from jobwire.local.s3_ports import S3, all_free, choose_ports, kept_ports, remove_stale_sockets
-from jobwire.local.server import LocalServer, log_tail, new_log
+from jobwire.local.server import LocalServer, new_log
 from jobwire.objects.config import BucketConfig
 from jobwire.objects.faults import Fault
 from jobwire.objects.signed import SignedCalls, SignedResponse
-from jobwire.spawn import ChildProcess, spawn
+from jobwire.spawn import spawn
 
 BUCKET: Final = "jobwire"
 REGION: Final = "us-east-1"
@@ -191,7 +191,7 @@ class LocalS3(LocalServer):
                 keep_fds=[lock.fd],
             )
         try:
-            self._await_ready(self._child, log)
+            self._await_ready(log)
             if "finding alternative" in log.read_text(errors="replace"):
                 raise PortInUse(self.port)  # the server chose another, unknown port
         except PortInUse:
@@ -199,7 +199,7 @@ class LocalS3(LocalServer):
             remove_stale_sockets(log)
             raise
 
-    def _await_ready(self, child: ChildProcess, log: Path) -> None:
+    def _await_ready(self, log: Path) -> None:
         """Create the buckets and write an object, repeated until the server accepts all of it."""
         config = replace(self.config, timeout_s=_ANSWER_S)
         calls = SignedCalls(config)
@@ -213,14 +213,7 @@ class LocalS3(LocalServer):
             if not refusal:
                 calls.exchange("DELETE", _READY_KEY)
                 return
-            code = child.exit_code()
-            if code is not None:
-                log_text = log.read_text(errors="replace")
-                if any(phrase in log_text for phrase in _PORT_TAKEN):
-                    raise PortInUse(self.port)
-                raise StartFailed(
-                    f"the local S3 server exited with code {code}: {log_tail(log_text)}"
-                )
+            self._check_started(self.port, log, _PORT_TAKEN)
             if time.monotonic() > deadline:
                 raise StartFailed(
                     f"the local S3 server was not ready on port {self.port} within "

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, ClassVar, Self
 
 from jobwire.local.datadir import DataDir
-from jobwire.local.errors import StartFailed
+from jobwire.local.errors import PortInUse, StartFailed
 from jobwire.private_files import open_private
 from jobwire.spawn import ChildProcess
 
@@ -21,12 +22,6 @@ def new_log(path: Path) -> IO[bytes]:
     if os.path.lexists(path):
         path.replace(path.with_suffix(".log.old"))
     return os.fdopen(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
-
-
-def log_tail(text: str) -> str:
-    """The last two lines of a log, for a start error."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    return " / ".join(lines[-2:])[-400:] or "its log is empty"
 
 
 class LocalServer(ABC):
@@ -91,6 +86,19 @@ class LocalServer(ABC):
     @abstractmethod
     def _start(self, lock: DataDir) -> None:
         """Launch the program into `_child`, and wait until it is ready."""
+
+    def _check_started(self, port: int, log: Path, port_taken: Sequence[str]) -> None:
+        """Raise if the server has exited during its start; PortInUse if its log has one of the
+        phrases `port_taken`."""
+        code = self._running().exit_code()
+        if code is None:
+            return
+        text = log.read_text(errors="replace")
+        if any(phrase in text for phrase in port_taken):
+            raise PortInUse(port)
+        lines = [line for line in text.splitlines() if line.strip()]
+        tail = " / ".join(lines[-2:])[-400:] or "its log is empty"
+        raise StartFailed(f"{self.NAME} exited with code {code}: {tail}")
 
     def _running(self) -> ChildProcess:
         if self._child is None:

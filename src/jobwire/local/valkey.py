@@ -20,9 +20,9 @@ from typing import IO, Final
 from jobwire.local.datadir import DataDir
 from jobwire.local.errors import DataDirUnwritable, PortInUse, ProgramMissing, StartFailed
 from jobwire.local.ports import LOOPBACK, free_port, port_is_free
-from jobwire.local.server import LocalServer, log_tail, new_log
+from jobwire.local.server import LocalServer, new_log
 from jobwire.private_files import read_private, write_private
-from jobwire.spawn import ChildProcess, spawn
+from jobwire.spawn import spawn
 
 USER: Final = "jobwire"
 ADMIN: Final = "admin"
@@ -148,7 +148,7 @@ class LocalValkey(LocalServer):
                 # The server inherits the lock: it may end later than this process.
                 keep_fds=[lock.fd],
             )
-        self._await_pong(self._child, port)
+        self._await_pong(port)
 
     def _write_files(self, port: int) -> IO[bytes]:
         """Write the server's files and open its log."""
@@ -161,16 +161,11 @@ class LocalValkey(LocalServer):
         except OSError as error:
             raise DataDirUnwritable(self.data_dir, error.strerror or str(error)) from error
 
-    def _await_pong(self, child: ChildProcess, port: int) -> None:
+    def _await_pong(self, port: int) -> None:
         log = self.data_dir / LOG_FILE
         deadline = time.monotonic() + _LISTEN_S
         while True:
-            code = child.exit_code()
-            if code is not None:
-                log_text = log.read_text(errors="replace")
-                if "Address already in use" in log_text:
-                    raise PortInUse(port)
-                raise StartFailed(f"the local Valkey exited with code {code}: {log_tail(log_text)}")
+            self._check_started(port, log, ("Address already in use",))
             reply = _send_inline(port, f"AUTH {USER} {self._password}\r\nPING\r\n")
             if reply.endswith("+PONG\r\n"):
                 return

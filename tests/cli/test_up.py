@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -37,6 +38,20 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """A program that several tests share and do not change."""
     with Up(tmp_path_factory.mktemp("up")) as program:
         yield program.wait_until_up()
+
+
+@clause("O-9")
+def test_o09_every_operation_has_a_written_summary(up: Up) -> None:
+    document = httpx.get(f"{up.url}/openapi.json", trust_env=False, timeout=60).json()
+    operations = [each for item in document["paths"].values() for each in item.values()]
+    assert {tag for each in operations for tag in each["tags"]} >= {
+        *("jobs", "queues", "images", "predictions", "fleet"),
+    }
+    for each in operations:
+        # FastAPI makes a summary of the function's name, and the operation id begins with it.
+        name = re.sub(r"\W+", "_", each["summary"].lower())
+        assert not each["operationId"].startswith(name), each["summary"]
+        assert not each["summary"].endswith("."), each["summary"]
 
 
 @clause("O-1", "O-7", "O-12")

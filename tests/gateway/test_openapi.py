@@ -53,7 +53,7 @@ def test_every_route_is_in_it_with_its_scope(document: dict[str, Any]) -> None:
 def test_systems_come_before_the_gateways_own_operations(document: dict[str, Any]) -> None:
     assert [tag["name"] for tag in document["tags"]] == ["test", "streams", "health"]
     summaries = {operation["summary"] for _, _, operation in operations(document)}
-    assert "Make a stream token" in summaries
+    assert "Make a token that opens one event stream" in summaries
 
 
 @clause("O-9")

@@ -22,6 +22,7 @@ from jobwire.gateway.routes import Doc, HotRoute
 Json = dict[str, Any]  # part of the document
 _REF: Final = "#/components/schemas/{name}"
 _PLACES: Final = re.compile(r"\{(\w+)\}")
+_SENTENCE_END: Final = re.compile(r"\.(?:\s+|$)")
 _KEY: Final = {"apiKey": list[str]()}
 _BODY_SUFFIX: Final = re.compile(rb'("(?:#/components/schemas/)?[A-Z]\w*)Body(?=")')
 # The gateway's own operations are listed after those of the systems.
@@ -85,8 +86,8 @@ def _finish_scoped(
 ) -> None:
     if route.doc is not None:
         _use_doc(method, operation, route, route.doc, schema_of)
-    elif route.summary is None:  # FastAPI's own begins every word with a capital
-        operation["summary"] = route.name.replace("_", " ").capitalize()
+    elif route.summary is None and route.description:
+        _split_docstring(operation, route.description)
     operation["x-jobwire-scope"] = access_name(route.access)
     if route.access != "public":
         operation["security"] = _security(route.access)
@@ -95,6 +96,15 @@ def _finish_scoped(
     common = _common_problems(route.access, body=route.body_field is not None)
     invalid = (problems.INVALID,) if "parameters" in operation and route.doc is None else ()
     responses |= _problem_responses([*common, *invalid, *route.own_problems])
+
+
+def _split_docstring(operation: Json, docstring: str) -> None:
+    """The first sentence of the function's docstring is the summary, the rest the description."""
+    summary, *rest = _SENTENCE_END.split(docstring, maxsplit=1)
+    operation["summary"] = " ".join(summary.split())
+    operation["description"] = "".join(rest)
+    if not operation["description"]:
+        del operation["description"]
 
 
 def _use_doc(

@@ -5,7 +5,8 @@
     @router.get("/v1/tasks", openapi_extra=needs("read"))
     async def tasks(request: CurrentRequest) -> Tasks: ...
 
-For routes that are not hot. Admission runs before FastAPI reads the body.
+For routes that are not hot. Admission runs before FastAPI reads the body. The first sentence of the
+function's docstring is the summary in the OpenAPI document.
 """
 
 from collections.abc import Callable, Sequence

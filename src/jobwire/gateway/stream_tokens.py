@@ -45,7 +45,7 @@ def router(tokens: TokenMaker, table: RouteTable) -> APIRouter:
 
     @routes.post("/v1/stream-tokens", status_code=201, openapi_extra=needs("read"))
     async def make_a_stream_token(body: StreamTokenRequest, request: CurrentRequest) -> StreamToken:
-        """A short-lived token for one event stream, to be sent as `?token=`."""
+        """Make a token that opens one event stream. It expires soon, and is sent as `?token=`."""
         route = table.find(body.path)[0].get("GET")
         if route is None or not route.stream:
             raise Problem(INVALID, "there is no event stream at this path")

@@ -79,13 +79,13 @@ def queue_router(access: QueueAccess) -> APIRouter:
 
     @routes.post(PATH + "/{queue}/pause", openapi_extra=needs("admin", *problems.ON_QUEUES))
     async def pause_a_queue(queue: str, request: CurrentRequest) -> PauseState:
-        """No worker of any program starts another job; running ones go on."""
+        """Pause a queue: no worker of any program starts its jobs. Running jobs go on."""
         await (await access.existing(request, queue)).pause()
         return PauseState(paused=True)
 
     @routes.post(PATH + "/{queue}/resume", openapi_extra=needs("admin", *problems.ON_QUEUES))
     async def resume_a_queue(queue: str, request: CurrentRequest) -> PauseState:
-        """Workers start jobs again."""
+        """Resume a paused queue."""
         await (await access.existing(request, queue)).resume()
         return PauseState(paused=False)
 

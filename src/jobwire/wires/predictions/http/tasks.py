@@ -198,7 +198,7 @@ def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
 
     @routes.post("/v1/predictions/reconcile", openapi_extra=needs("admin", NOT_CONFIGURED))
     async def reconcile_now(request: CurrentRequest) -> ReconcilePass:
-        """One pass over the unfinished tasks, as the timer makes it."""
+        """Reconcile the unfinished tasks once, as the timer does."""
         if flow is None or not may_see(request):
             raise Problem(NOT_CONFIGURED if may_see(request) else NOT_FOUND)
         try:

@@ -225,6 +225,10 @@ def test_b12_events_of_a_queue_from_now_and_from_a_position(
         custom = reader.until("custom")[-1].data
         assert isinstance(custom, dict)
         assert custom["event"] == "hello"
+        plain.call("XADD", "bull:mail:events", "*", "event", "progress", "data", b"\xff")
+        progress = reader.until("progress")[-1].data
+        assert isinstance(progress, dict)
+        assert progress["fields"] == {"data": "?"}
     with served.queue_events("mail", last_event_id=seen[0].id or "") as reader:
         assert [event.name for event in reader.until("custom")][1:3] == ["waiting", "paused"]
     assert served.queue_job("mail", job_id)["state"] == "waiting"

@@ -212,8 +212,12 @@ def keep_rule(value: Json, default: KeepRule | None = None) -> KeepRule:
 
 def clean(text: str, most: int) -> str:
     """A handler's text in the form that servers accept: lone surrogates replaced, clipped."""
-    short = text if len(text) <= most else text[: most - 1] + "…"
-    return short if short.isascii() else short.encode("utf-8", "replace").decode()
+    return readable(text if len(text) <= most else text[: most - 1] + "…")
+
+
+def readable(text: str) -> str:
+    """Bytes of others that are no UTF-8 arrive as lone surrogates, which JSON cannot have."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def read_json(text: str) -> Json:
@@ -222,6 +226,12 @@ def read_json(text: str) -> Json:
         return cast(Json, _decode(text))
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
+
+
+def json_or_text(text: str) -> Json:
+    """A value that another program wrote; the text itself if it is not JSON."""
+    value = read_json(text)
+    return readable(text) if value is None and text != "null" else value
 
 
 def json_text(value: Json) -> str:

@@ -9,9 +9,8 @@ from typing import Final, cast
 
 import msgspec
 
-from jobwire.job.messages import Json
 from jobwire.valkey.stream_ids import START, read_position
-from jobwire.wires.bullmq.codec import read_json
+from jobwire.wires.bullmq.codec import json_or_text, readable
 from jobwire.wires.bullmq.contract import Event, EventField, Field
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -67,13 +66,13 @@ class QueueEvent:
         if self._body is None:
             parsed = _JSON_FIELDS.get(cast(Event, self.name))
             fields = {
-                _readable(name): msgspec.Raw(
-                    _encode(_value(text) if name == parsed else _readable(text))
+                readable(name): msgspec.Raw(
+                    _encode(json_or_text(text) if name == parsed else readable(text))
                 )
                 for name, text in self.fields.items()
             }
-            job_id = None if self.job_id is None else _readable(self.job_id)
-            body = QueueEventBody(_readable(self.name), job_id, self.position.ms, fields)
+            job_id = None if self.job_id is None else readable(self.job_id)
+            body = QueueEventBody(readable(self.name), job_id, self.position.ms, fields)
             self._body = _encode(body)
         return self._body
 
@@ -82,13 +81,3 @@ def read_events(reply: object) -> list[QueueEvent]:
     """The reply to XRANGE; None for a key of another type."""
     rows = cast("list[tuple[str, list[str]]]", reply or [])
     return [QueueEvent(entry_id, flat) for entry_id, flat in rows]
-
-
-def _value(text: str) -> Json:
-    value = read_json(text)
-    return text if value is None and text != "null" else value
-
-
-def _readable(text: str) -> str:
-    """Bytes of others that are no UTF-8 arrive as lone surrogates, which JSON cannot have."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -3,9 +3,8 @@
 import json
 from typing import Any, TypeAlias
 
-from jobwire.job.messages import Json
 from jobwire.wires.bullmq.checks import refuse
-from jobwire.wires.bullmq.codec import Job, read_json
+from jobwire.wires.bullmq.codec import Job, json_or_text, readable
 from jobwire.wires.bullmq.contract import State
 from jobwire.wires.bullmq.http.schemas import (
     AddedQueueJob,
@@ -85,10 +84,10 @@ def shown(job: Job, queue: str, state: State | str) -> QueueJob:
         queue=queue,
         name=readable(job.name),
         state=str(state),
-        data=_value(job.data_json),
+        data=json_or_text(job.data_json),
         opts=job.opts,
-        progress=_value(job.progress_json),
-        returnvalue=_value(job.return_json) if job.return_json else None,
+        progress=json_or_text(job.progress_json),
+        returnvalue=json_or_text(job.return_json) if job.return_json else None,
         failed_reason=readable(job.failed_reason) or None,
         stacktrace=[readable(each) for each in job.stacktrace],
         attempts_made=job.attempts_made,
@@ -105,14 +104,3 @@ def shown(job: Job, queue: str, state: State | str) -> QueueJob:
         deduplication_id=readable(job.deduplication_id) or None,
         problem=job.problem or None,
     )
-
-
-def _value(text: str) -> Json:
-    """A value of the hash; text that is no JSON is shown as it is."""
-    value = read_json(text)
-    return readable(text) if value is None and text != "null" else value
-
-
-def readable(text: str) -> str:
-    """Bytes that are no UTF-8 arrive as lone surrogates, which a response cannot have."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()

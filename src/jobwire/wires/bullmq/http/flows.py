@@ -12,6 +12,7 @@ from jobwire.job.errors import RefusedError
 from jobwire.job.messages import Json
 from jobwire.wires.bullmq import flow_tree
 from jobwire.wires.bullmq.checks import BULK_TOO_LARGE, refuse
+from jobwire.wires.bullmq.codec import readable
 from jobwire.wires.bullmq.contract import MAX_FLOW_JOBS, Refusal, Relation
 from jobwire.wires.bullmq.flow_tree import TreeJob, TreeReader
 from jobwire.wires.bullmq.flows import MAX_DEPTH, FlowJobs, FlowNode, add_flow
@@ -151,11 +152,11 @@ def _shown(job: TreeJob) -> FlowTreeJob:
     return FlowTreeJob(
         queue=job.queue,
         id=job.id,
-        name=bodies.readable(job.name),
+        name=readable(job.name),
         state=str(job.state),
         removed=job.removed,
         progress=job.progress,
-        failed_reason=bodies.readable(job.failed_reason) or None,
+        failed_reason=readable(job.failed_reason) or None,
         counts=ChildCounts(
             completed=job.counts[Relation.PROCESSED],
             failed=job.counts[Relation.FAILED],

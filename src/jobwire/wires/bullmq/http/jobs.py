@@ -11,6 +11,7 @@ from jobwire.gateway.router import CurrentRequest, needs
 from jobwire.job.messages import CancelOutcome
 from jobwire.wires.bullmq import contract
 from jobwire.wires.bullmq.admin import QueueAdmin
+from jobwire.wires.bullmq.codec import readable
 from jobwire.wires.bullmq.contract import COLLECTIONS, Refusal, State
 from jobwire.wires.bullmq.follow import QueueFollower
 from jobwire.wires.bullmq.http import bodies, problems
@@ -96,7 +97,7 @@ def job_router(access: QueueAccess, follower: QueueFollower) -> APIRouter:
         if await opened.get(job_id) is None:
             raise Problem(problems.JOB_NOT_FOUND)
         found = await opened.logs(job_id, first=first, last=first + limit - 1)
-        return QueueLogs(lines=[bodies.readable(line) for line in found.lines], total=found.total)
+        return QueueLogs(lines=[readable(line) for line in found.lines], total=found.total)
 
     @routes.post(JOB + "/retry", openapi_extra=needs("submit", *problems.ON_CHANGES))
     async def retry_a_job(queue: str, job_id: str, request: CurrentRequest) -> JobChanged:

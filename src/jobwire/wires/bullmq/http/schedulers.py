@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 from jobwire.gateway.parameters import DEFAULT_PAGE, PageSize
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.router import CurrentRequest, needs
+from jobwire.wires.bullmq.codec import readable
 from jobwire.wires.bullmq.contract import Refusal
 from jobwire.wires.bullmq.http import bodies, problems
 from jobwire.wires.bullmq.http.access import QueueAccess
@@ -109,8 +110,8 @@ def _repeat(given: RepeatOptions) -> Repeat:
 def _shown(scheduler: Scheduler) -> QueueScheduler:
     repeat = scheduler.repeat
     return QueueScheduler(
-        id=bodies.readable(scheduler.id),
-        name=bodies.readable(scheduler.name),
+        id=readable(scheduler.id),
+        name=readable(scheduler.name),
         next=scheduler.next_ms if scheduler.pending else None,
         next_runs=upcoming_ms(scheduler, _RUNS),
         made=scheduler.made,
@@ -118,8 +119,8 @@ def _shown(scheduler: Scheduler) -> QueueScheduler:
         repeat=RepeatOptions.model_construct(
             every=repeat.every_ms or None,
             offset=repeat.offset_ms or None,
-            pattern=bodies.readable(repeat.pattern) or None,
-            tz=bodies.readable(repeat.tz) or None,
+            pattern=readable(repeat.pattern) or None,
+            tz=readable(repeat.tz) or None,
             limit=repeat.limit,
             startDate=repeat.start_ms,
             endDate=repeat.end_ms,

@@ -14,9 +14,8 @@ from jobwire.gateway.system_view import FoundBody, SearchPart
 from jobwire.valkey import Connection, Reply, ServerError
 from jobwire.wires.bullmq.checks import is_job_id
 from jobwire.wires.bullmq.clock import system_now_ms
-from jobwire.wires.bullmq.codec import number_of
+from jobwire.wires.bullmq.codec import number_of, readable
 from jobwire.wires.bullmq.contract import COLLECTIONS, Field, Keys, State
-from jobwire.wires.bullmq.http.bodies import readable
 from jobwire.wires.bullmq.scripts import script
 
 _MAX_FOUND: Final = 20

@@ -35,9 +35,9 @@ from jobwire.job.errors import BackendUnavailable
 from jobwire.valkey import ValkeyError
 from jobwire.wires.bullmq.board import SHOWN, QueueBoard, QueueHour
 from jobwire.wires.bullmq.clock import system_now_ms
+from jobwire.wires.bullmq.codec import readable
 from jobwire.wires.bullmq.contract import CANCELED, Keys
 from jobwire.wires.bullmq.http.access import QueueAccess
-from jobwire.wires.bullmq.http.bodies import readable
 from jobwire.wires.bullmq.http.search import find_jobs
 from jobwire.wires.bullmq.registry import SeenWorker, list_workers
 from jobwire.wires.bullmq.replies import unavailable

@@ -9,10 +9,10 @@ from jobwire.gateway.problems import Problem
 from jobwire.gateway.router import CurrentRequest, documented, json_response
 from jobwire.gateway.routes import Doc
 from jobwire.gateway.wire_view import WireBody, WireEntryBody, WireFieldBody, WireKeyBody
+from jobwire.wires.bullmq.codec import readable
 from jobwire.wires.bullmq.contract import Extra, Field
 from jobwire.wires.bullmq.http import problems
 from jobwire.wires.bullmq.http.access import QueueAccess
-from jobwire.wires.bullmq.http.bodies import readable
 from jobwire.wires.bullmq.http.failures import wire_router
 from jobwire.wires.bullmq.http.jobs import JOB
 from jobwire.wires.bullmq.inspect_job import KeyOnServer, ValueOnServer, inspect_job

@@ -328,6 +328,30 @@ def test_b19_unknown_queues_states_and_ids(served: ServedQueues, api: httpx.Clie
 
 
 @clause("B-19")
+def test_b19_a_key_that_belongs_to_a_job_or_a_queue_is_no_job(
+    served: ServedQueues, api: httpx.Client, plain: Plain
+) -> None:
+    """The keys of a queue share one prefix: `17:logs` is no id, although such a key exists."""
+    api.put("/v1/queues/mail/schedulers/nightly", json={"repeat": {"every": 60_000}})
+    (iteration,) = api.get(JOB).json()["jobs"]
+    job_id = served.add("mail")
+    own = {"bull:mail:repeat:nightly", f"bull:mail:{job_id}:processed", f"bull:mail:{job_id}:logs"}
+    plain.call("HSET", f"bull:mail:{job_id}:processed", "bull:films:1", "null")
+    plain.call("RPUSH", f"bull:mail:{job_id}:logs", "a line")
+    for key_name in own:
+        other = f"{JOB}/{key_name.removeprefix('bull:mail:')}"
+        problem(api.get(other), 404, "job_not_found")
+        problem(api.get(f"{other}/wire"), 404, "job_not_found")
+        problem(api.delete(other), 404, "job_not_found")
+        problem(api.post(f"{other}/cancel"), 404, "job_not_found")
+    assert plain.call("EXISTS", *own) == len(own)
+    assert api.get(f"{JOB}/{iteration['id']}").json()["scheduler"] == "nightly"
+    problem(api.post(f"{JOB}/{iteration['id']}/cancel"), 409, "scheduled")
+    plain.call("HSET", "bull:mail:user:42", "name", "other", "data", "{}", "opts", "{}")
+    assert api.get(f"{JOB}/user:42").json()["name"] == "other", "older programs accept such ids"
+
+
+@clause("B-19")
 def test_b19_what_other_programs_wrote_is_shown(
     served: ServedQueues, api: httpx.Client, plain: Plain
 ) -> None:

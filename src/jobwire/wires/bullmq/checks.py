@@ -21,10 +21,13 @@ BAD_JOB: Final = "bad_job"
 BAD_QUEUE_NAME: Final = "bad_queue_name"
 BULK_TOO_LARGE: Final = "bulk_too_large"
 UNKNOWN_STATE: Final = "unknown_state"
+SCHEDULED: Final = "scheduled"
+_STATUS: Final = {BULK_TOO_LARGE: 413, SCHEDULED: 409}
+"""Where it is not 422."""
 
 
 def refuse(message: str, code: str = BAD_JOB) -> RefusedError:
-    return RefusedError(message, code=code, status=413 if code == BULK_TOO_LARGE else None)
+    return RefusedError(message, code=code, status=_STATUS.get(code))
 
 
 def is_queue_name(name: str) -> bool:
@@ -61,9 +64,16 @@ def check_job_id(job_id: str) -> None:
 
 
 def is_job_id(job_id: str) -> bool:
-    """Whether it can be the id of a job; a counter's and a scheduler's are too."""
-    fits = 0 < len(job_id) <= contract.MAX_JOB_ID and job_id.isprintable()
-    return fits and job_id not in contract.RESERVED_IDS
+    """Whether it can be the id of a job: a counter's, a scheduler's, or a custom one (older
+    programs allow colons). Keys of the queue and the further keys of a job are none."""
+    if not 0 < len(job_id) <= contract.MAX_JOB_ID or not job_id.isprintable():
+        return False
+    parts = job_id.split(":")
+    if parts[0] == contract.SCHEDULER_IDS:
+        return len(parts) > 2 and parts[-1].isdigit()
+    if parts[0] in contract.RESERVED_IDS:
+        return False
+    return len(parts) == 1 or parts[-1] not in contract.JOB_PARTS
 
 
 def check_json(text: str, what: str) -> None:

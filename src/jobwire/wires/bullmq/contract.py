@@ -310,6 +310,8 @@ RESERVED_IDS: Final = frozenset(
     }
 )
 """Names of the queue's own keys: a job of such an id would take their place."""
+JOB_PARTS: Final = frozenset({"lock", "logs", *Relation})
+"""The last parts of the other keys of a job."""
 
 MAX_PRIORITY: Final = 2_097_151
 """The largest that every official package takes (2²¹ - 1)."""
@@ -353,9 +355,13 @@ def control_channel(prefix: str) -> str:
     return f"{prefix}:jobwire:control"
 
 
+SCHEDULER_IDS: Final = "repeat"
+"""Ids of jobs that a scheduler makes begin so."""
+
+
 def iteration_id(scheduler_id: str, due_ms: int) -> str:
     """The id of the job that a scheduler makes for a due time."""
-    return f"repeat:{scheduler_id}:{due_ms}"
+    return f"{SCHEDULER_IDS}:{scheduler_id}:{due_ms}"
 
 
 def node_client_name(queue: str, prefix: str) -> str:

@@ -16,6 +16,7 @@ from jobwire.valkey.script_batcher import ScriptBatcher
 from jobwire.wires.bullmq import contract
 from jobwire.wires.bullmq.checks import (
     BULK_TOO_LARGE,
+    SCHEDULED,
     UNKNOWN_STATE,
     check_json,
     check_name,
@@ -155,8 +156,10 @@ class BullQueue:
         channel = contract.control_channel(self.settings.prefix)
         args = (job_id, contract.CANCELED, channel, contract.TOKEN_PREFIX)
         answer = cast(str, await self.run("cancel", *args))
-        if answer == "scheduled":
-            raise refuse(f"job {job_id} belongs to a scheduler: remove the scheduler instead")
+        if answer == SCHEDULED:
+            raise refuse(
+                f"job {job_id} belongs to a scheduler: remove the scheduler instead", SCHEDULED
+            )
         return _CANCEL_OUTCOMES[answer]
 
     # Looking

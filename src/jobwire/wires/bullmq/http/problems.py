@@ -11,7 +11,7 @@ JOB_NOT_FOUND: Final = ProblemKind("job_not_found", 404, "there is no such job i
 WRONG_STATE: Final = ProblemKind("wrong_state", 409, "the job's state does not allow this")
 LOCKED: Final = ProblemKind("locked", 409, "a worker runs the job or one of its children")
 SCHEDULED: Final = ProblemKind(
-    "scheduled", 409, "the job is the next one of a scheduler: remove the scheduler instead"
+    checks.SCHEDULED, 409, "the job is the next one of a scheduler: remove the scheduler instead"
 )
 PARENT_NOT_FOUND: Final = ProblemKind("parent_not_found", 409, "the parent does not exist")
 HAS_PARENT: Final = ProblemKind("has_parent", 409, "the job exists and belongs to another parent")

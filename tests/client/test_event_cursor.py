@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobwire.client.errors import BadAnswer
-from jobwire.client.event_cursor import EventCursor
+from jobwire.client.event_cursor import JobEventCursor
 from jobwire.client.messages import Event
 from jobwire.client.sse import Frame, Parser
 from tests.support import clause
@@ -59,12 +59,12 @@ def test_an_event_without_an_end_is_refused() -> None:
 
 @clause("R-8")
 def test_r8_each_event_is_returned_once_over_two_connections() -> None:
-    cursor = EventCursor()
-    cursor.connected()
+    cursor = JobEventCursor()
+    cursor.connecting()
     first = cursor.feed(HELLO + _event("5-0", "queued") + _event("6-1", "progress")[:-1])
     assert _names(first) == [("5-0", "queued")], "a partial event is not returned"
     assert cursor.last_id == "5-0"
-    cursor.connected()
+    cursor.connecting()
     # A gateway that repeats an earlier event.
     second = cursor.feed(HELLO + _event("5-0", "queued") + _event("6-1", "progress"))
     assert _names(second) == [("6-1", "progress")]
@@ -76,8 +76,8 @@ def test_r8_each_event_is_returned_once_over_two_connections() -> None:
 
 @clause("R-8")
 def test_r8_a_gap_is_returned_and_earlier_ids_may_follow() -> None:
-    cursor = EventCursor("90-0")
-    cursor.connected()
+    cursor = JobEventCursor("90-0")
+    cursor.connecting()
     gap = b'event: gap\ndata: {"job_id":"j","after":"90-0"}\n\n'
     found = cursor.feed(HELLO + gap + _event("7-0", "queued"))
     assert _names(found) == [(None, "gap"), ("7-0", "queued")]
@@ -86,12 +86,12 @@ def test_r8_a_gap_is_returned_and_earlier_ids_may_follow() -> None:
 
 def test_an_ended_job_whose_last_event_is_trimmed_is_not_followed_forever() -> None:
     ended = b'event: hello\ndata: {"job_id":"j","status":"done"}\n\n'
-    cursor = EventCursor()
-    cursor.connected()
+    cursor = JobEventCursor()
+    cursor.connecting()
     cursor.feed(ended + _event("7-0", "queued"))
     cursor.closed()
     assert not cursor.finished, "this gateway stops; the next one continues"
-    cursor.connected()
+    cursor.connecting()
     cursor.feed(ended + b'event: gap\ndata: {"job_id":"j","after":"7-0"}\n\n')
     cursor.closed()
     assert cursor.finished
@@ -99,13 +99,13 @@ def test_an_ended_job_whose_last_event_is_trimmed_is_not_followed_forever() -> N
 
 @pytest.mark.parametrize("data", [b"<html>", b"{}", b'{"type":7}', b'"queued"'])
 def test_a_foreign_event_is_refused(data: bytes) -> None:
-    cursor = EventCursor()
+    cursor = JobEventCursor()
     with pytest.raises(BadAnswer, match="is this jobwire"):
         cursor.feed(b"event: queued\ndata: " + data + b"\n\n")
 
 
 def test_ids_are_compared_as_numbers() -> None:
-    cursor = EventCursor("9-9")
+    cursor = JobEventCursor("9-9")
     assert _names(cursor.feed(_event("9-10", "log") + _event("10-0", "log"))) == [
         ("9-10", "log"),
         ("10-0", "log"),

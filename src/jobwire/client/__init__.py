@@ -16,12 +16,12 @@ Both clients share everything but the socket:
     errors        the errors, by the problem's code
     calls         each API method as a plan of requests and pauses; pure
     retry_budget  what is retried, and when; pure
-    event_cursor  one job's events over any number of connections; pure
+    event_cursor  events of a job, queue or image over any number of connections; pure
     sse           parses Server-Sent Events; pure
     images        photos: upload, follow, read; image_calls: their plans
     queues        BullMQ queues: add, follow, administer; queue_calls: their plans,
                   queue_messages: their bodies
-    aio, sync     execute the plans
+    aio, sync     execute the plans, and open the event streams
     target        finds the gateway
 
 It uses HTTP only; it never connects to Valkey.

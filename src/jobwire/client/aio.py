@@ -2,7 +2,6 @@
 
 import asyncio
 import builtins
-import contextlib
 import time
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
@@ -12,8 +11,8 @@ import httpx
 
 from jobwire.client import calls, http
 from jobwire.client.calls import ApiRequest, Plan, Reply
-from jobwire.client.errors import ApiError, ClientError, Unreachable, from_response
-from jobwire.client.event_cursor import EventCursor
+from jobwire.client.errors import ApiError, Unreachable, from_response
+from jobwire.client.event_cursor import EventCursor, JobEventCursor
 from jobwire.client.images import AsyncImages
 from jobwire.client.messages import (
     CancelAnswer,
@@ -45,9 +44,9 @@ from jobwire.client.queue_messages import QueueStatus, QueueStatusList
 from jobwire.client.queues import AsyncQueue
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.target import find
-from jobwire.job.ids import random_fraction
 from jobwire.task import HasTask
 
+E = TypeVar("E")
 P = TypeVar("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -73,7 +72,7 @@ class AsyncClient:
         self.patience_s = patience_s
         """How long temporary errors are retried."""
         self._http = httpx.AsyncClient(**http.options(self._target))
-        self.images = AsyncImages(self, self._http)
+        self.images = AsyncImages(self)
         """Photos: upload, follow, read, delete."""
 
     @property
@@ -217,7 +216,7 @@ class AsyncClient:
 
     def queue(self, name: str) -> AsyncQueue:
         """A BullMQ queue, to add jobs to and to administer."""
-        return AsyncQueue(self, self._http, name)
+        return AsyncQueue(self, name)
 
     async def bullmq_queues(self) -> builtins.list[QueueStatus]:
         """Return the BullMQ queues of the gateway."""
@@ -255,53 +254,10 @@ class AsyncClient:
         """Cancel a job; raises AlreadyFinished if it has ended."""
         return await self.execute(calls.cancel(job_id, self._retry_budget()))
 
-    async def events(self, job_id: str, after: str | None = None) -> AsyncGenerator[Event]:
+    def events(self, job_id: str, after: str | None = None) -> AsyncGenerator[Event]:
         """Yield the events of a job, from the first (or after the event with this id) to the last;
         each once and in order, over any number of lost connections."""
-        cursor = EventCursor(after)
-        budget = self._retry_budget()
-        while not cursor.finished:
-            received, began_s = cursor.received, time.monotonic()
-            try:
-                async with contextlib.aclosing(self._connection(job_id, cursor)) as events:
-                    async for event in events:
-                        yield event
-                failure = Unreachable(f"{self.url} ended the stream of events")
-            except ClientError as error:
-                failure = error
-            if cursor.finished:
-                return
-            if cursor.greeted:
-                lasted_s = time.monotonic() - began_s
-                budget.responded(healthy=cursor.received > received or lasted_s > http.HEALTHY_S)
-            pause_s = budget.pause_s(failure, time.monotonic(), random_fraction())
-            if pause_s is None:
-                raise failure
-            await asyncio.sleep(pause_s)
-
-    async def _connection(self, job_id: str, cursor: EventCursor) -> AsyncGenerator[Event]:
-        """Yield the events of one connection."""
-        headers = http.stream_headers(cursor.last_id)
-        path = f"{calls.job_path(job_id)}/events"
-        try:
-            async with self._http.stream(
-                "GET", path, headers=headers, timeout=http.STREAM_TIMEOUT
-            ) as response:
-                if response.status_code == 204:
-                    cursor.no_more_events()
-                    return
-                if response.status_code != 200:
-                    body, after_s = await response.aread(), http.retry_after_s(response)
-                    raise from_response(response.status_code, body, after_s)
-                cursor.connected()
-                async for chunk in response.aiter_bytes():
-                    for event in cursor.feed(chunk):
-                        yield event
-                    if cursor.finished:
-                        return
-                cursor.closed()
-        except httpx.HTTPError as error:
-            raise http.as_unreachable(error, self.url) from None
+        return self.follow(f"{calls.job_path(job_id)}/events", JobEventCursor(after))
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────
 
@@ -333,3 +289,35 @@ class AsyncClient:
         except httpx.HTTPError as error:
             return http.as_unreachable(error, self.url)
         return http.as_response(response)
+
+    async def follow(self, path: str, cursor: EventCursor[E]) -> AsyncGenerator[E]:
+        """Yield the events of a stream, over any number of lost connections."""
+        budget = self._retry_budget()
+        while not cursor.finished:
+            began_s = time.monotonic()
+            cursor.connecting()
+            try:
+                async with self._http.stream(
+                    "GET",
+                    path,
+                    headers=http.stream_headers(cursor.last_id),
+                    timeout=http.STREAM_TIMEOUT,
+                ) as response:
+                    if response.status_code == 204:
+                        cursor.no_more_events()
+                        return
+                    if response.status_code == 200:
+                        async for chunk in response.aiter_bytes():
+                            for event in cursor.feed(chunk):
+                                yield event
+                            if cursor.finished:
+                                return
+                        cursor.closed()
+                        failure = Unreachable(f"{self.url} ended the stream of events")
+                    else:
+                        body, after_s = await response.aread(), http.retry_after_s(response)
+                        failure = from_response(response.status_code, body, after_s)
+            except httpx.HTTPError as error:
+                failure = http.as_unreachable(error, self.url)
+            if not cursor.finished:
+                await asyncio.sleep(http.reconnect_pause_s(cursor, budget, failure, began_s))

@@ -1,80 +1,102 @@
-"""The position in one job's events, over any number of connections. Pure.
+"""The position in a stream of events, over any number of connections. Pure.
 
-`aio` and `sync` open the connections and feed the received bytes. Every event is returned once and
-in order. Where the gateway can no longer guarantee that, it sends a `gap`, which is passed on.
+`aio` and `sync` open the connections and feed the received bytes. A cursor decides which events are
+new, where the next connection continues, and when there is nothing more to follow.
 """
 
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from jobwire.client.errors import BadAnswer
+from jobwire.client.image_calls import ImageProgress
 from jobwire.client.messages import ENDED, Event, Hello
+from jobwire.client.queue_messages import ENDED as QUEUE_ENDED
+from jobwire.client.queue_messages import QueueEventInfo, QueueHello
 from jobwire.client.sse import Frame, Parser
 
+E = TypeVar("E")
 _event = msgspec.json.Decoder(Event)
 _hello = msgspec.json.Decoder(Hello)
 _START: Final = (-1, 0)
 
 
-class EventCursor:
+class EventCursor(Generic[E]):
     """`last_id` is sent as Last-Event-ID; received bytes go into `feed`."""
 
     def __init__(self, after: str | None = None) -> None:
         self.last_id = after
-        self._position = _START
         self.finished = False
         """The last event was received: do not connect again."""
+        self.responded = False
+        """The current connection has received something."""
         self.received = 0
-        """Number of events received."""
-        self.greeted = False
-        """The current connection has sent its `hello`."""
+        """Number of events of the current connection."""
         self._parser = Parser()
-        self._job_ended = False
-        self._gap = False
 
-    def connected(self) -> None:
+    def connecting(self) -> None:
         """Start a new connection; a partial event of the last one is dropped."""
         self._parser = Parser()
-        self.greeted = self._job_ended = self._gap = False
+        self.responded, self.received = False, 0
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[E]:
         """Return the events that are new."""
-        events: list[Event] = []
+        self.responded = True
+        events: list[E] = []
         for frame in self._parser.feed(chunk):
-            event = self._read(frame)
-            if event is not None and not self.finished:
+            try:
+                event = None if self.finished else self._read(frame)
+            except msgspec.MsgspecError as error:
+                text = f"an event that cannot be read ({error}): is this jobwire?"
+                raise BadAnswer(text) from None
+            if event is not None:
                 events.append(event)
-                self.finished = event.ends_job
+        self.received += len(events)
         return events
 
     def no_more_events(self) -> None:
-        """The gateway answered 204: `last_id` is the job's last event."""
+        """The gateway answered 204: `last_id` is the last event."""
         self.finished = True
 
     def closed(self) -> None:
-        """The gateway closed the connection cleanly.
+        """The gateway closed the connection cleanly: usually it stops, and the next one
+        continues."""
 
-        Usually it stops, and the next gateway continues. But if the job has ended and its last
-        event was trimmed, which the `gap` has reported, connecting again would never end.
-        """
+    def _read(self, frame: Frame) -> E | None:
+        """Return the event of a frame, if it is new; sets `finished` at the last one."""
+        raise NotImplementedError
+
+
+class JobEventCursor(EventCursor[Event]):
+    """The events of one job, each once and in order. Where the gateway can no longer guarantee
+    that, it sends a `gap`, which is passed on."""
+
+    def __init__(self, after: str | None = None) -> None:
+        super().__init__(after)
+        self._position = _START
+        self._job_ended = False
+        self._gap = False
+
+    def connecting(self) -> None:
+        super().connecting()
+        self._job_ended = self._gap = False
+
+    def closed(self) -> None:
+        """If the job has ended and its last event was trimmed, which the `gap` has reported,
+        connecting again would never end."""
         self.finished = self.finished or (self._job_ended and self._gap)
 
     def _read(self, frame: Frame) -> Event | None:
-        try:
-            if frame.event == "hello":
-                self.greeted = True
-                self._job_ended = _hello.decode(frame.data).status in ENDED
-                return None
-            if frame.event == "gap":
-                self._gap = True
-                # The events that follow a gap may have ids before the lost position.
-                self.last_id, self._position = None, _START
-                return Event(type="gap", data=msgspec.json.decode(frame.data))
-            event = _event.decode(frame.data)
-        except msgspec.MsgspecError as error:
-            raise BadAnswer(f"an event that cannot be read ({error}): is this jobwire?") from None
+        if frame.event == "hello":
+            self._job_ended = _hello.decode(frame.data).status in ENDED
+            return None
+        if frame.event == "gap":
+            self._gap = True
+            # The events that follow a gap may have ids before the lost position.
+            self.last_id, self._position = None, _START
+            return Event(type="gap", data=msgspec.json.decode(frame.data))
+        event = _event.decode(frame.data)
         if frame.id is not None:
             position = _parse_id(frame.id)
             if self._position is _START and self.last_id is not None:
@@ -83,8 +105,53 @@ class EventCursor:
                 return None
             self.last_id, self._position = frame.id, position
             force_setattr(event, "id", frame.id)  # the event is not shared yet
-        self.received += 1
+        self.finished = event.ends_job
         return event
+
+
+class QueueEventCursor(EventCursor[QueueEventInfo]):
+    """The events of a BullMQ queue, or of one of its jobs until it has ended."""
+
+    def __init__(self, after: str | None = None, *, of_job: bool) -> None:
+        super().__init__(after)
+        self._of_job = of_job
+        self._job_ended = False
+        self._last_received = False
+
+    def closed(self) -> None:
+        """The stream of an ended job is closed after its last event. If that was trimmed, the
+        gateway answers 204 after the event before it; without any event this is the end."""
+        self.finished = self._last_received or (self._job_ended and self.last_id is None)
+
+    def _read(self, frame: Frame) -> QueueEventInfo | None:
+        if frame.event == "hello":
+            state = msgspec.json.decode(frame.data, type=QueueHello).state
+            self._job_ended = self._of_job and state in QUEUE_ENDED
+            self._last_received = False
+            return None
+        if frame.event == "gap":
+            return QueueEventInfo(event="gap")
+        event = msgspec.json.decode(frame.data, type=QueueEventInfo)
+        self.last_id = frame.id or self.last_id
+        # Not `finished`: a job may be removed after it has completed.
+        self._last_received = self._last_received or (self._of_job and event.ends_job)
+        return msgspec.structs.replace(event, id=frame.id)
+
+
+class ImageEventCursor(EventCursor[ImageProgress]):
+    """The states of one image until it is ready or has failed; none is repeated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: ImageProgress | None = None
+
+    def _read(self, frame: Frame) -> ImageProgress | None:
+        decoded = msgspec.json.decode(frame.data, type=ImageProgress)
+        state = msgspec.structs.replace(decoded, event=frame.event)
+        if state == self._last:
+            return None
+        self._last, self.last_id, self.finished = state, state.updated_at, state.is_last
+        return state
 
 
 def _parse_id(event_id: str) -> tuple[int, int]:

@@ -1,19 +1,23 @@
 """HTTP options, timeouts and conversions that both clients share."""
 
 import sys
-from typing import Final, TypedDict
+import time
+from typing import Any, Final, TypedDict
 
 import httpx
 
 from jobwire.client.calls import ApiRequest, ApiResponse
-from jobwire.client.errors import Unreachable
+from jobwire.client.errors import ClientError, Unreachable
+from jobwire.client.event_cursor import EventCursor
+from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.target import Target
+from jobwire.job.ids import random_fraction
 
 _CONNECT_S: Final = 5.0
 _RESPONSE_S: Final = 15.0
 _IDLE_S: Final = 45.0
 """Read timeout of an event stream: three missed heartbeats."""
-HEALTHY_S: Final = 10.0
+_HEALTHY_S: Final = 10.0
 """A stream that stayed open this long was healthy, even without events."""
 _CONNECTIONS: Final = httpx.Limits(max_connections=100, max_keepalive_connections=20)
 _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
@@ -84,3 +88,17 @@ def as_unreachable(error: httpx.HTTPError, url: str) -> Unreachable:
     why = " ".join(str(error).split()) or type(error).__name__
     sent = not isinstance(error, _NEVER_SENT)
     return Unreachable(f"no answer from {url} ({why})", sent=sent)
+
+
+def reconnect_pause_s(
+    cursor: EventCursor[Any], budget: RetryBudget, failure: ClientError, began_s: float
+) -> float:
+    """Seconds until an event stream is opened again after a connection that began at `began_s`;
+    raises the failure when the budget is used up."""
+    now_s = time.monotonic()
+    if cursor.responded:
+        budget.responded(healthy=bool(cursor.received) or now_s - began_s > _HEALTHY_S)
+    pause_s = budget.pause_s(failure, now_s, random_fraction())
+    if pause_s is None:
+        raise failure
+    return pause_s

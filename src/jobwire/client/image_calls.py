@@ -2,7 +2,6 @@
 
 import mimetypes
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import quote, urlencode
@@ -13,14 +12,12 @@ from msgspec import Struct
 from jobwire.client.calls import ApiRequest, ApiResponse, Pause, Plan, fetch, read, send
 from jobwire.client.errors import (
     ApiError,
-    BadAnswer,
     ClientError,
     Invalid,
     TimedOut,
     from_response,
 )
 from jobwire.client.retry_budget import RetryBudget
-from jobwire.client.sse import Frame
 from jobwire.job.ids import random_fraction
 
 IMAGES: Final = "/v1/images"
@@ -197,15 +194,3 @@ def list_images(limit: int | None, cursor: str | None, budget: RetryBudget) -> P
 def delete(image_id: str, budget: RetryBudget) -> Plan[None]:
     """Delete an image in all its versions."""
     yield from send(ApiRequest("DELETE", image_path(image_id)), budget)
-
-
-def progress_of(frames: Sequence[Frame]) -> list[ImageProgress]:
-    """The states in received frames."""
-    found: list[ImageProgress] = []
-    for frame in frames:
-        try:
-            state = msgspec.json.decode(frame.data, type=ImageProgress)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise BadAnswer(f"an event that cannot be read ({error}): is this jobwire?") from None
-        found.append(msgspec.structs.replace(state, event=frame.event))
-    return found

@@ -18,9 +18,8 @@ from jobwire.client.calls import (
     read,
     send,
 )
-from jobwire.client.errors import BadAnswer, TimedOut, Unreachable
+from jobwire.client.errors import TimedOut
 from jobwire.client.queue_messages import (
-    ENDED,
     AddedToQueue,
     AddedToQueueList,
     AffectedJobs,
@@ -28,7 +27,6 @@ from jobwire.client.queue_messages import (
     FlowIds,
     FlowInfo,
     PausedState,
-    QueueEventInfo,
     QueueJobChange,
     QueueJobInfo,
     QueueJobPage,
@@ -36,7 +34,6 @@ from jobwire.client.queue_messages import (
     SchedulerSet,
 )
 from jobwire.client.retry_budget import RetryBudget
-from jobwire.client.sse import Frame
 
 QUEUES: Final = "/v1/queues"
 
@@ -62,6 +59,11 @@ def queue_path(queue: str) -> str:
 def job_path(queue: str, job_id: str) -> str:
     """The path of a job of a queue."""
     return f"{queue_path(queue)}/jobs/{quote(job_id, safe='')}"
+
+
+def events_path(queue: str, job_id: str | None) -> str:
+    """The path of the events of a queue, or of one of its jobs."""
+    return f"{queue_path(queue) if job_id is None else job_path(queue, job_id)}/events"
 
 
 def add(
@@ -199,54 +201,3 @@ def _jobs(job: Mapping[str, object]) -> Iterable[Mapping[str, object]]:
 
 def _children(job: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
     return cast("Sequence[Mapping[str, object]]", job.get("children") or ())
-
-
-class QueueEventCursor:
-    """The events of a queue or of a job over any number of connections. Pure."""
-
-    def __init__(self, queue: str, job_id: str | None, after: str | None) -> None:
-        base = queue_path(queue) if job_id is None else job_path(queue, job_id)
-        self.path = f"{base}/events"
-        self.last_id = after
-        self.ended = False
-        """Do not connect again."""
-        self.greeted = False
-        self._of_job = job_id is not None
-        self._job_ended = False
-
-    def feed(self, frames: Iterable[Frame]) -> list[QueueEventInfo]:
-        """The events of received frames."""
-        events: list[QueueEventInfo] = []
-        for frame in frames:
-            if frame.event == "hello":
-                self.greeted = True
-                self._job_ended = self._of_job and _state(frame) in ENDED
-            elif frame.event == "gap":
-                events.append(QueueEventInfo(event="gap"))
-            else:
-                event = _event(frame)
-                self.last_id = event.id or self.last_id
-                events.append(event)
-                self._job_ended = self._job_ended or (self._of_job and event.ends_job)
-        return events
-
-    def closed(self, url: str) -> Unreachable:
-        """The gateway closed the stream: at the end of a job, or because it stops."""
-        self.ended = self._job_ended
-        return Unreachable(f"{url} ended the stream of events")
-
-
-def _event(frame: Frame) -> QueueEventInfo:
-    try:
-        event = msgspec.json.decode(frame.data, type=QueueEventInfo)
-    except msgspec.MsgspecError as error:
-        raise BadAnswer(f"an event that cannot be read ({error}): is this jobwire?") from None
-    return msgspec.structs.replace(event, id=frame.id)
-
-
-def _state(frame: Frame) -> str:
-    try:
-        hello = msgspec.json.decode(frame.data, type=dict[str, str])
-    except msgspec.MsgspecError:
-        return ""
-    return hello.get("state", "")

@@ -105,6 +105,12 @@ class QueueEventInfo(Struct, frozen=True, kw_only=True):
         return self.event in _LAST_EVENTS
 
 
+class QueueHello(Struct, frozen=True):
+    """The first event of every stream; with the state if it is a job's."""
+
+    state: str = ""
+
+
 class CancelResult(Struct, frozen=True):
     """What a cancel did: `canceled`, `requested` or `requested_foreign`."""
 

@@ -1,17 +1,11 @@
 """`client.queue("mail")`: a BullMQ queue through the gateway; for both clients."""
 
-import asyncio
 import builtins
-import contextlib
-import time
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-import httpx
-
-from jobwire.client import calls, http, queue_calls
-from jobwire.client.errors import ClientError, from_response
-from jobwire.client.queue_calls import QueueEventCursor
+from jobwire.client import calls, queue_calls
+from jobwire.client.event_cursor import QueueEventCursor
 from jobwire.client.queue_messages import (
     AddedToQueue,
     CancelResult,
@@ -27,8 +21,6 @@ from jobwire.client.queue_messages import (
     SchedulerSet,
 )
 from jobwire.client.retry_budget import RetryBudget
-from jobwire.client.sse import Parser
-from jobwire.job.ids import random_fraction
 from jobwire.job.messages import Json
 
 if TYPE_CHECKING:
@@ -39,9 +31,8 @@ if TYPE_CHECKING:
 class AsyncQueue:
     """`async with AsyncClient() as client: await client.queue("mail").add("send", {"to": "a"})`."""
 
-    def __init__(self, client: "AsyncClient", transport: httpx.AsyncClient, name: str) -> None:
+    def __init__(self, client: "AsyncClient", name: str) -> None:
         self._client = client
-        self._http = transport
         self.name = name
 
     async def status(self) -> QueueStatus:
@@ -176,41 +167,13 @@ class AsyncQueue:
         plan = queue_calls.remove_scheduler(self.name, scheduler_id, self._budget())
         await self._client.execute(plan)
 
-    async def events(
+    def events(
         self, job_id: str | None = None, *, after: str | None = None
     ) -> AsyncGenerator[QueueEventInfo]:
         """Yield what happens on the queue, from now or after the event with this id, over any
         number of lost connections; of a job all its events, until it has ended."""
-        cursor, budget = QueueEventCursor(self.name, job_id, after), self._budget()
-        while not cursor.ended:
-            try:
-                async with contextlib.aclosing(self._connection(cursor, budget)) as events:
-                    async for event in events:
-                        yield event
-                failure: ClientError = cursor.closed(self._client.url)
-            except ClientError as error:
-                failure = error
-            if not cursor.ended:
-                await asyncio.sleep(_pause_s(budget, failure))
-
-    async def _connection(
-        self, cursor: QueueEventCursor, budget: RetryBudget
-    ) -> AsyncGenerator[QueueEventInfo]:
-        headers = http.stream_headers(cursor.last_id)
-        try:
-            async with self._http.stream(
-                "GET", cursor.path, headers=headers, timeout=http.STREAM_TIMEOUT
-            ) as response:
-                if response.status_code != 200:
-                    _refused(cursor, response, await response.aread())
-                    return
-                parser = Parser()
-                async for chunk in response.aiter_bytes():
-                    budget.responded()
-                    for event in cursor.feed(parser.feed(chunk)):
-                        yield event
-        except httpx.HTTPError as error:
-            raise http.as_unreachable(error, self._client.url) from None
+        cursor = QueueEventCursor(after, of_job=job_id is not None)
+        return self._client.follow(queue_calls.events_path(self.name, job_id), cursor)
 
     def _budget(self) -> RetryBudget:
         return RetryBudget(self._client.patience_s)
@@ -219,9 +182,8 @@ class AsyncQueue:
 class Queue:
     """`with Client() as client: client.queue("mail").add("send", {"to": "a"})`."""
 
-    def __init__(self, client: "Client", transport: httpx.Client, name: str) -> None:
+    def __init__(self, client: "Client", name: str) -> None:
         self._client = client
-        self._http = transport
         self.name = name
 
     def status(self) -> QueueStatus:
@@ -353,49 +315,8 @@ class Queue:
     ) -> Generator[QueueEventInfo]:
         """Yield what happens on the queue, from now or after the event with this id, over any
         number of lost connections; of a job all its events, until it has ended."""
-        cursor, budget = QueueEventCursor(self.name, job_id, after), self._budget()
-        while not cursor.ended:
-            try:
-                with contextlib.closing(self._connection(cursor, budget)) as events:
-                    yield from events
-                failure: ClientError = cursor.closed(self._client.url)
-            except ClientError as error:
-                failure = error
-            if not cursor.ended:
-                time.sleep(_pause_s(budget, failure))
-
-    def _connection(
-        self, cursor: QueueEventCursor, budget: RetryBudget
-    ) -> Generator[QueueEventInfo]:
-        headers = http.stream_headers(cursor.last_id)
-        try:
-            with self._http.stream(
-                "GET", cursor.path, headers=headers, timeout=http.STREAM_TIMEOUT
-            ) as response:
-                if response.status_code != 200:
-                    _refused(cursor, response, response.read())
-                    return
-                parser = Parser()
-                for chunk in response.iter_bytes():
-                    budget.responded()
-                    yield from cursor.feed(parser.feed(chunk))
-        except httpx.HTTPError as error:
-            raise http.as_unreachable(error, self._client.url) from None
+        cursor = QueueEventCursor(after, of_job=job_id is not None)
+        return self._client.follow(queue_calls.events_path(self.name, job_id), cursor)
 
     def _budget(self) -> RetryBudget:
         return RetryBudget(self._client.patience_s)
-
-
-def _refused(cursor: QueueEventCursor, response: httpx.Response, body: bytes) -> None:
-    """The gateway answered something else than a stream."""
-    if response.status_code != 204:
-        raise from_response(response.status_code, body, http.retry_after_s(response))
-    cursor.ended = True
-
-
-def _pause_s(budget: RetryBudget, failure: ClientError) -> float:
-    """Seconds until the next try; raises the failure when the budget is used up."""
-    pause_s = budget.pause_s(failure, time.monotonic(), random_fraction())
-    if pause_s is None:
-        raise failure
-    return pause_s

@@ -1,7 +1,6 @@
 """`Client`: the client for programs without an event loop. Threads may share one."""
 
 import builtins
-import contextlib
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -11,8 +10,8 @@ import httpx
 
 from jobwire.client import calls, http
 from jobwire.client.calls import ApiRequest, Plan, Reply
-from jobwire.client.errors import ApiError, ClientError, Unreachable, from_response
-from jobwire.client.event_cursor import EventCursor
+from jobwire.client.errors import ApiError, Unreachable, from_response
+from jobwire.client.event_cursor import EventCursor, JobEventCursor
 from jobwire.client.images import Images
 from jobwire.client.messages import (
     CancelAnswer,
@@ -44,9 +43,9 @@ from jobwire.client.queue_messages import QueueStatus, QueueStatusList
 from jobwire.client.queues import Queue
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.target import find
-from jobwire.job.ids import random_fraction
 from jobwire.task import HasTask
 
+E = TypeVar("E")
 P = TypeVar("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -72,7 +71,7 @@ class Client:
         self.patience_s = patience_s
         """How long temporary errors are retried."""
         self._http = httpx.Client(**http.options(self._target))
-        self.images = Images(self, self._http)
+        self.images = Images(self)
         """Photos: upload, follow, read, delete."""
 
     @property
@@ -212,7 +211,7 @@ class Client:
 
     def queue(self, name: str) -> Queue:
         """A BullMQ queue, to add jobs to and to administer."""
-        return Queue(self, self._http, name)
+        return Queue(self, name)
 
     def bullmq_queues(self) -> builtins.list[QueueStatus]:
         """Return the BullMQ queues of the gateway."""
@@ -253,48 +252,7 @@ class Client:
     def events(self, job_id: str, after: str | None = None) -> Generator[Event]:
         """Yield the events of a job, from the first (or after the event with this id) to the last;
         each once and in order, over any number of lost connections."""
-        cursor = EventCursor(after)
-        budget = self._retry_budget()
-        while not cursor.finished:
-            received, began_s = cursor.received, time.monotonic()
-            try:
-                with contextlib.closing(self._connection(job_id, cursor)) as events:
-                    yield from events
-                failure = Unreachable(f"{self.url} ended the stream of events")
-            except ClientError as error:
-                failure = error
-            if cursor.finished:
-                return
-            if cursor.greeted:
-                lasted_s = time.monotonic() - began_s
-                budget.responded(healthy=cursor.received > received or lasted_s > http.HEALTHY_S)
-            pause_s = budget.pause_s(failure, time.monotonic(), random_fraction())
-            if pause_s is None:
-                raise failure
-            time.sleep(pause_s)
-
-    def _connection(self, job_id: str, cursor: EventCursor) -> Generator[Event]:
-        """Yield the events of one connection."""
-        headers = http.stream_headers(cursor.last_id)
-        path = f"{calls.job_path(job_id)}/events"
-        try:
-            with self._http.stream(
-                "GET", path, headers=headers, timeout=http.STREAM_TIMEOUT
-            ) as response:
-                if response.status_code == 204:
-                    cursor.no_more_events()
-                    return
-                if response.status_code != 200:
-                    body, after_s = response.read(), http.retry_after_s(response)
-                    raise from_response(response.status_code, body, after_s)
-                cursor.connected()
-                for chunk in response.iter_bytes():
-                    yield from cursor.feed(chunk)
-                    if cursor.finished:
-                        return
-                cursor.closed()
-        except httpx.HTTPError as error:
-            raise http.as_unreachable(error, self.url) from None
+        return self.follow(f"{calls.job_path(job_id)}/events", JobEventCursor(after))
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────
 
@@ -323,3 +281,34 @@ class Client:
         except httpx.HTTPError as error:
             return http.as_unreachable(error, self.url)
         return http.as_response(response)
+
+    def follow(self, path: str, cursor: EventCursor[E]) -> Generator[E]:
+        """Yield the events of a stream, over any number of lost connections."""
+        budget = self._retry_budget()
+        while not cursor.finished:
+            began_s = time.monotonic()
+            cursor.connecting()
+            try:
+                with self._http.stream(
+                    "GET",
+                    path,
+                    headers=http.stream_headers(cursor.last_id),
+                    timeout=http.STREAM_TIMEOUT,
+                ) as response:
+                    if response.status_code == 204:
+                        cursor.no_more_events()
+                        return
+                    if response.status_code == 200:
+                        for chunk in response.iter_bytes():
+                            yield from cursor.feed(chunk)
+                            if cursor.finished:
+                                return
+                        cursor.closed()
+                        failure = Unreachable(f"{self.url} ended the stream of events")
+                    else:
+                        body, after_s = response.read(), http.retry_after_s(response)
+                        failure = from_response(response.status_code, body, after_s)
+            except httpx.HTTPError as error:
+                failure = http.as_unreachable(error, self.url)
+            if not cursor.finished:
+                time.sleep(http.reconnect_pause_s(cursor, budget, failure, began_s))

@@ -40,6 +40,7 @@ from jobwire.client.errors import (
     from_response,
 )
 from jobwire.client.messages import CancelAnswer, Job, NewJob
+from jobwire.client.queue_calls import add_flow
 from jobwire.client.retry_budget import RetryBudget
 from tests.support import clause
 
@@ -83,7 +84,7 @@ LOST = Unreachable("cut", sent=True)
 
 def test_temporary_errors_are_retried_with_the_identical_request() -> None:
     gateway = FakeGateway(Unreachable("refused"), LOST, _problem(503, "unavailable"), _job())
-    job = gateway.execute(submit(NewJob("chat", {"prompt": "é"}), RetryBudget(30)))
+    job = gateway.execute(submit(RetryBudget(30), NewJob("chat", {"prompt": "é"})))
     assert job.job_id == "j1"
     assert gateway.paused == 3
     assert len(gateway.requests) == 4
@@ -95,7 +96,7 @@ def test_temporary_errors_are_retried_with_the_identical_request() -> None:
 def test_each_job_has_its_own_key_and_a_given_key_is_kept() -> None:
     gateway = FakeGateway(_job(), _job(), _job())
     for new in (NewJob("chat"), NewJob("chat"), NewJob("chat", idempotency_key="mine")):
-        gateway.execute(submit(new, RetryBudget(30)))
+        gateway.execute(submit(RetryBudget(30), new))
     keys = [request.headers["Idempotency-Key"] for request in gateway.requests]
     assert len(set(keys)) == 3
     assert keys[2] == "mine"
@@ -104,7 +105,7 @@ def test_each_job_has_its_own_key_and_a_given_key_is_kept() -> None:
 def test_the_retry_budget_ends() -> None:
     gateway = FakeGateway(*[Unreachable("refused")] * 100)
     with pytest.raises(Unreachable, match="refused"):
-        gateway.execute(get("j1", RetryBudget(0)))
+        gateway.execute(get(RetryBudget(0), "j1"))
     assert len(gateway.requests) == 1
 
 
@@ -134,7 +135,7 @@ def test_j19_each_refusal_raises_its_error_type_without_a_retry(
 ) -> None:
     gateway = FakeGateway(answer)
     with pytest.raises(kind) as raised:
-        gateway.execute(submit(NewJob("chat"), RetryBudget(30)))
+        gateway.execute(submit(RetryBudget(30), NewJob("chat")))
     assert type(raised.value) is kind
     assert gateway.paused == 0, "a retry would not help"
 
@@ -173,19 +174,19 @@ def test_pauses_grow_and_the_limit_counts_from_the_first_error() -> None:
 
 def test_run_returns_the_result_or_raises() -> None:
     assert FakeGateway(_job("done", result={"n": 1})).execute(
-        run(NewJob("x"), RetryBudget(1), None)
+        run(RetryBudget(1), NewJob("x"), None)
     ) == {"n": 1}
     error = {"code": "timeout", "message": "too slow", "partial": "so f"}
     with pytest.raises(JobFailed, match="too slow") as failed:
-        FakeGateway(_job("error", error=error)).execute(run(NewJob("x"), RetryBudget(1), None))
+        FakeGateway(_job("error", error=error)).execute(run(RetryBudget(1), NewJob("x"), None))
     assert (failed.value.code, failed.value.partial) == ("timeout", "so f")
     assert failed.value.job.job_id == "j1"
     with pytest.raises(JobCanceled):
         FakeGateway(_job("running"), _job("canceled")).execute(
-            run(NewJob("x"), RetryBudget(1), None)
+            run(RetryBudget(1), NewJob("x"), None)
         )
     with pytest.raises(TimedOut, match="it continues") as late:
-        FakeGateway(_job(), _job("running")).execute(run(NewJob("x"), RetryBudget(1), 0))
+        FakeGateway(_job(), _job("running")).execute(run(RetryBudget(1), NewJob("x"), 0))
     assert late.value.job_id == "j1"
 
 
@@ -193,26 +194,26 @@ def test_run_returns_the_result_or_raises() -> None:
 def test_any_json_of_a_foreign_worker_is_an_error(error: object) -> None:
     job = msgspec.json.decode(_job("error", error=error).body, type=Job)
     with pytest.raises(JobFailed):
-        FakeGateway(_job("error", error=error)).execute(run(NewJob("x"), RetryBudget(1), None))
+        FakeGateway(_job("error", error=error)).execute(run(RetryBudget(1), NewJob("x"), None))
     assert job.failure.message
 
 
 def test_wait_sends_prefer_wait() -> None:
     gateway = FakeGateway(_job("running"), LOST, _job("done"))
-    assert gateway.execute(wait("j1", RetryBudget(30), None)).status == "done"
+    assert gateway.execute(wait(RetryBudget(30), "j1", None)).status == "done"
     assert [request.headers["Prefer"] for request in gateway.requests] == ["wait=55"] * 3
     assert gateway.requests[0].wait_s == 55
 
 
 def test_a_cancel_repeated_after_a_lost_response_succeeds() -> None:
     gateway = FakeGateway(LOST, _problem(409, "already_finished"), _job("canceled"))
-    assert gateway.execute(cancel("j1", RetryBudget(30))) == CancelAnswer("j1", "canceled")
+    assert gateway.execute(cancel(RetryBudget(30), "j1")) == CancelAnswer("j1", "canceled")
     with pytest.raises(AlreadyFinished):
         FakeGateway(LOST, _problem(409, "already_finished"), _job("done")).execute(
-            cancel("j1", RetryBudget(30))
+            cancel(RetryBudget(30), "j1")
         )
     with pytest.raises(AlreadyFinished):
-        FakeGateway(_problem(409, "already_finished")).execute(cancel("j1", RetryBudget(30)))
+        FakeGateway(_problem(409, "already_finished")).execute(cancel(RetryBudget(30), "j1"))
 
 
 def test_a_batch_is_split_and_each_job_has_a_key() -> None:
@@ -223,7 +224,7 @@ def test_a_batch_is_split_and_each_job_has_a_key() -> None:
 
     gateway = FakeGateway(made(1000), made(5))
     results = gateway.execute(
-        batch([NewJob("chat", {"n": n}) for n in range(1005)], RetryBudget(1))
+        batch(RetryBudget(1), [NewJob("chat", {"n": n}) for n in range(1005)])
     )
     assert len(results) == 1005
     assert isinstance(results[0], UnknownTask)
@@ -232,8 +233,8 @@ def test_a_batch_is_split_and_each_job_has_a_key() -> None:
     assert [job["payload"]["n"] for job in sent] == list(range(1005))
     assert len({job["idempotency_key"] for job in sent}) == 1005
     with pytest.raises(BadAnswer, match="5 results for 1 jobs"):
-        FakeGateway(made(5)).execute(batch([NewJob("chat")], RetryBudget(1)))
-    assert FakeGateway().execute(batch([], RetryBudget(1))) == []
+        FakeGateway(made(5)).execute(batch(RetryBudget(1), [NewJob("chat")]))
+    assert FakeGateway().execute(batch(RetryBudget(1), [])) == []
 
 
 @dataclass
@@ -243,7 +244,7 @@ class Question:
 
 def test_a_payload_may_be_a_dataclass_and_must_be_json() -> None:
     gateway = FakeGateway(_job())
-    gateway.execute(submit(NewJob("chat", Question("hi"), ttl_s=5, delay_s=0.5), RetryBudget(1)))
+    gateway.execute(submit(RetryBudget(1), NewJob("chat", Question("hi"), ttl_s=5, delay_s=0.5)))
     assert json.loads(gateway.requests[0].body or b"") == {
         "task": "chat",
         "payload": {"prompt": "hi"},
@@ -252,8 +253,15 @@ def test_a_payload_may_be_a_dataclass_and_must_be_json() -> None:
     }
     for bad in ({"x": float("nan")}, {"x": "\ud800"}, {"x": object()}):
         with pytest.raises(Invalid, match="no JSON form"):
-            FakeGateway().execute(submit(NewJob("chat", bad), RetryBudget(1)))
+            FakeGateway().execute(submit(RetryBudget(1), NewJob("chat", bad)))
 
 
 def test_an_id_is_quoted_in_the_path() -> None:
     assert job_path("../admin?x#y") == "/v1/jobs/..%2Fadmin%3Fx%23y"
+
+
+@pytest.mark.parametrize("children", [7, [7], {"name": "b"}, [{"name": "b", "children": "c"}]])
+def test_children_that_are_no_jobs_are_refused(children: object) -> None:
+    flow = {"name": "a", "children": children}
+    with pytest.raises(Invalid, match="list of jobs"):
+        FakeGateway().execute(add_flow(RetryBudget(1), "mail", flow))

@@ -1,7 +1,8 @@
 """The API's methods as plans of requests and pauses. Pure.
 
 A plan is a generator. It yields an `ApiRequest` and is sent the `ApiResponse` (or the error), or
-yields a `Pause`; its return value is the method's result. `aio` and `sync` execute plans.
+yields a `Pause`; its return value is the method's result. `aio` and `sync` execute plans, each with
+a retry budget of its own.
 """
 
 import json
@@ -9,8 +10,8 @@ import math
 import secrets
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final, TypeAlias, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -31,17 +32,18 @@ from jobwire.client.messages import (
     BatchAnswer,
     CancelAnswer,
     Job,
-    JobPage,
     NewJob,
     PauseAnswer,
     PurgeAnswer,
 )
+from jobwire.client.queue_messages import QueueJobInfo
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.job.ids import random_fraction
 from jobwire.job.messages import Json
 from jobwire.task import HasTask, task_of
 
 T = TypeVar("T")
+J = TypeVar("J", Job, QueueJobInfo)
 JOBS: Final = "/v1/jobs"
 QUEUES: Final = "/v1/jobs/queues"
 PREDICTIONS: Final = "/v1/predictions"
@@ -90,7 +92,7 @@ def new_key() -> str:
 # ── one request with its retries ─────────────────────────────────────────────────────────────────
 
 
-def send(request: ApiRequest, budget: RetryBudget) -> Plan[ApiResponse]:
+def send(budget: RetryBudget, request: ApiRequest) -> Plan[ApiResponse]:
     """Return the successful response; raises ClientError otherwise.
 
     Every request may be repeated: those that create something carry an idempotency key, and the
@@ -120,55 +122,85 @@ def read(response: ApiResponse, kind: type[T]) -> T:
         raise BadAnswer(f"a response that cannot be read ({error}): is this jobwire?") from None
 
 
-def fetch(path: str, kind: type[T], budget: RetryBudget) -> Plan[T]:
-    """GET a path and decode the body."""
-    return read((yield from send(ApiRequest("GET", path), budget)), kind)
+def fetch(budget: RetryBudget, path: str, kind: type[T], wait_s: float | None = None) -> Plan[T]:
+    """GET a path and decode the body; `wait_s`: the gateway holds the request until the job has
+    ended, for so long at most."""
+    request = ApiRequest("GET", path, None, _prefer(wait_s), wait_s=_held_s(wait_s))
+    return read((yield from send(budget, request)), kind)
+
+
+def post(budget: RetryBudget, path: str, kind: type[T], body: object = None) -> Plan[T]:
+    """POST to a path, with a JSON body if there is one, and decode the response."""
+    encoded = None if body is None else msgspec.json.encode(body)
+    return read((yield from send(budget, ApiRequest("POST", path, encoded))), kind)
+
+
+def delete(budget: RetryBudget, path: str) -> Plan[None]:
+    """DELETE a path."""
+    yield from send(budget, ApiRequest("DELETE", path))
+
+
+def wait_until_ended(
+    budget: RetryBudget, path: str, kind: type[J], job_id: str, timeout_s: float | None
+) -> Plan[J]:
+    """Fetch a job until it has ended; raises TimedOut."""
+    deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        # The job is fetched even if no time is left: it may have ended already.
+        left_s = max(0.0, min(deadline_s - time.monotonic(), MAX_WAIT_S))
+        job = yield from fetch(budget, path, kind, left_s)
+        if job.ended:
+            return job
+        if timeout_s is not None and time.monotonic() >= deadline_s:
+            raise TimedOut(job_id, timeout_s)
+
+
+def with_query(path: str, **given: str | int | None) -> str:
+    """Add a query to a path, without the members that are None."""
+    query = urlencode({name: value for name, value in given.items() if value is not None})
+    return f"{path}?{query}" if query else path
+
+
+def _prefer(wait_s: float | None) -> dict[str, str]:
+    """The header that lets the gateway hold a request."""
+    return {"Prefer": f"wait={math.ceil(_held_s(wait_s))}"} if wait_s else {}
+
+
+def _held_s(wait_s: float | None) -> float:
+    return min(wait_s or 0.0, MAX_WAIT_S)
 
 
 # ── the methods ──────────────────────────────────────────────────────────────────────────────────
 
 
-def submit(new: NewJob, budget: RetryBudget, wait_s: float | None = None) -> Plan[Job]:
+def submit(budget: RetryBudget, new: NewJob, wait_s: float | None = None) -> Plan[Job]:
     """Create one job. The body is encoded once, so that every try sends the same bytes."""
     headers = {"Idempotency-Key": new.idempotency_key or new_key()}
-    if wait_s:
-        headers["Prefer"] = prefer(wait_s)
+    headers |= _prefer(wait_s)
     body = msgspec.json.encode(_members(new, key=None))
-    request = ApiRequest("POST", JOBS, body, headers, wait_s=min(wait_s or 0.0, MAX_WAIT_S))
-    return read((yield from send(request, budget)), Job)
+    request = ApiRequest("POST", JOBS, body, headers, wait_s=_held_s(wait_s))
+    return read((yield from send(budget, request)), Job)
 
 
-def get(job_id: str, budget: RetryBudget, wait_s: float | None = None) -> Plan[Job]:
-    """Return the job now, or when it has ended or `wait_s` have passed."""
-    headers = {"Prefer": prefer(wait_s)} if wait_s else {}
-    request = ApiRequest(
-        "GET", job_path(job_id), None, headers, wait_s=min(wait_s or 0.0, MAX_WAIT_S)
-    )
-    return read((yield from send(request, budget)), Job)
+def get(budget: RetryBudget, job_id: str) -> Plan[Job]:
+    """Return the job now."""
+    return fetch(budget, job_path(job_id), Job)
 
 
-def wait(job_id: str, budget: RetryBudget, timeout_s: float | None) -> Plan[Job]:
+def wait(budget: RetryBudget, job_id: str, timeout_s: float | None) -> Plan[Job]:
     """Wait until the job has ended; raises TimedOut."""
-    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-    while True:
-        left_s = MAX_WAIT_S if deadline_s is None else deadline_s - time.monotonic()
-        # The job is fetched even if no time is left: it may have ended already.
-        job = yield from get(job_id, budget, max(0.0, min(left_s, MAX_WAIT_S)))
-        if job.ended:
-            return job
-        if deadline_s is not None and timeout_s is not None and time.monotonic() >= deadline_s:
-            raise TimedOut(job_id, timeout_s)
+    return wait_until_ended(budget, job_path(job_id), Job, job_id, timeout_s)
 
 
-def run(new: NewJob, budget: RetryBudget, timeout_s: float | None) -> Plan[Json]:
+def run(budget: RetryBudget, new: NewJob, timeout_s: float | None) -> Plan[Json]:
     """Submit, wait and return the result."""
     began_s = time.monotonic()
-    job = yield from submit(new, budget, MAX_WAIT_S if timeout_s is None else timeout_s)
+    job = yield from submit(budget, new, MAX_WAIT_S if timeout_s is None else timeout_s)
     if not job.ended:
         spent_s = time.monotonic() - began_s
         try:
             left_s = None if timeout_s is None else max(0.0, timeout_s - spent_s)
-            job = yield from wait(job.job_id, budget, left_s)
+            job = yield from wait(budget, job.job_id, left_s)
         except TimedOut:
             assert timeout_s is not None
             raise TimedOut(job.job_id, timeout_s) from None
@@ -202,55 +234,27 @@ def outcome(job: Job) -> Json:
             raise JobFailed(job)
 
 
-@dataclass(frozen=True, slots=True)
-class ListFilter:
-    """The query of a list."""
-
-    status: str | None = None
-    task: str | None = None
-    limit: int | None = None
-    cursor: str | None = None
-
-
-def list_jobs(filters: ListFilter, budget: RetryBudget) -> Plan[JobPage]:
-    """Return a page of jobs, newest first."""
-    query = {name: value for name, value in asdict(filters).items() if value is not None}
-    path = f"{JOBS}?{urlencode(query)}" if query else JOBS
-    return (yield from fetch(path, JobPage, budget))
-
-
-def failures_path(hours: int) -> str:
-    """Return the path of the kinds of failures of the last hours."""
-    return f"/v1/failures?{urlencode({'hours': hours})}"
-
-
-def search_path(text: str) -> str:
-    """Return the path of a search."""
-    return f"/v1/search?{urlencode({'q': text})}"
-
-
-def cancel(job_id: str, budget: RetryBudget) -> Plan[CancelAnswer]:
+def cancel(budget: RetryBudget, job_id: str) -> Plan[CancelAnswer]:
     """Cancel a job."""
-    request = ApiRequest("POST", f"{job_path(job_id)}/cancel")
     try:
-        return read((yield from send(request, budget)), CancelAnswer)
+        return (yield from post(budget, f"{job_path(job_id)}/cancel", CancelAnswer))
     except AlreadyFinished:
         # A response was lost: the first try may have canceled the job.
         if budget.tries:
-            job = yield from get(job_id, budget)
+            job = yield from get(budget, job_id)
             if job.status == "canceled":
                 return CancelAnswer(job_id, "canceled")
         raise
 
 
-def retry(job_id: str, budget: RetryBudget) -> Plan[Job]:
+def retry(budget: RetryBudget, job_id: str) -> Plan[Job]:
     """Create a new job like one that failed or was canceled."""
     headers = {"Idempotency-Key": new_key()}
     request = ApiRequest("POST", f"{job_path(job_id)}/retry", None, headers)
-    return read((yield from send(request, budget)), Job)
+    return read((yield from send(budget, request)), Job)
 
 
-def batch(jobs: Sequence[NewJob], budget: RetryBudget) -> Plan[list[str | ApiError]]:
+def batch(budget: RetryBudget, jobs: Sequence[NewJob]) -> Plan[list[str | ApiError]]:
     """Create any number of jobs, in requests of MAX_BATCH; returns for each its id or its error."""
     created: list[str | ApiError] = []
     for first in range(0, len(jobs), MAX_BATCH):
@@ -258,8 +262,8 @@ def batch(jobs: Sequence[NewJob], budget: RetryBudget) -> Plan[list[str | ApiErr
             _members(job, job.idempotency_key or new_key())
             for job in jobs[first : first + MAX_BATCH]
         ]
-        request = ApiRequest("POST", f"{JOBS}/batch", msgspec.json.encode({"jobs": portion}))
-        results = read((yield from send(request, budget)), BatchAnswer).results
+        answer = yield from post(budget, f"{JOBS}/batch", BatchAnswer, {"jobs": portion})
+        results = answer.results
         if len(results) != len(portion):
             raise BadAnswer(f"{len(results)} results for {len(portion)} jobs: is this jobwire?")
         created += [
@@ -271,22 +275,16 @@ def batch(jobs: Sequence[NewJob], budget: RetryBudget) -> Plan[list[str | ApiErr
     return created
 
 
-def pause_queue(name: str, budget: RetryBudget) -> Plan[PauseAnswer]:
-    """Let workers start no job of a queue."""
-    request = ApiRequest("POST", f"{queue_path(name)}/pause")
-    return read((yield from send(request, budget)), PauseAnswer)
+def set_paused(
+    budget: RetryBudget, queue: str, verb: Literal["pause", "resume"]
+) -> Plan[PauseAnswer]:
+    """Let workers start no job of a queue, or let them start jobs again."""
+    return post(budget, f"{queue_path(queue)}/{verb}", PauseAnswer)
 
 
-def resume_queue(name: str, budget: RetryBudget) -> Plan[PauseAnswer]:
-    """Let workers start the jobs of a queue again."""
-    request = ApiRequest("POST", f"{queue_path(name)}/resume")
-    return read((yield from send(request, budget)), PauseAnswer)
-
-
-def purge_queue(name: str, budget: RetryBudget) -> Plan[PurgeAnswer]:
+def purge_queue(budget: RetryBudget, name: str) -> Plan[PurgeAnswer]:
     """Cancel all jobs of a queue that wait or are delayed."""
-    request = ApiRequest("POST", f"{queue_path(name)}/purge")
-    return read((yield from send(request, budget)), PurgeAnswer)
+    return post(budget, f"{queue_path(name)}/purge", PurgeAnswer)
 
 
 def queue_path(name: str) -> str:
@@ -320,24 +318,6 @@ def _members(new: NewJob, key: str | None) -> dict[str, object]:
     whole = replace(new, payload=encode_payload(new.payload), idempotency_key=key)
     members = {field.name: getattr(whole, field.name) for field in fields(whole)}
     return {name: value for name, value in members.items() if value is not None}
-
-
-def prefer(wait_s: float) -> str:
-    """The header that lets the gateway hold a request."""
-    return f"wait={math.ceil(min(wait_s, MAX_WAIT_S))}"
-
-
-def chosen_path(path: str, system: str | None, wire: str | None) -> str:
-    """A path that may be asked for one system or one wire."""
-    given = {"system": system, "wire": wire}
-    query = urlencode({name: value for name, value in given.items() if value})
-    return f"{path}?{query}" if query else path
-
-
-def predictions_path(limit: int, after: str) -> str:
-    """The path of a page of the photo bot's tasks."""
-    query = {"limit": str(limit), **({"after": after} if after else {})}
-    return f"{PREDICTIONS}?{urlencode(query)}"
 
 
 def prediction_path(prediction_id: str) -> str:

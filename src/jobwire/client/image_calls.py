@@ -4,12 +4,20 @@ import mimetypes
 import time
 from pathlib import Path
 from typing import Final, Literal
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
-import msgspec
 from msgspec import Struct
 
-from jobwire.client.calls import ApiRequest, ApiResponse, Pause, Plan, fetch, read, send
+from jobwire.client.calls import (
+    ApiRequest,
+    ApiResponse,
+    Pause,
+    Plan,
+    delete,
+    fetch,
+    post,
+    with_query,
+)
 from jobwire.client.errors import (
     ApiError,
     ClientError,
@@ -116,27 +124,10 @@ def content_type_of(name: str) -> str:
     return kind
 
 
-def put(body: bytes, content_type: str, filename: str, budget: RetryBudget) -> Plan[str]:
+def put(budget: RetryBudget, body: bytes, content_type: str, filename: str) -> Plan[str]:
     """Announce and upload a photo; returns its id once it is accepted."""
-    announced = read(
-        (
-            yield from send(
-                ApiRequest(
-                    "POST",
-                    IMAGES,
-                    msgspec.json.encode(
-                        {
-                            "content_type": content_type,
-                            "size": len(body),
-                            "filename": filename[:255],
-                        }
-                    ),
-                ),
-                budget,
-            )
-        ),
-        AnnouncedUpload,
-    )
+    photo = {"content_type": content_type, "size": len(body), "filename": filename[:255]}
+    announced = yield from post(budget, IMAGES, AnnouncedUpload, photo)
     request = ApiRequest(
         "PUT",
         announced.upload_url,
@@ -163,17 +154,17 @@ def put(body: bytes, content_type: str, filename: str, budget: RetryBudget) -> P
         yield Pause(pause_s)
 
 
-def get(image_id: str, budget: RetryBudget) -> Plan[Image]:
+def get(budget: RetryBudget, image_id: str) -> Plan[Image]:
     """One image."""
-    return fetch(image_path(image_id), Image, budget)
+    return fetch(budget, image_path(image_id), Image)
 
 
-def wait(image_id: str, budget: RetryBudget, timeout_s: float | None) -> Plan[Image]:
+def wait(budget: RetryBudget, image_id: str, timeout_s: float | None) -> Plan[Image]:
     """The image once it is ready; raises ImageFailed or TimedOut."""
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     tries = 0
     while True:
-        image = yield from get(image_id, budget)
+        image = yield from get(budget, image_id)
         if image.status == "ready":
             return image
         if image.status == "failed":
@@ -184,13 +175,11 @@ def wait(image_id: str, budget: RetryBudget, timeout_s: float | None) -> Plan[Im
         tries += 1
 
 
-def list_images(limit: int | None, cursor: str | None, budget: RetryBudget) -> Plan[ImagePage]:
+def list_images(budget: RetryBudget, limit: int | None, cursor: str | None) -> Plan[ImagePage]:
     """A page of images."""
-    given = {"limit": limit, "cursor": cursor}
-    query = urlencode({name: value for name, value in given.items() if value is not None})
-    return fetch(f"{IMAGES}?{query}" if query else IMAGES, ImagePage, budget)
+    return fetch(budget, with_query(IMAGES, limit=limit, cursor=cursor), ImagePage)
 
 
-def delete(image_id: str, budget: RetryBudget) -> Plan[None]:
+def delete_image(budget: RetryBudget, image_id: str) -> Plan[None]:
     """Delete an image in all its versions."""
-    yield from send(ApiRequest("DELETE", image_path(image_id)), budget)
+    return delete(budget, image_path(image_id))

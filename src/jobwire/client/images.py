@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from jobwire.client import image_calls
 from jobwire.client.event_cursor import ImageEventCursor
 from jobwire.client.image_calls import Image, ImagePage, ImageProgress, content_type_of
-from jobwire.client.retry_budget import RetryBudget
 
 if TYPE_CHECKING:
     from jobwire.client.aio import AsyncClient
@@ -37,7 +36,7 @@ class AsyncImages:
     async def put(self, photo: Source, *, content_type: str | None = None) -> str:
         """Upload a photo; returns its id once it is accepted."""
         body, kind, name = await asyncio.to_thread(_read, photo, content_type)
-        return await self._client.execute(image_calls.put(body, kind, name, self._budget()))
+        return await self._client.execute(image_calls.put, body, kind, name)
 
     async def publish(
         self, photo: Source, *, content_type: str | None = None, timeout_s: float | None = None
@@ -48,28 +47,25 @@ class AsyncImages:
 
     async def get(self, image_id: str) -> Image:
         """Return the image as it is now."""
-        return await self._client.execute(image_calls.get(image_id, self._budget()))
+        return await self._client.execute(image_calls.get, image_id)
 
     async def wait(self, image_id: str, timeout_s: float | None = None) -> Image:
         """Wait until the image is ready; raises ImageFailed or TimedOut."""
-        return await self._client.execute(image_calls.wait(image_id, self._budget(), timeout_s))
+        return await self._client.execute(image_calls.wait, image_id, timeout_s)
 
     async def list(self, *, limit: int | None = None, cursor: str | None = None) -> ImagePage:
         """Return a page of images, newest first; its `cursor` is for the next page."""
-        return await self._client.execute(image_calls.list_images(limit, cursor, self._budget()))
+        return await self._client.execute(image_calls.list_images, limit, cursor)
 
     async def delete(self, image_id: str) -> None:
         """Delete the image in all its versions; one that is in work is canceled."""
-        await self._client.execute(image_calls.delete(image_id, self._budget()))
+        await self._client.execute(image_calls.delete_image, image_id)
 
     def events(self, image_id: str) -> AsyncGenerator[ImageProgress]:
         """Yield the states of an image until it is ready or has failed, over any number of lost
         connections; a state that was seen is not repeated."""
         path = f"{image_calls.image_path(image_id)}/events"
         return self._client.follow(path, ImageEventCursor())
-
-    def _budget(self) -> RetryBudget:
-        return RetryBudget(self._client.patience_s)
 
 
 class Images:
@@ -81,7 +77,7 @@ class Images:
     def put(self, photo: Source, *, content_type: str | None = None) -> str:
         """Upload a photo; returns its id once it is accepted."""
         body, kind, name = _read(photo, content_type)
-        return self._client.execute(image_calls.put(body, kind, name, self._budget()))
+        return self._client.execute(image_calls.put, body, kind, name)
 
     def publish(
         self, photo: Source, *, content_type: str | None = None, timeout_s: float | None = None
@@ -91,25 +87,22 @@ class Images:
 
     def get(self, image_id: str) -> Image:
         """Return the image as it is now."""
-        return self._client.execute(image_calls.get(image_id, self._budget()))
+        return self._client.execute(image_calls.get, image_id)
 
     def wait(self, image_id: str, timeout_s: float | None = None) -> Image:
         """Wait until the image is ready; raises ImageFailed or TimedOut."""
-        return self._client.execute(image_calls.wait(image_id, self._budget(), timeout_s))
+        return self._client.execute(image_calls.wait, image_id, timeout_s)
 
     def list(self, *, limit: int | None = None, cursor: str | None = None) -> ImagePage:
         """Return a page of images, newest first; its `cursor` is for the next page."""
-        return self._client.execute(image_calls.list_images(limit, cursor, self._budget()))
+        return self._client.execute(image_calls.list_images, limit, cursor)
 
     def delete(self, image_id: str) -> None:
         """Delete the image in all its versions; one that is in work is canceled."""
-        self._client.execute(image_calls.delete(image_id, self._budget()))
+        self._client.execute(image_calls.delete_image, image_id)
 
     def events(self, image_id: str) -> Generator[ImageProgress]:
         """Yield the states of an image until it is ready or has failed, over any number of lost
         connections; a state that was seen is not repeated."""
         path = f"{image_calls.image_path(image_id)}/events"
         return self._client.follow(path, ImageEventCursor())
-
-    def _budget(self) -> RetryBudget:
-        return RetryBudget(self._client.patience_s)

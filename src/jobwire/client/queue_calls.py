@@ -1,24 +1,25 @@
 """The methods of queues as plans of requests and pauses. Pure."""
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, cast
-from urllib.parse import quote, urlencode
+from typing import Final, Literal, cast
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 
 from jobwire.client.calls import (
-    MAX_WAIT_S,
     ApiRequest,
     Plan,
+    delete,
     encode_payload,
     fetch,
-    prefer,
+    post,
     read,
     send,
+    wait_until_ended,
+    with_query,
 )
-from jobwire.client.errors import TimedOut
+from jobwire.client.errors import Invalid
 from jobwire.client.queue_messages import (
     AddedToQueue,
     AddedToQueueList,
@@ -30,6 +31,7 @@ from jobwire.client.queue_messages import (
     QueueJobChange,
     QueueJobInfo,
     QueueJobPage,
+    QueueLogPage,
     SchedulerPage,
     SchedulerSet,
 )
@@ -42,13 +44,6 @@ class _Options(Struct, rename={"job_id": "jobId"}):
     """The part of a job's options that is used."""
 
     job_id: str = ""
-
-    @classmethod
-    def read(cls, opts: object) -> "_Options":
-        try:
-            return msgspec.convert(opts or {}, cls)
-        except msgspec.ValidationError:
-            return cls()  # the gateway refuses them
 
 
 def queue_path(queue: str) -> str:
@@ -67,118 +62,111 @@ def events_path(queue: str, job_id: str | None) -> str:
 
 
 def add(
-    queue: str, jobs: Sequence[Mapping[str, object]], budget: RetryBudget
+    budget: RetryBudget, queue: str, jobs: Sequence[Mapping[str, object]]
 ) -> Plan[list[AddedToQueue]]:
     """Add jobs, all or none. A request whose response is lost is repeated only if all jobs have
     ids: it could add the others twice."""
     encoded = [{**job, "data": encode_payload(job.get("data"))} for job in jobs]
-    body = msgspec.json.encode({"jobs": encoded})
-    request = ApiRequest("POST", f"{queue_path(queue)}/jobs", body)
-    named = all(_Options.read(job.get("opts")).job_id for job in jobs)
-    response = yield from send(request, budget if named else RetryBudget(0.0))
-    return read(response, AddedToQueueList).jobs
+    path = f"{queue_path(queue)}/jobs"
+    answer = yield from post(_if_named(budget, jobs), path, AddedToQueueList, {"jobs": encoded})
+    return answer.jobs
 
 
 def list_jobs(
-    queue: str, state: str, first: int, limit: int | None, budget: RetryBudget
+    budget: RetryBudget, queue: str, state: str, first: int, limit: int | None
 ) -> Plan[QueueJobPage]:
     """A page of the jobs in a state."""
-    query = {"state": state, "first": first} | ({} if limit is None else {"limit": limit})
-    return fetch(f"{queue_path(queue)}/jobs?{urlencode(query)}", QueueJobPage, budget)
+    path = with_query(f"{queue_path(queue)}/jobs", state=state, first=first, limit=limit)
+    return fetch(budget, path, QueueJobPage)
 
 
-def get(
-    queue: str, job_id: str, budget: RetryBudget, wait_s: float | None = None
-) -> Plan[QueueJobInfo]:
-    """The job now, or when it has ended or `wait_s` have passed."""
-    headers = {"Prefer": prefer(wait_s)} if wait_s else {}
-    held_s = min(wait_s or 0.0, MAX_WAIT_S)
-    request = ApiRequest("GET", job_path(queue, job_id), None, headers, wait_s=held_s)
-    return read((yield from send(request, budget)), QueueJobInfo)
+def get(budget: RetryBudget, queue: str, job_id: str) -> Plan[QueueJobInfo]:
+    """The job now."""
+    return fetch(budget, job_path(queue, job_id), QueueJobInfo)
 
 
 def wait(
-    queue: str, job_id: str, budget: RetryBudget, timeout_s: float | None
+    budget: RetryBudget, queue: str, job_id: str, timeout_s: float | None
 ) -> Plan[QueueJobInfo]:
     """Wait until the job has ended; raises TimedOut."""
-    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-    while True:
-        left_s = MAX_WAIT_S if deadline_s is None else deadline_s - time.monotonic()
-        job = yield from get(queue, job_id, budget, max(0.0, min(left_s, MAX_WAIT_S)))
-        if job.ended:
-            return job
-        if deadline_s is not None and timeout_s is not None and time.monotonic() >= deadline_s:
-            raise TimedOut(job_id, timeout_s)
+    path = job_path(queue, job_id)
+    return wait_until_ended(budget, path, QueueJobInfo, job_id, timeout_s)
 
 
-def change(queue: str, job_id: str, verb: str, budget: RetryBudget) -> Plan[QueueJobChange]:
-    """`retry` or `promote` one job."""
-    request = ApiRequest("POST", f"{job_path(queue, job_id)}/{verb}")
-    return read((yield from send(request, budget)), QueueJobChange)
+def logs(budget: RetryBudget, queue: str, job_id: str, first: int) -> Plan[QueueLogPage]:
+    """Lines of a job's log."""
+    path = with_query(f"{job_path(queue, job_id)}/logs", first=first)
+    return fetch(budget, path, QueueLogPage)
 
 
-def cancel(queue: str, job_id: str, budget: RetryBudget) -> Plan[CancelResult]:
+def change(
+    budget: RetryBudget, queue: str, job_id: str, verb: Literal["retry", "promote"]
+) -> Plan[QueueJobChange]:
+    """Retry or promote one job."""
+    return post(budget, f"{job_path(queue, job_id)}/{verb}", QueueJobChange)
+
+
+def cancel(budget: RetryBudget, queue: str, job_id: str) -> Plan[CancelResult]:
     """Remove a job that waits; stop one that runs."""
-    request = ApiRequest("POST", f"{job_path(queue, job_id)}/cancel")
-    return read((yield from send(request, budget)), CancelResult)
+    return post(budget, f"{job_path(queue, job_id)}/cancel", CancelResult)
 
 
-def delete(queue: str, job_id: str, budget: RetryBudget) -> Plan[None]:
+def delete_job(budget: RetryBudget, queue: str, job_id: str) -> Plan[None]:
     """Delete a job; one that runs is canceled."""
-    yield from send(ApiRequest("DELETE", job_path(queue, job_id)), budget)
+    return delete(budget, job_path(queue, job_id))
 
 
-def set_paused(queue: str, verb: str, budget: RetryBudget) -> Plan[bool]:
-    """`pause` or `resume`; whether the queue is paused."""
-    request = ApiRequest("POST", f"{queue_path(queue)}/{verb}")
-    return read((yield from send(request, budget)), PausedState).paused
+def set_paused(budget: RetryBudget, queue: str, verb: Literal["pause", "resume"]) -> Plan[bool]:
+    """Pause or resume a queue; whether it is paused."""
+    return (yield from post(budget, f"{queue_path(queue)}/{verb}", PausedState)).paused
 
 
-def affect(queue: str, verb: str, body: object, budget: RetryBudget) -> Plan[int]:
-    """`drain`, `clean`, `retry` or `promote` many jobs; how many."""
-    encoded = None if body is None else msgspec.json.encode(body)
-    request = ApiRequest("POST", f"{queue_path(queue)}/{verb}", encoded)
-    return read((yield from send(request, budget)), AffectedJobs).count
+def affect(
+    budget: RetryBudget,
+    queue: str,
+    verb: Literal["drain", "clean", "retry", "promote", "obliterate"],
+    **body: object,
+) -> Plan[int]:
+    """Change many jobs; how many."""
+    path = f"{queue_path(queue)}/{verb}"
+    return (yield from post(budget, path, AffectedJobs, body or None)).count
 
 
-def add_flow(queue: str, flow: Mapping[str, object], budget: RetryBudget) -> Plan[FlowIds]:
+def add_flow(budget: RetryBudget, queue: str, flow: Mapping[str, object]) -> Plan[FlowIds]:
     """Add a tree of jobs. A request whose response is lost is repeated only if all jobs have ids:
     it could add the others twice."""
-    body = msgspec.json.encode(_flow(flow))
-    request = ApiRequest("POST", f"{queue_path(queue)}/flows", body)
-    named = all(_Options.read(job.get("opts")).job_id for job in _jobs(flow))
-    return read((yield from send(request, budget if named else RetryBudget(0.0))), FlowIds)
+    budget = _if_named(budget, _jobs(flow))
+    return post(budget, f"{queue_path(queue)}/flows", FlowIds, _flow(flow))
 
 
 def get_flow(
-    queue: str, job_id: str, depth: int | None, width: int | None, budget: RetryBudget
+    budget: RetryBudget, queue: str, job_id: str, depth: int | None, width: int | None
 ) -> Plan[FlowInfo]:
     """A job with its parent and the tree of its children."""
-    asked = {"depth": depth, "width": width}
-    query = urlencode({name: value for name, value in asked.items() if value is not None})
-    return fetch(f"{job_path(queue, job_id)}/flow?{query}", FlowInfo, budget)
+    path = with_query(f"{job_path(queue, job_id)}/flow", depth=depth, width=width)
+    return fetch(budget, path, FlowInfo)
 
 
 def list_schedulers(
-    queue: str, first: int, limit: int | None, budget: RetryBudget
+    budget: RetryBudget, queue: str, first: int, limit: int | None
 ) -> Plan[SchedulerPage]:
     """A page of schedulers."""
-    query = {"first": first} | ({} if limit is None else {"limit": limit})
-    return fetch(f"{queue_path(queue)}/schedulers?{urlencode(query)}", SchedulerPage, budget)
+    path = with_query(f"{queue_path(queue)}/schedulers", first=first, limit=limit)
+    return fetch(budget, path, SchedulerPage)
 
 
 def set_scheduler(
-    queue: str, scheduler_id: str, body: Mapping[str, object], budget: RetryBudget
+    budget: RetryBudget, queue: str, scheduler_id: str, body: Mapping[str, object]
 ) -> Plan[SchedulerSet]:
     """Set a scheduler; repeated, it is the same."""
     encoded = msgspec.json.encode({**body, "data": encode_payload(body.get("data"))})
     request = ApiRequest("PUT", _scheduler_path(queue, scheduler_id), encoded)
-    return read((yield from send(request, budget)), SchedulerSet)
+    return read((yield from send(budget, request)), SchedulerSet)
 
 
-def remove_scheduler(queue: str, scheduler_id: str, budget: RetryBudget) -> Plan[None]:
+def remove_scheduler(budget: RetryBudget, queue: str, scheduler_id: str) -> Plan[None]:
     """Remove a scheduler and its delayed job."""
-    yield from send(ApiRequest("DELETE", _scheduler_path(queue, scheduler_id)), budget)
+    return delete(budget, _scheduler_path(queue, scheduler_id))
 
 
 def _scheduler_path(queue: str, scheduler_id: str) -> str:
@@ -200,4 +188,19 @@ def _jobs(job: Mapping[str, object]) -> Iterable[Mapping[str, object]]:
 
 
 def _children(job: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
-    return cast("Sequence[Mapping[str, object]]", job.get("children") or ())
+    children = job.get("children") or ()
+    if isinstance(children, Sequence) and not isinstance(children, str):
+        listed = cast("Sequence[object]", children)
+        if all(isinstance(child, Mapping) for child in listed):
+            return cast("Sequence[Mapping[str, object]]", listed)
+    message = f"the children of the job {job.get('name')!r} are not a list of jobs"
+    raise Invalid(message, code="invalid_request", status=422)
+
+
+def _if_named(budget: RetryBudget, jobs: Iterable[Mapping[str, object]]) -> RetryBudget:
+    """The budget if all jobs have ids, else one without retries."""
+    try:
+        options = [msgspec.convert(job.get("opts") or {}, _Options) for job in jobs]
+    except msgspec.ValidationError:
+        return RetryBudget(0.0)  # the gateway refuses them
+    return budget if all(each.job_id for each in options) else RetryBudget(0.0)

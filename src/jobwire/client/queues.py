@@ -20,7 +20,6 @@ from jobwire.client.queue_messages import (
     SchedulerPage,
     SchedulerSet,
 )
-from jobwire.client.retry_budget import RetryBudget
 from jobwire.job.messages import Json
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class AsyncQueue:
     async def status(self) -> QueueStatus:
         """Return the queue as it is now."""
         path = queue_calls.queue_path(self.name)
-        return await self._client.execute(calls.fetch(path, QueueStatus, self._budget()))
+        return await self._client.execute(calls.fetch, path, QueueStatus)
 
     async def add(
         self, name: str, data: Json = None, opts: Mapping[str, object] | None = None
@@ -50,103 +49,87 @@ class AsyncQueue:
 
     async def add_many(self, jobs: Sequence[Mapping[str, object]]) -> builtins.list[AddedToQueue]:
         """Add jobs with `name`, `data` and `opts`, all or none."""
-        return await self._client.execute(queue_calls.add(self.name, jobs, self._budget()))
+        return await self._client.execute(queue_calls.add, self.name, jobs)
 
     async def jobs(
         self, state: str = "waiting", *, first: int = 0, limit: int | None = None
     ) -> QueueJobPage:
         """Return a page of the jobs in a state."""
-        plan = queue_calls.list_jobs(self.name, state, first, limit, self._budget())
-        return await self._client.execute(plan)
+        return await self._client.execute(queue_calls.list_jobs, self.name, state, first, limit)
 
     async def job(self, job_id: str) -> QueueJobInfo:
         """Return a job as it is now; raises NoSuchJob."""
-        return await self._client.execute(queue_calls.get(self.name, job_id, self._budget()))
+        return await self._client.execute(queue_calls.get, self.name, job_id)
 
     async def wait(self, job_id: str, timeout_s: float | None = None) -> QueueJobInfo:
         """Wait until a job has completed or failed; raises TimedOut."""
-        plan = queue_calls.wait(self.name, job_id, self._budget(), timeout_s)
-        return await self._client.execute(plan)
+        return await self._client.execute(queue_calls.wait, self.name, job_id, timeout_s)
 
     async def logs(self, job_id: str, *, first: int = 0) -> QueueLogPage:
         """Return lines of a job's log, the oldest first."""
-        path = f"{queue_calls.job_path(self.name, job_id)}/logs?first={first}"
-        return await self._client.execute(calls.fetch(path, QueueLogPage, self._budget()))
+        return await self._client.execute(queue_calls.logs, self.name, job_id, first)
 
     async def retry(self, job_id: str) -> QueueJobChange:
         """Run a failed or completed job again."""
-        plan = queue_calls.change(self.name, job_id, "retry", self._budget())
-        return await self._client.execute(plan)
+        return await self._client.execute(queue_calls.change, self.name, job_id, "retry")
 
     async def promote(self, job_id: str) -> QueueJobChange:
         """Let a delayed job run as soon as a worker is free."""
-        plan = queue_calls.change(self.name, job_id, "promote", self._budget())
-        return await self._client.execute(plan)
+        return await self._client.execute(queue_calls.change, self.name, job_id, "promote")
 
     async def cancel(self, job_id: str) -> CancelResult:
         """Remove a job that waits; stop one that runs, which then fails as `canceled`."""
-        return await self._client.execute(queue_calls.cancel(self.name, job_id, self._budget()))
+        return await self._client.execute(queue_calls.cancel, self.name, job_id)
 
     async def delete(self, job_id: str) -> None:
         """Delete a job with its children; one that runs is canceled."""
-        await self._client.execute(queue_calls.delete(self.name, job_id, self._budget()))
+        await self._client.execute(queue_calls.delete_job, self.name, job_id)
 
     async def pause(self) -> bool:
         """Let no worker of any program start another job."""
-        return await self._client.execute(
-            queue_calls.set_paused(self.name, "pause", self._budget())
-        )
+        return await self._client.execute(queue_calls.set_paused, self.name, "pause")
 
     async def resume(self) -> bool:
         """Let workers start jobs again."""
-        return await self._client.execute(
-            queue_calls.set_paused(self.name, "resume", self._budget())
-        )
+        return await self._client.execute(queue_calls.set_paused, self.name, "resume")
 
     async def drain(self, *, delayed: bool = False) -> int:
         """Delete all jobs that wait, and the delayed ones if asked; how many."""
-        plan = queue_calls.affect(self.name, "drain", {"delayed": delayed}, self._budget())
-        return await self._client.execute(plan)
+        return await self._client.execute(queue_calls.affect, self.name, "drain", delayed=delayed)
 
     async def clean(self, state: str = "completed", *, grace_ms: int = 0, limit: int = 0) -> int:
         """Delete the jobs of a state that are older than `grace_ms`; how many."""
-        body = {"state": state, "grace_ms": grace_ms, "limit": limit}
         return await self._client.execute(
-            queue_calls.affect(self.name, "clean", body, self._budget())
+            queue_calls.affect, self.name, "clean", state=state, grace_ms=grace_ms, limit=limit
         )
 
     async def retry_all(self, state: Literal["failed", "completed"] = "failed") -> int:
         """Run all failed jobs again, or all completed ones; how many."""
-        plan = queue_calls.affect(self.name, "retry", {"state": state}, self._budget())
-        return await self._client.execute(plan)
+        return await self._client.execute(queue_calls.affect, self.name, "retry", state=state)
 
     async def promote_all(self) -> int:
         """Let all delayed jobs run as soon as workers are free; how many."""
-        plan = queue_calls.affect(self.name, "promote", None, self._budget())
-        return await self._client.execute(plan)
+        return await self._client.execute(queue_calls.affect, self.name, "promote")
 
     async def obliterate(self, *, force: bool = False) -> int:
         """Delete the queue with everything in it; how many jobs. `force`: also while workers run
         its jobs."""
-        plan = queue_calls.affect(self.name, "obliterate", {"force": force}, self._budget())
-        return await self._client.execute(plan)
+        return await self._client.execute(queue_calls.affect, self.name, "obliterate", force=force)
 
     async def add_flow(self, flow: Mapping[str, object]) -> FlowIds:
         """Add a tree of jobs, all or none: `{"name", "queueName", "data", "opts", "children"}` as
         in BullMQ. A job without `queueName` is of its parent's queue."""
-        return await self._client.execute(queue_calls.add_flow(self.name, flow, self._budget()))
+        return await self._client.execute(queue_calls.add_flow, self.name, flow)
 
     async def flow(
         self, job_id: str, *, depth: int | None = None, width: int | None = None
     ) -> FlowInfo:
         """Return a job with its parent and the tree of its children."""
-        plan = queue_calls.get_flow(self.name, job_id, depth, width, self._budget())
-        return await self._client.execute(plan)
+        return await self._client.execute(queue_calls.get_flow, self.name, job_id, depth, width)
 
     async def schedulers(self, *, first: int = 0, limit: int | None = None) -> SchedulerPage:
         """Return a page of the queue's schedulers with their next runs."""
-        plan = queue_calls.list_schedulers(self.name, first, limit, self._budget())
-        return await self._client.execute(plan)
+        return await self._client.execute(queue_calls.list_schedulers, self.name, first, limit)
 
     async def set_scheduler(
         self,
@@ -159,13 +142,11 @@ class AsyncQueue:
         """Set a scheduler; `repeat` has BullMQ's names, as `{"every": 60000}` or
         `{"pattern": "0 3 * * *", "tz": "Europe/Berlin"}`."""
         body = {"repeat": dict(repeat), "name": name, "data": data, "opts": dict(opts or {})}
-        plan = queue_calls.set_scheduler(self.name, scheduler_id, body, self._budget())
-        return await self._client.execute(plan)
+        return await self._client.execute(queue_calls.set_scheduler, self.name, scheduler_id, body)
 
     async def remove_scheduler(self, scheduler_id: str) -> None:
         """Remove a scheduler and its delayed job; raises NotFound."""
-        plan = queue_calls.remove_scheduler(self.name, scheduler_id, self._budget())
-        await self._client.execute(plan)
+        await self._client.execute(queue_calls.remove_scheduler, self.name, scheduler_id)
 
     def events(
         self, job_id: str | None = None, *, after: str | None = None
@@ -174,9 +155,6 @@ class AsyncQueue:
         number of lost connections; of a job all its events, until it has ended."""
         cursor = QueueEventCursor(after, of_job=job_id is not None)
         return self._client.follow(queue_calls.events_path(self.name, job_id), cursor)
-
-    def _budget(self) -> RetryBudget:
-        return RetryBudget(self._client.patience_s)
 
 
 class Queue:
@@ -189,7 +167,7 @@ class Queue:
     def status(self) -> QueueStatus:
         """Return the queue as it is now."""
         path = queue_calls.queue_path(self.name)
-        return self._client.execute(calls.fetch(path, QueueStatus, self._budget()))
+        return self._client.execute(calls.fetch, path, QueueStatus)
 
     def add(
         self, name: str, data: Json = None, opts: Mapping[str, object] | None = None
@@ -201,95 +179,85 @@ class Queue:
 
     def add_many(self, jobs: Sequence[Mapping[str, object]]) -> builtins.list[AddedToQueue]:
         """Add jobs with `name`, `data` and `opts`, all or none."""
-        return self._client.execute(queue_calls.add(self.name, jobs, self._budget()))
+        return self._client.execute(queue_calls.add, self.name, jobs)
 
     def jobs(
         self, state: str = "waiting", *, first: int = 0, limit: int | None = None
     ) -> QueueJobPage:
         """Return a page of the jobs in a state."""
-        plan = queue_calls.list_jobs(self.name, state, first, limit, self._budget())
-        return self._client.execute(plan)
+        return self._client.execute(queue_calls.list_jobs, self.name, state, first, limit)
 
     def job(self, job_id: str) -> QueueJobInfo:
         """Return a job as it is now; raises NoSuchJob."""
-        return self._client.execute(queue_calls.get(self.name, job_id, self._budget()))
+        return self._client.execute(queue_calls.get, self.name, job_id)
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> QueueJobInfo:
         """Wait until a job has completed or failed; raises TimedOut."""
-        plan = queue_calls.wait(self.name, job_id, self._budget(), timeout_s)
-        return self._client.execute(plan)
+        return self._client.execute(queue_calls.wait, self.name, job_id, timeout_s)
 
     def logs(self, job_id: str, *, first: int = 0) -> QueueLogPage:
         """Return lines of a job's log, the oldest first."""
-        path = f"{queue_calls.job_path(self.name, job_id)}/logs?first={first}"
-        return self._client.execute(calls.fetch(path, QueueLogPage, self._budget()))
+        return self._client.execute(queue_calls.logs, self.name, job_id, first)
 
     def retry(self, job_id: str) -> QueueJobChange:
         """Run a failed or completed job again."""
-        plan = queue_calls.change(self.name, job_id, "retry", self._budget())
-        return self._client.execute(plan)
+        return self._client.execute(queue_calls.change, self.name, job_id, "retry")
 
     def promote(self, job_id: str) -> QueueJobChange:
         """Let a delayed job run as soon as a worker is free."""
-        plan = queue_calls.change(self.name, job_id, "promote", self._budget())
-        return self._client.execute(plan)
+        return self._client.execute(queue_calls.change, self.name, job_id, "promote")
 
     def cancel(self, job_id: str) -> CancelResult:
         """Remove a job that waits; stop one that runs, which then fails as `canceled`."""
-        return self._client.execute(queue_calls.cancel(self.name, job_id, self._budget()))
+        return self._client.execute(queue_calls.cancel, self.name, job_id)
 
     def delete(self, job_id: str) -> None:
         """Delete a job with its children; one that runs is canceled."""
-        self._client.execute(queue_calls.delete(self.name, job_id, self._budget()))
+        self._client.execute(queue_calls.delete_job, self.name, job_id)
 
     def pause(self) -> bool:
         """Let no worker of any program start another job."""
-        return self._client.execute(queue_calls.set_paused(self.name, "pause", self._budget()))
+        return self._client.execute(queue_calls.set_paused, self.name, "pause")
 
     def resume(self) -> bool:
         """Let workers start jobs again."""
-        return self._client.execute(queue_calls.set_paused(self.name, "resume", self._budget()))
+        return self._client.execute(queue_calls.set_paused, self.name, "resume")
 
     def drain(self, *, delayed: bool = False) -> int:
         """Delete all jobs that wait, and the delayed ones if asked; how many."""
-        plan = queue_calls.affect(self.name, "drain", {"delayed": delayed}, self._budget())
-        return self._client.execute(plan)
+        return self._client.execute(queue_calls.affect, self.name, "drain", delayed=delayed)
 
     def clean(self, state: str = "completed", *, grace_ms: int = 0, limit: int = 0) -> int:
         """Delete the jobs of a state that are older than `grace_ms`; how many."""
-        body = {"state": state, "grace_ms": grace_ms, "limit": limit}
-        return self._client.execute(queue_calls.affect(self.name, "clean", body, self._budget()))
+        return self._client.execute(
+            queue_calls.affect, self.name, "clean", state=state, grace_ms=grace_ms, limit=limit
+        )
 
     def retry_all(self, state: Literal["failed", "completed"] = "failed") -> int:
         """Run all failed jobs again, or all completed ones; how many."""
-        plan = queue_calls.affect(self.name, "retry", {"state": state}, self._budget())
-        return self._client.execute(plan)
+        return self._client.execute(queue_calls.affect, self.name, "retry", state=state)
 
     def promote_all(self) -> int:
         """Let all delayed jobs run as soon as workers are free; how many."""
-        plan = queue_calls.affect(self.name, "promote", None, self._budget())
-        return self._client.execute(plan)
+        return self._client.execute(queue_calls.affect, self.name, "promote")
 
     def obliterate(self, *, force: bool = False) -> int:
         """Delete the queue with everything in it; how many jobs. `force`: also while workers run
         its jobs."""
-        plan = queue_calls.affect(self.name, "obliterate", {"force": force}, self._budget())
-        return self._client.execute(plan)
+        return self._client.execute(queue_calls.affect, self.name, "obliterate", force=force)
 
     def add_flow(self, flow: Mapping[str, object]) -> FlowIds:
         """Add a tree of jobs, all or none: `{"name", "queueName", "data", "opts", "children"}` as
         in BullMQ. A job without `queueName` is of its parent's queue."""
-        return self._client.execute(queue_calls.add_flow(self.name, flow, self._budget()))
+        return self._client.execute(queue_calls.add_flow, self.name, flow)
 
     def flow(self, job_id: str, *, depth: int | None = None, width: int | None = None) -> FlowInfo:
         """Return a job with its parent and the tree of its children."""
-        plan = queue_calls.get_flow(self.name, job_id, depth, width, self._budget())
-        return self._client.execute(plan)
+        return self._client.execute(queue_calls.get_flow, self.name, job_id, depth, width)
 
     def schedulers(self, *, first: int = 0, limit: int | None = None) -> SchedulerPage:
         """Return a page of the queue's schedulers with their next runs."""
-        plan = queue_calls.list_schedulers(self.name, first, limit, self._budget())
-        return self._client.execute(plan)
+        return self._client.execute(queue_calls.list_schedulers, self.name, first, limit)
 
     def set_scheduler(
         self,
@@ -302,13 +270,11 @@ class Queue:
         """Set a scheduler; `repeat` has BullMQ's names, as `{"every": 60000}` or
         `{"pattern": "0 3 * * *", "tz": "Europe/Berlin"}`."""
         body = {"repeat": dict(repeat), "name": name, "data": data, "opts": dict(opts or {})}
-        plan = queue_calls.set_scheduler(self.name, scheduler_id, body, self._budget())
-        return self._client.execute(plan)
+        return self._client.execute(queue_calls.set_scheduler, self.name, scheduler_id, body)
 
     def remove_scheduler(self, scheduler_id: str) -> None:
         """Remove a scheduler and its delayed job; raises NotFound."""
-        plan = queue_calls.remove_scheduler(self.name, scheduler_id, self._budget())
-        self._client.execute(plan)
+        self._client.execute(queue_calls.remove_scheduler, self.name, scheduler_id)
 
     def events(
         self, job_id: str | None = None, *, after: str | None = None
@@ -317,6 +283,3 @@ class Queue:
         number of lost connections; of a job all its events, until it has ended."""
         cursor = QueueEventCursor(after, of_job=job_id is not None)
         return self._client.follow(queue_calls.events_path(self.name, job_id), cursor)
-
-    def _budget(self) -> RetryBudget:
-        return RetryBudget(self._client.patience_s)

@@ -2,9 +2,9 @@
 
 import builtins
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 import httpx
 
@@ -45,6 +45,7 @@ from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.target import find
 from jobwire.task import HasTask
 
+A = ParamSpec("A")
 E = TypeVar("E")
 P = TypeVar("P")
 R = TypeVar("R")
@@ -104,7 +105,7 @@ class Client:
         """Create one job of a task, given by its name, its `Task` or its handler's function; a
         lost response creates no second one, even without your own key."""
         new = NewJob(calls.task_name(task), payload, **options)
-        return self.execute(calls.submit(new, self._retry_budget()))
+        return self.execute(calls.submit, new)
 
     @overload
     def run(
@@ -135,26 +136,26 @@ class Client:
         """Submit, wait and return the result, of the task's own type if it is given as `Task` or
         function; raises JobFailed, JobCanceled or TimedOut."""
         new = NewJob(calls.task_name(task), payload, **options)
-        result = self.execute(calls.run(new, self._retry_budget(), wait_s))
+        result = self.execute(calls.run, new, wait_s)
         return calls.typed_result(task, result)
 
     def batch(self, jobs: Sequence[NewJob]) -> builtins.list[str | ApiError]:
         """Create many jobs in few round trips; returns for each its id or its error."""
-        return self.execute(calls.batch(jobs, self._retry_budget()))
+        return self.execute(calls.batch, jobs)
 
     def retry(self, job_id: str) -> Job:
         """Create a new job like one that failed or was canceled."""
-        return self.execute(calls.retry(job_id, self._retry_budget()))
+        return self.execute(calls.retry, job_id)
 
     # ── follow jobs ──────────────────────────────────────────────────────────────────────────────
 
     def get(self, job_id: str) -> Job:
         """Return the job as it is now."""
-        return self.execute(calls.get(job_id, self._retry_budget()))
+        return self.execute(calls.get, job_id)
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> Job:
         """Wait until the job has ended in any way; raises TimedOut."""
-        return self.execute(calls.wait(job_id, self._retry_budget(), timeout_s))
+        return self.execute(calls.wait, job_id, timeout_s)
 
     def list(
         self,
@@ -165,13 +166,12 @@ class Client:
         cursor: str | None = None,
     ) -> JobPage:
         """Return a page of jobs, newest first; its `cursor` is for the next page."""
-        filters = calls.ListFilter(status, task, limit, cursor)
-        return self.execute(calls.list_jobs(filters, self._retry_budget()))
+        path = calls.with_query(calls.JOBS, status=status, task=task, limit=limit, cursor=cursor)
+        return self.execute(calls.fetch, path, JobPage)
 
     def tasks(self) -> builtins.list[TaskInfo]:
         """Return all known tasks."""
-        plan = calls.fetch("/v1/tasks", TaskList, self._retry_budget())
-        return (self.execute(plan)).tasks
+        return self.execute(calls.fetch, "/v1/tasks", TaskList).tasks
 
     def task(self, name: str) -> TaskInfo | None:
         """Return one task, or None if it is unknown."""
@@ -179,35 +179,33 @@ class Client:
 
     def crons(self) -> builtins.list[CronInfo]:
         """Return the cron entries of the workers, with their last and next runs."""
-        plan = calls.fetch("/v1/crons", CronList, self._retry_budget())
-        return (self.execute(plan)).crons
+        return self.execute(calls.fetch, "/v1/crons", CronList).crons
 
     def workers(
         self, *, system: str | None = None, wire: str | None = None
     ) -> builtins.list[WorkerInfo]:
         """Return the live workers of all systems, or of one, and their running jobs."""
-        path = calls.chosen_path("/v1/workers", system, wire)
-        plan = calls.fetch(path, WorkerList, self._retry_budget())
-        return (self.execute(plan)).workers
+        path = calls.with_query("/v1/workers", system=system or None, wire=wire or None)
+        return self.execute(calls.fetch, path, WorkerList).workers
 
     def predictions(self, *, limit: int = 20, after: str = "") -> PredictionPage:
         """Return a page of the photo bot's tasks, in the order of their ids."""
-        path = calls.predictions_path(limit, after)
-        return self.execute(calls.fetch(path, PredictionPage, self._retry_budget()))
+        path = calls.with_query(calls.PREDICTIONS, limit=limit, after=after or None)
+        return self.execute(calls.fetch, path, PredictionPage)
 
     def prediction(self, prediction_id: str) -> PredictionInfo:
         """Return one task of the photo bot; raises ApiError if there is none."""
         path = calls.prediction_path(prediction_id)
-        return self.execute(calls.fetch(path, PredictionInfo, self._retry_budget()))
+        return self.execute(calls.fetch, path, PredictionInfo)
 
     def stats(self, *, system: str | None = None, wire: str | None = None) -> Stats:
         """Return the counts of all systems, or of one, and the last hour by minute."""
-        path = calls.chosen_path("/v1/stats", system, wire)
-        return self.execute(calls.fetch(path, Stats, self._retry_budget()))
+        path = calls.with_query("/v1/stats", system=system or None, wire=wire or None)
+        return self.execute(calls.fetch, path, Stats)
 
     def overview(self) -> Overview:
         """Return each system, and each of the busiest queues, now and in the last hour."""
-        return self.execute(calls.fetch("/v1/overview", Overview, self._retry_budget()))
+        return self.execute(calls.fetch, "/v1/overview", Overview)
 
     def queue(self, name: str) -> Queue:
         """A BullMQ queue, to add jobs to and to administer."""
@@ -215,39 +213,37 @@ class Client:
 
     def bullmq_queues(self) -> builtins.list[QueueStatus]:
         """Return the BullMQ queues of the gateway."""
-        plan = calls.fetch(QUEUES, QueueStatusList, self._retry_budget())
-        return (self.execute(plan)).queues
+        return self.execute(calls.fetch, QUEUES, QueueStatusList).queues
 
     def failures(self, *, hours: int = 24) -> builtins.list[FailureInfo]:
         """Return the failed jobs of the last hours (at most 24), grouped by kind."""
-        plan = calls.fetch(calls.failures_path(hours), FailureList, self._retry_budget())
-        return (self.execute(plan)).failures
+        path = calls.with_query("/v1/failures", hours=hours)
+        return self.execute(calls.fetch, path, FailureList).failures
 
     def search(self, text: str) -> SearchAnswer:
         """Find jobs by id, by idempotency key, or by a part of the id or task."""
-        plan = calls.fetch(calls.search_path(text), SearchAnswer, self._retry_budget())
-        return self.execute(plan)
+        path = calls.with_query("/v1/search", q=text)
+        return self.execute(calls.fetch, path, SearchAnswer)
 
     def queues(self) -> builtins.list[JobQueueInfo]:
         """Return the queues of jobs, the default one first."""
-        plan = calls.fetch(calls.QUEUES, JobQueueList, self._retry_budget())
-        return (self.execute(plan)).queues
+        return self.execute(calls.fetch, calls.QUEUES, JobQueueList).queues
 
     def pause_queue(self, name: str) -> PauseAnswer:
         """Let workers start no job of a queue; running jobs continue, and new ones wait."""
-        return self.execute(calls.pause_queue(name, self._retry_budget()))
+        return self.execute(calls.set_paused, name, "pause")
 
     def resume_queue(self, name: str) -> PauseAnswer:
         """Let workers start the jobs of a queue again."""
-        return self.execute(calls.resume_queue(name, self._retry_budget()))
+        return self.execute(calls.set_paused, name, "resume")
 
     def purge_queue(self, name: str) -> PurgeAnswer:
         """Cancel all jobs of a queue that wait or are delayed."""
-        return self.execute(calls.purge_queue(name, self._retry_budget()))
+        return self.execute(calls.purge_queue, name)
 
     def cancel(self, job_id: str) -> CancelAnswer:
         """Cancel a job; raises AlreadyFinished if it has ended."""
-        return self.execute(calls.cancel(job_id, self._retry_budget()))
+        return self.execute(calls.cancel, job_id)
 
     def events(self, job_id: str, after: str | None = None) -> Generator[Event]:
         """Yield the events of a job, from the first (or after the event with this id) to the last;
@@ -256,11 +252,14 @@ class Client:
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────
 
-    def _retry_budget(self) -> RetryBudget:
-        return RetryBudget(self.patience_s)
-
-    def execute(self, plan: Plan[T]) -> T:
-        """Run a plan: send its requests, sleep its pauses, return its result."""
+    def execute(
+        self,
+        method: Callable[Concatenate[RetryBudget, A], Plan[T]],
+        *args: A.args,
+        **kwargs: A.kwargs,
+    ) -> T:
+        """Run the plan of a method: send its requests, sleep its pauses, return its result."""
+        plan = method(RetryBudget(self.patience_s), *args, **kwargs)
         reply: Reply = None
         while True:
             try:
@@ -284,7 +283,7 @@ class Client:
 
     def follow(self, path: str, cursor: EventCursor[E]) -> Generator[E]:
         """Yield the events of a stream, over any number of lost connections."""
-        budget = self._retry_budget()
+        budget = RetryBudget(self.patience_s)
         while not cursor.finished:
             began_s = time.monotonic()
             cursor.connecting()

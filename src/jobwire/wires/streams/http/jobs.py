@@ -89,11 +89,8 @@ class JobRoutes:
             job_request = await self._routed(job_request)
         answer = await self._queue.submit_checked(job_request)
         if isinstance(answer, Submitted) and b"prefer" not in request.headers:
-            made = self._new(job_request, answer)
-            if not tenants.sees_content(request):
-                made = made.without_content()
             headers = ((b"location", f"{PATH}/{answer.job_id}".encode()),)
-            return Reply(_encode(made), 202, headers)
+            return Reply(_encode(_visible(request, self._new(job_request, answer))), 202, headers)
         return await self._answered(request, job_request, answer)
 
     async def submit_one(self, request: HttpRequest, job_request: JobRequest) -> SubmitAnswer:

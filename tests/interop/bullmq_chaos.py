@@ -1,12 +1,12 @@
-"""A mixed fleet on one queue under faults: what is done, what strikes, and how it is judged.
+"""A mixed fleet on one queue under faults: load, faults and checks.
 
 Producers and workers of every kind share a queue while programs are killed and frozen, connections
-are cut, the queue is paused and the server is restarted. All of it is chosen by a seed. The judge
+are cut, the queue is paused and the server is restarted. A seed determines all of it. The checker
 reads the queue as any client does: every job must end as it does without faults.
 
 The Python package takes a connection that is cut while it completes a job for a failure of the job
-and counts an attempt. The judge counts these apart, by their stack, and none may be a worker's of
-ours; jobs have attempts to spare for them.
+and counts an attempt. The checker counts these separately, by their stack; none may be of our
+workers. Jobs have spare attempts for them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tests.support.servers import plain_from_url
 QUEUE: Final = "chaos"
 KINDS: Final = ("kill_ours", "kill_team", "cut", "pause_or_resume", "freeze_ours", "restart")
 _EVENTS: Final = 10_000_000
-"""The events stream is never trimmed: the judge reads all of it."""
+"""The events stream is never trimmed: the checker reads all of it."""
 _LOCK_S: Final = 1
 _STALLED_S: Final = 1
 _MAX_STALLED: Final = 10_000
@@ -69,7 +69,7 @@ class Spec(NamedTuple):
 
     @property
     def end(self) -> tuple[str, int]:
-        """State of its end, and failures of its handler until then."""
+        """Expected final state, and the number of failures before it."""
         return ("failed", 2) if self.name == "broken" else ("completed", self.name == "flaky")
 
 
@@ -96,7 +96,8 @@ class Outcome:
 
 
 def specs(producer: str, count: int, rng: random.Random) -> list[Spec]:
-    """The jobs of one producer. Some take long enough to be struck; more of them among few."""
+    """The jobs of one producer. Some take long enough to be hit by a fault; among few jobs a larger
+    share."""
     slow = 0.05 if count > _CHUNK else 0.5
     made: list[Spec] = []
     for number in range(count):
@@ -137,7 +138,7 @@ class Chaos:
     async def run(
         self, faults: int, spread_s: float, timeout_s: float, kinds: Sequence[str] = KINDS
     ) -> Outcome:
-        """Let it happen: `faults` of these kinds while jobs are produced over about `spread_s`."""
+        """One run: `faults` of these kinds while jobs are produced over about `spread_s`."""
         self._kinds = list(kinds)
         async with AsyncExitStack() as stack:
             stack.enter_context(self._server)
@@ -209,7 +210,8 @@ class Chaos:
 
     @staticmethod
     async def _repeat(call: Callable[[], Awaitable[object]]) -> None:
-        """Until it succeeds: its program may be killed, and the server away."""
+        """Repeat until it succeeds: its program may be killed, and the server may be
+        unavailable."""
         while True:
             try:
                 await call()
@@ -246,7 +248,7 @@ class Chaos:
         await self._work(team)
 
     async def _freeze_ours(self) -> None:
-        """For longer than the lock: what it settles afterwards must be refused."""
+        """Freeze a worker for longer than the lock: its later settles must be refused."""
         worker = self._rng.choice(self._workers)
         worker.freeze()
         await asyncio.sleep(_LOCK_S + 2 * _STALLED_S)
@@ -268,7 +270,7 @@ class Chaos:
     # The end
 
     async def _until_ended(self, timeout_s: float) -> None:
-        """Until no job is unfinished; at the timeout the judge finds those that are."""
+        """Wait until no job is unfinished; after the timeout the checker reports those that are."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while await self._unfinished():

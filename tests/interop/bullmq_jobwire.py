@@ -207,7 +207,7 @@ class Ours:
         found = await self._queue(call).logs(call["id"])
         return {"logs": found.lines, "count": found.total}
 
-    # Looking and steering
+    # Reading and managing
 
     async def _pause(self, call: Call) -> object:
         return await self._queue(call).pause()
@@ -235,7 +235,8 @@ class Ours:
         return QueueAdmin(self._queue(call))
 
     async def _promote(self, call: Call) -> object:
-        # The official packages have one code for a job that is not delayed and one that is not.
+        # The official packages have one code for a job that is not delayed and one that does not
+        # exist.
         answer = await self._admin(call).promote(call["id"])
         return _done(Refusal.WRONG_STATE if answer is Refusal.MISSING else answer)
 
@@ -255,7 +256,7 @@ class Ours:
 
     async def _remove(self, call: Call) -> object:
         answer = await self._admin(call).remove(call["id"], children=call.get("children", True))
-        # Theirs takes an unknown job for a removed one.
+        # The official package treats an unknown job as removed.
         if answer is Refusal.LOCKED:
             return 0
         return 1 if answer is Refusal.MISSING else _done(answer) or 1

@@ -1,4 +1,5 @@
-"""The differential lab: the official package and ours do the same, each in its own database.
+"""Differential tests: the official package and ours perform the same operations, each in its own
+database.
 
 `lab.step(op, …)` does one verb on both sides at the same pinned time, and fails where the answers
 or any key differ.
@@ -27,7 +28,7 @@ OURS: Final = 1
 THEIRS: Final = 2
 START_MS: Final = 1_800_000_000_000
 LOCK_MS: Final = 3_000_000
-"""Longer than any run: locks end when a test says so."""
+"""Longer than any run: locks expire when a test removes them."""
 
 Version = Literal[6, 5, "py"]
 """Which official package: npm 6, npm 5 or PyPI."""
@@ -123,7 +124,8 @@ class Lab:
         return self
 
     def step(self, op: str, *, queue: str = _QUEUE, advance_ms: int = 0, **more: Any) -> Any:
-        """Do it on both sides; the answer of both. A refusal is answered as {"code": …}."""
+        """Perform the operation on both sides; return their common answer. A refusal is answered as
+        {"code": …}."""
         self.now += advance_ms
         call = {"op": op, "queue": queue, "now": self.now, "version": self.version, **more}
         theirs = self.official(call, THEIRS)

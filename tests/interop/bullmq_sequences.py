@@ -1,6 +1,7 @@
 """Random sequences of verbs, generated as plain data and played on both sides of the lab.
 
-A sequence names jobs by position, so that it can be shortened; `play` looks up what stands there.
+A sequence names jobs by position, so that it can be shortened; `play` looks up the job at that
+position.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ _stalled = _step("stalled", queue=queues, worker=workers)
 _limit = _step("globalRateLimit", queue=queues, max=st.integers(1, 3))
 _concurrency = _step("globalConcurrency", queue=queues, value=st.integers(1, 2))
 
-# A theme is a list of kinds; a kind that stands there more often is drawn more often.
+# A theme is a list of kinds; a kind that is listed more often is drawn more often.
 _work = [_take, _take, _take, _complete, _fail]
 _deduplicated = _step(
     "add",
@@ -294,7 +295,7 @@ def sequences(theme: str) -> st.SearchStrategy[list[Step]]:
 
 
 class Player:
-    """What the sequence has reached so far, as both sides see it."""
+    """The state of the sequence so far, equal on both sides."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -357,7 +358,7 @@ class Player:
 
     def _schedule(self, *, queue: str, repeat: dict[str, Any], **more: Any) -> None:
         if repeat.get("endDate", self.lab.now + HOUR_MS) <= self.lab.now + 61_000:
-            # An end in the past is an error of its own.
+            # An end in the past is a separate error.
             repeat = {name: value for name, value in repeat.items() if name != "endDate"}
         job_id = self.lab.step("schedule", queue=queue, repeat=repeat, **more)
         if isinstance(job_id, str):
@@ -410,13 +411,13 @@ class Player:
             self.lab.step("renew", queue=queue, ids=ids, tokens=tokens, worker=worker)
 
     def _expire(self, *, at: int) -> None:
-        """The lock's time is over."""
+        """Let the lock expire."""
         if self.active:
             queue, job_id, _ = self.active[at % len(self.active)]
             self.lab.both("DEL", f"bull:{queue}:{job_id}:lock")
 
     def _stalled(self, *, queue: str, worker: dict[str, Any]) -> None:
-        """The last check's interval is over."""
+        """Let the interval of the last check expire."""
         self.lab.both("DEL", f"bull:{queue}:stalled-check")
         self.lab.step("stalled", queue=queue, worker=worker)
 
@@ -439,7 +440,7 @@ class Player:
                 )
 
     def _inspect(self, *, queue: str, at: int) -> None:
-        """What administration reads."""
+        """Compare all read operations."""
         for op in ("maxed", "schedulers"):
             self.lab.step(op, queue=queue)
         self.lab.step("perPriority", queue=queue, priorities=[0, 1, 7])
@@ -450,5 +451,5 @@ class Player:
             self.lab.step("children", queue=where, id=job_id)
 
     def _retry_jobs(self, **more: Any) -> None:
-        """Without a time Node takes one that the lab does not stop."""
+        """Without a time Node uses its own clock, which the lab does not pin."""
         self.lab.step("retryJobs", before=self.lab.now, **more)

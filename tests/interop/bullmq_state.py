@@ -1,7 +1,7 @@
 """Every key of a database as plain values, made comparable between programs.
 
-What depends on chance or on the writer's taste is taken out: stream ids, the exact time that a key
-has left, the order of JSON members. Declared extras of ours can be taken out too; nothing else is.
+Random and insignificant parts are removed: stream ids, exact remaining lifetimes, the order of JSON
+members. Declared extras of ours can be removed too; nothing else is.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def dump(plain: Plain, *, without_extras: bool = False) -> State:
     for key, kind, ttl_ms, raw in rows:
         if ":jobwire:" in key:
             # Keys of our own, with or without extras; no other program has or needs them.
-            assert 0 < ttl_ms <= 60_000, f"{key} must go by itself"
+            assert 0 < ttl_ms <= 60_000, f"{key} must expire"
             continue
         value = _value(key, kind, raw, without_extras=without_extras)
         state[key] = value if ttl_ms == -1 else {"expires": _rounded(ttl_ms), "value": value}

@@ -1,4 +1,4 @@
-"""Both sides of the stories: a Node program with npm bullmq, and our producer and worker.
+"""Both sides of the scenarios: a Node program with npm bullmq, and our producer and worker.
 
 `Story` is one queue; its producer is one side's, its worker the other's.
 """
@@ -188,7 +188,7 @@ class Story:
         return found
 
     async def attempts(self, job_id: str) -> tuple[int, int]:
-        """How often the job was started, and how often that counted."""
+        """The number of starts of the job, and of counted attempts."""
         job = await self.job(job_id)
         return job.attempts_started, job.attempts_made
 
@@ -237,7 +237,7 @@ class Collector:
 
 
 async def watched(story: Story) -> Collector:
-    """Our QueueEvents: what happens on the story's queue, from its first event."""
+    """Our QueueEvents: all events of the queue from the first."""
     collector = Collector()
     story.follower.watch(story.name, collector, START)
     return collector

@@ -39,7 +39,7 @@ class Fleet:
         return Peer([*node, team.removeprefix("node")])
 
     async def ask(self, team: str, op: str, **more: Any) -> Any:
-        """Ask a team's program, which does one thing at a time."""
+        """Call a program, which handles one call at a time."""
         async with self._locks[team]:
             return await asyncio.to_thread(self.teams[team].do, {"op": op, **more})
 

@@ -1,4 +1,5 @@
-"""The App of our workers in the fleet under faults; its handlers do what those of the teams do."""
+"""The App of our workers in the fleet under faults; its handlers behave as those of the other
+programs."""
 
 from __future__ import annotations
 

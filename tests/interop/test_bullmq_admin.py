@@ -129,7 +129,9 @@ def test_b10_drain(lab: Lab, delayed: bool) -> None:
     add(lab, deduplication={"id": "x"})
     lab.step("drain", delayed=delayed)
     lab.step("drain", queue="r")
-    assert lab.step("state", id="same queue") == "unknown", "a parent goes with its last child"
+    assert lab.step("state", id="same queue") == "unknown", (
+        "a parent is removed with its last child"
+    )
 
 
 @clause("B-8", "B-10")
@@ -237,8 +239,8 @@ def test_b10_a_flow_of_jobs_that_exist(lab: Lab) -> None:
 
 
 @clause("B-8")
-def test_b8_a_flow_with_another_parents_child_makes_nothing(lab: Lab) -> None:
-    """The official package makes the rest, whose parent then waits without end."""
+def test_b8_a_flow_with_another_parents_child_creates_nothing(lab: Lab) -> None:
+    """The official package adds the rest, whose parent then waits forever."""
     call: dict[str, Any] = {"op": "flow", "queue": "q", "now": lab.now}
     lab.do_ours({**call, "tree": tree(tree(job_id="child"))})
     before = lab.states()[0]

@@ -1,4 +1,5 @@
-"""B-9 under faults: a mixed fleet loses no job, ends each once, and as it does without faults.
+"""B-9 under faults: a mixed fleet loses no job and ends each once, with the same state as without
+faults.
 
 `QUEUE_CHAOS_JOBS=100000 make chaos` runs it with many jobs; `CHAOS_SEED` repeats a run.
 """
@@ -19,13 +20,13 @@ from tests.support.thirdparty import NotInstalled, node_packages, python_package
 JOBS: Final = int(os.environ.get("QUEUE_CHAOS_JOBS") or 0)
 SMALL: Final = 160
 SMALL_KINDS: Final = ("kill_ours", "kill_team")
-"""Those from which the official packages recover in a defined way."""
+"""Faults from which the official packages recover in a defined way."""
 
 
 @clause("B-9", "B-6", "B-14", "B-15")
 @pytest.mark.timeout(420)
 @pytest.mark.parametrize("preloaded", [False, True] if JOBS else [False])
-async def test_b9_a_mixed_fleet_under_faults_ends_every_job_as_without(
+async def test_b9_a_mixed_fleet_under_faults_ends_every_job_as_without_faults(
     tmp_path: Path, preloaded: bool
 ) -> None:
     try:

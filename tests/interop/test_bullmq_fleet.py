@@ -153,12 +153,12 @@ async def test_b9_every_producer_is_served_by_every_worker(site: Site) -> None:
 
     await asyncio.gather(*(produce(producer) for producer in ALL))
     for team in ("node6", "node5"):
-        # Their watchers have read what our worker and our producer wrote to the end.
+        # Their QueueEvents have read all events of our worker and producer.
         seen = await site.fleet.ask(team, "seen", queue=site.queues[OURS])
         assert seen["errors"] == []
         assert seen["progress"] >= COUNT
 
-    # One queue for all: each job is done once, by whichever worker.
+    # One queue for all: each job is done once, by any worker.
     mixed = await asyncio.gather(*(site.produce(producer, site.shared) for producer in ALL))
     for results in mixed:
         assert [result["n"] for result in results] == list(range(COUNT))
@@ -169,7 +169,8 @@ async def test_b9_every_producer_is_served_by_every_worker(site: Site) -> None:
 async def test_b9_a_plain_program_shares_queues_with_every_other(site: Site) -> None:
     """Its jobs run on all workers, and its worker runs the jobs of all producers."""
     fleet = site.fleet
-    # Added before the workers start: without a marker an idle worker of Node looks after seconds.
+    # Added before the workers start: without a marker an idle Node worker checks only after
+    # seconds.
     added = {
         worker: await fleet.ask(PLAIN, "submit", queue=site.queues[worker], count=COUNT)
         for worker in ALL
@@ -206,7 +207,7 @@ async def test_b9_a_plain_worker_and_ours_share_a_queue(site: Site) -> None:
 
 
 @clause("B-9", "B-8")
-async def test_b9_flows_go_both_ways(site: Site) -> None:
+async def test_b9_flows_span_our_workers_and_theirs(site: Site) -> None:
     await site.work(*TEAMS)
     ours = site.queues[OURS]
     for team in TEAMS:
@@ -219,7 +220,7 @@ async def test_b9_flows_go_both_ways(site: Site) -> None:
 
 
 @clause("B-9", "B-11")
-async def test_b9_what_our_handlers_do_is_what_node_sees(site: Site) -> None:
+async def test_b9_node_reads_the_effects_of_our_handlers(site: Site) -> None:
     ours, theirs = site.queues[OURS], site.queues["node6"]
 
     async def added(name: str, data: object = None) -> str:

@@ -1,4 +1,4 @@
-"""B-16: what our worker writes, extras and all, is read to the end by the official packages."""
+"""B-16: the official packages read everything that our worker writes, including extra fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def ours(lab: Lab, op: str, **more: Any) -> Any:
 
 @pytest.mark.parametrize("version", [6, 5])
 @clause("B-16", "B-7")
-def test_b16_a_watcher_of_the_official_package_hears_everything(lab: Lab, version: Version) -> None:
+def test_b16_queue_events_of_the_official_package_read_everything(
+    lab: Lab, version: Version
+) -> None:
     lab.reset(extras=True, version=version)
     lab.on_ours("watch")
     try:
@@ -53,7 +55,7 @@ def test_b16_a_watcher_of_the_official_package_hears_everything(lab: Lab, versio
 
 @pytest.mark.parametrize("version", [6, 5])
 @clause("B-16", "B-5")
-def test_b16_a_job_that_we_failed_once_is_finished_by_their_worker(
+def test_b16_a_job_that_failed_once_here_is_finished_by_their_worker(
     lab: Lab, version: Version
 ) -> None:
     lab.reset(extras=True, version=version)
@@ -83,7 +85,7 @@ def test_b16_a_job_that_we_failed_once_is_finished_by_their_worker(
 
 
 @clause("B-16")
-def test_b16_the_hash_never_has_the_field_that_makes_them_retry_without_end(lab: Lab) -> None:
+def test_b16_the_hash_never_has_attempts_made(lab: Lab) -> None:
     lab.reset(extras=True)
     ours(lab, "add", name="film", data={}, opts={"attempts": 2})
     ours(lab, "take", token="t")

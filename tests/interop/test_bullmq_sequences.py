@@ -1,4 +1,4 @@
-"""B-10: whatever is done to a queue, the official package and ours leave the same keys."""
+"""B-10: after any sequence of operations, the official package and ours leave the same keys."""
 
 from __future__ import annotations
 

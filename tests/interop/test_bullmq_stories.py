@@ -1,4 +1,5 @@
-"""B-8, B-9: what BullMQ's documentation shows, with npm bullmq on one side and ours on the other.
+"""B-8, B-9: the features of BullMQ's documentation, with npm bullmq on one side and ours on the
+other.
 
 Each story runs twice: the Node program produces and our worker works, and the other way round. One
 Node process and one server serve all stories.
@@ -291,14 +292,14 @@ async def test_b9_a_handler_postpones_its_job(story: Story) -> None:
 async def test_b9_a_handler_waits_for_children_that_it_adds(story: Story) -> None:
     job_id = await story.add("family")
     assert await story.result(job_id) == {"value": ["a", "b"]}
-    # Children may have ended before their parent waits for them: then Node's worker goes on.
+    # Children may have ended before their parent waits for them: then Node's worker continues.
     assert (await story.job(job_id)).attempts_made == 1
     counts = await story.ask("job", id=job_id, method="getDependenciesCount")
     assert (counts["processed"], counts["unprocessed"]) == (2, 0)
 
 
 @clause("B-8", "B-9")
-async def test_b9_a_retry_goes_on_where_the_data_was_saved(story: Story) -> None:
+async def test_b9_a_retry_continues_with_the_updated_data(story: Story) -> None:
     job_id = await story.add("saved", attempts=2)
     assert await story.result(job_id) == {"value": 2}
     assert await story.attempts(job_id) == (2, 2)

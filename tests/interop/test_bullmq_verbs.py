@@ -24,7 +24,7 @@ generated = settings(
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-# Deduplication is another one in version 5: it has events and modes of its own.
+# Deduplication differs in version 5: it has other events and modes.
 shared_options = st.fixed_dictionaries(
     {},
     optional={**plain_options, "jobId": st.just("mine"), "timestamp": st.just(1_790_000_000_000)},
@@ -83,7 +83,7 @@ def test_b10_bulk(lab: Lab, jobs: list[tuple[dict[str, Any], Any]]) -> None:
     later_ms=st.sampled_from([0, 1000, 61_000]),
     extras=st.booleans(),
 )
-def test_b10_what_a_worker_does(
+def test_b10_operations_of_a_worker(
     lab: Lab,
     version: Version,
     verb: str,
@@ -116,7 +116,7 @@ def test_b10_what_a_worker_does(
     "verb", [verb for verb in VERBS if verb not in ("progress", "data", "log")]
 )
 @clause("B-4", "B-5", "B-10")
-def test_b10_refusals_have_the_same_code_and_leave_the_same(
+def test_b10_refusals_have_the_same_code_and_leave_the_same_keys(
     lab: Lab, verb: str, trouble: str
 ) -> None:
     lab.step("add", name="job", data={}, opts={"attempts": 2})
@@ -174,7 +174,7 @@ def test_b10_stalled(lab: Lab, version: Version) -> None:
 
 
 @clause("B-8", "B-10")
-def test_b10_pause_and_resume_with_jobs_that_version_5_moved_aside(lab: Lab) -> None:
+def test_b10_pause_and_resume_with_jobs_in_the_paused_list_of_version_5(lab: Lab) -> None:
     for at in range(3):
         lab.step("add", name=f"job{at}", data={}, opts={})
     lab.step("pause")

@@ -1,4 +1,4 @@
-"""Programs written from the published image messages take each side's place, mixed with ours."""
+"""Programs written from the published image messages replace either side, mixed with ours."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def failing_photo(code: ImageErrorCode) -> bytes:
 
 
 class Pair:
-    """What both sides share: servers, token keys, and the addresses of each."""
+    """The servers, token keys and addresses that both sides share."""
 
     def __init__(self, valkey: LocalValkey, bucket: BucketConfig, folder: Path) -> None:
         self.valkey = valkey

@@ -1,7 +1,7 @@
 """Our `fn-bot` and `fn-callback` mixed with another program's, over one bucket.
 
-The other program overwrites without conditions, so it can double its own work; it cannot make
-ours double, and what it leaves behind is finished by ours.
+The other program overwrites without conditions, so it may repeat its own work; it cannot cause
+ours to repeat, and ours finishes its unfinished tasks.
 """
 
 from __future__ import annotations
@@ -159,8 +159,10 @@ async def test_p14_a_webhook_of_their_finished_task_is_known(site: Site, other: 
 
 
 @clause("P-16", "P-29", "P-33")
-async def test_p16_their_unfinished_task_is_taken_over(site: Site, other: Start) -> None:
-    """Their callback never came. Beside it lies what is no task at all."""
+async def test_p16_an_unfinished_task_of_another_program_is_finished(
+    site: Site, other: Start
+) -> None:
+    """Their callback never ran. The folder also has an object that is not a task."""
     raw, bucket = boto_client(site.bucket.config), site.bucket.config.bucket
     for name, body in {
         "garbage": b"not json",
@@ -173,7 +175,7 @@ async def test_p16_their_unfinished_task_is_taken_over(site: Site, other: Start)
     await their_photo(other(""), 43, "minimal")
     await asyncio.to_thread(site.replicate.wait_idle)
     (first,) = await site.recover(passes=1, step_s=200)
-    assert first.taken_over == 0  # not before five minutes: their callback may still come
+    assert first.taken_over == 0  # not before five minutes: their callback may still run
     site.clock.shift_s += 800
     reports = await site.recover()
     assert sum(report.taken_over for report in reports) == 1

@@ -1,4 +1,4 @@
-"""Programs written from the published contract alone take each side's place, mixed with ours."""
+"""Programs written from the published contract alone replace either side, mixed with ours."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def kinds(raw: Raw, job_id: str) -> list[str]:
 
 
 @clause("J-39")
-async def test_their_gateway_our_worker(valkey: LocalValkey, lab: StreamsLab, raw: Raw) -> None:
+async def test_a_foreign_gateway_with_our_worker(
+    valkey: LocalValkey, lab: StreamsLab, raw: Raw
+) -> None:
     async with node_gateway(valkey) as gateway, our_worker(lab):
         good, bad = await gateway.submit({"n": 1}), await gateway.submit({"fail": True})
         assert await gateway.watch(good) == [
@@ -83,11 +85,13 @@ async def test_their_gateway_our_worker(valkey: LocalValkey, lab: StreamsLab, ra
 
 
 @clause("J-39")
-async def test_our_gateway_their_worker(valkey: LocalValkey, lab: StreamsLab, raw: Raw) -> None:
+async def test_our_gateway_with_a_foreign_worker(
+    valkey: LocalValkey, lab: StreamsLab, raw: Raw
+) -> None:
     with node_worker(valkey, "node-1"):
         good, bad = await submit(lab, {"n": 1}), await submit(lab, {"fail": True})
         await ended(raw, good, bad)
-        # Their steps are no one script: the acks are the last of them.
+        # Their steps are separate commands: the acknowledgement is the last.
         await wait_until(lambda: raw.pending(QUEUE) == {}, "the acks")
         record = await lab.queue.record(good)
         assert record is not None
@@ -100,7 +104,9 @@ async def test_our_gateway_their_worker(valkey: LocalValkey, lab: StreamsLab, ra
 
 
 @clause("J-39")
-async def test_all_of_them_together(valkey: LocalValkey, lab: StreamsLab, raw: Raw) -> None:
+async def test_two_gateways_and_three_workers_of_both_kinds(
+    valkey: LocalValkey, lab: StreamsLab, raw: Raw
+) -> None:
     """Two gateways, three workers, jobs of both kinds: each job runs once, on any worker."""
     async with node_gateway(valkey) as gateway, our_worker(lab):
         with node_worker(valkey, "node-1"), node_worker(valkey, "node-2"):
@@ -124,14 +130,14 @@ async def test_all_of_them_together(valkey: LocalValkey, lab: StreamsLab, raw: R
 
 
 @clause("J-34", "J-39")
-async def test_their_worker_dies_and_ours_takes_over(
+async def test_our_worker_reclaims_the_job_of_a_dead_foreign_worker(
     valkey: LocalValkey, lab: StreamsLab, raw: Raw
 ) -> None:
     async with node_gateway(valkey) as gateway:
         with node_worker(valkey, "node-1") as doomed:
             job_id = await gateway.submit({"sleep_ms": 600_000})
             doomed.wait_for_line(f"started {job_id}")
-            raw.call("HSET", f"job:{job_id}", "payload", "{}")  # what is run is the entry's own
+            raw.call("HSET", f"job:{job_id}", "payload", "{}")  # the entry's payload is used
             doomed.kill()
         entry = next(iter(raw.pending(QUEUE)))
         async with our_worker(lab) as worker:
@@ -148,7 +154,7 @@ async def test_their_worker_dies_and_ours_takes_over(
 
 
 @clause("J-33", "J-34", "J-39")
-async def test_our_worker_dies_and_theirs_takes_over(
+async def test_a_foreign_worker_gets_the_job_of_our_dead_worker(
     valkey: LocalValkey, lab: StreamsLab, raw: Raw
 ) -> None:
     """Foreign workers never claim: maintenance of any jobwire process requeues the job."""
@@ -170,7 +176,7 @@ async def test_our_worker_dies_and_theirs_takes_over(
 
 
 @clause("J-16", "J-39")
-async def test_a_job_of_theirs_cannot_be_canceled_by_force(
+async def test_a_cancel_does_not_stop_a_foreign_worker(
     valkey: LocalValkey, lab: StreamsLab, raw: Raw
 ) -> None:
     with node_worker(valkey, "node-1") as worker:
@@ -185,21 +191,23 @@ async def test_a_job_of_theirs_cannot_be_canceled_by_force(
 
 @clause("J-37", "J-39")
 @pytest.mark.timeout(180)
-async def test_a_task_that_only_they_have_finds_its_way(
+async def test_a_task_that_only_a_foreign_worker_has_is_run_there(
     valkey: LocalValkey, lab: StreamsLab, raw: Raw
 ) -> None:
     async with our_worker(lab):
         with node_worker(valkey, "node-1"):
             job_ids = [await submit(lab, {"n": n}, task="embed") for n in range(2)]
-            # Whose turn it is when they come back is chance, and each time they wait longer.
+            # Which worker reads it next is random, and the delay grows each time.
             await ended(raw, *job_ids, timeout_s=110)
             for job_id in job_ids:
-                assert kinds(raw, job_id) == ["queued", "running", "done"], "no trace of ours"
+                assert kinds(raw, job_id) == ["queued", "running", "done"], (
+                    "our worker has not changed it"
+                )
                 assert "deliveries" not in raw.fields(f"job:{job_id}")
 
 
 @clause("J-11", "J-39")
-async def test_their_idempotency_keys_and_ours_are_the_same(
+async def test_idempotency_keys_are_shared_with_foreign_gateways(
     valkey: LocalValkey, lab: StreamsLab
 ) -> None:
     async with node_gateway(valkey) as gateway:
@@ -212,7 +220,7 @@ async def test_their_idempotency_keys_and_ours_are_the_same(
 
 
 @clause("J-7", "J-39")
-async def test_their_waiting_jobs_are_kept_alive_by_us(
+async def test_the_ttl_of_waiting_foreign_jobs_is_renewed(
     valkey: LocalValkey, lab: StreamsLab, raw: Raw
 ) -> None:
     async with node_gateway(valkey) as gateway:

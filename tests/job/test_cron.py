@@ -1,4 +1,4 @@
-"""When cron entries are due: fields, zones, clocks put forward and back."""
+"""Due times of cron entries: fields, time zones, clock changes."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ _FIELDS = st.tuples(
 
 @given(
     fields=_FIELDS,
-    # Two of them put their clocks on at midnight, one by half an hour.
+    # Two of them set their clocks forward at midnight, one by half an hour.
     zone=st.sampled_from(
         ["UTC", BERLIN, "America/Santiago", "Asia/Beirut", "Australia/Lord_Howe", "Asia/Kathmandu"]
     ),
@@ -128,7 +128,7 @@ def test_last_ms_agrees_with_next_ms(fields: tuple[str, ...], zone: str, start: 
 )
 @settings(max_examples=30, deadline=None)
 def test_no_due_time_of_an_hourly_entry_is_skipped(minute: str, start: int) -> None:
-    """Against the plain way: look at every minute."""
+    """Compared with a check of every minute."""
     cron = parse(f"{minute} * * * *", BERLIN)
     wanted = {"*": range(60), "*/7": range(0, 60, 7), "3,50": (3, 50)}[minute]
     moment = datetime.fromtimestamp(start - start % 60 + 60, UTC)

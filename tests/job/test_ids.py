@@ -11,7 +11,7 @@ def test_job_ids_are_random_uuids() -> None:
     assert uuid.UUID(first).version == 4
 
 
-def test_many_job_ids_are_as_random_as_one() -> None:
+def test_job_ids_generated_in_bulk_are_random() -> None:
     ids = new_job_ids(1000)
     assert len(set(ids)) == 1000
     assert {uuid.UUID(each).version for each in ids} == {4}
@@ -26,5 +26,5 @@ def test_tokens_are_all_different_and_never_short() -> None:
     assert new_tokens(0) == []
 
 
-def test_a_random_fraction_lies_in_the_half_open_unit() -> None:
+def test_a_random_fraction_is_at_least_0_and_below_1() -> None:
     assert all(0 <= random_fraction() < 1 for _ in range(1000))

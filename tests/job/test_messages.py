@@ -1,4 +1,4 @@
-"""What may travel over the Engine protocol."""
+"""Names of reports in the Engine protocol."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def test_a_handler_may_name_its_reports(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "A", "2x", "a b", "ä", "a\n", "a" * 65, "_x", "=data"])
-def test_a_name_that_no_wire_could_carry_is_refused(kind: str) -> None:
+def test_an_invalid_name_of_a_report_is_refused(kind: str) -> None:
     with pytest.raises(ValueError, match="cannot name a report"):
         check_kind(kind, RESERVED)
 

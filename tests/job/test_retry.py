@@ -1,4 +1,4 @@
-"""When a failed attempt comes back."""
+"""Backoff and retry rules."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A data directory has one holder, and says who."""
+"""A data directory is locked by one process, whose pid is in the error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ time.sleep(600)
 """
 
 
-def test_it_is_made_private_with_its_parents(tmp_path: Path) -> None:
+def test_a_data_directory_is_created_private(tmp_path: Path) -> None:
     leased = DataDir.hold(tmp_path / "a" / "b")
     assert leased.path.stat().st_mode & 0o777 == 0o700
     leased.release()
@@ -41,14 +41,14 @@ def test_a_second_holder_gets_the_pid_of_the_first(tmp_path: Path) -> None:
         )
 
 
-def test_it_is_free_again_when_its_holder_was_killed(tmp_path: Path) -> None:
+def test_the_lock_is_free_after_its_holder_was_killed(tmp_path: Path) -> None:
     with Program.script(HOLD, tmp_path) as other:
         other.wait_for_line("held")
         other.kill()
         DataDir.hold(tmp_path).release()
 
 
-def test_it_stays_held_while_a_server_has_it(tmp_path: Path) -> None:
+def test_the_lock_is_held_while_a_server_uses_the_directory(tmp_path: Path) -> None:
     """A server may live a moment longer than the process that started it."""
     leased = DataDir.hold(tmp_path)
     server = spawn([sys.executable, "-c", "import time; time.sleep(600)"], keep_fds=[leased.fd])
@@ -81,7 +81,7 @@ time.sleep(600)
         DataDir.hold(tmp_path).release()
 
 
-def test_release_twice_does_no_harm(tmp_path: Path) -> None:
+def test_a_lock_may_be_released_twice(tmp_path: Path) -> None:
     leased = DataDir.hold(tmp_path)
     leased.release()
     leased.release()

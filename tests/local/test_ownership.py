@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 @clause("O-1")
 def test_o01_a_planted_lock_is_not_followed(folder: Path, tmp_path: Path) -> None:
-    """A link named `lock` had its target truncated."""
+    """Regression: the target of a link named `lock` was truncated."""
     precious = tmp_path / "precious"
     precious.write_text("years of work")
     (folder / "lock").symlink_to(precious)
@@ -95,11 +95,11 @@ def test_o01_planted_links_are_not_written_through(folder: Path, tmp_path: Path)
     assert precious.read_text() == "years of work"
 
 
-# ── the card of a running program ────────────────────────────────────────────────────────────────
+# ── the endpoints file ───────────────────────────────────────────────────────────────────────────
 
 
 class Listener:
-    """Takes whatever is sent to a port, and keeps it."""
+    """Records all bytes sent to a port."""
 
     def __init__(self) -> None:
         self.heard = b""
@@ -145,7 +145,7 @@ def api_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @clause("O-6", "O-12")
-def test_o06_the_key_goes_to_our_own_program(folder: Path, listener: Listener) -> None:
+def test_o06_the_key_is_sent_to_a_program_of_this_user(folder: Path, listener: Listener) -> None:
     endpoints_file(folder, listener.url, os.getpid())
     submit_via(folder)
     assert b"jw_secret" in listener.heard
@@ -189,8 +189,8 @@ print("heard", peer.recv(65536), flush=True)
 
 @clause("O-6", "O-12")
 @needs_root
-def test_o06_no_key_goes_to_another_user_who_took_the_port(folder: Path) -> None:
-    """The program has ended without removing its card."""
+def test_o06_no_key_is_sent_to_another_user_on_the_same_port(folder: Path) -> None:
+    """The program has ended without removing its endpoints file."""
     with Program.script(OTHERS_LISTENER, str(OTHER)) as other:
         port = other.wait_for_line("port").split()[-1]
         endpoints_file(folder, f"http://127.0.0.1:{port}", os.getpid())
@@ -201,7 +201,7 @@ def test_o06_no_key_goes_to_another_user_who_took_the_port(folder: Path) -> None
 
 
 @clause("O-6", "O-12")
-def test_o06_no_key_goes_to_a_program_that_has_ended(folder: Path) -> None:
+def test_o06_no_key_is_sent_for_a_program_that_has_ended(folder: Path) -> None:
     endpoints_file(folder, f"http://127.0.0.1:{free_port()}", 2**22 + 1)
     with pytest.raises(ClientError, match="has ended"), Client(data_dir=folder) as client:
         client.get("nothing")

@@ -1,4 +1,4 @@
-"""Free ports are free, different, and out of the way of clients."""
+"""Free ports are free, different, and outside of the ephemeral range."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def test_a_port_with_a_listener_is_not_free() -> None:
     assert port_is_free(port)
 
 
-def test_no_client_can_be_given_a_servers_port() -> None:
-    """A client that dials a restarting server from its very port would talk to itself."""
+def test_server_ports_are_outside_of_the_ephemeral_range() -> None:
+    """A client that connects to a restarting server from the same port would be connected to
+    itself."""
     port_range = Path("/proc/sys/net/ipv4/ip_local_port_range")
     if not port_range.exists():
         pytest.skip("expected: only Linux tells the range")

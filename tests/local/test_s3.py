@@ -45,7 +45,7 @@ TEXT: Final = "text/plain"
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalS3]:
-    """A server that the tests of this module only look at."""
+    """A server that the tests of this module only read."""
     server = LocalS3(tmp_path_factory.mktemp("s3")).start()
     yield server
     end_at_once(server)
@@ -71,7 +71,7 @@ def is_running(pid: int) -> bool:
 
 
 def sockets_of(server: LocalS3) -> list[Path]:
-    """What the server has in the system's temporary directory, by its logs."""
+    """The server's sockets in the system's temporary directory, by its logs."""
     logs = [file.read_text() for file in server.data_dir.glob("seaweedfs.log*")]
     named = re.findall(r"/tmp/seaweedfs-[\w-]+\.sock", " ".join(logs))
     assert named
@@ -89,12 +89,12 @@ def ask(port: int, path: str, method: str = "GET") -> tuple[int, bytes]:
             return refused.code, refused.read()
 
 
-async def test_it_keeps_the_promises_that_we_stand_on(running: LocalS3) -> None:
+async def test_the_local_s3_server_passes_the_probe(running: LocalS3) -> None:
     await probe(Bucket(running.config), racers=0)
 
 
 @clause("O-1")
-def test_o1_every_port_is_on_loopback_and_nothing_leaves_the_machine(running: LocalS3) -> None:
+def test_o1_every_port_is_on_loopback_and_there_is_no_telemetry(running: LocalS3) -> None:
     connections = psutil.Process(running.pid).net_connections()
     listening = {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
     assert {each.laddr.ip for each in connections} == {"127.0.0.1"}
@@ -128,13 +128,13 @@ def test_o1_the_inner_grpc_ports_refuse_other_clients(running: LocalS3) -> None:
     assert len(grpc) == 5
     home = running.data_dir
     for name, port in grpc.items():
-        # Some parts come up a moment after the S3 port.
+        # Some parts start a moment after the S3 port.
         wait_until_sync(lambda at=port: _http2_greeting(at, home), f"{name} to answer its own")
         assert _http2_greeting(port, None) == b"", name
 
 
 @clause("O-1")
-def test_o1_its_secrets_are_for_our_eyes_only(running: LocalS3) -> None:
+def test_o1_secret_files_are_readable_by_this_user_only(running: LocalS3) -> None:
     home = running.data_dir
     assert home.stat().st_mode & 0o777 == 0o700
     kept = json.loads((home / s3_keys.KEYS_FILE).read_text())
@@ -151,19 +151,19 @@ def test_o1_its_secrets_are_for_our_eyes_only(running: LocalS3) -> None:
     assert running.secret_key not in repr(running) + repr(running.config)
 
 
-async def test_a_misspelt_bucket_is_not_made(running: LocalS3) -> None:
+async def test_a_misspelt_bucket_is_not_created(running: LocalS3) -> None:
     misspelt = Bucket(replace(running.config, bucket="jobwier"))
     with pytest.raises(BucketMissing):
         await misspelt.put("key", b"", content_type=TEXT)
 
 
-async def test_a_killed_server_comes_back_with_its_data(own: LocalS3) -> None:
+async def test_a_killed_server_restarts_with_its_data(own: LocalS3) -> None:
     bucket = Bucket(own.config)
     await bucket.put("kept.txt", b"kept", content_type=TEXT)
     address, pid, keys = own.endpoint, own.pid, (own.access_key, own.secret_key)
     own.kill()
     assert not own.alive
-    assert sockets_of(own) != []  # what a killed server leaves
+    assert sockets_of(own) != []  # files of a killed server
     own.start()
     assert (own.endpoint, own.access_key, own.secret_key) == (address, *keys)
     assert own.pid != pid
@@ -217,7 +217,7 @@ async def test_kill_9_under_load_loses_no_acknowledged_object(own: LocalS3) -> N
 
 
 @clause("O-1")
-def test_o1_it_dies_with_us_and_another_start_follows_at_once(tmp_path: Path) -> None:
+def test_o1_the_server_dies_with_its_parent_and_can_be_started_at_once(tmp_path: Path) -> None:
     with Program.script(PARENT, tmp_path / "s3") as parent:
         pid = int(parent.wait_for_line("server").split()[1])
         with pytest.raises(DataDirHeld, match=rf"held by process {parent.pid};"):
@@ -256,7 +256,9 @@ def test_a_lost_port_is_replaced(
     assert sockets_of(server) == []
 
 
-def test_what_cannot_be_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_impossible_start_is_a_one_line_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket() as squatter:
         squatter.bind(("127.0.0.1", 0))
         squatter.listen()
@@ -292,7 +294,7 @@ def _bytes_from(attribute: Callable[[], bytes]) -> bytes:
 
 
 def _http2_greeting(port: int, home: Path | None) -> bytes:
-    """What a gRPC port says to a client with the certificate of `home`, or with none."""
+    """The response of a gRPC port to a client with the certificate of `home`, or with none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""The bundled Valkey starts, is safe, keeps its data and goes with us."""
+"""The bundled Valkey starts, requires a password, keeps its data and ends with its parent."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_it_listens_on_loopback_alone(own_valkey: LocalValkey) -> None:
     assert listening == ["127.0.0.1"]
 
 
-def test_without_the_password_nothing_answers(own_valkey: LocalValkey) -> None:
+def test_without_the_password_commands_are_refused(own_valkey: LocalValkey) -> None:
     with socket.create_connection(("127.0.0.1", own_valkey.port)) as client:
         client.sendall(b"PING\r\nGET key\r\nCONFIG GET *\r\nQUIT\r\n")
         output = b"".join(iter(lambda: client.recv(4096), b"")).decode()
@@ -84,12 +84,12 @@ def test_without_the_password_nothing_answers(own_valkey: LocalValkey) -> None:
         "REPLICAOF 127.0.0.1 1",
     ],
 )
-def test_our_programs_may_not_harm_the_server(valkey: LocalValkey, command: str) -> None:
+def test_the_users_acl_excludes_dangerous_commands(valkey: LocalValkey, command: str) -> None:
     with client(valkey) as ours, pytest.raises(NoPermissionError):
         ours.call(*command.split())
 
 
-def test_our_programs_may_do_what_they_need(valkey: LocalValkey) -> None:
+def test_the_users_acl_allows_the_needed_commands(valkey: LocalValkey) -> None:
     with client(valkey) as ours:
         ours.set("key", "1", ex=60)
         ours.xadd("stream", {"a": "1"})
@@ -100,7 +100,7 @@ def test_our_programs_may_do_what_they_need(valkey: LocalValkey) -> None:
         assert ours.client_id()
 
 
-def test_the_password_is_kept_private_and_only_its_hash_goes_to_the_server(
+def test_the_password_file_is_private_and_the_server_has_its_hash(
     own_valkey: LocalValkey,
 ) -> None:
     home = own_valkey.data_dir
@@ -112,7 +112,7 @@ def test_the_password_is_kept_private_and_only_its_hash_goes_to_the_server(
     assert own_valkey.password not in repr(own_valkey)
 
 
-def test_a_killed_server_comes_back_at_its_address_with_its_data(own_valkey: LocalValkey) -> None:
+def test_a_killed_server_restarts_at_its_address_with_its_data(own_valkey: LocalValkey) -> None:
     url, pid = own_valkey.url, own_valkey.pid
     with client(own_valkey) as ours:
         for number in range(1000):
@@ -139,7 +139,7 @@ def test_another_process_finds_data_and_password_again(tmp_path: Path) -> None:
         assert ours.get("key") == "kept"
 
 
-def test_a_torn_tail_of_its_log_costs_the_last_write_only(tmp_path: Path) -> None:
+def test_a_truncated_log_loses_only_the_last_write(tmp_path: Path) -> None:
     with LocalValkey(tmp_path) as server, client(server) as ours:
         ours.set("first", "1")
         ours.set("last", "2")
@@ -150,7 +150,7 @@ def test_a_torn_tail_of_its_log_costs_the_last_write_only(tmp_path: Path) -> Non
 
 
 def test_start_returns_when_all_data_are_read_back(tmp_path: Path) -> None:
-    """While it reads, the server answers LOADING; a caller must not meet that."""
+    """While it loads its data, the server answers LOADING; callers must not see that."""
     with LocalValkey(tmp_path, admin=True) as server, plain_client(server) as all_rights:
         all_rights.call("DEBUG", "POPULATE", "300")
         all_rights.bgrewriteaof()
@@ -188,7 +188,7 @@ def test_a_busy_port_is_a_one_line_error(tmp_path: Path) -> None:
         f"port {port} on 127.0.0.1 is in use by another program; stop it or choose another port"
     )
     with LocalValkey(tmp_path, port=port) as server:
-        assert server.port == port, "the directory was given up, so the next start finds it free"
+        assert server.port == port, "the lock was released, so the next start succeeds"
 
 
 def test_a_free_port_that_was_lost_meanwhile_is_chosen_again(
@@ -216,7 +216,7 @@ def test_a_failed_server_start_shows_its_output(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_it_goes_with_its_parent_and_leaves_its_data(tmp_path: Path) -> None:
+def test_the_server_dies_with_its_parent_and_keeps_its_data(tmp_path: Path) -> None:
     with Program.script(PARENT, tmp_path) as parent:
         _, pid, url = parent.wait_for_line("server").split()
         with plain_from_url(url) as ours:
@@ -242,7 +242,7 @@ def test_a_server_that_outlives_its_parent_for_a_moment_still_holds_its_director
             assert not is_running(server.pid)
 
 
-def test_stop_ends_it_and_may_be_repeated(tmp_path: Path) -> None:
+def test_stop_ends_the_server_and_may_be_repeated(tmp_path: Path) -> None:
     server = LocalValkey(tmp_path).start()
     pid = server.pid
     assert server.start() is server, "starting a running one changes nothing"
@@ -256,7 +256,7 @@ def test_stop_ends_it_and_may_be_repeated(tmp_path: Path) -> None:
         _ = server.pid
 
 
-def test_a_frozen_server_is_stopped_all_the_same(own_valkey: LocalValkey) -> None:
+def test_a_frozen_server_is_stopped(own_valkey: LocalValkey) -> None:
     process = psutil.Process(own_valkey.pid)
     process.suspend()
     own_valkey.stop()

@@ -1,4 +1,4 @@
-"""One set-up of logging for every program: what stands in a line, and what cannot."""
+"""One logging set-up for every program: fields, escaping, levels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def out() -> Iterator[io.StringIO]:
     """A stream to log to; the set-up of the test run comes back afterwards."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    # Set aside, so that `setup` does not close what is not its own.
+    # Removed, so that `setup` does not close handlers of others.
     for handler in handlers:
         root.removeHandler(handler)
     yield io.StringIO()
@@ -68,7 +68,7 @@ def test_a_text_line_has_the_same_fields(out: io.StringIO) -> None:
 
 
 @clause("T-11")
-def test_users_own_logs_come_along_with_the_jobs_id(out: io.StringIO) -> None:
+def test_log_lines_of_users_have_the_jobs_id(out: io.StringIO) -> None:
     setup("worker", LoggingSettings(format="json"), out)
     handler_log = logging.getLogger("users.handler")
 
@@ -107,7 +107,7 @@ async def test_the_jobs_id_follows_into_tasks_and_threads(out: io.StringIO) -> N
 
 @clause("T-11")
 @pytest.mark.parametrize("format_", ["json", "text"])
-def test_what_is_logged_cannot_forge_a_line(out: io.StringIO, format_: Any) -> None:
+def test_a_message_cannot_forge_a_log_line(out: io.StringIO, format_: Any) -> None:
     setup("gateway", LoggingSettings(format=format_), out)
     evil = 'x\n2026-01-01 ERROR forged\r\n\x1b[2J\x85\u2028"}\ud800'
     component("a").info("got %s", evil, extra={"field": evil})
@@ -174,7 +174,7 @@ def test_an_unknown_level_or_format_is_refused(settings: LoggingSettings, proble
         (False, "", True, False),
     ],
 )
-def test_colour_only_on_a_terminal_that_wants_it(
+def test_colour_only_on_a_terminal_without_no_color(
     out: io.StringIO,
     monkeypatch: pytest.MonkeyPatch,
     *,
@@ -201,7 +201,7 @@ def test_a_second_setup_replaces_the_first(out: io.StringIO) -> None:
 
 
 @clause("T-11")
-def test_logs_go_to_stderr_so_that_stdout_stays_the_answer() -> None:
+def test_logs_go_to_stderr_and_not_to_stdout() -> None:
     source = "from jobwire import log; log.setup('p'); log.component('a').info('talk'); print('hi')"
     done = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=60
@@ -211,7 +211,7 @@ def test_logs_go_to_stderr_so_that_stdout_stays_the_answer() -> None:
 
 
 @clause("T-11")
-def test_what_a_task_binds_stays_in_that_task(out: io.StringIO) -> None:
+def test_fields_bound_in_a_task_stay_in_that_task(out: io.StringIO) -> None:
     setup("gateway", LoggingSettings(format="json"), out)
 
     async def request(name: str) -> None:
@@ -231,8 +231,8 @@ def test_what_a_task_binds_stays_in_that_task(out: io.StringIO) -> None:
 
 @clause("T-11")
 @pytest.mark.parametrize("sign", ["\x7f", "\x9b", "\u2028", "\u2029", "\u202e", "\u2066"])
-def test_a_json_line_speaks_to_no_terminal_and_stays_one_line(out: io.StringIO, sign: str) -> None:
-    """JSON leaves these as they are: a terminal takes U+009B for the beginning of a command."""
+def test_a_json_line_has_no_control_characters(out: io.StringIO, sign: str) -> None:
+    """JSON does not escape these: U+009B begins a terminal command."""
     setup("gateway", LoggingSettings(format="json"), out)
     component("jobs").warning("a%sb", sign, extra={f"key{sign}": f"field{sign}"})
     written = out.getvalue()

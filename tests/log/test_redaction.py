@@ -60,7 +60,7 @@ def test_p31_a_text_with_the_form_of_a_secret_is_masked(text: str) -> None:
 
 @clause("P-31")
 @pytest.mark.parametrize("text", PLAIN)
-def test_p31_ordinary_texts_stay_as_they_are(text: str) -> None:
+def test_p31_ordinary_texts_are_not_changed(text: str) -> None:
     assert redact(text) == text
 
 
@@ -108,14 +108,14 @@ def test_p31_an_error_of_a_command_is_masked(tmp_path: Path) -> None:
 
 
 @clause("P-31")
-def test_p31_long_texts_take_no_time() -> None:
-    """A search with quadratic time would take hours here, and end by the test's timeout."""
+def test_p31_long_texts_are_masked_in_linear_time() -> None:
+    """A quadratic search would take hours here and exceed the test's time limit."""
     for piece in ("a.", "token ", "://a:", "bot1", "/webhook/", "?sig", "api-key="):
         assert redact(piece * (300_000 // len(piece)))
 
 
 @clause("T-11", "O-3")
-def test_t11_other_words_for_level_and_format(out: io.StringIO, tmp_path: Path) -> None:
+def test_t11_synonyms_of_level_and_format(out: io.StringIO, tmp_path: Path) -> None:
     file = tmp_path / "jobwire.yaml"
     file.write_text("logging: {level: warn, format: console}\n")
     setup("gateway", load(file=file, environ={}).settings.logging, out)

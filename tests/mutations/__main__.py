@@ -18,14 +18,14 @@ from typing import Final
 
 from tests.mutations.replacements import ROOT, Mutation, Stale, mutations
 
-AT_A_TIME: Final = 3  # most of them wait for what never comes
+AT_A_TIME: Final = 3  # most of them wait for a condition that is never met
 LIMIT_S: Final = 180
 
 
 def copy_of_source(folder: Path) -> Path:
     """A copy that a mutation may break."""
     copy = folder / "src"
-    # With what is compiled already: a test starts many programs, and each would compile it anew.
+    # With the compiled files: a test starts many programs, and each would compile them again.
     shutil.copytree(ROOT / "src", copy)
     return copy
 
@@ -55,7 +55,7 @@ def verdict(mutation: Mutation) -> str:
             done = tested(source, mutation.red)
         except subprocess.TimeoutExpired:
             return f"no result within {LIMIT_S} s"
-    # 1: tests ran and failed. Everything else is no proof: nothing collected, a broken import.
+    # 1: tests ran and failed. Other codes prove nothing: nothing collected, a broken import.
     return {0: "GREEN: no test failed", 1: "red"}.get(
         done.returncode, f"pytest ended with {done.returncode}"
     )

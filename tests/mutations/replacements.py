@@ -23,7 +23,7 @@ class Stale(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One text of a file and what takes its place."""
+    """One text of a file and its replacement."""
 
     file: str
     old: str

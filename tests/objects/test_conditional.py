@@ -1,4 +1,4 @@
-"""Conditional writes: one winner, and a winner that always learns it (P-10, P-12)."""
+"""Conditional writes: one winner, which always knows that it won (P-10, P-12)."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ async def test_an_object_of_another_program_can_be_replaced_if_unchanged(
 
 @clause("P-12")
 @pytest.mark.parametrize("mishap", LOST)
-async def test_p12_a_winner_learns_it_after_a_lost_reply(
+async def test_p12_a_winner_knows_it_after_a_lost_reply(
     store: BucketConfig, fresh: Fresh, mishap: Mishap
 ) -> None:
     key = fresh()
@@ -203,7 +203,7 @@ async def test_p12_a_reply_that_times_out_is_resolved_by_reading(
 
 @clause("P-12")
 @pytest.mark.parametrize("mishap", LOST)
-async def test_p12_a_loser_learns_it_after_a_lost_reply(
+async def test_p12_a_loser_knows_it_after_a_lost_reply(
     store: BucketConfig, fresh: Fresh, mishap: Mishap
 ) -> None:
     key = fresh()
@@ -259,7 +259,7 @@ async def test_p12_a_write_that_arrives_late_counts_once(store: BucketConfig, fr
 
 
 @clause("P-12")
-async def test_p12_a_winner_that_was_replaced_learns_that_it_won(
+async def test_p12_a_winner_that_was_replaced_knows_that_it_won(
     store: BucketConfig, fresh: Fresh
 ) -> None:
     """The write succeeded, its reply was lost, and another writer replaced it before the read."""

@@ -1,4 +1,4 @@
-"""Making a bucket on a server that has none."""
+"""Creating a bucket on a server that has none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.s3 import boto_client
 
 
 @clause("O-8")
-async def test_o8_a_bucket_is_made_with_versioning_and_making_it_can_be_repeated(
+async def test_o8_creating_a_bucket_enables_versioning_and_can_be_repeated(
     store: BucketConfig, fresh: Fresh
 ) -> None:
     config = replace(store, bucket=fresh("made").lower())
@@ -27,7 +27,7 @@ async def test_o8_a_bucket_is_made_with_versioning_and_making_it_can_be_repeated
 
 
 @clause("O-8")
-async def test_o8_a_bucket_is_not_made_with_wrong_keys(
+async def test_o8_a_bucket_is_not_created_with_wrong_keys(
     seaweedfs: BucketConfig, fresh: Fresh
 ) -> None:
     wrong = replace(seaweedfs, bucket=fresh("none").lower(), secret_key="wrong")

@@ -1,4 +1,4 @@
-"""What a function in the cloud needs of a bucket: role keys, bounded reads, pages (P-29)."""
+"""Bucket features for cloud functions: role keys, bounded reads, pages (P-29)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.s3_proxy import S3Proxy
 
 @clause("P-29")
 async def test_p29_an_object_above_the_limit_is_not_read(bucket: Bucket, fresh: Fresh) -> None:
-    """Another program's object may be huge; the process that reads it must not die of it."""
+    """Another program's object may be huge; reading it must not exhaust memory."""
     key = fresh()
     boto_client(bucket.config).put_object(Bucket=bucket.config.bucket, Key=key, Body=b"x" * 1001)
     with pytest.raises(TooLarge, match="has 1001 bytes, more than the limit of 1000") as refused:
@@ -26,7 +26,7 @@ async def test_p29_an_object_above_the_limit_is_not_read(bucket: Bucket, fresh: 
     small = Bucket(replace(bucket.config, max_read_bytes=1000))
     with pytest.raises(TooLarge):
         await small.get(key)
-    # The read behind a refused conditional write has the same limit.
+    # The read after a refused conditional write has the same limit.
     with pytest.raises(TooLarge):
         await small.create(key, b"new", content_type="text/plain")
 
@@ -44,7 +44,7 @@ async def test_p29_head_returns_size_and_time(bucket: Bucket, fresh: Fresh) -> N
 
 @clause("P-29")
 @pytest.mark.parametrize("limit", [1, 2, 3, 1000])
-async def test_p29_pages_of_one_level_are_whole_from_any_key_on(
+async def test_p29_pages_of_one_level_are_complete_from_any_key_on(
     bucket: Bucket, fresh: Fresh, limit: int
 ) -> None:
     top = fresh()
@@ -69,7 +69,7 @@ async def test_p29_pages_of_one_level_are_whole_from_any_key_on(
 
 
 @clause("P-29")
-async def test_p29_a_session_token_goes_with_every_request(
+async def test_p29_the_session_token_is_sent_with_every_request(
     moto: BucketConfig, fresh: Fresh
 ) -> None:
     key = fresh()

@@ -14,7 +14,7 @@ WORDS = "A lease protects a job from being run by two workers at the same time."
 
 
 async def gate(name: object) -> None:
-    """Wait until the test lets this job go on."""
+    """Wait until the test releases this job."""
     file = Path(os.environ[GATE]) / str(name)
     while not await asyncio.to_thread(file.exists):
         await asyncio.sleep(0.02)
@@ -22,7 +22,7 @@ async def gate(name: object) -> None:
 
 @app.handler("speak", example={"gate": "", "text": WORDS})
 async def speak(ctx: Context) -> dict[str, str]:
-    """Speaks word by word, as a language model does."""
+    """Emits word by word, as a language model does."""
     text = str(ctx.payload.get("text", WORDS))
     words = text.split(" ")
     await ctx.progress(10, "reading")

@@ -68,7 +68,7 @@ class MediaSite:
             "JOBWIRE_PREDICTIONS_PUBLIC_URL": self.url,
             "JOBWIRE_PREDICTIONS_ALLOW_LOOPBACK": "true",
             "JOBWIRE_PREDICTIONS_MAX_PER_HOUR": "0",
-            # The tests ask for the passes.
+            # The tests request the reconcile passes.
             "JOBWIRE_PREDICTIONS_RECONCILE_EVERY": "30m",
         }
         self._stack = contextlib.ExitStack()
@@ -99,7 +99,7 @@ class MediaSite:
 
     @contextlib.contextmanager
     def photo_workers_stopped(self) -> Generator[None]:
-        """Accepted photos stay in work."""
+        """Stop the photo workers, so that accepted photos stay unprocessed."""
         workers = psutil.Process(self._gateway.pid).children(recursive=True)
         assert workers, "they are started by the first photo"
         for worker in workers:
@@ -141,7 +141,7 @@ class MediaSite:
         return answer.json()
 
     def sign_in(self, page: Page, key: str = "ops") -> None:
-        """Pages of this tab have the key."""
+        """Store the key in this tab."""
         script = f"sessionStorage.setItem('jobwire.key', {json.dumps(self.keys[key])})"
         page.call("Page.addScriptToEvaluateOnNewDocument", source=script)
 

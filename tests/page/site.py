@@ -56,7 +56,7 @@ class PageSite:
         program.wait_for_line("gateway on", timeout_s=60)
 
     def let(self, gate: str) -> None:
-        """Let the job that waits at this gate go on."""
+        """Release the job that waits at this gate."""
         (self._gates / gate).touch()
 
     def kill_gateway(self) -> None:
@@ -125,11 +125,11 @@ def fill(page: Page, selector: str, text: str) -> None:
 
 
 def serious_violations(page: Page, rules: tuple[str, ...] = ()) -> list[str]:
-    """What axe calls serious or critical."""
+    """Violations that axe reports as serious or critical."""
     if not page.run("!!window.axe"):
         page.run(axe().read_text() + ";true")
     only = {"runOnly": list(rules)} if rules else {}
-    # Rows are alike: the first ones are looked at.
+    # Rows are alike: only the first ones are checked.
     where = json.dumps({"include": [["html"]], "exclude": [["tbody tr:nth-child(n+3)"]]})
     found: list[dict[str, Any]] = page.run(
         f"axe.run({where}, {json.dumps({'resultTypes': ['violations'], **only})})"

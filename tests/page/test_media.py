@@ -22,7 +22,7 @@ def hash_of(page: Page) -> str:
 
 
 def no_other_host(page: Page, url: str) -> bool:
-    """Whether all that the page asked for is on its own host, or in its memory."""
+    """Whether all requests of the page are to its own host or to blobs."""
     return all(each.url.startswith((url, f"blob:{url}", "data:")) for each in page.requests)
 
 
@@ -110,7 +110,7 @@ def test_o04_refused_and_failed_photos_are_explained(
 
 @clause("O-4", "I-20")
 def test_o04_a_refusal_of_the_upload_is_explained(media: MediaSite, browser: Browser) -> None:
-    """The gateway's answers, for what the page cannot know before."""
+    """Refusals of the gateway that the page cannot predict."""
     answers = {
         (413, "too_large"): "Send a smaller one",
         (415, "unsupported_media_type"): "not of the type that was announced",
@@ -143,7 +143,7 @@ REFUSE_UPLOADS: Final = """
 
 
 @clause("O-4", "I-35")
-def test_o04_a_tenant_and_a_reader_see_what_they_may(
+def test_o04_tenants_and_scopes_limit_the_page(
     media: MediaSite, browser: Browser, fresh: Fresh
 ) -> None:
     name = f"{fresh('private')}.jpg"
@@ -176,7 +176,7 @@ def test_o04_tasks_are_listed_with_pictures_history_and_reconcile(
     media.task(good)
     media.send_photo(f"fail {bad}")
     media.task(f"fail {bad}")
-    media.replicate.webhooks = "never"  # only a pass learns of the next outcome
+    media.replicate.webhooks = "never"  # only a reconcile pass reads the next outcome
     media.send_photo(slow)
     media.task(slow, "started")
     media.replicate.wait_idle()
@@ -209,7 +209,7 @@ def test_o04_tasks_are_listed_with_pictures_history_and_reconcile(
         assert no_other_host(page, media.url)
 
 
-# ── robustness and looks ─────────────────────────────────────────────────────────────────────────
+# ── robustness, layout ───────────────────────────────────────────────────────────────────────────
 
 
 @clause("O-4")

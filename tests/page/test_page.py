@@ -159,7 +159,7 @@ def test_o04_jobs_are_listed_filtered_found_and_acted_on(
         assert job_id_of(page) == broken[0]
         assert [each.id for each in site.client.search(broken[0]).found] == [broken[0]]
 
-        # Many at once: the count is in the button and in the question.
+        # Many at once: the button and the confirmation have the count.
         show(page, site.url, "#/jobs?state=failed&q=break")
         page.until_text("table.jobs", word)
         for job_id in broken:
@@ -285,7 +285,7 @@ def test_o04_a_long_list_keeps_few_rows_in_the_page(site: PageSite, browser: Bro
 
 
 @clause("O-4")
-def test_o04_an_open_page_heals_after_a_restart_of_the_gateway(
+def test_o04_an_open_page_continues_after_a_restart_of_the_gateway(
     site: PageSite, browser: Browser, fresh: Fresh
 ) -> None:
     gate = fresh("gate")
@@ -295,7 +295,7 @@ def test_o04_an_open_page_heals_after_a_restart_of_the_gateway(
         page.until_text(".events", "A lease protects a job from")
         site.kill_gateway()
         page.until_text(".banner", "No answer")
-        assert "A lease protects" in page.text(".events"), "what was read stays"
+        assert "A lease protects" in page.text(".events"), "data that was read stays visible"
         site.let(gate)  # it ends while no gateway serves the page
         site.start_gateway()
         page.until_text(".jobhead", "Done")
@@ -334,9 +334,7 @@ def test_o04_nothing_is_read_while_paused_or_hidden(site: PageSite, browser: Bro
 
 
 @clause("O-4", "O-6")
-def test_o04_signing_in_and_what_a_reader_may_do(
-    keyed: PageSite, browser: Browser, fresh: Fresh
-) -> None:
+def test_o04_sign_in_and_the_scope_read(keyed: PageSite, browser: Browser, fresh: Fresh) -> None:
     failed = keyed.failed_job(fresh("word"))
     with browser.page(may_complain=True) as page:
         page.open(f"{keyed.keyed_url}/#/jobs/streams/{failed}")
@@ -374,11 +372,11 @@ def test_o04_a_tenant_sees_its_own_jobs_only(
         show(page, keyed.keyed_url, f"#/jobs/streams/{other}", "No such job.")
 
 
-# ── for everyone ─────────────────────────────────────────────────────────────────────────────────
+# ── accessibility────────────────────────────────────────────────────────────────────────────────
 
 
 @clause("O-4")
-def test_o04_everything_by_keyboard(site: PageSite, browser: Browser, fresh: Fresh) -> None:
+def test_o04_every_action_has_a_key(site: PageSite, browser: Browser, fresh: Fresh) -> None:
     failed = site.failed_job(fresh("word"))
     with browser.page() as page:
         page.open(site.url)

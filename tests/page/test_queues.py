@@ -138,7 +138,7 @@ def test_o04_jobs_are_retried_promoted_and_removed_in_bulk(
         page.until_text("main", "2 jobs wait again.")
         for job_id in failed[:2]:
             films.wait(job_id, timeout_s=30)
-        # Rows stay as they are under the pointer: the list is opened again.
+        # Rows do not change under the pointer: the list is opened again.
         show(page, site.url, ONE_QUEUE, "Just ended")
         show(page, site.url, f"{ONE_QUEUE}&state=failed")
         click_text(page, ".tabhead button", "Retry all 3")
@@ -164,7 +164,7 @@ def test_o04_jobs_are_retried_promoted_and_removed_in_bulk(
             assert films.wait(job_id, timeout_s=30).state == "completed"
         page.until_text(".empty", "No delayed job.")
 
-        # By a part of the name, by id, and with an honest scan.
+        # By a part of the name, by id, and with the number of scanned jobs.
         fill(page, "#filter", f"LATE-{word}"[:9])
         click_text(page, ".states a", "completed")
         page.until_text(".scan", "Looked at 2 of 2 jobs.")
@@ -207,7 +207,7 @@ def test_o04_a_queue_is_paused_resumed_and_its_job_retried(
 
 
 @clause("O-4", "B-12", "B-9")
-def test_o04_what_node_added_is_shown_as_a_tree_with_schedulers(
+def test_o04_flows_and_schedulers_of_node_are_shown(
     site: PageSite, films: Queue, browser: Browser, fresh: Fresh
 ) -> None:
     word = fresh("word")
@@ -324,7 +324,7 @@ def test_o04_buttons_of_a_queue_follow_the_scopes(
 
 
 @clause("O-4", "B-18")
-def test_o04_a_foreign_queue_is_looked_at_without_buttons(
+def test_o04_look_shows_queues_without_buttons(
     site: PageSite, films: Queue, browser: Browser, fresh: Fresh
 ) -> None:
     failed = failed_job(films, fresh("word"))
@@ -356,7 +356,7 @@ def test_o04_a_foreign_queue_is_looked_at_without_buttons(
     look.kill()
 
 
-# ── for everyone ─────────────────────────────────────────────────────────────────────────────────
+# ── accessibility────────────────────────────────────────────────────────────────────────────────
 
 
 def _screens(films: Queue, site: PageSite, word: str) -> list[tuple[str, str]]:
@@ -378,14 +378,14 @@ def _screens(films: Queue, site: PageSite, word: str) -> list[tuple[str, str]]:
 
 
 @clause("O-4")
-def test_o04_queues_for_everyone(
+def test_o04_queue_screens_are_accessible_and_fit_a_phone(
     site: PageSite, films: Queue, browser: Browser, fresh: Fresh
 ) -> None:
     """Nothing serious for axe in both themes; on a phone no sideways scroll and large targets."""
     screens = _screens(films, site, fresh("word"))
     with browser.page() as page:
         for route, shown in screens:
-            # The tabs of a job of another wire are looked at in its own test.
+            # The tabs of a job of another wire are checked in its own test.
             if "tab=" not in route or "tab=flow" in route:
                 show(page, site.url, route, shown)
                 assert serious_violations(page) == [], route

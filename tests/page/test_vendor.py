@@ -1,4 +1,4 @@
-"""The files of others are those of their packages, and the page stays small."""
+"""Vendored files equal those of their packages, and the page stays small."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_o04_vendored_files_are_unchanged_and_named() -> None:
 
 
 @clause("O-4")
-def test_o04_the_page_needs_no_build_and_nothing_from_elsewhere() -> None:
+def test_o04_the_page_needs_no_build_and_no_other_host() -> None:
     for file in _own_files():
         text = file.read_text()
         if "vendor" not in file.parts:

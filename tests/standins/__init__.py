@@ -1,4 +1,4 @@
-"""Stand-ins for what costs money or lies outside: servers over real HTTP with a fault plan.
+"""Stand-ins for paid and external services: servers over real HTTP with a fault plan.
 
 serving.py    the HTTP server that all of them share
 replicate.py  Replicate's wire over a real cog server

@@ -60,7 +60,7 @@ class ChatStandin(Standin):
                 message = Message(chat_id, next(self._ids), "text", str(given["text"]))
                 self.messages[message.message_id] = message
                 return json_reply(200, {"message_id": message.message_id})
-            if name == "send_picture":  # what other programs do; ours never does
+            if name == "send_picture":  # used by other programs only
                 picture = b64decode(str(given["picture"]))
                 message = Message(chat_id, next(self._ids), "picture", picture)
                 self.messages[message.message_id] = message

@@ -22,7 +22,7 @@ _TIMEOUT_S = 10.0
 
 
 class HttpChat:
-    """Speaks to a `ChatStandin`."""
+    """The client of a `ChatStandin`."""
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -73,13 +73,13 @@ class ReplicateStandin(Standin):
         self._senders: list[threading.Thread] = []
 
     def created_for(self, uuid: str) -> list[dict[str, object]]:
-        """Every prediction, paid for, whose input holds this UUID."""
+        """Every created (paid) prediction whose input contains this UUID."""
         return [p for p in self.predictions.values() if uuid in json.dumps(p["input"])]
 
     def wait_idle(self) -> None:
-        """Wait until every prediction has ended and its webhooks have been taken or given up.
+        """Wait until every prediction has ended and its webhooks were accepted or abandoned.
 
-        A test that moves the clock on after this meets no driver at work.
+        No driver runs when a test moves the clock after this.
         """
         wait_until_sync(
             lambda: (
@@ -97,7 +97,7 @@ class ReplicateStandin(Standin):
         )
 
     def expire_outputs(self) -> None:
-        """What Replicate does an hour after the end."""
+        """Delete the outputs, as Replicate does an hour after the end."""
         self.files.clear()
         for each in self.predictions.values():
             each |= {"output": None, "data_removed": True, "input": {}}

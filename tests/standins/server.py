@@ -1,7 +1,7 @@
 """A small HTTP server on loopback whose calls have names, so that a test can plan their faults.
 
-A fault is a function around the call: it may let it happen and lose the answer, or answer itself.
-The kinds of `tests.support.s3_proxy` serve here too.
+A fault is a function around the call: it may execute the call and lose the answer, or answer
+itself. The kinds of `tests.support.s3_proxy` serve here too.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def answers(status: int, body: object = None, **headers: str) -> Mishap:
 
 
 class Standin:
-    """Listens on a free port of loopback; a subclass says what each call does."""
+    """Listens on a free port of loopback; a subclass defines the calls."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._faults: dict[str, deque[Mishap]] = defaultdict(deque)
@@ -72,7 +72,7 @@ class Standin:
         raise NotImplementedError
 
     def plan(self, name: str, *faults: Mishap) -> None:
-        """What becomes of the next calls of that name, one after the other."""
+        """Set the fate of the next calls of that name, one after the other."""
         self._faults[name].extend(faults)
 
     def _serve(self, request: Request) -> Reply | None:
@@ -101,7 +101,7 @@ class _Server(ThreadingHTTPServer):
         self.serve = serve
 
     def handle_error(self, request: object, client_address: object) -> None:
-        pass  # a client that went away is what these tests are about
+        pass  # disconnected clients are expected in these tests
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -85,7 +85,7 @@ class Watcher:
         return next((event.id for event in reversed(self.seen) if event.id), None)
 
     async def read_to_the_end(self, limit_s: float = 90) -> None:
-        """Connect again, after the last event seen, until the terminal event has come."""
+        """Connect again, after the last event seen, until the terminal event has arrived."""
         trouble: Exception | None = None
         try:
             async with asyncio.timeout(limit_s):

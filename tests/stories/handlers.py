@@ -31,7 +31,7 @@ async def quick(ctx: Context) -> int:
 
 @app.handler("gate")
 async def gate(ctx: Context) -> int:
-    """Waits until a file is there, and reports before and after; then for `end`, if given."""
+    """Waits until a file exists, and reports before and after; then for `end`, if given."""
     mark(ctx)
     await ctx.emit("before")
     while not Path(ctx.payload["gate"]).exists():  # noqa: ASYNC240 - quick, and nothing else runs in this loop
@@ -80,7 +80,8 @@ async def flaky(ctx: Context) -> int:
 
 @app.handler("tokens")
 async def tokens(ctx: Context) -> int:
-    """Reports `count` numbered tokens; stops before number `pause_at` until the gate is there."""
+    """Reports `count` numbered tokens; stops before number `pause_at` until the gate file
+    exists."""
     mark(ctx)
     for number in range(ctx.payload["count"]):
         while number == ctx.payload["pause_at"] and not Path(ctx.payload["gate"]).exists():  # noqa: ASYNC240 - quick

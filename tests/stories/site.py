@@ -74,7 +74,7 @@ class Site:
                 "JOBWIRE_VALKEY_URL": through.url(self.url) if through else self.url,
                 "JOBWIRE_JOBS_KEY_PREFIX": self.settings.key_prefix,
                 "JOBWIRE_WORKER_LEASE": f"{self.settings.lease_s:g}s",
-                # The tests submit to the default queue, as programs of others do.
+                # The tests submit to the default queue, as foreign programs do.
                 "JOBWIRE_WORKER_DEFAULT_QUEUE": "true",
                 **variables,
             },
@@ -111,14 +111,14 @@ class Site:
         return self.folder / "effects"
 
     async def submit(self, task: str, **payload: object) -> JobId:
-        """Make a job."""
+        """Submit a job."""
         body = {"effects": str(self.effects), "gate": str(self.gate), **payload}
         answer = await self.queue.submit(JobRequest(task, json.dumps(body)))
         assert isinstance(answer, Submitted), answer
         return answer.job_id
 
     def begun(self, job_id: str) -> int:
-        """How often the handler of a job has begun."""
+        """The number of starts of a job's handler."""
         if not self.effects.exists():
             return 0
         return sum(line.startswith(job_id) for line in self.effects.read_text().splitlines())
@@ -196,7 +196,7 @@ class Site:
             await asyncio.gather(*map(self.check_ended_once, part))
 
     async def check_at_rest(self) -> None:
-        """R-7: nothing waits, is pending, delayed or open."""
+        """R-7: no job waits, is pending, delayed or open."""
 
         async def left() -> tuple[int, ...]:
             names = (self.keys.queue, self.keys.delayed, self.keys.open)

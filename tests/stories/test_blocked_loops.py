@@ -1,4 +1,4 @@
-"""J-56, J-37: a handler that blocks its worker's event loop, and what others see of that worker."""
+"""J-56, J-37: a handler that blocks its worker's event loop, and that worker's registration."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_j56_a_loop_that_is_blocked_for_too_long_ends_the_process(
 
 
 @clause("J-56")
-async def test_j56_a_process_that_stood_still_was_not_blocked(
+async def test_j56_a_suspended_process_is_not_ended_as_blocked(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
     """The renewal thread, which checks the loop's heartbeat, was frozen as well."""
@@ -60,8 +60,8 @@ async def test_j56_a_process_that_stood_still_was_not_blocked(
 async def test_j37_a_worker_whose_loop_is_blocked_stays_registered(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    """Story: its registration expired, and the jobs that waited for it ended as `unknown_task` at a
-    worker that has other tasks."""
+    """Regression: its registration expired, and the jobs that waited for it ended as `unknown_task`
+    at a worker that has other tasks."""
     settings = {
         "JOBWIRE_JOBS_HEARTBEAT_S": str(HEARTBEAT_S),
         "JOBWIRE_JOBS_UNKNOWN_TASK_GRACE_S": str(GRACE_S),

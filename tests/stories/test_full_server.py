@@ -1,4 +1,4 @@
-"""J-9, J-12: a server without memory for more is drained by workers, and /readyz says so."""
+"""J-9, J-12: a server without memory for more is drained by workers, and /readyz reports it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def ready(of: GatewayProgram) -> httpx.Response:
 async def test_j09_a_worker_starts_on_a_full_server_and_drains_it(
     own_valkey: LocalValkey, site: Site
 ) -> None:
-    """Creating the group was refused with OOM, so no worker could start and nothing was freed."""
+    """Regression: creating the group was refused with OOM, so no worker could start and free
+    memory."""
     jobs = [await site.submit("quick") for _ in range(20)]
     with plain_client(own_valkey) as plain:
         plain.config_set("maxmemory", "1mb")
@@ -65,7 +66,7 @@ async def test_j09_a_server_that_is_emptied_and_full_gets_its_group_back(
 
 @clause("J-12")
 async def test_j12_readyz_reports_a_full_server(own_valkey: LocalValkey) -> None:
-    """Story: /readyz answered `ready` while every submission was refused."""
+    """Regression: /readyz answered `ready` while every submission was refused."""
     with gateway(own_valkey.url) as served, plain_client(own_valkey) as plain:
         assert ready(served).json()["status"] == "ready"
         plain.config_set("maxmemory", "1mb")

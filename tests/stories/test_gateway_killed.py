@@ -84,7 +84,7 @@ def test_j10_a_gateway_killed_at_any_step_leaves_a_whole_job_or_none(
 ) -> None:
     in_the_body, on_its_way, in_the_command, unanswered, late = scenes
 
-    # Half of the request has come.
+    # Half of the request has arrived.
     with socket.create_connection(("127.0.0.1", in_the_body.gateway.port)) as peer:
         host = f"Host: 127.0.0.1:{in_the_body.gateway.port}"
         head = f"POST /v1/jobs HTTP/1.1\r\n{host}\r\nContent-Length: {len(BODY)}\r\n\r\n"
@@ -92,7 +92,7 @@ def test_j10_a_gateway_killed_at_any_step_leaves_a_whole_job_or_none(
         in_the_body.gateway.program.kill()
     assert not in_the_body.is_whole()
 
-    # The command is under way, and never arrives.
+    # The command is sent, and never arrives.
     with on_its_way.proxy.hold(SUBMIT) as hold:
         on_its_way.ask()
         hold.wait_reached()

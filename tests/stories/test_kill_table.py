@@ -1,7 +1,7 @@
 """R-1, R-2, J-31: a worker is killed after each step of a job; the job still ends once.
 
-Each point is reached by what is seen on the wire: a command that the proxy holds, or one whose
-answer waits in the socket of a frozen process. All points run concurrently, each on its own
+Each point is identified on the wire: a command that the proxy holds, or one whose reply waits in
+the socket of a frozen process. All points run concurrently, each on its own
 queue.
 """
 

@@ -19,7 +19,7 @@ async def test_j32_a_handler_that_blocks_the_event_loop_keeps_its_job(
         job = await site.submit("blocks")
         await wait_until(lambda: site.begun(job) == 1)
         async with site.survivor():
-            # Three leases go by, and the other worker runs its reclaim all the time.
+            # Three leases pass, and the other worker runs its reclaim all the time.
             others = [await site.submit("quick") for _ in range(3)]
             await site.until_all(others, "done")
             idle: list[int] = []
@@ -32,7 +32,7 @@ async def test_j32_a_handler_that_blocks_the_event_loop_keeps_its_job(
                 (row,) = info
                 assert isinstance(row, list)
                 idle.append(int(str(row[2])))
-                # Each time the idle time falls back, a lease was renewed.
+                # Each decrease of the idle time is a renewal.
                 return sum(a > b for a, b in itertools.pairwise(idle)) >= 9
 
             await wait_until(kept_for_long, "nine renewals", timeout_s=60)

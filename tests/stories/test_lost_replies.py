@@ -16,7 +16,7 @@ from tests.support.streams import runs
 
 @clause("J-30", "J-9", "R-5")
 @pytest.mark.parametrize("verb", ["take", "settle", "report"])
-async def test_j30_what_was_answered_into_a_broken_connection_is_not_lost(
+async def test_j30_commands_whose_reply_was_lost_are_recovered(
     valkey: LocalValkey, tmp_path: Path, verb: str
 ) -> None:
     """The server has run the command, the connection breaks before the worker reads the reply."""
@@ -40,10 +40,10 @@ async def test_j30_what_was_answered_into_a_broken_connection_is_not_lost(
 
 
 @clause("J-30", "R-1")
-async def test_j30_a_worker_that_is_cut_off_goes_on_where_it_was(
+async def test_j30_a_disconnected_worker_continues_its_jobs(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    """Running jobs go on; their reports and outcomes wait for the next connection."""
+    """Running jobs continue; their reports and outcomes wait for the next connection."""
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
         with Proxy(valkey.port) as proxy:
             victim = await site.ready(proxy)
@@ -63,9 +63,7 @@ async def test_j30_a_worker_that_is_cut_off_goes_on_where_it_was(
 
 
 @clause("J-30")
-async def test_j30_a_connection_that_falls_silent_is_noticed(
-    valkey: LocalValkey, tmp_path: Path
-) -> None:
+async def test_j30_a_half_open_connection_is_detected(valkey: LocalValkey, tmp_path: Path) -> None:
     """A half-open connection: no error, and no data in either direction."""
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
         with Proxy(valkey.port) as proxy:
@@ -83,11 +81,11 @@ async def test_j30_a_connection_that_falls_silent_is_noticed(
 
 
 @clause("J-30", "R-5")
-async def test_r05_a_loop_that_waits_for_a_slot_during_a_recovery_runs_nothing_twice(
+async def test_r05_a_queue_loop_that_waits_for_a_slot_during_a_recovery_runs_nothing_twice(
     valkey: LocalValkey, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Story: the loop had seen a healthy connection and waited for a slot. The connection was lost,
-    the slot came free while the recovery's listing was on its way, and the next read began."""
+    """Regression: the loop had seen a healthy connection and waited for a slot. The connection was
+    lost, the slot became free while the recovery was in flight, and the next read began."""
     caplog.set_level("INFO", "jobwire.worker")
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
         with Proxy(valkey.port) as proxy:
@@ -95,7 +93,7 @@ async def test_r05_a_loop_that_waits_for_a_slot_during_a_recovery_runs_nothing_t
                 gate, end = tmp_path / "first gate", tmp_path / "first end"
                 jobs = [await site.submit("gate") for _ in range(3)]
                 await wait_until(lambda: all(site.begun(job) == 1 for job in jobs))
-                # After this recovery the loop finds no slot free, and waits for one.
+                # After this recovery no slot is free, and the loop waits for one.
                 proxy.cut_reply(runs("report"))
                 jobs.append(await site.submit("gate", gate=str(gate), end=str(end)))
                 await wait_until(lambda: "answers again" in caplog.text)
@@ -106,7 +104,9 @@ async def test_r05_a_loop_that_waits_for_a_slot_during_a_recovery_runs_nothing_t
                     await listing.until_reached()
                     end.touch()
                     late = await site.submit("quick")
-                    with contextlib.suppress(AssertionError):  # not to be taken yet is right
+                    with contextlib.suppress(
+                        AssertionError
+                    ):  # a job that is not taken yet is correct
                         await wait_until(lambda: site.status_is(late, "running"), timeout_s=0.5)
                 site.gate.touch()
                 await site.until_all([*jobs, late], "done")

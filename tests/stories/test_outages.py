@@ -1,6 +1,6 @@
-"""J-34, G-27: what the server does (stalls, outages, clock jumps) is not charged to workers.
+"""J-34, G-27: stalls, outages and clock jumps of the server are not charged to workers.
 
-Idle times run on while the server does not serve, and jump with its clock: leases look expired
+Idle times grow while the server does not serve, and jump with its clock: leases look expired
 although every worker is alive.
 """
 
@@ -40,7 +40,7 @@ async def idle_s(connection: Connection, queue: str) -> list[float]:
 
 
 async def taken_over(by: StreamsEngine, timeout_s: float = 30) -> LeasedJob:
-    """The job that a worker reclaims from a silent one, as soon as its lease allows it."""
+    """The job that a worker reclaims as soon as its lease has expired."""
 
     async def taken() -> list[LeasedJob]:
         by.reclaim_soon()
@@ -51,10 +51,10 @@ async def taken_over(by: StreamsEngine, timeout_s: float = 30) -> LeasedJob:
 
 
 @clause("J-34")
-async def test_j34_a_server_that_stood_still_costs_a_living_worker_no_job(
+async def test_j34_a_stall_of_the_server_takes_no_job_from_a_live_worker(
     own_valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    """Story: after the stall, the queued commands of a worker with a free slot ran before the
+    """Regression: after the stall, the queued commands of a worker with a free slot ran before the
     renewals of the others."""
     async with Site(own_valkey.url, tmp_path / "site", lease_s=2.0) as site:
         await site.ready()
@@ -81,7 +81,7 @@ async def test_j34_a_server_that_stood_still_costs_a_living_worker_no_job(
 async def test_g27_after_a_reconnect_a_process_reclaims_nothing_for_a_third_of_the_lease(
     valkey: LocalValkey, connection: Connection, proxy: Proxy
 ) -> None:
-    """Story: a reclaimer reconnected and took jobs that others were about to renew."""
+    """Regression: a reclaimer reconnected and took jobs that others were about to renew."""
     async with (
         Connection.open(proxy.url(valkey.url)) as cut,
         StreamsLab(connection, lease_s=3.0) as near,
@@ -92,7 +92,7 @@ async def test_g27_after_a_reconnect_a_process_reclaims_nothing_for_a_third_of_t
         assert await other.take(1) == []
         proxy.refuse()
 
-        # Others are there all the time: the server did not stall.
+        # Other clients are connected all the time: the server did not stall.
         async def expired() -> bool:
             await near.maintain("reclaim")
             return min(await idle_s(connection, near.keys.queue)) > near.lease_s
@@ -136,7 +136,7 @@ async def test_j34_the_first_reclaim_after_a_stall_takes_nothing(own_valkey: Loc
 async def test_j34_a_delivery_that_was_lost_over_a_stall_is_not_counted(
     own_valkey: LocalValkey,
 ) -> None:
-    """Story: jobs ended as `delivery_limit` although no worker had died while it ran them."""
+    """Regression: jobs ended as `delivery_limit` although no worker had died while it ran them."""
     async with (
         Connection.open(own_valkey.url) as connection,
         StreamsLab(connection, lease_s=2.0, max_deliveries=2) as lab,
@@ -189,11 +189,11 @@ def clocked(tmp_path: Path, clock: ServerClock) -> Iterator[LocalValkey]:
 
 
 @clause("J-34")
-async def test_j34_a_clock_set_back_stops_reclaim_for_a_lease_and_not_for_the_jump(
+async def test_j34_a_clock_set_back_delays_reclaim_by_a_lease_only(
     clocked: LocalValkey, clock: ServerClock, tmp_path: Path
 ) -> None:
-    """Story: deliveries lay in the future, so their idle time was 0 until the clock had caught up;
-    and the guards of the maintenance tasks stayed as long."""
+    """Regression: deliveries lay in the future, so their idle time was 0 until the clock had caught
+    up; and the guards of the maintenance tasks stayed as long."""
     async with Site(clocked.url, tmp_path / "site", lease_s=1.0) as site:
         worker = await site.ready()
         job = await site.submit("gate")
@@ -208,7 +208,7 @@ async def test_j34_a_clock_set_back_stops_reclaim_for_a_lease_and_not_for_the_ju
 
 
 @clause("J-34")
-async def test_j34_a_clock_set_forward_costs_a_living_worker_no_job(
+async def test_j34_a_clock_set_forward_takes_no_job_from_a_live_worker(
     clocked: LocalValkey, clock: ServerClock, tmp_path: Path
 ) -> None:
     async with Site(clocked.url, tmp_path / "site", lease_s=3.0) as site:

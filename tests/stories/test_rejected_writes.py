@@ -132,7 +132,7 @@ def rights(plain: Plain, valkey: LocalValkey) -> Rights:
 
 
 @clause("R-1", "R-2")
-async def test_r01_an_outcome_that_the_server_refuses_harms_no_other_and_is_written_in_the_end(
+async def test_r01_a_refused_outcome_is_retried_and_affects_no_other_job(
     scenario: Scenario, rights: Rights, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = scenario.enqueue("bad", "gate")
@@ -143,7 +143,7 @@ async def test_r01_an_outcome_that_the_server_refuses_harms_no_other_and_is_writ
         scenario.gate.set()
         await scenario.until_ended(good, "done")
         for job in good:
-            assert scenario.kinds(job).count("progress") == 2, "what others say is heard"
+            assert scenario.kinds(job).count("progress") == 2, "writes of other jobs succeed"
         await wait_until(lambda: "the server refuses to write its outcome" in caplog.text)
         assert scenario.status(bad) == "running"
         assert set(scenario.raw.pending("jobs:stream").values()), "it is still held"
@@ -156,7 +156,7 @@ async def test_r01_an_outcome_that_the_server_refuses_harms_no_other_and_is_writ
 
 
 @clause("R-1")
-async def test_r01_a_job_that_the_server_refuses_to_start_stops_no_other_and_is_started_later(
+async def test_r01_a_refused_start_is_retried_and_affects_no_other_job(
     scenario: Scenario, rights: Rights
 ) -> None:
     rights.forbid_bad_jobs(READING)
@@ -172,7 +172,7 @@ async def test_r01_a_job_that_the_server_refuses_to_start_stops_no_other_and_is_
 
 
 @clause("R-1")
-async def test_r01_a_job_that_may_not_even_be_read_is_not_taken_for_gone(
+async def test_r01_an_unreadable_job_is_not_treated_as_missing(
     scenario: Scenario, rights: Rights
 ) -> None:
     """The worker cannot tell whether the job waits or has ended, so it deletes nothing."""
@@ -187,7 +187,7 @@ async def test_r01_a_job_that_may_not_even_be_read_is_not_taken_for_gone(
         rights.allow_all()
         await scenario.until_ended([bad, waiting], "done")
         await scenario.until_idle()
-    assert len(scenario.begun) == 2, "what was done is not done again"
+    assert len(scenario.begun) == 2, "a finished job does not run again"
     rights.gone()
 
 

@@ -33,8 +33,8 @@ async def story(site: Site, job_id: str) -> list[str | int]:
 async def test_r08_after_a_drain_every_report_of_the_next_run_is_written(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    """Story: a release takes the delivery back. The next run had the same delivery number, so its
-    first reports counted as repeats of the first run's, and were answered as written."""
+    """Regression: a release takes the delivery back. The next run had the same delivery number, so
+    its first reports counted as repeats of the first run's, and were answered as written."""
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
         victim = await site.ready(JOBWIRE_WORKER_DRAIN="200ms")
         job = await site.submit("tokens", count=30, pause_at=24)
@@ -60,7 +60,7 @@ def readonly(plain: Plain) -> Callable[[], object]:
 
 
 def misconf(plain: Plain) -> Callable[[], object]:
-    """The server cannot save its data: a folder is in the way of its file."""
+    """The server cannot save its data: a folder has the name of its file."""
     place = plain.config_get("dir", "dbfilename")
     folder = Path(str(place["dir"]), str(place["dbfilename"]))
     folder.unlink(missing_ok=True)

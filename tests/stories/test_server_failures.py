@@ -57,7 +57,7 @@ async def submit_until_accepted(site: Site, task: str) -> JobId:
 
 @clause("R-1", "R-2", "R-7", "J-30")
 @pytest.mark.timeout(LIMIT_S + 240)
-async def test_j30_a_server_restarted_again_and_again_stops_no_worker(
+async def test_j30_workers_survive_repeated_restarts_of_the_server(
     own_valkey: LocalValkey, site: Site
 ) -> None:
     """A common bug of job queues: after the server restarted, a worker is connected and looks
@@ -117,7 +117,7 @@ async def test_j30_a_worker_survives_an_emptied_server(own_valkey: LocalValkey, 
 
 
 @clause("R-1", "J-9")
-async def test_j09_a_full_server_still_lets_jobs_start_report_nothing_and_end(
+async def test_j09_on_a_full_server_jobs_start_and_end_without_reports(
     own_valkey: LocalValkey, site: Site
 ) -> None:
     worker = await site.ready()
@@ -142,7 +142,9 @@ async def test_j09_a_full_server_still_lets_jobs_start_report_nothing_and_end(
 
 
 @clause("R-1", "J-30")
-async def test_r1_a_read_only_server_is_waited_for(own_valkey: LocalValkey, site: Site) -> None:
+async def test_r1_outcomes_wait_while_the_server_is_read_only(
+    own_valkey: LocalValkey, site: Site
+) -> None:
     """The server is a replica for a while, as in a failover: outcomes wait, no job starts again."""
     worker = await site.ready()
     job = await site.submit("gate")
@@ -171,7 +173,7 @@ async def test_r1_an_outage_longer_than_the_lease_loses_nothing(
         await asyncio.to_thread(own_valkey.stop)
         site.gate.touch()
         worker.wait_for_line("does not answer")
-        await asyncio.sleep(2 * site.settings.lease_s)  # the server is away for so long
+        await asyncio.sleep(2 * site.settings.lease_s)  # the server is down for this time
         await asyncio.to_thread(own_valkey.start)
         await site.until_all(jobs, "done")
         for job in jobs:

@@ -12,7 +12,7 @@ from tests.support.streams import runs
 
 
 @clause("J-40")
-async def test_j40_sigterm_lets_jobs_end_and_takes_no_more(
+async def test_j40_sigterm_lets_running_jobs_finish_and_takes_no_more(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
     async with Site(valkey.url, tmp_path) as site:
@@ -50,14 +50,14 @@ async def test_j40_unfinished_jobs_go_to_other_workers_at_once(
         for job in jobs:
             await site.check_ended_once(job)
             fields = await site.fields(job)
-            assert fields["deliveries"] == "1", "the one that was given back counts nothing"
+            assert fields["deliveries"] == "1", "the released delivery is not counted"
             assert fields.get("attempt", "1") == "1"
         assert victim.wait() == 0
         await site.check_at_rest()
 
 
 @clause("J-40")
-async def test_j40_a_second_signal_gives_back_now(valkey: LocalValkey, tmp_path: Path) -> None:
+async def test_j40_a_second_signal_releases_at_once(valkey: LocalValkey, tmp_path: Path) -> None:
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
         victim = await site.ready(JOBWIRE_WORKER_DRAIN="1h")
         job = await site.submit("gate")
@@ -70,10 +70,10 @@ async def test_j40_a_second_signal_gives_back_now(valkey: LocalValkey, tmp_path:
 
 
 @clause("J-40")
-async def test_j40_what_a_take_brings_at_the_last_moment_is_given_back(
+async def test_j40_jobs_of_a_take_in_flight_are_released(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    """The signal comes when two jobs are started, and a take for more is on its way."""
+    """The signal arrives when two jobs are started and a further take is in flight."""
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
         with Proxy(valkey.port) as proxy:
             victim = await site.ready(proxy)
@@ -93,10 +93,10 @@ async def test_j40_what_a_take_brings_at_the_last_moment_is_given_back(
 
 
 @clause("J-40", "J-30")
-async def test_j40_what_the_blocked_read_brings_at_the_last_moment_is_given_back(
+async def test_j40_entries_of_a_read_in_flight_are_released(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    """The signal comes when the worker has fetched the entry and not yet started the job."""
+    """The signal arrives when the worker has fetched the entry and not yet started the job."""
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
         with Proxy(valkey.port) as proxy:
             victim = await site.ready(proxy)

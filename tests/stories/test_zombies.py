@@ -1,4 +1,4 @@
-"""R-3, J-33: a worker that sleeps past its lease and wakes up changes nothing."""
+"""R-3, J-33: a worker that is suspended past its lease and resumes changes nothing."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ async def test_r3_a_worker_that_resumes_after_its_lease_changes_nothing(
 
 
 @clause("R-3", "J-33")
-async def test_r3_a_settle_that_comes_after_the_lease_is_refused(
-    valkey: LocalValkey, tmp_path: Path
-) -> None:
+async def test_r3_a_settle_after_the_lease_is_refused(valkey: LocalValkey, tmp_path: Path) -> None:
     """The outcome was sent when the worker froze; another worker has ended the job meanwhile."""
     async with Site(valkey.url, tmp_path) as site:
         with Proxy(valkey.port) as proxy:
@@ -66,7 +64,7 @@ async def test_r3_a_settle_that_comes_after_the_lease_is_refused(
 
 
 @clause("R-3", "J-33")
-async def test_r3_a_foreign_worker_that_took_over_is_not_disturbed(
+async def test_r3_a_foreign_worker_that_claimed_the_entry_is_not_disturbed(
     valkey: LocalValkey, plain: Plain, tmp_path: Path
 ) -> None:
     """A foreign worker has no owner token: it claims the entry, as the published contract says."""
@@ -106,17 +104,18 @@ async def test_r3_a_foreign_worker_that_took_over_is_not_disturbed(
         raw.call("XACK", queue, "workers", entry)
         await site.check_ended_once(job)
         assert victim.exit_code is None
-        # The zombie is a worker like any other again.
+        # The resumed worker serves jobs again.
         after = await site.submit("quick")
         await site.until(after, "done")
 
 
 @clause("R-3", "R-5", "J-33")
-async def test_r03_a_start_that_is_older_than_its_lease_does_not_begin(
+async def test_r03_a_start_older_than_its_lease_is_not_run(
     valkey: LocalValkey, plain: Plain, tmp_path: Path
 ) -> None:
-    """Story: a worker froze while it waited for work. The server started a job for it; the worker
-    found the answer in its socket when the job had long ended elsewhere, and ran it again."""
+    """Regression: a worker froze while it waited for work. The server started a job for it; the
+    worker found the answer in its socket when the job had long ended elsewhere, and ran it
+    again."""
     raw = Raw(plain)
     async with Site(valkey.url, tmp_path) as site:
         with Proxy(valkey.port) as proxy:
@@ -141,4 +140,4 @@ async def test_r03_a_start_that_is_older_than_its_lease_does_not_begin(
             await site.check_ended_once(job)
             after = await site.submit("quick")
             await site.until(after, "done")
-        assert (await site.fields(after))["result"] == str(victim.pid), "it works on"
+        assert (await site.fields(after))["result"] == str(victim.pid), "it continues to work"

@@ -6,9 +6,9 @@
             page.click("#go")
             page.until_text("#out", "hello")
 
-Chromium is started once for each parallel worker, with the first test that asks for it; each page
-has a profile of its own. A page that complains (an error in its script, on its console, a resource
-that is missing) fails its test, unless the test says that it may.
+Chromium is started once for each parallel worker, with the first test that uses it; each page
+has a profile of its own. A page with errors (in its script, on its console, a missing
+resource) fails its test, unless the test allows it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clauses and their tests: `@clause("T-2")` on a test says which promise it proves.
+"""Clauses and their tests: `@clause("T-2")` on a test names the promise that it proves.
 
 The clauses are the rows of `docs/contracts/*.md`. A row marked `built` must have a test; the
 others are open. The tests are found by reading the source, so the report is the same with one
@@ -34,7 +34,7 @@ class Clause:
 
 
 def clause(*ids: str) -> pytest.MarkDecorator:
-    """Say which clauses a test proves."""
+    """Name the clauses that a test proves."""
     return getattr(pytest.mark, _MARK)(*ids)
 
 

@@ -1,4 +1,4 @@
-"""The fixtures of the suite: see `tests.support` for what they give."""
+"""The fixtures of the suite; see docs/testing.md."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class ServedJobs:
 
     @property
     def under_way(self) -> int:
-        """How many requests are being answered."""
+        """The number of requests in flight."""
         assert self._server is not None
         return len(self._server.server_state.tasks)
 

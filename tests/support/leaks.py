@@ -1,4 +1,4 @@
-"""What a test must not leave behind: keys without TTL, clients, settings, tasks.
+"""Leak checks after each test: keys without TTL, clients, settings, tasks.
 
 The check runs after every test that used the `valkey` fixture, when the test's own fixtures
 have been closed. A key may stay without TTL only if its wire says so (`PERMANENT`, a list of
@@ -28,7 +28,7 @@ _GRACE_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """How the server was when the test began."""
+    """The state of the server when the test began."""
 
     clients: Counter[str]
     settings: dict[str, str]
@@ -53,12 +53,12 @@ def permanent_patterns() -> Sequence[str]:
 
 
 def snapshot(observer: Redis) -> Before:
-    """Note how the server is now."""
+    """Record the state of the server."""
     return Before(_clients(observer), _settings(observer))
 
 
 def leaks(observer: Redis, before: Before, patterns: Iterable[str]) -> list[str]:
-    """What was left behind, one line each; restores changed settings."""
+    """The leaks, one line each; restores changed settings."""
     return [
         *lasting_keys(observer, list(patterns)),
         *open_clients(observer, before.clients),

@@ -95,7 +95,7 @@ class Program:
         return code
 
     def freeze(self) -> None:
-        """SIGSTOP: the process stays and does not run."""
+        """SIGSTOP: the process exists and does not run."""
         self._child.send(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -115,7 +115,7 @@ class Program:
         return self._child.kill()
 
     def close(self) -> None:
-        """End it if it runs, and forget its output."""
+        """End it if it runs, and discard its output."""
         self._child.kill()
         self._output.close()
 

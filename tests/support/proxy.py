@@ -2,7 +2,7 @@
 
 Used by tests of everything that talks to a server: it records, holds, cuts, delays, drops
 bytes, refuses connections, and offers TLS to the client. It runs in its own thread, so a test
-may block its own loop while the proxy goes on.
+may block its own loop while the proxy continues.
 
     with Proxy(valkey.port) as proxy:
         client = connect(proxy.url(valkey.url))
@@ -60,7 +60,7 @@ class Hold:
         return self.command
 
     def release(self) -> None:
-        """Let it go on to the server."""
+        """Forward the command to the server."""
         self._proxy.call(self._release)
 
     def __enter__(self) -> Self:
@@ -70,7 +70,7 @@ class Hold:
         self.release()
 
     async def passes(self, command: Command) -> None:
-        """Wait here if this is the one; called by the proxy."""
+        """Wait here if this command is the one to hold; called by the proxy."""
         if not self._gate.is_set() and matches(self._match, command):
             self.command = self.command or command
             await self._gate.wait()
@@ -236,7 +236,7 @@ class Proxy:
         self.cut()
 
     def accept(self) -> None:
-        """Take new connections again, and let bytes pass."""
+        """Accept new connections again, and forward bytes."""
         self._refusing = False
         self._silent = False
 
@@ -298,7 +298,7 @@ class Proxy:
             link.half_close()
 
     async def to_server(self, command: Command, link: _Link) -> None:
-        """Decide what becomes of a command; called by a link."""
+        """Decide how to handle a command; called by a link."""
         self.commands.append(command)
         for hold in list(self._holds):
             await hold.passes(command)
@@ -320,7 +320,7 @@ class Proxy:
             link.cut()
 
     async def to_client(self, data: bytes, link: _Link) -> None:
-        """Decide what becomes of a reply; called by a link."""
+        """Decide how to handle a reply; called by a link."""
         self.received += data
         if link.cut_at_next_reply:
             link.cut()

@@ -23,14 +23,14 @@ class Command:
 
 
 class CommandReader:
-    """Feed bytes, take whole commands; `rest` is what waits for more."""
+    """Feed bytes, take whole commands; `rest` is an incomplete command."""
 
     def __init__(self) -> None:
         self._buffer = b""
         self._plain = False
 
     def feed(self, data: bytes) -> Iterator[Command]:
-        """Take bytes in and yield what is whole now."""
+        """Add bytes and yield the commands that are complete."""
         self._buffer += data
         while self._buffer:
             if self._plain or not self._buffer.startswith(b"*"):

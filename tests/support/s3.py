@@ -1,6 +1,6 @@
 """Real S3 servers for tests: SeaweedFS and moto, one of each for all workers; rclone on demand.
 
-SeaweedFS is what `jobwire up` brings along. moto answers contended conditional writes at once, so
+SeaweedFS is the server of `jobwire up`. moto answers contended conditional writes at once, so
 races are repeated on it; it checks no signatures and keeps nothing. rclone's server ignores the
 conditions of a write: the store that must be refused.
 """
@@ -85,7 +85,7 @@ def _moto(_home: Path) -> Generator[Facts]:
 
 @contextlib.contextmanager
 def rclone(folder: Path) -> Generator[BucketConfig]:
-    """A store that takes the conditions of a write and ignores them."""
+    """A store that ignores the conditions of a write."""
     port = free_port()
     (folder / "root" / SHARED_BUCKET).mkdir(parents=True)
     program = Path(sysconfig.get_path("scripts"), "rclone")
@@ -133,7 +133,7 @@ def make_bucket(config: BucketConfig) -> None:
 
 
 def boto_client(config: BucketConfig) -> S3Client:
-    """A redis-py client, independent of jobwire, for raw access to the wire."""
+    """A boto3 client, independent of jobwire, for raw access to the bucket."""
     return boto3.client(
         "s3",
         endpoint_url=config.endpoint,
@@ -152,7 +152,7 @@ def _servers_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) ->
 
 @pytest.fixture(scope="session")
 def seaweedfs(_servers_folder: Path) -> Iterator[BucketConfig]:
-    """The S3 server that `jobwire up` brings along, shared by all workers.
+    """The S3 server of `jobwire up`, shared by all workers.
 
     Use fresh names in its bucket; take `LocalS3` itself to stop or kill one.
     """
@@ -181,7 +181,7 @@ def bucket(store: BucketConfig) -> Bucket:
 
 @pytest.fixture
 def own_bucket(store: BucketConfig, fresh: Fresh) -> Iterator[Bucket]:
-    """A bucket for this test alone, on each of the stores: for what belongs to a whole bucket."""
+    """A bucket for this test alone, on each of the stores: for tests of whole buckets."""
     config = BucketConfig(
         endpoint=store.endpoint,
         bucket=fresh("own"),

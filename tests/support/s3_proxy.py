@@ -1,6 +1,6 @@
 """An HTTP proxy before an S3 server that loses answers on purpose.
 
-A test says what becomes of the next writes; everything else passes. Host and signature pass
+A test plans faults of the next writes; all other requests pass. Host and signature pass
 unchanged, so the real server behind checks and decides as always.
 
     with S3Proxy(config) as proxy:
@@ -32,7 +32,7 @@ class Reply:
 
 
 Forward = Callable[[], Reply]
-# What becomes of one write: its answer, or None for a broken connection.
+# The result of one write: its answer, or None for a broken connection.
 Mishap = Callable[[Forward], Reply | None]
 
 
@@ -144,7 +144,7 @@ class _Server(ThreadingHTTPServer):
             return self.mishaps.popleft() if self.mishaps else self.choose(self.writes)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        pass  # a client that went away is what these tests are about
+        pass  # disconnected clients are expected in these tests
 
 
 class _Handler(BaseHTTPRequestHandler):

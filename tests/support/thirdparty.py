@@ -1,4 +1,4 @@
-"""`python -m tests.support.thirdparty`: all programs of others, installed once and cached.
+"""`python -m tests.support.thirdparty`: all third-party programs, installed once and cached.
 
 The set-up step of `make test` and `make bench`: what Debian has (`tests/system.py`: PostgreSQL,
 Chromium, Redis, docker-compose), packages of npm, the official BullMQ package of Python, axe-core,
@@ -97,7 +97,7 @@ def axe() -> Path:
         _run([*npm, "--no-package-lock", "--prefix", str(folder), AXE], cwd=folder)
         script = folder / _AXE_SCRIPT
         if hashlib.sha256(script.read_bytes()).hexdigest() != _AXE_SHA256:
-            raise NotInstalled(f"{AXE}: its script is not the one that was looked at")
+            raise NotInstalled(f"{AXE}: its script is not the expected one")
 
     return _installed(AXE.replace("@", "-"), install) / _AXE_SCRIPT
 
@@ -123,7 +123,7 @@ def _installed(name: str, install: Callable[[Path], None]) -> Path:
     ready = cache / name
     with _locked(name):
         if not ready.exists():
-            # Renamed when it is whole: an interrupted installation is never taken for one.
+            # Renamed when it is complete: an interrupted installation is never used.
             unfinished = cache / f"{name}.unfinished"
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()

@@ -1,7 +1,7 @@
 """The threads of a loop under test (`asyncio.to_thread`): its end does not wait forever for them.
 
-A loop that is closed waits for each of its threads. One that reads a stream whose end never comes,
-because the test has failed before, would hold up the whole suite, out of reach of every limit.
+A loop that is closed waits for each of its threads. One that reads a stream without an end, because
+the test has failed before, would block the whole suite beyond every time limit.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import secrets
 
 
 class Fresh:
-    """Call it for a new name; a word in front tells what the name is for."""
+    """Call it for a new name; a prefix describes its purpose."""
 
     def __call__(self, prefix: str = "test") -> str:
         # Not `random`: the suite seeds it, and every parallel worker alike.

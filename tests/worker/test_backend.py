@@ -94,9 +94,9 @@ class BreaksLate(MemoryEngine):
 async def test_j30_a_job_started_by_a_wait_that_fails_during_recovery_is_recovered(
     work: StartWorker, app: App
 ) -> None:
-    """Story: a connection fell silent and was cut while the worker came back. The look for jobs of
-    its own left out what the wait was still to answer, the wait's failure asked for no other look,
-    and the job stayed with a worker that did not know of it, for a lease."""
+    """Regression: a connection fell silent and was cut while the worker came back. The look for
+    jobs of its own left out what the wait was still to answer, the wait's failure asked for no
+    other look, and the job stayed with a worker that did not know of it, for a lease."""
     server = MemoryServer(lease_s=3600)
     engine = BreaksLate(server)
 

@@ -96,7 +96,7 @@ async def test_j40_jobs_that_do_not_finish_in_time_are_released(setup: Setup) ->
 
 
 @clause("J-40")
-async def test_j40_a_second_signal_gives_back_now(setup: Setup) -> None:
+async def test_j40_a_second_signal_releases_at_once(setup: Setup) -> None:
     worker = await setup.open(drain_s=3600)
     job = setup.server.add("long")
     await setup.began.wait()

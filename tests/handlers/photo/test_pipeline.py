@@ -1,4 +1,4 @@
-"""What becomes of a good photo: upright, right colours, no metadata, WebP."""
+"""The output for a valid photo: upright, correct colours, no metadata, WebP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _assert_quarters(pixels: Pixels, tolerance: int = 10) -> None:
 
 
 @clause("I-22")
-def test_i22_steps_come_in_order(pool: RunningPool, target: Path) -> None:
+def test_i22_steps_are_reported_in_order(pool: RunningPool, target: Path) -> None:
     outcome = pool.process(images.jpeg(images.photograph()), target)
     assert outcome.steps == tuple(Step)
     assert [step.value for step in Step] == ["validate", "decode", "detect", "hide", "encode"]
@@ -80,7 +80,7 @@ def test_i24_no_metadata_survives(pool: RunningPool, target: Path, kind: str) ->
 
 @clause("I-22")
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_i22_every_orientation_comes_out_upright(
+def test_i22_every_orientation_is_published_upright(
     plain_pool: RunningPool, target: Path, orientation: int
 ) -> None:
     upright = images.quarters()
@@ -109,7 +109,9 @@ def test_i22_every_orientation_comes_out_upright(
     ["rgb", "progressive", "cmyk", "cmyk without profile", "p3", "16 bit", "palette", "interlaced",
      "webp", "lossless webp", "junk profile"],
 )  # fmt: skip
-def test_i24_colours_are_right(plain_pool: RunningPool, target: Path, kind: str) -> None:
+def test_i24_colours_are_converted_correctly(
+    plain_pool: RunningPool, target: Path, kind: str
+) -> None:
     image = images.image(images.quarters())
     uploads = {
         "rgb": lambda: image.jpegsave_buffer(Q=95),
@@ -129,7 +131,7 @@ def test_i24_colours_are_right(plain_pool: RunningPool, target: Path, kind: str)
         ),
     }
     assert plain_pool.process(uploads[kind](), target).photo is not None
-    if kind.startswith("cmyk"):  # which cannot hold every colour: what is left of these
+    if kind.startswith("cmyk"):  # which cannot represent every colour: the nearest ones
         printed = image.icc_transform("cmyk", input_profile="srgb")
         expected = printed.icc_transform("srgb", input_profile="cmyk").numpy()
         assert np.abs(images.read(target).astype(int) - expected).mean() < 3

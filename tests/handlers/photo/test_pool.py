@@ -1,4 +1,4 @@
-"""The pool of workers: limits, crashes, cancellation, admission, and what workers may know."""
+"""The pool of workers: limits, crashes, cancellation, admission, environment of workers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def opened(
 
 
 async def code_of(pool: PhotoPool, source: Path, target: Path) -> str:
-    """How a photo ends; empty where it succeeds."""
+    """The error code of a photo; empty if it succeeds."""
     try:
         await pool.process(source, target)
     except PhotoError as error:
@@ -79,7 +79,7 @@ def _written(folder: Path) -> list[str]:
 
 
 class Steps:
-    """Steps of photos that run side by side, in the order in which they came."""
+    """Steps of photos that run side by side, in order of arrival."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, Step]] = []
@@ -152,7 +152,7 @@ async def test_i22_endless_photo_is_ended(
         assert await code_of(pool, dark, tmp_path / "dark.webp") == "TIMEOUT"
         assert is_gone(worker)
         assert await asyncio.to_thread(_written, tmp_path) == []
-        # Another worker gets the next one; how that ends is a matter of the machine's speed.
+        # Another worker gets the next one; its outcome depends on the machine's speed.
         assert await code_of(pool, bright, tmp_path / "bright.webp") in ("", "TIMEOUT")
         assert pool.pids != [worker]
 
@@ -167,7 +167,7 @@ async def test_i22_memory_of_a_worker_is_limited(bright: Path, tmp_path: Path) -
 
 
 @clause("I-22")
-async def test_i22_worker_knows_no_secret(
+async def test_i22_a_worker_has_no_secrets_in_its_environment(
     bright: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JOBWIRE_SECRET", "x")
@@ -206,7 +206,7 @@ async def test_i21_cancellation_ends_the_worker_and_leaves_no_file(
 
 
 @clause("I-22")
-async def test_i22_photo_given_up_midway_leaves_nothing_to_the_next(
+async def test_i22_a_photo_canceled_midway_does_not_affect_the_next(
     bright: Path, tmp_path: Path
 ) -> None:
     def fail(step: Step) -> None:
@@ -273,7 +273,7 @@ async def test_i21_decoded_pixels_stay_within_the_budget(bright: Path, tmp_path:
 
 @clause("I-21")
 async def test_i21_slot_of_a_canceled_photo_goes_to_the_next() -> None:
-    """Canceled in the very moment in which its turn comes."""
+    """It is canceled at the moment of its turn."""
     admission = PhotoAdmission(workers=1, budget=0, max_waiting=2)
     leave = asyncio.Event()
 
@@ -305,7 +305,7 @@ async def test_i21_slot_of_a_canceled_photo_goes_to_the_next() -> None:
 
 
 @clause("I-21")
-async def test_i21_closing_the_pool_ends_what_runs_and_what_waits(
+async def test_i21_closing_the_pool_ends_running_and_waiting_photos(
     dark: Path, bright: Path, tmp_path: Path
 ) -> None:
     async with opened("SleepOnDark") as pool:
@@ -323,7 +323,9 @@ async def test_i21_closing_the_pool_ends_what_runs_and_what_waits(
 
 
 @clause("I-21")
-async def test_i21_worker_is_replaced_after_so_many_photos(bright: Path, tmp_path: Path) -> None:
+async def test_i21_a_worker_is_replaced_after_its_maximum_of_photos(
+    bright: Path, tmp_path: Path
+) -> None:
     async with opened(limits=PoolLimits(workers=1, photos_per_worker=2)) as pool:
         seen = set[int]()
         for number in range(5):
@@ -342,7 +344,7 @@ async def test_i21_worker_is_replaced_after_so_many_photos(bright: Path, tmp_pat
         (PoolLimits(), PhotoOptions(quality=0), "quality"),
     ],
 )
-def test_i21_limits_that_cannot_work_are_refused(
+def test_i21_invalid_limits_are_refused(
     limits: PoolLimits, options: PhotoOptions, fault: str
 ) -> None:
     with pytest.raises(SetupError, match=fault):
@@ -360,7 +362,7 @@ async def test_i21_photo_that_could_never_fit_is_refused_at_once(
 
 
 @clause("I-21")
-def test_i21_too_little_memory_for_a_worker_stops_the_start() -> None:
+def test_i21_too_little_memory_for_a_worker_is_an_error_at_start() -> None:
     limits = PoolLimits(workers=1, worker_memory_mb=64)
     with pytest.raises(SetupError, match="worker_memory_mb"), RunningPool(limits):
         pass

@@ -94,7 +94,7 @@ async def test_b13_one_scene_and_many_scenes_report_the_same_steps() -> None:
 
 
 @clause("B-13")
-async def test_b13_equal_scripts_make_one_object() -> None:
+async def test_b13_equal_scripts_create_one_object() -> None:
     """A repeated attempt leaves no second clip behind."""
     what = script((0.4, "Welcome"))
     assert (await made(what))[1] == (await made(what))[1]

@@ -417,7 +417,7 @@ async def test_j17_an_arrival_costs_nothing_per_watch_that_is_there(
 async def test_j17_arrivals_do_not_keep_others_from_their_events(
     follower: Follower, foreign: Foreign
 ) -> None:
-    """Story: each read began at the position of the newest reader, so no reader got beyond the
+    """Regression: each read began at the position of the newest reader, so no reader got beyond the
     first entries."""
     foreign.add(count=450)
     level, first = Collector(), Collector()

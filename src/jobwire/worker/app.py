@@ -13,7 +13,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -94,6 +94,12 @@ class Handler:
     """The wire of that queue; empty for any."""
     uses: frozenset[Use] = frozenset()
     """What it uses beyond the means of every wire."""
+
+    def with_function(self, function: Callable[[Context[Any, Any]], object]) -> "Handler":
+        """The same handler with a wrapper of its function, which takes the context alone: the
+        payload is in it."""
+        signature = replace(self.signature, context_at=0, payload_at=None)
+        return replace(self, function=function, signature=signature)
 
     def timeout_of(self, leased: LeasedJob) -> float | None:
         """The job's timeout; None: unlimited."""

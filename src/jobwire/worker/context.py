@@ -55,7 +55,7 @@ class Context(_Parameters[P, S]):
     """Given to a handler: `async def chat(ctx: Context[Chat]) -> str`, or `Context[Chat, State]`
     with the type of `ctx.state`."""
 
-    __slots__ = ("_sink", "job", "partial", "payload", "state")
+    __slots__ = ("job", "partial", "payload", "sink", "state")
 
     def __init__(self, job: JobInfo, payload: P, sink: ReportSink, state: S = _NO_STATE) -> None:
         self.job = job
@@ -66,12 +66,8 @@ class Context(_Parameters[P, S]):
         stored with the error."""
         self.state = state
         """What the App's lifespan has yielded in this process."""
-        self._sink = sink
-
-    @property
-    def sink(self) -> ReportSink:
+        self.sink = sink
         """Where its reports go."""
-        return self._sink
 
     @property
     def attempt(self) -> int:
@@ -81,12 +77,12 @@ class Context(_Parameters[P, S]):
     @property
     def cancelled(self) -> bool:
         """Whether to stop. An `async def` is cancelled anyway; a `def` has to check this."""
-        return self._sink.stopped
+        return self.sink.stopped
 
     def restart_timeout(self) -> None:
         """Count the job's `timeout_s` from now: for work that had to wait for a resource first,
         for example for a model that other jobs use."""
-        self._sink.restart_timeout()
+        self.sink.restart_timeout()
 
     def progress(self, percent: float, message: str = "") -> Awaitable[None]:
         """Report progress, 0 to 100, and the current step as text."""
@@ -102,15 +98,15 @@ class Context(_Parameters[P, S]):
 
     def emit(self, kind: str, data: object = None, *, step: str = "") -> Awaitable[None]:
         """Report an event of your own kind, with data that has a JSON form."""
-        check_kind(kind, self._sink.reserved_kinds)
+        check_kind(kind, self.sink.reserved_kinds)
         data_json = "{}" if data is None else to_json(data, MAX_REPORT_BYTES)
-        return self._sink.add(Report(kind, data_json, step))
+        return self.sink.add(Report(kind, data_json, step))
 
     def update_data(self, payload: object) -> Awaitable[None]:
         """Replace the job's payload, for later attempts and for those who look at the job; this
         attempt's `ctx.payload` stays. Needs `uses={"update_data"}`."""
         self._require("update_data")
-        return self._sink.add(Report(DATA_KIND, to_json(payload)))
+        return self.sink.add(Report(DATA_KIND, to_json(payload)))
 
     def add_child(
         self, queue: str, task: str, payload: object = None, *, job_id: str = ""
@@ -121,10 +117,10 @@ class Context(_Parameters[P, S]):
         self._require("children")
         payload_json = to_json({} if payload is None else payload)
         child = ChildRequest(queue, task, payload_json, JobId(job_id) if job_id else new_job_id())
-        return self._sink.add(Report(CHILD_KIND, to_json(child)))
+        return self.sink.add(Report(CHILD_KIND, to_json(child)))
 
     def _require(self, use: Use) -> None:
-        if use not in self._sink.uses:
+        if use not in self.sink.uses:
             raise undeclared(use)
 
 

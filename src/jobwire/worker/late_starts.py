@@ -44,4 +44,4 @@ class LateStarts:
             except Exception:  # noqa: BLE001, S112 - the queue loop recovers; then retried
                 continue
             del self._runs[:count]
-            self._tasks.start(self._runner.drive(self._runner.resume(ours)))
+            self._tasks.start(self._runner.drive(self._runner.begin(ours)))

@@ -48,11 +48,12 @@ class Series(NamedTuple):
 class TaskMetrics:
     """The jobs of one task on one queue."""
 
-    __slots__ = ("_ended", "_held", "ran", "waited")
+    __slots__ = ("_ended", "held", "ran", "waited")
 
     def __init__(self) -> None:
         self._ended: dict[type[Outcome] | None, int] = dict.fromkeys(_LABELS, 0)
-        self._held = 0
+        self.held = 0
+        """Jobs that run now."""
         self.ran = Histogram(_BOUNDS_S)
         """From start to outcome."""
         self.waited = Histogram(_BOUNDS_S)
@@ -60,7 +61,7 @@ class TaskMetrics:
 
     def started(self, waited_s: float | None) -> None:
         """A job is leased and will run; None: this is not its first start."""
-        self._held += 1
+        self.held += 1
         if waited_s is not None:
             # The server's clock and ours may differ: never negative.
             self.waited.add(waited_s if waited_s > 0 else 0.0)
@@ -70,17 +71,12 @@ class TaskMetrics:
         run."""
         self._ended[None if outcome is None else type(outcome)] += 1
         if ran_s is not None:
-            self._held -= 1
+            self.held -= 1
             self.ran.add(ran_s)
 
     def lost(self) -> None:
         """The outcome was decided and not written: another worker has the job."""
         self._ended[None] += 1
-
-    @property
-    def held(self) -> int:
-        """Jobs that run now."""
-        return self._held
 
     @property
     def outcomes(self) -> Mapping[str, int]:

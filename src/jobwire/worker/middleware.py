@@ -72,8 +72,6 @@ def _with_chain(
     if handler.kind is HandlerKind.PROCESS:
         return replace(handler, around=_around_process(handler, chain, loop, state))
     arguments, function = handler.signature.arguments, handler.function
-    # The wrapper takes the context alone; the payload is in it.
-    signature = replace(handler.signature, context_at=0, payload_at=None)
 
     async def run(ctx: Context[Any, Any]) -> object:
         return await _chained(chain, ctx, lambda: function(*arguments(ctx)))()
@@ -81,8 +79,7 @@ def _with_chain(
     def run_in_thread(ctx: Context[Any, Any]) -> object:
         return _in_thread(chain, ctx, lambda: function(*arguments(ctx)), loop)
 
-    wrapper = run if handler.kind is HandlerKind.ASYNC else run_in_thread
-    return replace(handler, function=wrapper, signature=signature)
+    return handler.with_function(run if handler.kind is HandlerKind.ASYNC else run_in_thread)
 
 
 def _chained(chain: Sequence[Middleware], ctx: Context[Any, Any], last: CallNext) -> CallNext:

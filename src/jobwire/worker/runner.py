@@ -64,29 +64,19 @@ class Runner:
         """Handlers whose code has not ended."""
 
     def begin(self, runs: Iterable[Run]) -> "deque[Run]":
-        """Start threads and processes; returns the coroutines, which `drive` must get at once."""
+        """Start threads and processes; returns the coroutines, which `drive` must get at once. Runs
+        that waited for the renewal of their leases are begun a second time."""
         ready: deque[Run] = deque()
         now_s = time.monotonic()
         for run in runs:
             handler = run.handler
-            if handler.concurrency is not None and not self._admit(run, handler.concurrency):
-                continue
-            run.begun = True
+            if not run.begun:
+                if handler.concurrency is not None and not self._admit(run, handler.concurrency):
+                    continue
+                run.begun = True
+                self.running += 1
             run.timeout_from_s = now_s
-            self.running += 1
             if handler.kind is _ASYNC:
-                ready.append(run)
-            else:
-                self._begin_thread(run)
-        return ready
-
-    def resume(self, runs: Iterable[Run]) -> "deque[Run]":
-        """`begin` for runs that waited for the renewal of their leases."""
-        ready: deque[Run] = deque()
-        now_s = time.monotonic()
-        for run in runs:
-            run.timeout_from_s = now_s
-            if run.handler.kind is HandlerKind.ASYNC:
                 ready.append(run)
             else:
                 self._begin_thread(run)

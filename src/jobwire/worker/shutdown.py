@@ -6,7 +6,7 @@ lease renewal after the drain.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from jobwire.worker.queue_loop import QueueLoop
@@ -35,7 +35,7 @@ async def drain(
     """Let jobs finish for up to `drain_s`, then release them; returns how many are still leased."""
     leased = sum(len(each.runs) for each in queue_loops)
     _log.info("stopping: no new jobs; %d running job(s) may finish within %g s", leased, drain_s)
-    await _gather(each.stop_taking() for each in queue_loops)
+    await asyncio.gather(*(each.stop_taking() for each in queue_loops))
     if not await _wait_idle(queue_loops, drain_s, shutdown.now):
         left = sum(len(each.runs) for each in queue_loops)
         _log.info("stopping: releasing %d job(s)", left)
@@ -50,7 +50,7 @@ async def _wait_idle(
     queue_loops: Sequence[QueueLoop], timeout_s: float, interrupt: asyncio.Event | None = None
 ) -> bool:
     """Wait until nothing is leased; False after the timeout or at the interrupt."""
-    idle = asyncio.ensure_future(_gather(each.idle.wait() for each in queue_loops))
+    idle = asyncio.gather(*(each.idle.wait() for each in queue_loops))
     ends = [idle] if interrupt is None else [idle, asyncio.ensure_future(interrupt.wait())]
     try:
         await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -58,7 +58,3 @@ async def _wait_idle(
     finally:
         for end in ends:
             end.cancel()
-
-
-async def _gather(waits: Iterable[Awaitable[object]]) -> None:
-    await asyncio.gather(*waits)

@@ -80,7 +80,7 @@ def read(function: Callable[..., object]) -> Signature:
         hint = hints.get(parameter)
         if _is_context(hint) or (hint is None and parameter in _CONTEXT_NAMES):
             context_at = at
-            payload_type = _first(typing.get_args(hint), payload_type)
+            payload_type = next(iter(typing.get_args(hint)), payload_type)
         else:
             payload_at = at
             payload_type = hint if hint is not None else payload_type
@@ -94,7 +94,8 @@ def read(function: Callable[..., object]) -> Signature:
     result_type = hints.get("return")
     if result_type is type(None) or _is_anything(result_type):
         result_type = None
-    signature = Signature(_is_async(function), context_at, payload_at, payload_type, result_type)
+    is_async = inspect.iscoroutinefunction(_routine(function))
+    signature = Signature(is_async, context_at, payload_at, payload_type, result_type)
     try:
         signature.schema_json()
     except TypeError as error:
@@ -116,9 +117,8 @@ def _positional(function: Callable[..., object], name: str) -> list[str]:
 
 
 def _hints(function: Callable[..., object], name: str) -> dict[str, object]:
-    plain = function if inspect.isroutine(function) else type(function).__call__
     try:
-        return typing.get_type_hints(plain)
+        return typing.get_type_hints(_routine(function))
     except NameError as error:
         raise TypeError(
             f"handler {name}: the annotation {error.name!r} cannot be found; define the type at "
@@ -135,13 +135,9 @@ def _is_anything(hint: object) -> bool:
     return hint in (Any, object, Json) or cast(str, Json) in repr(hint)
 
 
-def _first(args: tuple[object, ...], default: object) -> object:
-    return args[0] if args else default
-
-
-def _is_async(function: Callable[..., object]) -> bool:
-    called = function if inspect.isroutine(function) else type(function).__call__
-    return inspect.iscoroutinefunction(called)
+def _routine(function: Callable[..., object]) -> Callable[..., object]:
+    """The code of a handler, which may be an object with `__call__`."""
+    return function if inspect.isroutine(function) else type(function).__call__
 
 
 def plain(value: object) -> Json:

@@ -49,8 +49,6 @@ def _traced(handler: Handler, tracer: Tracer) -> Handler:
     if handler.kind is HandlerKind.PROCESS:
         return replace(handler, around=partial(_run_in_process, tracer))
     arguments, function = handler.signature.arguments, handler.function
-    # The wrapper takes the context alone; the payload is in it.
-    signature = replace(handler.signature, context_at=0, payload_at=None)
 
     async def run(ctx: Context[Any]) -> object:
         with _span(tracer, ctx.job):
@@ -60,8 +58,7 @@ def _traced(handler: Handler, tracer: Tracer) -> Handler:
         with _span(tracer, ctx.job):
             return function(*arguments(ctx))
 
-    wrapper = run if handler.kind is HandlerKind.ASYNC else run_in_thread
-    return replace(handler, function=wrapper, signature=signature)
+    return handler.with_function(run if handler.kind is HandlerKind.ASYNC else run_in_thread)
 
 
 def _run_in_process(

@@ -17,7 +17,6 @@ from jobwire.valkey.checks import (
 )
 from jobwire.valkey.connection import backoff_s
 from jobwire.valkey.errors import ServerError, ValkeyError
-from jobwire.valkey.exhausted import is_exhausted, reason_for
 from jobwire.valkey.group_consumer import GroupReader
 from jobwire.valkey.in_flight import Handler, InFlight
 from jobwire.valkey.lifecycle import Lifecycle
@@ -72,22 +71,20 @@ class Consumer(Lifecycle):
         super().__init__(f"consumer {consumer} of {stream}", ready_timeout_s)
         self._group_consumer = group_consumer(connection, stream, group, consumer)
         self._in_flight = InFlight(
-            self._group_consumer, handler, concurrency=concurrency, idle_timeout_s=idle_timeout_s
+            self._group_consumer,
+            handler,
+            concurrency=concurrency,
+            idle_timeout_s=idle_timeout_s,
+            max_deliveries=max_deliveries,
         )
         self._count = count
         self._block_s = block_s
-        self._max_deliveries = max_deliveries
         self._reading: GroupReader | None = None
 
     async def _run(self) -> None:
         await self._ensure_group()
-        async with asyncio.TaskGroup() as tasks:
-            renewal = tasks.create_task(
-                self._in_flight.keep_renewing(), name=f"{self._name}: renewal"
-            )
+        async with self._in_flight.running(self._name) as tasks:
             await self._read_until_stopped(tasks)
-            await self._in_flight.until_empty()
-            renewal.cancel()
 
     async def _request_stop(self) -> None:
         self._in_flight.stop()
@@ -121,7 +118,7 @@ class Consumer(Lifecycle):
                 if attempts:
                     await self._group_consumer.ensure_group()
                 # A lost reply may have left entries pending under this name that were not seen.
-                await self._recover_orphans(tasks)
+                await self._in_flight.handle_pending(tasks, _PAGE, idle_s=0.0, orphans=True)
                 self._ready.set()
                 attempts = 0
                 await self._read_on(tasks)
@@ -147,26 +144,3 @@ class Consumer(Lifecycle):
                 finally:
                     self._reading = None
                 await self._in_flight.handle(entries, tasks)
-
-    async def _recover_orphans(self, tasks: asyncio.TaskGroup) -> None:
-        """Handle entries that are pending under this consumer's name and not in flight here."""
-        after = "-"
-        while not self._in_flight.stopping:
-            page = await self._group_consumer.pending(
-                after, _PAGE, holder=self._group_consumer.consumer
-            )
-            if not page:
-                return
-            after = f"({page[-1].id}"
-            orphans = [entry for entry in page if not self._in_flight.knows(entry.id)]
-            for entry in orphans:
-                if is_exhausted(entry, self._max_deliveries):
-                    await self._group_consumer.dead_letter(
-                        entry, reason_for(entry, None), idle_s=0.0
-                    )
-            retryable = [
-                entry for entry in orphans if not is_exhausted(entry, self._max_deliveries)
-            ]
-            await self._in_flight.handle(
-                await self._group_consumer.claim(retryable, idle_s=0.0), tasks
-            )

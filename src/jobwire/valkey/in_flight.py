@@ -5,17 +5,17 @@ whose handler fails is not acknowledged; other entries are not affected.
 """
 
 import asyncio
+import contextlib
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
 from jobwire.valkey.answers import Answer, DeadLetter, NotNow
 from jobwire.valkey.connection import backoff_s
 from jobwire.valkey.errors import ValkeyError
-from jobwire.valkey.exhausted import sendable_reason
 from jobwire.valkey.group_consumer import GroupConsumer
 from jobwire.valkey.operations import Pending, StreamMessage
 
@@ -28,6 +28,7 @@ raising leaves it pending."""
 _log = logging.getLogger("jobwire.valkey.handling")
 _RENEW_BATCH: Final = 500
 _MAX_FAILURES: Final = 10_000
+_MAX_REASON: Final = 1000
 
 
 class InFlight:
@@ -40,8 +41,10 @@ class InFlight:
         *,
         concurrency: int,
         idle_timeout_s: float,
+        max_deliveries: int,
     ) -> None:
         self._group_consumer = group_consumer
+        self._max_deliveries = max_deliveries
         self._handler = handler
         self._concurrency = concurrency
         self._renew_every_s = idle_timeout_s / 3
@@ -64,18 +67,45 @@ class InFlight:
         """Whether all slots are in use."""
         return self._busy >= self._concurrency
 
-    def knows(self, id_: str) -> bool:
-        """Whether an entry is in flight, or failed here and waits for its reclaimer."""
-        return id_ in self._ids or id_ in self._failures
-
-    def last_failure(self, id_: str) -> str | None:
-        """The last error of the handler with this entry in this process."""
-        return self._failures.get(id_)
-
     def stop(self) -> None:
         """Start no more handlers; running ones may finish."""
         self._stopped.set()
         self._slot_change.set()
+
+    @contextlib.asynccontextmanager
+    async def running(self, name: str) -> AsyncGenerator[asyncio.TaskGroup]:
+        """Renew entries in flight inside the block; its end waits until no handler runs."""
+        async with asyncio.TaskGroup() as tasks:
+            renewal = tasks.create_task(self._keep_renewing(), name=f"{name}: renewal")
+            yield tasks
+            while self._busy:
+                await self._wait_slot_change()
+            renewal.cancel()
+
+    async def handle_pending(
+        self, tasks: asyncio.TaskGroup, limit: int, *, idle_s: float, orphans: bool = False
+    ) -> None:
+        """Claim and handle pending entries, `limit` at a time: those of all consumers that are idle
+        for `idle_s`, or the `orphans`, which are pending under this consumer's name and neither in
+        flight nor failed here. An entry that has used all its deliveries goes to the dead letters.
+        """
+        consumer = self._group_consumer
+        after, holder = "-", consumer.consumer if orphans else None
+        while not self.stopping:
+            page = await consumer.pending(after, limit, holder=holder, idle_s=idle_s)
+            if not page:
+                return
+            after = f"({page[-1].id}"
+            retryable: list[Pending] = []
+            for entry in page:
+                if orphans and (entry.id in self._ids or entry.id in self._failures):
+                    continue
+                if entry.deliveries < self._max_deliveries:
+                    retryable.append(entry)
+                else:
+                    reason = _exhausted(entry, self._failures.get(entry.id, ""))
+                    await self._dead_letter(entry, reason, idle_s)
+            await self.handle(await consumer.claim(retryable, idle_s=idle_s), tasks)
 
     async def handle(self, entries: Sequence[StreamMessage], tasks: asyncio.TaskGroup) -> None:
         """Start a handler for each entry as slots become free; when stopped, release the rest."""
@@ -105,12 +135,7 @@ class InFlight:
         except TimeoutError:
             pass
 
-    async def until_empty(self) -> None:
-        """Wait until no handler runs."""
-        while self._busy:
-            await self._wait_slot_change()
-
-    async def keep_renewing(self) -> None:
+    async def _keep_renewing(self) -> None:
         """Renew entries in flight before a reclaimer claims them; runs until cancelled."""
         attempts = 0
         while True:
@@ -184,12 +209,14 @@ class InFlight:
             await self._repeat("acknowledge", id_, partial(self._group_consumer.ack, id_))
             return
         entry = Pending(id_, self._group_consumer.consumer, 0, 1)
-        reason = sendable_reason(answer.reason)
-        move = partial(self._group_consumer.dead_letter, entry, reason, idle_s=0.0)
-        if await self._repeat("dead letter", id_, move):
+        move = partial(self._dead_letter, entry, _sendable(answer.reason), 0.0)
+        await self._repeat("dead letter", id_, move)
+
+    async def _dead_letter(self, entry: Pending, reason: str, idle_s: float) -> None:
+        if await self._group_consumer.dead_letter(entry, reason, idle_s=idle_s):
             _log.error(
                 "entry moved to dead letters: entry=%s stream=%s: %s",
-                *(id_, self._group_consumer.stream, reason),
+                *(entry.id, self._group_consumer.stream, reason),
             )
 
     async def _postpone(self, id_: str, delay_s: float) -> bool:
@@ -240,3 +267,18 @@ class InFlight:
     async def _wait_slot_change(self) -> None:
         self._slot_change.clear()
         await self._slot_change.wait()
+
+
+def _exhausted(entry: Pending, last_failure: str) -> str:
+    """The `reason` field of the dead letter of an entry that has used all its deliveries."""
+    why = (
+        f"its handler failed: {_sendable(last_failure)}"
+        if last_failure
+        else "its consumers stopped"
+    )
+    return f"delivered {entry.deliveries} times and never acknowledged; {why}"
+
+
+def _sendable(text: str) -> str:
+    """The text in its bounds, without lone surrogates, which cannot be sent."""
+    return text.encode("utf-8", "replace").decode()[:_MAX_REASON]

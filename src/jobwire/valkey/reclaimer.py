@@ -16,10 +16,9 @@ from jobwire.valkey.checks import (
     check_text,
 )
 from jobwire.valkey.errors import GroupNotFound, ValkeyError
-from jobwire.valkey.exhausted import is_exhausted, reason_for
 from jobwire.valkey.in_flight import Handler, InFlight
 from jobwire.valkey.lifecycle import Lifecycle
-from jobwire.valkey.operations import Client, Pending
+from jobwire.valkey.operations import Client
 from jobwire.valkey.plain_group import group_consumer
 
 _log = logging.getLogger("jobwire.valkey.reclaimer")
@@ -61,25 +60,23 @@ class Reclaimer(Lifecycle):
         super().__init__(f"reclaimer {consumer} of {stream}", _READY_S)
         self._group_consumer = group_consumer(connection, stream, group, f"{consumer}:reclaimer")
         self._in_flight = InFlight(
-            self._group_consumer, handler, concurrency=concurrency, idle_timeout_s=idle_timeout_s
+            self._group_consumer,
+            handler,
+            concurrency=concurrency,
+            idle_timeout_s=idle_timeout_s,
+            max_deliveries=max_deliveries,
         )
         self._idle_timeout_s = idle_timeout_s
         self._scan_interval_s = scan_interval_s
-        self._max_deliveries = max_deliveries
         self._count = count
         self._forget_after_s = forget_after_s
 
     async def _run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            renewal = tasks.create_task(
-                self._in_flight.keep_renewing(), name=f"{self._name}: renewal"
-            )
+        async with self._in_flight.running(self._name) as tasks:
             self._ready.set()
             while not self._in_flight.stopping:
                 await self._scan(tasks)
                 await self._in_flight.pause(self._scan_interval_s)
-            await self._in_flight.until_empty()
-            renewal.cancel()
 
     async def _request_stop(self) -> None:
         self._in_flight.stop()
@@ -87,7 +84,7 @@ class Reclaimer(Lifecycle):
     async def _scan(self, tasks: asyncio.TaskGroup) -> None:
         """One scan; after an error the next scan follows as planned."""
         try:
-            await self._reclaim(tasks)
+            await self._in_flight.handle_pending(tasks, self._count, idle_s=self._idle_timeout_s)
             for name in await self._group_consumer.remove_idle_consumers(self._forget_after_s):
                 _log.info(
                     "idle consumer removed: consumer=%s stream=%s",
@@ -103,28 +100,4 @@ class Reclaimer(Lifecycle):
         except Exception:  # noqa: BLE001 - an unexpected error must not end the loop silently
             _log.exception(
                 "%s: unexpected error; next scan in %g s", self._name, self._scan_interval_s
-            )
-
-    async def _reclaim(self, tasks: asyncio.TaskGroup) -> None:
-        after = "-"
-        while not self._in_flight.stopping:
-            page = await self._group_consumer.pending(
-                after, self._count, idle_s=self._idle_timeout_s
-            )
-            if not page:
-                return
-            after = f"({page[-1].id}"
-            for entry in page:
-                if is_exhausted(entry, self._max_deliveries):
-                    await self._dead_letter(entry)
-            retryable = [entry for entry in page if not is_exhausted(entry, self._max_deliveries)]
-            entries = await self._group_consumer.claim(retryable, idle_s=self._idle_timeout_s)
-            await self._in_flight.handle(entries, tasks)
-
-    async def _dead_letter(self, entry: Pending) -> None:
-        reason = reason_for(entry, self._in_flight.last_failure(entry.id))
-        if await self._group_consumer.dead_letter(entry, reason, idle_s=self._idle_timeout_s):
-            _log.error(
-                "entry moved to dead letters: entry=%s stream=%s: %s",
-                *(entry.id, self._group_consumer.stream, reason),
             )

@@ -16,11 +16,10 @@ import hiredis
 
 from jobwire.valkey.config import Config
 from jobwire.valkey.dial import check_greeting, check_name, greeting, refusal
-from jobwire.valkey.errors import ConnectionLost, NotSent, ServerError, Unavailable, error_reply
-from jobwire.valkey.resp_socket import Arg, Reply, pack
+from jobwire.valkey.errors import ConnectionLost, NotSent, ServerError, Unavailable
+from jobwire.valkey.resp_socket import INCOMPLETE, Arg, Reply, new_reader, pack
 from jobwire.valkey.scripts import Script
 
-_INCOMPLETE: Final = object()
 _CHUNK: Final = 65_536
 
 
@@ -31,7 +30,7 @@ class BlockingSocket:
         self._name = check_name(name)
         self._timeout_s = timeout_s
         self._sock: socket.socket | None = None
-        self._reader = _reader()
+        self._reader = new_reader()
         self._closed = False
 
     def call(self, *args: Arg) -> Reply:
@@ -77,7 +76,7 @@ class BlockingSocket:
         if self._closed:
             raise NotSent("the connection was closed")
         config = self._config
-        self._reader = _reader()
+        self._reader = new_reader()
         try:
             self._sock = _connect(config, max(0.001, deadline_s - time.monotonic()))
             hello = self._exchange(pack(greeting(config, self._name)), deadline_s)
@@ -100,7 +99,7 @@ class BlockingSocket:
         assert sock is not None
         sock.settimeout(max(0.001, deadline_s - time.monotonic()))
         sock.sendall(packed)
-        while (reply := cast(object, self._reader.gets())) is _INCOMPLETE:
+        while (reply := cast(object, self._reader.gets())) is INCOMPLETE:
             sock.settimeout(max(0.001, deadline_s - time.monotonic()))
             data = sock.recv(_CHUNK)
             if not data:
@@ -112,15 +111,6 @@ class BlockingSocket:
         sock, self._sock = self._sock, None
         if sock is not None:
             sock.close()
-
-
-def _reader() -> hiredis.Reader:
-    return hiredis.Reader(
-        replyError=error_reply,
-        notEnoughData=_INCOMPLETE,
-        encoding="utf-8",
-        errors="surrogateescape",
-    )
 
 
 def _connect(config: Config, timeout_s: float) -> socket.socket:

@@ -5,10 +5,11 @@ Never shows a password.
 """
 
 import ssl
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
+from jobwire.valkey.checks import check_duration
 from jobwire.valkey.errors import ConfigError
 
 _SCHEMES: Final = {
@@ -20,6 +21,9 @@ _SCHEMES: Final = {
 }
 _DEFAULT_PORT: Final = 6379
 _DEFAULT_POOL: Final = 10
+_TIMEOUTS: Final = ("dial_timeout_s", "read_timeout_s", "write_timeout_s")
+_IN_QUERY: Final = ("db", "pool_size", *_TIMEOUTS)
+"""What may be in the query of a URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +55,8 @@ class Config:
             raise ConfigError("pool_size", f"must not be negative, is {self.pool_size}")
         if self.pool_size == 0:
             object.__setattr__(self, "pool_size", _DEFAULT_POOL)
-        for name in ("dial_timeout_s", "read_timeout_s", "write_timeout_s"):
-            value: float = getattr(self, name)
-            # NaN compares false with everything, hence the form of this test.
-            if not 0 < value < float("inf"):
-                raise ConfigError(name, f"must be a positive number of seconds, is {value}")
+        for name in _TIMEOUTS:
+            check_duration(name, getattr(self, name))
 
     @property
     def endpoint(self) -> tuple[str, int] | str:
@@ -124,13 +125,11 @@ def _address(parts: SplitResult, port: int | None) -> str:
 
 
 def _query(parts: SplitResult) -> dict[str, object]:
-    known = {f.name for f in fields(Config)}
-    readable = {"db", "pool_size", "dial_timeout_s", "read_timeout_s", "write_timeout_s"} & known
     values: dict[str, object] = {}
     for name, texts in parse_qs(parts.query, keep_blank_values=True).items():
-        if name not in readable:
+        if name not in _IN_QUERY:
             raise ConfigError(
-                "url", f"has an unknown parameter {name!r}; known: {sorted(readable)}"
+                "url", f"has an unknown parameter {name!r}; known: {sorted(_IN_QUERY)}"
             )
         values[name] = _number(name, texts[-1], float if name.endswith("_s") else int)
     return values

@@ -9,12 +9,11 @@ again: only its caller knows whether that is safe.
 import asyncio
 import contextlib
 import logging
-import random
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from typing import Final
 
 from jobwire.valkey.config import Config
-from jobwire.valkey.dial import Loading, check_name, dial
+from jobwire.valkey.dial import Loading, backoff_s, check_name, dial
 from jobwire.valkey.errors import (
     AuthFailed,
     ConnectionLost,
@@ -35,6 +34,7 @@ from jobwire.valkey.resp_socket import (
     RespSocket,
     ScriptCall,
     Waiter,
+    fail_waiter,
     pack,
 )
 from jobwire.valkey.scripts import Script
@@ -42,14 +42,7 @@ from jobwire.valkey.shared_socket_rules import check_shareable
 from jobwire.valkey.subscription import Subscription
 
 _log = logging.getLogger("jobwire.valkey")
-_FIRST_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 2.0
 _NOT_PRIMARY_PAUSE_S: Final = 1.0
-
-
-def backoff_s(attempts: int) -> float:
-    """The delay before the next attempt: exponential, with full jitter."""
-    return random.uniform(0, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempts, 10)))  # noqa: S311
 
 
 class Connection(Operations):
@@ -149,7 +142,7 @@ class Connection(Operations):
     def subscribe(self, *channels: str) -> Subscription:
         """Messages of channels: `async with connection.subscribe("news") as messages:`."""
         self._check_open()
-        return Subscription(self.config, f"{self.name}-sub", channels, backoff_s)
+        return Subscription(self.config, f"{self.name}-sub", channels)
 
     @property
     def connected(self) -> bool:
@@ -168,7 +161,7 @@ class Connection(Operations):
         if self._waiting_timer is not None:
             self._waiting_timer.cancel()
         for waiter in (*self._unknown_script_calls, *self._outbox.take_all()):
-            _fail(waiter, NotSent("the connection was closed"))
+            fail_waiter(waiter, NotSent("the connection was closed"))
         if self._reconnect_task is not None:
             self._reconnect_task.cancel()
             await asyncio.gather(self._reconnect_task, return_exceptions=True)
@@ -212,7 +205,7 @@ class Connection(Operations):
         self._waiting_timer = None
         now_s, limit_s = self._loop.time(), self.config.dial_timeout_s
         for waiter in self._outbox.take_older(now_s - limit_s):
-            _fail(waiter, self._waiting_error())
+            fail_waiter(waiter, self._waiting_error())
         oldest_s = self._outbox.oldest_s()
         if oldest_s is not None:
             self._waiting_timer = self._loop.call_at(oldest_s + limit_s, self._fail_expired)
@@ -329,7 +322,7 @@ class Connection(Operations):
         calls, self._unknown_script_calls = self._unknown_script_calls, []
         refused = next((load for load in loads.result() if isinstance(load, ServerError)), None)
         for call in calls if refused else ():
-            _fail(call, refused or NotSent(""))
+            fail_waiter(call, refused or NotSent(""))
         # A connection lost meanwhile does no harm: the next one loads the scripts first.
         self._outbox.put_first([call for call in calls if not call.done()])
         if not self._closed:
@@ -359,8 +352,3 @@ class Opening:
         connection = self._build()
         await connection.start(self._connect_timeout_s)
         return connection
-
-
-def _fail(waiter: Waiter, error: Exception) -> None:
-    if not waiter.done():
-        waiter.set_exception(error)

@@ -15,7 +15,7 @@ from jobwire.valkey.checks import (
     check_duration,
     check_text,
 )
-from jobwire.valkey.connection import backoff_s
+from jobwire.valkey.dial import backoff_s
 from jobwire.valkey.errors import ServerError, ValkeyError
 from jobwire.valkey.group_consumer import GroupReader
 from jobwire.valkey.in_flight import Handler, InFlight

@@ -5,6 +5,7 @@ caller's task. Every failure is AuthFailed, Unavailable or Unsupported.
 """
 
 import asyncio
+import random
 import re
 import socket
 import ssl
@@ -29,10 +30,17 @@ OLDEST_VERSION: Final = 7
 _REFUSED: Final = frozenset({"WRONGPASS", "NOAUTH", "NOPERM"})
 _NAME: Final = re.compile(r"[!-~]{1,512}")
 _IDLE_S: Final = 15
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 2.0
 
 
 class Loading(Unavailable):
     """The server is loading its data from disk."""
+
+
+def backoff_s(attempts: int) -> float:
+    """The delay before the next attempt: exponential, with full jitter."""
+    return random.uniform(0, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempts, 10)))  # noqa: S311
 
 
 def check_name(name: str) -> str:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from jobwire.valkey.answers import Answer, DeadLetter, NotNow
-from jobwire.valkey.connection import backoff_s
+from jobwire.valkey.dial import backoff_s
 from jobwire.valkey.errors import ValkeyError
 from jobwire.valkey.group_consumer import GroupConsumer
 from jobwire.valkey.operations import Pending, StreamMessage

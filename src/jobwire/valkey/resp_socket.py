@@ -28,7 +28,7 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 """Limit of bytes in flight on a socket: bounds the memory that a slow server costs."""
 _HIGH_WATER: Final = 1024 * 1024
 _GRACE_S: Final = 0.05
-_INCOMPLETE: Final = object()  # hiredis' default for "no reply yet" is False, a legal reply
+INCOMPLETE: Final = object()  # hiredis' default for "no reply yet" is False, a legal reply
 _NOT_PRIMARY: Final = frozenset({"READONLY", "MASTERDOWN", "LOADING"})
 
 
@@ -42,6 +42,22 @@ class ScriptCall(asyncio.Future[Reply]):
 Waiter: TypeAlias = asyncio.Future[Reply]
 
 
+def new_reader() -> hiredis.Reader:
+    """A parser of replies; `gets` returns INCOMPLETE where the next one has not arrived."""
+    return hiredis.Reader(
+        replyError=error_reply,
+        notEnoughData=INCOMPLETE,
+        encoding="utf-8",
+        errors="surrogateescape",
+    )
+
+
+def fail_waiter(waiter: Waiter, error: Exception) -> None:
+    """Raise the error in a caller that still waits."""
+    if not waiter.done():
+        waiter.set_exception(error)
+
+
 def _ignore(*_: object) -> None:
     """The default callback."""
 
@@ -50,12 +66,7 @@ class RespSocket(asyncio.Protocol):
     def __init__(self, peer: str, read_timeout_s: float, write_timeout_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._peer = peer
-        self._reader = hiredis.Reader(
-            replyError=error_reply,
-            notEnoughData=_INCOMPLETE,
-            encoding="utf-8",
-            errors="surrogateescape",
-        )
+        self._reader = new_reader()
         self._waiters: deque[Waiter] = deque()
         # One mark per write, not per command: (commands sent so far, time, bytes).
         self._marks: deque[tuple[int, float, int]] = deque()
@@ -99,7 +110,9 @@ class RespSocket(asyncio.Protocol):
             return
         if self.closed.done() or self._transport is None:
             for waiter in waiters:
-                _fail(waiter, NotSent(f"no connection to {self._peer}; the command was not sent"))
+                fail_waiter(
+                    waiter, NotSent(f"no connection to {self._peer}; the command was not sent")
+                )
             return
         data = packed[0] if len(packed) == 1 else b"".join(packed)
         now = self._loop.time()
@@ -140,7 +153,7 @@ class RespSocket(asyncio.Protocol):
             self._transport.abort()
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
-            _fail(waiter, self._lost(reason))
+            fail_waiter(waiter, self._lost(reason))
 
     async def close(self, why: str) -> None:
         """Abort the socket and return when it is closed."""
@@ -160,7 +173,7 @@ class RespSocket(asyncio.Protocol):
         reader, waiters = self._reader, self._waiters
         reader.feed(data)
         try:
-            while (reply := reader.gets()) is not _INCOMPLETE:
+            while (reply := reader.gets()) is not INCOMPLETE:
                 if isinstance(reply, hiredis.PushNotification):
                     self.on_push(reply)
                     continue
@@ -246,7 +259,7 @@ class RespSocket(asyncio.Protocol):
         ):
             self.on_unknown_script(waiter)
         else:
-            _fail(waiter, error)
+            fail_waiter(waiter, error)
 
     def _lost(self, reason: Exception) -> ConnectionLost:
         lost = ConnectionLost(
@@ -254,8 +267,3 @@ class RespSocket(asyncio.Protocol):
         )
         lost.__cause__ = reason
         return lost
-
-
-def _fail(waiter: Waiter, error: Exception) -> None:
-    if not waiter.done():
-        waiter.set_exception(error)

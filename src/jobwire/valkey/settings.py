@@ -15,7 +15,7 @@ _DEFAULT_ADDRESS: Final = "127.0.0.1:6379"
 
 @dataclass(frozen=True, slots=True)
 class ValkeySettings:
-    """How to config the server: an address with its details, or all of it as one URL."""
+    """How to reach the server: an address with its details, or all of it as one URL."""
 
     ENV_PREFIX: ClassVar = "VALKEY_"
     ONE_OF: ClassVar = ("url", "address")

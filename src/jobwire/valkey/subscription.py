@@ -7,11 +7,10 @@ reads the state itself; nothing may depend on a message alone.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import Final, Self
 
 from jobwire.valkey.config import Config
-from jobwire.valkey.dial import dial
+from jobwire.valkey.dial import backoff_s, dial
 from jobwire.valkey.errors import ConnectionLost, NotSent, ValkeyError
 from jobwire.valkey.resp_socket import Push, RespSocket
 
@@ -20,17 +19,10 @@ MAX_UNREAD: Final = 10_000
 
 
 class Subscription:
-    def __init__(
-        self,
-        config: Config,
-        name: str,
-        channels: tuple[str, ...],
-        backoff_s: Callable[[int], float],
-    ) -> None:
+    def __init__(self, config: Config, name: str, channels: tuple[str, ...]) -> None:
         self._config = config
         self._name = name
         self._channels = channels
-        self._backoff_s = backoff_s
         self._sock: RespSocket | None = None
         self._messages: deque[tuple[str, str]] = deque()
         self._changed = asyncio.Event()
@@ -80,7 +72,7 @@ class Subscription:
     async def _reconnect(self) -> RespSocket:
         attempts = 0
         while True:
-            await asyncio.sleep(self._backoff_s(attempts))
+            await asyncio.sleep(backoff_s(attempts))
             attempts += 1
             try:
                 return await self._connect()

@@ -49,6 +49,18 @@ async def test_o11_the_workers_and_what_their_slots_run(
     assert [worker["name"] for worker in listed] == ["foreign-1"]
 
 
+@clause("O-11", "J-10")
+def test_o11_a_consumer_whose_name_is_no_text_hides_nothing(served: ServedJobs, raw: Raw) -> None:
+    job_id = served.submit()["job_id"]
+    raw.call("XGROUP", "CREATE", "jobs:stream", "workers", "0")
+    raw.call("XREADGROUP", "GROUP", "workers", b"jobwire-\xff", "STREAMS", "jobs:stream", ">")
+    raw.call("HSET", f"job:{job_id}", "status", "running", "job_id", b"\xff")
+    for path in ("/v1/workers", "/v1/overview", "/v1/tasks", "/v1/scale", "/readyz", "/metrics"):
+        assert served.client.get(path).status_code == 200, path
+    body: JsonObject = {"task": "unheard-of", "payload": {}}
+    problem(served.client.post("/v1/jobs", json=body), 422, "unknown_task")
+
+
 @clause("O-11", "O-6")
 async def test_o11_another_tenants_job_is_an_occupied_slot_without_id(
     keyed: ServedJobs, lab: StreamsLab

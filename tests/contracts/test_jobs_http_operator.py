@@ -288,6 +288,20 @@ def test_j01_the_wire_of_a_delayed_job_and_of_odd_keys(served: ServedJobs, raw: 
         problem(served.client.get(f"/v1/jobs/{path}/wire"), 404, "job_not_found")
 
 
+@clause("J-1")
+def test_j01_the_wire_of_a_job_with_invalid_texts_of_a_foreign_program(
+    served: ServedJobs, raw: Raw
+) -> None:
+    job_id = served.submit()["job_id"]
+    names = ("entry_id", "idempotency_key", "queue")
+    raw.call("HSET", f"job:{job_id}", *(part for name in names for part in (name, b"\xff")))
+    raw.call("SET", b"idempotency:\xff", str(job_id), "EX", 60)
+    keys = by_key(served, job_id)
+    raw.call("DEL", b"idempotency:\xff")
+    assert keys["idempotency:\N{REPLACEMENT CHARACTER}"]["value"] == job_id
+    assert "jobs:stream" not in keys
+
+
 # ── /v1/me and read-only gateways ────────────────────────────────────────────────────────────────
 
 

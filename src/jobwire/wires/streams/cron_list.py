@@ -5,8 +5,9 @@ from typing import Final, NamedTuple, cast
 from jobwire.cron import BadCron, parse
 from jobwire.valkey import Connection
 from jobwire.wires.streams import contract
+from jobwire.wires.streams.codec import number, readable
 from jobwire.wires.streams.contract import StreamsKeys
-from jobwire.wires.streams.replies import collect, server_ms
+from jobwire.wires.streams.replies import collect, server_ms, wire_text
 
 _MAX_ENTRIES: Final = 1_000
 
@@ -31,9 +32,10 @@ async def cron_list(connection: Connection, keys: StreamsKeys) -> list[ListedCro
     time, reply = await collect([connection.call("TIME"), newest])
     now_ms = server_ms(time)
     names = sorted(cast("list[str]", reply))
-    replies = await collect([connection.call("HGETALL", keys.cron(name)) for name in names])
+    calls = [connection.call("HGETALL", wire_text(keys.cron(name))) for name in names]
+    replies = await collect(calls)
     return [
-        _listed(name, entry, state, now_ms)
+        _listed(readable(name), readable(entry), state, now_ms)
         for name, schedules in zip(names, replies, strict=True)
         for entry, state in cast("dict[str, str]", schedules).items()
     ]
@@ -42,7 +44,7 @@ async def cron_list(connection: Connection, keys: StreamsKeys) -> list[ListedCro
 def _listed(name: str, entry: str, state: str, now_ms: int) -> ListedCron:
     tz, _, schedule = entry.partition(" ")
     due, _, enrolled = state.partition(" ")
-    due_ms, enrolled_ms = _number(due), _number(enrolled)
+    due_ms, enrolled_ms = number(due) or 0, number(enrolled) or 0
     try:
         times = parse(schedule, tz)
         next_ms = times.next_ms(now_ms)
@@ -52,7 +54,3 @@ def _listed(name: str, entry: str, state: str, now_ms: int) -> ListedCron:
         next_ms = last_ms = None
     live = now_ms - enrolled_ms < contract.CRON_GONE_MS
     return ListedCron(name, schedule, tz, last_ms, next_ms, live)
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0

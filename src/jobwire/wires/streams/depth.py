@@ -4,14 +4,14 @@ For `/metrics`, `/v1/stats`, `/v1/scale` and `/v1/jobs/queues`. Two short round 
 the queues are; nothing is cached.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from jobwire.valkey import Connection, Reply, ServerError, ValkeyError
+from jobwire.valkey import Connection, Reply
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.contract import StreamsKeys
-from jobwire.wires.streams.replies import backend_unavailable, collect, server_ms
+from jobwire.wires.streams.replies import collect, server_ms
 
 DUE_SOON_MS: Final = 60_000
 """A delayed job that is due within this time counts as load: a worker takes time to start."""
@@ -68,7 +68,7 @@ async def depth(connection: Connection, keys: StreamsKeys, names: Sequence[str])
             *(connection.call("XLEN", stream) for stream in streams),
         ]
     )
-    found = [await _group(reply) for reply in groups]
+    found = [_group(reply) for reply in await collect(groups, none_if_refused=True)]
     now_ms = server_ms(time)
     due_soon, *firsts = await collect(
         [
@@ -82,8 +82,8 @@ async def depth(connection: Connection, keys: StreamsKeys, names: Sequence[str])
     queues = tuple(
         QueueDepth(
             name,
-            # An entry that a foreign worker acknowledged and did not delete counts until janitor
-            # runs.
+            # An entry that a foreign worker acknowledged and did not delete counts until the
+            # janitor runs.
             waiting=max(0, cast(int, length) - pending) if first else 0,
             running=pending,
             oldest_waiting_ms=_age_ms(first, now_ms),
@@ -93,15 +93,9 @@ async def depth(connection: Connection, keys: StreamsKeys, names: Sequence[str])
     return Depth(queues, cast(int, delayed), cast(int, due_soon), cast(int, unfinished))
 
 
-async def _group(reply: Awaitable[Reply]) -> tuple[int, str]:
-    """The number of pending entries, and the last delivered entry."""
-    try:
-        rows = cast("list[dict[str, str | int]]", await reply)
-    except ServerError:
-        return 0, "0-0"  # no queue yet
-    except ValkeyError as error:
-        raise backend_unavailable(error) from error
-    for row in rows:
+def _group(groups: Reply) -> tuple[int, str]:
+    """The number of pending entries, and the last delivered entry; None: there is no queue yet."""
+    for row in cast("list[dict[str, str | int]]", groups or []):
         if row["name"] == contract.GROUP:
             return cast(int, row["pending"]), cast(str, row["last-delivered-id"])
     return 0, "0-0"

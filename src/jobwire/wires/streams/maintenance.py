@@ -13,7 +13,7 @@ from jobwire.valkey import Arg, Connection, Reply
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.registration import Registration
-from jobwire.wires.streams.replies import collect, wire_text
+from jobwire.wires.streams.replies import collect, pairs, wire_text
 from jobwire.wires.streams.scripts import SCRIPTS
 from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.wires.streams.settle_args import reclaim_terms, reconnected
@@ -112,7 +112,7 @@ class StreamsMaintenance:
         if reply is None:
             return None
         flat, found, more = cast("tuple[list[str], int, int]", reply)
-        self._indexed.update(_pairs(flat))
+        self._indexed.update(pairs(flat))
         return self._result("index_foreign", found, more == 1)
 
     async def _clock(self) -> MaintenanceResult | None:
@@ -192,7 +192,7 @@ class StreamsMaintenance:
         return [text for pair in self._cursors.get(task, {}).items() for text in pair]
 
     def _queues_result(self, task: str, done: int, cursors: Sequence[str]) -> MaintenanceResult:
-        found = _pairs(cursors)
+        found = pairs(cursors)
         self._cursors[task] = {queue: cursor for queue, cursor in found.items() if cursor != "-"}
         return self._result(task, done, bool(self._cursors[task]))
 
@@ -207,7 +207,3 @@ class StreamsMaintenance:
     async def _run(self, name: str, args: Sequence[Arg]) -> Reply:
         (reply,) = await collect([self._connection.run(SCRIPTS[name], self._declared, args)])
         return reply
-
-
-def _pairs(flat: Sequence[str]) -> dict[str, str]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from jobwire.job.messages import MissingRequirement, ServedQueue, TaskDefinition
-from jobwire.valkey import Connection, Reply, ServerError, ValkeyError
+from jobwire.valkey import Arg, Connection, Reply
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.codec import (
     number,
@@ -23,7 +23,7 @@ from jobwire.wires.streams.codec import (
     readable,
 )
 from jobwire.wires.streams.contract import CARD_TASK, DEFAULT_QUEUE, StreamsKeys, WorkerField
-from jobwire.wires.streams.replies import backend_unavailable, collect, server_ms, wire_text
+from jobwire.wires.streams.replies import collect, pairs, server_ms, wire_text
 from jobwire.wires.streams.scripts import script
 from jobwire.wires.streams.settings import StreamsSettings
 
@@ -211,19 +211,12 @@ class WorkerRegistry:
 
     async def queue_names(self) -> list[str]:
         """The names of all queues, the default one first."""
-        try:
-            reply = await self._connection.call("SMEMBERS", self._keys.queues)
-        except ServerError:
-            reply = []  # a key of another type
-        except ValkeyError as error:
-            raise backend_unavailable(error) from error
-        names = sorted(cast("Iterable[str]", reply))
+        names = sorted(cast("Iterable[str]", await self._call("SMEMBERS", self._keys.queues) or ()))
         return [DEFAULT_QUEUE, *(name for name in names if contract.QUEUE_NAME.fullmatch(name))]
 
     async def _live_tasks(self, consumers: Iterable[str]) -> dict[str, list[_Registration]]:
         """Each live task as its workers have registered it, the newest worker first."""
-        ours = [name for name in consumers if _is_ours(name)]
-        calls = [self._connection.call("HGETALL", self._keys.worker(name)) for name in ours]
+        calls = [self._connection.call("HGETALL", key) for key in self._worker_keys(consumers)]
         live: dict[str, list[_Registration]] = {}
         for reply in await collect(calls):
             fields = cast("dict[str, str]", reply)
@@ -238,13 +231,8 @@ class WorkerRegistry:
 
     async def _remembered(self) -> dict[str, _Registration]:
         """The tasks of workers that live or have lived."""
-        try:
-            reply = await self._connection.call("HGETALL", self._keys.tasks)
-        except ServerError:
-            return {}  # a key of another type: live workers count all the same
-        except ValkeyError as error:
-            raise backend_unavailable(error) from error
-        found = {readable(task): text for task, text in cast("dict[str, str]", reply).items()}
+        reply = cast("dict[str, str]", await self._call("HGETALL", self._keys.tasks) or {})
+        found = {readable(task): text for task, text in reply.items()}
         return {task: _read_task(task, text) for task, text in found.items()}
 
     # Workers
@@ -263,19 +251,19 @@ class WorkerRegistry:
 
     async def missing_requirements(self) -> list[tuple[MissingRequirement, ...]]:
         """The missing requirements of each live worker of ours."""
-        ours = [name for name in await self._consumers() if _is_ours(name)]
         fields = (WorkerField.SEEN_TS, WorkerField.LACKS)
-        calls = [self._connection.call("HMGET", self._keys.worker(name), *fields) for name in ours]
+        ours = self._worker_keys(await self._consumers())
+        calls = [self._connection.call("HMGET", key, *fields) for key in ours]
         rows = cast("list[tuple[str | None, str | None]]", await collect(calls))
         return [read_missing_requirements(missing or "") for seen, missing in rows if seen]
 
     async def summary(self) -> "FleetSummary":
         """How many workers live, without their jobs."""
         consumers = await self._consumers()
-        ours = [name for name in consumers if _is_ours(name)]
         fields = (WorkerField.SEEN_TS, WorkerField.SLOTS)
         time_call = self._connection.call("TIME")
-        calls = [self._connection.call("HMGET", self._keys.worker(name), *fields) for name in ours]
+        ours = self._worker_keys(consumers)
+        calls = [self._connection.call("HMGET", key, *fields) for key in ours]
         time, *rows = await collect([time_call, *calls])
         now_ms = server_ms(time)
         live = [
@@ -297,16 +285,19 @@ class WorkerRegistry:
     async def _consumers(self, queue: str = DEFAULT_QUEUE) -> dict[str, int]:
         """Consumer name → milliseconds since its last call. Our workers are all in the default
         queue's group, whatever they read."""
-        try:
-            reply = await self._connection.call(
-                "XINFO", "CONSUMERS", self._keys.named_queue(queue), contract.GROUP
-            )
-        except ServerError:
-            return {}  # no queue yet, or no group
-        except ValkeyError as error:
-            raise backend_unavailable(error) from error
-        rows = cast("list[dict[str, str | int]]", reply)
+        stream = self._keys.named_queue(queue)
+        reply = await self._call("XINFO", "CONSUMERS", stream, contract.GROUP)
+        rows = cast("list[dict[str, str | int]]", reply or [])
         return {cast(str, row["name"]): cast(int, row["idle"]) for row in rows}
+
+    def _worker_keys(self, consumers: Iterable[str]) -> list[Arg]:
+        """The keys of our workers' registrations."""
+        return [wire_text(self._keys.worker(name)) for name in consumers if _is_ours(name)]
+
+    async def _call(self, *command: Arg) -> Reply:
+        """The reply; None for a key that is missing, of another type or without the group."""
+        (reply,) = await collect([self._connection.call(*command)], none_if_refused=True)
+        return reply
 
     async def _worker_info(self, consumers: Mapping[str, int]) -> list[RegisteredWorker]:
         time_call = self._connection.call("TIME")
@@ -332,7 +323,7 @@ def _is_ours(consumer: str) -> bool:
 
 def _read_worker(name: str, idle_ms: int, now_ms: int, answer: Reply) -> RegisteredWorker:
     flat, running = cast("tuple[list[str], list[str]]", answer)
-    fields = _pairs(flat)
+    fields = pairs(flat)
     seen_ms = number(fields.get(WorkerField.SEEN_TS))
     return RegisteredWorker(
         name=readable(name),
@@ -397,7 +388,3 @@ def _merged(first: TaskDefinition | None, second: TaskDefinition | None) -> Task
         first.schema_json or second.schema_json,
         first.example_json or second.example_json,
     )
-
-
-def _pairs(flat: Sequence[str]) -> dict[str, str]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))

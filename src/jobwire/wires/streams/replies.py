@@ -49,15 +49,27 @@ def server_ms(time: Reply) -> int:
     return int(seconds) * 1000 + int(micros) // 1000
 
 
-async def collect(replies: Sequence[Awaitable[Reply]]) -> list[Reply]:
-    """All replies, in order. A failure is raised after all of them were awaited."""
+def pairs(flat: Sequence[str]) -> dict[str, str]:
+    """A flat list of names and values, as a map."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+async def collect(
+    replies: Sequence[Awaitable[Reply]], *, none_if_refused: bool = False
+) -> list[Reply]:
+    """All replies, in order. A failure is raised after all of them were awaited. With
+    `none_if_refused`, a command that the server refuses is answered with None: for keys that may
+    have another type, and streams that may be missing or have no group."""
     answers: list[Reply] = []
     failure: ValkeyError | None = None
     for reply in replies:
         try:
             answers.append(await reply)
         except ValkeyError as error:
-            failure = failure or error
+            if none_if_refused and isinstance(error, ServerError):
+                answers.append(None)
+            else:
+                failure = failure or error
     if failure is not None:
         raise backend_unavailable(failure) from failure
     return answers

@@ -1,6 +1,11 @@
-"""`GET /v1/jobs/{id}/wire`: the keys of a job as they are on the server (J-1, J-3)."""
+"""`GET /v1/jobs/{id}/wire`: the keys of a job as they are on the server (J-1, J-3).
 
-import msgspec
+For people who write another client. Read only. Bounded: the last events, one entry of the queue.
+"""
+
+from collections.abc import Mapping
+from typing import Final, cast
+
 from fastapi import APIRouter, Response
 
 from jobwire.gateway.problems import Problem
@@ -12,15 +17,19 @@ from jobwire.gateway.wire_view import (
     WirePendingBody,
     cut,
 )
-from jobwire.valkey import Connection
+from jobwire.job.messages import JobId
+from jobwire.valkey import Connection, Reply
 from jobwire.wires.streams import contract
+from jobwire.wires.streams.codec import readable
 from jobwire.wires.streams.contract import Extra, Field, StreamsKeys
 from jobwire.wires.streams.http import docs, problems, request_parser
 from jobwire.wires.streams.http.jobs import PATH
 from jobwire.wires.streams.http.operator_view import WIRE
-from jobwire.wires.streams.inspect_job import EVENTS, JobOnServer, StreamEntry, inspect_job
+from jobwire.wires.streams.replies import collect, pairs, server_ms, wire_text
 
-_CONTRACT = frozenset(Field)
+_CONTRACT: Final = frozenset(Field)
+_EVENTS: Final = 50
+"""How many of the last events are read."""
 
 
 def router(connection: Connection, keys: StreamsKeys) -> APIRouter:
@@ -30,99 +39,153 @@ def router(connection: Connection, keys: StreamsKeys) -> APIRouter:
     @routes.get(PATH + "/{id}/wire", openapi_extra=documented("read", docs.WIRE))
     async def read_wire(request: CurrentRequest, id: str) -> Response:  # noqa: A002 - in the path
         job_id = request_parser.job_id(id)
-        job = await inspect_job(connection, keys, job_id)
-        if job is None or not request_parser.may_see(request, job.fields.get(Extra.TENANT, "")):
+        job = keys.job(job_id)
+        reply, ttl = await collect([connection.call("HGETALL", job), connection.call("PTTL", job)])
+        fields = cast("dict[str, str]", reply)
+        tenant = readable(fields.get(Extra.TENANT, ""))
+        if not fields or not request_parser.may_see(request, tenant):
             raise Problem(problems.JOB_NOT_FOUND)
-        body = WireBody(job_id, WIRE, job.now_ms, _keys(keys, job_id, job))
-        return json_response(body)
+        now_ms, others = await _other_keys(connection, keys, job_id, fields)
+        return json_response(
+            WireBody(job_id, WIRE, now_ms, [_hash(job, job_id, fields, ttl), *others])
+        )
 
     return routes
 
 
-def _keys(keys: StreamsKeys, job_id: str, job: JobOnServer) -> list[WireKeyBody]:
-    """The keys that the job has, those of the published contract first."""
-    hash_key, events = keys.job(job_id), keys.events(job_id)
+def _hash(key: str, job_id: JobId, fields: Mapping[str, str], ttl: Reply) -> WireKeyBody:
     # The contract's fields in the contract's order, then ours.
-    names = [*(name for name in Field if name in job.fields)]
-    names += [name for name in job.fields if name not in _CONTRACT]
+    names = [*(name.value for name in Field if name in fields)]
+    names += [name for name in fields if name not in _CONTRACT]
+    return WireKeyBody(
+        key=key,
+        type="hash",
+        ttl_ms=_ttl_ms(ttl),
+        size=len(fields),
+        fields=[
+            cut(readable(name), readable(fields[name]), extra=name not in _CONTRACT)
+            for name in names
+        ],
+        command=["HGETALL", key],
+        path=f"{PATH}/{job_id}",
+    )
+
+
+async def _other_keys(
+    connection: Connection, keys: StreamsKeys, job_id: JobId, fields: Mapping[str, str]
+) -> tuple[int, list[WireKeyBody]]:
+    """The server's time, and the other keys that the job has, those of the contract first."""
+    events, entry = keys.events(job_id), wire_text(fields.get(Extra.ENTRY_ID, "") or "0-0")
+    named = fields.get(Extra.QUEUE, "")
+    queue = keys.named_queue(named) if contract.QUEUE_NAME.fullmatch(named) else keys.queue
+    name = fields.get(Extra.IDEMPOTENCY_KEY, "")
+    if name and not name.startswith(contract.IDEMPOTENCY_SPACES):
+        name = contract.IDEMPOTENCY + name  # written by an earlier version
+    idempotency = keys.idempotency(name) if name else ""
+    (
+        time,
+        rows,
+        count,
+        events_ttl,
+        entries,
+        length,
+        pending,
+        due,
+        renewal,
+        value,
+        ttl,
+    ) = await collect(
+        [
+            connection.call("TIME"),
+            connection.call("XREVRANGE", events, "+", "-", "COUNT", _EVENTS),
+            connection.call("XLEN", events),
+            connection.call("PTTL", events),
+            connection.call("XRANGE", queue, entry, entry),
+            connection.call("XLEN", queue),
+            connection.call("XPENDING", queue, contract.GROUP, entry, entry, 1),
+            connection.call("ZSCORE", keys.delayed, job_id),
+            connection.call("ZSCORE", keys.open, job_id),
+            connection.call("GET", wire_text(idempotency)),
+            connection.call("PTTL", wire_text(idempotency)),
+        ],
+        none_if_refused=True,
+    )
+    event_count = cast("int | None", count) or 0
     found = [
-        WireKeyBody(
-            key=hash_key,
-            type="hash",
-            ttl_ms=job.ttl_ms,
-            size=len(job.fields),
-            fields=[
-                cut(str(name), job.fields[name], extra=name not in _CONTRACT) for name in names
-            ],
-            command=["HGETALL", hash_key],
-            path=f"{PATH}/{job_id}",
-        ),
         WireKeyBody(
             key=events,
             type="stream",
-            ttl_ms=job.events_ttl_ms,
-            size=job.event_count,
-            note=f"the last {EVENTS}" if job.event_count > EVENTS else "",
-            entries=[_entry(entry) for entry in job.events],
+            ttl_ms=_ttl_ms(events_ttl),
+            size=event_count,
+            note=f"the last {_EVENTS}" if event_count > _EVENTS else "",
+            entries=_entries(rows)[::-1],
             command=["XRANGE", events, "-", "+"],
             path=f"{PATH}/{job_id}/events",
-        ),
+        )
     ]
-    if job.entry is not None:
-        pending = job.pending
+    if queued := _entries(entries)[:1]:
+        lease = _pending(pending)
+        command = ["XRANGE", queue] if lease is None else ["XPENDING", queue, contract.GROUP]
         found.append(
             WireKeyBody(
-                key=job.queue,
+                key=queue,
                 type="stream",
                 ttl_ms=None,
-                size=job.queue_length,
-                note=f"entry {job.entry.id}, {'leased' if pending else 'waiting'}",
-                entries=[_entry(job.entry)],
-                pending=pending
-                and WirePendingBody(pending.consumer, pending.idle_ms, pending.deliveries),
-                command=["XRANGE", job.queue, job.entry.id, job.entry.id],
+                size=cast("int | None", length) or 0,
+                note=f"entry {queued[0].id}, {'waiting' if lease is None else 'leased'}",
+                entries=queued,
+                pending=lease,
+                command=[*command, *[queued[0].id] * 2, *([] if lease is None else ["1"])],
             )
         )
-        if pending:
-            found[-1] = msgspec.structs.replace(
-                found[-1],
-                command=["XPENDING", job.queue, contract.GROUP, job.entry.id, job.entry.id, "1"],
-            )
-    if job.due_ms is not None:
-        found.append(_score(keys.delayed, job_id, job.due_ms, "due at this time in ms"))
-    if job.renewal_ms is not None:
-        found.append(
-            _score(
-                keys.open,
-                job_id,
-                job.renewal_ms,
-                "unfinished; its lifetime is next extended at this time in ms",
-            )
-        )
-    if job.idempotency_key:
+    if due is not None:
+        found.append(_score(keys.delayed, job_id, due, "due at this time in ms"))
+    if renewal is not None:
+        note = "unfinished; its lifetime is next extended at this time in ms"
+        found.append(_score(keys.open, job_id, renewal, note))
+    if idempotency:
+        text = readable(cast("str | None", value) or "")
         found.append(
             WireKeyBody(
-                key=job.idempotency_key,
+                key=readable(idempotency),
                 type="string",
-                ttl_ms=job.idempotency_ttl_ms,
-                note="this job" if job.idempotency_value == job_id else "another job, or expired",
-                value=job.idempotency_value,
-                command=["GET", job.idempotency_key],
+                ttl_ms=_ttl_ms(ttl),
+                note="this job" if text == job_id else "another job, or expired",
+                value=text,
+                command=["GET", readable(idempotency)],
             )
         )
-    return found
+    return server_ms(time), found
 
 
-def _score(key: str, job_id: str, score: int, note: str) -> WireKeyBody:
+def _ttl_ms(reply: Reply) -> int | None:
+    """PTTL answers with a negative number where there is no lifetime, or no key."""
+    left = cast("int | None", reply)
+    return None if left is None or left < 0 else left
+
+
+def _entries(reply: Reply) -> list[WireEntryBody]:
+    rows = cast("list[tuple[str, list[str]]] | None", reply) or []
+    return [
+        WireEntryBody(
+            entry_id,
+            [cut(readable(name), readable(value)) for name, value in pairs(flat).items()],
+        )
+        for entry_id, flat in rows
+    ]
+
+
+def _pending(reply: Reply) -> WirePendingBody | None:
+    rows = cast("list[tuple[str, str, int, int]] | None", reply) or []
+    return next((WirePendingBody(readable(row[1]), row[2], row[3]) for row in rows), None)
+
+
+def _score(key: str, job_id: str, reply: Reply, note: str) -> WireKeyBody:
     return WireKeyBody(
         key=key,
         type="zset",
         ttl_ms=None,
         note=note,
-        value=str(score),
+        value=str(int(float(cast("str | float", reply)))),
         command=["ZSCORE", key, job_id],
     )
-
-
-def _entry(entry: StreamEntry) -> WireEntryBody:
-    return WireEntryBody(entry.id, [cut(name, value) for name, value in entry.fields.items()])

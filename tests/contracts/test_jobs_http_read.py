@@ -121,6 +121,19 @@ def test_j13_foreign_fields_are_shown(served: ServedJobs, raw: Raw, fresh: Fresh
     assert served.client.get("/v1/jobs").status_code == 200
 
 
+@clause("J-13", "J-16")
+def test_j13_a_job_with_a_wrong_id_in_its_hash_is_read_and_retried(
+    served: ServedJobs, raw: Raw, fresh: Fresh
+) -> None:
+    job_id = fresh("job")
+    foreign_job(raw, job_id)
+    raw.call("HSET", f"job:{job_id}", "job_id", b"\xff")
+    assert served.job(job_id)["status"] == "queued"
+    raw.call("HSET", f"job:{job_id}", "status", "error")
+    answer = served.client.post(f"/v1/jobs/{job_id}/retry")
+    assert (answer.status_code, answer.json()["retry_of"]) == (202, job_id)
+
+
 @clause("J-13")
 def test_j13_an_expired_job_is_not_found(served: ServedJobs, raw: Raw) -> None:
     job_id = served.submit()["job_id"]

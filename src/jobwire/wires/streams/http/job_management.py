@@ -112,7 +112,8 @@ def router(queue: StreamsQueue, jobs: JobRoutes) -> APIRouter:
     @routes.post(PATH + "/{id}/retry", openapi_extra=documented("submit", docs.RETRY))
     async def retry_job(request: CurrentRequest, id: str) -> Response:  # noqa: A002 - in the path
         """Submit a new job with the same task, payload and options; the old job is unchanged."""
-        old = await jobs.own(request, id)
+        job_id = request_parser.job_id(id)
+        old = await jobs.own(request, job_id)
         if old.status not in _RETRYABLE:
             raise Problem(problems.NOT_RETRYABLE, f"the job is {old.status}")
         await jobs.admit(request, 1)
@@ -125,10 +126,10 @@ def router(queue: StreamsQueue, jobs: JobRoutes) -> APIRouter:
             max_attempts=old.max_attempts,
             timeout_s=old.timeout_s,
             idempotency_key=key,
-            fingerprint=request_parser.fingerprint(f"retry {old.job_id}".encode()) if key else "",
+            fingerprint=request_parser.fingerprint(f"retry {job_id}".encode()) if key else "",
             tenant=old.tenant,
             traceparent=request_parser.traceparent(request),
-            retry_of=old.job_id,
+            retry_of=job_id,
             queue=await jobs.retry_queue(old),
         )
         return response(await jobs.submit_request(request, job_request))

@@ -253,20 +253,21 @@ class JobRoutes:
     # Reading
 
     async def get(self, request: HttpRequest) -> Reply:
-        record = await self.own(request, request.params[0])
+        job_id = request_parser.job_id(request.params[0])
+        record = await self.own(request, job_id)
         headers: Headers = ()
         wait_s = parameters.wait_s(request)
         if wait_s and record.status not in _ENDED:
             headers = ((b"preference-applied", b"wait=%d" % wait_s),)
-            await self._follower.until_ended(record.job_id, wait_s)
-            record = await self.own(request, request.params[0])
+            await self._follower.until_ended(job_id, wait_s)
+            record = await self.own(request, job_id)
         if record.status is Status.QUEUED and not record.entry_id:
-            record = record._replace(due_ms=await self._queue.due_ms(record.job_id))
+            record = record._replace(due_ms=await self._queue.due_ms(job_id))
         return Reply(_encode(_visible(request, schemas.job(record))), headers=headers)
 
-    async def own(self, request: HttpRequest, given_id: str) -> Record:
+    async def own(self, request: HttpRequest, job_id: JobId) -> Record:
         """The job of this id, if the caller may see it."""
-        record = await self._queue.record(request_parser.job_id(given_id))
+        record = await self._queue.record(job_id)
         if record is None or not request_parser.may_see(request, record.tenant):
             raise Problem(problems.JOB_NOT_FOUND)
         return record

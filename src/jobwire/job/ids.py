@@ -6,7 +6,8 @@ from typing import Final
 
 from jobwire.job.messages import JobId, Token
 
-_random_bytes: Final = SystemRandom().randbytes
+_random: Final = SystemRandom()
+_random_bytes: Final = _random.randbytes
 # The digit of the UUID's variant: two of its bits are fixed, two are random.
 _VARIANT: Final = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
@@ -39,4 +40,4 @@ def new_tokens(count: int) -> list[Token]:
 
 def random_fraction() -> float:
     """A random number, 0 ≤ x < 1."""
-    return secrets.randbits(53) / (1 << 53)
+    return _random.random()

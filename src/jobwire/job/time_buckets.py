@@ -5,6 +5,7 @@ long. Used by the wires for the statistics of the last hour.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -18,19 +19,14 @@ def bucket_of(span_ms: float) -> int:
 
 def counted(spans_ms: Iterable[float]) -> dict[int, int]:
     """Bucket → count."""
-    counts: dict[int, int] = {}
-    for span_ms in spans_ms:
-        bucket = bucket_of(span_ms)
-        counts[bucket] = counts.get(bucket, 0) + 1
-    return counts
+    return Counter(map(bucket_of, spans_ms))
 
 
 def merged(buckets: Iterable[Mapping[int, int]]) -> dict[int, int]:
     """Bucket → count, of all of them."""
-    totals: dict[int, int] = {}
+    totals: Counter[int] = Counter()
     for counts in buckets:
-        for bucket, count in counts.items():
-            totals[bucket] = totals.get(bucket, 0) + count
+        totals.update(counts)
     return totals
 
 

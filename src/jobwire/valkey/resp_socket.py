@@ -91,11 +91,8 @@ class RespSocket(asyncio.Protocol):
     @property
     def capacity(self) -> int:
         """How many more commands may be written now."""
-        if self._paused or self._bytes >= MAX_BYTES:
-            self._full = True
-            return 0
         free = MAX_COMMANDS - len(self._waiters)
-        if free <= 0:
+        if self._paused or self._bytes >= MAX_BYTES or free <= 0:
             self._full = True
             return 0
         return free

@@ -20,7 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from jobwire.job import retry
 from jobwire.job.engine import LeaseRenewer
@@ -30,6 +30,8 @@ from jobwire.job.messages import RenewAnswer, Token
 from jobwire.worker.queue_loop import QueueLoop
 from jobwire.worker.run import Run
 from jobwire.worker.watchdog import Watchdog
+
+T = TypeVar("T")
 
 _log: Final = logging.getLogger("jobwire.worker")
 _FAILED_BACKOFF: Final = retry.fixed(0.5, jitter=0.5)
@@ -62,6 +64,16 @@ class _Renewal:
             for run in list(queue_loop.runs.values())
             if _is_renewable(run, now_s)
         ]
+
+    def attempt(self, failure: str, call: Callable[[], T]) -> T | None:
+        """The result of a call of the renewer; None, and a log line, if it failed."""
+        try:
+            return call()
+        except BackendUnavailable as error:
+            _log.warning("%s: %s: %s (%s); retried", self.name, failure, error, error.detail)
+        except Exception:  # noqa: BLE001 - renewal never gives up
+            _log.exception("%s: %s; retried", self.name, failure)
+        return None
 
 
 class LeaseRenewalThread:
@@ -111,7 +123,7 @@ class LeaseRenewalThread:
                             backoff_s = retry.delay_s(_FAILED_BACKOFF, 1, random_fraction())
                             pause_s = min(pause_s, backoff_s)
                         renewal.due_s = now_s + pause_s
-                    self._heartbeat(renewal)
+                    renewal.attempt("heartbeat was not sent", renewal.renewer.heartbeat)
                 self._check_loop()
         finally:
             for renewal in self._renewals:
@@ -135,14 +147,9 @@ class LeaseRenewalThread:
         runs = renewal.runs(asked_s)
         if not runs:
             return True
-        try:
-            answers = renewal.renewer.renew([run.leased for run in runs])
-        except BackendUnavailable as error:
-            line = "%s: leases were not renewed: %s (%s); retried"
-            _log.warning(line, renewal.name, error, error.detail)
-            return False
-        except Exception:  # noqa: BLE001 - renewal never gives up
-            _log.exception("%s: leases were not renewed; retried", renewal.name)
+        leased = [run.leased for run in runs]
+        answers = renewal.attempt("leases were not renewed", lambda: renewal.renewer.renew(leased))
+        if answers is None:
             return False
         self._pass_answers(runs, answers, asked_s)
         return True
@@ -159,15 +166,6 @@ class LeaseRenewalThread:
         for queue_loop, tokens in not_renewed.items():
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(queue_loop.lease_answers, tokens)
-
-    def _heartbeat(self, renewal: _Renewal) -> None:
-        try:
-            renewal.renewer.heartbeat()
-        except BackendUnavailable as error:
-            line = "%s: heartbeat was not sent: %s (%s); retried"
-            _log.warning(line, renewal.name, error, error.detail)
-        except Exception:  # noqa: BLE001 - renewal never gives up
-            _log.exception("%s: heartbeat was not sent; retried", renewal.name)
 
     def _check_loop(self) -> None:
         """Log which code blocks the event loop: no other job proceeds meanwhile. End the process if

@@ -1,7 +1,7 @@
 """Maintenance tasks of the Streams wire, for every process of ours (J-41).
 
 The engine returns them to the maintenance loop. Each run of a task is one bounded script, guarded
-so that the fleet runs it once per period; cursors are extended from run to run. Nothing here loops.
+so that the fleet runs it once per period; cursors are kept from run to run. Nothing here loops.
 """
 
 import logging

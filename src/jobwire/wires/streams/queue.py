@@ -1,6 +1,6 @@
 """The producer's side of the Streams wire: submit, read, list, cancel.
 
-The gateway and producers have one each, over a shared connection. It implements the `Queue`
+The gateway and producers have one each, over a shared connection. It implements the `JobQueue`
 protocol: calls are sent in their order and within this turn of the event loop. It checks payloads
 and lifetimes, not whether a task exists: that is up to its caller.
 """

@@ -221,7 +221,7 @@ def test_the_scripts_build_keys_in_one_place_and_as_the_contract_does() -> None:
 
 def test_every_script_literal_belongs_to_the_contract_or_the_server() -> None:
     answers = {word for script in SCRIPTS.values() for word in script.returns}
-    known = WORDS | COMMANDS | OPTIONS | answers | DUTIES | DROPPED | {contract.CARD_TASK, ""}
+    known = WORDS | COMMANDS | OPTIONS | answers | DUTIES | DROPPED | {contract.TASK_FIELD, ""}
     known |= {contract.LATENCY, contract.DURATION, contract.DEFAULT_QUEUE, *SCOPES}
     for file in LUA.rglob("*.lua"):
         if file.name == "keys.lua":

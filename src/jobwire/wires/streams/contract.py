@@ -366,7 +366,7 @@ class Outage(StrEnum):
     ENDED_TS = "ended_ts"
 
 
-CARD_TASK: Final = "task:"
+TASK_FIELD: Final = "task:"
 """Followed by the task's name; holds `{"schema": …, "example": …, "queue": …}`."""
 
 

@@ -51,7 +51,7 @@ class Registration:
         for task in tasks:
             queue = task_queues.get(task.name, contract.DEFAULT_QUEUE)
             text = write_registration(task.schema_json, task.example_json, queue)
-            fields += (wire_text(f"{contract.CARD_TASK}{task.name}"), text)
+            fields += (wire_text(f"{contract.TASK_FIELD}{task.name}"), text)
         self._fields, self._missing_requirements = tuple(fields), missing_requirements
 
     def describe_process(self, served: Sequence[ServedQueue]) -> None:

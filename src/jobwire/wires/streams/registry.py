@@ -22,7 +22,7 @@ from jobwire.wires.streams.codec import (
     read_served_queues,
     readable,
 )
-from jobwire.wires.streams.contract import CARD_TASK, DEFAULT_QUEUE, StreamsKeys, WorkerField
+from jobwire.wires.streams.contract import DEFAULT_QUEUE, TASK_FIELD, StreamsKeys, WorkerField
 from jobwire.wires.streams.replies import collect, pairs, server_ms, wire_text
 from jobwire.wires.streams.scripts import script
 from jobwire.wires.streams.settings import StreamsSettings
@@ -61,9 +61,9 @@ class RegisteredWorker:
     serves: tuple[ServedQueue, ...]
     """The queues of its process, on all wires."""
     started_ms: int | None
-    silent_ms: int
+    heartbeat_age_ms: int
     """Since its last heartbeat; of a foreign worker: since its last call."""
-    holding: tuple[RunningJob, ...]
+    running: tuple[RunningJob, ...]
     missing_requirements: tuple[MissingRequirement, ...]
     queues: tuple[str, ...]
     """The queues that it reads; empty for a foreign worker."""
@@ -93,7 +93,7 @@ class FleetSummary(NamedTuple):
     slots: int
     most_slots: int
     """Of one worker; 0 without a live worker."""
-    silent_ms: int | None
+    heartbeat_age_ms: int | None
     """Since the last heartbeat of any of them."""
 
 
@@ -222,8 +222,8 @@ class WorkerRegistry:
             fields = cast("dict[str, str]", reply)
             started_ms = number(fields.get(WorkerField.STARTED_TS)) or 0
             for field, text in fields.items():
-                if field.startswith(CARD_TASK):
-                    name = readable(field.removeprefix(CARD_TASK))
+                if field.startswith(TASK_FIELD):
+                    name = readable(field.removeprefix(TASK_FIELD))
                     live.setdefault(name, []).append(_read_task(name, text, started_ms))
         for found in live.values():
             found.sort(key=lambda each: each.started_ms, reverse=True)
@@ -247,7 +247,7 @@ class WorkerRegistry:
         found = await self._worker_info(consumers)
         # A consumer's name outlives its worker: one of ours without a registration and without a
         # running job is gone.
-        return [worker for worker in found if not worker.ours or worker.host or worker.holding]
+        return [worker for worker in found if not worker.ours or worker.host or worker.running]
 
     async def missing_requirements(self) -> list[tuple[MissingRequirement, ...]]:
         """The missing requirements of each live worker of ours."""
@@ -276,11 +276,9 @@ class WorkerRegistry:
             for name, idle_ms in consumers.items()
             if not _is_ours(name) and idle_ms < self._foreign_ms
         ]
-        silent = [*(silent_ms for silent_ms, _ in live), *foreign]
+        ages = [*(age_ms for age_ms, _ in live), *foreign]
         slots = [slots for _, slots in live]
-        return FleetSummary(
-            len(silent), sum(slots), max(slots, default=0), min(silent, default=None)
-        )
+        return FleetSummary(len(ages), sum(slots), max(slots, default=0), min(ages, default=None))
 
     async def _consumers(self, queue: str = DEFAULT_QUEUE) -> dict[str, int]:
         """Consumer name → milliseconds since its last call. Our workers are all in the default
@@ -334,13 +332,15 @@ def _read_worker(name: str, idle_ms: int, now_ms: int, answer: Reply) -> Registe
         slots=number(fields.get(WorkerField.SLOTS)),
         tasks=tuple(
             sorted(
-                readable(field[len(CARD_TASK) :]) for field in fields if field.startswith(CARD_TASK)
+                readable(field.removeprefix(TASK_FIELD))
+                for field in fields
+                if field.startswith(TASK_FIELD)
             )
         ),
         serves=read_served_queues(fields.get(WorkerField.SERVES, "")),
         started_ms=number(fields.get(WorkerField.STARTED_TS)),
-        silent_ms=idle_ms if seen_ms is None else max(0, now_ms - seen_ms),
-        holding=tuple(
+        heartbeat_age_ms=idle_ms if seen_ms is None else max(0, now_ms - seen_ms),
+        running=tuple(
             RunningJob(*map(readable, running[at : at + 3]), since_ms=number(running[at + 3]) or 0)
             for at in range(0, len(running), 4)
         ),

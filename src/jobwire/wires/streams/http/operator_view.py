@@ -80,7 +80,7 @@ class StreamsView:
             self._totals(minutes[:-1]) + HourTotals([_counts(minutes[-1])]),
             workers=fleet.workers,
             slots=fleet.slots,
-            heartbeat_age_ms=fleet.silent_ms,
+            heartbeat_age_ms=fleet.heartbeat_age_ms,
         )
         return RowPart([row])
 
@@ -182,17 +182,17 @@ def _worker(seen: RegisteredWorker, request: HttpRequest) -> WorkerBody:
         handlers=list(seen.tasks),
         serves=[ServedQueueBody(wire, queue, list(tasks)) for wire, queue, tasks in seen.serves],
         started_ts=seen.started_ms,
-        heartbeat_age_ms=seen.silent_ms,
-        running=[_slot(holding, request) for holding in seen.holding],
+        heartbeat_age_ms=seen.heartbeat_age_ms,
+        running=[_slot(job, request) for job in seen.running],
         lacks=[MissingRequirementBody(*missing) for missing in seen.missing_requirements],
         queues=list(seen.queues),
     )
 
 
-def _slot(holding: RunningJob, request: HttpRequest) -> SlotBody:
-    if not request_parser.may_see(request, holding.tenant):
-        return SlotBody(None, None, holding.since_ms)
-    return SlotBody(holding.job_id, holding.task, holding.since_ms)
+def _slot(job: RunningJob, request: HttpRequest) -> SlotBody:
+    if not request_parser.may_see(request, job.tenant):
+        return SlotBody(None, None, job.since_ms)
+    return SlotBody(job.job_id, job.task, job.since_ms)
 
 
 def _found(record: Record) -> FoundBody:

@@ -41,6 +41,7 @@ _FIELDS: Final = (
 _CRONSIM_NAMES: Final = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")
 _CLOCK_CHANGE: Final = timedelta(hours=3)
 """More than clocks ever go forward or back."""
+_MAX_LENGTH: Final = 1000
 _SECOND: Final = timedelta(seconds=1)
 _MINUTE: Final = timedelta(minutes=1)
 
@@ -122,6 +123,11 @@ class Cron:
 
 def parse(text: str, tz: str = "UTC") -> Cron:
     """Check an entry; BadCron with one line if it is invalid."""
+    if len(text) > _MAX_LENGTH:
+        # Python refuses to read a number of thousands of digits.
+        raise BadCron(
+            f"cron {text[:20]!r}…: has {len(text)} characters, must have at most {_MAX_LENGTH}"
+        )
     parts = _MACROS.get(text.strip().lower(), text).split()
     if len(parts) not in (5, 6):
         names = "minute hour day month weekday"

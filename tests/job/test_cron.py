@@ -151,6 +151,7 @@ def test_no_due_time_of_an_hourly_entry_is_skipped(minute: str, start: int) -> N
         ("1,, * * * *", "minute ''"),
         ("٣ * * * *", "minute '٣'"),
         ("0 0 30 2 *", "there is no such day"),
+        ("9" * 5000 + " * * * *", "has 5008 characters, must have at most 1000"),
     ],
 )
 def test_an_invalid_entry_gets_a_one_line_error(entry: str, says: str) -> None:

@@ -4,6 +4,7 @@ Every source has text (a YAML scalar stays as written, so that the password `012
 lists and mappings of text. Pure; the caller adds the origin.
 """
 
+import contextlib
 import dataclasses
 import re
 import types
@@ -20,7 +21,7 @@ Raw = str | Sequence["Raw"] | Mapping[str, "Raw"]
 
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
-_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
@@ -43,16 +44,14 @@ class BadValue(Exception):
 def duration(text: str) -> timedelta:
     """`5s`, `1h30m`, `250ms`, `2d`; a plain number is seconds."""
     try:
-        return timedelta(seconds=float(text)) if float(text) >= 0 else _bad_duration(text)
-    except (ValueError, OverflowError):
-        pass
-    parts = _DURATION.findall(text.strip())
-    if not parts or "".join(number + unit for number, unit in parts) != text.strip():
-        return _bad_duration(text)
-    return timedelta(seconds=sum(float(number) * _UNITS_S[unit] for number, unit in parts))
-
-
-def _bad_duration(text: str) -> timedelta:
+        seconds = float(text)
+    except ValueError:
+        parts = _DURATION.findall(text.strip())
+        is_whole = parts and "".join(number + unit for number, unit in parts) == text.strip()
+        seconds = sum(float(number) * _UNITS_S[unit] for number, unit in parts) if is_whole else -1
+    with contextlib.suppress(OverflowError):
+        if seconds >= 0:
+            return timedelta(seconds=seconds)
     raise BadValue.because(
         f"{text!r} is not a duration; write 5s, 250ms or 1h (a plain number is seconds)"
     )

@@ -210,6 +210,8 @@ def test_p27_the_demo_in_a_browser(demo: Program, browser: Browser, tmp_path: Pa
     """Photo, placeholder, result: a photograph goes in, the model's picture comes out."""
     line = demo.wait_for_line("open http://", timeout_s=90)
     url = re.findall(r"http://\S+", line)[0]
+    for path, status in (("/demo/messages?seen=\u00b2", 422), ("/demo/pictures/\u00b2", 404)):
+        assert httpx.get(f"{url.rstrip('/')}{path}", trust_env=False).status_code == status
     photograph = next(Path(entry) / PHOTOGRAPH for entry in sys.path if _has_photograph(entry))
     with browser.page(may_complain=True) as page:
         page.open(url)

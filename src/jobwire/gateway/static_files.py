@@ -11,10 +11,9 @@ from functools import partial
 from hashlib import sha256
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from jobwire.gateway.conditional import has_version, quoted_tag
-from jobwire.gateway.problems import Headers
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 
@@ -37,13 +36,6 @@ _MEDIA_TYPES: Final = {
 }
 
 
-class _File(NamedTuple):
-    body: bytes
-    etag: bytes
-    headers: Headers
-    media_type: bytes
-
-
 def routes(
     prefix: str, folder: Traversable | Path, *, csp: str, cache_control: str = REVALIDATE
 ) -> list[HotRoute]:
@@ -55,13 +47,14 @@ def routes(
         suffix = Path(name).suffix
         if suffix not in _MEDIA_TYPES:
             raise TypeError(f"{name}: no media type is known for the suffix {suffix!r}")
-        etag = quoted_tag(sha256(content).hexdigest()[:32]).encode()
+        etag = quoted_tag(sha256(content).hexdigest()[:32])
         headers = (
-            (b"etag", etag),
+            (b"etag", etag.encode()),
             (b"cache-control", cache_control.encode()),
             (b"content-security-policy", csp.encode()),
         )
-        endpoint = partial(_answer, _File(content, etag, headers, _MEDIA_TYPES[suffix]))
+        reply = Reply(content, headers=headers, media_type=_MEDIA_TYPES[suffix])
+        endpoint = partial(_answer, etag, reply)
         path = (
             f"{base}/{name.removesuffix(INDEX)}" if Path(name).name == INDEX else f"{base}/{name}"
         )
@@ -79,9 +72,9 @@ def _files(folder: Traversable | Path, below: str) -> Iterator[tuple[str, bytes]
             yield below + entry.name, entry.read_bytes()
 
 
-async def _answer(file: _File, request: HttpRequest) -> Reply | None:
-    if has_version(request, file.etag.decode()):
-        await request.start(304, file.headers)
-        await request.end()
-        return None
-    return Reply(file.body, headers=file.headers, media_type=file.media_type)
+async def _answer(etag: str, file: Reply, request: HttpRequest) -> Reply | None:
+    if not has_version(request, etag):
+        return file
+    await request.start(304, file.headers)
+    await request.end()
+    return None

@@ -28,17 +28,12 @@ class Element:
         """The children of that name."""
         return (child for child in self.children if child.name == name)
 
-    def find(self, *path: str) -> Element | None:
-        """The first element along a path of names."""
+    def value(self, *path: str) -> str:
+        """The text of the first element along a path of names, or nothing."""
         here: Element | None = self
         for name in path:
             here = next(here.all(name), None) if here else None
-        return here
-
-    def value(self, *path: str) -> str:
-        """The text along a path of names, or nothing."""
-        found = self.find(*path)
-        return found.text.strip() if found else ""
+        return here.text.strip() if here else ""
 
     def same_as(self, other: Element) -> bool:
         """Whether both have the same content, in any order."""

@@ -5,16 +5,18 @@ other.
 """
 
 import asyncio
+import re
 import time
-from pathlib import Path
+from importlib.resources import files
 from typing import Final
 
 import msgspec
 
+from jobwire.gateway import static_files
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.problems import INVALID, NOT_FOUND, Problem
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.routes import Doc, Endpoint, HotRoute
+from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.log import component
 from jobwire.objects import ObjectsError
 from jobwire.wires.predictions.flow import Flow
@@ -23,11 +25,10 @@ from jobwire.wires.predictions.intent import Photo
 from jobwire.wiring.page import page_routes
 from jobwire.wiring.predictions.demo.chat import CHAT_ID, DemoChat
 
-_FOLDER: Final = Path(__file__).parent
 _WAIT_S: Final = 20.0
-_POLICY: Final = (
-    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    b"connect-src 'self'"
+_CSP: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'"
 )
 _encode = msgspec.json.Encoder().encode
 _log = component("predictions")
@@ -37,10 +38,10 @@ def chat_feature(chat: DemoChat, flow: Flow, tasks: asyncio.TaskGroup) -> Featur
     """The page, its script and its calls."""
 
     async def messages(request: HttpRequest) -> Reply:
-        seen = request.query("seen") or "0"
-        if not seen.isdigit():
-            raise Problem(INVALID, "seen is a number")
-        await chat.wait_for_change(int(seen), _WAIT_S)
+        seen = _number(request.query("seen") or "0")
+        if seen is None:
+            raise Problem(INVALID, "seen must be a number")
+        await chat.wait_for_change(seen, _WAIT_S)
         shown = [
             {
                 "id": each.id,
@@ -53,8 +54,8 @@ def chat_feature(chat: DemoChat, flow: Flow, tasks: asyncio.TaskGroup) -> Featur
         return Reply(_encode({"revision": chat.revision, "messages": shown}))
 
     async def picture(request: HttpRequest) -> Reply:
-        (number,) = request.params
-        message = chat.messages.get(int(number)) if number.isdigit() else None
+        number = _number(request.params[0])
+        message = None if number is None else chat.messages.get(number)
         if message is None or message.picture is None:
             raise Problem(NOT_FOUND, "there is no such picture")
         return Reply(message.picture, media_type=message.mime.encode())
@@ -72,18 +73,8 @@ def chat_feature(chat: DemoChat, flow: Flow, tasks: asyncio.TaskGroup) -> Featur
         name="demo",
         hot=[
             *page_routes("/page"),
-            HotRoute(
-                "GET", "/", "read", _file("page.html", b"text/html; charset=utf-8"), doc("The page")
-            ),
-            HotRoute(
-                "GET",
-                "/demo/chat.js",
-                "read",
-                _file("chat.js", b"text/javascript"),
-                doc("Its script"),
-            ),
-            HotRoute(
-                "GET", "/demo/chat.css", "read", _file("chat.css", b"text/css"), doc("Its style")
+            *static_files.routes(
+                "/", files("jobwire.wiring.predictions.demo") / "static", csp=_CSP
             ),
             HotRoute("GET", "/demo/messages", "read", messages, doc("The chat")),
             HotRoute(
@@ -121,10 +112,5 @@ async def _submit(flow: Flow, photo: Photo) -> None:
         _log.error("photo left to reconcile: %s", error)
 
 
-def _file(name: str, media_type: bytes) -> Endpoint:
-    body = (_FOLDER / name).read_bytes()
-
-    async def serve(_: HttpRequest) -> Reply:
-        return Reply(body, headers=((b"content-security-policy", _POLICY),), media_type=media_type)
-
-    return serve
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None

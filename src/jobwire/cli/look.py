@@ -11,7 +11,7 @@ from jobwire.cli import options, output, sanitize
 from jobwire.cli.exits import CliExit, Exit
 
 if TYPE_CHECKING:
-    from jobwire.wiring.queues.look import LookedAt, LookedAtJob
+    from jobwire.wiring.queues.look import FoundQueue, FoundQueueJob
 
 
 @click.command()
@@ -110,7 +110,7 @@ def _serve_page(context: click.Context, url: str, prefix: str, port: str | None)
     )
 
 
-def _show_queues(queues: "Sequence[LookedAt]", *, as_json: bool) -> None:
+def _show_queues(queues: "Sequence[FoundQueue]", *, as_json: bool) -> None:
     if as_json:
         for each in queues:
             output.json_line(
@@ -135,7 +135,7 @@ def _show_queues(queues: "Sequence[LookedAt]", *, as_json: bool) -> None:
     output.columns(rows)
 
 
-def _show_jobs(jobs: "Sequence[LookedAtJob]", *, as_json: bool) -> None:
+def _show_jobs(jobs: "Sequence[FoundQueueJob]", *, as_json: bool) -> None:
     if as_json:
         for job in jobs:
             output.json_line(job.body)

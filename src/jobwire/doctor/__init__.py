@@ -7,8 +7,8 @@
     bucket   reachability, conditional writes, lifecycle rules
     model    the models of the six tasks: local weights, or a server
 
-A check is a function that does not raise and changes nothing. Called by `jobwire doctor`; a system
-names its own checks in its declaration (`wiring/systems.py`).
+A check is a function that does not raise and leaves nothing changed. Called by `jobwire doctor`; a
+system names its own checks in its declaration (`wiring/systems.py`).
 """
 
 from jobwire.doctor.finding import Finding, Verdict

@@ -1,20 +1,27 @@
 """The HTTP server: what all routes have in common.
 
     app        the ASGI application, built from the routes of all features
-    feature    what one system adds: routes, health checks, metrics
+    feature    what one system adds: routes, health checks, metrics, a view
     routes     hot routes: plain ASGI              router     FastAPI routes, each with its scope
     access     scope or verifier of a route        admission  checks before a route runs
     request    one request and its response        parameters paging and others of several wires
-    auth       API keys, tenants, scopes           tokens     short-lived tokens for EventSource
-    tenants    who sees what belongs to whom       static_files  files of a page
-    cors       pages of other origins
-    loopback   Host and Origin checks              limits     request rate and streams per key
-    problems   error responses (RFC 9457)          failures   exceptions as problems
+    auth       API keys, tenants, scopes           tenants    who sees what belongs to whom
+    tokens     short-lived tokens for EventSource  stream_tokens  /v1/stream-tokens
+    loopback   Host and Origin checks              cors       pages of other origins
+    limits     request rate and streams per key    problems   error responses (RFC 9457)
+    failures   exceptions as problems              me         /v1/me
     streams    all open event streams              sse        the SSE format, and one stream
     health     /livez /readyz /version             metrics    /metrics
-    openapi    one document for all routes         tracing    OpenTelemetry spans
+    openapi    one document for all routes         api_page   /docs
+    static_files  files of a page                  conditional  ETag and If-None-Match
+    tracing    OpenTelemetry spans                 cached_value  a reading that many requests share
     server     uvicorn's server                    connection, response_cycle  limits per client
     uvicorn_internals  the private parts of uvicorn in use, and the check of its version
+
+    system_view   what each system shows; joined reads the views of all systems
+    overview      /v1/overview /v1/failures /v1/search; failure_kinds groups failed jobs
+    fleet         /v1/workers /v1/stats; fleet_schemas has their bodies
+    wire_view     the keys of a job on its server, in one form for all wires
 
 Built by `wiring`, which passes the features. It knows nothing of what a feature does.
 """

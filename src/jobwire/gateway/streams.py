@@ -30,7 +30,7 @@ HEADERS: Final[Headers] = (
     (b"x-accel-buffering", b"no"),
 )
 _HEARTBEAT: Final = Comment("heartbeat")
-_GOODBYE: Final = Comment("this server is stopping; connect again")
+_STOPPED: Final = Comment("this server is stopping; connect again")
 # Short, so that few heartbeats are written at one tick: they delay events.
 _TICK_S: Final = 0.1
 _SLOW_CHECK_S: Final = 1.0
@@ -133,7 +133,7 @@ class Streams:
             action()
         streams = [stream for slot in self._wheel for stream in slot]
         for stream in streams:
-            stream.push(_GOODBYE)
+            stream.push(_STOPPED)
             stream.end()
         deadline_s = time.monotonic() + _FLUSH_TIMEOUT_S
         while time.monotonic() < deadline_s and not all(stream.closed for stream in streams):

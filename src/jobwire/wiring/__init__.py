@@ -2,15 +2,18 @@
 
     systems       the declaration of a system, and the list of systems
     jobs/         the system `jobs`: the Streams wire with the six tasks
-    predictions/  the system `predictions`
+    queues/       the system `queues`: the BullMQ wire
+    images/       the system `images`: records, uploads, photos
+    predictions/  the system `predictions`: the photo bot, and its demo
     gateway       the HTTP gateway, from the features of the chosen systems
     worker        an App of handlers on the queues of the chosen systems
     installation  `jobwire up`: what it starts
     parts         the states of the parts, from the supervisor to the gateway
     backends      Valkey and the buckets, opened by the systems' needs
+    page          the web page, /v1/settings and /v1/backends
     schema        the JSON Schema of the systems
     traces        OpenTelemetry
-    keys          new API keys
+    keys, photo   what the CLI uses of the gateway and of the photo handlers
 
 Each module imports only what its program needs: the supervisor of `up` loads no web framework.
 """

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jobwire import endpoints
+from jobwire.job.errors import BackendUnavailable
 from jobwire.log import component
 from jobwire.objects import BucketConfig, ObjectsError
 from jobwire.wiring.systems import (
@@ -119,18 +120,23 @@ async def _open_verified(config: BucketConfig) -> Bucket:
     from jobwire.objects.probe import probe
 
     bucket = Bucket(config)
+    # Without concurrent writers, which take seconds on some stores (see `jobwire doctor`).
+    await retry_start("bucket", lambda: probe(bucket, racers=0))
+    return bucket
+
+
+async def retry_start(backend: str, connect: Callable[[], Awaitable[None]]) -> None:
+    """Repeat `connect` for START_TIMEOUT_S while its error is retryable."""
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
-            # Without concurrent writers, which take seconds on some stores (see `jobwire doctor`).
-            await probe(bucket, racers=0)
-        except ObjectsError as error:
+            return await connect()
+        except (ObjectsError, BackendUnavailable) as error:
             if not error.retryable or time.monotonic() > deadline_s:
                 raise
-            _log.warning("bucket not usable: %s; trying again", error)
+            reason = error.detail if isinstance(error, BackendUnavailable) else error
+            _log.warning("%s not usable: %s; trying again", backend, reason)
             await asyncio.sleep(1.0)
-        else:
-            return bucket
 
 
 def database_url(settings: Settings) -> str:

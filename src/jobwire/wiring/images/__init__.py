@@ -76,7 +76,7 @@ SYSTEM: Final = System(
 API: Final = System(
     name="images-api",
     needs=_BACKENDS,
-    feature=partial(lazy("jobwire.wiring.images.api:images_api"), apart=True),
+    feature=partial(lazy("jobwire.wiring.images.api:images_api"), separate=True),
     bucket=_bucket,
 )
 UPLOADS: Final = System(

@@ -1,10 +1,8 @@
 """The images API in a gateway: routes of /v1/images, results into records, reconciler."""
 
-import asyncio
 import contextlib
 import os
 import socket
-import time
 from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -20,7 +18,6 @@ from jobwire.settings import Settings
 from jobwire.valkey import Consumer, Reclaimer
 from jobwire.wires.images.contract import ImageKeys
 from jobwire.wires.images.database import (
-    RecordsUnavailable,
     database_url,
     migrate,
     open_engine,
@@ -34,14 +31,12 @@ from jobwire.wires.images.records import ImageRecords
 from jobwire.wires.images.results import Reconciler, ResultHandler
 from jobwire.wires.images.scripts import SCRIPTS
 from jobwire.wires.images.tokens import TokenIssuer, read_private_key
-from jobwire.wiring.backends import START_TIMEOUT_S
+from jobwire.wiring.backends import START_TIMEOUT_S, retry_start
 from jobwire.wiring.images.keys import private_key
 from jobwire.wiring.images.storage import image_status
 from jobwire.wiring.systems import GatewayContext
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
     from jobwire.valkey import Connection
 
 _log = component("images")
@@ -51,16 +46,16 @@ _CONCURRENCY: Final = 64
 """Results that one consumer reads and applies at a time, in one transaction."""
 
 
-def _upload_address(settings: Settings, *, apart: bool) -> Callable[[HttpRequest], str]:
+def _upload_address(settings: Settings, *, separate: bool) -> Callable[[HttpRequest], str]:
     """The address of the upload gateway for a caller: that of the settings, else the host name that
-    the caller used, with the port of the upload gateway where it runs apart."""
+    the caller used, with the port of the upload gateway where it runs as a program of its own."""
     configured = settings.images.upload_url.rstrip("/")
 
     def address(request: HttpRequest) -> str:
         if configured:
             return configured
         host = request.headers.get(b"host", b"localhost").decode("latin-1")
-        if apart:
+        if separate:
             name = host if host.endswith("]") else host.rpartition(":")[0] or host
             host = f"{name}:{settings.images.port}"
         return f"{request.scope.get('scheme', 'http')}://{host}"
@@ -69,20 +64,19 @@ def _upload_address(settings: Settings, *, apart: bool) -> Callable[[HttpRequest
 
 
 @contextlib.asynccontextmanager
-async def images_api(context: GatewayContext, *, apart: bool = False) -> AsyncGenerator[Feature]:
-    """The API; while it is open, results are read and open records reconciled. `apart`: the upload
-    gateway is another program."""
-    settings, connection, bucket = (
-        context.settings,
-        context.backends.valkey,
-        context.backends.bucket,
-    )
+async def images_api(context: GatewayContext, *, separate: bool = False) -> AsyncGenerator[Feature]:
+    """The API; while it is open, results are read and open records reconciled.
+
+    `separate`: the upload gateway is another program.
+    """
+    settings, backends = context.settings, context.backends
+    connection, bucket = backends.valkey, backends.bucket
     images = settings.images
     status = image_status(settings, connection)
     await connection.load_scripts(SCRIPTS.values())
-    engine = open_engine(database_url(context.backends.database_url))
+    engine = open_engine(database_url(backends.database_url))
     try:
-        await _migrated(engine)
+        await retry_start("database", lambda: migrate(engine))
         records = ImageRecords(engine)
         handler = ResultHandler(records, bucket)
         reconciler = Reconciler(
@@ -102,7 +96,7 @@ async def images_api(context: GatewayContext, *, apart: bool = False) -> AsyncGe
             status,
             bucket,
             TokenIssuer(read_private_key(private_key(settings)), images.token_life),
-            _upload_address(settings, apart=apart),
+            _upload_address(settings, separate=separate),
             ApiLimits(max_size=images.max_upload_mb * _MEGABYTE, url_life=images.url_life),
         )
         feature = Feature(
@@ -126,19 +120,6 @@ async def images_api(context: GatewayContext, *, apart: bool = False) -> AsyncGe
             yield feature
     finally:
         await engine.dispose()
-
-
-async def _migrated(engine: "AsyncEngine") -> None:
-    """Make or upgrade the schema; retry while the database does not answer."""
-    deadline_s = time.monotonic() + START_TIMEOUT_S
-    while True:
-        try:
-            return await migrate(engine)
-        except RecordsUnavailable as error:
-            if time.monotonic() > deadline_s:
-                raise
-            _log.warning("database not usable: %s; trying again", error.detail)
-            await asyncio.sleep(1.0)
 
 
 @contextlib.asynccontextmanager

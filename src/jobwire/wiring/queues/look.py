@@ -20,7 +20,7 @@ STATES: Final = tuple(map(str, COLLECTIONS))
 
 
 @dataclass(frozen=True, slots=True)
-class LookedAt:
+class FoundQueue:
     """A queue as it was found."""
 
     name: str
@@ -29,7 +29,7 @@ class LookedAt:
 
 
 @dataclass(frozen=True, slots=True)
-class LookedAtJob:
+class FoundQueueJob:
     """A job as it was found; `body` is what the HTTP API would return."""
 
     id: str
@@ -44,7 +44,7 @@ class LookedAtJob:
 class FoundQueues:
     """`whole`: all keys of the server were seen."""
 
-    queues: Sequence[LookedAt]
+    queues: Sequence[FoundQueue]
     whole: bool
 
 
@@ -57,19 +57,19 @@ async def look_at_server(url: str, prefix: str) -> FoundQueues:
             more, steps = (await directory.scan()).more, steps + 1
         figures = await measure(connection, prefix, directory.names)
         workers = await seen_workers(connection, prefix, directory.names)
-        found = [LookedAt(name, figures[name], (workers or {}).get(name)) for name in figures]
+        found = [FoundQueue(name, figures[name], (workers or {}).get(name)) for name in figures]
         return FoundQueues(found, not more)
 
 
 async def look_at_jobs(
     url: str, prefix: str, queue: str, state: str, count: int
-) -> list[LookedAtJob]:
+) -> list[FoundQueueJob]:
     """The first jobs of a state, or of each state without one; RefusedError for a bad name."""
     async with Connection.open(Config.from_url(url), name="jobwire-look") as connection:
         opened = BullQueue(connection, queue, BullSettings(prefix=prefix))
         states = [State(state)] if state else list(COLLECTIONS)
         return [
-            LookedAtJob(
+            FoundQueueJob(
                 job.id,
                 job.name,
                 str(each),

@@ -28,20 +28,22 @@ NEEDS_KEY: Final = "x-jobwire"
 _encode = msgspec.json.Encoder().encode
 
 
-def needs(access: Access, *problems: ProblemKind, max_body: int = 0) -> dict[str, Any]:
+def needs(
+    access: Access, *problems: ProblemKind, max_body: int = 0, doc: Doc | None = None
+) -> dict[str, Any]:
     """The scope that a route requires or the proof that it verifies, and the problems that it may
     answer with."""
-    return {NEEDS_KEY: {"access": access, "max_body": max_body, "problems": problems}}
+    needed = {"access": access, "max_body": max_body, "problems": problems, "doc": doc}
+    return {NEEDS_KEY: needed}
 
 
-def documented(access: Access, doc: Doc, max_body: int = 0) -> dict[str, Any]:
+def documented(access: Access, doc: Doc) -> dict[str, Any]:
     """The same with the documentation of a hot route, for a route whose answer is a msgspec type.
 
     `doc.parameters` are those that the route reads from the request by itself; parameters of the
     function are documented by FastAPI.
     """
-    required = {"access": access, "max_body": max_body, "problems": doc.problems, "doc": doc}
-    return {NEEDS_KEY: required}
+    return needs(access, *doc.problems, doc=doc)
 
 
 class ScopedRoute(APIRoute):
@@ -59,7 +61,7 @@ class ScopedRoute(APIRoute):
         self.access: Access = required["access"]
         self.own_max_body: int = required["max_body"]
         self.own_problems: Sequence[ProblemKind] = required["problems"]
-        self.doc: Doc | None = required.get("doc")
+        self.doc: Doc | None = required["doc"]
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.methods is None or scope["method"] in self.methods:

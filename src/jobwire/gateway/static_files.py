@@ -18,8 +18,6 @@ from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 
 INDEX: Final = "index.html"
-REVALIDATE: Final = "no-cache"
-"""The browser stores a file and asks each time whether it has changed."""
 _MEDIA_TYPES: Final = {
     ".css": b"text/css; charset=utf-8",
     ".html": b"text/html; charset=utf-8",
@@ -36,9 +34,7 @@ _MEDIA_TYPES: Final = {
 }
 
 
-def routes(
-    prefix: str, folder: Traversable | Path, *, csp: str, cache_control: str = REVALIDATE
-) -> list[HotRoute]:
+def routes(prefix: str, folder: Traversable | Path, *, csp: str) -> list[HotRoute]:
     """A public route for each file of the folder below `prefix`; `index.html` answers for its
     folder. A file of an unknown type is a TypeError."""
     base = prefix.rstrip("/")
@@ -50,7 +46,8 @@ def routes(
         etag = quoted_tag(sha256(content).hexdigest()[:32])
         headers = (
             (b"etag", etag.encode()),
-            (b"cache-control", cache_control.encode()),
+            # The browser stores a file and asks each time whether it has changed.
+            (b"cache-control", b"no-cache"),
             (b"content-security-policy", csp.encode()),
         )
         reply = Reply(content, headers=headers, media_type=_MEDIA_TYPES[suffix])

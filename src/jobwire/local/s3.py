@@ -112,10 +112,6 @@ class LocalS3(LocalServer):
         return self._require_keys().secret_key
 
     @property
-    def region(self) -> str:
-        return REGION
-
-    @property
     def config(self) -> BucketConfig:
         """The config for a `Bucket` on this server."""
         return BucketConfig(

@@ -146,10 +146,11 @@ class Installation:
         if self._valkey is not None:
             env["JOBWIRE_VALKEY_URL"] = self._valkey.url
         if self._s3 is not None:
-            env["JOBWIRE_OBJECTS_ENDPOINT"] = self._s3.endpoint
-            env["JOBWIRE_OBJECTS_ACCESS_KEY"] = self._s3.access_key
-            env["JOBWIRE_OBJECTS_SECRET_KEY"] = self._s3.secret_key
-            env["JOBWIRE_OBJECTS_REGION"] = self._s3.region
+            config = self._s3.config
+            env["JOBWIRE_OBJECTS_ENDPOINT"] = config.endpoint
+            env["JOBWIRE_OBJECTS_ACCESS_KEY"] = config.access_key
+            env["JOBWIRE_OBJECTS_SECRET_KEY"] = config.secret_key
+            env["JOBWIRE_OBJECTS_REGION"] = config.region
         return env
 
     def _worker_env(self) -> Mapping[str, str]:
@@ -163,17 +164,16 @@ class Installation:
         """Write the states of the parts; called at every change."""
         parts.write_parts(self._parts_file, changed)
         if all(part.state == "ready" for part in changed):
-            endpoints.write(self._data_dir, self._endpoints_file())
-
-    def _endpoints_file(self) -> Endpoints:
-        return Endpoints(
-            http=self.http,
-            valkey=self._valkey_url(),
-            s3=self._s3_endpoint(),
-            pids={part.name: part.pid for part in self.parts if part.pid is not None},
-            version=__version__,
-            systems=self._plan.names,
-        )
+            pids = {part.name: part.pid for part in self.parts if part.pid is not None}
+            found = Endpoints(
+                http=self.http,
+                valkey=self._valkey_url(),
+                s3=self._s3_endpoint(),
+                pids=pids,
+                version=__version__,
+                systems=self._plan.names,
+            )
+            endpoints.write(self._data_dir, found)
 
     def _valkey_url(self) -> str | None:
         if Backend.VALKEY not in self._needs:

@@ -23,7 +23,7 @@ REQUIREMENTS: Final = Path(__file__).parent / "cog-requirements.txt"
 _INSTALL_S: Final = 300
 _READY_S: Final = 60.0
 
-MODEL: Final = '''
+_MODEL: Final = '''
 import tempfile
 from cog import BaseRunner, Input, Path
 from PIL import Image, ImageChops, ImageFilter, ImageOps
@@ -77,13 +77,13 @@ def user_cache() -> Path:
 
 
 class CogServer:
-    """A cog server with one model, on loopback."""
+    """A cog server with the demo's model, on loopback."""
 
-    def __init__(self, python: Path, folder: Path, model: str = MODEL) -> None:
+    def __init__(self, python: Path, folder: Path) -> None:
         # Each prediction leaves a folder there.
         self._temporary = folder / "temporary"
         self._temporary.mkdir(parents=True, exist_ok=True)
-        (folder / "predict.py").write_text(model)
+        (folder / "predict.py").write_text(_MODEL)
         self._log = folder / "cog.log"
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"

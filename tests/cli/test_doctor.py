@@ -10,6 +10,7 @@ import pytest
 
 from jobwire.local import LocalValkey, free_port
 from tests.cli.runner import jobwire
+from tests.standins.server import Call, Request, Standin, json_reply
 from tests.support import clause
 from tests.support.faketime import server_clock
 from tests.support.servers import plain_client
@@ -77,6 +78,22 @@ def test_an_unreachable_program_is_reported(tmp_path: Path) -> None:
     assert code == 3
     assert found["program"]["verdict"] == "unreachable"
     assert "(by JOBWIRE_URL) does not answer" in found["program"]["found"]
+
+
+class OtherProgram(Standin):
+    """Answers every request like a program that is not jobwire."""
+
+    def call(self, request: Request) -> Call:
+        return request.path, lambda: json_reply(200, {"parts": ["engine", 4]})
+
+
+@clause("O-7")
+def test_another_program_at_the_address_is_reported(tmp_path: Path) -> None:
+    with OtherProgram() as other:
+        code, found = doctor(tmp_path, JOBWIRE_URL=other.url)
+    assert code == 1
+    assert found["program"]["verdict"] == "fault"
+    assert "answers 200, but not like jobwire" in found["program"]["found"]
 
 
 @clause("O-7")

@@ -1,10 +1,11 @@
 """Checks of the running program, over HTTP as a client."""
 
-import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from jobwire.doctor.finding import Finding, Verdict
 from jobwire.endpoints import FoundProgram
@@ -17,13 +18,27 @@ _BY_STATE: Final[Mapping[str, tuple[Verdict, str]]] = {
 }
 
 
+class _Part(msgspec.Struct):
+    name: str
+    state: str
+    note: str = ""
+    what_to_do: str = ""
+
+
+class _Answer(msgspec.Struct):
+    """Of /readyz; a problem document has no version."""
+
+    parts: list[_Part]
+    version: str = "unknown"
+
+
 def examine(found: FoundProgram | None) -> Iterator[Finding]:
     """Check that the program responds and that each part is ready."""
     if found is None:
         yield Finding("program", "note", "none is running here", fix="jobwire up")
         return
     try:
-        status, body = _get(f"{found.url}/readyz")
+        status, text = _get(f"{found.url}/readyz")
     except (OSError, ValueError) as error:
         yield Finding(
             "program",
@@ -33,7 +48,9 @@ def examine(found: FoundProgram | None) -> Iterator[Finding]:
             "start it: jobwire up",
         )
         return
-    if "parts" not in body:
+    try:
+        answer = msgspec.json.decode(text, type=_Answer)
+    except msgspec.DecodeError:
         yield Finding(
             "program",
             "fault",
@@ -42,32 +59,23 @@ def examine(found: FoundProgram | None) -> Iterator[Finding]:
             "correct JOBWIRE_URL, or start jobwire on another port",
         )
         return
-    yield Finding("program", "ok", f"{found.url}, version {body.get('version') or 'unknown'}")
-    for part in body["parts"]:
-        verdict, why = _BY_STATE.get(part["state"], _NOT_READY)
-        yield Finding(
-            f"part {part['name']}",
-            verdict,
-            ": ".join(filter(None, [part["state"], part.get("note", "")])),
-            why,
-            part.get("what_to_do", ""),
-        )
+    yield Finding("program", "ok", f"{found.url}, version {answer.version}")
+    for part in answer.parts:
+        verdict, why = _BY_STATE.get(part.state, _NOT_READY)
+        state = ": ".join(filter(None, [part.state, part.note]))
+        yield Finding(f"part {part.name}", verdict, state, why, part.what_to_do)
 
 
-def _get(url: str) -> tuple[int, dict[str, Any]]:
+def _get(url: str) -> tuple[int, bytes]:
     if not url.startswith(("http://", "https://")):
         raise ValueError("it is not an http:// or https:// URL")
     # Without a proxy: the program usually runs on this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=_TIMEOUT_S) as response:
-            status, text = response.status, response.read(1 << 20)
+            return response.status, response.read(1 << 20)
     except urllib.error.HTTPError as error:
-        status, text = error.code, error.read(1 << 20)
-    try:
-        return status, dict(json.loads(text))
-    except (ValueError, TypeError):
-        return status, {}
+        return error.code, error.read(1 << 20)
 
 
 def _reason(error: Exception) -> str:

@@ -97,6 +97,13 @@ def test_b19_summaries_of_what_other_programs_wrote(served: ServedQueues, plain:
     assert ids(page) == ["1", "odd", "ghost"]
     assert len(page["jobs"][1]["name"]) <= 400
     assert page["jobs"][1]["progress"] is None
+    # A producer that knows only the published contract writes no field `priority`.
+    plain.call("HSET", "bull:mail:odd", "opts", '{"priority": 5}')
+    assert summaries(served, "mail", state="waiting")["jobs"][1]["priority"] == 5
+    # Older programs move the waiting jobs of a paused queue to another list.
+    plain.call("RENAME", "bull:mail:wait", "bull:mail:paused")
+    page = summaries(served, "mail", state="waiting")
+    assert (page["jobs"], page["total"], page["next"]) == ([], 3, None)
     path = "/v1/queues/mail/summaries"
     problem(served.client.get(path, params={"state": "nope"}), 422, "invalid_request")
     problem(served.client.get(path, params={"q": "x" * 256}), 422, "invalid_request")

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from jobwire.job.messages import Failed
 from jobwire.valkey import Connection
 from jobwire.wires.bullmq.admin import QueueAdmin
 from jobwire.wires.bullmq.codec import Empty, Job, KeepRule, Limited, TakeAnswer, Took, read_fields
 from jobwire.wires.bullmq.consumer import BullConsumer, Failure, Settled
-from jobwire.wires.bullmq.contract import CODES, Refusal, State
+from jobwire.wires.bullmq.contract import Refusal, State
 from jobwire.wires.bullmq.flows import FlowJobs, FlowNode, add_flow
 from jobwire.wires.bullmq.options import (
     Backoff,
@@ -30,6 +30,21 @@ from jobwire.wires.bullmq.settings import BullSettings
 from tests.wires.bullmq.conftest import after_failure
 
 Call = Mapping[str, Any]
+CODES: Final = {
+    Refusal.MISSING: -1,
+    Refusal.NO_LOCK: -2,
+    Refusal.NOT_ACTIVE: -3,
+    Refusal.PENDING_CHILDREN: -4,
+    Refusal.NO_PARENT: -5,
+    Refusal.FOREIGN_LOCK: -6,
+    Refusal.HAS_PARENT: -7,
+    Refusal.FAILED_CHILDREN: -9,
+    Refusal.WRONG_STATE: -3,
+    Refusal.SCHEDULED: -8,
+    Refusal.COLLISION: -10,
+    Refusal.BUSY: -11,
+}
+"""The official packages' numbers for the same."""
 
 
 class Refused(Exception):

@@ -58,12 +58,13 @@ def code(file: Path) -> str:
 
 @clause("B-16")
 def test_b16_no_script_writes_what_breaks_other_programs() -> None:
+    """A hash with `attemptsMade` is retried without end by every official package."""
     for file in LUA.rglob("*.lua"):
         text = code(file)
         assert "emit(queue, 'error'" not in text
         # The word is a field of the event `retries-exhausted` and of nothing else.
         for line in text.splitlines():
-            if contract.FORBIDDEN_FIELD in line:
+            if "attemptsMade" in line:
                 assert "'retries-exhausted'" in line, f"{file.name}: {line}"
 
 

@@ -173,10 +173,6 @@ class Extra(StrEnum):
     MESSAGE = "message"
 
 
-FORBIDDEN_FIELD: Final = "attemptsMade"
-"""B-16: a hash that has it is retried without end by every official package."""
-
-
 class Opt(StrEnum):
     """Members of the `opts` JSON; four of them have short names on the wire."""
 
@@ -217,18 +213,9 @@ class State(StrEnum):
 
 WAIT: Final = "wait"
 COLLECTIONS: Final = {
-    State.WAITING: WAIT,
-    **{
-        state: str(state)
-        for state in (
-            State.PRIORITIZED,
-            State.DELAYED,
-            State.ACTIVE,
-            State.WAITING_CHILDREN,
-            State.COMPLETED,
-            State.FAILED,
-        )
-    },
+    state: WAIT if state is State.WAITING else str(state)
+    for state in State
+    if state is not State.UNKNOWN
 }
 """State → the last part of the key of its list or sorted set."""
 
@@ -285,22 +272,6 @@ class Refusal(StrEnum):
     NOT_PAUSED = "not_paused"
     ACTIVE = "active"
 
-
-CODES: Final = {
-    Refusal.MISSING: -1,
-    Refusal.NO_LOCK: -2,
-    Refusal.NOT_ACTIVE: -3,
-    Refusal.PENDING_CHILDREN: -4,
-    Refusal.NO_PARENT: -5,
-    Refusal.FOREIGN_LOCK: -6,
-    Refusal.HAS_PARENT: -7,
-    Refusal.FAILED_CHILDREN: -9,
-    Refusal.WRONG_STATE: -3,
-    Refusal.SCHEDULED: -8,
-    Refusal.COLLISION: -10,
-    Refusal.BUSY: -11,
-}
-"""The official packages' numbers for the same."""
 
 RESERVED_IDS: Final = frozenset(
     {

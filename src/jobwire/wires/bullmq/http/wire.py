@@ -1,6 +1,6 @@
 """`GET /v1/queues/{queue}/jobs/{id}/wire`: the keys of a job as they are on the server (B-12)."""
 
-from typing import Final
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote
 
 from fastapi import APIRouter, Response
@@ -9,13 +9,13 @@ from jobwire.gateway.problems import Problem
 from jobwire.gateway.router import CurrentRequest, documented, json_response
 from jobwire.gateway.routes import Doc
 from jobwire.gateway.wire_view import WireBody, WireEntryBody, WireFieldBody, WireKeyBody
+from jobwire.wires.bullmq.checks import is_job_id
 from jobwire.wires.bullmq.codec import readable
 from jobwire.wires.bullmq.contract import Extra, Field
 from jobwire.wires.bullmq.http import problems
 from jobwire.wires.bullmq.http.access import QueueAccess
 from jobwire.wires.bullmq.http.failures import wire_router
 from jobwire.wires.bullmq.http.jobs import JOB
-from jobwire.wires.bullmq.inspect_job import KeyOnServer, ValueOnServer, inspect_job
 
 WIRE: Final = "bullmq"
 _OURS: Final = frozenset((Extra.WORKER_ID,))
@@ -74,55 +74,69 @@ def wire_keys_router(access: QueueAccess) -> APIRouter:
     @routes.get(JOB + "/wire", openapi_extra=documented("read", DOC))
     async def read_wire(queue: str, job_id: str, request: CurrentRequest) -> Response:
         opened = await access.existing(request, queue)
-        found = await inspect_job(opened, job_id)
+        found = await opened.run("inspect", job_id) if is_job_id(job_id) else None
         if not found:
             raise Problem(problems.JOB_NOT_FOUND)
-        path = f"{JOB.format(queue=quote(queue, safe=''), job_id=quote(job_id, safe=''))}"
-        keys = [_key(job_id, each, path) for each in found]
+        path = JOB.format(queue=quote(queue, safe=""), job_id=quote(job_id, safe=""))
+        rows = cast("list[tuple[str, str, str, int, int, list[Any]]]", found)
+        keys = [_body(_Key(*row), job_id, path) for row in rows]
         return json_response(WireBody(job_id, WIRE, opened.now_ms(), keys))
 
     return routes
-
-
-def _key(job_id: str, found: KeyOnServer, path: str) -> WireKeyBody:
-    fields = sorted(found.values, key=lambda value: _ORDER.get(value.name, len(_ORDER)))
-    is_hash, is_many = found.type == "hash", found.type == "stream" or found.part in _MANY
-    return WireKeyBody(
-        key=readable(found.key),
-        type=found.type,
-        ttl_ms=found.ttl_ms,
-        size=found.size,
-        note=_NOTES.get(found.part, ""),
-        fields=[_field(each) for each in fields] if is_hash else None,
-        entries=_entries(found) if is_many else None,
-        value=None if is_hash or is_many else _field(found.values[0]).value,
-        command=[readable(word) for word in _command(found, job_id)],
-        path={"job": path, "logs": f"{path}/logs", "events": f"{path}/events"}.get(found.part, ""),
-    )
 
 
 _MANY: Final = frozenset(("logs", "dependencies", "unsuccessful"))
 """Parts that are lists of lines or of children, also if they have one."""
 
 
-def _field(value: ValueOnServer) -> WireFieldBody:
-    text = readable(value.value)
-    rest = value.size - len(value.value.encode("utf-8", "surrogateescape"))
-    return WireFieldBody(readable(value.name), text, max(0, rest), value.name in _OURS)
+class _Key(NamedTuple):
+    """A key as the script `inspect` returns it; `part` is what it is to the job."""
+
+    part: str
+    key: str
+    type: str
+    size: int
+    ttl_ms: int
+    values: list[Any]
+    """Name, value and size of the whole value; of a stream, ids and lists of those."""
 
 
-def _entries(found: KeyOnServer) -> list[WireEntryBody]:
+def _body(found: _Key, job_id: str, path: str) -> WireKeyBody:
+    is_hash, is_many = found.type == "hash", found.type == "stream" or found.part in _MANY
+    return WireKeyBody(
+        key=readable(found.key),
+        type=found.type,
+        ttl_ms=found.ttl_ms if found.ttl_ms >= 0 else None,
+        size=found.size,
+        note=_NOTES.get(found.part, ""),
+        fields=_fields(found) if is_hash else None,
+        entries=_entries(found) if is_many else None,
+        value=None if is_hash or is_many else _field(*found.values[0]).value,
+        command=[readable(word) for word in _command(found, job_id)],
+        path={"job": path, "logs": f"{path}/logs", "events": f"{path}/events"}.get(found.part, ""),
+    )
+
+
+def _field(name: str, value: str, size: int) -> WireFieldBody:
+    rest = size - len(value.encode("utf-8", "surrogateescape"))
+    return WireFieldBody(readable(name), readable(value), max(0, rest), name in _OURS)
+
+
+def _fields(found: _Key) -> list[WireFieldBody]:
+    fields = sorted(found.values, key=lambda value: _ORDER.get(value[0], len(_ORDER)))
+    return [_field(*value) for value in fields]
+
+
+def _entries(found: _Key) -> list[WireEntryBody]:
     if found.type == "stream":
-        return [
-            WireEntryBody(each.id, [_field(of) for of in each.values]) for each in found.entries
-        ]
+        return [WireEntryBody(id_, [_field(*each) for each in of]) for id_, of in found.values]
     first = found.size - len(found.values) if found.part == "logs" else 0
     return [
-        WireEntryBody(str(first + at), [_field(value)]) for at, value in enumerate(found.values)
+        WireEntryBody(str(at), [_field(*value)]) for at, value in enumerate(found.values, first)
     ]
 
 
-def _command(found: KeyOnServer, job_id: str) -> list[str]:
+def _command(found: _Key, job_id: str) -> list[str]:
     """What reads the key."""
     match found.type:
         case "hash":

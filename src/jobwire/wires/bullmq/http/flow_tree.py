@@ -1,19 +1,18 @@
 """A job with its parent and the jobs below it, as a tree (B-8, B-12). Reads only.
 
-The HTTP routes and `jobwire look` call it. Depth, children of a job and jobs in all are bounded:
-a flow may have any number of jobs, and other programs wrote the keys.
+Depth, children of a job and jobs in all are bounded: a flow may have any number of jobs, and other
+programs wrote the keys.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, cast
 
-from jobwire.job.messages import Json
 from jobwire.valkey import Connection
 from jobwire.wires.bullmq.checks import is_job_id, is_queue_name
-from jobwire.wires.bullmq.codec import number_of, read_json
+from jobwire.wires.bullmq.codec import number_of, read_json, readable
 from jobwire.wires.bullmq.contract import Field, Keys, Relation, State
+from jobwire.wires.bullmq.http.flow_schemas import ChildCounts, FlowTree, FlowTreeJob
 from jobwire.wires.bullmq.queue import BullQueue
 from jobwire.wires.bullmq.settings import BullSettings
 
@@ -42,28 +41,9 @@ class JobRef(NamedTuple):
     recorded: State = State.UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class TreeJob:
-    """A job of a tree; `children` may be fewer than `counts` has."""
-
-    queue: str
-    id: str
-    name: str
-    state: State
-    removed: bool
-    """Its hash is gone; the state is what its parent recorded."""
-    progress: Json
-    failed_reason: str
+class _ReadJob(NamedTuple):
     timestamp_ms: int
-    counts: dict[Relation, int]
-    """Children by what became of them."""
-    children: list["TreeJob"] = field(default_factory=list["TreeJob"])
-
-
-class JobTree(NamedTuple):
-    job: TreeJob
-    parent: TreeJob | None
-    """None if the job has none, or one that the caller may not see."""
+    body: FlowTreeJob
 
 
 class TreeReader:
@@ -77,11 +57,11 @@ class TreeReader:
 
     async def read(
         self, queue: str, job_id: str, *, depth: int = DEFAULT_DEPTH, width: int = DEFAULT_WIDTH
-    ) -> JobTree | None:
+    ) -> FlowTree | None:
         """The tree below a job; None if there is no such job."""
         if not is_job_id(job_id):
             return None
-        root = await self._job(JobRef(queue, job_id))
+        root = (await self._job(JobRef(queue, job_id))).body
         if root.removed:
             return None
         left, level = MAX_JOBS - 1, [root]
@@ -89,48 +69,54 @@ class TreeReader:
             below = await asyncio.gather(*(self._children(each, width) for each in level))
             pairs = [(job, ref) for job, refs in zip(level, below, strict=True) for ref in refs]
             pairs = pairs[:left]
-            level = await asyncio.gather(*(self._job(ref) for _, ref in pairs))
-            for (parent, _), child in zip(pairs, level, strict=True):
-                parent.children.append(child)
+            found = await asyncio.gather(*(self._job(ref) for _, ref in pairs))
+            # In the order of their making, so that two reads show the same.
+            order = sorted(range(len(found)), key=lambda at: _place(found[at]))
+            for at in order:
+                pairs[at][0].children.append(found[at].body)
+            level = [each.body for each in found]
             left -= len(level)
             if not level:
                 break
-        _sort(root)
-        return JobTree(root, await self._parent(queue, job_id))
+        return FlowTree(job=root, parent=await self._parent(queue, job_id))
 
-    async def _parent(self, queue: str, job_id: str) -> TreeJob | None:
+    async def _parent(self, queue: str, job_id: str) -> FlowTreeJob | None:
         key = self._keys(queue).job(job_id)
         parent_key = await self._connection.call("HGET", key, Field.PARENT_KEY)
         ref = self._ref(cast("str | None", parent_key) or "", State.UNKNOWN)
         if ref is None:
             return None
-        parent = await self._job(ref)
+        parent = (await self._job(ref)).body
         return None if parent.removed else parent
 
-    async def _job(self, ref: JobRef) -> TreeJob:
+    async def _job(self, ref: JobRef) -> _ReadJob:
         call, key = self._connection.call, self._keys(ref.queue).job(ref.id)
         opened = BullQueue(self._connection, ref.queue, self._settings)
         fields, state, counts = await asyncio.gather(
             call("HMGET", key, Field.NAME, Field.TIMESTAMP, Field.PROGRESS, Field.FAILED_REASON),
             opened.state(ref.id),
-            asyncio.gather(*(call(_SIZE[each], f"{key}:{each}") for each in _RECORDED)),
+            asyncio.gather(*(call(size, f"{key}:{each}") for each, size in _SIZE.items())),
         )
         name, timestamp, progress, reason = cast("list[str | None]", fields)
         removed = name is None and timestamp is None
-        return TreeJob(
+        completed, failed, ignored, pending = cast("list[int]", counts)
+        body = FlowTreeJob(
             queue=ref.queue,
             id=ref.id,
-            name=name or "",
+            name=readable(name or ""),
             state=ref.recorded if removed else state,
             removed=removed,
             progress=read_json(progress or "0"),
-            failed_reason=reason or "",
-            timestamp_ms=number_of(timestamp) or 0,
-            counts=dict(zip(_RECORDED, cast("list[int]", counts), strict=True)),
+            failed_reason=readable(reason) if reason else None,
+            counts=ChildCounts(
+                completed=completed, failed=failed, ignored=ignored, pending=pending
+            ),
+            children=[],
         )
+        return _ReadJob(number_of(timestamp) or 0, body)
 
-    async def _children(self, job: TreeJob, width: int) -> Sequence[JobRef]:
-        if not any(job.counts.values()):
+    async def _children(self, job: FlowTreeJob, width: int) -> Sequence[JobRef]:
+        if not any(job.counts.model_dump().values()):
             return []
         key = self._keys(job.queue).job(job.id)
         # Pending ones are read first: a child that ends meanwhile is in what is read after them.
@@ -174,9 +160,9 @@ class TreeReader:
 
 
 _SIZE: Final = {
+    Relation.PROCESSED: "HLEN",
     Relation.FAILED: "ZCARD",
     Relation.IGNORED: "HLEN",
-    Relation.PROCESSED: "HLEN",
     Relation.UNPROCESSED: "SCARD",
 }
 _SCAN: Final = {
@@ -186,9 +172,5 @@ _SCAN: Final = {
 }
 
 
-def _sort(job: TreeJob) -> None:
-    """Children in the order of their making, so that two reads show the same."""
-    level = [job]
-    for each in level:
-        each.children.sort(key=lambda child: (child.timestamp_ms, child.queue, child.id))
-        level += each.children
+def _place(job: _ReadJob) -> tuple[int, str, str]:
+    return job.timestamp_ms, job.body.queue, job.body.id

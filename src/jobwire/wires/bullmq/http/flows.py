@@ -10,23 +10,19 @@ from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.router import CurrentRequest, needs
 from jobwire.job.errors import RefusedError
 from jobwire.job.messages import Json
-from jobwire.wires.bullmq import flow_tree
 from jobwire.wires.bullmq.checks import BULK_TOO_LARGE, refuse
-from jobwire.wires.bullmq.codec import readable
-from jobwire.wires.bullmq.contract import MAX_FLOW_JOBS, Refusal, Relation
-from jobwire.wires.bullmq.flow_tree import TreeJob, TreeReader
+from jobwire.wires.bullmq.contract import MAX_FLOW_JOBS, Refusal
 from jobwire.wires.bullmq.flows import MAX_DEPTH, FlowJobs, FlowNode, add_flow
-from jobwire.wires.bullmq.http import bodies, problems
+from jobwire.wires.bullmq.http import bodies, flow_tree, problems
 from jobwire.wires.bullmq.http.access import QueueAccess
 from jobwire.wires.bullmq.http.failures import wire_router
 from jobwire.wires.bullmq.http.flow_schemas import (
     AddedFlowJob,
-    ChildCounts,
     FlowJobOptions,
     FlowTree,
-    FlowTreeJob,
     NewFlowJob,
 )
+from jobwire.wires.bullmq.http.flow_tree import TreeReader
 from jobwire.wires.bullmq.http.jobs import JOB, MAX_BODY
 from jobwire.wires.bullmq.http.queues import PATH
 from jobwire.wires.bullmq.options import ParentPolicy
@@ -100,8 +96,7 @@ def flow_router(access: QueueAccess) -> APIRouter:
         tree = await reader.read(queue, job_id, depth=depth, width=width)
         if tree is None:
             raise Problem(problems.JOB_NOT_FOUND)
-        parent = None if tree.parent is None else _shown(tree.parent)
-        return FlowTree(job=_shown(tree.job), parent=parent)
+        return tree
 
     return routes
 
@@ -145,23 +140,4 @@ def _node(
 def _added(job: FlowJobs) -> AddedFlowJob:
     return AddedFlowJob(
         queue=job.queue, id=job.job_id, children=[_added(child) for child in job.children]
-    )
-
-
-def _shown(job: TreeJob) -> FlowTreeJob:
-    return FlowTreeJob(
-        queue=job.queue,
-        id=job.id,
-        name=readable(job.name),
-        state=str(job.state),
-        removed=job.removed,
-        progress=job.progress,
-        failed_reason=readable(job.failed_reason) or None,
-        counts=ChildCounts(
-            completed=job.counts[Relation.PROCESSED],
-            failed=job.counts[Relation.FAILED],
-            ignored=job.counts[Relation.IGNORED],
-            pending=job.counts[Relation.UNPROCESSED],
-        ),
-        children=[_shown(child) for child in job.children],
     )

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple, cast
 
 from jobwire.job import time_buckets
 from jobwire.valkey import Connection, Reply
-from jobwire.wires.bullmq.clock import NowMs, system_now_ms
+from jobwire.wires.bullmq.clock import system_now_ms
 from jobwire.wires.bullmq.contract import Keys
-from jobwire.wires.bullmq.scripts import script
+from jobwire.wires.bullmq.scripts import run_read
 
 SHOWN: Final = 50
 _COUNTED: Final = 20
@@ -47,10 +47,9 @@ class QueueHour(NamedTuple):
 class QueueBoard:
     """The busiest queues of a list; it remembers how busy the others were."""
 
-    def __init__(self, connection: Connection, prefix: str, now_ms: NowMs = system_now_ms) -> None:
+    def __init__(self, connection: Connection, prefix: str) -> None:
         self._connection = connection
         self._prefix = prefix
-        self._now_ms = now_ms
         self._open: dict[str, int] = {}
         self._ended: dict[str, int] = {}
         self._position = 0
@@ -92,8 +91,7 @@ class QueueBoard:
         self._ended = {name: before[name] for name in before if name in known} | self._ended
 
     def _run(self, verb: str, name: str) -> Awaitable[Reply]:
-        meta = Keys(name, self._prefix).meta
-        return self._connection.run(script(verb), (meta,), (self._now_ms(), 0))
+        return run_read(verb, self._connection, Keys(name, self._prefix), system_now_ms())
 
 
 def _hour(name: str, reply: Reply) -> QueueHour:

@@ -4,6 +4,7 @@ The queue and the consumer call it. Hashes are read with tolerance: another prog
 anything. Missing or invalid fields are described in `Job.problem`, never raised.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias, cast
 
@@ -12,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from jobwire.job.messages import Json
 from jobwire.valkey import Reply
-from jobwire.wires.bullmq.contract import KEEP_LIMIT, Field, Opt
+from jobwire.wires.bullmq.contract import KEEP_LIMIT, Field, Opt, State
 
 _decode: Final = msgspec.json.Decoder().decode
 _ATTEMPTS: Final = Opt.ATTEMPTS.value
@@ -193,6 +194,21 @@ def read_fields(job_id: str, found: dict[str, str]) -> Job:
         deferred_failure=get(Field.DEFERRED_FAILURE, ""),
         problem=problem,
     )
+
+
+def read_counts(numbers: Sequence[int]) -> dict[State, int]:
+    """The numbers of the script `counts`. Jobs that an older program moved aside while the queue
+    was paused are waiting ones."""
+    waiting, aside, active, delayed, prioritized, waiting_children, completed, failed = numbers
+    return {
+        State.WAITING: waiting + aside,
+        State.PRIORITIZED: prioritized,
+        State.DELAYED: delayed,
+        State.ACTIVE: active,
+        State.WAITING_CHILDREN: waiting_children,
+        State.COMPLETED: completed,
+        State.FAILED: failed,
+    }
 
 
 def keep_rule(value: Json, default: KeepRule | None = None) -> KeepRule:

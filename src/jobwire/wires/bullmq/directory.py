@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
 from jobwire.job.engine import MaintenanceResult, MaintenanceTask
-from jobwire.valkey import Connection, ValkeyError
+from jobwire.valkey import Connection
 from jobwire.wires.bullmq.checks import is_queue_name
 from jobwire.wires.bullmq.contract import Keys
-from jobwire.wires.bullmq.replies import unavailable
+from jobwire.wires.bullmq.replies import raises_unavailable
 
 MAX_FOUND: Final = 1_000
 """Queues that a scan keeps, besides those of the settings."""
@@ -63,10 +63,8 @@ class QueueDirectory:
         pattern = f"{_escaped(self._head)}:*:{self._tail}"
         for _ in range(_CALLS):
             command = ("SCAN", self._cursor, "MATCH", pattern, "COUNT", _KEYS, "TYPE", "hash")
-            try:
+            with raises_unavailable():
                 reply = await self._connection.call(*command)
-            except ValkeyError as error:
-                raise unavailable(error) from error
             self._cursor, keys = cast("tuple[str, list[str]]", reply)
             for name in filter(None, map(self._name, keys)):
                 if len(self._pass) < MAX_FOUND:

@@ -71,7 +71,7 @@ from jobwire.wires.bullmq.leases import BullLeaseRenewer, read_renewed
 from jobwire.wires.bullmq.options import JobOptions, Parent
 from jobwire.wires.bullmq.queue import BullQueue, NewJob
 from jobwire.wires.bullmq.registry import Announcement
-from jobwire.wires.bullmq.replies import settle_answer, unavailable
+from jobwire.wires.bullmq.replies import raises_unavailable, settle_answer, unavailable
 from jobwire.wires.bullmq.reports import wire_report
 from jobwire.wires.bullmq.settle_args import End, Failure
 
@@ -261,9 +261,9 @@ class BullEngine:
         others = set(self._in_flight)
         self._listings.append(others)
         try:
-            found = await self.consumer.recover(self._hub.token_prefix, known, round(idle_s * 1000))
-        except ValkeyError as error:
-            raise unavailable(error) from error
+            with raises_unavailable():
+                idle_ms = round(idle_s * 1000)
+                found = await self.consumer.recover(self._hub.token_prefix, known, idle_ms)
         finally:
             self._listings.remove(others)
         return [leased_job(job, token, self.name) for token, job in found if token not in others]
@@ -424,10 +424,8 @@ class BullEngine:
     async def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
         """Renew locks on the connection of the event loop."""
         pairs = [(leased.job.id, str(leased.token)) for leased in batch]
-        try:
+        with raises_unavailable():
             answers = read_renewed(batch, await self.consumer.send_renewal(pairs))
-        except ValkeyError as error:
-            raise unavailable(error) from error
         return [answers[leased.token] for leased in batch]
 
     def lease_renewer(self) -> BullLeaseRenewer:
@@ -443,10 +441,8 @@ class BullEngine:
         return [MaintenanceTask(f"stalled check of {self.name}", period_s, self._check_stalled)]
 
     async def _check_stalled(self) -> MaintenanceResult | None:
-        try:
+        with raises_unavailable():
             moved = await self.consumer.check_stalled()
-        except ValkeyError as error:
-            raise unavailable(error) from error
         if moved:
             _log.warning("stalled jobs requeued: queue=%s jobs=%d", self.name, len(moved))
         return MaintenanceResult(len(moved))

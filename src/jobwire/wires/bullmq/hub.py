@@ -18,7 +18,7 @@ from jobwire.wires.bullmq.clock import NowMs, system_now_ms
 from jobwire.wires.bullmq.contract import TOKEN_PREFIX, control_channel
 from jobwire.wires.bullmq.idle_queues import IdleQueues
 from jobwire.wires.bullmq.leases import BullLeaseRenewer
-from jobwire.wires.bullmq.replies import unavailable
+from jobwire.wires.bullmq.replies import raises_unavailable
 from jobwire.wires.bullmq.scripts import SCRIPTS
 from jobwire.wires.bullmq.settings import BullSettings
 
@@ -84,12 +84,10 @@ class BullHub:
     async def enter(self) -> None:
         """An engine registers."""
         async with self._opening:
-            try:
+            with raises_unavailable():
                 if self._connection is None:
                     self._connection = await Connection.open(self._config, name="jobwire-queues")
                 await self._connection.load_scripts(SCRIPTS.values())
-            except ValkeyError as error:
-                raise unavailable(error) from error
             self._engines += 1
 
     async def leave(self) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from jobwire.job.messages import LeasedJob, RenewAnswer
-from jobwire.valkey import Arg, Config, Reply, ValkeyError
+from jobwire.valkey import Arg, Config, Reply
 from jobwire.valkey.blocking_socket import BlockingSocket
 from jobwire.wires.bullmq.clock import NowMs, system_now_ms
 from jobwire.wires.bullmq.contract import CANCELED, Keys
-from jobwire.wires.bullmq.replies import unavailable
+from jobwire.wires.bullmq.replies import raises_unavailable
 from jobwire.wires.bullmq.scripts import script
 from jobwire.wires.bullmq.settings import BullSettings
 
@@ -47,10 +47,8 @@ class BullLeaseRenewer:
         settings = self._settings
         keys = (Keys(queue, settings.prefix).meta,)
         head = (self._now_ms(), int(settings.extras))
-        try:
+        with raises_unavailable():
             reply = self._socket.run(script("renew"), keys, (*head, *renew_args(jobs, settings)))
-        except ValkeyError as error:
-            raise unavailable(error) from error
         return read_renewed(jobs, reply)
 
     def heartbeat(self) -> None:

@@ -10,13 +10,14 @@ from typing import Final, NamedTuple, cast
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from jobwire.valkey import Connection, ValkeyError
+from jobwire.valkey import Connection
 from jobwire.wires.bullmq.clock import NowMs, system_now_ms
+from jobwire.wires.bullmq.codec import read_counts
 from jobwire.wires.bullmq.contract import Keys, State
 from jobwire.wires.bullmq.directory import QueueDirectory
 from jobwire.wires.bullmq.registry import seen_workers
-from jobwire.wires.bullmq.replies import unavailable
-from jobwire.wires.bullmq.scripts import script
+from jobwire.wires.bullmq.replies import raises_unavailable
+from jobwire.wires.bullmq.scripts import run_read
 
 _BATCH: Final = 50
 """Queues that are measured in one round trip."""
@@ -41,8 +42,7 @@ async def measure(
     found: dict[str, QueueFigures] = {}
     for at in range(0, len(names), _BATCH):
         batch = names[at : at + _BATCH]
-        keys = [Keys(name, prefix).meta for name in batch]
-        calls = [connection.run(script("measure"), (key,), (now_ms(), 0)) for key in keys]
+        calls = [run_read("measure", connection, Keys(each, prefix), now_ms()) for each in batch]
         replies = await asyncio.gather(*calls)
         for name, reply in zip(batch, replies, strict=True):
             found[name] = _figures(cast("list[int]", reply))
@@ -50,18 +50,9 @@ async def measure(
 
 
 def _figures(numbers: Sequence[int]) -> QueueFigures:
-    waiting, aside, active, delayed, prioritized, waiting_children, completed, failed = numbers[:8]
     paused, age_ms, unlocked, *ended = numbers[8:]
     return QueueFigures(
-        jobs={
-            State.WAITING: waiting + aside,
-            State.PRIORITIZED: prioritized,
-            State.DELAYED: delayed,
-            State.ACTIVE: active,
-            State.WAITING_CHILDREN: waiting_children,
-            State.COMPLETED: completed,
-            State.FAILED: failed,
-        },
+        jobs=read_counts(numbers[:8]),
         paused=bool(paused),
         next_age_s=None if age_ms < 0 else age_ms / 1000,
         stalled=unlocked,
@@ -84,11 +75,9 @@ class BullMetrics:
     async def read(self) -> Sequence[Metric]:
         """All metrics; BackendUnavailable if the server does not answer."""
         queues = self._directory.names
-        try:
+        with raises_unavailable():
             figures = await measure(self._connection, self._prefix, queues)
             workers = await seen_workers(self._connection, self._prefix, queues)
-        except ValkeyError as error:
-            raise unavailable(error) from error
         return [*_families(figures), _workers(workers or {})]
 
 

@@ -26,7 +26,7 @@ from jobwire.wires.bullmq.checks import (
     refuse,
 )
 from jobwire.wires.bullmq.clock import NowMs, system_now_ms
-from jobwire.wires.bullmq.codec import Job, read_fields, read_job
+from jobwire.wires.bullmq.codec import Job, read_counts, read_fields, read_job
 from jobwire.wires.bullmq.contract import COLLECTIONS, Keys, Refusal, State
 from jobwire.wires.bullmq.options import JobOptions, write_options, write_parent
 from jobwire.wires.bullmq.scripts import script
@@ -178,18 +178,8 @@ class BullQueue:
         return State(cast(str, await self.run("state", job_id)))
 
     async def counts(self) -> dict[State, int]:
-        """Jobs by state. Jobs that an older program moved aside while paused are waiting ones."""
-        numbers = cast("list[int]", await self.run("counts"))
-        waiting, aside, active, delayed, prioritized, waiting_children, completed, failed = numbers
-        return {
-            State.WAITING: waiting + aside,
-            State.PRIORITIZED: prioritized,
-            State.DELAYED: delayed,
-            State.ACTIVE: active,
-            State.WAITING_CHILDREN: waiting_children,
-            State.COMPLETED: completed,
-            State.FAILED: failed,
-        }
+        """Jobs by state."""
+        return read_counts(cast("list[int]", await self.run("counts")))
 
     async def list(
         self, state: State | str, *, first: int = 0, count: int = 50, oldest_first: bool = True

@@ -1,5 +1,7 @@
 """Errors and refusals of the server as the Engine protocol has them."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
 from jobwire.job.errors import BackendUnavailable
@@ -20,6 +22,15 @@ def unavailable(error: ValkeyError) -> BackendUnavailable:
     if isinstance(error, ServerError):
         return BackendUnavailable("the queue server refuses to write", detail=str(error))
     return BackendUnavailable("the queue server does not answer", detail=str(error))
+
+
+@contextmanager
+def raises_unavailable() -> Generator[None]:
+    """Around calls of the server: an error of theirs becomes BackendUnavailable."""
+    try:
+        yield
+    except ValkeyError as error:
+        raise unavailable(error) from error
 
 
 def settle_answer(answer: object) -> SettleAnswer:

@@ -6,18 +6,15 @@ from starlette.types import Receive, Scope, Send
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.router import ScopedRoute
 from jobwire.gateway.routes import Endpoint
-from jobwire.valkey import ValkeyError
-from jobwire.wires.bullmq.replies import unavailable
+from jobwire.wires.bullmq.replies import raises_unavailable
 
 
 class WireRoute(ScopedRoute):
     """A FastAPI route that reads or writes queues."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
+        with raises_unavailable():
             await super().handle(scope, receive, send)
-        except ValkeyError as error:
-            raise unavailable(error) from error
 
 
 def wire_router() -> APIRouter:
@@ -29,9 +26,7 @@ def guarded(endpoint: Endpoint) -> Endpoint:
     """The same for a hot route."""
 
     async def call(request: HttpRequest) -> None:
-        try:
+        with raises_unavailable():
             await endpoint(request)
-        except ValkeyError as error:
-            raise unavailable(error) from error
 
     return call

@@ -16,7 +16,7 @@ from jobwire.wires.bullmq.checks import is_job_id
 from jobwire.wires.bullmq.clock import system_now_ms
 from jobwire.wires.bullmq.codec import number_of, readable
 from jobwire.wires.bullmq.contract import COLLECTIONS, Field, Keys, State
-from jobwire.wires.bullmq.scripts import script
+from jobwire.wires.bullmq.scripts import run_read
 
 _MAX_FOUND: Final = 20
 _MAX_SCANNED: Final = 1_000
@@ -53,8 +53,7 @@ async def _newest(
     places = [(queue, state) for queue in looked_at for state in COLLECTIONS]
     calls = [_ids(connection, Keys(queue, prefix), state, most) for queue, state in places]
     counts = [
-        connection.run(script("counts"), (Keys(queue, prefix).meta,), (system_now_ms(), 0))
-        for queue in looked_at
+        run_read("counts", connection, Keys(queue, prefix), system_now_ms()) for queue in looked_at
     ]
     found = cast("list[list[str]]", await asyncio.gather(*calls))
     totals = cast("list[list[int]]", await asyncio.gather(*counts))
@@ -120,9 +119,7 @@ async def _with_states(
     connection: Connection, prefix: str, found: Sequence[FoundBody]
 ) -> list[FoundBody]:
     calls = [
-        connection.run(
-            script("state"), (Keys(each.name, prefix).meta,), (system_now_ms(), 0, each.id)
-        )
+        run_read("state", connection, Keys(each.name, prefix), system_now_ms(), each.id)
         for each in found
     ]
     states = cast("list[str]", await asyncio.gather(*calls))

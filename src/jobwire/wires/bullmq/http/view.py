@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Final, TypeVar, cast
+from typing import Final, NamedTuple, cast
 
 from jobwire.gateway import tenants
 from jobwire.gateway.cached_value import CachedValue
@@ -32,7 +32,7 @@ from jobwire.gateway.system_view import (
     row_body,
 )
 from jobwire.job.errors import BackendUnavailable
-from jobwire.valkey import ValkeyError
+from jobwire.valkey import Arg, Reply
 from jobwire.wires.bullmq.board import SHOWN, QueueBoard, QueueHour
 from jobwire.wires.bullmq.clock import system_now_ms
 from jobwire.wires.bullmq.codec import readable
@@ -40,8 +40,8 @@ from jobwire.wires.bullmq.contract import CANCELED, Keys
 from jobwire.wires.bullmq.http.access import QueueAccess
 from jobwire.wires.bullmq.http.search import find_jobs
 from jobwire.wires.bullmq.registry import SeenWorker, list_workers
-from jobwire.wires.bullmq.replies import unavailable
-from jobwire.wires.bullmq.scripts import script
+from jobwire.wires.bullmq.replies import raises_unavailable
+from jobwire.wires.bullmq.scripts import run_read
 
 SYSTEM: Final = "queues"
 WIRE: Final = "bullmq"
@@ -58,7 +58,6 @@ _MAX_ACTIVE: Final = 20
 _CODE: Final = re.compile(r"([A-Za-z_][\w.]{0,60}(?:Error|Exception))(?::\s*|$)")
 _WORKER_ID: Final = re.compile(r"(.+)-(\d{1,10})-[0-9a-f]{8}")
 """The extra field `workerId` of our workers: host, pid, random."""
-T = TypeVar("T")
 
 
 class QueuesView:
@@ -71,8 +70,8 @@ class QueuesView:
         self._access = access
         self._connection = access.connection
         self._prefix = access.settings.prefix
-        # One for each tenant of the settings, with and without `admin`.
-        self._boards: dict[tuple[str, bool], _SharedBoard] = {}
+        # For each tenant of the settings, with and without `admin`, for few and for many queues.
+        self._boards: dict[tuple[str, bool, bool], tuple[QueueBoard, CachedValue[_Reading]]] = {}
         self._clients: CachedValue[Sequence[SeenWorker] | None] = CachedValue(_WORKERS_FRESH_S)
 
     async def rows(self, request: HttpRequest) -> RowPart:
@@ -81,22 +80,22 @@ class QueuesView:
     async def stats(self, request: HttpRequest) -> Sequence[SystemStats]:
         return (await self._read(request)).stats
 
-    async def _read(self, request: HttpRequest) -> "_BoardReading":
+    async def _read(self, request: HttpRequest) -> "_Reading":
         self._check_connected()
-        seen_by = audience(request)
-        board = self._boards.get(seen_by)
-        if board is None:
-            board = self._boards[seen_by] = _SharedBoard(QueueBoard(self._connection, self._prefix))
         names = self._access.names(request)
-
-        async def read() -> _BoardReading:
-            (hours, left_out), clients = await _answered(
-                asyncio.gather(board.queues.read(names), self._seen())
-            )
-            return _BoardReading(self, hours, left_out, clients)
-
         many = len(names) > SHOWN
-        return await board.cached(many=many).get(read)
+        seen_by = (*audience(request), many)
+        if seen_by not in self._boards:
+            fresh_s = _FRESH_MANY_S if many else _FRESH_S
+            self._boards[seen_by] = QueueBoard(self._connection, self._prefix), CachedValue(fresh_s)
+        board, cached = self._boards[seen_by]
+
+        async def read() -> _Reading:
+            with raises_unavailable():
+                (hours, left_out), clients = await asyncio.gather(board.read(names), self._seen())
+            return _reading(self, hours, left_out, clients)
+
+        return await cached.get(read)
 
     def _check_connected(self) -> None:
         """Without a connection a call would wait for one; a page does not."""
@@ -119,14 +118,14 @@ class QueuesView:
             owner = tenants.listed_tenant(request, tenant, "failures")
             names = [name for name in names if self._access.tenant_of.get(name) == owner]
         kinds = FailureKinds(self, hours, system_now_ms())
-        counts = await self._counted(names, kinds.since_ms)
+        with raises_unavailable():
+            counts = await self._counted(names, kinds.since_ms)
         most = max(_MIN_FAILED, _MAX_FAILED // len(counts)) if counts else 0
         scanned = 0
         # The queues with the most failures, where there are more than one request looks at.
         for name, _ in counts.most_common(_MAX_FAILED // _MIN_FAILED):
-            args = (system_now_ms(), 0, kinds.since_ms, most)
-            meta = Keys(name, self._prefix).meta
-            reply = await _answered(self._connection.run(script("failures"), (meta,), args))
+            with raises_unavailable():
+                reply = await self._run("failures", name, kinds.since_ms, most)
             _, jobs = cast("tuple[int, list[list[str]]]", reply)
             scanned += len(jobs)
             for job_id, at_ms, task, reason, worker in jobs:
@@ -141,22 +140,24 @@ class QueuesView:
             self._connection.call("ZCOUNT", Keys(name, self._prefix).failed, since_ms, "+inf")
             for name in names
         ]
-        replies = cast("list[int]", await _answered(asyncio.gather(*calls)))
+        replies = cast("list[int]", await asyncio.gather(*calls))
         return Counter({name: n for name, n in zip(names, replies, strict=True) if n})
 
     async def search(self, request: HttpRequest, text: str) -> SearchPart:
         self._check_connected()
         names = self._access.names(request)
-        return await _answered(find_jobs(self._connection, self._prefix, names, text))
+        with raises_unavailable():
+            return await find_jobs(self._connection, self._prefix, names, text)
 
     async def workers(self, request: HttpRequest) -> Sequence[WorkerBody]:
         """The sockets of workers, and what our workers run."""
         self._check_connected()
         names = self._access.names(request)
-        clients = await _answered(self._seen())
         reading = await self._read(request)
         active = [row.name for row in reading.part.rows if row.running]
-        running = await _answered(asyncio.gather(*map(self._active, active)))
+        with raises_unavailable():
+            clients = await self._seen()
+            running = await asyncio.gather(*map(self._active, active))
         visible = set(names)
         now_ms = system_now_ms()
         shown = [_worker(each, now_ms) for each in clients or () if each.queue in visible]
@@ -165,9 +166,7 @@ class QueuesView:
         return [*processes, *_without(_with_jobs(shown, jobs), processes)]
 
     async def _active(self, name: str) -> list["_Running"]:
-        meta = Keys(name, self._prefix).meta
-        args = (system_now_ms(), 0, _MAX_ACTIVE)
-        reply = await self._connection.run(script("active"), (meta,), args)
+        reply = await self._run("active", name, _MAX_ACTIVE)
         return [
             _Running(
                 readable(worker), SlotBody(readable(job_id), readable(task), int(since), WIRE, name)
@@ -175,61 +174,48 @@ class QueuesView:
             for job_id, task, since, worker in cast("list[list[str]]", reply)
         ]
 
+    def _run(self, verb: str, name: str, *args: Arg) -> Awaitable[Reply]:
+        keys = Keys(name, self._prefix)
+        return run_read(verb, self._connection, keys, system_now_ms(), *args)
 
-class _Running:
+
+class _Running(NamedTuple):
     """A job that runs, with the name or id of its worker."""
 
-    def __init__(self, worker: str, slot: SlotBody) -> None:
-        self.worker = worker
-        self.slot = slot
+    worker: str
+    slot: SlotBody
 
 
-class _SharedBoard:
-    """A board whose readings are shared by those who ask at the same time."""
-
-    def __init__(self, queues: QueueBoard) -> None:
-        self.queues = queues
-        self._few: CachedValue[_BoardReading] = CachedValue(_FRESH_S)
-        self._many: CachedValue[_BoardReading] = CachedValue(_FRESH_MANY_S)
-
-    def cached(self, *, many: bool) -> "CachedValue[_BoardReading]":
-        return self._many if many else self._few
-
-
-class _BoardReading:
+class _Reading(NamedTuple):
     """One reading of the queues, as rows and as statistics."""
 
-    def __init__(
-        self,
-        view: QueuesView,
-        hours: Sequence[QueueHour],
-        left_out: int,
-        clients: Iterable[SeenWorker] | None,
-    ) -> None:
-        by_queue = None if clients is None else Counter(each.queue for each in clients)
-        self.stats = [_stats(hour) for hour in hours]
-        rows: list[SystemRowBody] = []
-        for hour, stats in zip(hours, self.stats, strict=True):
-            # A worker that is not announced cannot be seen, unless by what it runs.
-            workers = None if by_queue is None else by_queue[hour.name]
-            rows.append(
-                row_body(
-                    view,
-                    readable(hour.name),
-                    *stats,
-                    workers=None if not workers and hour.active else workers,
-                    # A worker is seen by its open socket.
-                    heartbeat_age_ms=0 if workers else None,
-                )
+    part: RowPart
+    stats: Sequence[SystemStats]
+
+
+def _reading(
+    view: QueuesView,
+    hours: Sequence[QueueHour],
+    left_out: int,
+    clients: Iterable[SeenWorker] | None,
+) -> _Reading:
+    by_queue = None if clients is None else Counter(each.queue for each in clients)
+    all_stats = [_stats(hour) for hour in hours]
+    rows: list[SystemRowBody] = []
+    for hour, stats in zip(hours, all_stats, strict=True):
+        # A worker that is not announced cannot be seen, unless by what it runs.
+        workers = None if by_queue is None else by_queue[hour.name]
+        rows.append(
+            row_body(
+                view,
+                readable(hour.name),
+                *stats,
+                workers=None if not workers and hour.active else workers,
+                # A worker is seen by its open socket.
+                heartbeat_age_ms=0 if workers else None,
             )
-        self.part = RowPart(rows, left_out)
-
-
-async def _answered(call: Awaitable[T]) -> T:
-    try:
-        return await call
-    except ValkeyError as error:
-        raise unavailable(error) from error
+        )
+    return _Reading(RowPart(rows, left_out), all_stats)
 
 
 def _stats(hour: QueueHour) -> SystemStats:

@@ -11,15 +11,9 @@
 -- RETURNS
 --   numbers   an array of the above
 -- CLAUSES B-8 O-13
--- INCLUDE queue waiting
+-- INCLUDE queue states waiting
 local MOST_ACTIVE = 1000
-local numbers = {}
-for _, name in ipairs({ 'wait', 'paused', 'active' }) do
-  numbers[#numbers + 1] = redis.call('LLEN', queue .. name)
-end
-for _, name in ipairs({ 'delayed', 'prioritized', 'waiting-children', 'completed', 'failed' }) do
-  numbers[#numbers + 1] = redis.call('ZCARD', queue .. name)
-end
+local numbers = count_states(true)
 numbers[9] = redis.call('HEXISTS', meta, 'paused')
 
 local id = next_id()

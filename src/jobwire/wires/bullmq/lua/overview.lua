@@ -13,16 +13,10 @@
 -- RETURNS
 --   numbers   an array of the above
 -- CLAUSES O-11 B-12
--- INCLUDE queue waiting
+-- INCLUDE queue states waiting
 local MINUTES, SAMPLES = 60, 20
 local MINUTE_MS = 60000
-local numbers = {}
-for _, name in ipairs({ 'wait', 'paused', 'active' }) do
-  numbers[#numbers + 1] = redis.call('LLEN', queue .. name)
-end
-for _, name in ipairs({ 'delayed', 'prioritized', 'waiting-children' }) do
-  numbers[#numbers + 1] = redis.call('ZCARD', queue .. name)
-end
+local numbers = count_states(false)
 local id = next_id()
 numbers[7] = id and age_ms(id) or -1
 

@@ -11,7 +11,7 @@
 -- RETURNS
 --   page     how many jobs were searched, then of each job: id, due time in ms, opts, fields
 -- CLAUSES B-8 B-12
--- INCLUDE queue
+-- INCLUDE queue states
 local state, first, scan = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local most, ascending, wanted, only = tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8], ARGV[9]
 local LONGEST, LONGEST_OPTS = 400, 4096
@@ -19,23 +19,7 @@ local FIELDS = {
   'name', 'timestamp', 'processedOn', 'finishedOn', 'ats', 'atm', 'stc', 'priority', 'progress',
   'failedReason', 'pb', 'parentKey', 'rjk',
 }
-local lists = { wait = true, active = true }
-
-local ids = {}
-if only ~= '' then
-  ids = { only }
-elseif lists[state] then
-  -- The oldest job of a list is at its right end.
-  if ascending then
-    local found = redis.call('LRANGE', queue .. state, -(first + scan), -(first + 1))
-    for at = #found, 1, -1 do ids[#ids + 1] = found[at] end
-  else
-    ids = redis.call('LRANGE', queue .. state, first, first + scan - 1)
-  end
-else
-  local command = ascending and 'ZRANGE' or 'ZREVRANGE'
-  ids = redis.call(command, queue .. state, first, first + scan - 1)
-end
+local ids = only ~= '' and { only } or ids_of(state, first, scan, ascending)
 
 local function due_ms(id)
   if state ~= 'delayed' then return false end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from jobwire.job.messages import CancelOutcome
 from jobwire.valkey import Connection
 from jobwire.wires.bullmq.codec import Limited, Took
 from jobwire.wires.bullmq.consumer import Failure, Settled
@@ -119,6 +120,21 @@ async def test_b08_deduplication_ends_with_its_owner(site: Site) -> None:
     await site.complete()
     assert site.raw.exists(f"{KEY}de:film") == 0
     assert await site.add(deduplication=options.deduplication) == "3"
+
+
+@clause("B-8")
+async def test_b08_cancel_of_an_owner_drops_the_job_that_was_held_back(site: Site) -> None:
+    """Otherwise the next owner of the deduplication id would bring it back."""
+    rule = Deduplication(id="film", keep_last_if_active=True)
+    owner = await site.add(deduplication=rule)
+    job, token = await site.take()
+    held_back = await site.queue.submit("old", "{}", JobOptions(deduplication=rule))
+    assert held_back == Deduplicated(owner)
+    await site.consumer.retry(job, token, Failure("try again"))
+    assert await site.queue.cancel(owner) is CancelOutcome.CANCELED
+    next_owner = await site.add(deduplication=rule)
+    assert await site.complete() == next_owner
+    assert (await site.queue.counts())[State.WAITING] == 0
 
 
 @clause("B-8")

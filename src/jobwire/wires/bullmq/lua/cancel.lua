@@ -16,7 +16,7 @@
 --   scheduled  the job is the next iteration of a scheduler; remove the scheduler instead
 --   gone       there is no such job
 -- CLAUSES B-8 B-17
--- INCLUDE queue events enqueue parents remove
+-- INCLUDE queue events enqueue parents remove purge slots
 local id, reason, channel, own = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local key = queue .. id
 if redis.call('EXISTS', key) == 0 then return 'gone' end
@@ -30,8 +30,7 @@ if redis.call('LPOS', queue .. 'active', id) then
   redis.call('PUBLISH', channel, token)
   return 'requested'
 end
-local scheduler = redis.call('HGET', key, 'rjk')
-if scheduler and redis.call('ZSCORE', queue .. 'repeat', scheduler) then return 'scheduled' end
+if is_scheduled(queue, id) then return 'scheduled' end
 local prev = 'unknown'
 for _, state in ipairs({ 'delayed', 'prioritized', 'waiting-children' }) do
   if redis.call('ZREM', queue .. state, id) == 1 then prev = state end
@@ -39,10 +38,7 @@ end
 for _, list in ipairs({ 'wait', 'paused' }) do
   if redis.call('LREM', queue .. list, 1, id) == 1 then prev = 'waiting' end
 end
-local dedup = redis.call('HGET', key, 'deid')
-if dedup and redis.call('GET', queue .. 'de:' .. dedup) == id then
-  redis.call('DEL', queue .. 'de:' .. dedup)
-end
+free_dedup(queue, id)
 remove_job(queue, id)
 emit_trimmed(queue, 'removed', 'jobId', id, 'prev', prev)
 return 'canceled'

@@ -12,18 +12,11 @@
 -- RETURNS
 --   ids       an array of the jobs that were moved
 -- CLAUSES B-6 B-10
--- INCLUDE queue events enqueue
+-- INCLUDE queue events enqueue slots
 local guard, noted = queue .. 'stalled-check', queue .. 'stalled'
 if redis.call('EXISTS', guard) == 1 then return {} end
 redis.call('SET', guard, text(now), 'PX', ARGV[3])
 trim_events(queue)
-
--- A job of a scheduler that still exists is started again without limit: its next run depends on
--- it.
-local function is_scheduled(id)
-  local scheduler = redis.call('HGET', queue .. id, 'rjk')
-  return scheduler and redis.call('ZSCORE', queue .. 'repeat', scheduler)
-end
 
 local moved = {}
 local suspects = redis.call('SMEMBERS', noted)
@@ -31,8 +24,9 @@ redis.call('DEL', noted)
 for _, id in ipairs(suspects) do
   if redis.call('EXISTS', queue .. id .. ':lock') == 0
     and redis.call('LREM', queue .. 'active', 1, id) > 0 then
+    -- The next run of a scheduler depends on its job, which is started again without limit.
     local times = count(queue .. id, 'stc')
-    if times > tonumber(ARGV[4]) and not is_scheduled(id) then
+    if times > tonumber(ARGV[4]) and not is_scheduled(queue, id) then
       redis.call('HSET', queue .. id, 'defa', 'job stalled more than allowable limit')
     end
     push(queue, id, 0, true)

@@ -1,5 +1,11 @@
 -- Job schedulers: `repeat` has when each one's pending iteration is due, `repeat:<id>` its record.
 
+-- Whether a job was made by a scheduler that still exists.
+local function is_scheduled(q, id)
+  local scheduler = redis.call('HGET', q .. id, 'rjk')
+  return scheduler and redis.call('ZSCORE', q .. 'repeat', scheduler)
+end
+
 -- When the next iteration of an interval is due, and its place within the interval. `previous` is
 -- the pending iteration, if there is one.
 local function next_slot(every, offset, previous, start_ms)

@@ -64,6 +64,17 @@ def test_i11_a_deleted_image_is_gone_in_all_versions(site: ImageSite, plain: Pla
     assert site.client.delete("/v1/images/unknown").status_code == 404
 
 
+@clause("I-1", "I-12")
+@pytest.mark.parametrize("progress", ["--5", "²", "much", "12345"])
+def test_i01_a_progress_of_another_program_that_is_no_number_is_shown_as_0(
+    site: ImageSite, plain: Plain, progress: str
+) -> None:
+    image_id = site.announce()["image_id"]
+    plain.hset(f"image:status:{image_id}", "progress", progress)
+    answer = site.client.get(f"/v1/images/{image_id}")
+    assert (answer.status_code, answer.json()["progress"]) == (200, 0)
+
+
 @clause("I-11", "I-24")
 def test_i11_the_published_photo_is_read_through_the_gateway(site: ImageSite) -> None:
     """By those who cannot reach the bucket; its headers show what was done to the upload."""

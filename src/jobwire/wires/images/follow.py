@@ -8,16 +8,20 @@ missing (it has expired, or the server lost it), the record decides.
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol, cast
+
+import msgspec
 
 from jobwire.valkey import Arg, Config, Reply, ValkeyError
 from jobwire.valkey.tracking import TrackedKey, TrackingReader
 from jobwire.wires.images.contract import TERMINAL_STAGES, ImageKeys, Stage, StatusField
 from jobwire.wires.images.status import read_status
 
+_PROGRESS: Final = re.compile(r"-?[0-9]{1,3}")
 _log: Final = logging.getLogger("jobwire.images")
 
 
@@ -29,9 +33,8 @@ class ImageEvent(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class StatusChange:
-    """One state of an image, as readers get it."""
+class StatusEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One state of an image: the data of an event."""
 
     stage: str
     progress: int
@@ -54,12 +57,12 @@ class StatusChange:
         return self.stage in TERMINAL_STAGES
 
 
-def as_change(fields: dict[StatusField, str]) -> StatusChange:
-    """The state that a status hash describes."""
+def status_event(fields: dict[StatusField, str]) -> StatusEvent:
+    """The state that a status hash describes. Another program may have written any progress."""
     progress = fields[StatusField.PROGRESS]
-    return StatusChange(
+    return StatusEvent(
         fields[StatusField.STAGE],
-        int(progress) if progress.lstrip("-").isdigit() and len(progress) < 5 else 0,
+        int(progress) if _PROGRESS.fullmatch(progress) else 0,
         fields.get(StatusField.UPDATED_AT, ""),
         fields.get(StatusField.ERROR),
     )
@@ -70,19 +73,19 @@ class StatusReader(Protocol):
 
     @property
     def closed(self) -> bool: ...
-    def push(self, event: StatusChange) -> bool: ...
+    def push(self, event: StatusEvent) -> bool: ...
     def end(self) -> None: ...
     async def wait_writable(self) -> None: ...
 
 
-Fallback = Callable[[str], Awaitable[StatusChange | None]]
+Fallback = Callable[[str], Awaitable[StatusEvent | None]]
 """The state of an image without a status, by its record; None if there is no such image."""
 
 
 @dataclass(eq=False, slots=True)
 class _Subscription:
     reader: StatusReader
-    sent: StatusChange | None = None
+    sent: StatusEvent | None = None
     waiting: asyncio.Task[None] | None = None
 
 
@@ -92,7 +95,7 @@ class _FollowedImage(TrackedKey):
     def __init__(self, image_id: str, key: str) -> None:
         super().__init__(key)
         self.image_id = image_id
-        self.state: StatusChange | None = None
+        self.state: StatusEvent | None = None
         self.is_missing = False
         """There is no status; the record decides."""
         self.lookup: asyncio.Task[None] | None = None
@@ -146,13 +149,13 @@ class StatusFollower:
         self._deliver(image, subscription)
         return lambda: self._unsubscribe(image, subscription)
 
-    async def present(self, image_id: str) -> StatusChange | None:
+    async def present(self, image_id: str) -> StatusEvent | None:
         """The present state, not followed; None if there is no such image or no answer."""
         try:
             fields = read_status(await self._images.connection.hgetall(self._keys.status(image_id)))
         except ValkeyError:
             return None
-        return as_change(fields) if fields else await self._fallback(image_id)
+        return status_event(fields) if fields else await self._fallback(image_id)
 
     def _unsubscribe(self, image: _FollowedImage, subscription: _Subscription) -> None:
         image.subscriptions.discard(subscription)
@@ -170,7 +173,7 @@ class StatusFollower:
         fields = read_status(cast("dict[str, str]", reply or {}))
         image.is_missing = fields is None
         if fields is not None:
-            self._set_state(image, as_change(fields))
+            self._set_state(image, status_event(fields))
         elif image.lookup is None:
             image.lookup = self._group.create_task(self._look_up(image))
 
@@ -185,7 +188,7 @@ class StatusFollower:
         if image.is_missing:  # still: a status that was written meanwhile is newer
             self._set_state(image, state)
 
-    def _set_state(self, image: _FollowedImage, state: StatusChange | None) -> None:
+    def _set_state(self, image: _FollowedImage, state: StatusEvent | None) -> None:
         if state is None:  # the image is gone
             for subscription in tuple(image.subscriptions):
                 subscription.reader.end()

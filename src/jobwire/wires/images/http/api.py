@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Response
 
+from jobwire.gateway import tenants
 from jobwire.gateway.problems import UNAVAILABLE, Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.router import CurrentRequest, needs, new_router
@@ -18,7 +19,7 @@ from jobwire.job.ids import new_job_id
 from jobwire.objects import Bucket, ObjectsError
 from jobwire.valkey import ValkeyError
 from jobwire.wires.images.contract import IMAGE_ID, Stage, format_time, now_utc, parse_time
-from jobwire.wires.images.follow import as_change
+from jobwire.wires.images.follow import status_event
 from jobwire.wires.images.http import problems
 from jobwire.wires.images.http.picture import picture_route
 from jobwire.wires.images.http.schemas import (
@@ -34,7 +35,6 @@ from jobwire.wires.images.status import ImageStatus
 from jobwire.wires.images.tokens import TokenIssuer
 
 UPLOAD_PATH: Final = "/v1/uploads"
-_DEFAULT_TENANT: Final = "default"
 _MAX_PAGE: Final = 200
 
 ImageId = Annotated[str, Path(max_length=64)]
@@ -120,11 +120,10 @@ class ImageRoutes:
         """The record of an image that the caller may see; a Problem if there is none."""
         # An id of another form is never looked up: it could name another key.
         record = await self._records.get(image_id) if IMAGE_ID.fullmatch(image_id) else None
-        tenant = request.principal.tenant
         if (
             record is None
             or (record.status is RecordStatus.DELETED and not deleted)
-            or tenant not in (record.tenant, ALL_TENANTS)
+            or not tenants.may_see(request, record.tenant)
         ):
             raise Problem(problems.IMAGE_NOT_FOUND)
         return record
@@ -139,10 +138,9 @@ class ImageRoutes:
             await self._status.advance(image_id, Stage.QUEUED)
         except ValkeyError as error:
             raise _away("Valkey", error) from error
-        tenant = request.principal.tenant
         await self._records.create(
             image_id,
-            tenant=_DEFAULT_TENANT if tenant == ALL_TENANTS else tenant,
+            tenant=tenants.own_tenant(request),
             content_type=new.content_type,
             filename=new.filename,
             now=now,
@@ -208,8 +206,8 @@ class ImageRoutes:
         except ValkeyError:
             return
         if fields is not None:
-            change = as_change(fields)
-            info.stage, info.progress = change.stage, change.progress
+            state = status_event(fields)
+            info.stage, info.progress = state.stage, state.progress
 
     async def _delete(self, image_id: str, request: HttpRequest) -> None:
         # A deleted one too: an earlier request may have failed half-way.

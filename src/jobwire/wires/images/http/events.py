@@ -11,7 +11,7 @@ from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.sse import Comment, EventStream, EventWriter, SseEvent
 from jobwire.gateway.streams import Streams
 from jobwire.wires.images.contract import PROGRESS, Stage, format_time
-from jobwire.wires.images.follow import StatusChange, StatusFollower
+from jobwire.wires.images.follow import StatusEvent, StatusFollower
 from jobwire.wires.images.http import problems
 from jobwire.wires.images.http.api import PATH, ImageRoutes
 from jobwire.wires.images.records import ImageRecord, RecordStatus
@@ -19,31 +19,21 @@ from jobwire.wires.images.records import ImageRecord, RecordStatus
 _OPENED: Final = Comment("open")
 
 
-class StatusEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The data of an event."""
-
-    stage: str
-    progress: int
-    updated_at: str
-    error: str | None = None
+def _frame(state: StatusEvent) -> SseEvent:
+    return SseEvent(state.event, msgspec.json.encode(state), state.updated_at)
 
 
-def _frame(change: StatusChange) -> SseEvent:
-    data = StatusEvent(change.stage, change.progress, change.updated_at, change.error)
-    return SseEvent(change.event, msgspec.json.encode(data), change.updated_at)
-
-
-def state_of(record: ImageRecord) -> StatusChange | None:
+def state_of(record: ImageRecord) -> StatusEvent | None:
     """The state of an image without a status, by its record; None if it is deleted."""
     updated_at = format_time(record.updated_at)
     match record.status:
         case RecordStatus.READY:
-            return StatusChange(Stage.DONE, PROGRESS[Stage.DONE], updated_at)
+            return StatusEvent(Stage.DONE, PROGRESS[Stage.DONE], updated_at)
         case RecordStatus.FAILED:
             error = record.error_message
-            return StatusChange(Stage.FAILED, PROGRESS[Stage.FAILED], updated_at, error)
+            return StatusEvent(Stage.FAILED, PROGRESS[Stage.FAILED], updated_at, error)
         case RecordStatus.OPEN:
-            return StatusChange(Stage.QUEUED, PROGRESS[Stage.QUEUED], updated_at)
+            return StatusEvent(Stage.QUEUED, PROGRESS[Stage.QUEUED], updated_at)
         case RecordStatus.DELETED:
             return None
 

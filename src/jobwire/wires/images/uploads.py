@@ -14,7 +14,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from jobwire.job.errors import BackendUnavailable, RefusedError
 from jobwire.valkey import ServerError, ValkeyError
@@ -33,8 +33,39 @@ Sniff = Callable[[bytes], str | None]
 """The content type by the first bytes; None if it is no allowed image."""
 
 
+class UploadFault(NamedTuple):
+    """Why an upload is not accepted, and how the HTTP request is answered."""
+
+    code: str
+    status: int
+    message: str
+
+
+BAD_TOKEN: Final = UploadFault(
+    "bad_upload_token", 401, "the upload token is invalid or has expired; request a new one"
+)
+OTHER_IMAGE: Final = UploadFault("other_image", 403, "the upload token is for another image")
+USED: Final = UploadFault(
+    "already_uploaded", 409, "this image was uploaded before; request a new one"
+)
+NO_LENGTH: Final = UploadFault("length_required", 411, "send the upload with Content-Length")
+INCOMPLETE: Final = UploadFault(
+    "incomplete", 400, "fewer bytes than announced were received; send the photo again"
+)
+TOO_LARGE: Final = UploadFault("too_large", 413, "the photo is too large")
+TOO_SLOW: Final = UploadFault("request_timeout", 408, "the upload took too long; send it again")
+WRONG_TYPE: Final = UploadFault(
+    "unsupported_media_type", 415, "the photo does not have the type that the token is for"
+)
+NOT_AN_IMAGE: Final = UploadFault("not_an_image", 422, "the body is not a JPEG, PNG or WebP image")
+
+
 class UploadRefused(RefusedError):
     """The upload is not accepted; nothing of it is kept."""
+
+    def __init__(self, fault: UploadFault, message: str = "") -> None:
+        """`message`: more precise than that of the fault."""
+        super().__init__(message or fault.message, code=fault.code, status=fault.status)
 
 
 class UploadBusy(BackendUnavailable):
@@ -101,33 +132,22 @@ class UploadIntake:
             grant = self._verifier.verify(token)
         except BadToken as error:
             _log.info("upload refused: image=%s: %s", image_id[:64], error)
-            raise UploadRefused(
-                "the upload token is invalid or has expired; request a new one",
-                code="bad_upload_token",
-                status=401,
-            ) from None
+            raise UploadRefused(BAD_TOKEN) from None
         if grant.image_id != image_id:
-            raise UploadRefused(
-                "the upload token is for another image", code="other_image", status=403
-            )
+            raise UploadRefused(OTHER_IMAGE)
         return grant
 
     def check(self, grant: UploadGrant, content_type: str, length: int | None) -> int:
         """Refuse by the headers; returns the length of the body."""
         if length is None:
-            raise UploadRefused(
-                "send the upload with Content-Length", code="length_required", status=411
-            )
+            raise UploadRefused(NO_LENGTH)
         if length > grant.max_size:
-            raise UploadRefused(
-                f"the upload may have {grant.max_size} bytes, and has {length}",
-                code="too_large",
-                status=413,
-            )
+            message = f"the upload may have {grant.max_size} bytes, and has {length}"
+            raise UploadRefused(TOO_LARGE, message)
         if content_type.partition(";")[0].strip().lower() != grant.content_type:
             raise _wrong_type(grant)
         if length == 0:
-            raise _not_an_image()
+            raise UploadRefused(NOT_AN_IMAGE)
         if reason := self._unavailable():
             raise UploadBusy(f"uploads are not accepted now: {reason}; try again later")
         if (
@@ -145,7 +165,7 @@ class UploadIntake:
     ) -> SpooledUpload:
         """Claim the image and receive its body; the upload is accepted when this returns."""
         if grant.image_id in self._spool:
-            raise _used()
+            raise UploadRefused(USED)
         attempt = secrets.token_hex(8)
         self._reserved[attempt] = length
         try:
@@ -202,7 +222,7 @@ class UploadIntake:
                 detail=str(error),
             ) from error
         if not claimed:
-            raise _used()
+            raise UploadRefused(USED)
 
     async def _read(
         self, body: Body, grant: UploadGrant, length: int, chunks: AsyncIterator[bytes]
@@ -212,11 +232,8 @@ class UploadIntake:
             async with asyncio.timeout(self._limits.body_deadline_s):
                 async for chunk in chunks:
                     if body.size + len(chunk) > grant.max_size:
-                        raise UploadRefused(
-                            f"the upload may have {grant.max_size} bytes",
-                            code="too_large",
-                            status=413,
-                        )
+                        message = f"the upload may have {grant.max_size} bytes"
+                        raise UploadRefused(TOO_LARGE, message)
                     if len(start) < _MAGIC_BYTES:
                         start += chunk[:_MAGIC_BYTES]
                         if len(start) >= _MAGIC_BYTES:
@@ -225,22 +242,17 @@ class UploadIntake:
                     body.write(chunk)
                     self.counts.received_bytes += len(chunk)
         except TimeoutError:
-            raise UploadRefused(
-                "the upload took too long; send it again", code="request_timeout", status=408
-            ) from None
+            raise UploadRefused(TOO_SLOW) from None
         if len(start) < _MAGIC_BYTES:
             self._check_magic(start, grant)
         if body.size != length:
-            raise UploadRefused(
-                f"{body.size} bytes were received and {length} announced; send it again",
-                code="incomplete",
-                status=400,
-            )
+            message = f"{body.size} bytes were received and {length} announced; send it again"
+            raise UploadRefused(INCOMPLETE, message)
 
     def _check_magic(self, start: bytes, grant: UploadGrant) -> None:
         found = self._sniff(start)
         if found is None:
-            raise _not_an_image()
+            raise UploadRefused(NOT_AN_IMAGE)
         if found != grant.content_type:
             raise _wrong_type(grant)
 
@@ -263,22 +275,9 @@ def _disk_fault(error: OSError) -> UploadBusy:
     return UploadBusy("uploads cannot be stored now; try again later", detail=reason)
 
 
-def _used() -> UploadRefused:
-    return UploadRefused(
-        "this image was uploaded before; request a new one", code="already_uploaded", status=409
-    )
-
-
-def _not_an_image() -> UploadRefused:
-    return UploadRefused(
-        "the body is not a JPEG, PNG or WebP image", code="not_an_image", status=422
-    )
-
-
 def _wrong_type(grant: UploadGrant) -> UploadRefused:
     return UploadRefused(
+        WRONG_TYPE,
         f"the token is for {grant.content_type}; send a photo of that type, or request another "
         f"upload for one of {', '.join(CONTENT_TYPES)}",
-        code="unsupported_media_type",
-        status=415,
     )

@@ -93,7 +93,7 @@ _DOC: Final = Doc(
     example={"status": "accepted"},
     status=202,
     problems=(
-        *(problem for problem in problems.UPLOAD_PROBLEMS if problem.status not in (401, 403)),
+        *problems.UPLOAD_PROBLEMS,
         TIMED_OUT,
         TOO_LARGE,
     ),

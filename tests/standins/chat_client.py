@@ -14,9 +14,8 @@ from jobwire.wires.predictions.chat import (
     PhotoTooLarge,
     Rejected,
     Sent,
-    Unclear,
 )
-from jobwire.wires.predictions.http_client import AnswerTooLarge, NoAnswer, Response, exchange
+from jobwire.wires.predictions.http_client import NoAnswer, Response, exchange
 
 _TIMEOUT_S = 10.0
 
@@ -29,20 +28,17 @@ class HttpChat:
 
     async def fetch_photo(
         self, file_id: str, max_bytes: int
-    ) -> bytes | PhotoTooLarge | Rejected | Unclear:
-        try:
-            answer = await self._exchange("GET", f"/file/{file_id}", None, max_bytes)
-        except AnswerTooLarge:
-            return PhotoTooLarge()
-        if isinstance(answer, Unclear):
-            return answer
+    ) -> bytes | PhotoTooLarge | Rejected | NoAnswer:
+        answer = await self._exchange("GET", f"/file/{file_id}", None, max_bytes)
+        if isinstance(answer, NoAnswer):
+            return PhotoTooLarge() if answer.too_large else answer
         if answer.status == 200:
             return answer.body
-        return Unclear("server error") if answer.status >= 500 else Rejected("no such file")
+        return NoAnswer("server error") if answer.status >= 500 else Rejected("no such file")
 
     async def send_text(
         self, chat_id: int, text: str, reply_to: int | None
-    ) -> Sent | Blocked | Later | Unclear | Rejected:
+    ) -> Sent | Blocked | Later | NoAnswer | Rejected:
         answer = await self._post("/send", chat_id=chat_id, text=text, reply_to=reply_to)
         if isinstance(answer, Response):
             return Sent(json.loads(answer.body)["message_id"])
@@ -50,13 +46,13 @@ class HttpChat:
 
     async def edit_text(
         self, chat_id: int, message_id: int, text: str
-    ) -> Edited | MessageGone | Blocked | Later | Unclear | Rejected:
+    ) -> Edited | MessageGone | Blocked | Later | NoAnswer | Rejected:
         answer = await self._post("/edit_text", chat_id=chat_id, message_id=message_id, text=text)
         return Edited() if isinstance(answer, Response) else answer
 
     async def edit_picture(
         self, chat_id: int, message_id: int, picture: bytes, mime: str
-    ) -> Edited | MessageGone | Blocked | Later | Unclear | Rejected:
+    ) -> Edited | MessageGone | Blocked | Later | NoAnswer | Rejected:
         answer = await self._post(
             "/edit_picture",
             chat_id=chat_id,
@@ -68,9 +64,9 @@ class HttpChat:
 
     async def _post(
         self, path: str, **given: object
-    ) -> Response | MessageGone | Blocked | Later | Unclear | Rejected:
+    ) -> Response | MessageGone | Blocked | Later | NoAnswer | Rejected:
         answer = await self._exchange("POST", path, json.dumps(given).encode(), 1_000_000)
-        if isinstance(answer, Unclear):
+        if isinstance(answer, NoAnswer):
             return answer
         match answer.status:
             case 200:
@@ -84,19 +80,16 @@ class HttpChat:
             case 400 | 413:
                 return Rejected(answer.body.decode())
             case status:
-                return Unclear(f"the chat answered {status}")
+                return NoAnswer(f"the chat answered {status}")
 
     async def _exchange(
         self, method: str, path: str, body: bytes | None, max_bytes: int
-    ) -> Response | Unclear:
-        try:
-            return await asyncio.to_thread(
-                exchange,
-                method,
-                self._url + path,
-                body=body,
-                timeout_s=_TIMEOUT_S,
-                max_bytes=max_bytes,
-            )
-        except NoAnswer as error:
-            return Unclear(str(error))
+    ) -> Response | NoAnswer:
+        return await asyncio.to_thread(
+            exchange,
+            method,
+            self._url + path,
+            body=body,
+            timeout_s=_TIMEOUT_S,
+            max_bytes=max_bytes,
+        )

@@ -15,10 +15,10 @@ from jobwire.wires.predictions.fetch import (
     Fetched,
     Fetcher,
     Refused,
-    Unreachable,
     decode_data_url,
     resolve,
 )
+from jobwire.wires.predictions.http_client import NoAnswer
 from jobwire.wires.predictions.providers.outputs import news_of, output_urls
 from tests.standins.server import Call, Request, Standin
 from tests.support import clause
@@ -154,7 +154,7 @@ async def test_p22_the_type_is_the_content_s_and_the_size_is_counted(
         "the output has more than 10000 bytes"
     )
     assert await local.fetch(f"{files.url}/gone") == Expired()
-    assert isinstance(await local.fetch(f"{files.url}/status-503"), Unreachable)
+    assert isinstance(await local.fetch(f"{files.url}/status-503"), NoAnswer)
     # Loopback only by setting.
     assert isinstance(await Fetcher(max_bytes=LIMIT).fetch(f"{files.url}/picture"), Refused)
 
@@ -165,7 +165,7 @@ async def test_p22_tls_is_checked_against_the_name_of_the_url(
 ) -> None:
     """The connection goes to the checked address; the certificate must be that of the name."""
     certificate = own_certificate()
-    refused = Unreachable("SSLCertVerificationError")
+    refused = NoAnswer("SSLCertVerificationError")
     with Files(certificate.server_context()) as files:
         port = files.url.rpartition(":")[2]
         fetcher = Fetcher(
@@ -206,7 +206,7 @@ async def test_p22_a_server_that_drips_is_cut_off(drip: bytes) -> None:
     thread.join(30)
     listener.close()
     # Nine bytes of the second form arrive in time: what they hold is no picture.
-    assert isinstance(answer, Unreachable | Refused)
+    assert isinstance(answer, NoAnswer | Refused)
 
 
 @clause("P-21", "P-22")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from jobwire.wires.predictions.http_client import NoAnswer
+
 
 @dataclass(frozen=True, slots=True)
 class Sent:
@@ -40,13 +42,6 @@ class Later:
 
 
 @dataclass(frozen=True, slots=True)
-class Unclear:
-    """No answer: it may have been done or not."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Rejected:
     """The chat does not take this content, now or later."""
 
@@ -63,24 +58,24 @@ class Chat(Protocol):
 
     async def fetch_photo(
         self, file_id: str, max_bytes: int
-    ) -> bytes | PhotoTooLarge | Rejected | Later | Unclear:
+    ) -> bytes | PhotoTooLarge | Rejected | Later | NoAnswer:
         """Download a photo; cut it off above the limit."""
         ...
 
     async def send_text(
         self, chat_id: int, text: str, reply_to: int | None
-    ) -> Sent | Blocked | Later | Unclear | Rejected:
+    ) -> Sent | Blocked | Later | NoAnswer | Rejected:
         """Send a text, as a reply where the message still exists."""
         ...
 
     async def edit_text(
         self, chat_id: int, message_id: int, text: str
-    ) -> Edited | MessageGone | Blocked | Later | Unclear | Rejected:
+    ) -> Edited | MessageGone | Blocked | Later | NoAnswer | Rejected:
         """Replace the content of a message of ours by a text."""
         ...
 
     async def edit_picture(
         self, chat_id: int, message_id: int, picture: bytes, mime: str
-    ) -> Edited | MessageGone | Blocked | Later | Unclear | Rejected:
+    ) -> Edited | MessageGone | Blocked | Later | NoAnswer | Rejected:
         """Replace the content of a message of ours by a picture."""
         ...

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
-from jobwire.wires.predictions.http_client import AnswerTooLarge, NoAnswer, exchange
+from jobwire.wires.predictions.http_client import NoAnswer, exchange
 from jobwire.wires.predictions.images import sniff
 
 Resolve = Callable[[str, int], Sequence[str]]
@@ -58,14 +58,7 @@ class Refused:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unreachable:
-    """No answer; worth another try."""
-
-    reason: str
-
-
-FetchResult = Fetched | Expired | Refused | Unreachable
+FetchResult = Fetched | Expired | Refused | NoAnswer
 
 
 def resolve(host: str, port: int) -> Sequence[str]:
@@ -94,29 +87,22 @@ class Fetcher:
             target = self._check(url)
             if not isinstance(target, str):
                 return target
-            try:
-                answer = exchange(
-                    "GET",
-                    url,
-                    timeout_s=self.timeout_s,
-                    max_bytes=self.max_bytes,
-                    address=target,
-                )
-            except AnswerTooLarge:
-                return Refused(f"the output has more than {self.max_bytes} bytes")
-            except NoAnswer as error:
-                return Unreachable(str(error))
+            answer = exchange(
+                "GET", url, timeout_s=self.timeout_s, max_bytes=self.max_bytes, address=target
+            )
+            if isinstance(answer, NoAnswer):
+                return _too_large(self.max_bytes) if answer.too_large else answer
             if answer.status in _REDIRECTS:
                 url = urljoin(url, answer.headers.get("location", ""))
                 continue
             if answer.status in _GONE:
                 return Expired()
             if answer.status != 200:
-                return Unreachable(f"the output's host answered {answer.status}")
+                return NoAnswer(f"the output's host answered {answer.status}")
             return _picture(answer.body)
         return Refused(f"more than {_MAX_REDIRECTS} redirects")
 
-    def _check(self, url: str) -> str | Refused | Unreachable:
+    def _check(self, url: str) -> str | Refused | NoAnswer:
         """The address to connect to, once all of the host's addresses have been checked."""
         try:
             parts = urlsplit(url)
@@ -132,13 +118,13 @@ class Fetcher:
         try:
             addresses = self.resolve(host, port or 443)
         except (OSError, UnicodeError) as error:
-            return Unreachable(f"the host cannot be resolved ({type(error).__name__})")
+            return NoAnswer(f"the host cannot be resolved ({type(error).__name__})")
         try:
             parsed = [ipaddress.ip_address(each.partition("%")[0]) for each in addresses]
         except ValueError:
             return Refused("the host resolves to no address")
         if not parsed:
-            return Unreachable("the host has no address")
+            return NoAnswer("the host has no address")
         if self.allow_loopback and all(each.is_loopback for each in parsed):
             return str(parsed[0])
         if parts.scheme != "https" or port not in (None, 443):
@@ -177,16 +163,20 @@ def decode_data_url(url: str, max_bytes: int) -> Fetched | Refused:
     if not comma or not head.lower().endswith(";base64"):
         return Refused("the data URL is not base64")
     if len(data) > (max_bytes + 2) // 3 * 4 + 4:
-        return Refused(f"the output has more than {max_bytes} bytes")
+        return _too_large(max_bytes)
     try:
         body = b64decode(data, validate=True)
     except ValueError:
         return Refused("the data URL cannot be decoded")
     if len(body) > max_bytes:
-        return Refused(f"the output has more than {max_bytes} bytes")
+        return _too_large(max_bytes)
     return _picture(body)
 
 
 def _picture(body: bytes) -> Fetched | Refused:
     mime = sniff(body)
     return Refused("the output is not a picture") if mime is None else Fetched(body, mime)
+
+
+def _too_large(max_bytes: int) -> Refused:
+    return Refused(f"the output has more than {max_bytes} bytes")

@@ -15,6 +15,7 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -23,11 +24,12 @@ _CHUNK: Final = 64 * 1024
 _CONNECT_S: Final = 5.0
 
 
-class NoAnswer(Exception):
-    """No whole answer came in time; whether the request was carried out is unknown."""
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """No usable answer: the request may have been carried out or not."""
 
-
-class AnswerTooLarge(Exception):
+    reason: str
+    too_large: bool = False
     """The body grew above the limit and was cut off."""
 
 
@@ -49,7 +51,7 @@ def exchange(
     timeout_s: float,
     max_bytes: int,
     address: str | None = None,
-) -> Response:
+) -> Response | NoAnswer:
     """Send one request and read the answer whole.
 
     `address` is where to connect in place of the URL's host, whose name stays in the Host header
@@ -73,12 +75,12 @@ def exchange(
         while chunk := response.read1(_CHUNK):
             size += len(chunk)
             if size > max_bytes:
-                raise AnswerTooLarge(f"the body has more than {max_bytes} bytes")
+                return NoAnswer(f"the body has more than {max_bytes} bytes", too_large=True)
             if time.monotonic() > deadline:
-                raise NoAnswer(f"no whole answer within {timeout_s:g} s")
+                return NoAnswer(f"no whole answer within {timeout_s:g} s")
             chunks.append(chunk)
         if response.length:
-            raise NoAnswer("the connection broke inside the body")
+            return NoAnswer("the connection broke inside the body")
         return Response(
             status=response.status,
             headers={name.lower(): value for name, value in response.getheaders()},
@@ -86,7 +88,7 @@ def exchange(
         )
     except (OSError, http.client.HTTPException, ValueError) as error:
         # Only the kind of error: the text of some holds the URL, which may hold a token.
-        raise NoAnswer(type(error).__name__) from None
+        return NoAnswer(type(error).__name__)
     finally:
         watchdog.cancel()
         connection.close()
@@ -100,34 +102,26 @@ async def exchange_in_background(
     body: bytes | None = None,
     timeout_s: float,
     max_bytes: int,
-) -> Response:
+) -> Response | NoAnswer:
     """The same in a thread that a canceled caller leaves behind, for requests that take long.
 
     The loop's own threads are waited for when a program ends; this one is not.
     """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Response] = loop.create_future()
-
-    def finish(result: Response | Exception) -> None:
-        if future.done():
-            return
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
+    result: Future[Response | NoAnswer] = Future()
+    result.set_running_or_notify_cancel()  # a canceled caller does not cancel the thread's result
 
     def run() -> None:
         try:
-            result: Response | Exception = exchange(
+            answer = exchange(
                 method, url, headers=headers, body=body, timeout_s=timeout_s, max_bytes=max_bytes
             )
         except Exception as error:  # noqa: BLE001 - handed to the caller
-            result = error
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(finish, result)
+            result.set_exception(error)
+        else:
+            result.set_result(answer)
 
     threading.Thread(target=run, name="predictions-http", daemon=True).start()
-    return await future
+    return await asyncio.wrap_future(result)
 
 
 def _connection(

@@ -24,6 +24,7 @@ from jobwire.wires.predictions.contract import (
     input_key,
     output_key,
 )
+from jobwire.wires.predictions.http_client import NoAnswer
 from jobwire.wires.predictions.ids import uuid_of
 from jobwire.wires.predictions.intent import (
     Disagreement,
@@ -38,7 +39,7 @@ from jobwire.wires.predictions.intent import (
 )
 from jobwire.wires.predictions.limits import OverLimit
 from jobwire.wires.predictions.parts import Parts
-from jobwire.wires.predictions.providers import Busy, CreateRejected, Unknown
+from jobwire.wires.predictions.providers import Busy, CreateRejected
 from jobwire.wires.predictions.records import Change, Current
 
 log: Final = logging.getLogger("jobwire.predictions")
@@ -74,7 +75,7 @@ async def accept(parts: Parts, current: Current, owner: str) -> Stepped:
             return await _fail(parts, current, ErrorCode.TOO_LARGE)
         case chat.Rejected(reason):
             return await _fail(parts, current, ErrorCode.PHOTO_UNAVAILABLE, reason)
-        case chat.Unclear(reason):
+        case NoAnswer(reason):
             log.warning("photo not downloaded, retried later: %s  task=%s", reason, intent.tid)
             return await _put_off(parts, current, ErrorCode.PHOTO_UNAVAILABLE)
         case chat.Later(after_s):
@@ -102,7 +103,7 @@ async def find(parts: Parts, current: Current, owner: str) -> Stepped:
     intent = current.intent
     request = await parts.request_of(intent)
     found = await parts.provider.find(request, intent.created_ms)
-    if isinstance(found, Unknown):
+    if isinstance(found, NoAnswer):
         log.warning("provider's list not read: %s  task=%s", found.reason, intent.tid)
         return current, False
     if found:
@@ -156,7 +157,7 @@ async def expire(parts: Parts, current: Current, owner: str) -> Stepped:
             last = [asked] if isinstance(asked, News) else []
         else:
             listed = await parts.provider.find(request, intent.created_ms)
-            last = [] if isinstance(listed, Unknown) else listed
+            last = [] if isinstance(listed, NoAnswer) else listed
         if last and last[0].outcome is not None:
             return await adopt(parts, current, owner, last[0])
         for unfinished in last:
@@ -294,7 +295,7 @@ async def _submit(parts: Parts, current: Current, owner: str, given: StoredInput
         case CreateRejected(reason):
             log.error("provider refused: %s  task=%s", reason, seen.tid)
             return await _fail(parts, asked, ErrorCode.PROVIDER_REJECTED)
-        case Unknown(reason):
+        case NoAnswer(reason):
             log.warning(
                 "no answer to create: %s; searched in the provider's list later  task=%s",
                 reason,
@@ -343,7 +344,7 @@ async def _store_outputs(
                 problem = ErrorCode.OUTPUT_EXPIRED
             case fetch.Refused(reason):
                 log.warning("output refused: %s  task=%s", reason, intent.tid)
-            case fetch.Unreachable(reason):
+            case NoAnswer(reason):
                 life_ms = (parts.policy.deadline_s + parts.policy.output_life_s) * 1000
                 if parts.clock.now_ms() < intent.submit_ms + life_ms:
                     log.warning("output not fetched, retried: %s  task=%s", reason, intent.tid)

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from jobwire.wires.predictions.contract import EVENTS_FILTER
+from jobwire.wires.predictions.http_client import NoAnswer
 from jobwire.wires.predictions.intent import News
 
 
@@ -26,6 +28,19 @@ class PredictionRequest:
     webhook_url: str | None
     deadline_s: int
 
+    def body(self, input_field: str) -> dict[str, object]:
+        """What both providers take: the model's input, and where the outcome is to be sent."""
+        given = {input_field: self.input_url}
+        if self.prompt:
+            given["prompt"] = self.prompt
+        if not self.webhook_url:
+            return {"input": given}
+        return {
+            "input": given,
+            "webhook": self.webhook_url,
+            "webhook_events_filter": list(EVENTS_FILTER),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Busy:
@@ -37,13 +52,6 @@ class Busy:
 @dataclass(frozen=True, slots=True)
 class CreateRejected:
     """Not created, and never will be; the reason goes to the log only."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """No usable answer: the prediction may have been created or not."""
 
     reason: str
 
@@ -71,15 +79,15 @@ class Provider(Protocol):
     model: str
     version: str | None
 
-    async def create(self, request: PredictionRequest) -> News | Busy | CreateRejected | Unknown:
+    async def create(self, request: PredictionRequest) -> News | Busy | CreateRejected | NoAnswer:
         """Ask for a prediction, once: no retries."""
         ...
 
-    async def find(self, request: PredictionRequest, since_ms: int) -> list[News] | Unknown:
+    async def find(self, request: PredictionRequest, since_ms: int) -> list[News] | NoAnswer:
         """Predictions that an earlier `create` of this task made, oldest first."""
         ...
 
-    async def poll(self, prediction_id: str, request: PredictionRequest) -> News | Gone | Unknown:
+    async def poll(self, prediction_id: str, request: PredictionRequest) -> News | Gone | NoAnswer:
         """Ask for the present state of a prediction."""
         ...
 

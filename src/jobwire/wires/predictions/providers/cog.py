@@ -10,16 +10,9 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Mapping
 from typing import Final
 
-from jobwire.wires.predictions.contract import EVENTS_FILTER
-from jobwire.wires.predictions.http_client import (
-    AnswerTooLarge,
-    NoAnswer,
-    Response,
-    exchange_in_background,
-)
+from jobwire.wires.predictions.http_client import NoAnswer, exchange_in_background
 from jobwire.wires.predictions.ids import TaskIds
 from jobwire.wires.predictions.intent import News
 from jobwire.wires.predictions.providers import (
@@ -27,7 +20,6 @@ from jobwire.wires.predictions.providers import (
     CreateRejected,
     Gone,
     PredictionRequest,
-    Unknown,
     WebhookCall,
 )
 from jobwire.wires.predictions.providers.outputs import loads, news_of
@@ -52,27 +44,30 @@ class Cog:
         self._ids = ids
         self._input_field = input_field
 
-    async def create(self, request: PredictionRequest) -> News | Busy | CreateRejected | Unknown:
+    async def create(self, request: PredictionRequest) -> News | Busy | CreateRejected | NoAnswer:
         return await self._put(request.tid, request)
 
     async def find(
         self,
         request: PredictionRequest,
         since_ms: int,  # noqa: ARG002 - the protocol's
-    ) -> list[News] | Unknown:
+    ) -> list[News] | NoAnswer:
         answer = await self._put(request.tid, request)
         if isinstance(answer, News):
             return [answer]
-        return Unknown("cog is busy" if isinstance(answer, Busy) else answer.reason)
+        return NoAnswer("cog is busy" if isinstance(answer, Busy) else answer.reason)
 
-    async def poll(self, prediction_id: str, request: PredictionRequest) -> News | Gone | Unknown:
+    async def poll(self, prediction_id: str, request: PredictionRequest) -> News | Gone | NoAnswer:
         answer = await self._put(prediction_id, request)
-        if isinstance(answer, News | Unknown):
+        if isinstance(answer, News | NoAnswer):
             return answer
-        return Unknown("cog is busy" if isinstance(answer, Busy) else answer.reason)
+        return NoAnswer("cog is busy" if isinstance(answer, Busy) else answer.reason)
 
     async def cancel(self, prediction_id: str) -> None:
-        await self._send("POST", f"/predictions/{prediction_id}/cancel", b"", {})
+        url = f"{self._url}/predictions/{prediction_id}/cancel"
+        await exchange_in_background(
+            "POST", url, body=b"", timeout_s=_TIMEOUT_S, max_bytes=_MAX_ANSWER
+        )
 
     def webhook_url(self, url: str, tid: str) -> str:
         return f"{url}{'&' if '?' in url else '?'}token={self._ids.webhook_token(tid)}"
@@ -90,20 +85,19 @@ class Cog:
 
     async def _put(
         self, prediction_id: str, request: PredictionRequest
-    ) -> News | Busy | CreateRejected | Unknown:
-        given: dict[str, object] = {self._input_field: request.input_url}
-        if request.prompt:
-            given["prompt"] = request.prompt
-        body: dict[str, object] = {"input": given}
+    ) -> News | Busy | CreateRejected | NoAnswer:
         headers, timeout_s = {"content-type": "application/json"}, float(request.deadline_s)
         if request.webhook_url:
-            body["webhook"] = request.webhook_url
-            body["webhook_events_filter"] = list(EVENTS_FILTER)
             headers["prefer"], timeout_s = "respond-async", _TIMEOUT_S
-        answer = await self._send(
-            "PUT", f"/predictions/{prediction_id}", json.dumps(body).encode(), headers, timeout_s
+        answer = await exchange_in_background(
+            "PUT",
+            f"{self._url}/predictions/{prediction_id}",
+            headers=headers,
+            body=json.dumps(request.body(self._input_field)).encode(),
+            timeout_s=timeout_s,
+            max_bytes=_MAX_ANSWER,
         )
-        if isinstance(answer, Unknown):
+        if isinstance(answer, NoAnswer):
             return answer
         if answer.status in _AT_CAPACITY:
             return Busy(_FREE_SLOT_S)
@@ -111,25 +105,5 @@ class Cog:
             return CreateRejected(f"cog answered {answer.status}")
         news = news_of(loads(answer.body)) if 200 <= answer.status < 300 else None
         if news is None or news.prediction_id != prediction_id:
-            return Unknown(f"cog answered {answer.status}")
+            return NoAnswer(f"cog answered {answer.status}")
         return news
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        timeout_s: float = _TIMEOUT_S,
-    ) -> Response | Unknown:
-        try:
-            return await exchange_in_background(
-                method,
-                self._url + path,
-                headers=headers,
-                body=body,
-                timeout_s=timeout_s,
-                max_bytes=_MAX_ANSWER,
-            )
-        except (NoAnswer, AnswerTooLarge) as error:
-            return Unknown(f"cog did not answer ({error})")

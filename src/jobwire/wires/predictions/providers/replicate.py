@@ -11,24 +11,18 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final, cast
+from typing import Final
 from urllib.parse import quote, urlsplit
 
-from jobwire.wires.predictions.contract import EVENTS_FILTER
-from jobwire.wires.predictions.http_client import (
-    AnswerTooLarge,
-    NoAnswer,
-    Response,
-    exchange_in_background,
-)
+from jobwire.wires.predictions.http_client import NoAnswer, Response, exchange_in_background
 from jobwire.wires.predictions.ids import uuid_of
 from jobwire.wires.predictions.intent import News
+from jobwire.wires.predictions.json_values import items, mapping
 from jobwire.wires.predictions.providers import (
     Busy,
     CreateRejected,
     Gone,
     PredictionRequest,
-    Unknown,
     WebhookCall,
 )
 from jobwire.wires.predictions.providers.outputs import loads, news_of
@@ -66,40 +60,33 @@ class Replicate:
         self._input_field = input_field
         self._webhook_key = secret_bytes(webhook_secret)
 
-    async def create(self, request: PredictionRequest) -> News | Busy | CreateRejected | Unknown:
-        given: dict[str, object] = {self._input_field: request.input_url}
-        if request.prompt:
-            given["prompt"] = request.prompt
-        body: dict[str, object] = {"version": self._asked_for, "input": given}
-        if request.webhook_url:
-            body["webhook"] = request.webhook_url
-            body["webhook_events_filter"] = list(EVENTS_FILTER)
+    async def create(self, request: PredictionRequest) -> News | Busy | CreateRejected | NoAnswer:
+        body = {"version": self._asked_for, **request.body(self._input_field)}
         answer = await self._send(
             "POST", "/v1/predictions", body, {"cancel-after": f"{request.deadline_s}s"}
         )
-        if isinstance(answer, Unknown):
+        if isinstance(answer, NoAnswer):
             return answer
         if answer.status == 429:
             return Busy(_retry_after_s(answer))
         if answer.status in _NOT_CREATED:
             return CreateRejected(f"replicate answered {answer.status} to create")
         news = news_of(loads(answer.body)) if 200 <= answer.status < 300 else None
-        return news or Unknown(f"replicate answered {answer.status} to create")
+        return news or NoAnswer(f"replicate answered {answer.status} to create")
 
-    async def find(self, request: PredictionRequest, since_ms: int) -> list[News] | Unknown:
+    async def find(self, request: PredictionRequest, since_ms: int) -> list[News] | NoAnswer:
         since = datetime.fromtimestamp(since_ms / 1000, UTC) - _CLOCK_MARGIN
         path: str | None = f"/v1/predictions?created_after={quote(since.isoformat())}"
         uuid, found = uuid_of(request.tid), list[News]()
         for _ in range(_MAX_PAGES):
             answer = await self._send("GET", path)
-            page = loads(answer.body) if isinstance(answer, Response) else None
-            if page is None or (isinstance(answer, Response) and answer.status != 200):
-                return Unknown("replicate did not list its predictions")
-            results = page.get("results")
-            for each in cast("list[object]", results) if isinstance(results, list) else []:
-                news = (
-                    news_of(cast("Mapping[str, object]", each)) if isinstance(each, dict) else None
-                )
+            if isinstance(answer, NoAnswer):
+                return answer
+            page = loads(answer.body) if answer.status == 200 else None
+            if page is None:
+                return NoAnswer(f"replicate answered {answer.status} to list")
+            for each in items(page.get("results")):
+                news = news_of(mapping(each))
                 if news and uuid in news.input_text:
                     found.append(news)
             path = self._own_path(page.get("next"))
@@ -111,15 +98,15 @@ class Replicate:
         self,
         prediction_id: str,
         request: PredictionRequest,  # noqa: ARG002 - the protocol's
-    ) -> News | Gone | Unknown:
+    ) -> News | Gone | NoAnswer:
         answer = await self._send("GET", f"/v1/predictions/{quote(prediction_id, safe='')}")
-        if isinstance(answer, Unknown):
+        if isinstance(answer, NoAnswer):
             return answer
         if answer.status in (404, 410):
             return Gone()
         news = news_of(loads(answer.body)) if answer.status == 200 else None
         if news is None or news.prediction_id != prediction_id:
-            return Unknown(f"replicate answered {answer.status} to get")
+            return NoAnswer(f"replicate answered {answer.status} to get")
         return news
 
     async def cancel(self, prediction_id: str) -> None:
@@ -140,21 +127,18 @@ class Replicate:
         path: str,
         body: object = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Response | Unknown:
+    ) -> Response | NoAnswer:
         sent = {"authorization": f"Bearer {self._token}", **(headers or {})}
         if body is not None:
             sent["content-type"] = "application/json"
-        try:
-            return await exchange_in_background(
-                method,
-                self._api_url + path,
-                headers=sent,
-                body=None if body is None else json.dumps(body).encode(),
-                timeout_s=_TIMEOUT_S,
-                max_bytes=_MAX_ANSWER,
-            )
-        except (NoAnswer, AnswerTooLarge) as error:
-            return Unknown(f"replicate did not answer ({error})")
+        return await exchange_in_background(
+            method,
+            self._api_url + path,
+            headers=sent,
+            body=None if body is None else json.dumps(body).encode(),
+            timeout_s=_TIMEOUT_S,
+            max_bytes=_MAX_ANSWER,
+        )
 
     def _own_path(self, following: object) -> str | None:
         """Path and query of the next page; another host would get our token."""

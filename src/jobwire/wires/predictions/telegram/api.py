@@ -12,12 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from jobwire.wires.predictions.http_client import (
-    AnswerTooLarge,
-    NoAnswer,
-    Response,
-    exchange_in_background,
-)
+from jobwire.wires.predictions.http_client import NoAnswer, Response, exchange_in_background
 from jobwire.wires.predictions.json_values import integer, mapping
 
 API_URL: Final = "https://api.telegram.org"
@@ -50,13 +45,6 @@ class ApiRefusal:
 
 
 @dataclass(frozen=True, slots=True)
-class NoResult:
-    """No usable answer: the call may have been carried out or not."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Upload:
     """A file that is sent with a call."""
 
@@ -81,50 +69,46 @@ class BotApi:
         *,
         upload: Upload | None = None,
         timeout_s: float = _TIMEOUT_S,
-    ) -> ApiResult | ApiRefusal | NoResult:
+    ) -> ApiResult | ApiRefusal | NoAnswer:
         """Call a method once; `upload` goes as the part `file`, named by `attach://file`."""
         given = params or {}
         if upload is None:
             content_type, body = "application/json", json.dumps(given).encode()
         else:
             content_type, body = _multipart(given, upload)
-        try:
-            answer = await exchange_in_background(
-                "POST",
-                f"{self._url}/bot{self._token}/{method}",
-                headers={"content-type": content_type},
-                body=body,
-                timeout_s=timeout_s,
-                max_bytes=_MAX_ANSWER,
-            )
-        except (NoAnswer, AnswerTooLarge) as error:
-            return NoResult(f"no answer to {method} ({error})")
+        answer = await exchange_in_background(
+            "POST",
+            f"{self._url}/bot{self._token}/{method}",
+            headers={"content-type": content_type},
+            body=body,
+            timeout_s=timeout_s,
+            max_bytes=_MAX_ANSWER,
+        )
+        if isinstance(answer, NoAnswer):
+            return NoAnswer(f"no answer to {method} ({answer.reason})")
         return _read(method, answer)
 
-    async def download(self, file_path: str, max_bytes: int) -> Response | NoResult:
-        """Download a file by the path that `getFile` gave; AnswerTooLarge above the limit."""
-        try:
-            return await exchange_in_background(
-                "GET",
-                f"{self._url}/file/bot{self._token}/{quote(file_path)}",
-                timeout_s=2 * _TIMEOUT_S,
-                max_bytes=max_bytes,
-            )
-        except NoAnswer as error:
-            return NoResult(f"the file was not downloaded ({error})")
+    async def download(self, file_path: str, max_bytes: int) -> Response | NoAnswer:
+        """Download a file by the path that `getFile` gave."""
+        return await exchange_in_background(
+            "GET",
+            f"{self._url}/file/bot{self._token}/{quote(file_path)}",
+            timeout_s=2 * _TIMEOUT_S,
+            max_bytes=max_bytes,
+        )
 
 
-def _read(method: str, answer: Response) -> ApiResult | ApiRefusal | NoResult:
+def _read(method: str, answer: Response) -> ApiResult | ApiRefusal | NoAnswer:
     try:
         loaded: object = json.loads(answer.body)
     except (ValueError, RecursionError):
-        return NoResult(f"{method} was answered {answer.status} without JSON")
+        return NoAnswer(f"{method} was answered {answer.status} without JSON")
     body = mapping(loaded)
     if body.get("ok") is True and "result" in body:
         return ApiResult(body["result"])
     code = body.get("error_code", answer.status)
     if not isinstance(code, int) or code >= 500 or code < 400:
-        return NoResult(f"{method} was answered {answer.status}")
+        return NoAnswer(f"{method} was answered {answer.status}")
     parameters = mapping(body.get("parameters"))
     wait_s = parameters.get("retry_after")
     return ApiRefusal(

@@ -17,16 +17,14 @@ from jobwire.wires.predictions.chat import (
     PhotoTooLarge,
     Rejected,
     Sent,
-    Unclear,
 )
 from jobwire.wires.predictions.contract import EXTENSIONS
-from jobwire.wires.predictions.http_client import AnswerTooLarge
+from jobwire.wires.predictions.http_client import NoAnswer
 from jobwire.wires.predictions.json_values import integer, mapping
 from jobwire.wires.predictions.telegram.api import (
     ApiRefusal,
     ApiResult,
     BotApi,
-    NoResult,
     Upload,
 )
 
@@ -35,7 +33,7 @@ MAX_PHOTO_BYTES: Final = 10 * 1024 * 1024
 LONGEST_TEXT: Final = 4096
 _DEFAULT_WAIT_S: Final = 5.0
 
-_Trouble = Blocked | Later | Unclear | Rejected | MessageGone
+_NotDone = Blocked | Later | NoAnswer | Rejected | MessageGone
 
 
 class TelegramChat:
@@ -46,37 +44,33 @@ class TelegramChat:
 
     async def fetch_photo(
         self, file_id: str, max_bytes: int
-    ) -> bytes | PhotoTooLarge | Rejected | Later | Unclear:
+    ) -> bytes | PhotoTooLarge | Rejected | Later | NoAnswer:
         """Download a photo. Telegram itself hands out files of at most 20 MB."""
         answer = await self._api.call("getFile", {"file_id": file_id})
-        if isinstance(answer, NoResult):
-            return Unclear(answer.reason)
+        if isinstance(answer, NoAnswer):
+            return answer
         if isinstance(answer, ApiRefusal):
             if answer.says("too big"):
                 return PhotoTooLarge()
-            trouble = _trouble(answer)
-            return trouble if isinstance(trouble, Rejected | Later | Unclear) else _refused(answer)
-        file = mapping(answer.value)
-        path, size = file.get("file_path"), file.get("file_size")
+            meaning = _meaning(answer)
+            return meaning if isinstance(meaning, Rejected | Later | NoAnswer) else _refused(answer)
+        path, size = (mapping(answer.value).get(name) for name in ("file_path", "file_size"))
         if isinstance(size, int) and size > max_bytes:
             return PhotoTooLarge()
         if not isinstance(path, str):
             return Rejected("the file has no path")
-        try:
-            body = await self._api.download(path, max_bytes)
-        except AnswerTooLarge:
-            return PhotoTooLarge()
-        if isinstance(body, NoResult):
-            return Unclear(body.reason)
-        if body.status == 200:
-            return body.body
-        gone = 400 <= body.status < 500 and body.status != 429
-        reason = f"the file was answered {body.status}"
-        return Rejected(reason) if gone else Unclear(reason)
+        file = await self._api.download(path, max_bytes)
+        if isinstance(file, NoAnswer):
+            return PhotoTooLarge() if file.too_large else file
+        if file.status == 200:
+            return file.body
+        gone = 400 <= file.status < 500 and file.status != 429
+        reason = f"the file was answered {file.status}"
+        return Rejected(reason) if gone else NoAnswer(reason)
 
     async def send_text(
         self, chat_id: int, text: str, reply_to: int | None
-    ) -> Sent | Blocked | Later | Unclear | Rejected:
+    ) -> Sent | Blocked | Later | NoAnswer | Rejected:
         """Send a text, as a reply where the message still exists."""
         params: dict[str, object] = {"text": text[:LONGEST_TEXT]}
         if reply_to is not None:
@@ -87,12 +81,12 @@ class TelegramChat:
         answer = await self._call("sendMessage", chat_id, params)
         if isinstance(answer, ApiResult):
             message_id = integer(mapping(answer.value).get("message_id"))
-            return Unclear("no message id") if message_id is None else Sent(message_id)
+            return NoAnswer("no message id") if message_id is None else Sent(message_id)
         return Rejected("no such message") if isinstance(answer, MessageGone) else answer
 
     async def edit_text(
         self, chat_id: int, message_id: int, text: str
-    ) -> Edited | MessageGone | Blocked | Later | Unclear | Rejected:
+    ) -> Edited | MessageGone | Blocked | Later | NoAnswer | Rejected:
         """Replace the content of a message of ours by a text."""
         params: dict[str, object] = {"message_id": message_id, "text": text[:LONGEST_TEXT]}
         answer = await self._call("editMessageText", chat_id, params)
@@ -100,11 +94,11 @@ class TelegramChat:
 
     async def edit_picture(
         self, chat_id: int, message_id: int, picture: bytes, mime: str
-    ) -> Edited | MessageGone | Blocked | Later | Unclear | Rejected:
+    ) -> Edited | MessageGone | Blocked | Later | NoAnswer | Rejected:
         """Replace the content of a message of ours by a picture, or by a file with it."""
         kinds = ("photo", "document") if len(picture) <= MAX_PHOTO_BYTES else ("document",)
         upload = Upload(f"result.{EXTENSIONS.get(mime, 'jpg')}", mime or "image/jpeg", picture)
-        answer: ApiResult | _Trouble = Rejected("no kind fits")
+        answer: ApiResult | _NotDone = Rejected("no kind fits")
         for kind in kinds:
             media = {"type": kind, "media": "attach://file"}
             params: dict[str, object] = {"message_id": message_id, "media": media}
@@ -120,27 +114,25 @@ class TelegramChat:
         chat_id: int,
         params: Mapping[str, object],
         upload: Upload | None = None,
-    ) -> ApiResult | _Trouble:
+    ) -> ApiResult | _NotDone:
         answer = await self._api.call(method, {"chat_id": chat_id, **params}, upload=upload)
         if isinstance(answer, ApiRefusal) and answer.migrated_to is not None:
             moved = {"chat_id": answer.migrated_to, **params}
             answer = await self._api.call(method, moved, upload=upload)
-        if isinstance(answer, NoResult):
-            return Unclear(answer.reason)
-        if isinstance(answer, ApiResult):
+        if isinstance(answer, NoAnswer | ApiResult):
             return answer
         if answer.says("message is not modified"):
             return ApiResult(None)
-        return _trouble(answer)
+        return _meaning(answer)
 
 
-def _trouble(refusal: ApiRefusal) -> _Trouble:
+def _meaning(refusal: ApiRefusal) -> _NotDone:
     """What a refusal means for the flow."""
     if refusal.code == 429:
         return Later(_DEFAULT_WAIT_S if refusal.retry_after_s is None else refusal.retry_after_s)
     if refusal.code in (401, 404):
         # The token is wrong or the bot is being moved: nothing about this task.
-        return Unclear(f"Telegram answered {refusal.code}: is the bot's token right?")
+        return NoAnswer(f"Telegram answered {refusal.code}: is the bot's token right?")
     if refusal.code == 403 or refusal.says("chat not found", "chat_write_forbidden", "kicked"):
         return Blocked()
     if refusal.says("message to edit not found", "message can't be edited", "message_id_invalid"):

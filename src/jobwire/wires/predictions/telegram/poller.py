@@ -26,8 +26,9 @@ from jobwire.objects import (
     Unavailable,
 )
 from jobwire.wires.predictions.contract import JSON_TYPE, POLLER_KEY
+from jobwire.wires.predictions.http_client import NoAnswer
 from jobwire.wires.predictions.json_values import integer, items, mapping
-from jobwire.wires.predictions.telegram.api import ApiRefusal, ApiResult, NoResult
+from jobwire.wires.predictions.telegram.api import ApiRefusal, ApiResult
 from jobwire.wires.predictions.telegram.bot import TelegramBot
 
 log: Final = logging.getLogger("jobwire.predictions")
@@ -98,13 +99,13 @@ class UpdatePoller:
         """Take what Telegram has; None if all went well, else how long to wait."""
         return await self._take_answer(await self._ask())
 
-    async def _ask(self) -> ApiResult | ApiRefusal | NoResult:
+    async def _ask(self) -> ApiResult | ApiRefusal | NoAnswer:
         params: dict[str, object] = {"timeout": self._wait_s, "allowed_updates": list(_ALLOWED)}
         if self._offset is not None:
             params["offset"] = self._offset
         return await self._bot.api.call("getUpdates", params, timeout_s=self._wait_s + 15.0)
 
-    async def _take_answer(self, answer: ApiResult | ApiRefusal | NoResult) -> float | None:
+    async def _take_answer(self, answer: ApiResult | ApiRefusal | NoAnswer) -> float | None:
         if isinstance(answer, ApiResult):
             await self._take_all(items(answer.value))
             return None

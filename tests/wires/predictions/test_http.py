@@ -126,3 +126,26 @@ async def test_p35_output_pictures_are_served_and_nothing_else(site: Site, serve
     shown = {each["id"]: each for each in get(served, "/v1/predictions/recent")["predictions"]}
     assert set(shown) == {task["id"], *(f"foreign{number}" for number in range(5))}
     assert shown["foreign0"]["history"] == []
+
+
+@clause("P-35", "P-33")
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_p35_pages_of_any_size_show_every_task(site: Site, served: Serving, limit: int) -> None:
+    """Folders and objects of other programs take places in a page of the bucket."""
+    names = ["a1", "jobs", "z3"]
+    for name in (*names, "not an id", "y" * 129):
+        task = {"prediction_id": name, "chat_id": 1, "status": "queued"}
+        put(site, f"tasks/{name}.json", json.dumps(task).encode())
+    for other in ("tasks/intents/.listing", "tasks/open/b", "tasks/notes.txt", "tasks/zz/1.json"):
+        put(site, other, b"")
+    shown: list[str] = []
+    after = ""
+    for _ in range(len(names) + 1):
+        page = get(served, f"/v1/predictions?limit={limit}&after={after}")
+        shown += [each["id"] for each in page["predictions"]]
+        if page["next"] is None:
+            break
+        after = page["next"]
+    else:
+        pytest.fail("the last page has no end")
+    assert shown == names

@@ -43,6 +43,21 @@ async def test_p16_what_cannot_be_read_does_not_stop_the_pass(site: Site) -> Non
     assert len(site.chat.pictures(photo.chat_id)) == 1
 
 
+@clause("P-16", "P-33")
+async def test_p33_an_unreadable_intent_does_not_stop_the_walk_over_tasks(site: Site) -> None:
+    raw, name = boto_client(site.bucket.config), site.bucket.config.bucket
+    for prediction_id in ("theirs1", "theirs2"):
+        task = {"prediction_id": prediction_id, "chat_id": 5, "created_at": "2026-01-01T00:00:00Z"}
+        raw.put_object(Bucket=name, Key=f"tasks/{prediction_id}.json", Body=json.dumps(task))
+    raw.put_object(Bucket=name, Key=intent_key(IDS.of_prediction("theirs1")), Body=b"not json")
+    site.clock.shift_s += 400
+    report = await reconcile(site.flow)
+    assert (report.taken_over, report.failed) == (1, 1)
+    found = await site.bucket.get(LISTING_KEY)
+    assert isinstance(found, Found)
+    assert json.loads(found.body)["done"] == "yes"
+
+
 @clause("P-29")
 async def test_p29_tasks_are_walked_every_quarter_of_an_hour_and_resumed(site: Site) -> None:
     raw, name = boto_client(site.bucket.config), site.bucket.config.bucket

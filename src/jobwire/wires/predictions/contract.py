@@ -104,6 +104,22 @@ def open_key(tid: str) -> str:
     return f"{OPEN_PREFIX}{tid}"
 
 
+def prediction_id_of(key: str) -> str | None:
+    """The id in the key of a task object; None for any other key under `tasks/`."""
+    name = key.removeprefix(TASKS_PREFIX)
+    found = name.removesuffix(TASK_SUFFIX)
+    return found if name.endswith(TASK_SUFFIX) and is_prediction_id(found) else None
+
+
+def task_id_of(key: str) -> str | None:
+    """The id in the key of an intent or an open marker; None for any other key.
+
+    Some stores list an empty folder as an object.
+    """
+    tid = key.rpartition("/")[2]
+    return tid if is_task_id(tid) else None
+
+
 def webhook_url(public_url: str, callback_url: str, provider: str, tid: str) -> str | None:
     """Where a provider sends the outcome of a task; None without any public address.
 
@@ -123,7 +139,7 @@ def rfc3339(now_ms: int) -> str:
     return datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def precise(now_ms: int) -> str:
+def rfc3339_ms(now_ms: int) -> str:
     """A time with its milliseconds, for people who look."""
     moment = datetime.fromtimestamp(now_ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

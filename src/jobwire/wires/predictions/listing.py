@@ -1,18 +1,25 @@
-"""Tasks for people who look: one, or a page of them. Reads only."""
+"""Tasks for people who look: one, a page of them, or the names of the newest. Reads only.
+
+The bucket has no query: it lists keys in the order of their names, and ids are random. So the
+newest tasks are found by listing all names, without their objects. Tasks expire after two days,
+which bounds the lists.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from datetime import datetime
+from typing import Final, NamedTuple, TypeVar
 
-from jobwire.objects import Bucket
+from jobwire.objects import Bucket, Entry
 from jobwire.wires.predictions.contract import (
-    TASK_SUFFIX,
     TASKS_PREFIX,
     is_prediction_id,
     is_task_id,
+    prediction_id_of,
     rfc3339,
     task_key,
 )
@@ -24,7 +31,12 @@ from jobwire.wires.predictions.task import BadTask, Task
 log: Final = logging.getLogger("jobwire.predictions")
 
 MAX_PAGE: Final = 100
+_PAGE_SIZE: Final = MAX_PAGE + 4
+"""Names of one request for a page: one more than are shown, and the folders under `tasks/`."""
 _AT_ONCE: Final = 16
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +74,62 @@ class TaskPage:
     next: str | None
 
 
+class ListedId(NamedTuple):
+    """The id in the key of an object, and when the object was written last."""
+
+    written_at: datetime
+    id: str
+
+
 async def list_tasks(bucket: Bucket, records: Records, *, limit: int, after: str = "") -> TaskPage:
     """A page of the task objects; one that cannot be read is left out."""
+    limit = min(limit, MAX_PAGE)
     behind = task_key(after) if after else ""
-    page = await bucket.page(TASKS_PREFIX, after=behind, limit=min(limit, MAX_PAGE))
-    names = [entry.key.removeprefix(TASKS_PREFIX) for entry in page.entries]
-    ids = [name.removesuffix(TASK_SUFFIX) for name in names if name.endswith(TASK_SUFFIX)]
+    ids: list[str] = []
+    async for entry in objects_under(bucket, TASKS_PREFIX, after=behind, page_size=_PAGE_SIZE):
+        if (prediction_id := prediction_id_of(entry.key)) is not None:
+            ids.append(prediction_id)
+            if len(ids) > limit:
+                break
+    found = await read_all(lambda each: read_task(records, each), ids[:limit])
+    following = ids[limit - 1] if len(ids) > limit else None
+    return TaskPage([each for each in found if each is not None], following)
+
+
+async def newest_ids(
+    bucket: Bucket, prefix: str, id_of: Callable[[str], str | None], *, most: int
+) -> list[ListedId]:
+    """The ids under a prefix, newest first; at most `most` of them, in key order, are listed."""
+    found: list[ListedId] = []
+    async for entry in objects_under(bucket, prefix):
+        if (listed := id_of(entry.key)) is not None:
+            found.append(ListedId(entry.modified_at, listed))
+            if len(found) == most:
+                break
+    return sorted(found, reverse=True)
+
+
+async def objects_under(
+    bucket: Bucket, prefix: str, *, after: str = "", page_size: int = 1000
+) -> AsyncIterator[Entry]:
+    """The objects directly under a prefix, behind the key `after`, in key order."""
+    following: str | None = after
+    while following is not None:
+        page = await bucket.page(prefix, after=following, limit=page_size)
+        for entry in page.entries:
+            yield entry
+        following = page.next_after
+
+
+async def read_all(read: Callable[[T], Awaitable[R]], given: Iterable[T]) -> list[R]:
+    """Read many objects, a few at a time."""
     slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def look(prediction_id: str) -> TaskView | None:
+    async def one(each: T) -> R:
         async with slots:
-            return await read_task(records, prediction_id)
+            return await read(each)
 
-    found = await asyncio.gather(*(look(each) for each in ids if is_prediction_id(each)))
-    following = ids[-1] if page.next_after is not None and ids else None
-    return TaskPage([each for each in found if each is not None], following)
+    return await asyncio.gather(*map(one, given))
 
 
 async def find_task(records: Records, wanted: str) -> TaskView | None:

@@ -1,31 +1,30 @@
-"""The newest tasks, for people who look: by the times at which their objects were written.
-
-A bucket lists keys in the order of their names, and ids are random: so all names are listed,
-without their objects, and the newest objects are read. Tasks expire after two days, which bounds
-the list.
-"""
+"""The newest tasks, for people who look: by the times at which their objects were written."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final, Literal
 
 from jobwire.objects import Bucket
 from jobwire.wires.predictions.contract import (
     INTENTS_PREFIX,
     OPEN_PREFIX,
-    TASK_SUFFIX,
     TASKS_PREFIX,
     TERMINAL,
-    is_prediction_id,
-    is_task_id,
-    precise,
+    prediction_id_of,
+    rfc3339_ms,
+    task_id_of,
 )
-from jobwire.wires.predictions.listing import TaskView, of_intent, read_task
+from jobwire.wires.predictions.listing import (
+    ListedId,
+    TaskView,
+    newest_ids,
+    of_intent,
+    read_task,
+)
 from jobwire.wires.predictions.records import BadIntent, Records
 
 log: Final = logging.getLogger("jobwire.predictions")
@@ -37,8 +36,7 @@ _MAX_READ: Final = 200
 """Objects that are read at most for one answer."""
 _AT_ONCE: Final = 16
 
-Wanted = Literal["all", "open", "succeeded", "failed"]
-Named = tuple[datetime, str]
+StatusFilter = Literal["all", "open", "succeeded", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +50,16 @@ class RecentTasks:
 
 
 async def recent_tasks(
-    bucket: Bucket, records: Records, *, limit: int, wanted: Wanted = "all"
+    bucket: Bucket, records: Records, *, limit: int, status: StatusFilter = "all"
 ) -> RecentTasks:
-    """The newest tasks of one kind; one that cannot be read is left out."""
-    intents, tasks, open_ones = await asyncio.gather(
-        _names(bucket, INTENTS_PREFIX, "", is_task_id),
-        _names(bucket, TASKS_PREFIX, TASK_SUFFIX, is_prediction_id),
-        _names(bucket, OPEN_PREFIX, "", is_task_id),
+    """The newest tasks of one status; one that cannot be read is left out."""
+    intents, tasks, open_ids = await asyncio.gather(
+        newest_ids(bucket, INTENTS_PREFIX, task_id_of, most=_MAX_LISTED),
+        newest_ids(bucket, TASKS_PREFIX, prediction_id_of, most=_MAX_LISTED),
+        newest_ids(bucket, OPEN_PREFIX, task_id_of, most=_MAX_LISTED),
     )
-    ours = {name for _, name in intents}
-    unfinished = {name for _, name in open_ones}
+    ours = {each.id for each in intents}
+    unfinished = {each.id for each in open_ids}
     known: set[str] = set()
     """Prediction ids of tasks that were read by their intent."""
 
@@ -82,63 +80,39 @@ async def recent_tasks(
         view = await read_task(records, prediction_id)
         return None if view is None or view.task_id in ours else view
 
-    first = [named for named in intents if wanted != "open" or named[1] in unfinished]
-    found, read = await _read(first, of_ours, limit, wanted)
+    first = [each for each in intents if status != "open" or each.id in unfinished]
+    found, read = await _read(first, of_ours, limit, status)
     # Tasks of other programs have no intent; ours are found again here, and left out.
-    others, also_read = await _read(tasks, of_others, limit, wanted)
+    others, also_read = await _read(tasks, of_others, limit, status)
     views = sorted((*found, *others), key=_created, reverse=True)
     # Both names of one task count once; before its prediction is known it has only the first.
     total = max(len(intents), len(tasks))
     return RecentTasks(views[:limit], min(total, max(read, also_read)), total, len(unfinished))
 
 
-async def _names(
-    bucket: Bucket, prefix: str, suffix: str, is_name: Callable[[str], bool]
-) -> list[Named]:
-    """The ids under a prefix with the times of their objects, newest first."""
-    found: list[Named] = []
-    after: str | None = ""
-    while after is not None and len(found) < _MAX_LISTED:
-        page = await bucket.page(prefix, after=after)
-        for entry in page.entries:
-            name = entry.key.removeprefix(prefix)
-            if name.endswith(suffix) and is_name(name.removesuffix(suffix)):
-                found.append((entry.modified_at, name.removesuffix(suffix)))
-        after = page.next_after
-    return sorted(found, reverse=True)
-
-
 async def _read(
-    named: Sequence[Named],
+    listed: Sequence[ListedId],
     read: Callable[[str], Awaitable[TaskView | None]],
     limit: int,
-    wanted: Wanted,
+    status: StatusFilter,
 ) -> tuple[list[TaskView], int]:
     """Read objects until enough of them fit; how many were read."""
     found: list[TaskView] = []
     done = 0
-    while len(found) < limit and done < min(len(named), _MAX_READ):
-        batch = named[done : done + min(_AT_ONCE, max(1, limit - len(found)))]
-        views = await asyncio.gather(*(read(name) for _, name in batch))
-        found += _fitting(views, wanted)
+    while len(found) < limit and done < min(len(listed), _MAX_READ):
+        batch = listed[done : done + min(_AT_ONCE, max(1, limit - len(found)))]
+        views = await asyncio.gather(*(read(each.id) for each in batch))
+        found += [view for view in views if view is not None and _fits(view, status)]
         done += len(batch)
     return found, done
 
 
 def _created(view: TaskView) -> str:
     """The time in milliseconds where it is known: tasks of one second are sorted by it."""
-    return precise(view.history[0].at_ms) if view.history else view.created_at or ""
+    return rfc3339_ms(view.history[0].at_ms) if view.history else view.created_at or ""
 
 
-def _fitting(views: Iterable[TaskView | None], wanted: Wanted) -> list[TaskView]:
-    return [view for view in views if view is not None and _fits(view, wanted)]
-
-
-def _fits(view: TaskView, wanted: Wanted) -> bool:
-    match wanted:
-        case "all":
-            return True
-        case "open":
-            return view.status not in TERMINAL or view.state not in (None, "delivered")
-        case _:
-            return view.status == wanted
+def _fits(view: TaskView, status: StatusFilter) -> bool:
+    if status == "open":
+        return view.status not in TERMINAL or view.state not in (None, "delivered")
+    return status in ("all", view.status)

@@ -31,13 +31,13 @@ from jobwire.wires.predictions.contract import (
     JSON_TYPE,
     LISTING_KEY,
     OPEN_PREFIX,
-    TASK_SUFFIX,
     TASKS_PREFIX,
-    is_prediction_id,
-    is_task_id,
     open_key,
+    prediction_id_of,
+    task_id_of,
 )
 from jobwire.wires.predictions.flow import Flow
+from jobwire.wires.predictions.listing import objects_under
 from jobwire.wires.predictions.records import BadIntent
 from jobwire.wires.predictions.task import BadTask
 
@@ -114,26 +114,18 @@ async def _open_tasks(bucket: Bucket, page_size: int) -> AsyncIterator[Entry]:
             yield entry
         return
     start = OPEN_PREFIX + "".join(secrets.choice(_ID_LETTERS) for _ in range(4))
-    after: str | None = start
-    while after is not None:
-        page = await bucket.page(OPEN_PREFIX, after=after, limit=page_size)
-        for entry in page.entries:
-            yield entry
-        after = page.next_after
-    after = ""
-    while after is not None:
-        page = await bucket.page(OPEN_PREFIX, after=after, limit=page_size)
-        for entry in page.entries:
-            if entry.key > start:
-                return
-            yield entry
-        after = page.next_after
+    async for entry in objects_under(bucket, OPEN_PREFIX, after=start, page_size=page_size):
+        yield entry
+    async for entry in objects_under(bucket, OPEN_PREFIX, page_size=page_size):
+        if entry.key > start:
+            return
+        yield entry
 
 
 async def _advance(flow: Flow, entry: Entry, report: PassReport) -> None:
-    tid = entry.key.removeprefix(OPEN_PREFIX)
-    if not is_task_id(tid):
-        return  # not ours; some stores list an empty folder as an object
+    tid = task_id_of(entry.key)
+    if tid is None:
+        return
     report.open += 1
     try:
         intent = await flow.drive(tid)
@@ -186,8 +178,8 @@ async def _walk_tasks(
 
 
 async def _take_over(flow: Flow, entry: Entry, report: PassReport) -> None:
-    prediction_id = entry.key.removeprefix(TASKS_PREFIX).removesuffix(TASK_SUFFIX)
-    if not entry.key.endswith(TASK_SUFFIX) or not is_prediction_id(prediction_id):
+    prediction_id = prediction_id_of(entry.key)
+    if prediction_id is None:
         return
     try:
         found = await flow.parts.records.load_task(prediction_id)
@@ -199,6 +191,9 @@ async def _take_over(flow: Flow, entry: Entry, report: PassReport) -> None:
         await flow.drive(tid)
     except BadTask as error:
         log.warning("task object skipped: %s  key=%s", error, entry.key)
+    except BadIntent as error:
+        report.failed += 1
+        log.warning("task of another program skipped: %s  key=%s", error, entry.key)
 
 
 async def _read_listing(flow: Flow) -> tuple[_Listing | None, Version | None]:

@@ -16,11 +16,11 @@ from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.job.clock import SystemClock
 from jobwire.job.errors import BackendUnavailable
 from jobwire.objects import Bucket, ObjectsError
-from jobwire.wires.predictions.contract import EXTENSIONS, is_prediction_id, precise
+from jobwire.wires.predictions.contract import EXTENSIONS, is_prediction_id, rfc3339_ms
 from jobwire.wires.predictions.flow import Flow
 from jobwire.wires.predictions.http.pictures import output_picture
 from jobwire.wires.predictions.listing import MAX_PAGE, TaskView, find_task, list_tasks
-from jobwire.wires.predictions.recent import MAX_RECENT, Wanted, recent_tasks
+from jobwire.wires.predictions.recent import MAX_RECENT, StatusFilter, recent_tasks
 from jobwire.wires.predictions.reconcile import reconcile
 from jobwire.wires.predictions.records import Records
 
@@ -119,7 +119,7 @@ def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
 
     def shown(view: TaskView) -> Prediction:
         members = asdict(replace(view, tenant=view.tenant or own_tenant))
-        steps = [{"state": each.state, "at": precise(each.at_ms)} for each in view.history]
+        steps = [{"state": each.state, "at": rfc3339_ms(each.at_ms)} for each in view.history]
         members |= {"pictures": len(view.outputs), "history": steps}
         return Prediction.model_validate(members)
 
@@ -144,7 +144,7 @@ def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
     @routes.get("/v1/predictions/recent", openapi_extra=needs("read"))
     async def list_recent_predictions(
         request: CurrentRequest,
-        status: Annotated[Wanted, Query(description="only tasks of this kind")] = "all",
+        status: Annotated[StatusFilter, Query(description="only tasks of this kind")] = "all",
         limit: Annotated[int, Query(ge=1, le=MAX_RECENT)] = 20,
     ) -> RecentPredictions:
         """The newest tasks, also those whose prediction is not known yet.
@@ -154,7 +154,7 @@ def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
         if not may_see(request):
             return RecentPredictions(predictions=[], looked_at=0, total=0, open=0)
         try:
-            found = await recent_tasks(bucket, records, limit=limit, wanted=status)
+            found = await recent_tasks(bucket, records, limit=limit, status=status)
         except ObjectsError as error:
             raise _unavailable(error) from error
         return RecentPredictions(

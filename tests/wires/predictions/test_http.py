@@ -149,3 +149,12 @@ def test_p35_pages_of_any_size_show_every_task(site: Site, served: Serving, limi
     else:
         pytest.fail("the last page has no end")
     assert shown == names
+
+
+@clause("P-33")
+@pytest.mark.parametrize("body", [b"not json", b"[" * 4000, b'{"until_ms": "soon"}', b"[]"])
+def test_p33_an_unreadable_poller_lease_is_no_worker(
+    site: Site, served: Serving, body: bytes
+) -> None:
+    put(site, "tasks/intents/.poller", body)
+    assert get(served, "/v1/workers")["workers"] == []

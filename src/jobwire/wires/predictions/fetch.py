@@ -17,7 +17,7 @@ from typing import Final
 from urllib.parse import urljoin, urlsplit
 
 from jobwire.wires.predictions.http_client import NoAnswer, exchange
-from jobwire.wires.predictions.images import sniff
+from jobwire.wires.predictions.images import is_data_url, sniff
 
 Resolve = Callable[[str, int], Sequence[str]]
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -78,7 +78,7 @@ class Fetcher:
 
     async def fetch(self, url: str) -> FetchResult:
         """Fetch one picture by an http(s) or data URL."""
-        if url[:5].lower() == "data:":
+        if is_data_url(url):
             return decode_data_url(url, self.max_bytes)
         return await asyncio.to_thread(self._fetch, url)
 

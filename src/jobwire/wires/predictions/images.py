@@ -5,6 +5,11 @@ from __future__ import annotations
 from jobwire.wires.predictions.contract import JPEG, PNG
 
 
+def is_data_url(url: str | None) -> bool:
+    """Whether a URL holds the data itself."""
+    return url is not None and url[:5].lower() == "data:"
+
+
 def sniff(body: bytes) -> str | None:
     """The MIME type of a JPEG, PNG, WebP or GIF picture; None for anything else."""
     if body.startswith(b"\xff\xd8\xff"):

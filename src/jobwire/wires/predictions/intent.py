@@ -26,7 +26,6 @@ from jobwire.wires.predictions.contract import (
     FAILED,
     PROCESSING,
     QUEUED,
-    SUCCEEDED,
     ErrorCode,
     TaskStatus,
 )
@@ -100,10 +99,6 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
     outputs: tuple[Output, ...] = ()
     code: str | None = None
     message: str | None = None
-
-    def agrees_with(self, other: Outcome) -> bool:
-        """Whether both mean the same; details may differ between two reports of one end."""
-        return self.status == other.status
 
 
 class Transition(Struct, frozen=True):
@@ -208,7 +203,8 @@ def merge(intent: Intent, news: News) -> Merged | Unchanged | OtherPrediction | 
     if intent.rank >= RANK["settled"]:
         return Unchanged()  # the outcome is published and never changes (P-5)
     if intent.outcome is not None:
-        if news.outcome is None or intent.outcome.agrees_with(news.outcome):
+        # Details may differ between two reports of one end.
+        if news.outcome is None or intent.outcome.status == news.outcome.status:
             return Unchanged()
         return Disagreement()
     if news.outcome is not None:
@@ -248,10 +244,6 @@ def failed(intent: Intent, code: ErrorCode, message: str | None = None) -> Inten
     if intent.outcome is not None:
         return intent
     return finished(intent, Outcome(FAILED, code=str(code), message=message))
-
-
-def succeeded(outputs: tuple[Output, ...]) -> Outcome:
-    return Outcome(SUCCEEDED, outputs=outputs)
 
 
 Step = Literal["wait", "expire", "accept", "create", "find", "poll", "settle", "deliver", "close"]

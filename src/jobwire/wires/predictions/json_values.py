@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import cast
+
+
+def loads(body: bytes) -> Mapping[str, object] | None:
+    """The JSON object in these bytes; None for anything else."""
+    try:
+        loaded: object = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return cast("Mapping[str, object]", loaded) if isinstance(loaded, dict) else None
 
 
 def mapping(value: object) -> Mapping[str, object]:

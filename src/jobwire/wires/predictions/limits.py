@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
 from jobwire.job.clock import Clock
-from jobwire.objects import Bucket, Changed, Created, Exists, Found, Replaced, TooLarge, Unavailable
-from jobwire.wires.predictions.contract import JSON_TYPE, ErrorCode, user_key
+from jobwire.objects import Bucket, Found, TooLarge, Unavailable, Version
+from jobwire.wires.predictions.contract import ErrorCode, user_key
 from jobwire.wires.predictions.intent import Photo
+from jobwire.wires.predictions.json_values import items, loads, mapping
+from jobwire.wires.predictions.records import write_json
 
 log: Final = logging.getLogger("jobwire.predictions")
 
@@ -126,32 +128,26 @@ class Limits:
             return
         for _ in range(_MAX_ROUNDS):
             now_ms = self._clock.now_ms()
-            document = _document(found.body, chat_id) if isinstance(found, Found) else {}
-            if document is None:
+            seen = found.version if isinstance(found, Found) else None
+            document: Mapping[str, object] | None
+            document = loads(found.body) if isinstance(found, Found) else {}
+            if document is None:  # not ours to replace
+                log.warning("limits not counted: %s is not a JSON object", key)
                 return
-            usage = _usage(document.get(_OURS), now_ms)
+            usage = _usage(mapping(document.get(_OURS)), now_ms)
             if not change(usage, now_ms):
                 return
 
             def compose(
-                writer: str, document: dict[str, object] = document, usage: Usage = usage
+                writer: str, document: Mapping[str, object] = document, usage: Usage = usage
             ) -> bytes:
                 ours = {**usage, "writer": writer}
                 return json.dumps({**document, _OURS: ours}, ensure_ascii=False).encode()
 
-            if isinstance(found, Found):
-                answer = await self._bucket.replace(
-                    key, compose, seen=found.version, content_type=JSON_TYPE
-                )
-            else:
-                answer = await self._bucket.create(key, compose, content_type=JSON_TYPE)
-            match answer:
-                case Created() | Replaced():
-                    return
-                case Exists(now) | Changed(now):
-                    found = now
-                case _:
-                    found = answer  # removed meanwhile: create it
+            written = await write_json(self._bucket, key, compose, seen)
+            if isinstance(written, Version):
+                return
+            found = written
         raise Unavailable(f"{key} was changed by other processes {_MAX_ROUNDS} times")
 
 
@@ -182,42 +178,25 @@ def _album(usage: Usage, photo: Photo, now_ms: int) -> _Album:
     )
 
 
-def _document(body: bytes, chat_id: int) -> dict[str, object] | None:
-    """The object as it is; None if it is not JSON, and then it is not ours to replace."""
-    try:
-        loaded: object = json.loads(body)
-    except (ValueError, RecursionError):
-        loaded = None
-    if not isinstance(loaded, dict):
-        log.warning("limits not counted: %s is not a JSON object", user_key(chat_id))
-        return None
-    return cast("dict[str, object]", loaded)
-
-
-def _usage(ours: object, now_ms: int) -> Usage:
+def _usage(ours: Mapping[str, object], now_ms: int) -> Usage:
     """What counts now: tasks that have not expired, photos of the last hour."""
-    given = cast("dict[str, object]", ours) if isinstance(ours, dict) else {}
-    flying, recent, albums = given.get("in_flight"), given.get("recent"), given.get("albums")
-    usage: Usage = {"in_flight": {}, "recent": {}, "albums": {}}
-    for name, known in list(
-        cast("dict[str, object]", albums if isinstance(albums, dict) else {}).items()
-    )[-_MAX_ALBUMS:]:
-        parts = cast("list[object]", known if isinstance(known, list) else [])
-        if parts and isinstance(parts[0], int) and parts[0] > now_ms:
-            usage["albums"][name] = parts
-    for tid, until_ms in cast(
-        "dict[str, object]", flying if isinstance(flying, dict) else {}
-    ).items():
-        if isinstance(until_ms, int) and until_ms > now_ms:
-            usage["in_flight"][tid] = until_ms
-    for user, times in cast(
-        "dict[str, object]", recent if isinstance(recent, dict) else {}
-    ).items():
-        kept = [
-            each
-            for each in cast("list[object]", times if isinstance(times, list) else [])
-            if isinstance(each, int) and each > now_ms - _HOUR_MS
-        ]
-        if kept:
-            usage["recent"][user] = kept
-    return usage
+    in_flight, recent, albums = (
+        mapping(ours.get(name)).items() for name in ("in_flight", "recent", "albums")
+    )
+    times = {
+        user: [each for each in items(listed) if _is_after(each, now_ms - _HOUR_MS)]
+        for user, listed in recent
+    }
+    return {
+        "in_flight": {tid: until for tid, until in in_flight if _is_after(until, now_ms)},
+        "recent": {user: kept for user, kept in times.items() if kept},
+        "albums": {
+            name: known
+            for name, known in list(albums)[-_MAX_ALBUMS:]
+            if _is_after(next(iter(items(known)), None), now_ms)
+        },
+    }
+
+
+def _is_after(time_ms: object, limit_ms: int) -> bool:
+    return isinstance(time_ms, int) and time_ms > limit_ms

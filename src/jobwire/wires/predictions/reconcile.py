@@ -8,27 +8,27 @@ harm; memory does not grow with the number of tasks.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, cast
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from jobwire.objects import (
     Bucket,
-    Created,
     Entry,
     Missing,
     ObjectsError,
-    Replaced,
     TooLarge,
     Version,
 )
 from jobwire.wires.predictions.contract import (
-    JSON_TYPE,
     LISTING_KEY,
     OPEN_PREFIX,
     TASKS_PREFIX,
@@ -38,7 +38,7 @@ from jobwire.wires.predictions.contract import (
 )
 from jobwire.wires.predictions.flow import Flow
 from jobwire.wires.predictions.listing import objects_under
-from jobwire.wires.predictions.records import BadIntent
+from jobwire.wires.predictions.records import BadIntent, write_json
 from jobwire.wires.predictions.task import BadTask
 
 log: Final = logging.getLogger("jobwire.predictions")
@@ -67,14 +67,17 @@ class PassReport:
     """False if the time ran out before every open task was looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Listing:
+class _Listing(Struct, frozen=True):
     """A walk over `tasks/`: its start, its resume key, the start of the walk before."""
 
     begun: datetime
     after: str
     since: datetime
-    done: bool
+    done: Literal["yes", "no"] = "no"
+    writer: str = ""
+
+
+_decode: Final = msgspec.json.Decoder(_Listing).decode
 
 
 async def reconcile(
@@ -151,11 +154,11 @@ async def _walk_tasks(
     bucket, now = flow.parts.bucket, _now(flow)
     listing, seen = await _read_listing(flow)
     if listing is None:
-        listing = _Listing(now, "", datetime.fromtimestamp(0, UTC), done=False)
-    elif listing.done:
+        listing = _Listing(now, "", datetime.fromtimestamp(0, UTC))
+    elif listing.done == "yes":
         if now - listing.begun < _LISTING_EVERY:
             return
-        listing = _Listing(now, "", listing.begun, done=False)
+        listing = _Listing(now, "", listing.begun)
     # The first writer walks; a walk that was broken off is continued from its resume key.
     seen = await _write_listing(flow, listing, seen)
     if seen is None:
@@ -169,7 +172,7 @@ async def _walk_tasks(
             if entry.modified_at >= lower and old_enough:
                 await _take_over(flow, entry, report)
         if page.next_after is None:
-            await _write_listing(flow, replace(listing, after="", done=True), seen)
+            await _write_listing(flow, replace(listing, after="", done="yes"), seen)
             return
         after = page.next_after
         if not in_time():
@@ -205,37 +208,18 @@ async def _read_listing(flow: Flow) -> tuple[_Listing | None, Version | None]:
     if isinstance(found, Missing):
         return None, None
     try:
-        read = cast("dict[str, str]", json.loads(found.body))
-        listing = _Listing(
-            datetime.fromisoformat(read["begun"]),
-            read["after"],
-            datetime.fromisoformat(read["since"]),
-            done=read["done"] == "yes",
-        )
-    except (ValueError, KeyError, TypeError):
+        return _decode(found.body), found.version
+    except (msgspec.MsgspecError, RecursionError):
         log.warning("%s cannot be read; it is rewritten", LISTING_KEY)
         return None, found.version
-    return listing, found.version
 
 
 async def _write_listing(flow: Flow, listing: _Listing, seen: Version | None) -> Version | None:
     def compose(writer: str) -> bytes:
-        return json.dumps(
-            {
-                "begun": listing.begun.isoformat(),
-                "after": listing.after,
-                "since": listing.since.isoformat(),
-                "done": "yes" if listing.done else "no",
-                "writer": writer,
-            }
-        ).encode()
+        return msgspec.json.encode(replace(listing, writer=writer))
 
-    bucket = flow.parts.bucket
-    if seen is None:
-        answer = await bucket.create(LISTING_KEY, compose, content_type=JSON_TYPE)
-    else:
-        answer = await bucket.replace(LISTING_KEY, compose, seen=seen, content_type=JSON_TYPE)
-    return answer.version if isinstance(answer, Created | Replaced) else None
+    written = await write_json(flow.parts.bucket, LISTING_KEY, compose, seen)
+    return written if isinstance(written, Version) else None
 
 
 async def _at_once(

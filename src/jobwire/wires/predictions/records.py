@@ -163,6 +163,26 @@ class Records:
         return isinstance(answer, Replaced)
 
 
+async def write_json(
+    bucket: Bucket, key: str, compose: Callable[[str], bytes], seen: Version | None
+) -> Version | Found | Missing:
+    """Create an object, or replace the version that was seen.
+
+    Returns the new version, or what is there if another writer was first.
+    """
+    if seen is None:
+        answer = await bucket.create(key, compose, content_type=JSON_TYPE)
+    else:
+        answer = await bucket.replace(key, compose, seen=seen, content_type=JSON_TYPE)
+    match answer:
+        case Created(version) | Replaced(version):
+            return version
+        case Exists(found) | Changed(found):
+            return found
+        case Missing():
+            return answer
+
+
 def _current(tid: str, found: Found) -> Current:
     try:
         intent = _decode(found.body)

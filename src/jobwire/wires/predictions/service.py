@@ -15,7 +15,7 @@ from jobwire.wires.predictions.flow import Flow
 from jobwire.wires.predictions.reconcile import reconcile
 from jobwire.wires.predictions.telegram.api import ApiRefusal, ApiResult
 from jobwire.wires.predictions.telegram.bot import TelegramBot
-from jobwire.wires.predictions.telegram.poller import PollingRefused, UpdatePoller
+from jobwire.wires.predictions.telegram.poller import PollingRefused, UpdatePoller, pause
 
 log: Final = logging.getLogger("jobwire.predictions")
 
@@ -42,7 +42,7 @@ async def reconcile_forever(flow: Flow, stop: asyncio.Event, *, every_s: float) 
             log.warning("reconcile pass aborted: %s", error)
         except Exception:
             log.exception("reconcile pass aborted")
-        await _pause(stop, pause_s)
+        await pause(stop, pause_s)
 
 
 async def poll_forever(bot: TelegramBot, stop: asyncio.Event) -> None:
@@ -67,10 +67,3 @@ async def set_webhook(bot: TelegramBot, public_url: str, secret: str) -> None:
         return
     reason = answer.description if isinstance(answer, ApiRefusal) else answer.reason
     raise WebhookRefused(f"Telegram refused the webhook: {reason}")
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(stop.wait(), seconds)
-    except TimeoutError:
-        return

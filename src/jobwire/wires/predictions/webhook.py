@@ -40,25 +40,19 @@ async def handle(
     body: bytes,
 ) -> Answer:
     """Take one webhook. `tid` is the last part of its URL's path; it may be empty."""
-    return refusal(flow, provider, tid, headers, query, body) or await take(flow, tid, body)
+    call = WebhookCall(tid, headers, query, body)
+    return refusal(flow, provider, call) or await take(flow, tid, body)
 
 
-def refusal(
-    flow: Flow,
-    provider: str,
-    tid: str,
-    headers: Mapping[str, str],
-    query: Mapping[str, str],
-    body: bytes,
-) -> Answer | None:
+def refusal(flow: Flow, provider: str, call: WebhookCall) -> Answer | None:
     """Why a webhook is refused; None if it is the provider's."""
     configured = flow.parts.provider
     if provider != configured.name:
         return _counted(flow, Answer(404, "this gateway does not have that provider"))
-    if len(body) > MAX_BODY_BYTES:
+    if len(call.body) > MAX_BODY_BYTES:
         return _counted(flow, Answer(413, "the body is too large"))
     now_s = flow.parts.clock.now_ms() // 1000
-    refused = configured.refusal(WebhookCall(tid, headers, query, body, now_s))
+    refused = configured.refusal(call, now_s)
     if refused is None:
         return None
     log.warning("webhook refused: %s  provider=%s", refused, provider)

@@ -15,6 +15,7 @@ from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.wires.predictions import webhook
 from jobwire.wires.predictions.flow import Flow
+from jobwire.wires.predictions.providers import WebhookCall
 from jobwire.wires.predictions.telegram.bot import (
     MAX_UPDATE_BYTES,
     SECRET_HEADER,
@@ -48,9 +49,8 @@ def _provider_route(flow: Flow, provider: str) -> HotRoute:
     async def verify(request: HttpRequest) -> Principal:
         # cog's proof is in the URL, so nothing is read from a sender without it.
         body = b"" if provider == "cog" else await request.buffered_body()
-        refused = webhook.refusal(
-            flow, provider, _tid(request), _headers(request), _query(request), body
-        )
+        call = WebhookCall(_tid(request), _headers(request), _query(request), body)
+        refused = webhook.refusal(flow, provider, call)
         if refused is None:
             return Principal(flow.parts.tenant, frozenset(), provider)
         if refused.status == 404:

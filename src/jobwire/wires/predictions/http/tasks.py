@@ -14,10 +14,10 @@ from jobwire.gateway.problems import NOT_FOUND, Problem, ProblemKind
 from jobwire.gateway.router import CurrentRequest, needs, new_router
 from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.job.clock import SystemClock
-from jobwire.job.errors import BackendUnavailable
-from jobwire.objects import Bucket, ObjectsError
+from jobwire.objects import Bucket
 from jobwire.wires.predictions.contract import EXTENSIONS, is_prediction_id, rfc3339_ms
 from jobwire.wires.predictions.flow import Flow
+from jobwire.wires.predictions.http.errors import bucket_errors
 from jobwire.wires.predictions.http.pictures import output_picture
 from jobwire.wires.predictions.listing import MAX_PAGE, TaskView, find_task, list_tasks
 from jobwire.wires.predictions.recent import MAX_RECENT, StatusFilter, recent_tasks
@@ -135,10 +135,8 @@ def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
         """The bot's tasks whose prediction is known, in the order of their ids."""
         if not may_see(request):
             return Predictions(predictions=[], next=None)
-        try:
+        with bucket_errors():
             page = await list_tasks(bucket, records, limit=limit, after=after)
-        except ObjectsError as error:
-            raise _unavailable(error) from error
         return Predictions(predictions=[shown(each) for each in page.tasks], next=page.next)
 
     @routes.get("/v1/predictions/recent", openapi_extra=needs("read"))
@@ -153,10 +151,8 @@ def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
         """
         if not may_see(request):
             return RecentPredictions(predictions=[], looked_at=0, total=0, open=0)
-        try:
+        with bucket_errors():
             found = await recent_tasks(bucket, records, limit=limit, status=status)
-        except ObjectsError as error:
-            raise _unavailable(error) from error
         return RecentPredictions(
             predictions=[shown(each) for each in found.tasks],
             looked_at=found.read,
@@ -167,10 +163,8 @@ def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
     async def visible(prediction_id: str, request: CurrentRequest) -> TaskView:
         view = None
         if may_see(request) and is_prediction_id(prediction_id):
-            try:
+            with bucket_errors():
                 view = await find_task(records, prediction_id)
-            except ObjectsError as error:
-                raise _unavailable(error) from error
         if view is None:
             raise Problem(NOT_FOUND, "there is no such prediction")
         return view
@@ -191,24 +185,16 @@ def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
     ) -> Response:
         """An output picture; the first has the number 1. Input photos are not served."""
         view = await visible(prediction_id, request)
-        try:
+        with bucket_errors():
             return await output_picture(bucket, view, number, request)
-        except ObjectsError as error:
-            raise _unavailable(error) from error
 
     @routes.post("/v1/predictions/reconcile", openapi_extra=needs("admin", NOT_CONFIGURED))
     async def reconcile_now(request: CurrentRequest) -> ReconcilePass:
         """Reconcile the unfinished tasks once, as the timer does."""
         if flow is None or not may_see(request):
             raise Problem(NOT_CONFIGURED if may_see(request) else NOT_FOUND)
-        try:
+        with bucket_errors():
             report = await reconcile(flow, limit_s=_PASS_S)
-        except ObjectsError as error:
-            raise _unavailable(error) from error
         return ReconcilePass(**asdict(report))
 
     return routes
-
-
-def _unavailable(error: ObjectsError) -> BackendUnavailable:
-    return BackendUnavailable("the bucket does not answer", detail=str(error))

@@ -4,7 +4,6 @@ All tasks belong to the bot's tenant (P-32): other tenants see no row. The bucke
 so everything comes from bounded listings of it, at most `FRESH_S` old.
 """
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -16,25 +15,23 @@ from jobwire.gateway.fleet_schemas import MINUTES, MinuteCounts, NowBody, System
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.system_view import FailurePart, FoundBody, RowPart, SearchPart, row_body
 from jobwire.job.clock import Clock, SystemClock
-from jobwire.job.errors import BackendUnavailable
-from jobwire.objects import Bucket, Missing, ObjectsError
+from jobwire.objects import Bucket, Missing
 from jobwire.wires.predictions.contract import (
     FAILED,
-    POLLER_KEY,
     PROCESSING,
     SUCCEEDED,
     ErrorCode,
     is_prediction_id,
 )
-from jobwire.wires.predictions.json_values import integer, mapping, text
+from jobwire.wires.predictions.http.errors import bucket_errors
 from jobwire.wires.predictions.listing import TaskView, find_task
 from jobwire.wires.predictions.records import Records
 from jobwire.wires.predictions.snapshot import ListedTask, SnapshotReader, TaskSnapshot
+from jobwire.wires.predictions.telegram.poller import read_lease
 
 SYSTEM: Final = "predictions"
 FRESH_S: Final = 5.0
 _MAX_FOUND: Final = 20
-_MAX_LEASE_BYTES: Final = 4096
 
 
 class PredictionsView:
@@ -64,10 +61,8 @@ class PredictionsView:
         return [SystemStats(_now(snapshot, now_ms), _minutes(snapshot.tasks, now_ms))]
 
     async def _read(self) -> TaskSnapshot:
-        try:
+        with bucket_errors():
             return await self._snapshot.get(self._reader.read)
-        except ObjectsError as error:
-            raise _unavailable(error) from error
 
     async def failures(self, request: HttpRequest, hours: int, tenant: str | None) -> FailurePart:
         owner = tenants.listed_tenant(request, tenant, "failures") if tenant else self._tenant
@@ -87,10 +82,8 @@ class PredictionsView:
         """The task of this prediction id or task id; else the newest ones with this text."""
         if not tenants.may_see(request, self._tenant):
             return SearchPart([], 0, 0)
-        try:
+        with bucket_errors():
             exact = await find_task(self._records, text) if is_prediction_id(text) else None
-        except ObjectsError as error:
-            raise _unavailable(error) from error
         if exact is not None:
             return SearchPart([self._found(exact)], 0, 0)
         snapshot = await self._read()
@@ -104,22 +97,14 @@ class PredictionsView:
         """The process that polls for updates: the only one that registers itself."""
         if not tenants.may_see(request, self._tenant):
             return []
-        try:
-            found = await self._bucket.get(POLLER_KEY, max_bytes=_MAX_LEASE_BYTES)
-        except ObjectsError as error:
-            raise _unavailable(error) from error
-        if isinstance(found, Missing):
-            return []
-        try:
-            lease = mapping(json.loads(found.body))
-        except ValueError:
-            return []
+        with bucket_errors():
+            found, lease = await read_lease(self._bucket)
         now_ms = self._clock.now_ms()
-        if (integer(lease.get("until_ms")) or 0) < now_ms:
+        if isinstance(found, Missing) or lease.until_ms < now_ms:
             return []
         return [
             WorkerBody(
-                name=text(lease.get("poller")),
+                name=lease.poller,
                 system=SYSTEM,
                 wire=self.wire,
                 ours=True,
@@ -140,13 +125,9 @@ class PredictionsView:
         )
 
 
-def _unavailable(error: ObjectsError) -> BackendUnavailable:
-    return BackendUnavailable("the bucket does not answer", detail=str(error))
-
-
 def _now(snapshot: TaskSnapshot, now_ms: int) -> NowBody:
     running = [each for each in snapshot.open if each.view and each.view.status == PROCESSING]
-    waiting = [each for each in snapshot.open if each not in running]
+    waiting = [each for each in snapshot.open if not each.view or each.view.status != PROCESSING]
     ages = [max(0, now_ms - _ms(each.opened_at)) for each in waiting]
     return NowBody(snapshot.open_count - len(running), 0, len(running), max(ages, default=None))
 

@@ -69,7 +69,6 @@ class WebhookCall:
     headers: Mapping[str, str]
     query: Mapping[str, str]
     body: bytes
-    now_s: int
 
 
 class Provider(Protocol):
@@ -99,7 +98,7 @@ class Provider(Protocol):
         """The address for the task's webhook, with a token where the provider does not sign."""
         ...
 
-    def refusal(self, call: WebhookCall) -> str | None:
+    def refusal(self, call: WebhookCall, now_s: int) -> str | None:
         """Why a webhook is refused; None if it is the provider's."""
         ...
 

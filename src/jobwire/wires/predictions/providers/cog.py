@@ -15,6 +15,7 @@ from typing import Final
 from jobwire.wires.predictions.http_client import NoAnswer, exchange_in_background
 from jobwire.wires.predictions.ids import TaskIds
 from jobwire.wires.predictions.intent import News
+from jobwire.wires.predictions.json_values import loads
 from jobwire.wires.predictions.providers import (
     Busy,
     CreateRejected,
@@ -22,7 +23,7 @@ from jobwire.wires.predictions.providers import (
     PredictionRequest,
     WebhookCall,
 )
-from jobwire.wires.predictions.providers.outputs import loads, news_of
+from jobwire.wires.predictions.providers.outputs import news_of
 
 _TIMEOUT_S: Final = 30.0
 _MAX_ANSWER: Final = 64 * 1024 * 1024
@@ -72,7 +73,7 @@ class Cog:
     def webhook_url(self, url: str, tid: str) -> str:
         return f"{url}{'&' if '?' in url else '?'}token={self._ids.webhook_token(tid)}"
 
-    def refusal(self, call: WebhookCall) -> str | None:
+    def refusal(self, call: WebhookCall, now_s: int) -> str | None:  # noqa: ARG002 - the protocol's
         token = call.query.get("token", "")
         if not token:
             return "unsigned"

@@ -10,8 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Final, cast
 
-from jobwire.wires.predictions.contract import FAILED, ErrorCode, is_prediction_id
-from jobwire.wires.predictions.intent import News, Outcome, Output, succeeded
+from jobwire.wires.predictions.contract import FAILED, SUCCEEDED, ErrorCode, is_prediction_id
+from jobwire.wires.predictions.images import is_data_url
+from jobwire.wires.predictions.intent import News, Outcome, Output
+from jobwire.wires.predictions.json_values import text
 
 MAX_OUTPUTS: Final = 10
 _DEPTH: Final = 4
@@ -24,21 +26,10 @@ _FAILURES: Final = {
 _CONTENT: Final = re.compile(r"nsfw|safety|sensitive content|flagged|content polic", re.IGNORECASE)
 
 
-def loads(body: bytes) -> Mapping[str, object] | None:
-    """A JSON object, or None for anything else."""
-    try:
-        loaded: object = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return cast("Mapping[str, object]", loaded) if isinstance(loaded, dict) else None
-
-
 def news_of(prediction: Mapping[str, object] | None) -> News | None:
     """The news in a prediction object; None if it has no usable id."""
-    prediction_id = (prediction or {}).get("id")
-    if prediction is None or not isinstance(prediction_id, str):
-        return None
-    if not is_prediction_id(prediction_id):
+    prediction_id = text((prediction or {}).get("id"))
+    if prediction is None or not is_prediction_id(prediction_id):
         return None
     given = prediction.get("input")
     return News(
@@ -61,24 +52,23 @@ def _outcome(prediction: Mapping[str, object]) -> Outcome | None:
     if status == "succeeded":
         urls = output_urls(prediction.get("output"))
         if urls:
-            return succeeded(tuple(Output(url=url) for url in urls))
+            return Outcome(SUCCEEDED, outputs=tuple(Output(url=url) for url in urls))
         # Replicate keeps a prediction's data for an hour and its record forever.
         if prediction.get("data_removed") or prediction.get("output") is None:
             return Outcome(FAILED, code=ErrorCode.OUTPUT_EXPIRED)
         return Outcome(FAILED, code=ErrorCode.OUTPUT_REFUSED, message="the output has no URL")
     if isinstance(status, str) and status in _FAILURES:
-        error = prediction.get("error")
-        text = error if isinstance(error, str) else ""
+        message = text(prediction.get("error"))
         code = _FAILURES[status]
-        if code is ErrorCode.PROVIDER_FAILED and _CONTENT.search(text):
+        if code is ErrorCode.PROVIDER_FAILED and _CONTENT.search(message):
             code = ErrorCode.CONTENT_REFUSED
-        return Outcome(FAILED, code=code, message=text[:500] or None)
+        return Outcome(FAILED, code=code, message=message[:500] or None)
     return None
 
 
 def _collect(output: object, found: list[str], depth: int) -> None:
     if isinstance(output, str):
-        fits = len(output) <= _LONGEST_URL or output[:5].lower() == "data:"
+        fits = len(output) <= _LONGEST_URL or is_data_url(output)
         if fits and re.match(r"https?://|data:", output, re.IGNORECASE):
             found.append(output)
     elif depth and isinstance(output, list):

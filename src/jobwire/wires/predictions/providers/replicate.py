@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 from jobwire.wires.predictions.http_client import NoAnswer, Response, exchange_in_background
 from jobwire.wires.predictions.ids import uuid_of
 from jobwire.wires.predictions.intent import News
-from jobwire.wires.predictions.json_values import items, mapping
+from jobwire.wires.predictions.json_values import items, loads, mapping
 from jobwire.wires.predictions.providers import (
     Busy,
     CreateRejected,
@@ -25,7 +25,7 @@ from jobwire.wires.predictions.providers import (
     PredictionRequest,
     WebhookCall,
 )
-from jobwire.wires.predictions.providers.outputs import loads, news_of
+from jobwire.wires.predictions.providers.outputs import news_of
 from jobwire.wires.predictions.signature import refusal, secret_bytes
 
 API_URL: Final = "https://api.replicate.com"
@@ -115,8 +115,8 @@ class Replicate:
     def webhook_url(self, url: str, tid: str) -> str:  # noqa: ARG002 - the protocol's
         return url
 
-    def refusal(self, call: WebhookCall) -> str | None:
-        return refusal(self._webhook_key, call.headers, call.body, call.now_s)
+    def refusal(self, call: WebhookCall, now_s: int) -> str | None:
+        return refusal(self._webhook_key, call.headers, call.body, now_s)
 
     def read(self, body: bytes) -> News | None:
         return news_of(loads(body))

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import quote
 
 from jobwire.wires.predictions.http_client import NoAnswer, Response, exchange_in_background
-from jobwire.wires.predictions.json_values import integer, mapping
+from jobwire.wires.predictions.json_values import integer, loads, mapping
 
 API_URL: Final = "https://api.telegram.org"
 _TIMEOUT_S: Final = 30.0
@@ -99,11 +99,9 @@ class BotApi:
 
 
 def _read(method: str, answer: Response) -> ApiResult | ApiRefusal | NoAnswer:
-    try:
-        loaded: object = json.loads(answer.body)
-    except (ValueError, RecursionError):
+    body = loads(answer.body)
+    if body is None:
         return NoAnswer(f"{method} was answered {answer.status} without JSON")
-    body = mapping(loaded)
     if body.get("ok") is True and "result" in body:
         return ApiResult(body["result"])
     code = body.get("error_code", answer.status)

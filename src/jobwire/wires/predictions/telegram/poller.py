@@ -8,26 +8,20 @@ only after their photos are recorded.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import secrets
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
-from jobwire.objects import (
-    Changed,
-    Created,
-    Exists,
-    Found,
-    Missing,
-    ObjectsError,
-    Replaced,
-    Unavailable,
-)
-from jobwire.wires.predictions.contract import JSON_TYPE, POLLER_KEY
+import msgspec
+
+from jobwire.objects import Bucket, Found, Missing, ObjectsError, Unavailable, Version
+from jobwire.wires.predictions.contract import POLLER_KEY
 from jobwire.wires.predictions.http_client import NoAnswer
 from jobwire.wires.predictions.json_values import integer, items, mapping
+from jobwire.wires.predictions.records import write_json
 from jobwire.wires.predictions.telegram.api import ApiRefusal, ApiResult
 from jobwire.wires.predictions.telegram.bot import TelegramBot
 
@@ -44,6 +38,27 @@ _MAX_LEASE_BYTES: Final = 4096
 
 class PollingRefused(Exception):
     """Telegram does not let this bot poll; the message says what to do."""
+
+
+class PollerLease(msgspec.Struct, frozen=True):
+    """Who polls for updates, and until when no other process does."""
+
+    poller: str = ""
+    until_ms: int = 0
+    writer: str = ""
+
+    def held_by_other(self, name: str, now_ms: int) -> bool:
+        """Whether another poller than this one has the lease."""
+        return self.poller != name and self.until_ms > now_ms
+
+
+async def read_lease(bucket: Bucket) -> tuple[Found | Missing, PollerLease]:
+    """The lease in the bucket; one that cannot be read counts as expired."""
+    found = await bucket.get(POLLER_KEY, max_bytes=_MAX_LEASE_BYTES)
+    if isinstance(found, Found):
+        with suppress(msgspec.MsgspecError, RecursionError):
+            return found, msgspec.json.decode(found.body, type=PollerLease)
+    return found, PollerLease()
 
 
 class UpdatePoller:
@@ -70,7 +85,7 @@ class UpdatePoller:
                                 "another process polls for updates; waiting for its lease to end"
                             )
                         waits = True
-                        await _pause(stop, _ASK_AGAIN_S)
+                        await pause(stop, _ASK_AGAIN_S)
                         continue
                     waits = False
                     wait_s = await self._poll_until(stop)
@@ -80,7 +95,7 @@ class UpdatePoller:
                 except ObjectsError as error:
                     log.warning("updates not read: %s; retried", error)
                     wait_s = pause_s
-                await _pause(stop, max(wait_s, pause_s))
+                await pause(stop, max(wait_s, pause_s))
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         finally:
             await self._release()
@@ -162,9 +177,8 @@ class UpdatePoller:
         now_ms = self._parts.clock.now_ms()
         if self._until_ms - now_ms > self._lease_ms // 2:
             return True
-        bucket = self._parts.bucket
-        found = await bucket.get(POLLER_KEY, max_bytes=_MAX_LEASE_BYTES)
-        if isinstance(found, Found) and _held_by_other(found.body, self._name, now_ms):
+        found, lease = await read_lease(self._parts.bucket)
+        if lease.held_by_other(self._name, now_ms):
             self._until_ms = 0
             return False
         until_ms = now_ms + self._lease_ms
@@ -174,41 +188,22 @@ class UpdatePoller:
 
     async def _write(self, found: Found | Missing, until_ms: int) -> bool:
         def compose(writer: str) -> bytes:
-            lease = {"poller": self._name, "until_ms": until_ms, "writer": writer}
-            return json.dumps(lease).encode()
+            return msgspec.json.encode(PollerLease(self._name, until_ms, writer))
 
-        bucket = self._parts.bucket
-        if isinstance(found, Missing):
-            answer = await bucket.create(POLLER_KEY, compose, content_type=JSON_TYPE)
-        else:
-            answer = await bucket.replace(
-                POLLER_KEY, compose, seen=found.version, content_type=JSON_TYPE
-            )
-        match answer:
-            case Created() | Replaced():
-                return True
-            case Exists() | Changed() | Missing():
-                return False
+        seen = found.version if isinstance(found, Found) else None
+        return isinstance(await write_json(self._parts.bucket, POLLER_KEY, compose, seen), Version)
 
     async def _release(self) -> None:
         """End the lease, so that the next poller does not wait for it."""
         if not self._until_ms:
             return
         try:
-            found = await self._parts.bucket.get(POLLER_KEY, max_bytes=_MAX_LEASE_BYTES)
-            now_ms = self._parts.clock.now_ms()
-            if isinstance(found, Found) and not _held_by_other(found.body, self._name, now_ms):
+            found, lease = await read_lease(self._parts.bucket)
+            held_by_other = lease.held_by_other(self._name, self._parts.clock.now_ms())
+            if isinstance(found, Found) and not held_by_other:
                 await self._write(found, 0)
         except ObjectsError as error:
             log.warning("lease not released: %s; it expires", error)
-
-
-def _held_by_other(body: bytes, name: str, now_ms: int) -> bool:
-    try:
-        lease = mapping(json.loads(body))
-    except (ValueError, RecursionError):
-        return False
-    return lease.get("poller") != name and (integer(lease.get("until_ms")) or 0) > now_ms
 
 
 def _chat_of(update: object) -> object:
@@ -216,7 +211,8 @@ def _chat_of(update: object) -> object:
     return integer(mapping(mapping(mapping(update).get("message")).get("chat")).get("id"))
 
 
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
+async def pause(stop: asyncio.Event, seconds: float) -> None:
+    """Wait, unless `stop` is set first."""
     try:
         await asyncio.wait_for(stop.wait(), seconds)
     except TimeoutError:

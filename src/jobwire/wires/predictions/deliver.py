@@ -14,12 +14,10 @@ from msgspec.structs import replace
 
 from jobwire.objects import Found, TooLarge
 from jobwire.wires.predictions import chat, texts
-from jobwire.wires.predictions import intent as rules
 from jobwire.wires.predictions.contract import SUCCEEDED, ErrorCode
 from jobwire.wires.predictions.intent import Intent, Slot
-from jobwire.wires.predictions.parts import Parts
+from jobwire.wires.predictions.parts import Parts, Stepped
 from jobwire.wires.predictions.records import Current
-from jobwire.wires.predictions.steps import Stepped
 from jobwire.wires.predictions.task import known_code
 
 log: Final = logging.getLogger("jobwire.predictions")
@@ -38,11 +36,11 @@ async def deliver(
     age_s = (parts.clock.now_ms() - intent.created_ms) / 1000
     silent = intent.quiet or outcome.code == ErrorCode.BLOCKED
     if silent or age_s > parts.policy.delivery_life_s:
-        return await _delivered(parts, current)
+        return await parts.mark_delivered(current)
     succeeded = outcome.status == SUCCEEDED
     index = _next_index(intent) if succeeded else 0
     if index is None:
-        return await _delivered(parts, current)
+        return await parts.mark_delivered(current)
     slot = intent.slots[index] if index < len(intent.slots) else None
     if slot is None or slot.message_id is None:
         return await _send(parts, current, owner, index, final=not succeeded)
@@ -81,7 +79,7 @@ async def _send(parts: Parts, current: Current, owner: str, index: int, *, final
     sends = before.sends + 1 if before else 1
     if sends > _MAX_SENDS:
         log.error("delivery abandoned: no answer to %d sends  task=%s", sends, current.intent.tid)
-        return await _delivered(parts, current)
+        return await parts.mark_delivered(current)
 
     def claim(intent: Intent) -> Intent:
         seen = intent.slots[index] if index < len(intent.slots) else None
@@ -105,7 +103,7 @@ async def _send(parts: Parts, current: Current, owner: str, index: int, *, final
             return await _change_slot(parts, claimed, index, sent)
         case chat.Rejected(reason):
             log.error("chat refused a text: %s  task=%s", reason, claimed.intent.tid)
-            return await _delivered(parts, claimed)
+            return await parts.mark_delivered(claimed)
         case _:
             return await _unfinished(parts, claimed, answer)
 
@@ -129,26 +127,14 @@ async def _unfinished(parts: Parts, current: Current, answer: object) -> Stepped
     """Blocked ends the task; anything else is tried again later."""
     if isinstance(answer, chat.Blocked):
         log.info("user blocked the bot  task=%s", current.intent.tid)
-        return await _delivered(parts, current)
+        return await parts.mark_delivered(current)
     after_s = answer.after_s if isinstance(answer, chat.Later) else None
     log.warning(
         "delivery not confirmed (%s); retried later  task=%s",
         type(answer).__name__,
         current.intent.tid,
     )
-
-    def later(intent: Intent) -> Intent:
-        if intent.state != "settled":
-            return intent
-        return rules.put_off(intent, parts.clock.now_ms(), parts.policy, after_s)
-
-    return await parts.records.update(current, later), True
-
-
-async def _delivered(parts: Parts, current: Current) -> Stepped:
-    return await parts.records.update(
-        current, lambda intent: replace(intent, state="delivered", lease=None)
-    ), True
+    return await parts.put_off(current, after_s=after_s)
 
 
 def _next_index(intent: Intent) -> int | None:

@@ -31,8 +31,9 @@ from jobwire.wires.predictions.intent import (
     StoredInput,
     next_step,
 )
-from jobwire.wires.predictions.parts import Parts
+from jobwire.wires.predictions.parts import Parts, Stepped
 from jobwire.wires.predictions.records import Current
+from jobwire.wires.predictions.settle import settle
 
 log: Final = logging.getLogger("jobwire.predictions")
 
@@ -208,7 +209,7 @@ class Flow:
 
     async def _step(
         self, step: Step, current: Current, owner: str, pictures: dict[str, bytes]
-    ) -> steps.Stepped:
+    ) -> Stepped:
         parts = self.parts
         match step:
             case "accept":
@@ -222,7 +223,7 @@ class Flow:
             case "expire":
                 return await steps.expire(parts, current, owner)
             case "settle":
-                return await steps.settle(parts, current, owner, pictures)
+                return await settle(parts, current, owner, pictures)
             case "deliver":
                 return await deliver(parts, current, owner, pictures)
             case "wait" | "close":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -12,23 +11,18 @@ from msgspec.structs import replace
 from jobwire.job.clock import Clock
 from jobwire.objects import Bucket
 from jobwire.wires.predictions.chat import Chat
-from jobwire.wires.predictions.contract import FAILED, ErrorCode, output_key, webhook_url
+from jobwire.wires.predictions.contract import ErrorCode, webhook_url
 from jobwire.wires.predictions.counts import Counts
-from jobwire.wires.predictions.fetch import Fetched, Fetcher, decode_data_url
+from jobwire.wires.predictions.fetch import Fetcher
 from jobwire.wires.predictions.ids import TaskIds
-from jobwire.wires.predictions.intent import (
-    Intent,
-    Lease,
-    News,
-    Outcome,
-    Output,
-    Policy,
-)
+from jobwire.wires.predictions.intent import Intent, Lease, Policy, put_off
 from jobwire.wires.predictions.limits import Limits
 from jobwire.wires.predictions.providers import PredictionRequest, Provider
-from jobwire.wires.predictions.records import Records
+from jobwire.wires.predictions.records import Current, Records
+from jobwire.wires.predictions.task import Document, document_of
 
-log: Final = logging.getLogger("jobwire.predictions")
+# The intent as it is now (None: gone), and whether the driver goes on.
+Stepped = tuple[Current | None, bool]
 
 _INPUT_MARGIN_S: Final = 600
 
@@ -80,27 +74,26 @@ class Parts:
             deadline_s=self.policy.deadline_s,
         )
 
-    async def with_stored_data(self, intent: Intent, news: News) -> News:
-        """The news with every data URL stored as an object: an intent holds no pictures."""
-        outcome = news.outcome
-        if outcome is None or not any(_is_data(each) for each in outcome.outputs):
-            return news
-        stored: list[Output] = []
-        for index, output in enumerate(outcome.outputs):
-            if not _is_data(output):
-                stored.append(output)
-                continue
-            picture = decode_data_url(output.url or "", self.fetcher.max_bytes)
-            if not isinstance(picture, Fetched):
-                log.warning("output skipped: %s  task=%s", picture.reason, intent.tid)
-                continue
-            key = output_key(intent.photo.date_s, news.prediction_id, index, picture.mime)
-            await self.bucket.put(key, picture.body, content_type=picture.mime)
-            stored.append(Output(key=key, mime=picture.mime))
-        if not stored:
-            return replace(news, outcome=Outcome(FAILED, code=ErrorCode.OUTPUT_REFUSED))
-        return replace(news, outcome=replace(outcome, outputs=tuple(stored)))
+    def document_of(self, intent: Intent) -> Document:
+        """The task object of an intent that has a prediction and is not finished."""
+        return document_of(intent, model=self.provider.model, version=self.provider.version)
 
+    async def put_off(
+        self, current: Current, trouble: ErrorCode | None = None, after_s: float | None = None
+    ) -> Stepped:
+        """Try the step again later, unless another driver has made it."""
+        state = current.intent.state
 
-def _is_data(output: Output) -> bool:
-    return output.url is not None and output.url[:5].lower() == "data:"
+        def later(intent: Intent) -> Intent:
+            if intent.state != state:
+                return intent
+            marked = replace(intent, trouble=str(trouble)) if trouble else intent
+            return put_off(marked, self.clock.now_ms(), self.policy, after_s)
+
+        return await self.records.update(current, later), True
+
+    async def mark_delivered(self, current: Current) -> Stepped:
+        """Nothing is left to do for the user."""
+        return await self.records.update(
+            current, lambda intent: replace(intent, state="delivered", lease=None)
+        ), True

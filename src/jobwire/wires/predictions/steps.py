@@ -1,4 +1,4 @@
-"""The steps of a task up to its published outcome: accept, create, find, poll, expire, settle.
+"""The steps of a task up to its outcome: accept, create, find, poll, expire.
 
 Called by `flow.py` alone. A step does its work, records it, and returns the intent as it is now
 and whether to go on. A crash between any two lines is recovered by doing the step again, by
@@ -12,17 +12,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from jobwire.wires.predictions import chat, fetch, images, task, texts
+from jobwire.wires.predictions import chat, images, task, texts
 from jobwire.wires.predictions import intent as rules
 from jobwire.wires.predictions.contract import (
-    FAILED,
     INPUT_TYPES,
     PROCESSING,
     QUEUED,
-    SUCCEEDED,
     ErrorCode,
     input_key,
-    output_key,
 )
 from jobwire.wires.predictions.http_client import NoAnswer
 from jobwire.wires.predictions.ids import uuid_of
@@ -32,20 +29,16 @@ from jobwire.wires.predictions.intent import (
     Merged,
     News,
     OtherPrediction,
-    Outcome,
-    Output,
     Slot,
     StoredInput,
 )
 from jobwire.wires.predictions.limits import OverLimit
-from jobwire.wires.predictions.parts import Parts
+from jobwire.wires.predictions.parts import Parts, Stepped
 from jobwire.wires.predictions.providers import Busy, CreateRejected
 from jobwire.wires.predictions.records import Change, Current
+from jobwire.wires.predictions.settle import ended_elsewhere, with_stored_data
 
 log: Final = logging.getLogger("jobwire.predictions")
-
-# The intent as it is now (None: gone), and whether the driver goes on.
-Stepped = tuple[Current | None, bool]
 
 
 async def accept(parts: Parts, current: Current, owner: str) -> Stepped:
@@ -77,9 +70,9 @@ async def accept(parts: Parts, current: Current, owner: str) -> Stepped:
             return await _fail(parts, current, ErrorCode.PHOTO_UNAVAILABLE, reason)
         case NoAnswer(reason):
             log.warning("photo not downloaded, retried later: %s  task=%s", reason, intent.tid)
-            return await _put_off(parts, current, ErrorCode.PHOTO_UNAVAILABLE)
+            return await parts.put_off(current, ErrorCode.PHOTO_UNAVAILABLE)
         case chat.Later(after_s):
-            return await _put_off(parts, current, ErrorCode.PHOTO_UNAVAILABLE, after_s)
+            return await parts.put_off(current, ErrorCode.PHOTO_UNAVAILABLE, after_s)
         case bytes():
             pass
     mime = images.sniff(body)
@@ -132,7 +125,7 @@ async def poll(parts: Parts, current: Current, owner: str) -> Stepped:
     except task.BadTask as error:
         log.warning("task object skipped: %s  prediction=%s", error, intent.prediction_id)
     if found and found.task.terminal and not found.task.settled_by_us:
-        return await _ended_elsewhere(parts, current)
+        return await ended_elsewhere(parts, current)
     news = await parts.provider.poll(intent.prediction_id, await parts.request_of(intent))
     if not isinstance(news, News):
         log.info("prediction could not be read (%s)  task=%s", type(news).__name__, intent.tid)
@@ -166,29 +159,6 @@ async def expire(parts: Parts, current: Current, owner: str) -> Stepped:
     return await _fail(parts, current, code)
 
 
-async def settle(parts: Parts, current: Current, owner: str, pictures: dict[str, bytes]) -> Stepped:
-    """Store the outputs, publish the outcome in the task object, record it (P-14)."""
-    outcome = current.intent.outcome
-    assert outcome is not None
-    if outcome.status == SUCCEEDED:
-        stored = await _store_outputs(parts, current.intent, outcome, pictures)
-        if stored is None:
-            return await _put_off(parts, current, None)
-        outcome = stored
-    published = await _publish(parts, current.intent, outcome)
-    if published is None:
-        return await _ended_elsewhere(parts, current)
-
-    def settled(intent: Intent) -> Intent:
-        if intent.state != "finished":
-            return intent
-        return parts.leased(
-            replace(intent, state="settled", outcome=published, tries=0, not_before_ms=0), owner
-        )
-
-    return await parts.records.update(current, settled), True
-
-
 async def adopt(parts: Parts, current: Current, owner: str, news: News) -> Stepped:
     """Merge news of the provider; ask it where two ends disagree; write a missing task object."""
     known = rules.merge(current.intent, news)
@@ -199,10 +169,10 @@ async def adopt(parts: Parts, current: Current, owner: str, news: News) -> Stepp
         )
         if not isinstance(truth, News):
             return current, True
-        truth = await parts.with_stored_data(current.intent, truth)
+        truth = await with_stored_data(parts, current.intent, truth)
         return await parts.records.update(current, lambda it: rules.overruled(it, truth)), True
     if isinstance(known, Merged):
-        news = await parts.with_stored_data(current.intent, news)
+        news = await with_stored_data(parts, current.intent, news)
     updated = await parts.records.update(current, _merging(parts, news, owner))
     if updated is None:
         return None, False
@@ -321,82 +291,9 @@ def _not_created(parts: Parts, after_s: float | None) -> Change:
     return change
 
 
-async def _store_outputs(
-    parts: Parts, intent: Intent, outcome: Outcome, pictures: dict[str, bytes]
-) -> Outcome | None:
-    """The outcome with every picture stored; None where the provider's host did not answer."""
-    assert intent.prediction_id is not None
-    stored: list[Output] = []
-    problem = ErrorCode.OUTPUT_REFUSED
-    for index, output in enumerate(outcome.outputs):
-        if output.key is not None:
-            stored.append(output)
-            continue
-        answer = await parts.fetcher.fetch(output.url or "")
-        match answer:
-            case fetch.Fetched(body, mime):
-                key = output_key(intent.photo.date_s, intent.prediction_id, index, mime)
-                await parts.bucket.put(key, body, content_type=mime)
-                if index == 0:  # the others are read again: ten of them would fill a small machine
-                    pictures[key] = body
-                stored.append(replace(output, key=key, mime=mime))
-            case fetch.Expired():
-                problem = ErrorCode.OUTPUT_EXPIRED
-            case fetch.Refused(reason):
-                log.warning("output refused: %s  task=%s", reason, intent.tid)
-            case NoAnswer(reason):
-                life_ms = (parts.policy.deadline_s + parts.policy.output_life_s) * 1000
-                if parts.clock.now_ms() < intent.submit_ms + life_ms:
-                    log.warning("output not fetched, retried: %s  task=%s", reason, intent.tid)
-                    return None
-                problem = ErrorCode.OUTPUT_EXPIRED
-    if stored:
-        return replace(outcome, outputs=tuple(stored))
-    return Outcome(FAILED, code=str(problem))
-
-
-async def _publish(parts: Parts, intent: Intent, outcome: Outcome) -> Outcome | None:
-    """Write the end into the task object: the end that counts, or None if another program's."""
-    prediction_id = intent.prediction_id
-    while prediction_id is not None:
-        try:
-            found = await parts.records.load_task(prediction_id)
-        except task.BadTask as error:
-            log.warning("task object not written: %s  prediction=%s", error, prediction_id)
-            return outcome
-        now_ms = parts.clock.now_ms()
-        if found is None:
-            if intent.input is None:
-                return outcome
-            document = _document(parts, intent)
-            document = task.with_outcome(document, intent.tid, outcome, now_ms)
-            if await parts.records.create_task(prediction_id, document):
-                return outcome
-        elif found.task.terminal:
-            # P-5: a published end never changes, whichever of our drivers wrote it.
-            return found.task.outcome if found.task.settled_by_us else None
-        else:
-            document = task.with_outcome(found.task.document, intent.tid, outcome, now_ms)
-            if await parts.records.replace_task(found, document):
-                return outcome
-    return outcome
-
-
 async def _create_task(parts: Parts, intent: Intent) -> None:
     assert intent.prediction_id is not None
-    await parts.records.create_task(intent.prediction_id, _document(parts, intent))
-
-
-def _document(parts: Parts, intent: Intent) -> task.Document:
-    return task.document_of(intent, model=parts.provider.model, version=parts.provider.version)
-
-
-async def _ended_elsewhere(parts: Parts, current: Current) -> Stepped:
-    """Another program ended the task and answered the user (P-15)."""
-    log.info("task ended by another program  task=%s", current.intent.tid)
-    return await parts.records.update(
-        current, lambda intent: replace(intent, state="delivered", lease=None)
-    ), True
+    await parts.records.create_task(intent.prediction_id, parts.document_of(intent))
 
 
 async def _fail(
@@ -405,17 +302,3 @@ async def _fail(
     return await parts.records.update(
         current, lambda intent: rules.failed(intent, code, message)
     ), True
-
-
-async def _put_off(
-    parts: Parts, current: Current, trouble: ErrorCode | None, after_s: float | None = None
-) -> Stepped:
-    state = current.intent.state
-
-    def later(intent: Intent) -> Intent:
-        if intent.state != state:
-            return intent
-        marked = replace(intent, trouble=str(trouble)) if trouble else intent
-        return rules.put_off(marked, parts.clock.now_ms(), parts.policy, after_s)
-
-    return await parts.records.update(current, later), True

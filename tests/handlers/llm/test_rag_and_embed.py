@@ -112,6 +112,15 @@ async def test_j50_the_small_model_chooses_between_similar_sources(local: Bench)
 
 
 @clause("J-50")
+async def test_j50_a_stop_text_that_cuts_the_source_fails_the_job(local: Bench) -> None:
+    documents = ["A ticket costs three euros. A day ticket costs eight euros."]
+    asked = {"question": "How much is a single ticket?", "documents": documents, "stop": "costs"}
+    with pytest.raises(Fail, match="omit `stop`") as failed:
+        await local.run("rag", asked)
+    assert failed.value.code == "output_invalid"
+
+
+@clause("J-50")
 @pytest.mark.parametrize("documents", [None, [], ["  \n "]])
 async def test_j50_a_question_needs_documents(documents: object) -> None:
     with pytest.raises(Fail) as failed:

@@ -14,8 +14,8 @@ from jobwire.handlers.llm import json_extraction
 from jobwire.handlers.llm.generation import Generation
 from jobwire.handlers.llm.models import Form, Free, JsonForm, Message
 from jobwire.handlers.llm.payloads import ChatPayload, ChatResult, ChatTurn, TextPart
-from jobwire.handlers.llm.streaming import TokenEmitter
-from jobwire.handlers.llm.task_deps import TaskDeps, usage_result
+from jobwire.handlers.llm.streaming import TokenEmitter, emit_reset
+from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.job.errors import Fail
 from jobwire.job.messages import Json
 
@@ -33,9 +33,8 @@ async def chat(ctx: TaskContext, payload: ChatPayload, deps: TaskDeps) -> ChatRe
     answer = await deps.answer(ctx, payload, messages, TokenEmitter(ctx), form, options)
     if isinstance(form, JsonForm) and not answer.tool_calls:
         answer = await _validated(ctx, payload, deps, messages, form, answer)
-    usage = usage_result(answer.usage)
     calls = [*answer.tool_calls]
-    return ChatResult(answer.text, answer.finish_reason, usage, answer.model, calls)
+    return ChatResult(answer.text, answer.finish_reason, answer.usage, answer.model, calls)
 
 
 def conversation(payload: ChatPayload, system: str) -> Sequence[Message]:
@@ -116,8 +115,7 @@ async def _validated(
     problem = _problem(form, answer.text)
     if problem is None:
         return answer
-    reset = {"attempt": ctx.attempt, "reason": "output_invalid", "wait_s": 0.0}
-    await ctx.emit("reset", reset, step="llm.retry")
+    await emit_reset(ctx, "output_invalid")
     ask = f"This does not match the schema: {problem}. Answer again with the corrected JSON only."
     repair = [*messages, Message("assistant", answer.text), Message("user", ask)]
     answer = await deps.answer(ctx, payload, repair, TokenEmitter(ctx), form)

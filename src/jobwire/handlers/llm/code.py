@@ -9,7 +9,7 @@ from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.models import Message
 from jobwire.handlers.llm.payloads import CodePayload, CodeResult
 from jobwire.handlers.llm.streaming import TokenEmitter
-from jobwire.handlers.llm.task_deps import TaskDeps, usage_result
+from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.job.errors import Fail
 
 _OPENING: Final = re.compile(r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[^`\n]*\n", re.MULTILINE)
@@ -26,8 +26,7 @@ async def code(ctx: TaskContext, payload: CodePayload, deps: TaskDeps) -> CodeRe
     if not found:
         raise Fail("output_invalid", "the model wrote no code")
     ok = syntax_ok(found, payload.language)
-    usage = usage_result(answer.usage)
-    return CodeResult(found, payload.language, answer.text, ok, usage, answer.model)
+    return CodeResult(found, payload.language, answer.text, ok, answer.usage, answer.model)
 
 
 def question(payload: CodePayload) -> list[Message]:

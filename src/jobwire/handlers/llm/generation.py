@@ -26,7 +26,7 @@ from jobwire.handlers.llm.models import (
     Waiting,
 )
 from jobwire.handlers.llm.models.errors import ModelError, RetryLimit, wait_s
-from jobwire.handlers.llm.streaming import Emitter, ReasoningEmitter, emit_progress
+from jobwire.handlers.llm.streaming import Emitter, ReasoningEmitter, emit_progress, emit_reset
 from jobwire.job.errors import Fail
 from jobwire.job.ids import random_fraction
 from jobwire.job.messages import Json
@@ -105,7 +105,7 @@ async def generate(
         return await _call(ctx, chat, request, emitter, timeout)
 
     async def before_retry(error: ModelError, wait: float) -> None:
-        await _reset(ctx, error.code, wait)
+        await emit_reset(ctx, error.code, wait)
 
     return await with_retries(once, before_retry, limit_s)
 
@@ -142,12 +142,7 @@ async def with_retries(
 async def begin(ctx: TaskContext) -> None:
     """Emit `reset` if an earlier run of the job may have emitted events."""
     if ctx.attempt > 1 or ctx.job.deliveries > 1:
-        await _reset(ctx, "the job was started again", 0.0)
-
-
-async def _reset(ctx: TaskContext, reason: str, wait: float) -> None:
-    data = {"attempt": ctx.attempt, "reason": reason, "wait_s": round(wait, 2)}
-    await ctx.emit("reset", data, step="llm.retry")
+        await emit_reset(ctx, "the job was started again")
 
 
 async def _call(
@@ -213,7 +208,7 @@ async def _emit_pieces(
                     text = ""
                     emitter.reset()
                     coalescer.flush()
-                    await _reset(ctx, "the text so far was reasoning", 0.0)
+                    await emit_reset(ctx, "the text so far was reasoning")
                 case Waiting(before):
                     is_waiting = before > 0
                     if is_waiting:

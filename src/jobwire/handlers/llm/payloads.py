@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from jobwire.handlers.llm.models import Usage
+
 Words = Annotated[str, Meta(min_length=1, max_length=200_000)]
 Stop = Annotated[str, Meta(min_length=1, max_length=200)]
 Role = Literal["system", "developer", "user", "assistant", "tool"]
@@ -90,18 +92,10 @@ class ChatPayload(Common, frozen=True, kw_only=True):
 class ChatResult(Struct, frozen=True, omit_defaults=True):
     text: str
     finish_reason: str
-    usage: "UsageResult | None"
+    usage: Usage | None
     model: str
     tool_calls: list[Any] = []
     """Calls of the caller's functions, in OpenAI's form."""
-
-
-class UsageResult(Struct, frozen=True):
-    """Token counts."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
 
 
 class PlanPayload(Common, frozen=True, kw_only=True):
@@ -121,7 +115,7 @@ class PlanResult(Struct, frozen=True):
     goal: str
     steps: list[PlanStep]
     dropped_duplicates: int
-    usage: UsageResult | None = None
+    usage: Usage | None = None
     model: str = ""
 
 
@@ -140,7 +134,7 @@ class CodeResult(Struct, frozen=True):
     """The whole answer of the model."""
     syntax_ok: bool | None
     """Whether it parses as Python; null for other languages. It may still be wrong."""
-    usage: UsageResult | None = None
+    usage: Usage | None = None
     model: str = ""
 
 
@@ -170,7 +164,7 @@ class ToolResult(Struct, frozen=True):
     score: float | None
     ran: bool
     output: object
-    usage: UsageResult | None = None
+    usage: Usage | None = None
     model: str = ""
     confirm: bool = False
     """The function asks for confirmation: nothing was run."""
@@ -204,7 +198,7 @@ class RagResult(Struct, frozen=True):
     answer: str
     citations: list[Citation]
     found: bool
-    usage: UsageResult | None = None
+    usage: Usage | None = None
     model: str = ""
 
 

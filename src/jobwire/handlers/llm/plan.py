@@ -13,7 +13,7 @@ from jobwire.handlers.llm import grammars, json_extraction
 from jobwire.handlers.llm.models import Form, Grammar, JsonForm, Message
 from jobwire.handlers.llm.payloads import PlanPayload, PlanResult, PlanStep
 from jobwire.handlers.llm.streaming import StepEmitter
-from jobwire.handlers.llm.task_deps import TaskDeps, usage_result
+from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.job.errors import Fail
 from jobwire.job.messages import Json
 
@@ -40,7 +40,7 @@ async def plan(ctx: TaskContext, payload: PlanPayload, deps: TaskDeps) -> PlanRe
     kept = unique(all_titles)
     steps = [PlanStep(n, title) for n, title in enumerate(kept[: payload.max_steps], 1)]
     dropped = len(all_titles) - len(kept)
-    return PlanResult(payload.goal, steps, dropped, usage_result(answer.usage), answer.model)
+    return PlanResult(payload.goal, steps, dropped, answer.usage, answer.model)
 
 
 def question(payload: PlanPayload, constrained: bool) -> list[Message]:

@@ -16,7 +16,7 @@ from jobwire.handlers.llm.models import Grammar, JsonForm, Message
 from jobwire.handlers.llm.payloads import Citation, RagPayload, RagResult
 from jobwire.handlers.llm.sentences import Sentence, sentences
 from jobwire.handlers.llm.streaming import TokenEmitter
-from jobwire.handlers.llm.task_deps import TaskDeps, usage_result
+from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.job.errors import Fail
 from jobwire.job.messages import Json
 
@@ -102,8 +102,11 @@ async def _selected(
     else:
         answer = await deps.answer(ctx, payload, *_choice(payload.question, near, emitter))
         answer.check_complete("answer", payload.max_tokens)
-        usage, model = usage_result(answer.usage), answer.model
-        selected = next(each for each in near if each.sentence.text == answer.text)
+        usage, model = answer.usage, answer.model
+        named = [each for each in near if each.sentence.text == answer.text]
+        if not named:  # cut by a stop text of the caller
+            raise Fail("output_invalid", "the model did not return one of the sources; omit `stop`")
+        selected = named[0]
     citations = [selected.citation()]
     return RagResult(selected.sentence.text, citations, found=True, usage=usage, model=model)
 
@@ -143,8 +146,7 @@ async def _written(
         raise Fail("output_invalid", "the model did not return an answer with its sources")
     wanted = list(dict.fromkeys(n for n in numbers if isinstance(n, int)))
     cited = [sources[n - 1].citation() for n in wanted if 1 <= n <= len(sources)]
-    usage = usage_result(answer.usage)
-    return RagResult(text.strip(), cited, found=bool(cited), usage=usage, model=answer.model)
+    return RagResult(text.strip(), cited, found=bool(cited), usage=answer.usage, model=answer.model)
 
 
 def _form(count: int) -> JsonForm:

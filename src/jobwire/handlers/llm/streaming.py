@@ -105,6 +105,12 @@ class ReasoningEmitter:
             await self._ctx.emit("reasoning", data, step="llm.reason")
 
 
+async def emit_reset(ctx: TaskContext, reason: str, wait_s: float = 0.0) -> None:
+    """Emit `reset`: the text so far does not count."""
+    data = {"attempt": ctx.attempt, "reason": reason, "wait_s": round(wait_s, 2)}
+    await ctx.emit("reset", data, step="llm.retry")
+
+
 async def emit_progress(ctx: TaskContext, step: str, message: str, done: int, total: int) -> None:
     """Emit a `progress` event."""
     percent = 100 * done // total

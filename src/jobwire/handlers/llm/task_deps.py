@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.generation import Generation, generate
-from jobwire.handlers.llm.models import ChatRequest, Form, Free, Message, Usage
+from jobwire.handlers.llm.models import ChatRequest, Form, Free, Message
 from jobwire.handlers.llm.models.factory import Models
-from jobwire.handlers.llm.payloads import Common, UsageResult
+from jobwire.handlers.llm.payloads import Common
 from jobwire.handlers.llm.settings import LlmSettings
 from jobwire.handlers.llm.streaming import Emitter
 from jobwire.job.errors import Fail
@@ -64,8 +64,3 @@ class TaskDeps:
             if (value := getattr(payload, name)) is not None:
                 options[name] = value
         return options
-
-
-def usage_result(usage: Usage | None) -> UsageResult | None:
-    """Token counts as they are in results."""
-    return UsageResult(*usage) if usage else None

@@ -13,7 +13,7 @@ import msgspec
 
 from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.payloads import ToolPayload, ToolResult
-from jobwire.handlers.llm.task_deps import TaskDeps, usage_result
+from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.handlers.llm.tool_runner import TooMany, run
 from jobwire.handlers.llm.tool_selection import ToolChoice, choose
 from jobwire.handlers.llm.tools import Tool, as_tool
@@ -34,7 +34,7 @@ async def tool(ctx: TaskContext, payload: ToolPayload, deps: TaskDeps) -> ToolRe
     output = await _run(ctx, choice, deps) if runs else None
     return ToolResult(
         *(name, arguments, choice.by, choice.score, runs, output),
-        usage=usage_result(choice.usage),
+        usage=choice.usage,
         model=choice.model,
         confirm=payload.run and needs_confirmation,
     )
@@ -99,8 +99,6 @@ async def _output(choice: ToolChoice, limit_s: float) -> object:
     name = choice.tool.name
     try:
         returned = await run(choice.tool.function, choice.arguments, limit_s)
-    except TooMany:
-        raise
     except TimeoutError:
         raise Fail("tool_timeout", f"{name} took longer than {limit_s:g} s") from None
     error = returned.error

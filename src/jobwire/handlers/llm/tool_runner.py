@@ -7,7 +7,7 @@ result is dropped. The thread is a daemon, so it does not delay the exit of the 
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from concurrent.futures import Future
 from typing import Final, NamedTuple
 
 _MAX_RUNNING: Final = 64
@@ -30,15 +30,11 @@ async def run(
     function: Callable[..., object], arguments: Mapping[str, object], limit_s: float
 ) -> ToolReturn:
     """The function's result or exception; TimeoutError after `limit_s`; TooMany if not started."""
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[ToolReturn] = loop.create_future()
     slots = _slots
     if not slots.acquire(blocking=False):
         raise TooMany
-
-    def settle(returned: ToolReturn) -> None:
-        if not outcome.done():  # the caller still waits
-            outcome.set_result(returned)
+    outcome: Future[ToolReturn] = Future()
+    outcome.set_running_or_notify_cancel()  # a canceled caller does not cancel the thread's result
 
     def work() -> None:
         value, error = None, None
@@ -48,9 +44,8 @@ async def run(
             error = raised
         finally:
             slots.release()
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, ToolReturn(value, error))
+        outcome.set_result(ToolReturn(value, error))
 
     threading.Thread(target=work, name=f"tool-{function.__name__}", daemon=True).start()
     async with asyncio.timeout(limit_s):
-        return await outcome
+        return await asyncio.wrap_future(outcome)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeAlias
 
+from msgspec import Struct
+
 from jobwire.job.messages import Json
 
 
@@ -95,8 +97,8 @@ class Retracted(NamedTuple):
     """The text so far was reasoning: the answer begins after this piece."""
 
 
-class Usage(NamedTuple):
-    """Token counts."""
+class Usage(Struct, frozen=True):
+    """Token counts; part of results."""
 
     prompt_tokens: int
     completion_tokens: int

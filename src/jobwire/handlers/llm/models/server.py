@@ -159,10 +159,10 @@ class ModelCall:
 
     async def body(self, limit: int) -> bytes:
         """The body, cut at about `limit` bytes."""
-        data = b""
+        data = bytearray()
         while len(data) <= limit and (chunk := await self.chunk()) is not None:
             data += chunk
-        return data
+        return bytes(data)
 
     async def refusal(self) -> ModelError:
         """The error for a response without success."""

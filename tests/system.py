@@ -1,7 +1,7 @@
-"""`python -m tests.system`: installs what only the system can give, where it can.
+"""`python -m tests.system`: installs system packages for the tests, where possible.
 
-Called by `make test` before the suite. As root on Debian it installs; elsewhere it says in one
-line what is missing and which tests will be skipped for it. Quick when everything is there.
+Called by `make test` before the suite. As root on Debian it installs; elsewhere it prints in one
+line the missing packages and the tests that will be skipped. Quick if all are installed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A program and the Debian package that brings it."""
+    """A program and the Debian package that has it."""
 
     program: str
     package: str
@@ -34,12 +34,12 @@ NEEDS: Final = (
 
 
 def is_missing(need: Need) -> bool:
-    """Whether it is not on this machine."""
+    """Whether the program is missing on this machine."""
     return shutil.which(need.program) is None
 
 
 def install(need: Need) -> bool:
-    """Install it if we may; say whether it is there now."""
+    """Install it if possible; return whether it is installed now."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return False
     apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::http::Timeout=30"]

@@ -14,7 +14,7 @@ from tests.support import wait_until
 
 
 class ScriptedTask:
-    """A task with scripted results, then with nothing to do."""
+    """A task with scripted results, and no work after them."""
 
     def __init__(self, name: str, *answers: MaintenanceResult | Exception | None) -> None:
         self.answers = list(answers)

@@ -10,7 +10,7 @@ import jobwire.client
 from tests.support import clause
 
 
-def test_the_public_names_are_these_and_all_are_there() -> None:
+def test_the_public_names_exist() -> None:
     assert jobwire.__all__ == [
         *("App", "AsyncClient", "Client", "Context", "Fail", "NewJob"),
         *("Postpone", "RateLimit", "Retry", "Task", "WaitForChildren", "__version__"),

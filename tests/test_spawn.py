@@ -1,4 +1,4 @@
-"""Children die with us, whatever happens to us, and only then."""
+"""Child processes end with their parent, however it ends, and not earlier."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def is_running(pid: int) -> bool:
 
 
 def started(tmp_path: Path, source: str, guard: Guard) -> ChildProcess:
-    """A child that is past its set-up."""
+    """A child that has finished its set-up."""
     output = tmp_path / "output"
     with output.open("wb") as out:
         child = spawn([sys.executable, "-c", source], stdout=out, guard=guard)
@@ -77,7 +77,7 @@ def test_a_child_dies_when_its_parent_just_ends(guard: Guard) -> None:
 
 @both_guards
 def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path, guard: Guard) -> None:
-    """The kernel ties a child to a thread, so a child of a short-lived thread used to die early."""
+    """The kernel ties a child to a thread, so a child of a short-lived thread would die early."""
     children: list[ChildProcess] = []
     thread = threading.Thread(target=lambda: children.append(started(tmp_path, SLEEP[2], guard)))
     thread.start()
@@ -93,7 +93,7 @@ def test_stop_returns_the_exit_code(tmp_path: Path, guard: Guard) -> None:
     assert child.exit_code() is None
     assert child.stop() == -signal.SIGTERM
     assert child.exit_code() == -signal.SIGTERM
-    assert child.stop() == -signal.SIGTERM, "stopping twice does no harm"
+    assert child.stop() == -signal.SIGTERM, "stop may be called twice"
 
 
 @both_guards
@@ -112,7 +112,7 @@ def test_stop_reaches_a_suspended_child(tmp_path: Path) -> None:
 
 
 @both_guards
-def test_nothing_is_left_when_a_child_ends_by_itself(guard: Guard) -> None:
+def test_no_process_remains_when_a_child_ends(guard: Guard) -> None:
     before = {each.pid for each in psutil.Process().children()}
     child = spawn([sys.executable, "-c", "raise SystemExit(7)"], guard=guard)
     assert child.wait(30) == 7

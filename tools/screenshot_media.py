@@ -65,7 +65,7 @@ class Media:
         return str(self.file("portrait.jpg", _large("astronaut.png", 1024)))
 
     def tasks(self) -> None:
-        """Photos that users sent to the bot: delivered, refused, and one in work."""
+        """Photos that users sent to the bot: delivered, refused, and one in progress."""
         for caption, name in (
             ("as a cartoon", "coffee.png"),
             ("negative", "rocket.jpg"),
@@ -113,7 +113,8 @@ def media(folder: Path, url: str) -> Generator[Media]:
 
 
 def upload(page: Page, path: str) -> None:
-    """Choose a photo on the page; returns while it is in work, and the page stands still."""
+    """Choose a photo on the page; returns while it is being processed and the page does not
+    change."""
     choose_files(page, path)
     stages = ("decoding it", "looking for faces", "encoding it")
     wait_until_sync(lambda: any(stage in page.text(".sent") for stage in stages), "a stage")

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 # Generous: a busy machine is slow, and a test that passes never waits this long.
 DEADLINE_S: Final = 30.0
-# The interval grows, so that long waits do not slow down what they wait for.
+# The interval grows, so that long waits use little CPU.
 _PAUSE_S: Final = 0.005
 _LONGEST_PAUSE_S: Final = 0.05
 _LONGER: Final = 1.1

@@ -1,11 +1,11 @@
 """The last resort for a test that never ends: print its stacks, cancel it, and end its process.
 
 A test's limit (pytest-timeout) is an exception that a signal raises wherever the test is. An event
-loop that is just running a callback takes it for that callback's failure and goes on: uvloop
-always, asyncio now and then. What waits in a loop is therefore cancelled from inside, whichever
-loop it is, and then fails like any other test. A `with` that waits on the way out, or native code
-that never returns, is not reached by that either, and the suite would wait forever. So the process
-is ended. The parallel run then names the test whose process died, and starts another process.
+loop that is running a callback treats it as that callback's failure and continues: uvloop always,
+asyncio sometimes. Tasks of every loop are therefore cancelled from inside, and the test then fails
+like any other. A `with` that waits in its exit, or native code that never returns, is not reached
+by that either, and the suite would wait forever. So the process is ended. The parallel run then
+names the test whose process died, and starts another process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TERMINAL: Final = pytest.StashKey[TextIO]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Output is caught while a test runs; this copy still leads outside.
+    # Output is captured while a test runs; this copy is not.
     config.stash[_TERMINAL] = os.fdopen(os.dup(2), "w")
 
 
@@ -45,7 +45,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         target=_help, args=(item.nodeid, limit_s, over, terminal), name="stuck", daemon=True
     )
     helping.start()
-    # Needs no Python to run, so native code that holds everything up does not hold this up.
+    # Runs without Python, so native code that holds the GIL does not block it.
     last_s = limit_s + _AGAIN_S * (_TIMES + 1)
     faulthandler.dump_traceback_later(last_s, file=terminal, exit=True)
     try:
@@ -92,7 +92,8 @@ def _tasks() -> list[asyncio.Task[Any]]:
 
 
 def _stand(awaited: object) -> Iterator[str]:
-    """Where a coroutine waits, from the outside in; a task's own stack has the first step only."""
+    """The stack of a waiting coroutine, outermost first; a task's own stack has the first step
+    only."""
     while (frame := getattr(awaited, "cr_frame", None)) is not None:
         yield f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
         awaited = getattr(awaited, "cr_await", None)

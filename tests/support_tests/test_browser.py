@@ -1,4 +1,4 @@
-"""The browser of the tests does what a person would, and tells what went wrong."""
+"""The browser of the tests: user actions, and reports of errors."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ def url(tmp_path: Path) -> str:
     return file.as_uri()
 
 
-def test_it_types_clicks_reads_and_takes_pictures(
-    browser: Browser, url: str, tmp_path: Path
-) -> None:
+def test_a_page_is_clicked_read_and_captured(browser: Browser, url: str, tmp_path: Path) -> None:
     with browser.page(PHONE) as page:
         page.open(url)
         page.click("#name")
@@ -50,7 +48,7 @@ def test_it_types_clicks_reads_and_takes_pictures(
         ("document.body.appendChild(Object.assign(new Image(), {src: 'gone.png'}))", "gone.png"),
     ],
 )
-def test_a_page_that_complains_fails_its_test(
+def test_a_page_with_errors_fails_its_test(
     browser: Browser, url: str, script: str, says: str
 ) -> None:
     with pytest.raises(AssertionError, match=says):

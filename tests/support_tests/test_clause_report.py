@@ -1,4 +1,4 @@
-"""The report of clauses finds what lacks a test, by reading pages and tests."""
+"""The report of clauses finds clauses without a test, by reading pages and tests."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_report_counts_and_names_what_is_open(project: tuple[Path, Path]) ->
     assert lines[-1] == "  open: X-5…6, Y-1"
 
 
-def test_a_page_with_a_strange_state_or_a_double_row_is_refused(tmp_path: Path) -> None:
+def test_a_page_with_an_unknown_state_or_a_duplicate_row_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.md").write_text("| X-1 | One. | nearly |\n")
     with pytest.raises(ValueError, match=r"x.md:1: state 'nearly'; use built, open or void"):
         written_clauses(tmp_path)

@@ -18,7 +18,7 @@ async def test_our_connection_and_a_plain_client_see_the_same_server(
     assert plain.get(key) == "hello"
 
 
-async def test_a_cut_connection_is_seen_and_healed(
+async def test_a_cut_connection_is_detected_and_reconnected(
     valkey: LocalValkey, proxy: Proxy, fresh: Fresh
 ) -> None:
     key = fresh()

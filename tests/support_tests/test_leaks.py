@@ -1,4 +1,4 @@
-"""A test that leaves something behind fails, and its report names it. Checked in an inner run."""
+"""A test with a leak fails, and its report names the leak. Checked in an inner run."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def outcomes(output: str) -> dict[str, set[str]]:
     return found
 
 
-def test_what_is_left_behind_fails_the_test(tmp_path: Path) -> None:
+def test_a_leak_fails_the_test(tmp_path: Path) -> None:
     output = inner_run(tmp_path, INNER)
     failed = {name for name, how in outcomes(output).items() if how & {"FAILED", "ERROR"}}
     assert failed == {
@@ -137,7 +137,7 @@ def test_what_is_left_behind_fails_the_test(tmp_path: Path) -> None:
     assert "the test ended the shared server; use `own_valkey`" in output
 
 
-def test_a_skip_fails_where_everything_must_be_there(tmp_path: Path) -> None:
+def test_a_skip_fails_with_jobwire_test_all(tmp_path: Path) -> None:
     source = """
 import pytest
 

@@ -17,7 +17,7 @@ def test_a_mutation_still_applies_and_names_a_test(mutation: Mutation) -> None:
     mutation.check()
 
 
-def test_a_stale_mutation_is_noticed() -> None:
+def test_a_stale_mutation_is_reported() -> None:
     mutation = ALL[0]
     first = mutation.replacements[0]
     for stale in (

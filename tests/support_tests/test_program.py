@@ -25,7 +25,7 @@ def test_stdin_and_stdout_are_connected(run_program: StartProgram) -> None:
     assert program.exit_code is None
 
 
-def test_frozen_it_does_nothing_until_it_is_thawed() -> None:
+def test_a_frozen_program_does_nothing_until_it_is_thawed() -> None:
     with Program.script(COUNT) as program:
         program.wait_for_line("n 0")
         program.freeze()
@@ -55,13 +55,13 @@ def test_a_program_that_ends_too_early_is_shown_with_its_output() -> None:
         program.wait_for_line("ready")
 
 
-def test_it_ends_with_its_test(run_program: StartProgram) -> None:
+def test_a_program_ends_with_its_test(run_program: StartProgram) -> None:
     with Program.script(COUNT) as program:
         program.wait_for_line("n 0")
     assert not psutil.pid_exists(program.pid)
 
 
-def test_it_ends_when_the_test_run_is_killed() -> None:
+def test_a_program_ends_when_the_test_run_is_killed() -> None:
     source = """
 import time
 from tests.support import Program

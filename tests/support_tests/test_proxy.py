@@ -1,4 +1,4 @@
-"""The proxy can do to a connection what networks do, on request."""
+"""The proxy causes network faults on request."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def raw_client(proxy: Proxy, server: LocalValkey) -> Generator[socket.socket]:
 
 
 def is_cut(client: socket.socket) -> bool:
-    """Whether the peer is gone; waits for it."""
+    """Wait until the peer has closed the connection."""
     try:
         return client.recv(100) == b""
     except ConnectionResetError:
         return True
 
 
-def test_it_records_both_ways(valkey: LocalValkey, proxy: Proxy) -> None:
+def test_the_proxy_records_both_directions(valkey: LocalValkey, proxy: Proxy) -> None:
     with raw_client(proxy, valkey) as client:
         client.sendall(PING + ECHO[:9])
         assert client.recv(100) == b"+PONG\r\n"
@@ -63,9 +63,9 @@ def test_a_held_command_waits_before_the_server_sees_it(
     with raw_client(proxy, valkey) as client, proxy.hold("SET") as hold:
         client.sendall(PING + command.encode() + PING)
         assert hold.wait_reached().words[1] == key
-        assert client.recv(100) == b"+PONG\r\n", "what came before it has passed"
+        assert client.recv(100) == b"+PONG\r\n", "earlier commands have passed"
         assert plain.get(key) is None
-        assert proxy.names == ["PING", "SET"], "what comes after it waits behind it"
+        assert proxy.names == ["PING", "SET"], "later commands wait behind it"
         hold.release()
         wait_until_sync(lambda: plain.get(key) == "1", "the command to arrive")
 
@@ -79,7 +79,7 @@ def test_cut_breaks_every_connection(valkey: LocalValkey, proxy: Proxy) -> None:
         wait_until_sync(lambda: proxy.connections == 0, "both to be gone")
     with raw_client(proxy, valkey) as again:
         again.sendall(PING)
-        assert again.recv(100) == b"+PONG\r\n", "new connections are welcome"
+        assert again.recv(100) == b"+PONG\r\n", "new connections are accepted"
     assert proxy.accepted == 3
 
 
@@ -91,7 +91,7 @@ def test_cut_in_the_middle_of_a_command(valkey: LocalValkey, proxy: Proxy) -> No
     assert bytes(proxy.sent) == PING + ECHO[:7]
 
 
-def test_cut_after_so_many_bytes(valkey: LocalValkey, proxy: Proxy) -> None:
+def test_cut_after_a_number_of_bytes(valkey: LocalValkey, proxy: Proxy) -> None:
     with raw_client(proxy, valkey) as client:
         proxy.cut_after(len(PING) + 3)
         client.sendall(PING)
@@ -169,7 +169,7 @@ def test_refuse_drops_all_and_accepts_no_connection(valkey: LocalValkey, proxy: 
         assert client.recv(100) == b"+PONG\r\n"
 
 
-def test_another_server_can_stand_behind_it(
+def test_the_upstream_can_be_changed(
     valkey: LocalValkey, own_valkey: LocalValkey, proxy: Proxy
 ) -> None:
     with raw_client(proxy, valkey):
@@ -180,7 +180,7 @@ def test_another_server_can_stand_behind_it(
         assert client.recv(100) == b"+PONG\r\n"
 
 
-async def test_it_speaks_tls_to_the_client(valkey: LocalValkey, fresh: Fresh) -> None:
+async def test_the_proxy_offers_tls_to_the_client(valkey: LocalValkey, fresh: Fresh) -> None:
     context = own_certificate().client_context()
     with Proxy(valkey.port, tls=True) as proxy:
         url = proxy.url(valkey.url)
@@ -190,7 +190,7 @@ async def test_it_speaks_tls_to_the_client(valkey: LocalValkey, fresh: Fresh) ->
         assert proxy.seen("ECHO")[0].words == ("ECHO", "secret")
 
 
-def test_its_certificate_is_not_trusted_by_default(valkey: LocalValkey) -> None:
+def test_the_certificate_of_the_proxy_is_not_trusted_by_default(valkey: LocalValkey) -> None:
     strict = ssl.create_default_context()
     with (
         Proxy(valkey.port, tls=True) as proxy,
@@ -200,7 +200,7 @@ def test_its_certificate_is_not_trusted_by_default(valkey: LocalValkey) -> None:
         strict.wrap_socket(bare, server_hostname="127.0.0.1")
 
 
-def test_stopping_it_ends_everything(valkey: LocalValkey) -> None:
+def test_stopping_the_proxy_ends_all_connections(valkey: LocalValkey) -> None:
     proxy = Proxy(valkey.port).start()
     with raw_client(proxy, valkey) as client:
         hold = proxy.hold("PING")
@@ -221,11 +221,13 @@ def test_stopping_it_ends_everything(valkey: LocalValkey) -> None:
         ("valkey://127.0.0.1:7000/3", "valkey://127.0.0.1:{port}/3"),
     ],
 )
-def test_an_address_goes_through_it(proxy: Proxy, url: str, through: str) -> None:
+def test_a_url_through_the_proxy(proxy: Proxy, url: str, through: str) -> None:
     assert proxy.url(url) == through.format(port=proxy.port)
 
 
-def test_a_client_in_mid_air_gets_a_reset(valkey: LocalValkey, proxy: Proxy, fresh: Fresh) -> None:
+def test_a_pooled_client_gets_an_error_after_refuse(
+    valkey: LocalValkey, proxy: Proxy, fresh: Fresh
+) -> None:
     with plain_from_url(proxy.url(valkey.admin_url)) as through:
         through.ping()
         proxy.refuse()
@@ -233,7 +235,7 @@ def test_a_client_in_mid_air_gets_a_reset(valkey: LocalValkey, proxy: Proxy, fre
             through.ping()
 
 
-def test_commands_are_cut_apart_wherever_the_bytes_break() -> None:
+def test_commands_are_split_at_any_byte_boundary() -> None:
     stream = PING + ECHO + PING
     for size in range(1, len(stream)):
         reader = CommandReader()
@@ -247,7 +249,7 @@ def test_commands_are_cut_apart_wherever_the_bytes_break() -> None:
         assert reader.rest == b""
 
 
-def test_what_is_no_command_passes_raw() -> None:
+def test_bytes_that_are_no_command_pass_unchanged() -> None:
     reader = CommandReader()
     assert [each.raw for each in reader.feed(b"PING\r\n")] == [b"PING\r\n"]
     assert [each.raw for each in reader.feed(PING)] == [PING]

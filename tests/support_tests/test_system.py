@@ -1,4 +1,4 @@
-"""What only the system can give is installed where that can be, and otherwise named."""
+"""System packages are installed where possible, and otherwise named."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests import system
 
 
-def test_it_is_silent_when_everything_is_there(
+def test_nothing_is_printed_if_all_packages_are_installed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(system, "NEEDS", (system.Need("python3", "python3", "all tests"),))

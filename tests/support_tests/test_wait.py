@@ -1,4 +1,4 @@
-"""Waiting ends with the condition, and otherwise says what never came."""
+"""Waiting ends with the condition; otherwise the error names the condition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.support import wait_until, wait_until_sync
 
 
-async def test_it_returns_what_the_condition_answered() -> None:
+async def test_wait_until_returns_the_value_of_the_condition() -> None:
     answers = iter([None, 0, "", "there"])
     assert await wait_until(lambda: next(answers)) == "there"
 
@@ -26,7 +26,7 @@ async def test_the_error_names_the_condition() -> None:
         await wait_until(lambda: 0, "a miracle", timeout_s=0.01)
 
 
-def test_the_same_without_a_loop() -> None:
+def test_wait_until_sync_does_the_same_without_a_loop() -> None:
     answers = iter([None, 7])
     assert wait_until_sync(lambda: next(answers)) == 7
     with pytest.raises(AssertionError, match=r"test_wait.py:\d+; the last answer was None"):

@@ -1,4 +1,4 @@
-"""A test that its limit cannot reach ends all the same, is named, and shows where it stands."""
+"""A test that its time limit cannot stop is ended, named, and its stack is printed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_deaf():
     lock(mutex)
 """
 
-# Longer than the limit of the project, all graces included.
+# Longer than the limit of the project with all grace periods.
 LONG = """
 import time
 
@@ -70,7 +70,7 @@ def run(folder: Path, tests: str, again_s: float, *limits: str) -> subprocess.Co
     )
 
 
-def test_what_waits_in_a_loop_that_swallows_the_limit_fails_and_the_others_go_on(
+def test_a_test_whose_loop_ignores_its_limit_fails_and_the_others_continue(
     tmp_path: Path,
 ) -> None:
     done = run(tmp_path, IN_A_LOOP, again_s=2)
@@ -80,7 +80,7 @@ def test_what_waits_in_a_loop_that_swallows_the_limit_fails_and_the_others_go_on
     assert "1 failed, 1 passed" in done.stdout
 
 
-def test_native_code_that_holds_everything_up_is_ended_with_its_process(tmp_path: Path) -> None:
+def test_blocking_native_code_is_ended_with_its_process(tmp_path: Path) -> None:
     done = run(tmp_path, IN_NATIVE_CODE, again_s=0.1)
     assert done.returncode == 1
     assert "in test_deaf" in done.stderr, done.stderr

@@ -1,4 +1,4 @@
-"""`jobwire.testing` as a user has it: the wheel installed, a project of one's own elsewhere."""
+"""`jobwire.testing` as users have it: the wheel is installed, the project is in another folder."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_users_own_tests_with_the_installed_package(tmp_path: Path) -> None:
 
 
 def _run(command: list[str | Path], cwd: Path) -> str:
-    # What is installed comes first: this clone is on the path too, as it is developed in.
+    # The installed package precedes this clone, which is on the path too.
     env = clean_env(PYTHONPATH=str(cwd / "site"))
     done = subprocess.run(
         command, cwd=cwd, env=env, capture_output=True, text=True, timeout=100, check=False

@@ -1,4 +1,4 @@
-"""What users' own tests get: a handler run in memory, a real server by fixture."""
+"""`jobwire.testing`: a handler run in memory, a real server by fixture."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_a_payload_is_checked_as_by_a_worker() -> None:
 
 
 @pytest.mark.timeout(30)
-def test_retries_come_at_once_and_their_delays_are_recorded() -> None:
+def test_retries_start_at_once_and_their_delays_are_recorded() -> None:
     ran = run_sync(app, "shaky")
     assert ran.result == 3
     assert ran.waits_s == [7.0, 30.0]
@@ -93,7 +93,7 @@ async def test_an_unknown_task_is_a_value_error() -> None:
         await run(app, "caht")
 
 
-def test_the_fixture_gives_a_real_server(
+def test_the_fixture_provides_a_real_server(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")

@@ -60,7 +60,7 @@ def stream(fresh: Fresh) -> str:
 
 
 def pending(plain: Plain, stream: str, group: str = GROUP) -> dict[str, tuple[str, int]]:
-    """Entry id → its holder and its number of deliveries."""
+    """Entry id → its consumer and its number of deliveries."""
     rows = plain.call("XPENDING", stream, group, "-", "+", 1000)
     return {row[0]: (row[1], row[3]) for row in cast("list[tuple[str, str, int, int]]", rows)}
 

@@ -125,7 +125,7 @@ async def test_i33_a_postponed_entry_is_handed_over_at_stop(
 
 
 @clause("I-33", "T-7")
-async def test_i33_the_answers_hold_for_reclaimed_entries(
+async def test_i33_the_answers_apply_to_reclaimed_entries(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     left_pending(plain, stream, "gone", 1, 2)
@@ -153,6 +153,6 @@ async def test_i33_the_answers_hold_for_reclaimed_entries(
 
 @clause("I-33")
 @pytest.mark.parametrize("delay_s", [0.0, -1.0, float("nan"), float("inf")])
-def test_i33_a_delay_that_is_no_time_is_rejected(delay_s: float) -> None:
+def test_i33_an_invalid_delay_is_rejected(delay_s: float) -> None:
     with pytest.raises(ConfigError, match=r"^retry_after_s: must be"):
         NotNow(retry_after_s=delay_s)

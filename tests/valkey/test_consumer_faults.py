@@ -61,7 +61,7 @@ async def test_t06_consuming_continues_after_a_flush(
 
 
 @clause("T-6")
-async def test_t06_a_flush_during_a_handler_does_no_harm(
+async def test_t06_a_flush_during_a_handler_is_survived(
     connection: Connection, plain: Plain, stream: str
 ) -> None:
     go = asyncio.Event()
@@ -156,7 +156,7 @@ async def test_t06_a_dead_peer_is_detected(
 
 @clause("T-6")
 @pytest.mark.parametrize("busy", [False, True])
-async def test_t06_it_follows_a_failover(tmp_path: Path, stream: str, busy: bool) -> None:
+async def test_t06_a_consumer_follows_a_failover(tmp_path: Path, stream: str, busy: bool) -> None:
     """The old primary still answers, but accepts no writes; the address leads to the new one.
 
     It closes blocked sockets, but not that of a consumer whose handler is running.

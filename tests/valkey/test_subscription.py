@@ -71,7 +71,7 @@ async def test_t02_a_ping_detects_a_dead_peer(
 async def test_t02_a_subscription_that_is_cancelled_while_it_opens_leaves_no_socket(
     valkey: LocalValkey, proxy: Proxy, fresh: Fresh
 ) -> None:
-    """A worker that stopped right after its start left one open."""
+    """Regression: a worker that stopped right after its start left one open."""
     async with Connection.open(proxy.url(valkey.url)) as connection:
         before = proxy.connections
         with proxy.hold(lambda command: command.name == "SUBSCRIBE") as hold:

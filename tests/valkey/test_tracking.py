@@ -1,4 +1,4 @@
-"""The tracking reader: keys are read again when they change, whatever happens to the connection."""
+"""The tracking reader: keys are read again when they change, also after a lost connection."""
 
 from __future__ import annotations
 

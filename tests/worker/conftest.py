@@ -49,7 +49,7 @@ async def work() -> AsyncIterator[StartWorker]:
 
 @pytest.fixture
 def ended(server: MemoryServer) -> Callable[[JobId], object]:
-    """Wait until a job has come to rest, and return its record."""
+    """Wait until a job has ended, and return its record."""
 
     async def wait(job_id: JobId) -> Record:
         record = server.jobs[job_id]

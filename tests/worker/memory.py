@@ -54,7 +54,7 @@ class MemoryEngine:
         self.queues = (name,)
         self.consumer = f"worker-{next(_names)}"
         self.hangs = 0
-        """So many waits will never come back."""
+        """The number of further waits that hang."""
         self.cards: Sequence[TaskDefinition] = ()
         self.lacks = no_missing_requirements
         self.entered = False
@@ -124,7 +124,7 @@ class MemoryEngine:
     def _starting(
         self, act: Callable[[], T], leased_of: Callable[[T], Sequence[LeasedJob]]
     ) -> Awaitable[T]:
-        """The started jobs are no orphans until the answer was read."""
+        """The started jobs are not orphans until the answer was read."""
 
         def start() -> T:
             value = act()

@@ -1,4 +1,4 @@
-"""What a server would hold, in memory, and the faults that a test may ask of it."""
+"""The state of a server in memory, and faults that a test can inject."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Record:
 
 
 class MemoryServer:
-    """What a server would hold; any number of workers and producers use one."""
+    """The state of a server; any number of workers and producers use one."""
 
     def __init__(self, lease_s: float = 30.0) -> None:
         self.lease_s = lease_s
@@ -94,7 +94,7 @@ class MemoryServer:
     # ── faults ───────────────────────────────────────────────────────────────────────────────────
 
     def lose_answer(self, verb: str, count: int = 1) -> None:
-        """Do the next `verb`, and do not answer."""
+        """Execute the next `verb` and lose its answer."""
         self._lost[verb] += count
 
     def answer(self, verb: str, value: T) -> T:
@@ -109,7 +109,7 @@ class MemoryServer:
             self.turned_away += 1
             raise BackendUnavailable("the server is away")
 
-    # ── a producer's end: jobwire.job.engine.Queue ───────────────────────────────────────────────
+    # ── a producer's side: jobwire.job.engine.Queue ───────────────────────────────────────────────
 
     def submit(self, request: JobRequest) -> Awaitable[SubmitAnswer]:
         return answered(lambda: self.submit_now(request))
@@ -163,7 +163,7 @@ class MemoryServer:
                 loop.call_soon_threadsafe(listener.put_nowait, record.token)
             return CancelOutcome.REQUESTED
 
-    # ── a worker's end ───────────────────────────────────────────────────────────────────────────
+    # ── a worker's side ──────────────────────────────────────────────────────────────────────────
 
     def ring(self) -> None:
         for waker in self._wakers:
@@ -229,7 +229,7 @@ class MemoryServer:
             if record is None:
                 return SettleAnswer.GONE
             if record.settled == (leased.token, outcome):
-                return SettleAnswer.SETTLED  # asked again
+                return SettleAnswer.SETTLED  # repeated
             if record.state in TERMINAL:
                 return SettleAnswer.ALREADY
             if self.owned(leased) is None:
@@ -301,7 +301,7 @@ class MemoryServer:
             return RenewAnswer.CANCEL if record.cancel else RenewAnswer.RENEWED
 
     def seize(self, job_id: JobId) -> None:
-        """Another worker takes the job over."""
+        """Another worker reclaims the job."""
         with self.lock:
             self._start(self.jobs[job_id], "another worker", time.monotonic())
 

@@ -1,4 +1,4 @@
-"""Handlers that run in child processes: they are imported there, so they live in a module."""
+"""Handlers that run in child processes: they are imported there, so they are in a module."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ async def test_j30_after_a_lost_answer_the_worker_recovers_its_orphans(
 
 
 class BreaksLate(MemoryEngine):
-    """Its second wait starts a job, and breaks while the worker is on its way back."""
+    """Its second wait starts a job, and fails while the worker reconnects."""
 
     def __init__(self, server: MemoryServer) -> None:
         super().__init__(server)
@@ -94,9 +94,9 @@ class BreaksLate(MemoryEngine):
 async def test_j30_a_job_started_by_a_wait_that_fails_during_recovery_is_recovered(
     work: StartWorker, app: App
 ) -> None:
-    """Regression: a connection fell silent and was cut while the worker came back. The look for
-    jobs of its own left out what the wait was still to answer, the wait's failure asked for no
-    other look, and the job stayed with a worker that did not know of it, for a lease."""
+    """Regression: a half-open connection was cut while the worker reconnected. The recovery skipped
+    the entries of the wait in flight, the failed wait requested no second recovery, and the job
+    stayed pending under a worker that did not know it, for a lease."""
     server = MemoryServer(lease_s=3600)
     engine = BreaksLate(server)
 
@@ -124,13 +124,13 @@ async def test_j30_repeated_lost_answers_lose_no_job_and_no_slot(
         await asyncio.sleep(0.002)
     await wait_until(lambda: all(server.jobs[job].state is State.DONE for job in jobs))
     assert {server.jobs[job].deliveries for job in jobs} == {1}
-    # All slots are still there: four jobs can run side by side.
+    # All slots are still available: four jobs can run concurrently.
     four = [server.add("side by side") for _ in range(4)]
     await wait_until(lambda: all(server.jobs[job].state is State.DONE for job in four))
 
 
 @clause("J-30")
-async def test_j30_an_outage_of_any_length_is_survived(
+async def test_j30_a_worker_survives_a_long_outage(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, app: App, ended: Ended
 ) -> None:
     await work(app, engine)
@@ -176,7 +176,7 @@ async def test_j30_the_watchdog_cancels_a_wait_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The most repeated bug of this field: connected, healthy to look at, and doing nothing."""
+    """A common bug of job queues: the worker is connected, looks healthy, and takes nothing."""
     monkeypatch.setattr("jobwire.worker.queue_loop.WAIT_S", 0.1)
     monkeypatch.setattr("jobwire.worker.watchdog._PERIOD_S", 0.05)
     engine.hangs = 2
@@ -216,7 +216,7 @@ async def test_j30_the_watchdog_cancels_a_settle_that_hangs(
 async def test_r01_an_outcome_is_retried_until_it_is_written(
     server: MemoryServer, work: StartWorker, app: App, trouble: Exception | SettleAnswer
 ) -> None:
-    """Whether the engine breaks or the server says no: the job stays ours, and runs once."""
+    """Whether the engine fails or the server refuses: the job stays leased, and runs once."""
 
     class Broken(MemoryEngine):
         broken = 3
@@ -246,7 +246,7 @@ async def test_r01_an_outcome_is_retried_until_it_is_written(
 async def test_j30_an_engine_that_cannot_send_loses_nothing(
     server: MemoryServer, work: StartWorker, app: App, verb: str
 ) -> None:
-    """Sent when called: so a call may fail before there is anything to await."""
+    """Sent when called: a call may raise before there is an awaitable."""
 
     class Jammed(MemoryEngine):
         jams = 3
@@ -318,7 +318,7 @@ async def test_j32_a_failed_renewal_is_retried_soon(
     assert caplog.text.count("leases were not renewed") == 2
 
 
-async def test_a_blocked_loop_is_named_in_the_log(
+async def test_the_log_names_the_line_that_blocks_the_loop(
     work: StartWorker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobwire.worker.lease_renewal._BLOCKED_S", 0.2)

@@ -1,4 +1,4 @@
-"""J-56, J-33: leases of jobs that a blocked event loop holds."""
+"""J-56, J-33: leases of the jobs of a worker whose event loop is blocked."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ async def test_j56_renewal_ends_some_time_after_a_job_s_timeout(
 
 @clause("J-33", "R-5")
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
-async def test_j33_a_start_whose_lease_ran_out_does_not_begin(
+async def test_j33_a_start_whose_lease_has_expired_is_not_run(
     work: StartWorker, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two jobs come with one answer; the second has to wait for the first, because that one blocks
-    the loop or has the handler's only place. The server is away meanwhile, and then another worker
-    has the second job."""
+    """Two jobs arrive in one answer; the second waits for the first, which blocks the loop or uses
+    the handler's only slot. The server is unavailable meanwhile, and then another worker has the
+    second job."""
     server = MemoryServer(lease_s=0.5)
     app = App()
     begun: list[str] = []

@@ -1,7 +1,7 @@
-"""J-36: coroutines that are begun in a task at hand must not notice it.
+"""J-36: coroutine handlers that are started in a shared task behave as in their own.
 
-A handler that ends without waiting never gets a task of its own. What it can see of its task (who
-it is, that it can be cancelled, its context variables) must be as if it had.
+A handler that ends without waiting never gets a task of its own. What it can observe of its task
+(identity, cancellation, context variables) must be the same as with its own task.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ note: ContextVar[str] = ContextVar("note", default="clean")
 
 
 @clause("J-36")
-async def test_j36_a_handler_has_one_task_for_all_its_life(
+async def test_j36_a_handler_has_one_asyncio_task_from_first_to_last_line(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker
 ) -> None:
     app = App()
@@ -120,7 +120,7 @@ async def test_context_variables_do_not_leak_from_one_job_to_the_next(
     assert {(await ended(job)).outcome for job in jobs} == {Done('"clean"')}
 
 
-async def test_a_handler_that_cancels_itself_has_crashed(
+async def test_a_handler_that_cancels_itself_fails_its_attempt(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     app = App()
@@ -155,7 +155,7 @@ async def test_exceptions_after_the_first_await_reach_the_handler(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended, waits: int
 ) -> None:
     """An exception that arrives at the very first wait is thrown into a coroutine that our own
-    code, not the task, has begun."""
+    code, not the task, has started."""
     app = App()
 
     @app.handler("task")

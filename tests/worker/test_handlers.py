@@ -1,4 +1,4 @@
-"""J-35, J-36: what handlers may be and do, and what becomes of their jobs."""
+"""J-35, J-36: kinds of handlers, their outcomes, payload types and registration."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_j54_a_lifespan_that_no_process_can_import_is_refused() -> None:
 
 
 @clause("J-54")
-async def test_j54_a_users_test_has_the_state_too() -> None:
+async def test_j54_jobwire_testing_enters_the_lifespan() -> None:
     app = App(lifespan=Pool().lifespan)
 
     @app.handler("entered")

@@ -1,4 +1,4 @@
-"""O-5: a worker counts what its jobs do, by task and by how they end."""
+"""O-5: a worker counts its jobs by task and outcome."""
 
 from __future__ import annotations
 

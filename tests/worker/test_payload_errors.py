@@ -1,4 +1,4 @@
-"""A payload that does not fit is refused with its place, and with what would fit."""
+"""An invalid payload is refused with the location and a hint."""
 
 from __future__ import annotations
 

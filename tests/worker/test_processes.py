@@ -143,7 +143,7 @@ async def test_j36_late_reports_of_a_process_are_refused(
     record = await ended(job)
     assert record.outcome == Canceled()
     count = len(record.events)
-    # It was let out by the refusal, long before its grace was over.
+    # It was stopped by the refusal, long before its grace period ended.
     await ended(server.add("add", {"a": 1, "b": 1}))
     assert len(record.events) == count
 

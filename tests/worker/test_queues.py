@@ -1,4 +1,4 @@
-"""Handlers of named queues, what only some wires have, and many queues in one worker."""
+"""Handlers of named queues, features of some wires, and many queues in one worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Ended = Callable[[JobId], Awaitable[Record]]
 
 
 class Plain(MemoryEngine):
-    """A wire that has nothing beyond the common means."""
+    """A wire without optional features."""
 
     wire = "plain"
     traits = Traits(catch_all=False)
@@ -31,7 +31,7 @@ class Plain(MemoryEngine):
 # ── routing ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_queue_with_handlers_of_its_own_has_no_others(work: StartWorker) -> None:
+async def test_a_queue_with_own_handlers_uses_no_others(work: StartWorker) -> None:
     app = App()
 
     @app.handler("resize")
@@ -127,10 +127,10 @@ def test_two_handlers_for_one_task_of_a_queue_are_refused() -> None:
         app.handler("x", queue="q")(first)
 
 
-# ── what only some wires have ────────────────────────────────────────────────────────────────────
+# ── features of some wires ───────────────────────────────────────────────────────────────────────
 
 
-async def test_a_use_that_the_queue_lacks_stops_the_start() -> None:
+async def test_a_use_that_the_queue_lacks_is_an_error_at_start() -> None:
     app = App()
 
     @app.handler("task", uses={"children", "rate_limit"})
@@ -222,7 +222,7 @@ async def test_children_and_data_reach_the_engine_before_the_outcome(
         lambda: RateLimit(float("nan")),
     ],
 )
-def test_a_signal_without_sense_is_refused(make: Callable[[], object]) -> None:
+def test_a_signal_with_invalid_arguments_is_refused(make: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match=r"Postpone|RateLimit"):
         make()
 
@@ -266,7 +266,7 @@ async def test_one_thread_renews_the_leases_of_all_queues(work: StartWorker) -> 
     assert {server.jobs[job].deliveries for server, job in zip(servers, jobs, strict=True)} == {1}
 
 
-async def test_a_server_that_is_away_does_not_stop_the_renewal_of_other_queues(
+async def test_an_unavailable_server_does_not_stop_the_renewal_of_other_queues(
     work: StartWorker,
 ) -> None:
     app, gate = App(), asyncio.Event()
@@ -343,7 +343,9 @@ class TwoQueues:
         return job
 
 
-async def test_a_job_whose_offered_slot_is_gone_waits_in_line(work: StartWorker) -> None:
+async def test_a_job_whose_offered_slot_was_acquired_by_another_waits_for_the_next(
+    work: StartWorker,
+) -> None:
     """Never more jobs run than there are slots, and none is lost."""
     queues = TwoQueues()
     job = await queues.start(work)
@@ -354,7 +356,7 @@ async def test_a_job_whose_offered_slot_is_gone_waits_in_line(work: StartWorker)
     assert queues.most == 1
 
 
-async def test_a_job_that_is_too_long_in_line_goes_to_other_workers(
+async def test_a_job_that_waits_too_long_for_a_slot_is_released(
     work: StartWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobwire.worker.queue_loop._IN_LINE_S", 0.01)

@@ -1,4 +1,4 @@
-"""J-36: reports are sent in order, together, and not without bound; the settle follows them."""
+"""J-36: reports are sent in order, in batches, within a limit; the settle follows them."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ async def test_bad_reports_get_a_one_line_error(
     assert len(texts) == 6
 
 
-async def test_a_thread_that_waits_to_report_is_released_when_its_job_is_over(
+async def test_a_thread_that_waits_to_report_returns_when_its_job_has_ended(
     server: MemoryServer, work: StartWorker, ended: Ended
 ) -> None:
     engine = SlowEngine(server)

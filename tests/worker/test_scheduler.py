@@ -1,4 +1,4 @@
-"""Cron entries on a real server: each due time makes one job in the whole fleet (J-52)."""
+"""Cron entries on a real server: each due time creates one job in the whole fleet (J-52)."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ HOUR_MS = 3_600_000
 
 
 def _daily() -> CronEntry:
-    """Due once a day, hours from now: nothing new comes due while a test runs."""
+    """Due once a day, hours from now: it does not become due while a test runs."""
     text = f"0 {(time.gmtime().tm_hour + 12) % 24} * * *"
     return CronEntry("cleanup", parse(text), f"UTC {text}", "tidy", '{"deep":true}')
 
 
 CLEANUP = _daily()
 OLD = "UTC 59 4 * * *"
-"""Times that the entry once had."""
+"""An earlier schedule of the entry."""
 
 
 @contextlib.asynccontextmanager
 async def scheduling(calendar: StreamsCronStore, *entries: CronEntry) -> AsyncGenerator[None]:
-    """A scheduler runs inside."""
+    """Run a scheduler inside of the block."""
     task = asyncio.create_task(Scheduler(entries, calendar).run())
     try:
         yield
@@ -56,14 +56,15 @@ def _now_ms(plain: Plain) -> int:
 
 
 def _missed_since(plain: Plain, entry: CronEntry, ago_ms: int) -> int:
-    """As if the fleet had been dead for that long; answers the last due time it missed."""
+    """Store the state of a fleet that was down for that long; returns the last due time that it
+    missed."""
     now_ms = _now_ms(plain)
     _remember(plain, entry.text, now_ms - ago_ms)
     return entry.times.last_ms(now_ms)
 
 
 def _remember(plain: Plain, text: str, seen_ms: int, asked_ago_ms: int = 0) -> None:
-    """What the fleet knows of the entry with these times."""
+    """The stored state of the entry with this schedule."""
     state = f"{seen_ms} {_now_ms(plain) - asked_ago_ms}"
     plain.hset(KEYS.cron(CLEANUP.name), text, state)
     plain.expire(KEYS.cron(CLEANUP.name), 3600)
@@ -103,7 +104,7 @@ async def test_j52_the_last_of_all_missed_runs_is_submitted(
 async def test_j52_after_any_downtime_a_restart_submits_the_missed_run_once(
     connection: Connection, plain: Plain, seen_before_ms: int, runs: int
 ) -> None:
-    """All workers were gone since so long before the last due time; then they come, twice."""
+    """All workers were down since before the last due time; then two start, one after the other."""
     last_ms = CLEANUP.times.last_ms(_now_ms(plain))
     calendar = StreamsCronStore(connection)
     for _ in range(2):
@@ -111,13 +112,13 @@ async def test_j52_after_any_downtime_a_restart_submits_the_missed_run_once(
         _remember(plain, CLEANUP.text, seen_ms)
         async with scheduling(calendar, CLEANUP):
             await wait_until(lambda: plain.ttl(KEYS.cron("cleanup")) > 3600)  # it has looked
-            for each in ("heard", "submitted"):  # answers come in order: after the scheduler's
+            for each in ("heard", "submitted"):  # answers arrive in order: after the scheduler's
                 await calendar.enroll(each, "")
         assert len(_queued(plain)) == runs
 
 
 @clause("J-52")
-async def test_j52_ten_schedulers_make_one_job(connection: Connection, plain: Plain) -> None:
+async def test_j52_ten_schedulers_create_one_job(connection: Connection, plain: Plain) -> None:
     missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
     calendar = StreamsCronStore(connection)
     async with contextlib.AsyncExitStack() as stack:
@@ -149,14 +150,14 @@ async def test_j52_a_new_or_changed_entry_starts_now(connection: Connection, pla
 async def test_j52_old_and_new_schedules_together_lose_nothing(
     connection: Connection, plain: Plain
 ) -> None:
-    """While an installation is renewed, workers with the old times of an entry and workers with the
-    new ones are there together: neither may take the other's look for a change of its own."""
+    """During a rolling update, workers with the old and with the new schedule of an entry run
+    together: the check of one must not reset the state of the other."""
     calendar = StreamsCronStore(connection)
     missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
     seen_ms = _seen(plain, "cleanup")
     await calendar.enroll("cleanup", OLD)
     seen = await calendar.enroll("cleanup", CLEANUP.text)
-    assert seen.due_ms == seen_ms, "what is due is due still"
+    assert seen.due_ms == seen_ms, "a due time stays due"
     request = JobRequest("tidy", "{}")
     made = await calendar.submit_due("cleanup", CLEANUP.text, missed_ms, request)
     assert isinstance(made, Submitted)
@@ -176,7 +177,7 @@ async def test_j52_a_schedule_that_was_dropped_starts_over_when_it_returns(
     _remember(plain, OLD, long_ago_ms, asked_ago_ms=contract.CRON_GONE_MS + 1000)
     await calendar.enroll("cleanup", CLEANUP.text)
     assert list(cast("dict[str, str]", plain.hgetall(KEYS.cron("cleanup")))) == [CLEANUP.text]
-    # A worker that slept meanwhile asks for what it knew.
+    # A worker that was suspended meanwhile uses its old state.
     answer = await calendar.submit_due("cleanup", OLD, long_ago_ms + 1, JobRequest("tidy", "{}"))
     assert answer == AlreadyRun()
     back = await calendar.enroll("cleanup", OLD)
@@ -187,7 +188,7 @@ async def test_j52_a_schedule_that_was_dropped_starts_over_when_it_returns(
 async def test_j52_a_due_time_stays_handled_after_its_job_expired(
     connection: Connection, plain: Plain
 ) -> None:
-    """A worker that slept for days between looking and asking makes no second run of it."""
+    """A worker that was suspended for days between check and submit creates no second run."""
     calendar = StreamsCronStore(connection)
     missed_ms = _missed_since(plain, CLEANUP, 25 * HOUR_MS)
     request = JobRequest("tidy", "{}")
@@ -204,7 +205,7 @@ async def test_j52_a_due_time_stays_handled_after_its_job_expired(
 async def test_j52_the_servers_clock_decides_what_is_due(
     connection: Connection, plain: Plain
 ) -> None:
-    """A worker whose clock is ahead comes too early, and makes nothing."""
+    """A worker whose clock is ahead submits too early, and no job is created."""
     calendar = StreamsCronStore(connection)
     future_ms = _now_ms(plain) + HOUR_MS
     answer = await calendar.submit_due("cleanup", CLEANUP.text, future_ms, JobRequest("tidy", "{}"))
@@ -237,7 +238,7 @@ async def test_j52_an_outage_delays_the_schedule(own_valkey: LocalValkey) -> Non
                 assert _seen(plain, "cleanup") >= missed_ms
 
 
-# ── what a user writes ───────────────────────────────────────────────────────────────────────────
+# ── registration ─────────────────────────────────────────────────────────────────────────────────
 
 
 async def _tidy(ctx: Context) -> None:
@@ -245,7 +246,7 @@ async def _tidy(ctx: Context) -> None:
 
 
 async def _count(ctx: Context[dict[str, int]]) -> None:
-    """A handler that is particular about its payload."""
+    """A handler with a typed payload."""
 
 
 @clause("J-52")

@@ -1,4 +1,4 @@
-"""J-40: a stopping worker takes no more, lets jobs end, then hands the rest back."""
+"""J-40: a stopping worker takes no more jobs, lets running jobs finish, then releases the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.worker.memory import MemoryEngine, MemoryServer
 
 
 class Setup:
-    """A worker whose end a test watches."""
+    """A worker whose shutdown is tested."""
 
     def __init__(self) -> None:
         self.server = MemoryServer()
@@ -107,7 +107,7 @@ async def test_j40_a_second_signal_releases_at_once(setup: Setup) -> None:
 
 
 @clause("J-40")
-async def test_j40_the_job_of_a_thread_is_released_though_the_thread_goes_on(setup: Setup) -> None:
+async def test_j40_the_job_of_a_thread_is_released_while_the_thread_runs(setup: Setup) -> None:
     began, may_end = threading.Event(), threading.Event()
 
     @setup.app.handler("thread")

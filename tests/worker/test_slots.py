@@ -36,7 +36,7 @@ class Meter:
             self.now[name] -= 1
 
 
-async def test_no_more_run_than_there_are_slots(
+async def test_running_jobs_never_exceed_the_slots(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker
 ) -> None:
     app, meter = App(), Meter()
@@ -70,7 +70,7 @@ async def test_j36_concurrency_limits_a_handler_s_slots(
     jobs = [server.add("narrow") for _ in range(6)]
     await work(app, engine, slots=8)
     await wait_until(lambda: meter.now["narrow"] == 2)
-    # The others wait in the worker, and leave room for other tasks.
+    # The others wait in the worker, and other tasks can run.
     assert (await ended(server.add("wide"))).outcome == Done('"ran"')
     meter.gate.set()
     await wait_until(lambda: all(server.jobs[job].outcome for job in jobs))
@@ -121,7 +121,7 @@ async def test_two_queues_share_the_slots_evenly_while_both_have_work(work: Star
 
 
 async def test_more_queues_than_slots_are_served(work: StartWorker) -> None:
-    """A quiet queue holds no slot, so one slot is enough for any number of them."""
+    """An idle queue holds no slot, so one slot is enough for any number of them."""
     app, ran = App(), list[str]()
 
     @app.handler("task")
@@ -135,8 +135,8 @@ async def test_more_queues_than_slots_are_served(work: StartWorker) -> None:
     await wait_until(lambda: sorted(ran) == sorted(jobs))
 
 
-async def test_a_quiet_queue_gets_the_next_free_slot(work: StartWorker) -> None:
-    """However many jobs wait on the busy one."""
+async def test_an_idle_queue_gets_the_next_free_slot(work: StartWorker) -> None:
+    """However many jobs wait in the busy queue."""
     app, gates, order = App(), asyncio.Event(), list[str]()
 
     @app.handler("task")
@@ -151,7 +151,7 @@ async def test_a_quiet_queue_gets_the_next_free_slot(work: StartWorker) -> None:
     await work(app, *engines, slots=2)
     await wait_until(lambda: sum(r.token is not None for r in servers["busy"].jobs.values()) == 2)
     servers["quiet"].add("task", {"queue": "quiet"})
-    # Seen, and in line for a slot.
+    # It has seen the job and waits for a slot.
     await wait_until(lambda: servers["quiet"].calls["wait"] > 0)
     gates.set()
     await wait_until(lambda: len(order) == 21)
@@ -195,7 +195,7 @@ async def test_an_offered_slot_stays_free_for_other_queues() -> None:
     assert (started, slots.free, quiet.held, busy.held) == ([True], 0, 1, 1)
 
 
-async def test_a_job_in_line_that_is_over_passes_its_slot_on() -> None:
+async def test_a_waiting_job_that_has_ended_passes_its_slot_on() -> None:
     slots = Slots(1)
     share = slots.share(lambda: None)
     assert share.try_acquire(1) == 1

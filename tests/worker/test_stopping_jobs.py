@@ -174,7 +174,7 @@ async def test_a_coroutine_that_does_not_stop_is_settled_after_its_grace(
     may_end.set()
 
 
-async def test_a_request_to_cancel_that_comes_after_the_end_changes_nothing(
+async def test_a_cancel_request_after_the_end_changes_nothing(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     app = App()

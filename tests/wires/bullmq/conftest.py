@@ -1,4 +1,4 @@
-"""A queue and a consumer of ours on the worker's server, at a time that tests choose."""
+"""A queue and a consumer of ours on the worker's server, with a clock that tests set."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def after_failure(
 
 
 class Site:
-    """Both ends of one queue, and a plain look at its keys."""
+    """Producer and consumer of one queue, and a raw client for its keys."""
 
     def __init__(self, connection: Connection, plain: Plain, **settings: Any) -> None:
         self.now_ms = START_MS

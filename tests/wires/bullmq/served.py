@@ -99,7 +99,7 @@ class ServedQueues(ServedJobs):
         return GatewayContext(settings, Backends(settings, connection, {}).of(SYSTEM), self.streams)
 
     def add(self, queue: str, name: str = "job", data: object = None, **opts: Any) -> str:
-        """Add a job that must be taken; its id."""
+        """Add a job that must be accepted; its id."""
         body = {"name": name, "data": data or {}, "opts": opts}
         answer = self.client.post(f"/v1/queues/{queue}/jobs", json=body)
         assert answer.status_code == 201, answer.text
@@ -118,7 +118,7 @@ class ServedQueues(ServedJobs):
 
 
 def worker_connected(valkey: LocalValkey) -> None:
-    """Wait for the worker's own connections, which no test shall seem to have opened."""
+    """Wait for the worker's own connections, so that the leak check does not count them."""
     with plain_client(valkey, "served-queues") as plain:
 
         def connected() -> bool:

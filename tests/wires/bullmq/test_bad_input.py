@@ -96,14 +96,14 @@ async def test_b19_queue_names(connection: Connection, name: str) -> None:
 
 
 @clause("B-19")
-async def test_b19_a_hash_tag_in_the_name_is_fine(connection: Connection, site: Site) -> None:
+async def test_b19_a_hash_tag_in_the_name_is_accepted(connection: Connection, site: Site) -> None:
     queue = BullQueue(connection, "{video-generation}")
     await queue.submit("job")
     assert site.raw.exists("bull:{video-generation}:1") == 1
 
 
 @clause("B-19")
-async def test_b19_a_bulk_has_limits_and_is_refused_whole(site: Site) -> None:
+async def test_b19_a_bulk_beyond_its_limits_is_refused_as_a_whole(site: Site) -> None:
     with pytest.raises(RefusedError, match="1001 jobs"):
         await site.queue.submit_many([NewJob("job")] * 1001)
     large = '"' + "x" * 1_100_000 + '"'
@@ -118,7 +118,7 @@ async def test_b19_a_bulk_has_limits_and_is_refused_whole(site: Site) -> None:
 
 
 @clause("B-19")
-async def test_b19_what_is_not_there(site: Site) -> None:
+async def test_b19_missing_jobs_and_unknown_states(site: Site) -> None:
     assert await site.queue.get("nope") is None
     assert await site.queue.state("nope") is State.UNKNOWN
     assert set((await site.queue.counts()).values()) == {0}
@@ -179,7 +179,7 @@ async def test_b19_any_text_of_a_handler_is_written(site: Site) -> None:
 
 
 @clause("B-19")
-async def test_b19_a_log_of_messages_has_an_end(site: Site) -> None:
+async def test_b19_the_log_of_a_job_is_bounded(site: Site) -> None:
     await site.add()
     for number in range(5):
         await site.admin.set_progress("1", "5", f"message {number}", keep_logs=2)

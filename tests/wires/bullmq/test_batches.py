@@ -69,7 +69,7 @@ async def test_b01_a_later_call_does_not_overtake_a_submission(site: Site) -> No
 
 
 @clause("B-4")
-async def test_b04_jobs_that_end_together_end_as_one_by_one(site: Site) -> None:
+async def test_b04_jobs_settled_in_one_batch_end_as_one_by_one(site: Site) -> None:
     for _ in range(3):
         await site.add()
     await site.add(remove_on_complete=True)
@@ -95,7 +95,7 @@ async def test_b04_jobs_that_end_together_end_as_one_by_one(site: Site) -> None:
 
 
 @clause("B-4", "B-19")
-async def test_b19_one_job_that_cannot_end_does_not_keep_the_others(site: Site) -> None:
+async def test_b19_one_job_that_cannot_end_does_not_block_the_others(site: Site) -> None:
     parent = await site.add()
     await site.complete()
     await site.add(parent=Parent(QUEUE, parent))
@@ -110,7 +110,7 @@ async def test_b19_one_job_that_cannot_end_does_not_keep_the_others(site: Site) 
 
 
 @clause("B-2", "B-19")
-async def test_b19_one_job_that_cannot_start_does_not_keep_the_others(site: Site) -> None:
+async def test_b19_one_job_that_cannot_start_does_not_block_the_others(site: Site) -> None:
     for _ in range(3):
         await site.add()
     site.raw.call("DEL", f"{KEY}2")

@@ -152,7 +152,7 @@ def test_o2_drain_clean_and_obliterate_ask_with_the_count(served: ServedQueues) 
     refused = on_terminal("queue", "drain", "idle", code=Exit.INTERRUPTED, typed="n\n")
     assert "Delete the 2 waiting and prioritized jobs of idle? [y/N]" in " ".join(refused)
     assert len(served.client.get("/v1/queues/idle/jobs").json()["jobs"]) == 2
-    # What is typed is shown before the question: its answer follows on the same line.
+    # The typed text is echoed before the question; its answer follows on the same line.
     drained = on_terminal("queue", "drain", "idle", typed="y\n")
     assert drained[-1].endswith("idle: 2 jobs deleted")
     cleaned = on_terminal("queue", "clean", "idle", "--state", "delayed", typed="y\n")

@@ -21,10 +21,10 @@ from tests.support.workers import started, stopped
 
 
 @clause("B-8", "B-11")
-async def test_b08_a_worker_at_the_queues_concurrency_goes_on_when_its_job_ends(
+async def test_b08_a_worker_at_the_queues_concurrency_continues_when_its_job_ends(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No marker is written: a worker that looked once a second would run one job a second."""
+    """No marker is written: a worker that polls once a second would run one job a second."""
     monkeypatch.setattr(idle_queues, "_LOOK_S", 3600.0)
     settings = BullSettings(announce=False)
     queue = BullQueue(connection, "work", settings)

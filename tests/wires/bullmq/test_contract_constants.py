@@ -57,7 +57,7 @@ def code(file: Path) -> str:
 
 
 @clause("B-16")
-def test_b16_no_script_writes_what_breaks_other_programs() -> None:
+def test_b16_no_script_writes_forbidden_fields_or_events() -> None:
     """A hash with `attemptsMade` is retried without end by every official package."""
     for file in LUA.rglob("*.lua"):
         text = code(file)
@@ -94,7 +94,7 @@ def test_script_results_are_in_the_contract() -> None:
     assert known - answers == set()
 
 
-def test_keys_of_the_scripts_are_the_contracts() -> None:
+def test_keys_of_the_scripts_are_in_the_contract() -> None:
     keys = Keys("q")
     spelled = "\n".join(code(file) for file in LUA.rglob("*.lua"))
     for key in (keys.wait, keys.active, keys.prioritized, keys.delayed, keys.marker, keys.events):
@@ -106,7 +106,7 @@ def test_keys_of_the_scripts_are_the_contracts() -> None:
 
 
 def test_verbs_that_end_work_run_on_a_full_server() -> None:
-    """What takes room is refused there; what ends jobs makes room."""
+    """Scripts that need memory are refused there; scripts that end jobs free memory."""
     refused = {
         name
         for name, script in SCRIPTS.items()

@@ -1,7 +1,7 @@
-"""The seven contracts of the published document, each post-condition as it was ruled.
+"""The seven contracts of the published document: each post-condition.
 
-Where the document and the official packages differ, the packages win and the test says so by what
-it expects; the document's own fields are there beside them.
+Where the document and the official packages differ, the tests expect the behavior of the packages
+(decision 0090), and the document's own fields in addition (0091).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def test_b01_a_delayed_job_waits_for_its_time(site: Site) -> None:
 
 
 @clause("B-1")
-async def test_b01_jobs_leave_in_the_order_of_their_arrival(site: Site) -> None:
+async def test_b01_jobs_are_taken_in_the_order_of_their_submission(site: Site) -> None:
     for _ in range(3):
         await site.add()
     last = await site.add(lifo=True)
@@ -89,11 +89,11 @@ async def test_b01_jobs_leave_in_the_order_of_their_arrival(site: Site) -> None:
 
 
 @clause("B-1")
-async def test_b01_a_custom_id_makes_no_second_job(site: Site) -> None:
+async def test_b01_a_custom_id_creates_no_second_job(site: Site) -> None:
     assert await site.add(job_id="mine") == "mine"
     assert await site.queue.submit("x", "{}", JobOptions(job_id="mine")) == Duplicate("mine")
     assert site.hash("mine")["name"] == "video-generation"
-    assert site.raw.call("GET", f"{KEY}id") == "2", "the counter is raised all the same"
+    assert site.raw.call("GET", f"{KEY}id") == "2", "the counter is increased nevertheless"
 
 
 # 2 pickup
@@ -122,7 +122,7 @@ async def test_b02_a_job_is_started_under_a_lock(site: Site) -> None:
 
 
 @clause("B-2")
-async def test_b02_the_line_goes_before_priorities(site: Site) -> None:
+async def test_b02_jobs_in_wait_precede_prioritized_ones(site: Site) -> None:
     await site.add(priority=1)
     await site.add()
     assert [(await site.take())[0].id for _ in range(2)] == ["2", "1"]
@@ -153,7 +153,7 @@ async def test_b03_locks_are_renewed_in_bulk_by_their_owner_only(site: Site) -> 
     assert site.raw.ttl_s(f"{KEY}{first.id}:lock") > 20
     assert site.raw.ttl_s(f"{KEY}{second.id}:lock") <= 5
     assert site.raw.call("GET", f"{KEY}{second.id}:lock") == other
-    assert site.last("active")["jobId"] == second.id, "a renewal is no event"
+    assert site.last("active")["jobId"] == second.id, "a renewal writes no event"
 
 
 @clause("B-3")
@@ -212,7 +212,7 @@ async def test_b04_only_the_newest_are_kept_with_their_hashes(site: Site) -> Non
 
 
 @clause("B-4")
-async def test_b04_the_workers_rule_counts_where_the_job_has_none(site: Site) -> None:
+async def test_b04_the_workers_retention_applies_if_the_job_has_none(site: Site) -> None:
     await site.add()
     job, token = await site.take()
     await site.consumer.complete(job, token, keep=KeepRule(0))
@@ -281,7 +281,7 @@ async def test_b05_a_transient_failure_is_retried_after_its_backoff(site: Site) 
 
 
 @clause("B-5")
-async def test_b05_a_retry_at_once_goes_to_the_end_of_the_line(site: Site) -> None:
+async def test_b05_a_retry_without_delay_goes_to_the_end_of_wait(site: Site) -> None:
     await site.add(attempts=2)
     await site.add()
     job, token = await site.take()
@@ -346,7 +346,7 @@ async def test_b06_a_job_without_renewal_runs_again_and_then_fails(site: Site) -
         assert moved == ["1"]
 
     await stall()
-    assert site.ids("wait") == ["1"], "the head of the line, whatever the priority"
+    assert site.ids("wait") == ["1"], "the head of wait, whatever the priority"
     assert (site.hash("1")["stc"], site.hash("1").get("atm")) == ("1", None)
     assert site.last("waiting")["prev"] == "active"
     assert site.last("stalled") == {
@@ -360,7 +360,7 @@ async def test_b06_a_job_without_renewal_runs_again_and_then_fails(site: Site) -
 
 
 @clause("B-6")
-async def test_b06_a_renewed_job_is_left_alone(site: Site) -> None:
+async def test_b06_a_renewed_job_is_not_stalled(site: Site) -> None:
     await site.add()
     job, token = await site.take()
     site.consumer.settings = BullSettings(stalled_interval_ms=5)
@@ -373,7 +373,7 @@ async def test_b06_a_renewed_job_is_left_alone(site: Site) -> None:
 
 
 @clause("B-6")
-async def test_b06_a_job_whose_lock_lives_is_left_alone(site: Site) -> None:
+async def test_b06_a_job_with_a_valid_lock_is_not_stalled(site: Site) -> None:
     await site.add()
     await site.take()
     site.consumer.settings = BullSettings(stalled_interval_ms=5)
@@ -385,7 +385,7 @@ async def test_b06_a_job_whose_lock_lives_is_left_alone(site: Site) -> None:
 
 
 @clause("B-6")
-async def test_b06_one_check_an_interval_for_all_programs(site: Site) -> None:
+async def test_b06_one_check_per_interval_for_all_programs(site: Site) -> None:
     await site.add()
     await site.take()
     await site.consumer.check_stalled()
@@ -399,7 +399,7 @@ async def test_b06_one_check_an_interval_for_all_programs(site: Site) -> None:
 
 
 @clause("B-7")
-async def test_b07_progress_is_the_bare_value_and_the_message_is_beside_it(site: Site) -> None:
+async def test_b07_progress_is_the_bare_value_with_a_separate_message(site: Site) -> None:
     await site.add()
     assert await site.admin.set_progress("1", "25", "Generating scene 1") is None
     assert site.hash("1")["progress"] == "25"
@@ -426,7 +426,7 @@ async def test_b07_objects_pass_and_numbers_are_checked(site: Site) -> None:
 
 
 @clause("B-7")
-async def test_b07_progress_of_a_job_that_is_gone_writes_nothing(site: Site) -> None:
+async def test_b07_progress_of_a_missing_job_writes_nothing(site: Site) -> None:
     assert await site.admin.set_progress("nope", "1", "message") is Refusal.MISSING
     assert site.raw.find("*") == []
 

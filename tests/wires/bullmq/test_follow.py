@@ -17,7 +17,7 @@ EVENTS = f"bull:{QUEUE}:events"
 
 
 class Collector:
-    """A reader that takes nothing while its gate is closed."""
+    """A reader that accepts nothing while its gate is closed."""
 
     closed = False
 
@@ -49,8 +49,8 @@ class Collector:
 async def test_b12_a_slow_reader_misses_no_event(
     valkey: LocalValkey, connection: Connection
 ) -> None:
-    """It catches up by reads of its own. What comes meanwhile goes to the others, and must not be
-    skipped."""
+    """It catches up by separate reads. Events that arrive meanwhile go to the others, and must not
+    be skipped."""
     follower = QueueFollower("bull")
     fast, slow = Collector(), Collector()
     fast.gate.set()
@@ -86,7 +86,7 @@ async def test_b12_an_event_before_the_first_read_of_a_queue_is_delivered(
             leave = follower.watch(QUEUE, reader, await follower.end_of(QUEUE))
             await follower.end_of(QUEUE)  # behind the reader's own read, on the same connection
             await connection.call("XADD", EVENTS, "*", "event", "scene", "n", number)
-            # Not by polling: the next reader comes while a read of the queue has to wait.
+            # Not by polling: the next reader subscribes while a read of the queue waits.
             async with asyncio.timeout(30):
                 await reader.reached.wait()
             assert reader.seen == [number]

@@ -58,7 +58,7 @@ def test_b12_queues_are_listed_and_shown(served: ServedQueues, api: httpx.Client
 
 
 @clause("B-12")
-def test_b12_a_job_goes_through_the_worker(served: ServedQueues) -> None:
+def test_b12_a_job_added_over_http_is_run_by_the_worker(served: ServedQueues) -> None:
     data: dict[str, Any] = {"text": "é", "big": 9_007_199_254_740_993, "list": [], "none": None}
     job_id = served.add(SERVED, "echo", data, attempts=2)
     job = served.queue_job(SERVED, job_id, wait_s=30)
@@ -220,7 +220,7 @@ def test_b12_events_of_a_queue_from_now_and_from_a_position(
         api.post("/v1/queues/mail/pause")
         seen = reader.until("paused")
         assert [event.name for event in seen] == ["added", "waiting", "paused"]
-        # A foreign program's event, and one that no JSON can have.
+        # A foreign program's event, and one that cannot be encoded as JSON.
         plain.call("XADD", "bull:mail:events", "*", "event", "hello", "x", b"\xff")
         custom = reader.until("custom")[-1].data
         assert isinstance(custom, dict)
@@ -235,7 +235,7 @@ def test_b12_events_of_a_queue_from_now_and_from_a_position(
 
 
 @clause("B-12")
-def test_b12_a_position_that_is_gone_shows_a_gap(served: ServedQueues, plain: Plain) -> None:
+def test_b12_a_trimmed_position_shows_a_gap(served: ServedQueues, plain: Plain) -> None:
     served.add("mail")
     with served.queue_events("mail", last_event_id="5-0") as reader:
         names = [event.name for event in reader.until("waiting")]
@@ -352,7 +352,7 @@ def test_b19_a_key_that_belongs_to_a_job_or_a_queue_is_no_job(
 
 
 @clause("B-19")
-def test_b19_what_other_programs_wrote_is_shown(
+def test_b19_jobs_of_other_programs_are_shown(
     served: ServedQueues, api: httpx.Client, plain: Plain
 ) -> None:
     served.add("mail")
@@ -376,7 +376,7 @@ def test_b19_a_server_that_refuses_is_unavailable(
     problem(api.get("/v1/queues/mail/events"), 503, "unavailable")
 
 
-# Whose queues
+# Tenants
 
 
 @pytest.fixture(scope="module")

@@ -167,7 +167,7 @@ BAD_FLOWS: dict[str, tuple[dict[str, Any], int, str, str]] = {
 
 @pytest.mark.parametrize("fault", BAD_FLOWS)
 @clause("B-19")
-def test_b19_a_bad_flow_is_refused_and_makes_nothing(
+def test_b19_a_bad_flow_is_refused_and_creates_nothing(
     api: httpx.Client, fault: str, plain: Plain
 ) -> None:
     body, status, code, detail = BAD_FLOWS[fault]
@@ -205,7 +205,7 @@ def test_b19_a_job_of_another_parent_refuses_the_whole_flow(api: httpx.Client) -
 
 
 @clause("B-19")
-def test_b19_trees_of_bad_ids_and_of_what_other_programs_wrote(
+def test_b19_trees_of_bad_ids_and_of_foreign_keys(
     served: ServedQueues, api: httpx.Client, plain: Plain
 ) -> None:
     problem(api.get("/v1/queues/nope/jobs/1/flow"), 404, "queue_not_found")
@@ -215,7 +215,7 @@ def test_b19_trees_of_bad_ids_and_of_what_other_programs_wrote(
     path = f"/v1/queues/films/jobs/{job_id}/flow"
     for query in ({"depth": 0}, {"depth": 51}, {"width": 0}, {"width": 201}, {"depth": "x"}):
         problem(api.get(path, params=query), 422, "invalid_request")
-    # A job that is its own child and parent, keys of other prefixes, keys that are no job's.
+    # A job that is its own child and parent, keys of other prefixes, keys that are not of a job.
     own = f"bull:films:{job_id}"
     plain.call("SADD", f"{own}:dependencies", own, "other:films:1", "bull:films", "bull::", b"\xff")
     plain.call("HSET", own, "parentKey", own, "progress", "25%")
@@ -279,9 +279,7 @@ def test_b12_schedulers_are_set_listed_with_next_runs_and_removed(
 
 
 @clause("B-12", "B-8")
-def test_b12_a_scheduler_that_has_come_to_its_end_has_no_next_run(
-    served: ServedQueues, api: httpx.Client
-) -> None:
+def test_b12_an_ended_scheduler_has_no_next_run(served: ServedQueues, api: httpx.Client) -> None:
     path = f"/v1/queues/{SERVED}/schedulers/short"
     api.put(path, json={"repeat": {"every": 50, "limit": 2}, "name": "echo"})
 
@@ -378,13 +376,13 @@ def test_b12_obliterate_of_a_queue_that_workers_serve_needs_force(
     job_id = served.add(SERVED, "hold")
     wait_until_sync(lambda: served.queue_job(SERVED, job_id)["progress"] == 1)
     problem(api.post(f"/v1/queues/{SERVED}/obliterate"), 409, "queue_active")
-    assert api.get(f"/v1/queues/{SERVED}").json()["paused"] is False, "it goes on"
+    assert api.get(f"/v1/queues/{SERVED}").json()["paused"] is False, "it continues"
     forced = api.post(f"/v1/queues/{SERVED}/obliterate", json={"force": True})
     assert forced.json() == {"count": 1}
     assert plain.call("EXISTS", f"bull:{SERVED}:{job_id}") == 0
 
 
-# Whose queues
+# Tenants
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""O-13 of the queues: metrics and doctor checks against what happened; schema; the directory."""
+"""O-13 of queues: metrics and doctor checks after known jobs; schema; the directory."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_o13_a_delayed_job_is_as_old_as_its_due_time(
 
 
 @clause("B-19")
-async def test_b19_figures_of_a_queue_that_others_wrote_badly(
+async def test_b19_metrics_of_a_queue_with_corrupt_keys(
     connection: Connection, plain: Plain
 ) -> None:
     plain.call("RPUSH", f"bull:{QUEUE}:wait", "ghost")
@@ -125,7 +125,7 @@ async def scanned(directory: QueueDirectory) -> list[str]:
 
 
 @clause("B-18")
-async def test_b18_queues_are_named_or_found_and_forgotten(
+async def test_b18_queues_are_configured_or_found_by_scan_and_removed(
     connection: Connection, plain: Plain
 ) -> None:
     for name in ("films", "{tagged}", "a*b"):
@@ -150,7 +150,7 @@ async def test_b18_a_scan_is_bounded(connection: Connection, plain: Plain) -> No
         pipeline.set(f"other:{number}", "", ex=60)
     pipeline.execute()
     directory = QueueDirectory(connection, "bull", ["named"])
-    assert (await directory.scan()).more, "one step does not see the whole server"
+    assert (await directory.scan()).more, "one step does not scan the whole server"
     assert len(await scanned(directory)) == MAX_FOUND + 1
 
 
@@ -165,7 +165,7 @@ async def findings(folder: Path, **variables: str) -> dict[str, list[tuple[str, 
 
 
 @clause("O-13", "O-7")
-async def test_o13_doctor_sees_the_server_the_workers_and_stalled_jobs(
+async def test_o13_doctor_checks_the_server_the_workers_and_stalled_jobs(
     connection: Connection, valkey: LocalValkey, plain: Plain, tmp_path: Path
 ) -> None:
     queue = BullQueue(connection, QUEUE)

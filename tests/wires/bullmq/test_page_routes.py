@@ -89,7 +89,7 @@ def test_b12_summaries_by_a_part_of_name_or_id(served: ServedQueues) -> None:
 
 
 @clause("B-12", "B-19")
-def test_b19_summaries_of_what_other_programs_wrote(served: ServedQueues, plain: Plain) -> None:
+def test_b19_summaries_of_jobs_of_other_programs(served: ServedQueues, plain: Plain) -> None:
     served.add("mail")
     plain.call("HSET", "bull:mail:odd", "name", b"\xff" * 500, "opts", "[", "progress", "25%")
     plain.call("LPUSH", "bull:mail:wait", "odd", "ghost")

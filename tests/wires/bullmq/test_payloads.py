@@ -43,7 +43,9 @@ def changed(path: str, value: object) -> dict[str, Any]:
 
 
 @clause("B-13")
-async def test_b13_the_documents_example_is_taken(connection: Connection, plain: Plain) -> None:
+async def test_b13_the_example_of_the_document_is_accepted(
+    connection: Connection, plain: Plain
+) -> None:
     check = check_payload("video-generation")
     queue = BullQueue(connection, "video-generation", check_data=check)
     answer = await queue.submit("video-generation", json.dumps(PAYLOAD))
@@ -68,7 +70,7 @@ async def test_b13_the_documents_example_is_taken(connection: Connection, plain:
         ("userImageUrls", ["javascript:alert(1)"]),
     ],
 )
-async def test_b13_what_does_not_fit_is_refused_and_nothing_is_written(
+async def test_b13_an_invalid_payload_is_refused_and_nothing_is_written(
     connection: Connection, plain: Plain, path: str, value: object
 ) -> None:
     queue = BullQueue(
@@ -89,6 +91,6 @@ def test_b13_the_schema_is_exported_and_names_all_four_members() -> None:
     assert set(properties) == {"videoId", "userId", "script", "userImageUrls"}
 
 
-def test_a_queue_without_a_schema_takes_any_json() -> None:
+def test_a_queue_without_a_schema_accepts_any_json() -> None:
     assert check_payload("mail") is None
     assert payload_schema("mail") is None

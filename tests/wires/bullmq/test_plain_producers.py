@@ -1,4 +1,4 @@
-"""Producers that know only the published document are served.
+"""Producers that implement only the published document are served.
 
 They write no marker and no `priority`, raw scores, and the wrong end of `wait`.
 """
@@ -39,15 +39,15 @@ def submit(site: Site, **options: object) -> str:
 
 
 @clause("B-1", "B-2")
-async def test_b02_their_jobs_run(site: Site) -> None:
+async def test_b02_jobs_of_plain_producers_run(site: Site) -> None:
     plain, urgent = submit(site), submit(site, priority=1)
     assert [(await site.take())[0].id for _ in range(2)] == [plain, urgent]
 
 
 @clause("B-5")
-async def test_b05_their_attempts_are_counted_by_us_alone(site: Site) -> None:
-    """`attemptsMade` in the hash is not read and not raised: official packages would retry
-    forever by it."""
+async def test_b05_attempts_made_is_ignored(site: Site) -> None:
+    """`attemptsMade` in the hash is not read and not increased: official packages would retry
+    forever because of it."""
     job_id = submit(site, attempts=2)
     job, token = await site.take()
     outcome = after_failure(job)

@@ -1,4 +1,4 @@
-"""The scripts run on Redis 7 too, the oldest server that is promised."""
+"""The scripts run on Redis 7 too, the oldest supported server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.wires.bullmq.conftest import Site
 
 
 @clause("B-1", "B-2", "B-4", "B-5", "B-6")
-async def test_b04_the_life_of_a_job_on_redis_7(redis7: LocalValkey) -> None:
+async def test_b04_the_lifecycle_of_a_job_on_redis_7(redis7: LocalValkey) -> None:
     async with Connection.open(redis7.url) as connection:
         with plain_client(redis7) as plain:
             site = Site(connection, plain)

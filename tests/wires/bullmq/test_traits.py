@@ -1,4 +1,4 @@
-"""B-17, B-8: repeated settles, late renewals, releases; parents and deduplication let go."""
+"""B-17, B-8: repeated settles, late renewals, releases; parents and deduplication."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.wires.bullmq.conftest import KEY, QUEUE, Site
 
 
 @clause("B-17")
-async def test_b17_a_repeated_settle_is_answered_twice_and_done_once(site: Site) -> None:
+async def test_b17_a_repeated_settle_is_written_once(site: Site) -> None:
     await site.add(remove_on_complete=True)
     job, token = await site.take()
     assert await site.consumer.complete(job, token, "1") == Settled()
@@ -28,7 +28,7 @@ async def test_b17_a_repeated_settle_is_answered_twice_and_done_once(site: Site)
 
 
 @clause("B-17")
-async def test_b17_a_repeated_failure_is_answered_twice_and_done_once(site: Site) -> None:
+async def test_b17_a_repeated_failure_is_written_once(site: Site) -> None:
     await site.add()
     job, token = await site.take()
     for _ in range(2):
@@ -38,7 +38,7 @@ async def test_b17_a_repeated_failure_is_answered_twice_and_done_once(site: Site
 
 
 @clause("B-17")
-async def test_b17_the_next_job_comes_again_with_the_repeated_answer(site: Site) -> None:
+async def test_b17_a_repeated_settle_returns_the_same_next_job(site: Site) -> None:
     await site.add()
     await site.add()
     job, token = await site.take()
@@ -52,7 +52,7 @@ async def test_b17_the_next_job_comes_again_with_the_repeated_answer(site: Site)
 
 @clause("B-17")
 async def test_b17_a_job_settled_by_another_is_lost(site: Site) -> None:
-    """A worker whose lock expired asks to settle a job that a second worker has completed."""
+    """A worker whose lock expired settles a job that a second worker has completed."""
     await site.add()
     job, token = await site.take()
     site.raw.call("DEL", f"{KEY}1:lock")
@@ -66,7 +66,7 @@ async def test_b17_a_job_settled_by_another_is_lost(site: Site) -> None:
 
 @clause("B-17")
 async def test_b17_the_same_job_under_the_same_token_can_be_settled_again(site: Site) -> None:
-    """A job that runs a second time under one token is no repeated question."""
+    """A job that runs a second time under one token is not a repeated settle."""
     for number in range(2):
         await site.add(job_id="mine", remove_on_complete=True)
         answer = await site.consumer.take("token")
@@ -85,7 +85,7 @@ async def test_b17_a_lock_that_expired_is_not_renewed(site: Site) -> None:
 
 
 @clause("B-17")
-async def test_b17_a_released_job_is_the_next_one_and_stays_started(site: Site) -> None:
+async def test_b17_a_released_job_is_taken_next_and_its_start_counts(site: Site) -> None:
     for priority in (0, 4):
         first = await site.add(priority=priority)
         await site.add(priority=priority)

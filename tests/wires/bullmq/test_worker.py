@@ -1,4 +1,4 @@
-"""A worker on BullMQ queues: what handlers may do, and what faults may not (B-11, B-14, B-15)."""
+"""A worker on BullMQ queues: features of handlers, and faults (B-11, B-14, B-15)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def reached(queue: BullQueue, job_id: str, state: State) -> None:
     await wait_until(is_there, f"job {job_id} to be {state}")
 
 
-# ── one runtime ──────────────────────────────────────────────────────────────────────────────────
+# ── both wires ───────────────────────────────────────────────────────────────────────────────────
 
 
 @clause("B-11")
@@ -155,7 +155,7 @@ async def test_b20_a_worker_is_announced_by_two_named_sockets_per_queue(
     assert names.count("bull:work") == 1, "the Python package's"
 
 
-# ── what handlers may do ─────────────────────────────────────────────────────────────────────────
+# ── features of handlers ─────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_handler_updates_data_logs_and_emits(serve: Serve, queue: BullQueue) -> None:
@@ -279,7 +279,7 @@ async def test_b17_a_canceled_active_job_is_stopped_and_fails(
 
 @clause("B-17")
 async def test_b17_unknown_names_fail_once_each(serve: Serve, queue: BullQueue) -> None:
-    """A queue full of them is no hot loop: each is started once."""
+    """Unknown names do not cause a busy loop: each job is started once."""
     app = App()
 
     @app.handler("known")
@@ -304,7 +304,7 @@ async def test_b17_unknown_names_fail_once_each(serve: Serve, queue: BullQueue) 
 async def test_b1_a_job_without_a_marker_is_found(
     serve: Serve, queue: BullQueue, plain: Plain
 ) -> None:
-    """As a producer writes it that knows only the published contract."""
+    """As a producer writes it that implements only the published contract."""
     app = App()
 
     @app.handler("task")
@@ -459,7 +459,7 @@ async def test_b15_a_settle_whose_answer_was_lost_is_repeated(
     assert job.attempts_started == 1
 
 
-async def test_a_server_that_restarts_is_found_again(own_valkey: LocalValkey) -> None:
+async def test_a_worker_continues_after_a_restart_of_the_server(own_valkey: LocalValkey) -> None:
     app = App()
 
     @app.handler("task")

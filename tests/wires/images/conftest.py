@@ -1,4 +1,4 @@
-"""One image site for all tests of a run that only need some site."""
+"""One image site for all tests that do not need their own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.wires.images.site import ImageSite
 
 @pytest.fixture(scope="session")
 def images_bucket(seaweedfs: BucketConfig) -> BucketConfig:
-    """A bucket with versions; it goes with its server."""
+    """A bucket with versions; it is discarded with its server."""
     config = replace(seaweedfs, bucket=Fresh()("images"))
     make_bucket(config)
     boto_client(config).put_bucket_versioning(
@@ -39,7 +39,7 @@ def shared_site(
     folder: Path = tmp_path_factory.mktemp("images")
     with ImageSite(valkey.url, images_bucket, folder, max_in_work=64) as running:
         yield running
-    observer.flushall()  # its consumer makes its group anew after each test
+    observer.flushall()  # its consumer creates its group again after each test
 
 
 @pytest.fixture

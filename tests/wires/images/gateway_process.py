@@ -35,7 +35,7 @@ PREFIX: Final = "{process}:"
 
 
 def bright_photo() -> bytes:
-    """White: nothing of its left half may be published."""
+    """White: its left half must not be published."""
     return jpeg(_photo(255))
 
 
@@ -59,7 +59,8 @@ def finishes(image_id: str) -> Any:
 
 
 class HeldWrite:
-    """The write of one photo to the bucket: held, before or after the bucket has it."""
+    """The write of one photo to the bucket: held before the bucket gets it, or before its
+    answer."""
 
     def __init__(self, *, stored: bool) -> None:
         self._stored = stored
@@ -152,7 +153,7 @@ class GatewayProcess:
             "JOBWIRE_IMAGES_FILL": "grey",
             "JOBWIRE_IMAGES_WORKERS": "2",
             "JOBWIRE_GATEWAY_DRAIN": "30s",
-            # What is held is not given up before the test goes on.
+            # Held writes do not time out before the test continues.
             "JOBWIRE_VALKEY_READ_TIMEOUT": "60s",
             "JOBWIRE_GATEWAY_BODY_TIMEOUT": "60s",
             **self._settings,
@@ -161,7 +162,7 @@ class GatewayProcess:
         self._program.wait_for_line("images gateway on", timeout_s=60)
 
     def kill(self) -> None:
-        """kill -9; what is held is gone with it."""
+        """kill -9; held writes are dropped."""
         self.program.kill()
         self.drop_holds()
 
@@ -199,13 +200,13 @@ class GatewayProcess:
         (self.folder / HOLD).unlink()
 
     def listens(self) -> bool:
-        """Whether it takes connections."""
+        """Whether it accepts connections."""
         with contextlib.suppress(OSError):
             socket.create_connection(("127.0.0.1", self.port), timeout=30).close()
             return True
         return False
 
-    # ── what is there ────────────────────────────────────────────────────────────────────────────
+    # ── observations ─────────────────────────────────────────────────────────────────────────────
 
     @property
     def spool(self) -> Path:
@@ -220,7 +221,7 @@ class GatewayProcess:
         return any(name.startswith(f"{image['image_id']}.") for name in self.spooled())
 
     def wait_until_empty(self) -> None:
-        """Wait until the spool holds nothing more."""
+        """Wait until the spool is empty."""
         wait_until_sync(lambda: not self.spooled(), "the spool to be empty")
 
     def memory(self) -> int:

@@ -46,7 +46,7 @@ def portrait() -> bytes:
 
 @cache
 def plain_photo() -> bytes:
-    """A small JPEG without any."""
+    """A small JPEG without a face."""
     return jpeg(quarters())
 
 
@@ -147,7 +147,7 @@ class ImageSite:
         self._thread.join(60)
         assert not self._thread.is_alive(), "the site did not stop"
 
-    # ── words for what tests do all the time ─────────────────────────────────────────────────────
+    # ── shortcuts ────────────────────────────────────────────────────────────────────────────────
 
     def announce(self, content_type: str = "image/jpeg", **more: Any) -> Json:
         """Announce an upload that must be allowed."""

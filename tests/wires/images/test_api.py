@@ -45,7 +45,7 @@ def test_i11_images_are_listed_newest_first_by_pages(site: ImageSite) -> None:
 
 
 @clause("I-11")
-def test_i11_a_deleted_image_is_gone_in_all_versions(site: ImageSite, plain: Plain) -> None:
+def test_i11_a_deleted_image_is_removed_in_all_versions(site: ImageSite, plain: Plain) -> None:
     image_id = site.upload(plain_photo())
     site.ended(image_id)
     # A second version of the same object.
@@ -77,7 +77,7 @@ def test_i01_a_progress_of_another_program_that_is_no_number_is_shown_as_0(
 
 @clause("I-11", "I-24")
 def test_i11_the_published_photo_is_read_through_the_gateway(site: ImageSite) -> None:
-    """By those who cannot reach the bucket; its headers show what was done to the upload."""
+    """For clients that cannot reach the bucket; its headers describe the processing."""
     image_id = site.announce()["image_id"]
     path = f"/v1/images/{image_id}/picture"
     early = site.client.get(path)
@@ -98,7 +98,7 @@ def test_i11_the_published_photo_is_read_through_the_gateway(site: ImageSite) ->
     assert answer.headers["cache-control"] == "private, no-cache"
     again = site.client.get(path, headers={"if-none-match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
-    # Whatever others write there, it is served as a picture.
+    # An object of another program is served as a picture, whatever it contains.
     boto_client(site.bucket).put_object(
         Bucket=site.bucket.bucket,
         Key=f"images/{image_id}.webp",
@@ -129,7 +129,7 @@ def test_i11_an_image_deleted_before_its_end_is_canceled(site: ImageSite, plain:
 
 
 @clause("I-4", "I-12")
-def test_i12_a_stream_resumes_with_the_present_state_and_ends_for_good(
+def test_i12_a_stream_resumes_with_the_present_state_and_ends_with_204(
     site: ImageSite, plain: Plain
 ) -> None:
     image_id = site.upload(plain_photo())

@@ -1,4 +1,4 @@
-"""Crashes, outages and load: every accepted image gets one result, and no original is left."""
+"""Crashes, outages and load: every accepted image gets one result, and no original remains."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tests.support.resp import Command
 from tests.support.s3_proxy import S3Proxy, dropped
 from tests.wires.images.site import ImageSite, plain_photo
 
-# Apart from the shared site.
+# Not on the shared site.
 KEYS = ImageKeys("{faults}:")
 pytestmark = pytest.mark.keeps(f"{KEYS.result}*")
 
 
 class Killed(BaseException):
-    """Stands for kill -9: nothing of the program runs after it."""
+    """Simulates kill -9: no code of the program runs after it."""
 
 
 class FakePhoto:
@@ -46,7 +46,7 @@ class FakePhoto:
 
 
 class Photos:
-    """A pipeline that writes a file and calls its steps; may die at one of them."""
+    """A pipeline that writes a file and reports its steps; it may die at one of them."""
 
     def __init__(self, die_at: str = "") -> None:
         self._die_at = die_at
@@ -119,7 +119,7 @@ async def processing(
 
 
 def dying(spot: str) -> tuple[Photos, Callable[[pytest.MonkeyPatch], None]]:
-    """A pipeline that dies at a spot: a step, or before or after a call."""
+    """A pipeline that dies at a given point: a step, or before or after a call."""
     if "." not in spot:
         return Photos(spot), lambda _: None
     when, owner, name = spot.split(".")
@@ -238,7 +238,7 @@ async def test_i06_each_code_reaches_the_hash_and_the_stream(
 
 
 @clause("I-30")
-async def test_i30_the_original_is_gone_before_its_result_is_published(
+async def test_i30_the_original_is_deleted_before_its_result_is_published(
     connection: Connection, plain: Plain, tmp_path: Path, seaweedfs: BucketConfig, fresh: Fresh
 ) -> None:
     seen: list[list[str]] = []
@@ -269,7 +269,7 @@ async def test_i02_claims_of_bodies_that_a_crash_cut_off_are_released(
     mine = spool.receive("mine", "00000000000000aa")
     mine.write(b"half of an original")
     assert await status.claim("mine", mine.attempt)
-    # Another gateway has accepted this one; a crash came before our refusal.
+    # Another gateway has accepted this one; this gateway crashed before its refusal.
     foreign = spool.receive("foreign", "00000000000000bb")
     assert await status.claim("foreign", "00000000000000cc")
     assert not await status.claim("foreign", foreign.attempt)
@@ -285,7 +285,7 @@ async def test_i02_claims_of_bodies_that_a_crash_cut_off_are_released(
 
 
 @clause("I-30")
-async def test_i30_an_image_that_ends_every_gateway_fails_at_last(
+async def test_i30_an_image_that_crashes_every_gateway_fails_after_four_crashes(
     connection: Connection, plain: Plain, tmp_path: Path, seaweedfs: BucketConfig, fresh: Fresh
 ) -> None:
     image_id = fresh("poison")
@@ -305,7 +305,7 @@ async def test_i30_an_image_that_ends_every_gateway_fails_at_last(
 
 
 @clause("I-7", "I-31")
-async def test_i31_keys_of_waiting_images_are_kept_alive(
+async def test_i31_keys_of_waiting_images_are_renewed(
     connection: Connection, plain: Plain, tmp_path: Path
 ) -> None:
     status = ImageStatus(connection, KEYS)
@@ -357,7 +357,7 @@ def test_i31_accepted_uploads_wait_for_valkey_and_the_bucket(
         assert int(refused.headers["retry-after"]) >= 1
         away[0] = False
         wait_until_sync(lambda: try_one().status_code == 202, "uploads to be accepted")
-        # The server is away.
+        # The server is unavailable.
         last = site.announce()
         proxy.refuse()
         wait_until_sync(
@@ -375,7 +375,7 @@ def test_i31_accepted_uploads_wait_for_valkey_and_the_bucket(
 
 
 @clause("I-7", "I-31")
-async def test_i31_an_outage_longer_than_the_keys_live_loses_no_image(
+async def test_i31_an_outage_longer_than_the_ttl_loses_no_image(
     valkey: LocalValkey, seaweedfs: BucketConfig, plain: Plain, tmp_path: Path, fresh: Fresh
 ) -> None:
     """Lifetimes are short here, so that the outages are long."""
@@ -390,10 +390,10 @@ async def test_i31_an_outage_longer_than_the_keys_live_loses_no_image(
             entry = accept(spool, image_id)
             made = Processing(connection, status, spool, Bucket(store.config), Photos())
             async with made.running():
-                # The bucket is away: the keys are renewed four times a lifetime.
+                # The bucket is unavailable: the keys are renewed four times per lifetime.
                 renewed = _runs("keep")
                 await wait_until(lambda: len(server.seen(renewed)) > 12, "three lifetimes")
-                # The server is away too, until it has forgotten the image.
+                # The server is unavailable too, until the image's keys have expired.
                 server.refuse()
                 keys = (KEYS.status(image_id), KEYS.upload(image_id))
                 await wait_until(lambda: not plain.exists(*keys), "the keys to expire")

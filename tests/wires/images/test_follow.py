@@ -1,4 +1,4 @@
-"""The follower of image statuses: what each reader gets, and what is read for it."""
+"""The follower of image statuses: delivery to readers, and reads of the server."""
 
 from __future__ import annotations
 

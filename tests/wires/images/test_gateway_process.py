@@ -1,7 +1,7 @@
 """The upload gateway as a process: load, kill -9 at each step, SIGTERM.
 
 After each restart every accepted image has exactly one result, and no original with its hidden half
-is left in the spool or in any version in the bucket.
+remains in the spool or in any version in the bucket.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_IN_WORK = 8
 PIXELS_MB = 4
 """Of decoded photos: three portraits at a time."""
 GROWTH_BYTES = (PIXELS_MB + 28) << 20
-"""Decoded pixels, the bodies of the images in work, and buffers of connections; far less than
+"""Decoded pixels, the bodies of the images in progress, and buffers of connections; far less than
 all bodies or all pixels."""
 
 
@@ -63,7 +63,7 @@ def running(
         JOBWIRE_IMAGES_SPOOL_MB="10",
     ) as started:
         yield started
-    observer.flushall()  # the API's consumer makes its group anew after each test
+    observer.flushall()  # the API's consumer creates its group again after each test
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_i20_a_huge_body_is_refused_while_it_is_sent(
         made.write(b"\xff\xd8\xff\xe0")
         made.truncate(BODY)  # sparse
     before = gateway.memory()
-    # With its length; without one; without the question whether it may be sent.
+    # With its length; without one; without `Expect: 100-continue`.
     for headers, status in (
         ([], "413"),
         (["Expect:"], "413"),
@@ -175,10 +175,10 @@ def test_i30_a_gateway_killed_at_each_step_leaves_one_result_and_no_original(
     dark = [site.announce() for _ in range(2)]
     gateway.hold_dark()
     with contextlib.ExitStack() as opened:
-        # Half of a body has come.
+        # Half of a body has arrived.
         opened.enter_context(raw_put(half, len(photo), photo[:500]))
         wait_until_sync(lambda: plain.exists(KEYS.upload(half["image_id"])), "the claim")
-        # Photos on their way to the bucket, and one that is there without an answer.
+        # Photos that are being written to the bucket, and one that is stored without an answer.
         writes = [
             gateway.hold_write(unstored["image_id"]),
             gateway.hold_write(unanswered["image_id"], stored=True),
@@ -187,7 +187,7 @@ def test_i30_a_gateway_killed_at_each_step_leaves_one_result_and_no_original(
         for image in (unstored, unanswered, publishing):
             assert site.put(image, photo).status_code == 202
         wait_until_sync(lambda: all(each.arrived.is_set() for each in writes), "the writes")
-        # Both photo workers look for areas to hide, and an accepted image waits for one of them.
+        # Both photo workers are in the step `detect`, and an accepted image waits for one of them.
         for image in dark:
             assert site.put(image, dark_photo()).status_code == 202
         wait_until_sync(
@@ -196,7 +196,7 @@ def test_i30_a_gateway_killed_at_each_step_leaves_one_result_and_no_original(
         )
         assert site.put(waiting, photo).status_code == 202
         assert stage(plain, waiting["image_id"]) == "queued"
-        # A result is on its way, and a claim behind it: both arrive when their sender is dead.
+        # A result is in flight, and a claim behind it: both arrive after their sender has died.
         with gateway.proxy.hold(finishes(publishing["image_id"])) as hold:
             writes[2].let_pass()
             hold.wait_reached()
@@ -209,7 +209,7 @@ def test_i30_a_gateway_killed_at_each_step_leaves_one_result_and_no_original(
     gateway.start()
     for image in (unstored, unanswered, publishing, waiting, *dark):
         gateway.check_published(plain, image["image_id"])
-    # Bodies that were not accepted: nothing of them is left, and they can be sent again.
+    # Bodies that were not accepted: no file remains, and they can be sent again.
     gateway.wait_until_empty()
     for image in (half, claiming):
         assert not plain.exists(KEYS.upload(image["image_id"]))
@@ -220,7 +220,7 @@ def test_i30_a_gateway_killed_at_each_step_leaves_one_result_and_no_original(
 
 
 @clause("I-31")
-def test_i31_a_gateway_that_stops_ends_its_work_and_leaves_the_rest_in_the_spool(
+def test_i31_a_stopping_gateway_finishes_images_or_leaves_them_in_the_spool(
     gateway: GatewayProcess, plain: Plain
 ) -> None:
     site, photo = gateway.site, bright_photo()
@@ -233,7 +233,7 @@ def test_i31_a_gateway_that_stops_ends_its_work_and_leaves_the_rest_in_the_spool
         gateway.program.terminate()
 
         wait_until_sync(lambda: not gateway.listens(), "new uploads to be refused")
-        # A body that was under way is accepted, and waits for the next start.
+        # A body that was being received is accepted, and waits for the next start.
         opened.sendall(photo[500:])
         assert opened.recv(4096).startswith(b"HTTP/1.1 202")
     gateway.release_dark()
@@ -253,7 +253,7 @@ def test_i30_a_gateway_killed_at_random_moments_leaves_one_result_and_no_origina
     photo = bright_photo()
     for _ in range(KILLS):
         image_ids = [gateway.site.upload(photo) for _ in range(MAX_IN_WORK // 2)]
-        time.sleep(random.uniform(0, 0.1))  # a moment is what is chosen at random
+        time.sleep(random.uniform(0, 0.1))  # the moment of the kill is random
         gateway.kill()
         gateway.start()
         for image_id in image_ids:

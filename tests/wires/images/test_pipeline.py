@@ -1,4 +1,4 @@
-"""A photo's whole way over HTTP: announced, uploaded, followed, published."""
+"""The lifecycle of a photo over HTTP: announced, uploaded, followed, published."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_i07_a_photo_goes_through_every_stage_to_its_result(site: ImageSite, pla
     assert (hash_["stage"], hash_["progress"]) == ("done", "100")
     assert 3500 < plain.ttl(f"image:status:{image_id}") <= 3600
     assert 3500 < plain.ttl(f"image:upload:{image_id}") <= 3600
-    # The result, its fields and what is really in the bucket.
+    # The result, its fields and the object in the bucket.
     (result,) = results(plain, image_id)
     assert list(result) == list(SUCCESS_FIELDS)
     stored = boto_client(site.bucket).get_object(
@@ -100,7 +100,7 @@ def test_i07_a_photo_goes_through_every_stage_to_its_result(site: ImageSite, pla
     assert (record["status"], record["filename"]) == ("ready", "holiday.jpg")
     assert (record["sha256"], record["width"]) == (result["sha256"], 512)
     assert httpx.get(record["url"], trust_env=False).content == published
-    # Nothing is left of the original.
+    # No original remains.
     wait_until_sync(lambda: [file.name for file in site.spool.iterdir()] == ["spool.lock"])
 
 
@@ -133,7 +133,7 @@ def _check_events(events: list[Event]) -> None:
         ("DECODE_FAILED", jpeg(photograph())[:9000]),
     ],
 )
-def test_i06_a_failure_has_its_code_and_says_what_to_do(
+def test_i06_a_failure_has_its_code_and_a_fix(
     site: ImageSite, plain: Plain, code: str, body: bytes
 ) -> None:
     image_id = site.upload(body)
@@ -142,13 +142,13 @@ def test_i06_a_failure_has_its_code_and_says_what_to_do(
 
 
 def check_failure(site: ImageSite, plain: Plain, record: dict[str, Any], code: str) -> None:
-    """Hash, stream, record and events tell the same of a failed image."""
+    """Hash, stream, record and events of a failed image agree."""
     image_id = record["image_id"]
     (result,) = results(plain, image_id)
     assert list(result) == list(FAILURE_FIELDS)
     assert (result["status"], result["error_code"]) == ("failed", code)
     message = result["error_message"]
-    assert ";" in message, "it says what to do"
+    assert ";" in message, "the message names a fix"
     assert str(site.folder) not in message
     assert "Traceback" not in message
     parse_time(result["failed_at"])

@@ -114,7 +114,7 @@ async def test_i13_a_result_takes_precedence_over_the_reconciler(records: ImageR
 
 
 @clause("I-14")
-async def test_i14_a_deleted_record_takes_no_result(records: ImageRecords) -> None:
+async def test_i14_a_result_for_a_deleted_record_is_ignored(records: ImageRecords) -> None:
     await create(records, "gone")
     await records.delete("gone", NOW)
     assert await records.apply(processed("gone"), NOW) == "deleted"
@@ -164,7 +164,7 @@ async def test_i14_migrations_upgrade_an_older_database(engine: AsyncEngine) -> 
 
 
 @clause("I-14")
-async def test_i14_an_invalid_row_is_refused_and_is_no_outage(
+async def test_i14_an_invalid_row_is_refused_and_not_an_outage(
     records: ImageRecords,
 ) -> None:
     await create(records, "twice")
@@ -185,7 +185,9 @@ async def test_i14_an_invalid_row_is_refused_and_is_no_outage(
         ("sqlite:////tmp/x.sqlite", "sqlite+aiosqlite", "/tmp/x.sqlite"),
     ],
 )
-def test_i14_addresses_as_others_write_them(given: str, driver: str, database: str) -> None:
+def test_i14_database_urls_of_other_tools_are_accepted(
+    given: str, driver: str, database: str
+) -> None:
     url = database_url(given)
     assert (url.drivername, url.database) == (driver, database)
 
@@ -199,7 +201,7 @@ def test_i14_other_databases_are_refused_without_their_password(given: str) -> N
 
 
 @clause("I-14")
-async def test_i14_the_sources_address_works(postgres_url: str) -> None:
+async def test_i14_the_database_url_of_the_source_document_works(postgres_url: str) -> None:
     url = postgres_url.replace("postgresql://", "postgres://") + "?sslmode=disable"
     engine = open_engine(database_url(url))
     try:
@@ -210,7 +212,7 @@ async def test_i14_the_sources_address_works(postgres_url: str) -> None:
 
 
 @clause("I-13")
-async def test_i13_a_database_that_is_away_is_unavailable() -> None:
+async def test_i13_an_unreachable_database_is_unavailable() -> None:
     address = "postgresql://u@127.0.0.1:1/db?sslmode=disable"
     engine = open_engine(database_url(address))
     try:
@@ -225,7 +227,7 @@ async def test_i13_a_database_that_is_away_is_unavailable() -> None:
 async def test_o11_records_are_counted_by_minute_and_listed_for_their_tenant(
     records: ImageRecords,
 ) -> None:
-    """The half of a minute that belongs to its end is not rounded into the next one."""
+    """Times in the second half of a minute are not rounded into the next one."""
     late = NOW.replace(second=59, microsecond=900_000)
     minute = int(late.timestamp()) // 60
     for name in ("ready", "bad", "open", "older"):

@@ -1,4 +1,4 @@
-"""What the upload route refuses, with which answer, and that the right upload works afterwards."""
+"""Refusals of the upload route with their answers; a correct upload works afterwards."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_i20_each_fault_of_a_body_has_its_status_and_releases_the_claim(
 
 
 @clause("I-2")
-def test_i02_a_claim_whose_client_left_is_released(site: ImageSite, plain: Plain) -> None:
+def test_i02_the_claim_of_a_disconnected_client_is_released(site: ImageSite, plain: Plain) -> None:
     image = site.announce()
     claim = f"image:upload:{image['image_id']}"
     photo = plain_photo()

@@ -32,7 +32,7 @@ from jobwire.wires.images.results import Reconciler, ResultHandler
 from jobwire.wires.images.status import ImageStatus
 from tests.support import Fresh, Plain, clause, wait_until
 
-# Apart from the shared site, which reads results too.
+# Not on the shared site, which reads results too.
 KEYS = ImageKeys("{results}:")
 RESULT, DEAD = KEYS.result, f"{KEYS.result}:dead"
 pytestmark = pytest.mark.keeps(f"{RESULT}*")
@@ -137,7 +137,7 @@ async def reclaiming(connection: Connection, handler: ResultHandler) -> AsyncGen
 
 
 @clause("I-3", "I-13")
-async def test_i03_no_result_is_lost_while_the_api_is_away(
+async def test_i03_no_result_is_lost_while_the_api_is_stopped(
     connection: Connection, plain: Plain, tmp_path: Path, seaweedfs: BucketConfig
 ) -> None:
     status = ImageStatus(connection, KEYS)
@@ -145,21 +145,21 @@ async def test_i03_no_result_is_lost_while_the_api_is_away(
     later = [f"later-{number}" for number in range(150)]
     async with opened(tmp_path) as (engine, records):
         await create_all(engine, [*image_ids, *later])
-        # The API is away, and its group was never made.
+        # The API is stopped, and its group was never created.
         await asyncio.gather(*(status.finish(processed(each)) for each in image_ids))
         assert plain.xlen(RESULT) == MANY
         handler = ResultHandler(records, Bucket(seaweedfs))
         async with consuming(connection, handler):
             await wait_until(lambda: handler.applied == MANY, "all results", timeout_s=100)
         assert await records.counts() == {"ready": MANY, "open": len(later)}
-        # Whatever is acknowledged may go: about a thousand entries stay.
+        # Acknowledged entries may be trimmed: about a thousand entries stay.
         async with consuming(connection, handler):
             await asyncio.gather(*(status.finish(processed(each)) for each in later))
             await wait_until(lambda: handler.applied == MANY + len(later), "the later ones")
         await create(records, "last")
         await status.finish(processed("last"))
         while plain.xlen(RESULT) > 1100:
-            # Each call trims a part of what is acknowledged.
+            # Each call trims a part of the acknowledged entries.
             before = plain.xlen(RESULT)
             await status.finish(processed(Fresh()("x")))
             assert plain.xlen(RESULT) < before
@@ -201,7 +201,7 @@ async def test_i07_an_image_ends_once(connection: Connection, plain: Plain) -> N
 
 
 @clause("I-1")
-async def test_i01_progress_never_falls(connection: Connection, plain: Plain) -> None:
+async def test_i01_progress_never_decreases(connection: Connection, plain: Plain) -> None:
     status = ImageStatus(connection, KEYS)
     order = [Stage.QUEUED, Stage.DECODING, Stage.VALIDATING, Stage.ENCODING, Stage.PROCESSING]
     answers = [await status.advance("two", stage) for stage in order]
@@ -233,7 +233,7 @@ async def test_i33_a_result_without_a_record_is_a_dead_letter(
 
 
 @clause("I-13", "I-33")
-async def test_i33_results_wait_while_the_database_is_away(
+async def test_i33_results_wait_while_the_database_is_unavailable(
     connection: Connection, plain: Plain, tmp_path: Path, seaweedfs: BucketConfig
 ) -> None:
     status = ImageStatus(connection, KEYS)
@@ -291,7 +291,7 @@ async def test_i13_records_that_stay_open_are_ended(
         record = found[stored]
         assert record is not None
         assert record.file_size == len(b"a photo")
-        # The result itself comes late, and takes precedence.
+        # The result itself arrives late, and takes precedence.
         assert await records.apply(processed(lost), now_utc()) == "applied"
         assert await reconciler.run() == 0
     await bucket.delete(storage_key(stored))

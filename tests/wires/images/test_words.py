@@ -31,7 +31,7 @@ KEY = re.compile(r"image:(status|upload|result|canceled)")
 OWN = {*ImageErrorCode, contract.GROUP, contract.RETIRED_GROUP, "storage_key", "processed_at"}
 """Names that only this wire has; the others ("failed", "status") are common words."""
 WORDS = {*Stage, *ResultStatus} - {"processing", "failed", "done", "queued"}
-# The codes of the photo pipeline are those of the wire; it knows no wire.
+# The codes of the photo pipeline are those of the wire; the pipeline does not import the wire.
 ALLOWED = {
     WIRE / "contract.py",
     SOURCE / "handlers" / "photo" / "errors.py",
@@ -110,7 +110,7 @@ COMMANDS = {
 
 
 @clause("I-5")
-def test_i05_every_word_of_a_script_is_the_contracts_or_the_servers() -> None:
+def test_i05_every_literal_of_a_script_is_of_the_contract_or_the_server() -> None:
     answers = {word for script in SCRIPTS.values() for word in script.returns}
     known = {*StatusField, *Stage, *ResultField, *ImageErrorCode, *CancelState}
     for file in (WIRE / "lua").glob("*.lua"):
@@ -120,7 +120,7 @@ def test_i05_every_word_of_a_script_is_the_contracts_or_the_servers() -> None:
 
 
 @clause("I-1", "I-3", "I-4", "I-6")
-def test_i01_the_contract_is_that_of_the_source() -> None:
+def test_i01_the_contract_equals_the_source_document() -> None:
     keys = ImageKeys()
     assert keys.status("abc-123") == "image:status:abc-123"
     assert keys.upload("abc-123") == "image:upload:abc-123"

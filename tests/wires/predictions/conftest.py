@@ -20,7 +20,7 @@ MakeSite = Callable[..., Site]
 
 @pytest.fixture
 def tasks_bucket(store: BucketConfig, fresh: Fresh) -> BucketConfig:
-    """A bucket for this test alone, on each of the stores; it goes with its server."""
+    """A bucket for this test alone, on each of the stores; it is discarded with its server."""
     config = replace(store, bucket=fresh("tasks"))
     make_bucket(config)
     return config
@@ -50,7 +50,7 @@ MakeTelegramSite = Callable[..., TelegramSite]
 def make_telegram_site(
     moto: BucketConfig, fresh: Fresh, cog_url: str
 ) -> Iterator[MakeTelegramSite]:
-    """Build a site with Telegram as its chat; on moto, since the store is not what is tested."""
+    """Build a site with Telegram as its chat; on moto, since the store is not under test."""
     with ExitStack() as stack:
 
         def make(store: BucketConfig = moto, **options: Any) -> TelegramSite:

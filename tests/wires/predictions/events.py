@@ -1,4 +1,4 @@
-"""Events as the clouds hand them to a function, written from their documentation."""
+"""Events as cloud providers pass them to a function, written from their documentation."""
 
 from __future__ import annotations
 

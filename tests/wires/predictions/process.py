@@ -1,7 +1,7 @@
 """Processes of ours that are killed: one parent imports everything and forks a child per job.
 
-The parent holds no connection and no thread, so a child is what a freshly started process is,
-without the second that imports take. The test kills the child by its pid, from outside.
+The parent holds no connection and no thread, so a child equals a freshly started process, without
+the second that imports take. The test kills the child by its pid, from outside.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Gate:
-    """Kills the child right after its n-th call has been carried out, before the answer."""
+    """Kills the child after its n-th call was executed, before the answer."""
 
     def __init__(self) -> None:
         self.kill_after: int | None = None
@@ -48,7 +48,7 @@ class Gate:
         self.kill_after = None
 
     def passed(self, name: str) -> bool:
-        """Count a call; True if the child died of it."""
+        """Count a call; True if the child was killed at it."""
         with self._lock:
             if self.kill_after is None:
                 return False

@@ -44,7 +44,7 @@ BOT: Final = "bot"
 IDS: Final = TaskIds(SECRET)
 
 
-# Repetitions of each case on moto; `make chaos` asks for fifty.
+# Repetitions of each case on moto; `make chaos` sets fifty.
 ROUNDS: Final = int(os.environ.get("PREDICTIONS_ROUNDS") or 2)
 
 
@@ -131,7 +131,8 @@ def build_flow(addresses: Addresses, clock: SystemClock | None = None) -> Flow:
 
 
 class Receiver(Standin):
-    """Takes webhooks over HTTP and hands them to the flow; `webhook` is the name of its call."""
+    """Receives webhooks over HTTP and passes them to the flow; `webhook` is the name of its
+    call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,7 +174,7 @@ class Receiver(Standin):
 
 
 async def _finish_all() -> None:
-    """Let webhooks that are being taken come to their end before the loop is closed."""
+    """Wait for webhooks in flight before the loop is closed."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         await asyncio.wait(others, timeout=30)
@@ -224,11 +225,11 @@ class Site:
         return IDS.of_message(self.addresses.bot, photo.chat_id, photo.message_id or 0)
 
     def paid(self, photo: Photo) -> list[dict[str, object]]:
-        """The predictions that were made, and paid for, because of this photo."""
+        """The predictions that were created, and paid, for this photo."""
         return self.replicate.created_for(uuid_of(self.tid(photo)))
 
     async def closed(self) -> None:
-        """Wait until nothing is open."""
+        """Wait until no task is open."""
 
         async def none_open() -> bool:
             return await self.open_tasks() == []
@@ -240,7 +241,7 @@ class Site:
         return current.intent.state if current else None
 
     async def receiver_status(self, tid: str, webhook: Webhook) -> int:
-        """Hand a webhook to the flow as a route would; the status of the answer."""
+        """Pass a webhook to the flow as a route does; the status of the answer."""
         answer = await handle(self.flow, "replicate", tid, webhook.headers, {}, webhook.body)
         return answer.status
 
@@ -249,7 +250,7 @@ class Site:
         return [key.removeprefix(OPEN_PREFIX) for key in listed]
 
     async def recover(self, *, passes: int = 8, step_s: float = 130) -> list[PassReport]:
-        """Let time pass and reconcile until nothing is open."""
+        """Let time pass and reconcile until no task is open."""
         reports: list[PassReport] = []
         for _ in range(passes):
             await asyncio.to_thread(self.replicate.wait_idle)
@@ -274,7 +275,7 @@ class Site:
             assert statuses == ["succeeded"], detail
 
     async def task(self, prediction_id: str) -> dict[str, Any] | None:
-        """A task object as it lies in the bucket."""
+        """A task object as it is in the bucket."""
         found = await self.bucket.get(task_key(prediction_id))
         return json.loads(found.body) if isinstance(found, Found) else None
 
@@ -291,7 +292,8 @@ class Site:
 
 
 def through(addresses: Addresses, endpoint: str) -> Addresses:
-    """The same site with its bucket behind a proxy; signed URLs still lead to the bucket itself."""
+    """The same site with its bucket behind a proxy; signed URLs still point to the bucket
+    itself."""
     bucket = addresses.bucket
     moved = {**bucket, "endpoint": endpoint, "public_endpoint": bucket["endpoint"]}
     return replace(addresses, bucket=moved)

@@ -13,7 +13,7 @@ from tests.wires.predictions.site import Site
 
 
 class TelegramSite(Site):
-    """Updates come by `deliver`, as Telegram sends them to a webhook."""
+    """`deliver` sends updates as Telegram sends them to a webhook."""
 
     def __init__(self, store: BucketConfig, model_url: str, /, **options: Any) -> None:
         self.telegram = TelegramStandin()

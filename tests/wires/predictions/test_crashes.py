@@ -1,7 +1,8 @@
-"""kill -9 of the process after each of its calls, in submit and in settle: nothing lost or doubled.
+"""kill -9 of the process after each of its calls, in submit and in settle: nothing is lost or
+repeated.
 
-Every call of the child goes through servers of this test, which carry it out, kill the child and
-drop the answer. So each row of the crash table is met, whatever the code calls its steps.
+Every call of the child goes through servers of this test, which execute it, kill the child and
+drop the answer. So every row of the crash table is covered, whatever steps the code has.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def proxy(site: Site, gate: Gate) -> Iterator[S3Proxy]:
 
 @pytest.mark.timeout(LIMIT_S)
 @clause("P-13", "P-16", "P-17")
-async def test_p13_a_kill_after_any_call_of_submit_loses_and_doubles_nothing(
+async def test_p13_a_kill_after_any_call_of_submit_loses_and_repeats_nothing(
     site: Site, moto: BucketConfig, processes: Processes, gate: Gate, proxy: S3Proxy
 ) -> None:
     killed_at: list[str] = []
@@ -74,20 +75,20 @@ async def test_p13_a_kill_after_any_call_of_submit_loses_and_doubles_nothing(
             assert code == -signal.SIGKILL
             killed_at.append(gate.calls[-1])
             await site.flow.submit(photo)  # the update is redelivered
-            # The gate counts all calls: the receiver of webhooks must not be at work.
+            # The gate counts all calls: the receiver of webhooks must be idle.
             await asyncio.to_thread(site.replicate.wait_idle)
             photos.append(photo)
         else:
             raise AssertionError("submit has no end")
         await _assert_once(site, photos)
-    # The points that the crash table names were really met.
+    # All points of the crash table were reached.
     for point in ("PUT open", "PUT intent", "send", "file", "PUT input", "create", "PUT task"):
         assert point in killed_at, killed_at
 
 
 @pytest.mark.timeout(LIMIT_S)
 @clause("P-14", "P-16", "P-17")
-async def test_p14_a_kill_after_any_call_of_settle_loses_and_doubles_nothing(
+async def test_p14_a_kill_after_any_call_of_settle_loses_and_repeats_nothing(
     site: Site, moto: BucketConfig, processes: Processes, gate: Gate, proxy: S3Proxy
 ) -> None:
     killed_at: list[str] = []

@@ -1,4 +1,4 @@
-"""What the safe fetch refuses, and where it cuts off (P-22)."""
+"""Refusals and limits of the safe fetch (P-22)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LIMIT = 10_000
 
 
 class Files(Standin):
-    """Answers by path; counts what it was asked for."""
+    """Answers by path; counts the requests."""
 
     def call(self, request: Request) -> Call:
         name = request.path.strip("/")
@@ -83,7 +83,7 @@ BAD_ADDRESSES = [
 
 @clause("P-22")
 @pytest.mark.parametrize("address", BAD_ADDRESSES)
-async def test_p22_no_address_inside_is_connected_to(address: str) -> None:
+async def test_p22_private_addresses_are_not_connected_to(address: str) -> None:
     fetcher = Fetcher(max_bytes=LIMIT, resolve=lambda _host, _port: [address])
     answer = await fetcher.fetch("https://pictures.example.com/x.png")
     assert answer == Refused("the host has an address that is not public")
@@ -124,7 +124,7 @@ async def test_p22_only_plain_https_urls(url: str) -> None:
 async def test_p22_the_name_is_resolved_once_and_the_checked_address_is_used(
     files: Files,
 ) -> None:
-    """A name with another address after the check (DNS rebinding) gains nothing."""
+    """A name with another address after the check (DNS rebinding) has no effect."""
     port, asked = int(files.url.rpartition(":")[2]), list[str]()
 
     def once(host: str, _port: int) -> list[str]:
@@ -183,7 +183,7 @@ async def test_p22_tls_is_checked_against_the_name_of_the_url(
 
 @clause("P-22")
 @pytest.mark.parametrize("drip", [b"x", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", b""])
-async def test_p22_a_server_that_drips_is_cut_off(drip: bytes) -> None:
+async def test_p22_a_slow_server_is_disconnected_at_the_time_limit(drip: bytes) -> None:
     """Each byte resets a socket's own timeout; the whole exchange has a limit of its own."""
     listener = socket.create_server(("127.0.0.1", 0))
     over = threading.Event()
@@ -205,7 +205,7 @@ async def test_p22_a_server_that_drips_is_cut_off(drip: bytes) -> None:
     over.set()
     thread.join(30)
     listener.close()
-    # Nine bytes of the second form arrive in time: what they hold is no picture.
+    # Nine bytes of the second form arrive in time: they are not a picture.
     assert isinstance(answer, NoAnswer | Refused)
 
 

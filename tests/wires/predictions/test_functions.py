@@ -32,8 +32,10 @@ def functions_of(site: TelegramSite) -> Functions:
 
 @clause("P-23")
 @pytest.mark.parametrize("cloud", [events.yandex, events.aws], ids=["yandex", "aws"])
-async def test_p23_the_story_by_events(telegram_site: TelegramSite, cloud: Any) -> None:
-    """bot, then callback, then reconcile for a photo whose webhook never comes."""
+async def test_p23_a_photo_is_processed_by_events_of_the_functions(
+    telegram_site: TelegramSite, cloud: Any
+) -> None:
+    """bot, then callback, then reconcile for a photo whose webhook never arrives."""
     site, functions = telegram_site, functions_of(telegram_site)
     site.replicate.webhooks = "never"
     for _ in range(2):
@@ -85,7 +87,7 @@ async def test_p23_the_task_of_a_webhook_may_end_the_path(telegram_site: Telegra
         (events.yandex(b"{}", {"x-telegram-bot-api-secret-token": "wrong"}), 401),
     ],
 )
-def test_p23_a_strange_event_gets_an_answer(event: object, status: int) -> None:
+def test_p23_an_unknown_event_gets_an_answer(event: object, status: int) -> None:
     given = read_event(event)
     if status == 401:  # it is a request; the bot refuses it
         assert not hasattr(given, "status")
@@ -121,7 +123,7 @@ HEAVY = "fastapi,starlette,pydantic,httpx,uvicorn,uvloop,hiredis,redis,click,ric
 
 
 @clause("P-23", "P-28")
-async def test_p23_a_cold_function_takes_a_photo_and_loads_little(
+async def test_p23_a_cold_function_accepts_a_photo_within_its_memory(
     telegram_site: TelegramSite,
 ) -> None:
     """A new process with the names of the source's environment; 60 MB are enough for it."""
@@ -158,7 +160,7 @@ async def test_p23_a_cold_function_takes_a_photo_and_loads_little(
 
 
 @clause("P-23", "P-25")
-def test_p23_without_settings_the_answer_holds_no_traceback() -> None:
+def test_p23_without_settings_the_answer_has_no_traceback() -> None:
     program = (
         "import json; from jobwire import functions;"
         f"print(json.dumps(functions.bot({events.yandex(b'{}', {})!r})))"

@@ -1,4 +1,4 @@
-"""What people see of the tasks over HTTP: the newest ones, their history, their pictures."""
+"""Tasks over HTTP: the newest ones, their history, their pictures."""
 
 from __future__ import annotations
 

@@ -130,7 +130,9 @@ states = st.sampled_from(["stored", "submitting", "started"])
 
 @clause("P-15")
 @given(states, st.lists(all_news, max_size=8))
-def test_p15_a_state_never_falls_and_the_first_end_stays(state: str, arriving: list[News]) -> None:
+def test_p15_a_state_never_goes_back_and_the_first_end_stays(
+    state: str, arriving: list[News]
+) -> None:
     now = intent(state=state, prediction_id="p" if state == "started" else None)
     for news in arriving:
         after = merged(now, news)
@@ -176,7 +178,7 @@ def test_p13_a_second_create_waits_for_the_list_and_one_lease() -> None:
 
 
 @clause("P-16")
-def test_p16_a_lease_holds_others_off_until_it_expires() -> None:
+def test_p16_a_lease_excludes_other_processes_until_it_expires() -> None:
     leased = intent(lease=Lease("me", NOW + 1000))
     assert leased.held_by_other("you", NOW)
     assert not leased.held_by_other("me", NOW)
@@ -184,7 +186,7 @@ def test_p16_a_lease_holds_others_off_until_it_expires() -> None:
 
 
 @clause("P-16")
-def test_p16_temporary_problems_are_put_off_longer_and_longer() -> None:
+def test_p16_temporary_problems_are_retried_with_growing_backoff() -> None:
     now, waits = intent(), list[int]()
     for _ in range(12):
         now = rules.put_off(now, NOW, POLICY)

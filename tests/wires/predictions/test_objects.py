@@ -1,4 +1,4 @@
-"""What lies in the bucket, to the letter: keys, types and JSON as the contract lists them."""
+"""The objects in the bucket: keys, content types and JSON exactly as in the contract."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_p4_a_task_without_an_end_has_the_documented_nulls(site: Site) -> 
 
 
 @clause("P-4")
-def test_p4_the_minimal_form_is_read_and_strange_members_survive() -> None:
+def test_p4_the_minimal_form_is_read_and_unknown_members_survive() -> None:
     strange = {**MINIMAL, "note": {"a": [1]}, "jobwire": {"x": 1}, "result": {"seen": True}}
     read = task.parse(json.dumps(strange).encode(), "abc123")
     assert (read.status, read.input_key) == ("queued", MINIMAL["input_s3_key"])

@@ -1,4 +1,4 @@
-"""How a task ends when it does not end with a picture, and what the user reads then (P-18)."""
+"""Ends of a task without a picture, and the texts for the user (P-18)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def words(code: ErrorCode, language: str = "en") -> str:
 
 
 async def run(site: Site, photo: Photo) -> dict[str, Any] | None:
-    """Submit, let time pass until nothing is open; the task object, if there is one."""
+    """Submit, let time pass until no task is open; the task object, if there is one."""
     await site.flow.submit(photo)
     await site.recover(passes=16, step_s=400)
     assert await site.open_tasks() == []
@@ -100,7 +100,7 @@ async def test_p18_a_provider_that_stays_busy_is_reported(site: Site) -> None:
 
 
 @clause("P-16", "P-18")
-async def test_p16_an_output_that_expired_is_an_honest_failure(site: Site) -> None:
+async def test_p16_an_expired_output_is_a_failure_with_its_code(site: Site) -> None:
     site.replicate.webhooks = "never"
     photo = site.photo()
     await site.flow.submit(photo)
@@ -112,7 +112,9 @@ async def test_p16_an_output_that_expired_is_an_honest_failure(site: Site) -> No
 
 
 @clause("P-16")
-async def test_p16_a_webhook_whose_output_is_gone_is_an_honest_failure(site: Site) -> None:
+async def test_p16_a_webhook_whose_output_has_expired_is_a_failure_with_its_code(
+    site: Site,
+) -> None:
     site.replicate.webhooks = "never"
     photo = site.photo()
     tid = await site.flow.submit(photo)
@@ -194,7 +196,7 @@ async def test_p21_every_picture_is_stored_and_each_has_its_own_message(site: Si
 
 
 @clause("P-19")
-async def test_p19_a_chat_has_so_many_tasks_at_a_time(make_site: MakeSite) -> None:
+async def test_p19_tasks_of_a_chat_in_flight_are_limited(make_site: MakeSite) -> None:
     """An album of four: each photo is a task, up to the limit; then it counts down again."""
     site = make_site(in_flight=2)
     site.replicate.webhooks = "never"
@@ -217,7 +219,7 @@ async def test_p19_a_chat_has_so_many_tasks_at_a_time(make_site: MakeSite) -> No
 
 
 @clause("P-19")
-async def test_p19_a_user_has_so_many_photos_an_hour(make_site: MakeSite) -> None:
+async def test_p19_photos_of_a_user_per_hour_are_limited(make_site: MakeSite) -> None:
     site = make_site(per_hour=2)
     photos = [site.photo(chat_id=78, user_id=9) for _ in range(3)]
     for photo in photos:
@@ -233,7 +235,8 @@ async def test_p19_a_user_has_so_many_photos_an_hour(make_site: MakeSite) -> Non
 
 
 async def until_asked(site: Site, photo: Photo) -> None:
-    """The cog server is shared and takes one prediction at a time: ask until it has taken ours."""
+    """The cog server is shared and runs one prediction at a time: repeat until it has accepted
+    ours."""
 
     async def webhook_came() -> bool:
         if await site.state(photo) == "stored":  # it was busy
@@ -267,10 +270,11 @@ async def test_p20_the_same_flow_over_a_cog_server(make_site: MakeSite, cog_url:
 async def test_p20_a_prediction_without_webhook_is_polled(
     make_site: MakeSite, cog_url: str
 ) -> None:
-    """cog has no polling; asking again under the same id runs it again and brings its webhook."""
+    """cog has no polling; a repeated request with the same id runs it again and causes its
+    webhook."""
     site = make_site(cog_url=cog_url)
     photo = site.photo()
-    site.receiver.plan("webhook", answers(200))  # taken by something in front of us, and lost
+    site.receiver.plan("webhook", answers(200))  # accepted by a proxy, and lost
     await site.flow.submit(photo)
     await until_asked(site, photo)
     site.clock.shift_s += 70

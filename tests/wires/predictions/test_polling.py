@@ -26,7 +26,7 @@ PHOTO = png(10, 200, 90)
 
 @contextlib.asynccontextmanager
 async def polling(bot: TelegramBot) -> AsyncGenerator[None]:
-    """A poller at work."""
+    """A running poller."""
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(UpdatePoller(bot, wait_s=1).run(stop))
@@ -38,10 +38,10 @@ async def polling(bot: TelegramBot) -> AsyncGenerator[None]:
 
 @clause("P-13", "P-26")
 @pytest.mark.parametrize("provider", ["replicate", "cog"])
-async def test_p26_the_story_by_polling_alone(
+async def test_p26_a_photo_is_processed_by_polling_alone(
     make_telegram_site: MakeTelegramSite, seaweedfs: BucketConfig, cog_url: str, provider: str
 ) -> None:
-    """No public address at all: updates and outcomes are both asked for."""
+    """Without a public address: updates and outcomes are both polled."""
     options = {"cog_url": cog_url} if provider == "cog" else {}
     site = make_telegram_site(seaweedfs, public_url="", **options)
     site.telegram.webhook_url = ""
@@ -60,7 +60,7 @@ async def test_p26_the_story_by_polling_alone(
 
 @clause("P-26")
 async def test_p26_one_poller_at_a_time(telegram_site: TelegramSite) -> None:
-    """The second waits for the first's lease; Telegram never meets two of them."""
+    """The second waits for the first's lease; Telegram never gets requests of both."""
     site = telegram_site
     site.telegram.webhook_url = ""
     other = TelegramBot(build_flow(site.addresses, site.clock), BotApi(TOKEN, site.telegram.url))
@@ -72,7 +72,7 @@ async def test_p26_one_poller_at_a_time(telegram_site: TelegramSite) -> None:
         await wait_until(lambda: site.telegram.texts(77), "the answer")
     # The first released its lease, so the second need not wait for its end.
     assert await second.hold_lease()
-    # A poller that died holds it no longer than its term.
+    # The lease of a dead poller expires.
     third = UpdatePoller(site.bot, wait_s=1)
     assert not await third.hold_lease()
     site.clock.shift_s += 91
@@ -84,7 +84,7 @@ async def test_p26_one_poller_at_a_time(telegram_site: TelegramSite) -> None:
 async def test_p26_an_update_is_confirmed_only_when_its_photo_is_recorded(
     telegram_site: TelegramSite,
 ) -> None:
-    """The store fails; the update comes again, and its photo is one task."""
+    """The store fails; the update is delivered again, and its photo is one task."""
     site = telegram_site
     site.telegram.webhook_url = ""
     with S3Proxy(site.bucket.config) as proxy:

@@ -1,4 +1,4 @@
-"""The race table: whatever is duplicated, delayed or lost, one outcome and one picture.
+"""The race table: with duplicated, delayed and lost messages, one outcome and one picture.
 
 Each case once on SeaweedFS and several times on moto, all tasks of a case at the same time.
 """
@@ -47,7 +47,7 @@ async def closed(site: Site) -> None:
 
 @clause("P-13", "P-14")
 async def test_p14_a_webhook_before_the_answer_to_create(site: Site, photos: list[Photo]) -> None:
-    """A fast model: its webhook comes before we know the id, and before there is a task object."""
+    """A fast model: its webhook arrives before the id is known and before a task object exists."""
     site.replicate.webhooks = "never"
     statuses: list[int] = []
 
@@ -176,10 +176,10 @@ async def test_p13_a_webhook_brings_the_id_of_a_create_without_an_answer(
 
 
 @clause("P-13")
-async def test_p13_only_a_list_that_lags_costs_a_second_prediction(
+async def test_p13_only_a_lagging_list_causes_a_second_prediction(
     site: Site, photos: list[Photo]
 ) -> None:
-    """The one case of the table with two runs paid: one picture all the same."""
+    """The one case of the table with two paid predictions; the user still gets one picture."""
     site.replicate.webhooks = "never"
     site.replicate.listed = False
     site.replicate.plan("create", *[stored_but_dropped] * len(photos))
@@ -189,7 +189,7 @@ async def test_p13_only_a_list_that_lags_costs_a_second_prediction(
     assert all(len(site.paid(photo)) == 1 for photo in photos)  # not before the grace is over
     await site.recover()
     await site.verify_once(*photos, paid=2)
-    for photo in photos:  # the first run's webhook comes late
+    for photo in photos:  # the first prediction's webhook arrives late
         first = site.replicate.webhook(str(site.paid(photo)[0]["id"]))
         assert await site.receiver_status(site.tid(photo), first) == 200
     await site.verify_once(*photos, paid=2)
@@ -211,7 +211,7 @@ async def test_p20_a_busy_provider_is_retried_after_its_retry_after(
 
 
 @clause("P-16")
-async def test_p16_two_reconcilers_do_no_harm(site: Site, photos: list[Photo]) -> None:
+async def test_p16_concurrent_reconcile_passes_are_safe(site: Site, photos: list[Photo]) -> None:
     site.replicate.webhooks = "never"
     site.replicate.plan("create", *[stored_but_dropped] * len(photos))
     await submit(site, photos)
@@ -224,7 +224,7 @@ async def test_p16_two_reconcilers_do_no_harm(site: Site, photos: list[Photo]) -
 
 
 @clause("P-17")
-async def test_p17_a_lost_answer_of_a_send_leaves_one_spare_line(
+async def test_p17_a_lost_answer_of_a_send_leaves_one_extra_message(
     site: Site, photos: list[Photo]
 ) -> None:
     site.chat.plan("send", *[stored_but_dropped] * len(photos))

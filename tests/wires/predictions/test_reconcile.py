@@ -1,4 +1,4 @@
-"""What reconcile walks over, what it leaves alone, and where it goes on (P-16, P-29)."""
+"""Reconcile: the tasks that it lists, those that it skips, and where it resumes (P-16, P-29)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.wires.predictions.site import IDS, Site, build_flow, through
 
 
 @clause("P-16")
-async def test_p16_a_marker_without_an_intent_goes_after_an_hour(site: Site) -> None:
-    """The process died between marker and intent, and no redelivery came."""
+async def test_p16_a_marker_without_an_intent_is_removed_after_an_hour(site: Site) -> None:
+    """The process died between marker and intent, and the update was not redelivered."""
     tid = IDS.of_message("bot", 1, 1)
     await site.flow.parts.records.open(tid)
     await site.recover(passes=1, step_s=3000)
@@ -28,7 +28,7 @@ async def test_p16_a_marker_without_an_intent_goes_after_an_hour(site: Site) -> 
 
 
 @clause("P-16", "P-33")
-async def test_p16_what_cannot_be_read_does_not_stop_the_pass(site: Site) -> None:
+async def test_p16_an_unreadable_object_does_not_stop_the_pass(site: Site) -> None:
     raw, name = boto_client(site.bucket.config), site.bucket.config.bucket
     for number, body in enumerate((b"not json", b"{}", b"x" * 300_000)):
         tid = IDS.of_message("bad", number, 1)
@@ -59,7 +59,7 @@ async def test_p33_an_unreadable_intent_does_not_stop_the_walk_over_tasks(site: 
 
 
 @clause("P-29")
-async def test_p29_tasks_are_walked_every_quarter_of_an_hour_and_resumed(site: Site) -> None:
+async def test_p29_tasks_are_listed_every_quarter_of_an_hour_and_resumed(site: Site) -> None:
     raw, name = boto_client(site.bucket.config), site.bucket.config.bucket
     theirs = [f"theirs{number:02}" for number in range(7)]
     for prediction_id in theirs:
@@ -87,7 +87,7 @@ async def test_p29_tasks_are_walked_every_quarter_of_an_hour_and_resumed(site: S
 
 @clause("P-16", "P-29")
 @pytest.mark.parametrize("page_size", [2, 1000])
-async def test_p16_every_open_task_is_met_once_from_wherever_a_pass_begins(
+async def test_p16_a_pass_visits_every_open_task_once_from_any_start(
     site: Site, page_size: int
 ) -> None:
     site.replicate.webhooks = "never"
@@ -112,7 +112,7 @@ async def test_p34_an_idle_pass_is_two_requests(site: Site) -> None:
 
 
 @clause("P-16")
-async def test_p16_a_pass_whose_time_is_over_begins_nothing_new(site: Site) -> None:
+async def test_p16_a_pass_at_its_time_limit_starts_nothing_new(site: Site) -> None:
     site.replicate.webhooks = "never"
     photo = site.photo()
     await site.flow.submit(photo)

@@ -1,4 +1,4 @@
-"""The bot in Telegram: from an update to a picture in the chat, and what Telegram may answer."""
+"""The bot in Telegram: from an update to a picture in the chat, and Telegram's answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PHOTO = png(200, 40, 90)
 async def test_p13_a_photo_sent_to_the_bot_becomes_the_models_picture(
     make_telegram_site: MakeTelegramSite, seaweedfs: BucketConfig
 ) -> None:
-    """The whole story by webhook, on the S3 server that comes along and on the real cog."""
+    """The whole flow by webhook, on the bundled S3 server and the real cog."""
     site = make_telegram_site(seaweedfs)
     update = site.telegram.photo_message(PHOTO, caption="as a watercolour")
     assert await site.deliver(update) == [200]
@@ -255,10 +255,10 @@ async def test_p17_a_placeholder_that_the_user_deleted_is_sent_again(
 
 
 @clause("P-17")
-async def test_p17_a_picture_that_is_no_photo_for_telegram_goes_as_a_file(
+async def test_p17_a_picture_that_telegram_refuses_as_a_photo_is_sent_as_a_file(
     telegram_site: TelegramSite,
 ) -> None:
-    """Too wide, as Telegram says; too heavy, as we know."""
+    """Too wide, as Telegram answers; too large, as the bot checks itself."""
     site = telegram_site
     await site.deliver(site.telegram.photo_message(png(1, 2, 3, width=300, height=4)))
     await site.closed()

@@ -1,4 +1,4 @@
-"""Webhooks that must be refused, and what a refusal leaves as it was (P-14, P-30)."""
+"""Refused webhooks change nothing (P-14, P-30)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def with_signature(change: Callable[[str], str]) -> dict[str, str]:
         with_signature(lambda right: f"malformed v1a,x, v1 {right} v1,==="),
     ],
 )
-def test_p14_a_signed_and_fresh_webhook_is_taken(headers: Headers) -> None:
+def test_p14_a_signed_and_fresh_webhook_is_accepted(headers: Headers) -> None:
     assert refusal(secret_bytes(SECRET), headers, BODY, NOW_S) is None
 
 
@@ -159,7 +159,7 @@ async def test_p14_a_webhook_replayed_to_a_task_without_an_id_is_not_adopted(sit
 
 
 @clause("P-14")
-async def test_p14_a_webhook_without_a_task_is_to_be_sent_again(site: Site) -> None:
+async def test_p14_a_webhook_without_a_task_is_answered_with_404(site: Site) -> None:
     now_s = site.clock.now_ms() // 1000
     for tid in ("", "a" * 32, "../../x", "x" * 5000):
         assert await site.receiver_status(tid, Webhook("", signed(BODY, now_s), BODY)) == 404

@@ -1,6 +1,7 @@
-"""The wire's words are spelled in one place: contract.py, and the scripts that must agree with it.
+"""Literals of the wire are defined in one place: contract.py, and the scripts that must agree with
+it.
 
-A word is found by reading the source as a program, so prose about it is welcome anywhere.
+Literals are found by parsing the source, so docstrings and comments may name them.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ OWN = {word for word in WORDS if "_ts" in word or "." in word} | {
 
 
 def literals(file: Path) -> Iterator[tuple[int, str]]:
-    """Every piece of text in the code of a file; docstrings and other lonely texts left out."""
+    """Every piece of text in the code of a file; without docstrings and other bare strings."""
     tree = ast.parse(file.read_text())
     prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        # Names of attributes, which happen to be quoted.
+        # Quoted names of attributes.
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__slots__":
             prose |= {id(name) for name in ast.walk(node.value)}
     for node in ast.walk(tree):
@@ -106,7 +107,7 @@ def test_a_planted_literal_is_found_in_the_wires_own_package(tmp_path: Path, pla
     assert faults(file) == [], "elsewhere it is plain English"
 
 
-def test_prose_may_name_them(tmp_path: Path) -> None:
+def test_docstrings_may_name_constants(tmp_path: Path) -> None:
     file = tmp_path / "prose.py"
     file.write_text('"""Reads jobs:stream and updated_ts."""\n\n# job:{id} is a hash\n')
     assert faults(file) == []
@@ -230,7 +231,7 @@ def test_every_script_literal_belongs_to_the_contract_or_the_server() -> None:
         assert words - known - {":", "1", "0-0"} == set(), file.name
 
 
-def test_lifetimes_of_the_scripts_are_the_contracts() -> None:
+def test_lifetimes_in_the_scripts_equal_the_contract() -> None:
     life = code(LUA / "include" / "state.lua")
     assert f"<= {contract.MAX_TTL_S}" in life
     assert f"'EXPIRE', key, {contract.STATS_TTL_S})" in life

@@ -1,4 +1,4 @@
-"""The page about the wire names everything that is on it."""
+"""The page about the wire names every field and key."""
 
 from __future__ import annotations
 

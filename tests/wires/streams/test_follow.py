@@ -61,7 +61,7 @@ class Collector:
 
 
 class Foreign:
-    """A worker that only knows XADD."""
+    """A worker that only uses XADD."""
 
     def __init__(self, plain: Plain, job_id: JobId) -> None:
         self._plain = plain
@@ -168,7 +168,8 @@ async def test_j15_a_reader_trimmed_while_its_buffer_was_full_gets_one_gap(
 async def test_j15_an_unknown_event_id_gets_a_gap_and_the_existing_events(
     follower: Follower, foreign: Foreign, position: Position
 ) -> None:
-    """Older than the stream (it expired and began anew) or beyond it (a failover lost its end)."""
+    """Older than the stream (it expired and was created again) or beyond it (a failover lost its
+    end)."""
     foreign.add(count=3)
     reader = Collector()
     follower.watch(foreign.job_id, reader, position)
@@ -181,8 +182,8 @@ async def test_j15_an_unknown_event_id_gets_a_gap_and_the_existing_events(
 async def test_j15_a_new_reader_during_a_read_gets_no_gap(
     valkey: LocalValkey, proxy: Proxy, foreign: Foreign
 ) -> None:
-    """The read under way began at the others' place. It once was taken for the newcomer's, whose
-    own place, further back, was not in it: a gap that was none."""
+    """Regression: the read in flight began at the position of the other readers. It was used for
+    the new reader, whose earlier position was not in it: a false gap."""
     foreign.add(count=10)
     first, last = read_position(foreign.ids[0]), read_position(foreign.ids[-1])
     assert first is not None
@@ -250,7 +251,7 @@ async def test_j17_a_cut_connection_and_an_unarmed_server_lose_nothing(
         follower.watch(foreign.job_id, reader)
         for number in range(6):
             foreign.add(count=3)
-            if number % 2:  # nothing is being read: no failed read leads to another one
+            if number % 2:  # no read is in flight that would fail and be repeated
                 await wait_until(lambda: reader.seen == foreign.ids, "what came before")
             proxy.cut()
             foreign.add(count=3)
@@ -262,7 +263,7 @@ async def test_j17_a_cut_connection_and_an_unarmed_server_lose_nothing(
 
 
 @clause("J-17")
-async def test_j17_a_server_that_fell_silent_is_noticed(
+async def test_j17_a_half_open_server_connection_is_detected(
     valkey: LocalValkey, proxy: Proxy, foreign: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a watched job nothing else is sent, so only the PING can fail."""
@@ -294,7 +295,7 @@ async def test_j17_an_emptied_server_ends_the_streams_of_its_jobs(
 
 
 @clause("J-15")
-async def test_j15_a_job_whose_events_expired_goes_on_after_a_gap(
+async def test_j15_a_job_whose_events_expired_continues_after_a_gap(
     follower: Follower, foreign: Foreign, plain: Plain
 ) -> None:
     reader = Collector()
@@ -313,7 +314,7 @@ async def test_j15_a_job_whose_events_expired_goes_on_after_a_gap(
 async def test_j15_a_finished_job_without_its_terminal_event_ends_too(
     follower: Follower, foreign: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A foreign worker that died after the hash and before the event would be waited for always."""
+    """A foreign worker died after the hash and before the event: the stream would never end."""
     monkeypatch.setattr("jobwire.wires.streams.follow._GRACE_S", 0.05)
     foreign.add()
     reader = Collector()
@@ -323,7 +324,7 @@ async def test_j15_a_finished_job_without_its_terminal_event_ends_too(
 
 
 @clause("J-13")
-async def test_j13_waiting_for_an_end_reads_only_what_comes(
+async def test_j13_waiting_for_an_end_reads_only_new_events(
     valkey: LocalValkey, proxy: Proxy, foreign: Foreign
 ) -> None:
     follower = Follower(StreamsKeys())
@@ -373,7 +374,7 @@ def test_j15_an_invalid_id_has_no_position(text: str) -> None:
     assert read_position(text) is None
 
 
-def test_j15_places_are_ordered_as_numbers_are() -> None:
+def test_j15_event_ids_are_ordered_as_numbers() -> None:
     one, two = read_position("9-10"), read_position("10-9")
     assert one is not None
     assert two is not None
@@ -387,10 +388,11 @@ def test_j15_places_are_ordered_as_numbers_are() -> None:
 
 
 @clause("J-17")
-async def test_j17_an_arrival_costs_nothing_per_watch_that_is_there(
+async def test_j17_the_cost_of_a_new_subscription_does_not_depend_on_existing_ones(
     follower: Follower, foreign: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every arrival went through all watches of the job: 5,000 of them took 15 s of CPU."""
+    """Regression: every new subscription iterated over all others of the job: 5,000 took 15 s of
+    CPU."""
     sent = 0
     feed = EventSubscription.feed
 
@@ -414,7 +416,7 @@ async def test_j17_an_arrival_costs_nothing_per_watch_that_is_there(
 
 
 @clause("J-17")
-async def test_j17_arrivals_do_not_keep_others_from_their_events(
+async def test_j17_new_subscriptions_do_not_delay_events_of_others(
     follower: Follower, foreign: Foreign
 ) -> None:
     """Regression: each read began at the position of the newest reader, so no reader got beyond the

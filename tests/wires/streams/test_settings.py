@@ -8,7 +8,7 @@ from jobwire.job.errors import RefusedError
 from jobwire.wires.streams.settings import StreamsSettings
 
 
-def test_the_defaults_are_the_contracts() -> None:
+def test_the_defaults_equal_the_contract() -> None:
     settings = StreamsSettings()
     assert (settings.job_ttl_s, settings.max_queue, settings.max_events) == (86_400, 10_000, 10_000)
     assert (settings.lease_s, settings.foreign_idle_s, settings.max_deliveries) == (30, 900, 5)
@@ -23,6 +23,6 @@ def test_invalid_settings_are_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize("lease_s", [float("nan"), float("inf")])
-def test_no_number_is_no_lease(lease_s: float) -> None:
+def test_an_invalid_lease_is_refused(lease_s: float) -> None:
     with pytest.raises(RefusedError, match="lease_s"):
         StreamsSettings(lease_s=lease_s)

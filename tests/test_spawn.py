@@ -54,7 +54,7 @@ def started(tmp_path: Path, source: str, guard: Guard) -> ChildProcess:
     output = tmp_path / "output"
     with output.open("wb") as out:
         child = spawn([sys.executable, "-c", source], stdout=out, guard=guard)
-    wait_until_sync(lambda: "up" in output.read_text(), "the child to be up")
+    wait_until_sync(lambda: "up" in output.read_text(), "the child to be started")
     return child
 
 

@@ -162,7 +162,7 @@ class LifeOfAJob:
             await lab.sweep()
             return await worker.take(1)
 
-        again = (await wait_until(back, "the job to come back"))[0]
+        again = (await wait_until(back, "the job to be queued again"))[0]
         assert (again.job.id, again.job.attempt, again.job.deliveries) == (job_id, 2, 2)
         assert again.token != leased.token
         await worker.settle([(again, Done("null"))], 0)
@@ -278,7 +278,7 @@ class LifeOfAJob:
             await lab.sweep()
             return await living.take(1)
 
-        again = (await wait_until(taken_over, "the job to be taken over"))[0]
+        again = (await wait_until(taken_over, "the job to be reclaimed"))[0]
         assert (again.job.id, again.job.attempt, again.job.deliveries) == (job_id, 1, 2)
 
         renewer = silent.lease_renewer()

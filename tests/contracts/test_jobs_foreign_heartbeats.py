@@ -65,7 +65,7 @@ async def test_j34_a_foreign_worker_that_reports_keeps_its_job(
         await wait_until(reported_long_enough, "twice the idle limit to pass")
         assert raw.pending(KEYS.queue) == {entry: "foreign-1"}
         (leased,) = await wait_until(
-            lambda: reclaim(worker), "the job of a worker that fell silent"
+            lambda: reclaim(worker), "the job of a worker that does not renew"
         )
         assert leased.job.id == JOB
         await worker.settle([(leased, Done("1"))], 0)
@@ -91,7 +91,9 @@ async def test_j42_a_foreign_worker_that_acknowledged_early_and_reports_keeps_it
             return time.monotonic() > until_s
 
         await wait_until(reported_long_enough, "twice the idle limit to pass")
-        await wait_until(lambda: lab.maintain("reconcile"), "the job of a worker that fell silent")
+        await wait_until(
+            lambda: lab.maintain("reconcile"), "the job of a worker that does not renew"
+        )
         (leased,) = await worker.take(1)
         assert leased.job.id == JOB
         await worker.settle([(leased, Done("1"))], 0)
@@ -108,6 +110,6 @@ async def test_j34_an_update_time_in_the_future_is_not_activity(
         raw.read(KEYS.queue, "foreign-1")
         raw.call("HSET", KEYS.job(JOB), "status", "running", "updated_ts", "9" * 15)
         raw.call("XADD", KEYS.events(JOB), f"{'9' * 15}-1", "type", "progress", "ts", "x")
-        (leased,) = await wait_until(lambda: reclaim(worker), "the job to be taken over")
+        (leased,) = await wait_until(lambda: reclaim(worker), "the job to be reclaimed")
         assert leased.job.id == JOB
         await worker.settle([(leased, Done("1"))], 0)

@@ -284,7 +284,7 @@ def test_j17_many_watchers_of_one_job_need_two_connections(served: ServedJobs, r
     for reader in readers:
         assert [event.id for event in reader.rest()] == [ended]
         reader.close()
-    wait_until_sync(lambda: served.streams.open == 0, "all of them to leave")
+    wait_until_sync(lambda: served.streams.open == 0, "all of them to disconnect")
     assert served.follower.followed == 0
 
 
@@ -310,6 +310,6 @@ def test_j17_every_kind_of_disconnect_frees_the_stream(served: ServedJobs) -> No
         if number % 3 == 0:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.close()
-    wait_until_sync(lambda: served.streams.open == 0, "all streams to be let go")
+    wait_until_sync(lambda: served.streams.open == 0, "all streams to be closed")
     wait_until_sync(lambda: served.follower.followed == 0, "no job to be followed any more")
-    wait_until_sync(lambda: served.under_way == 0, "no request to be under way")
+    wait_until_sync(lambda: served.under_way == 0, "no request in flight")

@@ -349,7 +349,7 @@ async def test_j53_maintenance_reaches_more_queues_than_one_call_handles(
     async def is_requeued() -> bool:
         return await lab.maintain("reclaim") == 1
 
-    await wait_until(is_requeued, "maintenance to come to the queue")
+    await wait_until(is_requeued, "maintenance to handle the queue")
     assert [entry["job_id"] for _, entry in raw.entries("jobs:stream:q149")] == [job_id]
     assert (await worker.settle([(leased, Done("0"))], 0)).answers == [SettleAnswer.LOST]
     (leased,) = await worker.take(1)

@@ -285,7 +285,7 @@ async def test_r05_recovery_skips_entries_of_a_read_in_flight(
             waiting = asyncio.ensure_future(worker.wait(30))
             await behind_the_read.until_reached()
             job_id = await lab.submit()
-            await wait_until(lambda: raw.pending(QUEUE), "the read to bring it")
+            await wait_until(lambda: raw.pending(QUEUE), "the read to fetch it")
             leased = await worker.recover_orphans(frozenset())
         assert await waiting
         leased += await worker.take(1)

@@ -93,7 +93,7 @@ async def test_j37_an_unknown_task_goes_to_a_worker_that_has_it(lab: StreamsLab,
     assert raw.members("jobs:delayed") == [job_id]
     assert raw.pending(QUEUE) == {}
 
-    await wait_until(lambda: lab.maintain("promote"), "the job to come back")
+    await wait_until(lambda: lab.maintain("promote"), "the job to be queued again")
     (leased,) = await able.take(5)
     assert (leased.job.id, leased.job.attempt, leased.job.deliveries) == (job_id, 1, 1)
     await able.settle([(leased, Done("1"))], 0)
@@ -149,7 +149,7 @@ async def test_j37_without_any_worker_for_the_task_the_job_fails(
         worker = await lab.worker("paint")
         job_id = await lab.submit(task="sing")
         assert await worker.take(5) == []
-        await wait_until(lambda: lab.maintain("promote"), "the job to come back")
+        await wait_until(lambda: lab.maintain("promote"), "the job to be queued again")
         assert await worker.take(5) == []
         found = raw.fields(f"job:{job_id}")
         assert found["status"] == "error"
@@ -172,7 +172,7 @@ async def test_j37_by_default_a_job_waits_for_a_worker_that_has_its_task(
         job_id = await lab.submit(task="sing")
         for _ in range(2):
             assert await other.take(5) == []
-            await wait_until(lambda: lab.maintain("promote"), "the job to come back")
+            await wait_until(lambda: lab.maintain("promote"), "the job to be queued again")
         assert raw.field(f"job:{job_id}", "status") == "queued"
         (leased,) = await (await lab.worker("sing")).take(5)
         assert leased.job.id == job_id
@@ -227,7 +227,7 @@ async def test_j37_an_idle_foreign_consumer_does_not_keep_a_job_waiting(
         async def ended() -> bool:
             return await put_back() == "error"
 
-        await wait_until(ended, "the foreign worker to count as gone")
+        await wait_until(ended, "the foreign worker to count as idle")
         assert json.loads(raw.field(f"job:{job_id}", "error") or "")["code"] == "unknown_task"
 
 
@@ -403,7 +403,7 @@ async def test_the_oldest_supported_server_has_every_command(redis7: LocalValkey
                     await lab.sweep()
                     return await silent.take(9)
 
-                again = await wait_until(taken_over, "the takeover")
+                again = await wait_until(taken_over, "the reclaim")
                 await silent.settle([(one, Done("1")) for one in again], 0)
                 await wait_until(lab.at_rest)
         finally:

@@ -74,7 +74,7 @@ def test_j52_two_workers_one_killed_and_each_due_time_has_one_run(own_fleet: Fle
         ids = cast("list[str]", plain.zrange(KEYS.index(), 0, -1))
         wait_until_sync(
             lambda: {plain.hget(KEYS.job(job_id), "status") for job_id in ids} == {"done"},
-            "every run to end, those of the killed included",
+            "every run to end, including those of killed workers",
             timeout_s=60,
         )
 
@@ -93,9 +93,9 @@ def _killed_while_both_submit(victim: tuple[Program, Proxy], to_other: Proxy, pl
     assert due_ms not in _due_times(plain)
     program.kill()
     alive.release()
-    wait_until_sync(lambda: due_ms in _due_times(plain), "the other to make it")
+    wait_until_sync(lambda: due_ms in _due_times(plain), "the other to create the job")
     dead.release()
-    wait_until_sync(lambda: max(_due_times(plain)) > due_ms, "the other to go on")
+    wait_until_sync(lambda: max(_due_times(plain)) > due_ms, "the other to continue")
     assert _due_times(plain).count(due_ms) == 1
 
 
@@ -109,5 +109,5 @@ def _killed_before_it_hears(third: tuple[Program, Proxy], other: Program, plain:
     wait_until_sync(lambda: due_ms in _due_times(plain))
     program.kill()
     other.thaw()
-    wait_until_sync(lambda: max(_due_times(plain)) > due_ms, "the other to go on")
+    wait_until_sync(lambda: max(_due_times(plain)) > due_ms, "the other to continue")
     assert _due_times(plain).count(due_ms) == 1

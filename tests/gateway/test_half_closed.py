@@ -38,7 +38,9 @@ def served(events_feature: EventsFeature) -> Iterator[Serving]:
     more = Feature(name="large", hot=[HotRoute("GET", "/large", "read", large, doc)])
     with Serving(None, test_feature(), events_feature, more) as served:
         yield served
-        wait_until_sync(lambda: not served.server.server_state.connections, "nothing to be left")
+        wait_until_sync(
+            lambda: not served.server.server_state.connections, "all connections to be closed"
+        )
 
 
 def post(path: bytes, body: bytes) -> bytes:
@@ -112,7 +114,7 @@ def test_complete_requests_before_a_half_close_are_answered(served: Serving, res
 @pytest.mark.parametrize("part", PARTS, ids=PARTS_OF)
 def test_an_incomplete_request_is_dropped_at_a_half_close(served: Serving, part: bytes) -> None:
     assert ask_and_close(served, part) == b""
-    wait_until_sync(lambda: not served.server.server_state.tasks, "the request to be let go")
+    wait_until_sync(lambda: not served.server.server_state.tasks, "the request to be aborted")
 
 
 @clause("O-9", "R-7")
@@ -131,5 +133,5 @@ def test_an_event_stream_ends_at_a_half_close(
         peer.shutdown(socket.SHUT_WR)
         while peer.recv(65536):
             pass
-    wait_until_sync(lambda: events_feature.detached == 1, "the feeder to be let go")
+    wait_until_sync(lambda: events_feature.detached == 1, "the feeder to be detached")
     assert served.streams.open == 0

@@ -106,6 +106,6 @@ def test_a_request_leaves_no_reference_cycles(open_gateway: Serving, path: str) 
         before = kept()
         for _ in range(20):
             assert open_gateway.client.get(path).status_code == 200
-        wait_until_sync(lambda: kept() <= before + 1, "all calls but the last to be forgotten")
+        wait_until_sync(lambda: kept() <= before + 1, "all requests but the last to be freed")
     finally:
         gc.enable()

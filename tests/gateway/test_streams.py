@@ -51,7 +51,7 @@ def test_hello_first_then_events_in_order_then_the_end(
         )
         events_feature.end(served, "a")
         assert reader.rest() == [Seen("token", f'{{"n":{n}}}', f"1-{n}") for n in range(100)]
-    wait_until_sync(lambda: events_feature.detached == 1, "the feeder to be let go")
+    wait_until_sync(lambda: events_feature.detached == 1, "the feeder to be detached")
 
 
 @clause("O-9")
@@ -171,7 +171,7 @@ def test_the_feeder_is_detached_when_the_client_disconnects(
 ) -> None:
     reader = watch(served, events_feature)
     reader.close()
-    wait_until_sync(lambda: events_feature.detached == 1, "the feeder to be let go")
+    wait_until_sync(lambda: events_feature.detached == 1, "the feeder to be detached")
     assert served.streams.open == 0
 
 
@@ -223,7 +223,7 @@ def test_a_client_that_does_not_read_is_dropped_alone(
         events_feature.push(served, "b", SseEvent("token", b"1", "1"))
         assert quick.next() == Seen("token", "1", "1")
         wait_until_sync(lambda: served.streams.dropped == 1, "the slow client to be dropped")
-        wait_until_sync(lambda: events_feature.detached == 1, "its feeder to be let go")
+        wait_until_sync(lambda: events_feature.detached == 1, "its feeder to be detached")
         events_feature.push(served, "b", SseEvent("token", b"2", "2"))
         assert quick.next() == Seen("token", "2", "2")
         assert served.streams.open == 1
@@ -280,6 +280,6 @@ def test_open_streams_of_a_key_are_limited() -> None:
         assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
         watch(served, events_feature, **bearer("two")).close()
         readers[0].close()
-        wait_until_sync(lambda: events_feature.detached == 2, "a place to be free")
+        wait_until_sync(lambda: events_feature.detached == 2, "a free slot")
         watch(served, events_feature, **bearer("one")).close()
         readers[1].close()

@@ -142,7 +142,7 @@ async def test_our_worker_reclaims_the_job_of_a_dead_foreign_worker(
         entry = next(iter(raw.pending(QUEUE)))
         async with our_worker(lab) as worker:
             await wait_until(
-                lambda: raw.pending(QUEUE).get(entry) == worker.consumer, "the takeover"
+                lambda: raw.pending(QUEUE).get(entry) == worker.consumer, "the reclaim"
             )
             found = raw.fields(f"job:{job_id}")
             assert (found["status"], found["deliveries"]) == ("running", "1")

@@ -74,7 +74,7 @@ def test_o04_a_photo_is_sent_followed_and_shown_without_its_face(
         click_text(page, ".shown button", "Delete")
         click_text(page, "dialog button", "Delete")
         until(page, "location.hash === '#/images'", "the list")
-        wait_until_sync(lambda: name not in page.text("main"), "the row to go")
+        wait_until_sync(lambda: name not in page.text("main"), "the row to be removed")
     assert name not in [each.filename for each in media.client.images.list().images]
 
 
@@ -105,7 +105,9 @@ def test_o04_refused_and_failed_photos_are_explained(
         click_text(page, "table.media a", f"{word}-torn.jpg")
         page.until_text(".shown", "Nothing of it was published")
         page.click(f"[aria-label='Remove {word}-huge.jpg from this list']")
-        wait_until_sync(lambda: f"{word}-huge.jpg" not in page.text("main"), "the row to go")
+        wait_until_sync(
+            lambda: f"{word}-huge.jpg" not in page.text("main"), "the row to be removed"
+        )
 
 
 @clause("O-4", "I-20")
@@ -129,7 +131,7 @@ def test_o04_a_refusal_of_the_upload_is_explained(media: MediaSite, browser: Bro
             choose_files(page, photo)
             page.until_text(".sent li", words)
             page.run("document.querySelector('.sent .copy').click()")
-            until(page, "!document.querySelector('.sent li')", "the row to go")
+            until(page, "!document.querySelector('.sent li')", "the row to be removed")
 
 
 # The upload's answer as the gateway would send it; a full spool takes minutes to make.

@@ -319,7 +319,7 @@ def test_o04_nothing_is_read_while_paused_or_hidden(site: PageSite, browser: Bro
         assert len(page.requests) == asked
         press(page, " ")
         page.until_text(".top", "Live")
-        wait_until_sync(lambda: len(page.requests) > asked, "the page to go on")
+        wait_until_sync(lambda: len(page.requests) > asked, "the page to continue")
         page.run(
             "Object.defineProperty(document, 'hidden', {get: () => true, configurable: true});"
             "document.dispatchEvent(new Event('visibilitychange'))"

@@ -147,7 +147,7 @@ class Site:
                 await read.until_reached()
                 job = await self.submit(task)
             await start.until_reached()
-            await wait_until(pending, "the read to bring the entry")
+            await wait_until(pending, "the read to fetch the entry")
             yield job
 
     async def events(self, job_id: str) -> list[str]:
@@ -210,7 +210,7 @@ class Site:
         async def nothing() -> bool:
             return not any(await left())
 
-        await wait_until(nothing, "the queue to be at rest")
+        await wait_until(nothing, "the queue to be idle")
 
 
 def _parts(job_ids: Sequence[str], size: int = 500) -> Iterator[Sequence[str]]:

@@ -75,7 +75,7 @@ async def test_j12_readyz_reports_a_full_server(own_valkey: LocalValkey) -> None
             parts = {part["name"]: part for part in ready(served).json()["parts"]}
             return parts["valkey"] if parts["valkey"]["state"] != "ready" else None
 
-        part = await wait_until(readiness, "/readyz to notice")
+        part = await wait_until(readiness, "/readyz to report it")
         assert part is not None
         assert part["state"] == "degraded"
         assert "full" in part["note"]
@@ -96,6 +96,6 @@ async def test_j12_readyz_reports_a_read_only_server(own_valkey: LocalValkey) ->
             parts = {part["name"]: part for part in answer["parts"]}
             return parts["valkey"].get("note", "")
 
-        await wait_until(lambda: "NOREPLICAS" in readiness(), "/readyz to notice")
+        await wait_until(lambda: "NOREPLICAS" in readiness(), "/readyz to report it")
         plain.config_set("min-replicas-to-write", "0")
         await wait_until(lambda: not readiness(), "/readyz to be ready again")

@@ -46,7 +46,7 @@ async def taken_over(by: StreamsEngine, timeout_s: float = 30) -> LeasedJob:
         by.reclaim_soon()
         return await by.take(1)
 
-    (leased,) = await wait_until(taken, "the job to be taken over", timeout_s=timeout_s)
+    (leased,) = await wait_until(taken, "the job to be reclaimed", timeout_s=timeout_s)
     return leased
 
 

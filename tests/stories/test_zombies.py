@@ -27,7 +27,7 @@ async def test_r3_a_worker_that_resumes_after_its_lease_changes_nothing(
         await wait_until(lambda: has_reported(1))
         victim.freeze()
         async with site.survivor():
-            await wait_until(lambda: has_reported(2), "the job to be taken over")
+            await wait_until(lambda: has_reported(2), "the job to be reclaimed")
             # Both run the job now; the reports and the outcome of the zombie come first.
             survivor_events = await site.events(job)
             victim.thaw()

@@ -33,7 +33,7 @@ async def test_a_cut_connection_is_detected_and_reconnected(
         async def answered() -> bool:
             return await connection.call("PING") == "PONG"
 
-        await wait_until(answered, "the connection to heal")
+        await wait_until(answered, "the connection to be replaced")
 
 
 async def test_redis_7_answers_too(redis7: LocalValkey) -> None:

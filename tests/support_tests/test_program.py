@@ -33,7 +33,7 @@ def test_a_frozen_program_does_nothing_until_it_is_thawed() -> None:
         wait_until_sync(lambda: process.status() == psutil.STATUS_STOPPED, "it to freeze")
         lines = len(program.lines)
         program.thaw()
-        wait_until_sync(lambda: len(program.lines) > lines, "it to go on")
+        wait_until_sync(lambda: len(program.lines) > lines, "it to continue")
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ async def test_t02_without_a_server_commands_wait_then_raise_unavailable(
 ) -> None:
     async with open_with_short_timeouts(proxy.url(valkey.url)) as connection:
         proxy.refuse()
-        await wait_until(lambda: not connection.connected, "the lost connection to be noticed")
+        await wait_until(lambda: not connection.connected, "the lost connection to be detected")
         with pytest.raises(Unavailable, match=r"no connection to .* for 0\.5 s") as caught:
             await connection.ping()
         assert not caught.value.may_have_run
@@ -159,7 +159,7 @@ async def test_t02_a_command_cancelled_while_waiting_is_never_sent(
     key = fresh("key")
     async with Connection.open(proxy.url(valkey.url)) as connection:
         proxy.refuse()
-        await wait_until(lambda: not connection.connected, "the lost connection to be noticed")
+        await wait_until(lambda: not connection.connected, "the lost connection to be detected")
         call = asyncio.ensure_future(connection.call("SET", key, "x", "EX", 60))
         call.cancel()
         proxy.accept()
@@ -206,7 +206,7 @@ async def test_t02_reconnects_after_a_server_restart(own_valkey: LocalValkey, fr
     async with Connection.open(own_valkey.url) as connection:
         await connection.call("SET", key, "kept")
         own_valkey.stop()
-        await wait_until(lambda: not connection.connected, "the lost connection to be noticed")
+        await wait_until(lambda: not connection.connected, "the lost connection to be detected")
         own_valkey.start()
         await wait_connected(connection)
         assert await connection.call("GET", key) == "kept"
@@ -317,7 +317,7 @@ async def test_t02_passwords_are_not_in_logs_or_errors(
     config = Config.from_url(own_valkey.url, dial_timeout_s=0.3)
     async with Connection.open(config, connect_timeout_s=DEADLINE_S) as connection:
         own_valkey.stop()
-        await wait_until(lambda: not connection.connected, "the lost connection to be noticed")
+        await wait_until(lambda: not connection.connected, "the lost connection to be detected")
         with pytest.raises(Unavailable) as caught:
             await connection.ping()
     assert own_valkey.password not in caplog.text

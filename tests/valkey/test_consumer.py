@@ -350,7 +350,7 @@ async def test_t06_renewal_does_not_take_back_a_claimed_entry(
         (id_,) = pending(plain, stream)
         plain.call("XCLAIM", stream, GROUP, "other", 0, id_, "JUSTID")
         await wait_until(
-            lambda: "lost to another consumer" in caplog.text, "the loss to be noticed"
+            lambda: "lost to another consumer" in caplog.text, "the loss to be detected"
         )
         assert pending(plain, stream) == {id_: ("other", 1)}
         go.set()

@@ -39,7 +39,7 @@ async def test_t06_consuming_continues_after_a_server_kill(
         await Producer(connection).publish(stream, {"n": 1})
         await handler.until_done(1)
         await asyncio.to_thread(own_valkey.kill)
-        await wait_until(lambda: not connection.connected, "the loss to be noticed")
+        await wait_until(lambda: not connection.connected, "the loss to be detected")
         await asyncio.to_thread(own_valkey.start)
         with plain_client(own_valkey) as plain:
             plain.xadd(stream, {"n": 2})

@@ -288,7 +288,7 @@ async def test_a_thread_that_waits_to_report_returns_when_its_job_has_ended(
     job = server.add("speaks")
     await wait_until(lambda: len(reported) == 64)
     server.cancel_now(job)
-    await wait_until(out.is_set, "the thread to be let out")
+    await wait_until(out.is_set, "the thread to return")
     engine.may_answer.set()
     await ended(job)
     assert len(reported) == 64

@@ -116,7 +116,7 @@ async def test_two_queues_share_the_slots_evenly_while_both_have_work(work: Star
     for _ in range(40):
         servers["b"].add("task", {"queue": "b"})
     meter.gate.set()
-    await wait_until(lambda: meter.most["b"] >= 4, "the other queue to get its even part")
+    await wait_until(lambda: meter.most["b"] >= 4, "the other queue to get its share of slots")
     await wait_until(lambda: all(len(server.settles) == 40 for server in servers.values()))
 
 

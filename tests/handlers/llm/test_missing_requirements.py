@@ -60,7 +60,7 @@ def unwell(url: str) -> dict[str, dict[str, str]]:
 
 def until_unwell(url: str, words: str) -> dict[str, dict[str, str]]:
     """The same, once there are parts with these texts: an answer may be a moment old."""
-    wait_until_sync(lambda: words in str(unwell(url)), f"/readyz to tell {words!r}")
+    wait_until_sync(lambda: words in str(unwell(url)), f"/readyz to report {words!r}")
     return unwell(url)
 
 
@@ -98,7 +98,9 @@ def test_j51_a_worker_without_a_model_reports_it_everywhere(
     assert found["part model"]["fix"] == missing["what_to_do"]
     program.terminate()
     assert program.wait() == 0
-    wait_until_sync(lambda: unwell(fleet.url) == {}, "what the worker lacked to go with it")
+    wait_until_sync(
+        lambda: unwell(fleet.url) == {}, "the missing requirement to expire with its worker"
+    )
 
 
 @clause("J-51", "O-7")
@@ -141,7 +143,7 @@ def test_j51_an_unreachable_model_server_is_reported_until_it_is_back(fleet: Fle
     env = {"OPENAI_BASE_URL": url, "OPENAI_MODEL": "x", "JOBWIRE_JOBS_HEARTBEAT_S": "0.2"}
     env |= {"JOBWIRE_LLM_EMBED_BASE_URL": url, "JOBWIRE_LLM_EMBED_MODEL": "x"}
     worker(fleet, **env)
-    wait_until_sync(lambda: unwell(fleet.url), "the servers to be missed")
+    wait_until_sync(lambda: unwell(fleet.url), "the gateway to report the servers as unavailable")
     parts = unwell(fleet.url)
     assert parts.keys() == {"model", "embeddings"}
     name = f"the model's server at 127.0.0.1:{port} cannot be reached"
@@ -152,7 +154,7 @@ def test_j51_an_unreachable_model_server_is_reported_until_it_is_back(fleet: Fle
     with ThreadingHTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever).start()
         try:
-            wait_until_sync(lambda: unwell(fleet.url) == {}, "the servers to be seen")
+            wait_until_sync(lambda: unwell(fleet.url) == {}, "the gateway to reach the servers")
         finally:
             server.shutdown()
 

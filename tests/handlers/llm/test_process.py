@@ -207,7 +207,7 @@ async def test_j51_a_model_that_dies_during_an_answer_starts_over(
     def kinds() -> list[str]:
         return [event.kind for event in fleet.events(job_id)]
 
-    await wait_until(lambda: "reset" in kinds() and text_of(fleet.events(job_id)), "other words")
+    await wait_until(lambda: "reset" in kinds() and text_of(fleet.events(job_id)), "another text")
     await fleet.queue.cancel(job_id)
     ended = await fleet.end(job_id)
     assert ended["status"] == "canceled"

@@ -1,6 +1,6 @@
 // A program of a Node team with the official package: node bullmq_fleet.js PACKAGES URL VERSION
 //
-// Works on queues, submits jobs and waits for their results, as JSON lines from stdin ask it to.
+// Works on queues, submits jobs and waits for their results, by commands as JSON lines on stdin.
 // Answers each with {"value"} or {"error", "code"}. Ends with its stdin.
 const { createRequire } = require("node:module");
 const { createInterface } = require("node:readline");
@@ -24,7 +24,7 @@ async function handle(job) {
     throw new Error(job.name);
   }
   if (job.data.ms) await new Promise((resolve) => setTimeout(resolve, job.data.ms));
-  // A cut connection is no failure of the job.
+  // A cut connection is not a failure of the job.
   await job.updateProgress(50).catch(() => {});
   await job.log(`handled by ${by}`).catch(() => {});
   return { by, n: job.data.n };

@@ -1,7 +1,7 @@
-// The official package as a program that does one verb a line: node bullmq_peer.js PACKAGES URL
+// The official package as a program that runs one operation per line: node bullmq_peer.js PACKAGES URL
 //
 // Reads {"op", "version", "db", "queue", "now", "worker", ...} as JSON lines from stdin and answers
-// each with {"value"} or {"error", "code"}. The clock stands at "now". Ends with its stdin.
+// each with {"value"} or {"error", "code"}. The clock is pinned at "now". Ends with its stdin.
 const { createRequire } = require("node:module");
 const { createInterface } = require("node:readline");
 
@@ -27,7 +27,7 @@ function connection(db) {
   };
 }
 
-// Nothing but the verb may write: neither metadata of the queue nor a worker's own loop.
+// Only the operation may write: neither metadata of the queue nor a worker's own loop.
 const queueOf = ({ version, db, queue }) => cache(`queue ${version} ${db} ${queue}`, () =>
   new packages[version].Queue(queue, { connection: connection(db), skipMetasUpdate: true }));
 
@@ -60,7 +60,7 @@ async function fetched(worker, raw, token, wanted) {
   return wanted ? summary(raw) : null;
 }
 
-// A job as its worker holds it; one that is gone is made up, so that the script says so itself.
+// A job as its worker has it. A missing job is constructed, so that the script reports it missing.
 async function held(call) {
   const worker = workerOf(call);
   const { Job } = packages[call.version];
@@ -155,7 +155,7 @@ const verbs = {
     return job?.id ?? null;
   },
   unschedule: async (call) => queueOf(call).removeJobScheduler(call.scheduler),
-  // A watcher from the beginning of the events; `seen` says what it got so far.
+  // A watcher from the beginning of the events; `seen` has the events so far.
   watch: async (call) => {
     const { version, db, queue } = call;
     const seen = [];

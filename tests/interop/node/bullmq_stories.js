@@ -1,6 +1,6 @@
-// A program of a Node team for the stories: node bullmq_stories.js PACKAGES URL
+// A program of a Node team for the scenarios: node bullmq_stories.js PACKAGES URL
 //
-// One worker for each queue that a story asks for, and one method of the official package a line.
+// One worker per queue of a scenario, and one method of the official package per line.
 const { createRequire } = require("node:module");
 const { createInterface } = require("node:readline");
 

@@ -1,4 +1,4 @@
-// The words of the image messages, as their published contract has them.
+// The constants of the image messages, from their published contract.
 'use strict';
 
 const STATUS_TTL_S = 3600;

@@ -1,6 +1,6 @@
 // A foreign upload gateway, written from the published contract.
 //
-// It knows nothing of pictures: what it publishes is a grey pixel. A photo that contains the text
+// It does not process pictures: it publishes a grey pixel. A photo that contains the text
 // `fail:CODE` fails with that code. It keeps nothing over a restart.
 'use strict';
 const crypto = require('node:crypto');

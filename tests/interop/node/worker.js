@@ -2,7 +2,7 @@
 //
 //   node worker.js <url> <consumer>
 //
-// It runs any task: `{"sleep_ms": n}` takes its time, `{"fail": true}` ends in error, everything
+// It runs any task: `{"sleep_ms": n}` waits, `{"fail": true}` ends in error, everything
 // else is echoed. One job at a time; it renews nothing, reclaims nothing and fences nothing.
 'use strict';
 const { Client, pairs } = require('./resp.js');

@@ -1,4 +1,4 @@
-"""The official Python package as a program that does one verb a line: bullmq_peer.py URL
+"""The official Python package as a program that runs one operation per line: bullmq_peer.py URL
 
 The same calls and answers as `node/bullmq_peer.js`, as far as the lab asks for them. It runs with
 the package's own folder on PYTHONPATH. Ends with its stdin.

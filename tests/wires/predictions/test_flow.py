@@ -10,7 +10,7 @@ from tests.wires.predictions.site import Site
 async def test_p13_a_photo_becomes_one_picture_by_one_prediction(site: Site) -> None:
     photo = site.photo()
     await site.flow.submit(photo)
-    await wait_until(lambda: _none_open(site), "the marker to go")
+    await wait_until(lambda: _none_open(site), "the marker to be removed")
     assert await site.state(photo) == "delivered"
     assert len(site.paid(photo)) == 1
     (picture,) = site.chat.pictures(photo.chat_id)

@@ -208,7 +208,7 @@ async def test_j17_a_reader_with_a_full_buffer_delays_no_other_and_misses_nothin
     follower.watch(foreign.job_id, slow)
     follower.watch(foreign.job_id, quick)
     foreign.add(count=300)
-    await wait_until(lambda: quick.seen == foreign.ids, "the quick one to have all")
+    await wait_until(lambda: quick.seen == foreign.ids, "the fast reader to have all events")
     assert slow.seen == foreign.ids[:3]
     while not slow.ended:
         if len(foreign.ids) == 300:
@@ -252,10 +252,10 @@ async def test_j17_a_cut_connection_and_an_unarmed_server_lose_nothing(
         for number in range(6):
             foreign.add(count=3)
             if number % 2:  # no read is in flight that would fail and be repeated
-                await wait_until(lambda: reader.seen == foreign.ids, "what came before")
+                await wait_until(lambda: reader.seen == foreign.ids, "the earlier events")
             proxy.cut()
             foreign.add(count=3)
-            await wait_until(lambda: reader.seen == foreign.ids, "what came meanwhile")
+            await wait_until(lambda: reader.seen == foreign.ids, "the events of the meantime")
         proxy.cut_reply("XRANGE")
         foreign.add("done")
         await wait_until(lambda: reader.ended, "the end")

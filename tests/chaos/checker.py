@@ -316,7 +316,7 @@ def r20_starts_are_used_once(history: History) -> Iterator[str]:
 def r21_the_server_is_not_charged(history: History) -> Iterator[str]:
     """A job is reclaimed from its worker only if a fault hit a worker meanwhile."""
     poison = [run.began_ms for run in history.runs if run.task == "poison"]
-    blows = sorted([*history.blows, *poison])
+    worker_faults = sorted([*history.worker_faults, *poison])
     for job_id, job in history.jobs.items():
         if clock_was_off(history, job_id):
             continue
@@ -327,7 +327,7 @@ def r21_the_server_is_not_charged(history: History) -> Iterator[str]:
             elif event.type == "running":
                 # A frozen worker loses its jobs for a while after the fault.
                 if start and not any(
-                    start.ts - 5 * history.lease_ms <= at <= event.ts for at in blows
+                    start.ts - 5 * history.lease_ms <= at <= event.ts for at in worker_faults
                 ):
                     yield f"{job_id} was taken from its worker after {event.ts - start.ts} ms"
                 start = event

@@ -23,18 +23,18 @@ from tests.support.servers import plain_client
 from tests.support.streams import runs
 
 
-async def strike(fleet: Fleet, fault: Fault) -> None:
+async def cause(fleet: Fleet, fault: Fault) -> None:
     """Cause one fault and wait until it is over."""
     await asyncio.sleep(fault.after_s)
     if fault.kind in _AT_SEATS:
         seat = fleet.seats[fault.seat % len(fleet.seats)]
-        seat.struck += 1
+        seat.faults += 1
         if seat.is_worker:
-            fleet.history.blows.append(time.time() * 1000)
+            fleet.history.worker_faults.append(time.time() * 1000)
         await _AT_SEATS[fault.kind](seat, fault)
-        seat.struck += 1
+        seat.faults += 1
         if seat.is_worker:
-            fleet.history.blows.append(time.time() * 1000)
+            fleet.history.worker_faults.append(time.time() * 1000)
     else:
         await _AT_SERVER[fault.kind](fleet, fault)
 
@@ -153,7 +153,7 @@ async def _start_on_read_only(fleet: Fleet, fault: Fault) -> None:
     """The same while the server refuses writes; the worker may retry until it accepts them."""
     seat = _a_worker(fleet, fault)
     async with _no_writes(fleet):
-        fleet.history.blows.append(time.time() * 1000)
+        fleet.history.worker_faults.append(time.time() * 1000)
         seat.program.kill()
         await _last(fault)
 
@@ -178,8 +178,8 @@ def _a_worker(fleet: Fleet, fault: Fault) -> Seat:
 async def _restarted(fleet: Fleet, seat: Seat) -> bool:
     """Kill the worker and wait until its successor logs that it serves. Another fault at the same
     worker meanwhile proves nothing, and counts as started."""
-    before, deaths, struck = seat.program, seat.deaths, seat.struck
-    fleet.history.blows.append(time.time() * 1000)
+    before, deaths, faults = seat.program, seat.deaths, seat.faults
+    fleet.history.worker_faults.append(time.time() * 1000)
     before.kill()
 
     def serves() -> bool:
@@ -189,8 +189,8 @@ async def _restarted(fleet: Fleet, seat: Seat) -> bool:
     try:
         await wait_until(lambda: serves() or seat.deaths > deaths + 1, timeout_s=20)
     except AssertionError:
-        return seat.struck != struck
-    return serves() or seat.struck != struck
+        return seat.faults != faults
+    return serves() or seat.faults != faults
 
 
 @contextlib.asynccontextmanager

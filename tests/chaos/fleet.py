@@ -33,7 +33,7 @@ class Seat:
         self.is_worker = name.startswith("worker")
         self.proxy = proxy
         self.deaths = 0
-        self.struck = 0
+        self.faults = 0
         """Grows with every fault at this program, at its begin and at its end."""
         self._arguments = arguments
         self._env = env

@@ -133,7 +133,7 @@ class History:
     """Unfinished jobs that were seen without a queue entry or a due time."""
     lost: list[str] = field(default_factory=list[str])
     """Short-lived jobs that were seen unfinished and then were gone."""
-    blows: list[float] = field(default_factory=list[float])
+    worker_faults: list[float] = field(default_factory=list[float])
     """When a fault hit a worker or its connections, in ms."""
     full: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """When the server had no memory for more, in ms."""

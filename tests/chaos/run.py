@@ -43,7 +43,7 @@ class Outcome:
 
     seed: int
     history: History
-    struck: Counter[str] = field(default_factory=Counter[str])
+    faults: Counter[str] = field(default_factory=Counter[str])
     deaths: int = 0
     quiet_after_s: float = 0.0
     violations: list[Violation] = field(default_factory=list[Violation])
@@ -60,7 +60,7 @@ class Outcome:
         lines = [
             f"seed {self.seed}: {_listed(seen)}",
             f"ended: {_listed(ends)}; quiet {self.quiet_after_s:.1f} s after the last",
-            f"faults: {_listed(self.struck)}; {self.deaths} programs died",
+            f"faults: {_listed(self.faults)}; {self.deaths} programs died",
         ]
         for rule, count in Counter(each.rule for each in self.violations).items():
             first = [each.what for each in self.violations if each.rule == rule][:3]
@@ -115,10 +115,10 @@ async def _through_the_faults(
     async def injector(own_kinds: Sequence[str]) -> None:
         for fault in planned(outcome.seed, [kind for kind in own_kinds if kind in kinds]):
             # On a slow machine few faults fit into the time, and few would prove little.
-            if time.monotonic() > deadline_s and len(outcome.struck) >= min(LEAST, len(kinds)):
+            if time.monotonic() > deadline_s and len(outcome.faults) >= min(LEAST, len(kinds)):
                 break
-            outcome.struck[fault.kind] += 1
-            await faults.strike(fleet, fault)
+            outcome.faults[fault.kind] += 1
+            await faults.cause(fleet, fault)
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(inspector.watch_places(history, quiet))

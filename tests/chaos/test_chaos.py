@@ -24,5 +24,5 @@ async def test_all_rules_hold_under_random_faults(tmp_path: Path) -> None:
     outcome = await chaos(tmp_path, seed, seconds=8)
     print(outcome)
     assert not outcome.violations, str(outcome)
-    assert len(outcome.struck) >= LEAST
+    assert len(outcome.faults) >= LEAST
     assert len(outcome.history.runs) > 20

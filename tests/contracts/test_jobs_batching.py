@@ -81,13 +81,13 @@ async def test_j11_each_submission_of_a_batch_is_answered_separately(
     connection: Connection, raw: Raw
 ) -> None:
     async with StreamsLab(connection, max_queue=5) as lab:
-        raw.call("HSET", "idempotency:spoilt", "not", "a string")
-        raw.expire("idempotency:spoilt", 60)
+        raw.call("HSET", "idempotency:corrupt", "not", "a string")
+        raw.expire("idempotency:corrupt", 60)
         requests = [
             JobRequest("echo", "{}", idempotency_key="k", fingerprint="a"),
             JobRequest("echo", "{}", idempotency_key="k", fingerprint="a"),
             JobRequest("echo", "{}", idempotency_key="k", fingerprint="b"),
-            JobRequest("echo", "{}", idempotency_key="spoilt"),
+            JobRequest("echo", "{}", idempotency_key="corrupt"),
             JobRequest("echo", "{}", delay_s=600),
             JobRequest("echo", "{}", tenant="acme"),
             JobRequest("echo", "{}", job_id=JobId("given")),

@@ -72,10 +72,10 @@ async def test_j31_the_steps_are_written_in_order(lab: StreamsLab, raw: Raw) -> 
 async def test_j32_a_lease_is_renewed_while_the_loop_is_blocked(connection: Connection) -> None:
     """The renewer needs no event loop: it renews a lease while the loop is blocked."""
     async with StreamsLab(connection, lease_s=2.0, foreign_idle_s=2.0) as lab:
-        await _kept_while_the_loop_stands_still(lab)
+        await _renewed_while_the_loop_is_blocked(lab)
 
 
-async def _kept_while_the_loop_stands_still(lab: StreamsLab) -> None:
+async def _renewed_while_the_loop_is_blocked(lab: StreamsLab) -> None:
     worker, leased = await lab.start()
     renewer = worker.lease_renewer()
     assert renewer.period_s == renewer.lease_s / 3

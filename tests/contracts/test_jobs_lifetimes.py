@@ -304,12 +304,12 @@ async def test_j09_a_full_server_can_still_start_settle_and_release(
 async def test_j09_a_refused_job_affects_no_other_of_its_batch(lab: StreamsLab, raw: Raw) -> None:
     worker = await lab.worker()
     job_ids = [await lab.submit() for _ in range(5)]
-    raw.spoil(f"job:{job_ids[0]}")
+    raw.corrupt(f"job:{job_ids[0]}")
     leased = await worker.take(5)
     assert [one.job.id for one in leased] == job_ids[1:], "the broken one was dropped"
 
-    raw.spoil(f"job:{job_ids[1]}")
-    raw.spoil(f"job:{job_ids[2]}:events")
+    raw.corrupt(f"job:{job_ids[1]}")
+    raw.corrupt(f"job:{job_ids[2]}:events")
     renewer = worker.lease_renewer()
     assert renewer.renew(leased) == [RenewAnswer.ENDED] + [RenewAnswer.RENEWED] * 3
     renewer.close()

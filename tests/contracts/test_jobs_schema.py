@@ -63,8 +63,8 @@ async def test_the_keys_of_every_lifecycle_fit_their_schema(
         for seen in events.rest()[1:]:
             validator(whole, "event").validate(seen.data)
             if seen.name == "progress":
-                spoilt = {**cast(JsonObject, seen.data), "data": {"percent": 101}}
-                assert not validator(whole, "event").is_valid(spoilt)
+                invalid = {**cast(JsonObject, seen.data), "data": {"percent": 101}}
+                assert not validator(whole, "event").is_valid(invalid)
 
 
 def test_each_part_is_a_schema(whole: WireSchema) -> None:

@@ -179,7 +179,7 @@ def test_o5_a_lost_lease_is_counted(own_fleet: Fleet) -> None:
         assert next(event for event in events if event.type == "progress")
         frozen.freeze()
         own_fleet.start_worker(JOBWIRE_WORKER_LEASE="1s")
-        assert next(event for event in events if event.type == "running"), "taken over"
+        assert next(event for event in events if event.type == "running"), "reclaimed"
         frozen.thaw()
         wait_until_sync(
             lambda: _jobs(Scrape(f"http://127.0.0.1:{port}"), "forever", "lost") == 1,

@@ -92,10 +92,10 @@ def test_public_routes_need_no_key(keyed_gateway: Serving, path: str) -> None:
 @clause("O-6")
 def test_another_tenants_things_are_not_found(keyed_gateway: Serving) -> None:
     own = keyed_gateway.client.get("/things/globex.1", headers=bearer("other"))
-    strange = keyed_gateway.client.get("/things/globex.1", headers=bearer("boss"))
+    foreign = keyed_gateway.client.get("/things/globex.1", headers=bearer("boss"))
     missing = keyed_gateway.client.get("/things/missing.1", headers=bearer("boss"))
     assert own.status_code == 200
-    assert code(strange) == code(missing) == (404, "not_found")
+    assert code(foreign) == code(missing) == (404, "not_found")
 
 
 @clause("O-6")

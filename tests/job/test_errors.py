@@ -18,7 +18,7 @@ from jobwire.job.errors import (
 def test_each_kind_has_its_code_status_and_retryability() -> None:
     unavailable = BackendUnavailable("Valkey did not answer")
     refused = RefusedError("payload is too large", code="too_large", status=413)
-    broken = ContractError("status is not one of ours", clause="J-5")
+    broken = ContractError("the status is unknown", clause="J-5")
     assert (unavailable.code, unavailable.status, unavailable.retryable) == (
         "unavailable",
         503,
@@ -26,7 +26,7 @@ def test_each_kind_has_its_code_status_and_retryability() -> None:
     )
     assert (refused.code, refused.status, refused.retryable) == ("too_large", 413, False)
     assert (broken.code, broken.status, broken.clause) == ("contract_violated", 502, "J-5")
-    assert str(broken) == "status is not one of ours (J-5)"
+    assert str(broken) == "the status is unknown (J-5)"
 
 
 def test_the_private_detail_is_not_in_the_public_message() -> None:

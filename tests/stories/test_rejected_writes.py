@@ -220,7 +220,7 @@ async def test_r01_a_corrupt_job_neither_stops_the_queue_nor_ends_without_its_ev
     # A job with so many deliveries has reached the limit of every worker.
     pairs = [pair for pair in pairs if pair not in (("deliveries", "1e300"), ("deliveries", "inf"))]
     broken = [
-        scenario.enqueue(f"spoilt-{number}", **{name: value})
+        scenario.enqueue(f"corrupt-{number}", **{name: value})
         for number, (name, value) in enumerate(pairs)
     ]
     async with scenario.working(valkey.url):

@@ -99,7 +99,7 @@ async def test_r3_a_foreign_worker_that_claimed_the_entry_is_not_disturbed(
         assert await site.fields(job) == hash_before
         assert raw.pending(queue) == {entry: "foreign-1"}
 
-        raw.write(key, {"status": "done", "result": '"strange"'})
+        raw.write(key, {"status": "done", "result": '"foreign"'})
         raw.add(events, {"type": "done", "ts": "2", "step": "foreign", "data": "{}"})
         raw.call("XACK", queue, "workers", entry)
         await site.check_ended_once(job)

@@ -81,9 +81,9 @@ def report(written: Mapping[str, Clause], proved: Mapping[str, list[str]]) -> li
 def faults(written: Mapping[str, Clause], proved: Mapping[str, list[str]]) -> list[str]:
     """Built clauses without a test, and tests of clauses that no page has."""
     bare = [each for each in written.values() if each.state == "built" and each.id not in proved]
-    strange = [each for each in proved if each not in written]
+    unknown = [each for each in proved if each not in written]
     return [f"{each.id} is built but has no test: {each.promise}" for each in bare] + [
-        f"{each} is in no contract, but {proved[each][0]} claims it" for each in strange
+        f"{each} is in no contract, but {proved[each][0]} claims it" for each in unknown
     ]
 
 

@@ -1,7 +1,7 @@
 """Leak checks after each test: keys without TTL, clients, settings, tasks.
 
 The check runs after every test that used the `valkey` fixture, when the test's own fixtures
-have been closed. A key may stay without TTL only if its wire says so (`PERMANENT`, a list of
+have been closed. A key may stay without TTL only if its wire declares it (`PERMANENT`, a list of
 glob patterns in `jobwire.wires.<wire>.contract`).
 """
 

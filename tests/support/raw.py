@@ -44,7 +44,7 @@ class Raw:
     def exists(self, *keys: str) -> int:
         return cast(int, self.call("EXISTS", *keys))
 
-    def spoil(self, key: str) -> None:
+    def corrupt(self, key: str) -> None:
         """Store a value of another type under a key of the wire."""
         self.delete(key)
         self.call("SET", key, "not yours", "EX", 600)

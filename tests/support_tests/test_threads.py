@@ -11,7 +11,7 @@ import uvloop
 from tests.support.threads import Threads
 
 
-def stands_still(until: threading.Event) -> None:
+def blocks_forever(until: threading.Event) -> None:
     until.wait(60)
 
 
@@ -28,11 +28,11 @@ def test_a_loop_does_not_wait_forever_for_its_thread(
             await asyncio.to_thread(lambda: 1 // 0)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
-                await asyncio.to_thread(stands_still, until)
+                await asyncio.to_thread(blocks_forever, until)
 
     try:
         with (
-            pytest.raises(AssertionError, match=r"(?s)left 1 thread.*in stands_still"),
+            pytest.raises(AssertionError, match=r"(?s)left 1 thread.*in blocks_forever"),
             asyncio.Runner(loop_factory=new_loop) as runner,
         ):
             runner.run(leave_one_behind())

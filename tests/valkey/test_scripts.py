@@ -84,7 +84,7 @@ def _bound(source: str, table: str) -> dict[int, str]:
 
 
 def _is_part(name: str, full_name: str) -> bool:
-    """Whether it is the name, or its first or last words: `now` of `now_ms`, `id` of `job_id`."""
+    """Whether it is the name, or its beginning or end: `now` of `now_ms`, `id` of `job_id`."""
     return f"_{full_name}_".startswith(f"_{name}_") or f"_{full_name}_".endswith(f"_{name}_")
 
 

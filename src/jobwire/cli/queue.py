@@ -58,7 +58,8 @@ def verb(wire: str, name: str) -> Callable[..., Any]:
 
 
 def _wire_of(context: click.Context, queue: str, data_dir: str | None) -> str:
-    """Find the wire that has a queue; the default one where none has it, which then says so."""
+    """Find the wire that has a queue; the default one if none has it, which then reports it as
+    unknown."""
     from jobwire.cli.program import with_client
     from jobwire.client import AsyncClient, NotFound
 

@@ -63,7 +63,7 @@ class Reloader:
         """The child ended while another one still ran, which may have had its port."""
 
     def start(self, *, ready_fd: int | None = None, replaces: int | None = None) -> None:
-        """Start a child; `replaces` is a process that was killed, whose leases it takes over."""
+        """Start a child; `replaces` is a process that was killed; its leases expire at once."""
         more = [] if ready_fd is None else ["--ready-fd", str(ready_fd)]
         more += [] if replaces is None else ["--replaces", str(replaces)]
         self._child = spawn(

@@ -375,7 +375,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _check_linger(self, now_s: float) -> None:
         """Disconnect a client that has its last response, or that still sends a body which was
-        answered early: when it falls silent, or has sent for too long."""
+        answered early: when it stops sending, or has sent for too long."""
         body_s = self.limits.body_timeout.total_seconds()
         limit_s = max(_LINGER_S, body_s) if self._in_body else _LINGER_S
         silent_s = now_s - max(self._answered_at_s, self._discarded_at_s)

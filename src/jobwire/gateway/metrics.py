@@ -2,7 +2,7 @@
 
 Counting a request costs two dictionary look-ups and a bisection; everything slow runs at a scrape.
 Figures of the queue are read from the server at each scrape: a cached figure would be wrong exactly
-when the queue stands still.
+when no job moves.
 """
 
 import asyncio

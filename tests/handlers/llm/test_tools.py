@@ -181,7 +181,7 @@ async def test_j50_a_failed_tool_is_never_retried() -> None:
         raise ConnectionError("secret detail")
 
     def asks_for_more() -> None:
-        """Asks to be tried again."""
+        """Requests a retry."""
         raise Retry(5, "try me later")
 
     def returns_nonsense() -> object:

@@ -144,7 +144,7 @@ async def test_j51_the_api_key_is_never_shown(bench_at: BenchAt) -> None:
 
 # ── temporary errors ─────────────────────────────────────────────────────────────────────────────
 
-UNWELL: dict[str, tuple[Act, str]] = {
+TEMPORARY_FAILURES: dict[str, tuple[Act, str]] = {
     "500": (refuses(500, "oops"), "backend_unavailable"),
     "502 of a proxy": (answers(502, "<html>Bad Gateway", "text/html"), "backend_unavailable"),
     "503": (refuses(503, "loading the model"), "backend_unavailable"),
@@ -158,9 +158,9 @@ UNWELL: dict[str, tuple[Act, str]] = {
 
 
 @clause("J-51")
-@pytest.mark.parametrize("way", UNWELL)
+@pytest.mark.parametrize("way", TEMPORARY_FAILURES)
 async def test_j51_a_server_that_recovers_is_retried(bench_at: BenchAt, way: str) -> None:
-    act, code = UNWELL[way]
+    act, code = TEMPORARY_FAILURES[way]
     async with Upstream(act, says("Well again")) as upstream:
         record = await bench_at(upstream.url).run("chat", HI)
     assert record.text() == record.result["text"] == "Well again"

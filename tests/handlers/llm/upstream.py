@@ -151,7 +151,7 @@ def says(*texts: str, finish: str = "stop") -> Act:
 
 
 def streams(*chunks: bytes, cut: bool = False, then: Act | None = None) -> Act:
-    """A stream of these chunks. `cut`: broken off in the middle of the body; `then`: what comes
+    """A stream of these chunks. `cut`: cut in the middle of the body; `then`: what follows
     instead of its end."""
 
     async def act(line: Line) -> None:

@@ -120,8 +120,8 @@ async def test_p4_a_task_without_an_end_has_the_documented_nulls(site: Site) -> 
 
 @clause("P-4")
 def test_p4_the_minimal_form_is_read_and_unknown_members_survive() -> None:
-    strange = {**MINIMAL, "note": {"a": [1]}, "jobwire": {"x": 1}, "result": {"seen": True}}
-    read = task.parse(json.dumps(strange).encode(), "abc123")
+    extended = {**MINIMAL, "note": {"a": [1]}, "jobwire": {"x": 1}, "result": {"seen": True}}
+    read = task.parse(json.dumps(extended).encode(), "abc123")
     assert (read.status, read.input_key) == ("queued", MINIMAL["input_s3_key"])
     assert (read.chat_id, read.user_id, read.message_id) == (123456789, 111222333, None)
     assert rfc3339(read.created_ms) == MINIMAL["created_at"]

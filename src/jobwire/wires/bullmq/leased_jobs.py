@@ -104,7 +104,7 @@ def end_of(leased: LeasedJob, outcome: Outcome) -> End | None:
         try:
             return settle_args.completed(job, token, outcome.result_json)
         except RefusedError as error:
-            # A handler's result need not fit the wire; its job ends all the same.
+            # A handler's result need not fit the wire; its job ends nevertheless.
             _log.warning("outcome cannot be written: job=%s error=%s", leased.job.id, error)
             return settle_args.failed(job, token, Failure(str(error)))
     if isinstance(outcome, Failed):

@@ -43,7 +43,7 @@ class ResultHandler:
     def __init__(
         self, records: ImageRecords, bucket: Bucket, *, retry_after_s: float = 1.0
     ) -> None:
-        """`retry_after_s`: how soon a result is tried again while the database is away."""
+        """`retry_after_s`: how soon a result is retried while the database is unavailable."""
         self._records = records
         self._batches = _Batches(records)
         self._bucket = bucket

@@ -25,7 +25,7 @@ _BEGIN: Final = "-----BEGIN"
 
 
 class BadToken(Exception):
-    """The token is not one of ours, or it has expired; the text is for the log."""
+    """The token is not signed by our key, or it has expired; the text is for the log."""
 
 
 class BadKey(ValueError):

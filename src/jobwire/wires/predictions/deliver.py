@@ -124,7 +124,7 @@ async def _change_slot(parts: Parts, current: Current, index: int, slot: Slot) -
 
 
 async def _unfinished(parts: Parts, current: Current, answer: object) -> Stepped:
-    """Blocked ends the task; anything else is tried again later."""
+    """Blocked ends the task; anything else is retried later."""
     if isinstance(answer, chat.Blocked):
         log.info("user blocked the bot  task=%s", current.intent.tid)
         return await parts.mark_delivered(current)

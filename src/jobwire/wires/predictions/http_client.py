@@ -60,7 +60,8 @@ def exchange(
     parts = urlsplit(url)
     connection = _connection(parts, address, timeout_s)
     deadline = time.monotonic() + timeout_s
-    # A socket timeout bounds one read; a server that drips bytes would stay below it forever.
+    # A socket timeout bounds one read; a server that sends single bytes would stay below it
+    # forever.
     watchdog = threading.Timer(timeout_s, _abort, (connection,))
     watchdog.daemon = True
     watchdog.start()

@@ -258,7 +258,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     """How long after the deadline a task without an outcome is given up."""
     lease_s: int = 60
     find_after_s: int = 10
-    """A create without an answer is looked for in the provider's list after this time."""
+    """A create without an answer is searched in the provider's list after this time."""
     grace_s: int = 120
     """A second create comes no sooner: longer than the list's delay and one lease."""
     max_creates: int = 2

@@ -159,7 +159,7 @@ async def _walk_tasks(
         if now - listing.begun < _LISTING_EVERY:
             return
         listing = _Listing(now, "", listing.begun)
-    # The first writer walks; a walk that was broken off is continued from its resume key.
+    # The first writer lists; an interrupted listing is continued from its resume key.
     seen = await _write_listing(flow, listing, seen)
     if seen is None:
         return

@@ -94,7 +94,7 @@ class SnapshotReader:
         view = await read_task(self._records, listed.id)
         if view is None:
             return None
-        # At once: a reading that is broken off has not read in vain.
+        # At once: a cancelled read keeps the tasks that it has read.
         self._known[listed.id] = task = ListedTask(view, listed.written_at)
         return task
 

@@ -59,7 +59,7 @@ class Task:
     status: TaskStatus
     created_ms: int
     tid: str | None
-    """The task id, where the task is one of ours."""
+    """The task id, if jobwire created the task."""
     settled_by_us: bool
 
     @property

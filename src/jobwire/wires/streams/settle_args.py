@@ -84,7 +84,7 @@ def _calls(
         try:
             target, texts = _outcome_args(outcome, leased.job.attempt, store_tracebacks)
         except Exception:  # noqa: BLE001 - the other jobs of the batch are settled
-            # A handler's error need not be valid text; its job ends all the same.
+            # A handler's error need not be valid text; its job ends nevertheless.
             _log.exception("outcome cannot be written: job=%s; settled as failed", leased.job.id)
             target, texts = _outcome_args(_UNWRITABLE, leased.job.attempt, False)
         call = ends if target is _SETTLE else retries if target is _RETRY else releases

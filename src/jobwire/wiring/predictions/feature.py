@@ -60,6 +60,6 @@ async def running(
             yield
         finally:
             stop.set()
-            # A pass or a poll in flight is broken off: each of its steps may be repeated.
+            # A pass or a poll in flight is cancelled: each of its steps may be repeated.
             for task in work:
                 task.cancel()

@@ -23,8 +23,8 @@ from jobwire.wires.streams.queue import StreamsQueue
 PLAIN: Final = "plain"
 WHOLE: Final = "whole"
 MESSAGE: Final = "message"
-"""As `whole`, but every event is named `message`: an EventSource hears only names that it knows,
-and handlers have types of their own."""
+"""As `whole`, but every event is named `message`: an EventSource delivers only names that it has a
+listener for, and handlers have types of their own."""
 
 
 class EventRoutes:

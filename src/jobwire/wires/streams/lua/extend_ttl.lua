@@ -47,7 +47,7 @@ end
 
 for at = 1, #due, 2 do
   if isolated(extend, due[at]) == 'refused' then
-    -- Retried later, so that it does not hold up the others.
+    -- Retried later, so that it does not block the others.
     renewals[#renewals + 1] = renewal_of(expiry_of())
     renewals[#renewals + 1] = due[at]
   end

@@ -31,7 +31,7 @@ redis.call('HSET', worker_key(consumer), 'seen_ts', now, unpack(ARGV, 3))
 redis.call('PEXPIRE', worker_key(consumer), lifetime_ms)
 
 local started = redis.call('HGET', worker_key(consumer), 'started_ts')
--- A key of a wrong type is tolerated: the worker is registered all the same.
+-- A key of a wrong type is tolerated: the worker is registered nevertheless.
 for at = 3, #ARGV, 2 do
   for name in string.gmatch(ARGV[at] == 'queues' and ARGV[at + 1] or '', '%S+') do
     select_queue(name)

@@ -1,4 +1,4 @@
-// Jobs: state tabs, a filter, honest scans, acts on many. At most 200 rows are in the page.
+// Jobs: state tabs, a filter, the number of scanned jobs, operations on many. At most 200 rows are in the page.
 import { html, nothing, icon, state, stateOf, meter, percentOf, command, empty, id, openRow, ended, time, word } from "../ui.js";
 import { repeat } from "../../vendor/lit-html/directives/repeat.js";
 import { live } from "../../vendor/lit-html/directives/live.js";
@@ -37,7 +37,7 @@ class Jobs {
   rows = [];
   page = null; // the last page read: scanned, total, cursor
   scanned = 0;
-  older = false; // the reader has looked further: the list stands still
+  older = false; // older pages are shown: the list is not refreshed
   held = 0; // new jobs that are not shown while the pointer rests on the list
   picked = new Set();
   anchor = -1;

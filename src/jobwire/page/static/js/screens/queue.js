@@ -36,7 +36,7 @@ class Queue {
   rows = null; // of the chosen state, or of a search
   page = null;
   scanned = 0;
-  older = false; // the reader has looked further: the list stands still
+  older = false; // older pages are shown: the list is not refreshed
   held = 0; // jobs that are not shown while the pointer rests on the list
   picked = new Set();
   anchor = -1;

@@ -1,6 +1,6 @@
 -- Flows: what a job's end does to its parent, which may be in another queue.
 
--- The parent's queue prefix and id, as its child knows them; nil where the child's note is spoilt.
+-- The parent's queue prefix and id, from its child's fields; nil if those are corrupt.
 local function parent_of(parent)
   if type(parent) ~= 'table' or type(parent.queueKey) ~= 'string' then return nil end
   if type(parent.id) ~= 'string' and type(parent.id) ~= 'number' then return nil end

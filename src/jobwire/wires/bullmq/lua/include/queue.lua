@@ -24,7 +24,7 @@ local function number(value)
   return found and found > -1e15 and found < 1e15 and found or nil
 end
 
--- A counter that another program spoilt begins anew: an error here would end a verb half done.
+-- A counter that is not a number starts anew: an error here would stop a script half-way.
 local function count(key, field)
   local made = redis.pcall('HINCRBY', key, field, 1)
   if type(made) == 'number' then return made end

@@ -191,6 +191,13 @@ async def test_j35_the_jobs_own_limits_precede_the_handlers(
     assert seen == [1, 2]
 
 
+class BrokenModel:
+    """A class of the user with an error in it."""
+
+    def model_dump(self, *, mode: str) -> object:
+        raise KeyError(mode)
+
+
 @pytest.mark.parametrize(
     ("result", "code"),
     [
@@ -198,6 +205,7 @@ async def test_j35_the_jobs_own_limits_precede_the_handlers(
         (float("nan"), "result_not_json"),
         ({"deep": [None, float("inf")]}, "result_not_json"),
         ("half a surrogate \ud800", "result_not_json"),
+        (BrokenModel(), "result_not_json"),
         ("x" * 1_048_577, "result_too_large"),
     ],
 )

@@ -44,18 +44,21 @@ def to_json(value: object, limit_bytes: int = MAX_RESULT_BYTES) -> str:
         return "null"
     try:
         raw = _encode(value)
-    except NotJson:
+        if len(raw) > limit_bytes:
+            size = f"{len(raw):,} bytes of JSON are more than the {limit_bytes:,} allowed"
+            raise JsonTooLarge(size)
+        # The encoder writes NaN and Infinity as null, which a reader would take for "no value".
+        if b"null" in raw and _contains_nan(msgspec.to_builtins(value, enc_hook=_unknown)):
+            raise NotJson("it contains NaN or Infinity")
+        return raw.decode()
+    except (NotJson, JsonTooLarge):
         raise
     except RecursionError:
         raise NotJson("it is nested too deeply or contains itself") from None
     except (TypeError, ValueError, OverflowError) as error:
         raise NotJson(str(error)) from None
-    if len(raw) > limit_bytes:
-        raise JsonTooLarge(f"{len(raw):,} bytes of JSON are more than the {limit_bytes:,} allowed")
-    # The encoder writes NaN and Infinity as null, which a reader would take for "no value".
-    if b"null" in raw and _contains_nan(msgspec.to_builtins(value, enc_hook=_unknown)):
-        raise NotJson("it contains NaN or Infinity")
-    return raw.decode()
+    except Exception as error:  # `model_dump` of the user's class
+        raise NotJson(f"{type(error).__name__} while it was encoded") from error
 
 
 def _contains_nan(value: object) -> bool:

@@ -50,7 +50,7 @@ async def _wait_idle(
     queue_loops: Sequence[QueueLoop], timeout_s: float, interrupt: asyncio.Event | None = None
 ) -> bool:
     """Wait until nothing is leased; False after the timeout or at the interrupt."""
-    idle = asyncio.gather(*(each.idle.wait() for each in queue_loops))
+    idle = asyncio.ensure_future(_all_idle(queue_loops))
     ends = [idle] if interrupt is None else [idle, asyncio.ensure_future(interrupt.wait())]
     try:
         await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -58,3 +58,8 @@ async def _wait_idle(
     finally:
         for end in ends:
             end.cancel()
+
+
+async def _all_idle(queue_loops: Sequence[QueueLoop]) -> None:
+    for each in queue_loops:
+        await each.idle.wait()

@@ -282,6 +282,24 @@ def test_j08_a_number_out_of_range_is_refused(
     assert raw.find("job:*") == []
 
 
+@clause("J-50", "J-19")
+@pytest.mark.parametrize(
+    ("path", "member"),
+    [
+        ("/v1/chat/completions", b'"messages":[{"a":' + b"[" * 5000 + b"]" * 5000 + b"}]"),
+        ("/v1/chat/completions", b'"messages":[{}],"a":' + b"[" * 5000 + b"]" * 5000),
+        ("/v1/chat/completions", b'"messages":[{}],"a":' + b"9" * 5000),
+        ("/v1/embeddings", b'"input":' + b"[" * 5000 + b"]" * 5000),
+    ],
+)
+def test_j50_a_body_that_cannot_be_read_is_refused(
+    served: ServedJobs, path: str, member: bytes
+) -> None:
+    header = {"content-type": "application/json"}
+    answer = served.client.post(path, content=b"{" + member + b"}", headers=header)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (422, "invalid_request_error")
+
+
 @clause("J-8")
 @pytest.mark.parametrize("number", ["9" * 4300, "12345678901234567890123", "1.10", "1e-999"])
 def test_j08_any_other_number_is_stored_unchanged(served: ServedJobs, number: str) -> None:

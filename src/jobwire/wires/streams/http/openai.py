@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from jobwire.gateway import tenants
-from jobwire.gateway.problems import FORBIDDEN, INVALID_JSON, Headers, Problem, invalid_body
+from jobwire.gateway.problems import FORBIDDEN, Headers, Problem
 from jobwire.gateway.request import ClientGone, HttpRequest, Reply
 from jobwire.gateway.sse import DataEvent, EventStream
 from jobwire.gateway.streams import Streams
@@ -27,6 +27,7 @@ from jobwire.wires.streams.follow import Follower
 from jobwire.wires.streams.http import openai_schemas as schemas
 from jobwire.wires.streams.http import request_parser
 from jobwire.wires.streams.http.jobs import JobRoutes
+from jobwire.wires.streams.http.request_parser import read_body
 from jobwire.wires.streams.queue import StreamsQueue
 
 CHAT: Final = "/v1/chat/completions"
@@ -50,6 +51,7 @@ _STATUS: Final[Mapping[str, tuple[int, str]]] = {
 
 _encode = msgspec.json.Encoder().encode
 _chat_decoder: Final = msgspec.json.Decoder(schemas.ChatCompletionRequest)
+_members_decoder: Final = msgspec.json.Decoder(dict[str, Any])
 _embed_decoder: Final = msgspec.json.Decoder(schemas.EmbeddingsRequest)
 
 
@@ -69,9 +71,9 @@ class OpenAiRoutes:
         """Answer a conversation, as one body or as a stream."""
         try:
             data = await request.body()
-            body = _decoded(_chat_decoder, data)
-            members = cast("dict[str, Any]", msgspec.json.decode(data))
-            job_id = await self._submit(request, "chat", schemas.chat_payload(members))
+            body = read_body(_chat_decoder, data)
+            payload = schemas.chat_payload(read_body(_members_decoder, data))
+            job_id = await self._submit(request, "chat", payload)
         except Problem as problem:
             return _problem(problem)
         if body.stream:
@@ -84,7 +86,7 @@ class OpenAiRoutes:
     async def embeddings(self, request: HttpRequest) -> Reply:
         """Compute vectors."""
         try:
-            body = _decoded(_embed_decoder, await request.body())
+            body = read_body(_embed_decoder, await request.body())
             job_id = await self._submit(request, "embed", schemas.embed_payload(body))
         except Problem as problem:
             return _problem(problem)
@@ -274,15 +276,6 @@ def _data(event: StreamEvent) -> dict[str, Any]:
 async def _disconnected(request: HttpRequest) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _decoded(decoder: "msgspec.json.Decoder[Any]", data: bytes) -> Any:
-    try:
-        return decoder.decode(data)
-    except msgspec.ValidationError as error:
-        raise invalid_body(error) from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Problem(INVALID_JSON) from None
 
 
 def _job_header(job_id: JobId) -> Headers:

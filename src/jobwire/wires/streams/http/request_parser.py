@@ -86,7 +86,7 @@ def traceparent(request: HttpRequest) -> str:
 
 def job_request(request: HttpRequest, body: bytes) -> JobRequest:
     """The job request of the body; its task is not checked here."""
-    parsed = _read(_request_decoder, body)
+    parsed = read_body(_request_decoder, body)
     key = idempotency_key(request)
     mark = fingerprint(body) if key else ""
     return _checked(parsed, body, key, mark, tenant(request), traceparent(request))
@@ -95,8 +95,8 @@ def job_request(request: HttpRequest, body: bytes) -> JobRequest:
 async def batch(request: HttpRequest, body: bytes) -> list[JobRequest | Problem]:
     """The same for each item; a fault in one does not affect the others. Other requests run after
     every `_TURN_BYTES`."""
-    jobs = _read(_batch_decoder, body).jobs
-    items = _read(_items_decoder, bytes(jobs), "/jobs")
+    jobs = read_body(_batch_decoder, body).jobs
+    items = read_body(_items_decoder, bytes(jobs), "/jobs")
     _check_around(body, bytes(jobs), 1)
     owner, trace = tenant(request), traceparent(request)
     parsed: list[JobRequest | Problem] = []
@@ -108,7 +108,7 @@ async def batch(request: HttpRequest, body: bytes) -> list[JobRequest | Problem]
             checked_bytes = 0
             await asyncio.sleep(0)
         try:
-            item = _read(_item_decoder, whole)
+            item = read_body(_item_decoder, whole)
             key = _checked_key((item.idempotency_key or "").encode())
             mark = fingerprint(whole) if key else ""
             parsed.append(_checked(item, whole, key, mark, owner, trace))
@@ -128,7 +128,8 @@ def _checked_key(given: bytes) -> str:
     return given.decode()
 
 
-def _read(decoder: msgspec.json.Decoder[_T], body: bytes, place: str = "") -> _T:
+def read_body(decoder: msgspec.json.Decoder[_T], body: bytes, place: str = "") -> _T:
+    """The decoded body, or its part at `place`; raises Problem."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:

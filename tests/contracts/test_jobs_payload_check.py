@@ -43,6 +43,18 @@ async def test_j54_a_payload_that_no_worker_accepts_is_refused_with_the_place(
     assert raw.length("jobs:stream") == 1
 
 
+@clause("J-54", "J-8")
+async def test_j54_the_largest_integers_are_no_fault(
+    served: ServedJobs, lab: StreamsLab, fresh: Fresh
+) -> None:
+    task = fresh("task")
+    await register(lab, task, WIDTH)
+    header = {"content-type": "application/json"}
+    for number in ("9" * 4300, "-" + "9" * 4300):
+        body = f'{{"task": "{task}", "payload": {{"sizes": [{number}]}}}}'
+        assert served.client.post("/v1/jobs", content=body, headers=header).status_code == 202
+
+
 @clause("J-54")
 @pytest.mark.parametrize("other", ["", '{"type":"object"}'])
 async def test_j54_a_payload_that_one_worker_of_two_accepts_is_accepted(

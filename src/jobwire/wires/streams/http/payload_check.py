@@ -5,6 +5,7 @@ it, so that old and new workers may run side by side; a task that some worker ha
 or that a foreign worker may have, is not checked. The worker checks each payload again.
 """
 
+import json
 import logging
 from collections import OrderedDict
 from typing import Final, NoReturn
@@ -17,6 +18,8 @@ from jobwire.wires.streams.registry import WorkerRegistry
 _log = logging.getLogger("jobwire.streams")
 _MAX_VALIDATORS: Final = 1_000
 _MAX_MESSAGE: Final = 300
+_UNUSABLE: Final = (ValueError, RecursionError, msgspec.DecodeError)
+"""Errors of a schema that cannot be read."""
 
 
 class PayloadCheck:
@@ -43,7 +46,10 @@ class PayloadCheck:
         schemas = self._registry.schemas(task)
         if not schemas:
             return ""
-        payload: object = msgspec.json.decode(payload_json)
+        try:
+            payload: object = msgspec.json.decode(payload_json)
+        except msgspec.DecodeError:  # of an integer with 4300 digits it counts the sign as one
+            payload = json.loads(payload_json)
         for schema in schemas:
             validator = self._validator(schema)
             if validator is None or validator.is_valid(payload):
@@ -58,7 +64,7 @@ class PayloadCheck:
         try:
             # The document may contain references: none of them is fetched.
             made = jsonschema_rs.validator_for(msgspec.json.decode(schema), retriever=_refuse)
-        except (ValueError, jsonschema_rs.ReferencingError) as error:
+        except (*_UNUSABLE, jsonschema_rs.ReferencingError) as error:
             text = str(error)[:_MAX_MESSAGE]
             _log.warning("a worker's schema cannot be used: error=%s; payloads unchecked", text)
             made = None

@@ -85,8 +85,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self._waiting_since_s = self.loop.time()
         # Later than the limit for a client that does not read: `streams` counts those.
-        _limit_unacknowledged(transport, self.limits.slow_client + _UNACKNOWLEDGED)
-        _limit_unsent(transport)
+        _limit_socket(transport, self.limits.slow_client + _UNACKNOWLEDGED)
 
     def connection_lost(self, exc: Exception | None) -> None:
         # uvicorn disconnects only the last request received; an earlier one may be a stream.
@@ -412,18 +411,15 @@ def _mark_disconnected(cycle: RequestResponseCycle) -> None:
         cycle.message_event.set()
 
 
-def _limit_unacknowledged(transport: asyncio.Transport, after: timedelta) -> None:
-    """End the connection if the peer does not acknowledge data in time; the system's default for an
-    unreachable peer is about 15 minutes."""
+def _limit_socket(transport: asyncio.Transport, unacknowledged: timedelta) -> None:
+    """End the connection if the peer does not acknowledge data in time, by default about 15 minutes
+    for an unreachable peer. Bound what the kernel buffers for a client that does not read, by
+    default megabytes, which no limit of ours counts."""
     peer = transport.get_extra_info("socket")
-    if peer is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
-        limit_ms = int(after.total_seconds() * 1000)
+    if peer is None:
+        return
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        limit_ms = int(unacknowledged.total_seconds() * 1000)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)
-
-
-def _limit_unsent(transport: asyncio.Transport) -> None:
-    """Bound what the kernel buffers for a client that does not read; its default is megabytes,
-    which no limit of ours counts."""
-    peer = transport.get_extra_info("socket")
-    if peer is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_UNSENT_BYTES)

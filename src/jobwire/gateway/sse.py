@@ -24,28 +24,18 @@ _NO_LINE_ENDS: Final = {ord("\r"): " ", ord("\n"): " ", 0: " "}
 
 
 class SseEvent:
-    """One event, encoded once for all streams."""
+    """One event, encoded once for all streams. Without a name and an id it is `data:` only."""
 
     __slots__ = ("frame", "id")
 
-    def __init__(self, name: str, data: bytes, event_id: str | None = None) -> None:
+    def __init__(self, name: str | None, data: bytes, event_id: str | None = None) -> None:
         self.id = event_id
         head = f"id: {_one_line(event_id)}\n" if event_id is not None else ""
+        if name is not None:
+            head += f"event: {_one_line(name)}\n"
         # In SSE only CR, LF and CRLF end a line, as in `bytes.splitlines`.
         lines = data.splitlines() if b"\n" in data or b"\r" in data else (data,)
-        self.frame: bytes = (
-            f"{head}event: {_one_line(name)}\ndata: ".encode() + b"\ndata: ".join(lines) + b"\n\n"
-        )
-
-
-class DataEvent:
-    """An event without a name and an id: `data:` only."""
-
-    __slots__ = ("frame", "id")
-
-    def __init__(self, data: bytes) -> None:
-        self.id = None
-        self.frame: bytes = b"data: " + b"\ndata: ".join(data.splitlines()) + b"\n\n"
+        self.frame: bytes = f"{head}data: ".encode() + b"\ndata: ".join(lines) + b"\n\n"
 
 
 class Comment:
@@ -58,7 +48,7 @@ class Comment:
         self.frame: bytes = f": {_one_line(text)}\n\n".encode()
 
 
-Item = SseEvent | DataEvent | Comment
+Item = SseEvent | Comment
 
 
 def _one_line(text: str) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from jobwire.gateway import tenants
 from jobwire.gateway.problems import FORBIDDEN, Headers, Problem
 from jobwire.gateway.request import ClientGone, HttpRequest, Reply
-from jobwire.gateway.sse import DataEvent, EventStream
+from jobwire.gateway.sse import EventStream, SseEvent
 from jobwire.gateway.streams import Streams
 from jobwire.job.errors import JobwireError
 from jobwire.job.messages import JobId, JobRequest, Submitted
@@ -34,7 +34,7 @@ CHAT: Final = "/v1/chat/completions"
 EMBEDDINGS: Final = "/v1/embeddings"
 MODELS: Final = "/v1/models"
 _MAX_WAIT_S: Final = 3600
-_DONE: Final = DataEvent(b"[DONE]")
+_DONE: Final = SseEvent(None, b"[DONE]")
 _STATUS: Final[Mapping[str, tuple[int, str]]] = {
     "invalid_payload": (400, "invalid_request_error"),
     "context_too_long": (400, "invalid_request_error"),
@@ -199,7 +199,7 @@ class _ChunkReader:
 
     def push(self, event: StreamEvent) -> bool:
         frame = self._frame(event)
-        if frame and not self._stream.push(DataEvent(frame)):
+        if frame and not self._stream.push(SseEvent(None, frame)):
             return False
         self._has_text |= event.kind == "token"
         self.is_over |= event.is_terminal
@@ -212,12 +212,12 @@ class _ChunkReader:
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write the last chunk."""
-        self._stream.push(DataEvent(self._last(result)))
+        self._stream.push(SseEvent(None, self._last(result)))
         self._stream.push(_DONE)
         self._stream.end()
 
     def send_gap(self) -> bool:
-        return self._stream.push(DataEvent(_error_body("server_error", "events are missing")))
+        return self._stream.push(SseEvent(None, _error_body("server_error", "events are missing")))
 
     def end(self) -> None:
         self.is_over = True

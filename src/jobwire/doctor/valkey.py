@@ -3,6 +3,7 @@
 Uses the permissions of the product; what they do not allow to read is a note, not a fault.
 """
 
+import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -31,6 +32,14 @@ async def examine(config: Config, *, fix: str) -> AsyncIterator[Finding]:
             yield await _access(config)
     except ValkeyError as error:
         yield Finding("valkey", "unreachable", str(error), "nothing works without it", fix)
+
+
+async def examine_queue(config: Config, queue: str) -> AsyncIterator[Finding]:
+    """Check the stream of a job queue; nothing for an unreachable server, which `examine`
+    reports."""
+    with contextlib.suppress(ValkeyError):
+        async with Connection.open(config, name="jobwire-doctor") as connection:
+            yield await _clock_history(connection, queue)
 
 
 def judge(config: Config, health: Health) -> Iterator[Finding]:
@@ -109,9 +118,8 @@ async def _clock(connection: Connection) -> Finding:
     return Finding("clock", "ok", "agrees with the server's")
 
 
-async def clock_history(connection: Connection, queue: str) -> Finding:
-    """Whether the server's clock was set back: the ids in the stream of a queue start with the
-    server's time and never decrease, so the last one shows it."""
+async def _clock_history(connection: Connection, queue: str) -> Finding:
+    """Entry ids start with the server's time and never decrease: the last one shows a set-back."""
     try:
         reply = await connection.call("XINFO", "STREAM", queue)
     except ServerError:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from jobwire.doctor import Finding, model
-from jobwire.doctor.valkey import clock_history
+from jobwire.doctor.valkey import examine_queue
 from jobwire.job.errors import BackendUnavailable
 from jobwire.settings import Loaded
 from jobwire.valkey import Config, Connection, ValkeyError
@@ -25,6 +25,8 @@ async def examine(loaded: Loaded) -> AsyncIterator[Finding]:
     """All checks; nothing is changed."""
     jobs = loaded.settings.jobs
     if (known := known_valkey(loaded)) is not None:
+        async for finding in examine_queue(known.config, StreamsKeys(jobs.key_prefix).queue):
+            yield finding
         async for finding in examine_queues(known.config, jobs):
             yield finding
     async for finding in model.examine(loaded.settings.llm):
@@ -32,14 +34,12 @@ async def examine(loaded: Loaded) -> AsyncIterator[Finding]:
 
 
 async def examine_queues(config: Config, settings: StreamsSettings) -> AsyncIterator[Finding]:
-    """Check the server's clock and each queue; nothing for an unreachable server, which another
-    check reports."""
+    """Check each queue; nothing for an unreachable server, which another check reports."""
     findings: list[Finding] = []
     with contextlib.suppress(ValkeyError, BackendUnavailable):
         async with Connection.open(config, name="jobwire-doctor") as connection:
-            findings.append(await clock_history(connection, StreamsKeys(settings.key_prefix).queue))
-            findings += (await _findings(connection, settings))[:_MAX_FINDINGS]
-    for finding in findings:
+            findings = await _findings(connection, settings)
+    for finding in findings[:_MAX_FINDINGS]:
         yield finding
 
 

@@ -78,8 +78,8 @@ class Keyring:
         scheme, _, key = authorization.partition(b" ")
         if scheme.lower() != b"bearer" or not key:
             raise Problem(UNAUTHORIZED, headers=_CHALLENGE)
-        # O-6: only digests are compared, and a caller cannot choose the digest of a key: the time of
-        # the look-up reveals nothing about a stored key.
+        # O-6: only digests are compared, and a caller cannot choose the digest of a key: the time
+        # of the look-up reveals nothing about a stored key.
         principal = self._by_digest.get(sha256(key.strip()).digest())
         if principal is None:
             raise Problem(BAD_KEY, headers=_CHALLENGE)

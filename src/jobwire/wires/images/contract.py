@@ -177,6 +177,11 @@ class ImageErrorCode(StrEnum):
     CANCELED = "CANCELED"
     INTERNAL = "INTERNAL"
 
+    @classmethod
+    def read(cls, text: str) -> "ImageErrorCode":
+        """The code; INTERNAL for one of a later version."""
+        return cls(text) if text in tuple(cls) else cls.INTERNAL
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessedImage:
@@ -222,7 +227,18 @@ class FailedImage:
 
 
 ImageResult = ProcessedImage | FailedImage
+INTERRUPTED: Final = "processing was interrupted; upload the photo again"
 _STATUS: Final = ResultField.STATUS
+
+
+def failed_now(image_id: str, code: ImageErrorCode, message: str) -> FailedImage:
+    """The result of an image that has failed at this moment."""
+    return FailedImage(
+        image_id=image_id,
+        error_code=code,
+        error_message=message,
+        failed_at=format_time(now_utc()),
+    )
 
 
 class BadResult(ValueError):
@@ -239,13 +255,9 @@ def parse_result(fields: Mapping[str, str]) -> ImageResult:
         raise BadResult(f"fields are missing: {', '.join(missing)}")
     values = {name.value: fields[name] for name in names if name != _STATUS}
     if status == ResultStatus.FAILED:
-        try:
-            code = ImageErrorCode(fields[ResultField.ERROR_CODE])
-        except ValueError:
-            code = ImageErrorCode.INTERNAL  # a code of a later version
         return FailedImage(
             image_id=values["image_id"],
-            error_code=code,
+            error_code=ImageErrorCode.read(values["error_code"]),
             error_message=values["error_message"],
             failed_at=_checked_time(values["failed_at"]),
         )

@@ -24,6 +24,7 @@ from jobwire.objects import Bucket, ObjectsError
 from jobwire.valkey import Connection, ValkeyError
 from jobwire.wires.images.contract import (
     HIDDEN_AREAS,
+    INTERRUPTED,
     NOTHING_HIDDEN,
     ORIGINAL_SIZE,
     PUBLISHED_TYPE,
@@ -33,6 +34,7 @@ from jobwire.wires.images.contract import (
     ProcessedImage,
     ResultStatus,
     Stage,
+    failed_now,
     format_time,
     now_utc,
 )
@@ -220,7 +222,7 @@ class Processing:
         image_id = entry.image_id
         if last_try or entry.restarts > _MAX_RESTARTS:
             # An image that crashes the gateway must not do so at every start.
-            return _failed(image_id, ImageErrorCode.INTERNAL, _INTERRUPTED)
+            return failed_now(image_id, ImageErrorCode.INTERNAL, INTERRUPTED)
         try:
             async with StageWriter(self._status, image_id, self._on_stage) as stages:
                 photo = await stages.unless_deleted(self._process(entry, stages))
@@ -229,7 +231,7 @@ class Processing:
                 etag = await self._store(entry, published_metadata(entry.size, photo))
         except ImageDeleted:
             await self._unpublish(entry)
-            return _failed(image_id, ImageErrorCode.CANCELED, _DELETED)
+            return failed_now(image_id, ImageErrorCode.CANCELED, _DELETED)
         except _Failure as failure:
             return failure.result
         return ProcessedImage(
@@ -260,7 +262,9 @@ class Processing:
                 raise  # no capacity in the pool
             if error.detail:
                 _log.warning("image failed: image=%s: %s", entry.image_id, error.detail)
-            raise _Failure(_failed(entry.image_id, _code(error.code), error.message)) from error
+            raise _Failure(
+                failed_now(entry.image_id, ImageErrorCode.read(error.code), error.message)
+            ) from error
 
     async def _store(self, entry: SpooledUpload, metadata: Mapping[str, str]) -> str:
         """Write the photo to the bucket; returns its ETag. Waits while the bucket is away."""
@@ -280,7 +284,7 @@ class Processing:
                 else:
                     refusals += 1
                 if refusals >= _STORE_TRIES:
-                    failed = _failed(entry.image_id, ImageErrorCode.UPLOAD_FAILED, _NOT_STORED)
+                    failed = failed_now(entry.image_id, ImageErrorCode.UPLOAD_FAILED, _NOT_STORED)
                     raise _Failure(failed) from error
                 await asyncio.sleep(_pause_s(tries))
             else:
@@ -307,7 +311,7 @@ class Processing:
                 return entry, result
             # Deleted after the photo was stored: nothing of it stays in the bucket.
             await self._unpublish(entry)
-            result = _failed(entry.image_id, ImageErrorCode.CANCELED, _DELETED)
+            result = failed_now(entry.image_id, ImageErrorCode.CANCELED, _DELETED)
             entry = await asyncio.to_thread(self._spool.finish, entry, result)
 
     async def _unpublish(self, entry: SpooledUpload) -> None:
@@ -372,7 +376,6 @@ class _Failure(Exception):
         self.result = result
 
 
-_INTERRUPTED: Final = "processing was interrupted; upload the photo again"
 _NOT_STORED: Final = "the photo could not be stored; upload it again later"
 _DELETED: Final = "the image was deleted"
 
@@ -382,22 +385,6 @@ def published_metadata(original_size: int, photo: PublishedPhoto) -> dict[str, s
     labels = Counter(area.label[:_LONGEST_LABEL] for area in photo.hidden)
     counted = dict(sorted(labels.items())[:_MOST_LABELS])
     return {ORIGINAL_SIZE: str(original_size), HIDDEN_AREAS: urlencode(counted) or NOTHING_HIDDEN}
-
-
-def _code(code: str) -> ImageErrorCode:
-    try:
-        return ImageErrorCode(code)
-    except ValueError:
-        return ImageErrorCode.INTERNAL
-
-
-def _failed(image_id: str, code: ImageErrorCode, message: str) -> FailedImage:
-    return FailedImage(
-        image_id=image_id,
-        error_code=code,
-        error_message=message,
-        failed_at=format_time(now_utc()),
-    )
 
 
 def _pause_s(tries: int) -> float:

@@ -23,10 +23,11 @@ import msgspec
 
 from jobwire.wires.images.contract import (
     IMAGE_ID,
+    INTERRUPTED,
     BadResult,
-    FailedImage,
     ImageErrorCode,
     ImageResult,
+    failed_now,
     format_time,
     now_utc,
     parse_result,
@@ -291,9 +292,4 @@ def stored_result(entry: SpooledUpload) -> ImageResult | None:
     try:
         return parse_result(entry.result)
     except BadResult:
-        return FailedImage(
-            image_id=entry.image_id,
-            error_code=ImageErrorCode.INTERNAL,
-            error_message="processing was interrupted; upload the photo again",
-            failed_at=format_time(now_utc()),
-        )
+        return failed_now(entry.image_id, ImageErrorCode.INTERNAL, INTERRUPTED)

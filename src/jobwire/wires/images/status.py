@@ -4,7 +4,7 @@ Used by the upload gateway and by the API. Every method raises ValkeyError if th
 answer; all of them can be repeated.
 """
 
-from typing import Final, Literal, cast
+from typing import Literal, cast
 
 from jobwire.valkey import Connection
 from jobwire.wires.images.contract import (
@@ -24,13 +24,6 @@ from jobwire.wires.images.contract import (
     now_utc,
 )
 from jobwire.wires.images.scripts import SCRIPTS
-
-_CLAIM: Final = SCRIPTS["claim"]
-_RELEASE: Final = SCRIPTS["release"]
-_ADVANCE: Final = SCRIPTS["advance"]
-_FINISH: Final = SCRIPTS["finish"]
-_KEEP: Final = SCRIPTS["keep"]
-_DELETE: Final = SCRIPTS["delete"]
 
 Advanced = Literal["written", "behind", "ended", "canceled"]
 Finished = Literal["finished", "already", "canceled"]
@@ -59,7 +52,7 @@ class ImageStatus:
     async def claim(self, image_id: str, attempt: str) -> bool:
         """Claim the upload for an attempt (I-2); False if it was claimed before."""
         reply = await self._connection.run(
-            _CLAIM,
+            SCRIPTS["claim"],
             [self.keys.upload(image_id), self.keys.owner(image_id)],
             [GUARD_VALUE, attempt, self._guard_ttl_ms],
         )
@@ -68,12 +61,12 @@ class ImageStatus:
     async def release(self, image_id: str, attempt: str) -> None:
         """Release the claim of an attempt, if it has it."""
         keys = [self.keys.upload(image_id), self.keys.owner(image_id)]
-        await self._connection.run(_RELEASE, keys, [attempt])
+        await self._connection.run(SCRIPTS["release"], keys, [attempt])
 
     async def advance(self, image_id: str, stage: Stage) -> Advanced:
         """Write a stage that is not terminal (I-1)."""
         reply = await self._connection.run(
-            _ADVANCE,
+            SCRIPTS["advance"],
             [self.keys.status(image_id), self.keys.canceled(image_id)],
             [stage, PROGRESS[stage], format_time(now_utc()), self._ttl_ms],
         )
@@ -85,7 +78,7 @@ class ImageStatus:
         stage = Stage.FAILED if failed else Stage.DONE
         fields = [part for pair in result.fields().items() for part in pair]
         reply = await self._connection.run(
-            _FINISH,
+            SCRIPTS["finish"],
             [
                 self.keys.status(result.image_id),
                 self.keys.canceled(result.image_id),
@@ -103,7 +96,7 @@ class ImageStatus:
     async def keep(self, image_id: str, stage: Stage) -> None:
         """Renew the keys of an accepted image; `stage` is written if the status was lost."""
         await self._connection.run(
-            _KEEP,
+            SCRIPTS["keep"],
             [
                 self.keys.status(image_id),
                 self.keys.canceled(image_id),
@@ -118,7 +111,7 @@ class ImageStatus:
     async def delete(self, image_id: str, *, in_work: bool) -> None:
         """Remove the status of a deleted image; `in_work` cancels it at the upload gateway."""
         keys = [self.keys.status(image_id), self.keys.canceled(image_id)]
-        await self._connection.run(_DELETE, keys, ["1" if in_work else "0", self._ttl_ms])
+        await self._connection.run(SCRIPTS["delete"], keys, ["1" if in_work else "0", self._ttl_ms])
 
     async def read(self, image_id: str) -> dict[StatusField, str] | None:
         """The status; None if there is none."""

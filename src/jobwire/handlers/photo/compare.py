@@ -10,7 +10,7 @@ import numpy as np
 
 from jobwire.handlers.photo.encode import webp, write_private
 from jobwire.handlers.photo.options import PhotoOptions
-from jobwire.handlers.photo.picture import Picture, Pixels
+from jobwire.handlers.photo.picture import Picture, Pixels, on_white
 from jobwire.handlers.photo.results import Area
 
 _GAP: Final = 8
@@ -19,18 +19,11 @@ _LINE: Final = np.array((255, 40, 40), np.uint8)
 
 def write_comparison(before: Picture, after: Picture, options: PhotoOptions, target: Path) -> None:
     """Write both into one WebP file."""
-    left, right = _on_white(before.pixels).copy(), _on_white(after.pixels)
+    left, right = on_white(before.pixels).copy(), on_white(after.pixels)
     for area in after.areas:
         _outline(left, area)
     gap = np.full((before.height, _GAP, 3), 255, np.uint8)
     write_private(target, webp(np.concatenate([left, gap, right], axis=1), options))
-
-
-def _on_white(pixels: Pixels) -> Pixels:
-    if pixels.shape[2] == 3:
-        return pixels
-    alpha = pixels[:, :, 3:].astype(np.float32) / 255
-    return (pixels[:, :, :3] * alpha + 255 * (1 - alpha)).round().astype(np.uint8)
 
 
 def _outline(pixels: Pixels, area: Area) -> None:

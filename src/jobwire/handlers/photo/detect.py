@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
-
 from jobwire.handlers.photo.detectors import Detector
 from jobwire.handlers.photo.options import PhotoOptions
-from jobwire.handlers.photo.picture import Picture, Pixels
+from jobwire.handlers.photo.picture import Picture, Pixels, on_white
 from jobwire.handlers.photo.results import Area
 
 
@@ -23,9 +21,4 @@ def detect(picture: Picture, options: PhotoOptions, detectors: Mapping[str, Dete
 def _views(pixels: Pixels) -> list[Pixels]:
     """The picture as others will see it. With alpha there are two views: on white, and the bare
     colours, which a program that ignores alpha shows."""
-    colours = pixels[:, :, :3]
-    if pixels.shape[2] == 3:
-        return [colours]
-    alpha = pixels[:, :, 3:].astype(np.float32) / 255
-    on_white = colours * alpha + 255 * (1 - alpha)
-    return [on_white.round().astype(np.uint8), colours]
+    return [pixels] if pixels.shape[2] == 3 else [on_white(pixels), pixels[:, :, :3]]

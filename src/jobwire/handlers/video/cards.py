@@ -75,7 +75,7 @@ def _fitted(text: str) -> tuple[str, int]:
         if len(lines) <= allowed:
             return "\n".join(lines), size
     lines = lines[:allowed]
-    lines[-1] = _one_line(f"{lines[-1]} …", _font(size), end="…")
+    lines[-1] = _one_line(f"{lines[-1]} …", _font(size))
     return "\n".join(lines), size
 
 
@@ -97,11 +97,11 @@ def _lines(words: list[str], font: _Font) -> Iterator[str]:
         yield line
 
 
-def _one_line(text: str, font: _Font, end: str = "…") -> str:
+def _one_line(text: str, font: _Font) -> str:
     line = " ".join(_printable(text).split())
     if font.getlength(line) <= _TEXT_WIDTH:
         return line
-    return line[: _fitting(line, font) - 1].rstrip(" …") + end
+    return line[: _fitting(line, font) - 1].rstrip(" …") + "…"
 
 
 def _fitting(text: str, font: _Font) -> int:

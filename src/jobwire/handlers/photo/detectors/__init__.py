@@ -9,7 +9,7 @@ It is loaded once in each worker process. An exception fails the photo (`DETECTI
 photo is never published because looking for faces went wrong.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -32,10 +32,6 @@ class Detector(Protocol):
         ...
 
 
-class _Factory(Protocol):
-    def __call__(self) -> Detector: ...
-
-
 def load(name: str) -> Detector:
     """The detector of that name; SetupError where there is none or it lacks something."""
     module, colon, attribute = BUILT_IN.get(name, name).partition(":")
@@ -45,7 +41,7 @@ def load(name: str) -> Detector:
             f"no detector {name!r}; there are: {known}, or give one as package.module:factory"
         )
     try:
-        make = cast(_Factory, getattr(import_module(module), attribute))
+        make = cast("Callable[[], Detector]", getattr(import_module(module), attribute))
     except (ImportError, AttributeError) as error:
         raise SetupError(f"the detector {name!r} cannot be loaded: {error}") from error
     return make()

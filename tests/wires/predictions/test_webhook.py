@@ -204,3 +204,22 @@ async def test_p30_cog_s_webhook_needs_the_token_of_its_own_url(make_site: MakeS
     right = {"token": IDS.webhook_token(tid)}
     assert (await handle(site.flow, "cog", tid, {}, right, body)).status == 200
     assert site.chat.pictures(photo.chat_id) == [png(9, 9, 9)]
+
+
+@clause("P-21")
+@pytest.mark.parametrize("refused", ["data:image/png;base64,AAAA", "{url}/file/none"])
+async def test_p21_pictures_beside_a_refused_one_keep_their_own_keys(
+    make_site: MakeSite, refused: str
+) -> None:
+    """Data URLs are stored when the webhook comes, other outputs later: each has its own key."""
+    site = make_site(cog_url="http://127.0.0.1:9")
+    photo = site.photo()
+    tid = await site.flow.submit(photo)
+    picture = "data:image/png;base64," + base64.b64encode(png(9, 9, 9)).decode()
+    url = site.chat.url
+    outputs = [refused.format(url=url), picture, f"{url}/file/{photo.file_id}"]
+    body = json.dumps({"id": tid, "status": "succeeded", "output": outputs}).encode()
+    token = {"token": IDS.webhook_token(tid)}
+    assert (await handle(site.flow, "cog", tid, {}, token, body)).status == 200
+    kept = [png(9, 9, 9), site.chat.files[photo.file_id or ""]]
+    assert site.chat.pictures(photo.chat_id) == kept

@@ -6,6 +6,7 @@ Called by `flow.py`; `steps.py` stores outputs that came as data URLs before it 
 from __future__ import annotations
 
 import logging
+from collections.abc import Container
 from typing import Final
 
 from msgspec.structs import replace
@@ -72,9 +73,9 @@ async def _store_outputs(
 
     `only_data`: only the pictures in data URLs.
     """
-    assert intent.prediction_id is not None
     stored: list[Output] = []
     problem = ErrorCode.OUTPUT_REFUSED
+    taken = {each.key for each in outcome.outputs}
     for index, output in enumerate(outcome.outputs):
         is_data = is_data_url(output.url)
         if output.key is not None or (only_data and not is_data):
@@ -83,7 +84,8 @@ async def _store_outputs(
         answer = await parts.fetcher.fetch(output.url or "")
         match answer:
             case fetch.Fetched(body, mime):
-                key = output_key(intent.photo.date_s, intent.prediction_id, index, mime)
+                key = _free_key(intent, index, mime, taken)
+                taken.add(key)
                 await parts.bucket.put(key, body, content_type=mime)
                 if index == 0:  # the others are read again: ten of them would fill a small machine
                     pictures[key] = body
@@ -101,6 +103,14 @@ async def _store_outputs(
     if stored:
         return replace(outcome, outputs=tuple(stored))
     return Outcome(FAILED, code=str(problem))
+
+
+def _free_key(intent: Intent, index: int, mime: str, taken: Container[str | None]) -> str:
+    """The key by the output's place; places shift where a data URL before it was refused."""
+    assert intent.prediction_id is not None
+    while (key := output_key(intent.photo.date_s, intent.prediction_id, index, mime)) in taken:
+        index += 1
+    return key
 
 
 async def _publish(parts: Parts, intent: Intent, outcome: Outcome) -> Outcome | None:

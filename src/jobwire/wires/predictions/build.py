@@ -7,6 +7,7 @@ from typing import Final
 from jobwire.job.clock import Clock, SystemClock
 from jobwire.objects import Bucket
 from jobwire.wires.predictions.chat import Chat
+from jobwire.wires.predictions.contract import MAX_OUTPUT_BYTES
 from jobwire.wires.predictions.fetch import Fetcher
 from jobwire.wires.predictions.flow import Flow
 from jobwire.wires.predictions.ids import TaskIds
@@ -19,8 +20,6 @@ from jobwire.wires.predictions.providers.replicate import Replicate
 from jobwire.wires.predictions.records import Records
 from jobwire.wires.predictions.settings import PredictionsSettings
 
-# The largest output that is fetched; models enlarge what users send.
-MAX_OUTPUT_BYTES: Final = 20 * 1024 * 1024
 # A task that is not released counts against its chat's limit no longer than this.
 _COUNTED_S: Final = 7200
 _POLL_AFTER_S: Final = 30

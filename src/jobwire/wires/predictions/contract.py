@@ -28,6 +28,8 @@ POLLER_KEY: Final = "tasks/intents/.poller"
 """Who polls for updates, and until when no other process does (P-26)."""
 TASK_SUFFIX: Final = ".json"
 OUTPUT_PREFIX: Final = "images/output/"
+MAX_OUTPUT_BYTES: Final = 20 * 1024 * 1024
+"""The largest output that is fetched; models enlarge what users send."""
 
 JSON_TYPE: Final = "application/json; charset=utf-8"
 MARKER_TYPE: Final = "application/octet-stream"

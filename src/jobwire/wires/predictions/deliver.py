@@ -62,7 +62,9 @@ async def deliver(
             )
             answer = await parts.chat.edit_text(photo.chat_id, slot.message_id, words)
     else:
-        answer = await parts.chat.edit_text(photo.chat_id, slot.message_id, _words(parts, intent))
+        answer = await parts.chat.edit_text(
+            photo.chat_id, slot.message_id, _error_text(parts, intent)
+        )
     match answer:
         case chat.MessageGone():
             return await _change_slot(parts, current, index, Slot("sending", None, slot.sends))
@@ -93,7 +95,7 @@ async def _send(parts: Parts, current: Current, owner: str, index: int, *, final
         return claimed, True
     photo = claimed.intent.photo
     if final:
-        text = _words(parts, claimed.intent)
+        text = _error_text(parts, claimed.intent)
     else:
         text = texts.received(photo.language) if index == 0 else texts.result(photo.language)
     answer = await parts.chat.send_text(photo.chat_id, text, photo.message_id)
@@ -157,7 +159,7 @@ async def _picture(parts: Parts, key: str, pictures: dict[str, bytes]) -> bytes 
     return found.body if isinstance(found, Found) else None
 
 
-def _words(parts: Parts, intent: Intent) -> str:
+def _error_text(parts: Parts, intent: Intent) -> str:
     assert intent.outcome is not None
     code = known_code(intent.outcome.code)
     return texts.error(code, intent.photo.language, limit_mb=parts.max_image_mb)

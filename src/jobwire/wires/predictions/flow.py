@@ -102,7 +102,7 @@ class Flow:
         if intent.rank >= RANK["settled"]:
             await self._drive(current, owner)
             return Receipt.KNOWN
-        updated, go_on = await steps.adopt(self.parts, current, owner, news)
+        updated, go_on = await steps.record_news(self.parts, current, owner, news)
         if updated is None:
             return Receipt.UNKNOWN
         if go_on:

@@ -1,8 +1,8 @@
 """One bounded HTTP exchange over the standard library: size cap, time cap, no redirects.
 
-Called by the providers and by `fetch.py`. Blocking; callers use `asyncio.to_thread`. The standard
-library because a cloud function imports this at every cold start. No proxy of the environment is
-used, and nothing is repeated.
+Called by the providers, the Bot API and `fetch.py`. Blocking; callers use `in_background` or
+`asyncio.to_thread`. The standard library because a cloud function imports this at every cold start.
+No proxy of the environment is used, and nothing is repeated.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 _CHUNK: Final = 64 * 1024
 _CONNECT_S: Final = 5.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,27 +97,17 @@ def exchange(
         connection.close()
 
 
-async def exchange_in_background(
-    method: str,
-    url: str,
-    *,
-    headers: Mapping[str, str] | None = None,
-    body: bytes | None = None,
-    timeout_s: float,
-    max_bytes: int,
-) -> Response | NoAnswer:
-    """The same in a thread that a canceled caller leaves behind, for requests that take long.
+async def in_background(work: Callable[[], T]) -> T:
+    """Run an exchange in a thread that a canceled caller leaves behind: it may take long.
 
     The loop's own threads are waited for when a program ends; this one is not.
     """
-    result: Future[Response | NoAnswer] = Future()
+    result: Future[T] = Future()
     result.set_running_or_notify_cancel()  # a canceled caller does not cancel the thread's result
 
     def run() -> None:
         try:
-            answer = exchange(
-                method, url, headers=headers, body=body, timeout_s=timeout_s, max_bytes=max_bytes
-            )
+            answer = work()
         except Exception as error:  # noqa: BLE001 - handed to the caller
             result.set_exception(error)
         else:

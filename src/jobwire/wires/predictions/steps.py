@@ -105,7 +105,7 @@ async def find(parts: Parts, current: Current, owner: str) -> Stepped:
         for other in others:
             if other.outcome is None:
                 await parts.provider.cancel(other.prediction_id)
-        return await adopt(parts, current, owner, first)
+        return await record_news(parts, current, owner, first)
     if not rules.may_create_again(intent, parts.clock.now_ms(), parts.policy):
         return current, False
     log.warning("no prediction in the provider's list, create repeated  task=%s", intent.tid)
@@ -136,7 +136,7 @@ async def poll(parts: Parts, current: Current, owner: str) -> Stepped:
             document = task.with_status(found.task.document, PROCESSING, parts.clock.now_ms())
             await parts.records.replace_task(found, document)
         return updated, False
-    return await adopt(parts, current, owner, news)
+    return await record_news(parts, current, owner, news)
 
 
 async def expire(parts: Parts, current: Current, owner: str) -> Stepped:
@@ -152,14 +152,14 @@ async def expire(parts: Parts, current: Current, owner: str) -> Stepped:
             listed = await parts.provider.find(request, intent.created_ms)
             last = [] if isinstance(listed, NoAnswer) else listed
         if last and last[0].outcome is not None:
-            return await adopt(parts, current, owner, last[0])
+            return await record_news(parts, current, owner, last[0])
         for unfinished in last:
             await parts.provider.cancel(unfinished.prediction_id)
     log.warning("task has no outcome in time: %s  task=%s", code, intent.tid)
     return await _fail(parts, current, code)
 
 
-async def adopt(parts: Parts, current: Current, owner: str, news: News) -> Stepped:
+async def record_news(parts: Parts, current: Current, owner: str, news: News) -> Stepped:
     """Merge news of the provider; ask it where two ends disagree; write a missing task object."""
     known = rules.merge(current.intent, news)
     if isinstance(known, Disagreement):
@@ -258,7 +258,7 @@ async def _submit(parts: Parts, current: Current, owner: str, given: StoredInput
     answer = await parts.provider.create(await parts.request_of(asked.intent))
     match answer:
         case News():
-            return await adopt(parts, asked, owner, answer)
+            return await record_news(parts, asked, owner, answer)
         case Busy(after_s):
             log.info("provider is busy; create repeated later  task=%s", seen.tid)
             return await parts.records.update(asked, _not_created(parts, after_s)), True

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, cast
+from typing import Final, get_args
 
 from jobwire.wires.predictions.contract import (
     EVENTS_FILTER,
     FAILED,
     MODE,
-    PROCESSING,
     QUEUED,
     SUCCEEDED,
     TERMINAL,
@@ -25,18 +25,13 @@ from jobwire.wires.predictions.contract import (
     rfc3339,
 )
 from jobwire.wires.predictions.intent import Intent, Outcome, Output
-from jobwire.wires.predictions.json_values import integer, items, mapping, text
+from jobwire.wires.predictions.json_values import integer, items, loads, mapping, text
 
-Document = dict[str, object]
+Document = Mapping[str, object]
 # The largest task object that is read; ours have about one kilobyte.
 MAX_TASK_BYTES: Final = 256 * 1024
 _OURS: Final = "jobwire"
-_STATUSES: Final[dict[str, TaskStatus]] = {
-    QUEUED: QUEUED,
-    PROCESSING: PROCESSING,
-    SUCCEEDED: SUCCEEDED,
-    FAILED: FAILED,
-}
+_STATUSES: Final[dict[str, TaskStatus]] = {each: each for each in get_args(TaskStatus)}
 
 
 class BadTask(Exception):
@@ -86,13 +81,9 @@ class Task:
 
 def parse(body: bytes, prediction_id: str) -> Task:
     """Read a task object; `BadTask` if it is not one, or its state is unknown."""
-    try:
-        loaded: object = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise BadTask(f"it is not JSON ({type(error).__name__})") from None
-    if not isinstance(loaded, dict):
+    document = loads(body)
+    if document is None:
         raise BadTask("it is not a JSON object")
-    document = cast("Document", loaded)
     status = document.get("status", QUEUED)
     if not isinstance(status, str) or status not in _STATUSES:
         raise BadTask(f"its status {str(status)[:40]!r} is unknown")

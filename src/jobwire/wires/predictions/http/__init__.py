@@ -7,12 +7,13 @@ view.py     predictions in /v1/overview, /v1/failures, /v1/search, /v1/workers, 
 """
 
 from jobwire.gateway.feature import Feature
+from jobwire.gateway.tenants import DEFAULT_TENANT
 from jobwire.job.clock import SystemClock
 from jobwire.objects import Bucket
 from jobwire.wires.predictions.flow import Flow
 from jobwire.wires.predictions.http.hooks import hook_routes
 from jobwire.wires.predictions.http.metrics import PredictionsCollector
-from jobwire.wires.predictions.http.tasks import DEFAULT_TENANT, task_router
+from jobwire.wires.predictions.http.tasks import task_router
 from jobwire.wires.predictions.http.view import PredictionsView
 from jobwire.wires.predictions.records import Records
 from jobwire.wires.predictions.telegram.bot import TelegramBot
@@ -31,7 +32,7 @@ def feature(
     return Feature(
         name="predictions",
         hot=hook_routes(flow, bot, telegram_secret) if flow else (),
-        routers=[task_router(bucket, tenant, flow)],
+        routers=[task_router(bucket, records, owner, flow)],
         collectors=[PredictionsCollector(flow.parts.counts)] if flow else (),
         view=PredictionsView(bucket, records, owner),
     )

@@ -1,19 +1,14 @@
 """Output pictures through the gateway, for clients that cannot reach the bucket (a web page)."""
 
-from typing import Final
-
 from fastapi import Response
 
 from jobwire.gateway.conditional import NO_CACHE, has_version, quoted_tag
 from jobwire.gateway.problems import NOT_FOUND, Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.objects import Bucket, Found, TooLarge
-from jobwire.wires.predictions.contract import OUTPUT_PREFIX
+from jobwire.wires.predictions.contract import MAX_OUTPUT_BYTES, OUTPUT_PREFIX
 from jobwire.wires.predictions.images import sniff
 from jobwire.wires.predictions.listing import TaskView
-
-_MAX_BYTES: Final = 20 * 1024 * 1024
-"""As large as an output that is fetched."""
 
 
 async def output_picture(
@@ -28,7 +23,7 @@ async def output_picture(
     if not key.startswith(OUTPUT_PREFIX):
         raise Problem(NOT_FOUND, "there is no such picture")
     try:
-        found = await bucket.get(key, max_bytes=_MAX_BYTES)
+        found = await bucket.get(key, max_bytes=MAX_OUTPUT_BYTES)
     except (TooLarge, ValueError) as error:  # a key that no object can have
         raise Problem(NOT_FOUND, f"the picture cannot be shown: {error}") from error
     mime = sniff(found.body) if isinstance(found, Found) else None

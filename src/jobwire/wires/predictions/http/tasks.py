@@ -12,8 +12,7 @@ from pydantic.config import JsonDict
 
 from jobwire.gateway.problems import NOT_FOUND, Problem, ProblemKind
 from jobwire.gateway.router import CurrentRequest, needs, new_router
-from jobwire.gateway.settings import ALL_TENANTS
-from jobwire.job.clock import SystemClock
+from jobwire.gateway.tenants import may_see
 from jobwire.objects import Bucket
 from jobwire.wires.predictions.contract import EXTENSIONS, is_prediction_id, rfc3339_ms
 from jobwire.wires.predictions.flow import Flow
@@ -24,7 +23,6 @@ from jobwire.wires.predictions.recent import MAX_RECENT, StatusFilter, recent_ta
 from jobwire.wires.predictions.reconcile import reconcile
 from jobwire.wires.predictions.records import Records
 
-DEFAULT_TENANT: Final = "default"
 NOT_CONFIGURED: Final = ProblemKind(
     "not_configured",
     409,
@@ -111,20 +109,15 @@ class ReconcilePass(BaseModel):
     complete: bool
 
 
-def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
-    """The routes over one bucket."""
+def task_router(bucket: Bucket, records: Records, owner: str, flow: Flow | None) -> APIRouter:
+    """The routes over one bucket, whose tasks belong to the tenant `owner`."""
     routes = new_router("predictions")
-    records = flow.parts.records if flow else Records(bucket, SystemClock())
-    own_tenant = tenant or DEFAULT_TENANT
 
     def shown(view: TaskView) -> Prediction:
-        members = asdict(replace(view, tenant=view.tenant or own_tenant))
+        members = asdict(replace(view, tenant=view.tenant or owner))
         steps = [{"state": each.state, "at": rfc3339_ms(each.at_ms)} for each in view.history]
         members |= {"pictures": len(view.outputs), "history": steps}
         return Prediction.model_validate(members)
-
-    def may_see(request: CurrentRequest) -> bool:
-        return request.principal.tenant in (own_tenant, ALL_TENANTS)
 
     @routes.get("/v1/predictions", openapi_extra=needs("read"))
     async def list_the_predictions(
@@ -133,7 +126,7 @@ def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
         after: Annotated[str, Query(max_length=128, pattern=r"^[A-Za-z0-9._-]*$")] = "",
     ) -> Predictions:
         """The bot's tasks whose prediction is known, in the order of their ids."""
-        if not may_see(request):
+        if not may_see(request, owner):
             return Predictions(predictions=[], next=None)
         with bucket_errors():
             page = await list_tasks(bucket, records, limit=limit, after=after)
@@ -149,7 +142,7 @@ def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
 
         All names in the bucket are listed for it, and at most 200 tasks are read.
         """
-        if not may_see(request):
+        if not may_see(request, owner):
             return RecentPredictions(predictions=[], looked_at=0, total=0, open=0)
         with bucket_errors():
             found = await recent_tasks(bucket, records, limit=limit, status=status)
@@ -162,7 +155,7 @@ def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
 
     async def visible(prediction_id: str, request: CurrentRequest) -> TaskView:
         view = None
-        if may_see(request) and is_prediction_id(prediction_id):
+        if may_see(request, owner) and is_prediction_id(prediction_id):
             with bucket_errors():
                 view = await find_task(records, prediction_id)
         if view is None:
@@ -191,8 +184,8 @@ def task_router(bucket: Bucket, tenant: str, flow: Flow | None) -> APIRouter:
     @routes.post("/v1/predictions/reconcile", openapi_extra=needs("admin", NOT_CONFIGURED))
     async def reconcile_now(request: CurrentRequest) -> ReconcilePass:
         """Reconcile the unfinished tasks once, as the timer does."""
-        if flow is None or not may_see(request):
-            raise Problem(NOT_CONFIGURED if may_see(request) else NOT_FOUND)
+        if flow is None or not may_see(request, owner):
+            raise Problem(NOT_CONFIGURED if may_see(request, owner) else NOT_FOUND)
         with bucket_errors():
             report = await reconcile(flow, limit_s=_PASS_S)
         return ReconcilePass(**asdict(report))

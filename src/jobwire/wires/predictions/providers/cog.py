@@ -12,7 +12,7 @@ import hmac
 import json
 from typing import Final
 
-from jobwire.wires.predictions.http_client import NoAnswer, exchange_in_background
+from jobwire.wires.predictions.http_client import NoAnswer, exchange, in_background
 from jobwire.wires.predictions.ids import TaskIds
 from jobwire.wires.predictions.intent import News
 from jobwire.wires.predictions.json_values import loads
@@ -66,8 +66,8 @@ class Cog:
 
     async def cancel(self, prediction_id: str) -> None:
         url = f"{self._url}/predictions/{prediction_id}/cancel"
-        await exchange_in_background(
-            "POST", url, body=b"", timeout_s=_TIMEOUT_S, max_bytes=_MAX_ANSWER
+        await in_background(
+            lambda: exchange("POST", url, body=b"", timeout_s=_TIMEOUT_S, max_bytes=_MAX_ANSWER)
         )
 
     def webhook_url(self, url: str, tid: str) -> str:
@@ -90,13 +90,15 @@ class Cog:
         headers, timeout_s = {"content-type": "application/json"}, float(request.deadline_s)
         if request.webhook_url:
             headers["prefer"], timeout_s = "respond-async", _TIMEOUT_S
-        answer = await exchange_in_background(
-            "PUT",
-            f"{self._url}/predictions/{prediction_id}",
-            headers=headers,
-            body=json.dumps(request.body(self._input_field)).encode(),
-            timeout_s=timeout_s,
-            max_bytes=_MAX_ANSWER,
+        answer = await in_background(
+            lambda: exchange(
+                "PUT",
+                f"{self._url}/predictions/{prediction_id}",
+                headers=headers,
+                body=json.dumps(request.body(self._input_field)).encode(),
+                timeout_s=timeout_s,
+                max_bytes=_MAX_ANSWER,
+            )
         )
         if isinstance(answer, NoAnswer):
             return answer

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from jobwire.wires.predictions.http_client import NoAnswer, Response, exchange_in_background
+from jobwire.wires.predictions.http_client import NoAnswer, Response, exchange, in_background
 from jobwire.wires.predictions.ids import uuid_of
 from jobwire.wires.predictions.intent import News
 from jobwire.wires.predictions.json_values import items, loads, mapping
@@ -131,13 +131,15 @@ class Replicate:
         sent = {"authorization": f"Bearer {self._token}", **(headers or {})}
         if body is not None:
             sent["content-type"] = "application/json"
-        return await exchange_in_background(
-            method,
-            self._api_url + path,
-            headers=sent,
-            body=None if body is None else json.dumps(body).encode(),
-            timeout_s=_TIMEOUT_S,
-            max_bytes=_MAX_ANSWER,
+        return await in_background(
+            lambda: exchange(
+                method,
+                self._api_url + path,
+                headers=sent,
+                body=None if body is None else json.dumps(body).encode(),
+                timeout_s=_TIMEOUT_S,
+                max_bytes=_MAX_ANSWER,
+            )
         )
 
     def _own_path(self, following: object) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from jobwire.wires.predictions.http_client import NoAnswer, Response, exchange_in_background
+from jobwire.wires.predictions.http_client import NoAnswer, Response, exchange, in_background
 from jobwire.wires.predictions.json_values import integer, loads, mapping
 
 API_URL: Final = "https://api.telegram.org"
@@ -76,13 +76,15 @@ class BotApi:
             content_type, body = "application/json", json.dumps(given).encode()
         else:
             content_type, body = _multipart(given, upload)
-        answer = await exchange_in_background(
-            "POST",
-            f"{self._url}/bot{self._token}/{method}",
-            headers={"content-type": content_type},
-            body=body,
-            timeout_s=timeout_s,
-            max_bytes=_MAX_ANSWER,
+        answer = await in_background(
+            lambda: exchange(
+                "POST",
+                f"{self._url}/bot{self._token}/{method}",
+                headers={"content-type": content_type},
+                body=body,
+                timeout_s=timeout_s,
+                max_bytes=_MAX_ANSWER,
+            )
         )
         if isinstance(answer, NoAnswer):
             return NoAnswer(f"no answer to {method} ({answer.reason})")
@@ -90,11 +92,13 @@ class BotApi:
 
     async def download(self, file_path: str, max_bytes: int) -> Response | NoAnswer:
         """Download a file by the path that `getFile` gave."""
-        return await exchange_in_background(
-            "GET",
-            f"{self._url}/file/bot{self._token}/{quote(file_path)}",
-            timeout_s=2 * _TIMEOUT_S,
-            max_bytes=max_bytes,
+        return await in_background(
+            lambda: exchange(
+                "GET",
+                f"{self._url}/file/bot{self._token}/{quote(file_path)}",
+                timeout_s=2 * _TIMEOUT_S,
+                max_bytes=max_bytes,
+            )
         )
 
 

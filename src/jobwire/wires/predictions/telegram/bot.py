@@ -52,7 +52,7 @@ class TelegramBot:
             case TextUpdate() as asked:
                 if asked.addressee in ("", await self._own_name(asked.addressee)):
                     self.flow.parts.counts.add("updates", "text")
-                    await self._answer(asked.chat_id, asked.message_id, self._words(asked))
+                    await self._answer(asked.chat_id, asked.message_id, self._reply_text(asked))
             case OtherUpdate(chat_id, message_id, language, kind):
                 self.flow.parts.counts.add("updates", "other")
                 log.info("message without a photo (%s)  chat=%s", kind, chat_id)
@@ -70,7 +70,7 @@ class TelegramBot:
             # The same object again at every redelivery: an operator has to look at it.
             log.error("photo skipped: %s", error)
 
-    def _words(self, asked: TextUpdate) -> str:
+    def _reply_text(self, asked: TextUpdate) -> str:
         parts = self.flow.parts
         if asked.command == "mode":
             return texts.mode(asked.language, parts.provider.model)

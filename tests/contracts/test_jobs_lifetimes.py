@@ -122,7 +122,7 @@ async def test_j07_an_unfinished_job_outlives_its_ttl(lab: StreamsLab, raw: Raw)
 @clause("J-7", "R-1")
 async def test_j07_the_largest_queue_outlives_its_ttl(lab: StreamsLab, raw: Raw) -> None:
     """As many jobs as the queue may hold, all with one short TTL, and no worker."""
-    ttl_s = 6
+    ttl_s = 9
     async with maintained(lab):
         made: list[SubmitAnswer] = []
         while len(made) < contract.MAX_QUEUE:

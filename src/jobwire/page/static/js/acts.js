@@ -1,6 +1,6 @@
 // What a reader can do with jobs: cancel, run again. Many at once go out a few at a time.
 import { post } from "./api.js";
-import { announce, update } from "./store.js";
+import { announce } from "./store.js";
 import { plural } from "./format.js";
 
 const AT_ONCE = 4;
@@ -31,12 +31,4 @@ export async function each(ids, act, word) {
   await Promise.all(Array.from({ length: AT_ONCE }, worker));
   announce(`${plural(done, "job")} ${word}.`);
   return { done, refusal };
-}
-
-// Select a row of `ids`, or with shift all rows since the last one, in `screen.picked`.
-export function pick(screen, ids, at, event) {
-  const first = event.shiftKey && screen.anchor >= 0 ? screen.anchor : at;
-  for (const id of ids.slice(Math.min(first, at), Math.max(first, at) + 1)) screen.picked[event.target.checked ? "add" : "delete"](id);
-  screen.anchor = at;
-  update();
 }

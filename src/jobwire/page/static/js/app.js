@@ -3,13 +3,15 @@ import { render } from "../vendor/lit-html/lit-html.js";
 import { app, onUpdate, update } from "./store.js";
 import { read } from "./router.js";
 import { shell } from "./shell.js";
-import { signInView } from "./signin.js";
 import { makeModal, isOpen, close } from "./dialog.js";
+import { part, styled } from "./parts.js";
 import { pollNow } from "./poll.js";
 import { screenOf } from "./screens/index.js";
 import "./keys.js";
 
+const AGAIN_MS = 2000;
 const root = document.getElementById("root");
+const signIn = part(() => styled("sheet", import("./signin.js")));
 
 async function routed() {
   const route = read();
@@ -20,18 +22,25 @@ async function routed() {
   if (app.screen?.name === name) {
     app.screen.changed?.(route);
   } else {
-    const { open } = await entry.load();
+    const module = await entry.load().catch(() => null);
     if (app.route !== route) return; // the reader has gone on
+    if (!module) return openLater(route);
     app.screen?.close?.();
-    app.screen = Object.assign(open(route), { name, entry });
+    app.screen = Object.assign(module.open(route), { name, entry });
     scrollTo(0, 0);
   }
   update();
   pollNow();
 }
 
+// The gateway does not answer: the banner says so, and the screen is opened when it is back.
+function openLater(route) {
+  pollNow();
+  setTimeout(() => app.route === route && routed(), AGAIN_MS);
+}
+
 onUpdate(() => {
-  render(app.needsKey ? signInView() : shell(), root);
+  render(app.needsKey ? signIn(({ signInView }) => signInView()) : shell(), root);
   document.title = app.screen ? `${app.screen.entry.title} · jobwire` : "jobwire";
   makeModal();
   app.screen?.drawn?.();

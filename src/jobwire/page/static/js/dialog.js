@@ -1,6 +1,7 @@
 // One dialog at a time: a question before an act, the list of shortcuts, or the menu of the phone.
 import { html, nothing } from "./ui.js";
 import { app, update } from "./store.js";
+import { styled } from "./parts.js";
 
 let open = null; // { view, cls, label, before: the element that had the focus }
 
@@ -52,6 +53,10 @@ export function makeModal() {
   if (element && !element.open) element.showModal();
 }
 
-// The sheet of the open screen, or the one that submits a job; it is loaded when it is first opened.
+// The sheet of the open screen, or the one that submits a job; both are loaded when they are first opened.
 export const submitSheet = async (given) =>
-  !given && app.screen?.submit ? app.screen.submit() : (await import("./submit.js")).openSubmit(given);
+  !given && app.screen?.submit ? app.screen.submit() : (await styled("text sheet", import("./submit.js"))).openSubmit(given);
+export const addSheet = async (given) => (await styled("text sheet", import("./addjob.js"))).openAdd(given);
+
+// `showShortcuts` or `showMenu`.
+export const more = async (name) => (await styled("sheet", import("./more.js")))[name]();

@@ -1,4 +1,4 @@
-// Event streams: a job's events, each once and in order, and the stages of an image.
+// Event streams, over any number of reconnects: each event once and in order.
 import { key, post } from "./api.js";
 import { parse } from "./json.js";
 
@@ -70,22 +70,5 @@ export class EventFollower extends Follower {
       this.heard({ ...body, exact: parse(event.data).data, id: event.lastEventId });
       if (["done", "error", "canceled"].includes(body.type)) this.close();
     };
-  }
-}
-
-// `heard` is called with the name and the data of each state of an image: {stage, progress, error?}.
-export class StageFollower extends Follower {
-  constructor(path, heard) {
-    super(path, {});
-    this.heard = heard;
-  }
-
-  listen(source) {
-    for (const name of ["processing", "ready", "failed"])
-      source.addEventListener(name, (event) => {
-        this.lastId = event.lastEventId;
-        if (name !== "processing") this.close();
-        this.heard(name, JSON.parse(event.data));
-      });
   }
 }

@@ -1,16 +1,14 @@
 // A flow as a tree: a job, the jobs that it waits for, and its parent.
 import { html, nothing, icon } from "./ui.js";
 import { plural, shortId } from "./format.js";
-import { percentIn, queueJobLink, shapeOf, wordOf } from "./queues.js";
-
-const all = (counts) => counts.completed + counts.failed + counts.ignored + counts.pending;
+import { childrenIn, percentIn, queueJobLink, shapeOf, wordOf } from "./queues.js";
 
 function note(job) {
   const percent = percentIn(job.progress);
   if (job.removed) return html`<span class="muted">removed</span>`;
   if (job.state === "active" && percent !== null) return html`<span class="running">${Math.round(percent)} %</span>`;
   if (job.state === "failed") return html`<span class="failed cut">${job.failed_reason ?? "failed"}</span>`;
-  if (job.state === "waiting-children") return html`<span class="muted">waits for ${job.counts.pending} of ${all(job.counts)}</span>`;
+  if (job.state === "waiting-children") return html`<span class="muted">waits for ${job.counts.pending} of ${childrenIn(job.counts)}</span>`;
   return html`<span class="muted">${wordOf(job.state).toLowerCase()}</span>`;
 }
 
@@ -26,7 +24,7 @@ const node = (job, here, above) => html`<div class="node">${icon(shapeOf(job.sta
 
 // `here` is the id of the open job, which is no link.
 const branch = (job, here, above) => {
-  const more = all(job.counts) - job.children.length;
+  const more = childrenIn(job.counts) - job.children.length;
   return html`<li>${node(job, job.id === here, above)}
     ${job.children.length || more > 0 ? html`<ul>${job.children.map((child) => branch(child, here, job.queue))}
       ${more > 0 ? html`<li><div class="node muted small">${job.children.length ? "and " : ""}${plural(more, job.children.length ? "more child" : "child", job.children.length ? "more children" : "children")}</div></li>` : nothing}</ul>` : nothing}</li>`;
@@ -35,10 +33,7 @@ const branch = (job, here, above) => {
 // `queue` is that of the screen: jobs of others show theirs.
 export function treeView({ job, parent }, queue, here = "") {
   if (!parent) return html`<ul class="tree">${branch(job, here, queue)}</ul>`;
-  const others = all(parent.counts) - 1;
+  const others = childrenIn(parent.counts) - 1;
   return html`<ul class="tree"><li>${node(parent, false, queue)}<ul>${branch(job, here, parent.queue)}
     ${others > 0 ? html`<li><div class="node muted small"><a class="link" href=${queueJobLink(parent.queue, parent.id, { tab: "flow" })}>and ${plural(others, "other child", "other children")}</a></div></li>` : nothing}</ul></li></ul>`;
 }
-
-export const isFlow = (tree) => !!tree && (!!tree.parent || all(tree.job.counts) > 0);
-export const childrenOf = (tree) => all(tree.job.counts);

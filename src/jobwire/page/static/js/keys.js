@@ -1,31 +1,9 @@
 // Shortcuts. Nothing happens while the reader types, or in a dialog.
-import { html } from "./ui.js";
 import { app } from "./store.js";
-import { show, close, isOpen, submitSheet } from "./dialog.js";
+import { isOpen, more, submitSheet } from "./dialog.js";
 import { pauseOrGoOn } from "./poll.js";
 import { go } from "./router.js";
 import { screens } from "./screens/index.js";
-
-const SHORTCUTS = [
-  ["/", "find a job by id"],
-  ["n", "submit a job"],
-  ["j k", "next and previous row"],
-  ["enter", "open the row"],
-  ["x", "select the row"],
-  ["g n, g j, g f, g w", "Now, Jobs, Failures, Workers"],
-  ["g i, g p", "Images, Predictions"],
-  ["space", "pause, go on"],
-  ["?", "this list"],
-  ["esc", "close, clear the selection"],
-];
-
-export const showShortcuts = () =>
-  show(
-    () => html`<h2>Shortcuts</h2>
-      <dl class="shortcuts">${SHORTCUTS.map(([key, text]) => html`<dt><kbd>${key}</kbd></dt><dd>${text}</dd>`)}</dl>
-      <div class="acts"><button class="btn" autofocus @click=${close}>Close</button></div>`,
-    { label: "Shortcuts" },
-  );
 
 let afterG = -Infinity; // when "g" was pressed
 
@@ -53,7 +31,7 @@ document.addEventListener("keydown", (event) => {
     k: () => step(-1),
     x: () => document.activeElement.closest?.("tr")?.querySelector("input[type=checkbox]")?.click(),
     g: () => (afterG = performance.now()),
-    "?": showShortcuts,
+    "?": () => more("showShortcuts"),
     Escape: () => app.screen?.escape?.(),
     " ": event.target.closest("button, a, summary, input") ? null : pauseOrGoOn,
   }[event.key];

@@ -4,7 +4,7 @@ import { duration, now, shortWorker } from "./format.js";
 
 const ENDS = ["done", "error", "canceled"];
 const SHAPE = { done: "done", error: "failed", canceled: "canceled" };
-const REPORTS = (type) => !["queued", "running", "retrying", ...ENDS].includes(type);
+const REPORTS = (type) => !["queued", "running", "retrying", "gap", ...ENDS].includes(type);
 
 // {submitted, leased, report, settled, attempts: [{number, from, to, shape, code, next}]}
 export function lifeOf(job, events) {
@@ -84,9 +84,10 @@ export function attemptsView(job, life) {
     <div class="attempt axis"><span></span><span class="row between">${Array.from({ length: MARKS + 1 }, (_, i) => html`<span>${duration(((end - begin) * i) / MARKS)}</span>`)}</span><span></span></div></div>`;
 }
 
-export const eventIcon = (type) => ({ queued: "waiting", running: "running", retrying: "scheduled", done: "done", error: "failed", canceled: "canceled" })[type];
+const EVENT_SHAPES = { queued: "waiting", running: "running", retrying: "scheduled", ...SHAPE };
+// A type of an event with its shape and colour.
 export const eventName = (type) => {
-  const shape = eventIcon(type);
+  const shape = EVENT_SHAPES[type];
   const tone = shape ?? (type === "log" ? "muted" : "running");
   return html`<span class="st ${tone}">${shape ? icon(shape, "") : nothing}${type}</span>`;
 };

@@ -1,5 +1,4 @@
 // A plot of the last hour or day. uPlot is loaded with the first plot that is shown.
-import { html } from "./ui.js";
 import { zone } from "./format.js";
 
 let loading = null;
@@ -60,10 +59,3 @@ export async function draw(element, data, names) {
     plots.set(element, { theme, width, plot: new uPlot(options(uPlot, width, names), data, element) });
   }
 }
-
-// The same as a table, for those who cannot see the plot.
-export const dataTable = (label, heads, rows) =>
-  html`<details class="data-table"><summary>${label}</summary><div class="scroll" tabindex="0"><table>
-    <thead><tr>${heads.map((head) => html`<th>${head}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr>${row.map((cell, i) => html`<td data-label=${heads[i]}>${cell}</td>`)}</tr>`)}</tbody>
-  </table></div></details>`;

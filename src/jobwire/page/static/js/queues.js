@@ -1,7 +1,6 @@
-// What the screens of queues share: paths, states in the page's shapes, acts on jobs.
-import { html, icon, nothing } from "./ui.js";
-import { serves } from "./store.js";
-import { call, get, post } from "./api.js";
+// What the screens of queues share: paths, and states in the page's shapes.
+import { html, icon } from "./ui.js";
+import { call, get } from "./api.js";
 import { jobLink, link } from "./router.js";
 
 export const WIRE = "bullmq";
@@ -40,20 +39,14 @@ const EXACT = ["data", "returnvalue", "progress", "opts"];
 export const getQueueJob = (queue, id) => call("GET", jobPath(queue, id), { exact: EXACT });
 export const listJobs = (queue, query) => get(queuePath(queue, "/summaries"), query);
 
-export const retryJob = (queue) => (id) => post(jobPath(queue, id, "/retry"));
-export const promoteJob = (queue) => (id) => post(jobPath(queue, id, "/promote"));
-export const cancelQueueJob = (queue) => (id) => post(jobPath(queue, id, "/cancel"));
-export const removeJob = (queue) => (id) => call("DELETE", jobPath(queue, id));
+export const waitingIn = ({ counts }) => counts.waiting + counts.prioritized;
+
+// A flow is a job with children, or a child.
+export const childrenIn = (counts) => counts.completed + counts.failed + counts.ignored + counts.pending;
+export const isFlow = (tree) => !!tree && (!!tree.parent || childrenIn(tree.job.counts) > 0);
 
 // A progress is a number, or an object that may have a percentage; one is never guessed.
 export const percentIn = (progress) => {
   const value = typeof progress === "object" ? progress?.percent : progress;
   return typeof value === "number" && value > 0 && value <= 100 ? value : null;
 };
-
-export const wireSwitch = (current) =>
-  serves("jobs") && serves("queues")
-    ? html`<nav class="seg" aria-label="Wire">
-        <a href="#/jobs" aria-current=${current === "streams" ? "true" : nothing}>Jobs</a
-        ><a href=${queueLink()} aria-current=${current === WIRE ? "true" : nothing}>Queues</a></nav>`
-    : nothing;

@@ -2,9 +2,8 @@
 import { html, icon, nothing, health } from "./ui.js";
 import { app, may, update } from "./store.js";
 import { get, key } from "./api.js";
-import { show, close, dialogView, submitSheet } from "./dialog.js";
+import { dialogView, more, submitSheet } from "./dialog.js";
 import { pauseOrGoOn, pollNow, retryAt } from "./poll.js";
-import { showShortcuts } from "./keys.js";
 import { age, clock, duration, zone } from "./format.js";
 import { go, jobLink, link } from "./router.js";
 import { screens } from "./screens/index.js";
@@ -18,22 +17,22 @@ const navLink = (screen) => {
     >${badge ? html`<b class="n ${badge.tone ?? ""}">${badge.text}</b>` : nothing}</a>`;
 };
 
-const ofSystems = () => screens().filter((screen) => screen.system);
+export const ofSystems = () => screens().filter((screen) => screen.system);
 
 const navigation = () => html`<div class="nav">${screens().filter((screen) => !screen.system).map(navLink)}</div>
   ${ofSystems().length ? html`<h2 class="group">Systems</h2><div class="nav">${ofSystems().map(navLink)}</div>` : nothing}`;
 
-function signOut() {
+export function signOut() {
   key.clear();
   location.hash = "#/";
   location.reload();
 }
 
-const flipZone = () => {
+export const flipZone = () => {
   zone.flip();
   update();
 };
-const flipTheme = () => {
+export const flipTheme = () => {
   window.flipTheme();
   update();
 };
@@ -48,25 +47,12 @@ const foot = () => html`<div class="foot">
   <span class="row">${app.me?.version} <span class="grow"></span>
     <button class="link tiny" @click=${flipZone} title="Switch between UTC and local time">${zone.name}</button>
     <button class="copy" @click=${flipTheme} aria-label="Switch theme" title="Switch theme">${icon("theme")}</button>
-    <button class="copy" @click=${showShortcuts} aria-label="Shortcuts" title="Shortcuts (?)">?</button>
+    <button class="copy" @click=${() => more("showShortcuts")} aria-label="Shortcuts" title="Shortcuts (?)">?</button>
     ${app.me?.signed_in ? html`<button class="link tiny" @click=${signOut}>Sign out</button>` : nothing}</span>
 </div>`;
 
-const showMenu = () =>
-  show(
-    () => html`<h2>More</h2><div class="menu">
-      ${ofSystems().map((screen) => html`<a class="btn ghost" href=${screen.href} @click=${close}>${icon(screen.id)}${screen.nav}</a>`)}
-      <button class="btn ghost" @click=${flipTheme}>${icon("theme")}Switch theme</button>
-      <button class="btn ghost" @click=${flipZone}>${icon("scheduled", "ic")}Times: ${zone.name}</button>
-      <button class="btn ghost" @click=${showShortcuts}>${icon("jobs")}Shortcuts</button>
-      ${app.me?.signed_in ? html`<button class="btn ghost" @click=${signOut}>${icon("close")}Sign out ${app.me.key}</button>` : nothing}
-      </div><p class="muted small gap">jobwire ${app.me?.version}${app.me?.read_only ? ", read-only" : ""}</p>
-      <div class="acts"><button class="btn" @click=${close}>Close</button></div>`,
-    { label: "More" },
-  );
-
 // An id goes straight to its job; other text becomes a filter of the list.
-export async function find(event) {
+async function find(event) {
   event.preventDefault();
   const input = event.target.querySelector("input");
   const q = input.value.trim();
@@ -133,7 +119,7 @@ export const shell = () => html`<a class="skip" href="#main" @click=${(event) =>
       ${screens().slice(0, 4).map(
         (screen) => html`<a href=${screen.href} aria-current=${current(screen)}>${icon(screen.id)}${screen.nav}${badgeOf(screen)}</a>`,
       )}
-      <button @click=${showMenu} aria-current=${app.screen?.entry.system ? "page" : nothing}>${icon("more")}More</button>
+      <button @click=${() => more("showMenu")} aria-current=${app.screen?.entry.system ? "page" : nothing}>${icon("more")}More</button>
     </nav>
     <div class="vh" role="status" aria-live="polite">${app.message}</div>
   </div>${dialogView()}`;

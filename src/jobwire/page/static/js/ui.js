@@ -26,7 +26,7 @@ export const ended = (job) => ["done", "error", "canceled"].includes(job.status)
 export const state = (name, text = word(name)) =>
   html`<span class="st ${name}">${icon(name, "")}${text}</span>`;
 export const health = (name, text) => {
-  const cls = { ok: "running", behind: "warn", warn: "warn", failed: "failed" }[name] ?? "waiting";
+  const cls = { ok: "running", behind: "warn", warn: "warn", pause: "warn", failed: "failed" }[name] ?? "waiting";
   return html`<span class="st ${cls}">${icon(name, "")}${text}</span>`;
 };
 
@@ -42,7 +42,7 @@ export const timeAgo = (ts) =>
   >`;
 
 let copied = null;
-export async function copyText(text) {
+async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
@@ -86,23 +86,7 @@ export const copyButton = (text, label = "Copy") =>
 
 export const id = (text) => html`<span class="mono muted" title=${text}>${shortId(text)}</span>`;
 
-// Small bars, one for each number; the failed part at the foot in red.
-export function bars(values, failed = [], { width = 120, height = 22, label = "" } = {}) {
-  const most = Math.max(1, ...values);
-  const step = width / values.length;
-  const bar = (value, i, cls) => {
-    const tall = value ? Math.max(2, (value / most) * height) : 1;
-    return svg`<rect class=${cls} x=${(i * step).toFixed(1)} y=${(height - tall).toFixed(1)}
-      width=${Math.max(1, step - 1).toFixed(1)} height=${tall.toFixed(1)}></rect>`;
-  };
-  return html`<svg class="bars" width=${width} height=${height} viewBox="0 0 ${width} ${height}"
-    role="img" aria-label=${label}>
-    ${values.map((value, i) => bar(value, i, value ? "" : "none"))}
-    ${failed.map((value, i) => (value ? bar(value, i, "bad") : nothing))}
-  </svg>`;
-}
-
-export const track = (percent) =>
+const track = (percent) =>
   html`<svg class="track" aria-hidden="true"
     ><rect width="${Math.min(100, Math.max(0, percent))}%" height="100%" rx="2"></rect
   ></svg>`;
@@ -134,3 +118,7 @@ export function openRow(event) {
 export const empty = (title, text, ...acts) =>
   html`<div class="empty"><h2>${title}</h2><p>${text}</p>
     <div class="row wrap">${acts}</div></div>`;
+
+// Why an act was refused, in the server's words.
+export const refusalView = (text) =>
+  text ? html`<div class="notice bad gap" role="alert">${icon("warn")}<div>${text}</div></div>` : nothing;

@@ -1,14 +1,14 @@
 // Failures, by kind instead of by row: how often, since when, a sample, and run them again.
-import { html, nothing, icon, bars, empty, timeAgo, time } from "../ui.js";
-import { app, may, update } from "../store.js";
+import { html, nothing, icon, empty, segments, timeAgo, time } from "../ui.js";
+import { may, update } from "../store.js";
 import { get, getJob } from "../api.js";
 import { ask } from "../dialog.js";
 import { each, runAgain } from "../acts.js";
 import { clock, count, plural, shortId, shortWorker, zone } from "../format.js";
 import { jobLink, link, go } from "../router.js";
-import { segments } from "../ui.js";
-import { dataTable } from "../plot.js";
-import { getQueueJob, listJobs, retryJob } from "../queues.js";
+import { bars, dataTable } from "../charts.js";
+import { retryJob } from "../queue_acts.js";
+import { getQueueJob, listJobs } from "../queues.js";
 import { placeOf, unavailableView } from "../fleet.js";
 
 const PAGES = 10;

@@ -1,5 +1,5 @@
 // Images: send a photo, follow its stages, see what was published. Originals are never shown.
-import { html, nothing, icon, state, copy, copyButton, command, empty, openRow, timeAgo } from "../ui.js";
+import { html, nothing, icon, state, copy, copyButton, command, empty, openRow, refusalView, timeAgo } from "../ui.js";
 import { repeat } from "../../vendor/lit-html/directives/repeat.js";
 import { app, may, update } from "../store.js";
 import { call, get } from "../api.js";
@@ -241,7 +241,7 @@ class Images {
   view() {
     const image = this.shown();
     return html`${this.drop()}
-      ${this.refusal ? html`<div class="notice bad gap" role="alert">${icon("warn")}<div>${this.refusal}</div></div>` : nothing}
+      ${refusalView(this.refusal)}
       ${this.sent()}
       ${image ? this.detail(image) : this.gone ? empty("No such image.", "It was deleted, or belongs to another tenant.", html`<a class="btn" href="#/images">All images</a>`) : nothing}
       ${this.list()}`;

@@ -1,12 +1,13 @@
 // Now: one sentence in words, four numbers, a row per system, what has just ended.
-import { html, nothing, icon, state, stateOf, health, number, bars, command, ended, id, openRow, time, timeAgo } from "../ui.js";
+import { html, nothing, icon, state, stateOf, health, number, command, ended, id, openRow, time, timeAgo } from "../ui.js";
 import { repeat } from "../../vendor/lit-html/directives/repeat.js";
 import { app, announce, may, update } from "../store.js";
 import { get } from "../api.js";
 import { age, clock, count, duration, now, plural, zone } from "../format.js";
 import { jobLink, link } from "../router.js";
 import { placeOf, takenBy } from "../fleet.js";
-import { draw, dataTable } from "../plot.js";
+import { bars, dataTable } from "../charts.js";
+import { draw } from "../plot.js";
 
 const LEDGER = 10;
 const START = { queues: "jobwire worker module:app" };

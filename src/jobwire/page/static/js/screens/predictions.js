@@ -1,5 +1,5 @@
 // Predictions: the photo bot's tasks, newest first, with their pictures and what was done when.
-import { html, nothing, icon, state, copy, copyButton, command, empty, openRow, segments, time, timeAgo } from "../ui.js";
+import { html, nothing, icon, state, copy, copyButton, command, empty, openRow, segments, time } from "../ui.js";
 import { repeat } from "../../vendor/lit-html/directives/repeat.js";
 import { app, announce, may, update } from "../store.js";
 import { get, post } from "../api.js";

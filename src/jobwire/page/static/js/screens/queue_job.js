@@ -1,187 +1,140 @@
 // A job of a queue: its life, live events, data, result, log, flow, and its keys on the wire.
-import { html, nothing, icon, meter, copy, command, empty, state as stateWord, time, timeAgo } from "../ui.js";
-import { announce, may, update } from "../store.js";
+import { html, nothing, icon, command, empty, time, timeAgo } from "../ui.js";
+import { announce, may } from "../store.js";
 import { get } from "../api.js";
-import { ask } from "../dialog.js";
 import { count, duration, age, now, plural, shortId, shortWorker, zone } from "../format.js";
-import { go } from "../router.js";
+import { part, styled } from "../parts.js";
 import { pollNow } from "../poll.js";
-import { attemptsView, lifeline, lifeOf } from "../lifeline.js";
-import { wireView } from "../wire.js";
-import { eventData, eventsView, facts, jsonTab, refusalView, sizeOf, stackView, tabs } from "../jobview.js";
-import { childrenOf, isFlow, treeView } from "../flow.js";
+import { JobScreen, eventData, sizeOf } from "../jobview.js";
 import { QueueJobFollower, asJob, asLife } from "../queue_events.js";
-import { ENDED, WIRE, cancelQueueJob, getQueueJob, jobPath, ofKey, percentIn, promoteJob, queueJobLink, queueLink, queuePath, removeJob, retryJob, shapeOf, stateView } from "../queues.js";
+import { ENDED, STATES, WIRE, childrenIn, getQueueJob, isFlow, jobPath, ofKey, percentIn, queueJobLink, queueLink, queuePath, shapeOf, stateView } from "../queues.js";
 
-const LINES = 200;
-const TABS = ["events", "data", "result", "logs", "flow", "wire"];
-const EVENT_SHAPES = { added: "waiting", waiting: "waiting", prioritized: "waiting", active: "running", delayed: "scheduled", "waiting-children": "waiting", stalled: "failed", completed: "done", failed: "failed", removed: "canceled" };
+const EVENT_SHAPES = { added: "waiting", stalled: "failed", removed: "canceled" }; // besides the states
+const POLL_MS = 50; // events that come together are one reason to read the job
 
-class QueueJobScreen {
-  job = null;
-  gone = null;
+const loadLogs = () => styled("log", import("../logs.js"));
+const logsPart = part(loadLogs);
+const resultPart = part(() => styled("text", import("../queue_result.js")));
+const flowPart = part(() => styled("flow", import("../flow.js")));
+
+function eventName({ type }) {
+  const shape = STATES.includes(type) ? shapeOf(type) : EVENT_SHAPES[type];
+  return html`<span class="st ${shape ?? (type === "progress" ? "running" : "muted")}">${shape ? icon(shape, "") : nothing}${type}</span>`;
+}
+
+class QueueJob extends JobScreen {
+  tabNames = ["events", "data", "result", "logs", "flow", "wire"];
   queueInfo = null;
-  events = [];
-  shown = null; // the events of a paused list
   logs = null;
+  lines = null; // of the log, before it is opened
   tree = null;
-  wire = null;
-  showSecrets = false;
-  all = false;
 
   constructor(route) {
+    super();
     [, , this.queue, this.id] = route.parts;
     this.path = jobPath(this.queue, this.id);
     this.changed(route);
   }
 
   title = () => html`<a href=${queueLink(this.queue)}>${this.queue}</a><span class="sep">/</span>${this.job ? this.job.name || "no name" : shortId(this.id)}`;
-  href = (tab) => queueJobLink(this.queue, this.id, { tab: tab === "events" ? "" : tab });
+  href = (query) => queueJobLink(this.queue, this.id, query);
   get ended() {
     return ENDED.includes(this.job?.state);
   }
 
-  changed(route) {
-    const tab = route.query.get("tab");
-    this.tab = TABS.includes(tab) ? tab : "events";
-    this.stale = true;
-  }
+  readJob = () => getQueueJob(this.queue, this.id);
+  isGone = ({ status }) => status === 404;
+  newFollower = () => new QueueJobFollower(`${this.path}/events`, this.heard, this.gap);
 
-  async poll(rare) {
-    if (this.leaving || (this.gone && !rare)) return;
-    const { stale } = this;
-    this.stale = false;
-    try {
-      if (!this.job || !this.ended || rare || stale) this.job = await getQueueJob(this.queue, this.id);
-      const first = !this.tree && !this.logs;
-      await Promise.all([
-        (first || rare) && this.readQueue(),
-        (first || ((rare || stale || !this.ended) && this.tab === "logs")) && this.readLogs(),
-        (first || ((rare || stale) && isFlow(this.tree))) && this.readTree(),
-        this.tab === "wire" && (stale || Date.now() - this.wireAt > 3500) && this.readWire(),
-      ]);
-      this.gone = null;
-    } catch (problem) {
-      if (problem.status !== 404) throw problem;
-      this.gone = problem;
-      this.follower?.close();
-      return;
-    }
-    this.follow();
+  readMore(rare, stale) {
+    const first = !this.tree;
+    return Promise.all([
+      (first || rare) && this.readQueue(),
+      first && this.countLines(),
+      this.tab === "logs" && (!this.logs || rare || stale || !this.ended) && this.readLogs(),
+      (first || ((rare || stale) && isFlow(this.tree))) && this.readTree(),
+    ]);
   }
 
   async readQueue() {
     this.queueInfo = await get(queuePath(this.queue));
   }
 
-  // The last lines, or those that the reader has gone back to.
-  async readLogs(from = this.logs?.held ? this.logs.first : null) {
-    const ask = (first) => get(`${this.path}/logs`, { first, limit: LINES });
-    let first = from ?? Math.max(0, (this.logs?.total ?? 0) - LINES);
-    let page = await ask(first);
-    if (from === null && page.total > first + LINES) page = await ask((first = page.total - LINES));
-    this.logs = { ...page, first, held: from !== null && first + LINES < page.total };
+  async countLines() {
+    this.lines = (await get(`${this.path}/logs`, { limit: 1 })).total;
+  }
+
+  async readLogs(from) {
+    this.logs = await (await loadLogs()).readLogs(this.path, this.logs, from);
   }
 
   async readTree() {
     this.tree = await get(`${this.path}/flow`);
   }
 
-  async readWire() {
-    this.wire = await get(`${this.path}/wire`);
-    this.wireAt = Date.now();
-  }
-
   // A job that has ended may run again: then its events are followed anew.
   follow() {
     if (this.follower && (this.follower.state !== "ended" || this.ended)) return;
     this.events = [];
-    this.follower = new QueueJobFollower(`${this.path}/events`, this.heard, () => this.heard({ type: "gap", ts: now(), data: "some events are missing here" }));
+    this.follower = this.newFollower();
   }
 
-  heard = (event) => {
-    this.events.push(event);
+  took(event) {
     const { job } = this;
     if (["completed", "failed", "removed", "waiting", "active", "delayed"].includes(event.type)) {
       if (ENDED.includes(event.type)) announce(`The job has ${event.type}.`);
       // The state, the result and the keys have changed.
       this.stale = true;
       clearTimeout(this.timer);
-      this.timer = setTimeout(pollNow, 50);
+      this.timer = setTimeout(pollNow, POLL_MS);
     } else if (event.type === "progress" && job?.state === "active") this.job = { ...job, progress: event.data.data };
-    update();
-  };
-
-  paused(on) {
-    this.shown = on ? [...this.events] : null;
   }
 
   close() {
     clearTimeout(this.timer);
-    this.follower?.close();
+    super.close();
   }
 
-  attempt = (act) => async () => {
-    this.refusal = "";
-    try {
-      await act();
-    } catch (problem) {
-      this.refusal = problem.message;
-    }
-    this.stale = true;
-    pollNow();
-  };
+  // Acts are loaded with the first one.
+  act = (name) => async () => (await import("../queue_acts.js")).ofJob[name](this);
 
-  ask = (title, text, yes, act) => ask(title, text, this.attempt(act), { yes, no: "Leave it", danger: true });
-  retry = this.attempt(() => retryJob(this.queue)(this.id));
-  promote = this.attempt(() => promoteJob(this.queue)(this.id));
-  cancel = () => this.ask("Cancel this job?", "Its worker is asked to stop it; it fails as canceled and does not run again.", "Cancel job", () => cancelQueueJob(this.queue)(this.id));
-  remove = () => {
-    const children = this.tree ? childrenOf(this.tree) : 0;
-    this.ask("Remove this job?", `It is deleted with its data and log${children ? `, and with ${plural(children, "child", "children")}` : ""}.`, children ? `Remove job and ${plural(children, "child", "children")}` : "Remove job", async () => {
-      this.leaving = true;
-      this.follower?.close();
-      try {
-        await removeJob(this.queue)(this.id);
-        go(queueLink(this.queue));
-      } catch (problem) {
-        this.leaving = false;
-        throw problem;
-      }
-    });
-  };
-  copyJob = async () => {
-    const { name, data, opts } = this.job;
-    (await import("../addjob.js")).openAdd({ queue: this.queue, name, data, opts });
-  };
+  // While the job is being removed it is not read.
+  leave(on) {
+    this.leaving = on;
+    if (on) this.follower?.close();
+  }
+
+  turn = (from) => this.attempt(() => this.readLogs(from))();
 
   acts() {
     const { state } = this.job;
     if (!may("submit")) return nothing;
-    return html`<div class="row wrap acts"><button class="btn" @click=${this.copyJob}>Run a copy…</button>
-      ${state === "active" ? html`<button class="btn danger" @click=${this.cancel}>Cancel job</button>` : html`<button class="btn danger" @click=${this.remove}>Remove</button>`}
-      ${state === "delayed" ? html`<button class="btn primary" @click=${this.promote}>Promote</button>` : nothing}
-      ${this.ended ? html`<button class="btn ${state === "failed" ? "primary" : ""}" @click=${this.retry}>${icon("again")}Retry</button>` : nothing}</div>`;
+    return html`<div class="row wrap acts"><button class="btn" @click=${this.act("copy")}>Run a copy…</button>
+      ${state === "active" ? html`<button class="btn danger" @click=${this.act("cancel")}>Cancel job</button>` : html`<button class="btn danger" @click=${this.act("remove")}>Remove</button>`}
+      ${state === "delayed" ? html`<button class="btn primary" @click=${this.act("promote")}>Promote</button>` : nothing}
+      ${this.ended ? html`<button class="btn ${state === "failed" ? "primary" : ""}" @click=${this.act("retry")}>${icon("again")}Retry</button>` : nothing}</div>`;
   }
 
   head() {
     const { job } = this;
-    const percent = percentIn(job.progress);
     const message = this.events.findLast((event) => event.type === "progress")?.data.message ?? job.progress?.message;
     const most = job.opts.attempts;
-    const attempts = job.attempts_made > 1 || most > 1 ? `attempt ${Math.max(1, job.attempts_made + (job.state === "active" ? 1 : 0))}${most > 1 ? ` of ${most}` : ""}` : "";
     const parent = job.parent_key ? ofKey(job.parent_key) : null;
-    return html`<div class="jobhead"><div class="grow">
-      <div class="row wrap"><h2>${job.name || "no name"}</h2>${stateView(job.state)}<span class="muted small">${attempts}</span>
-        ${job.state === "active" && percent !== null ? meter(percent, typeof message === "string" ? message : "") : nothing}</div>
-      <div class="row wrap muted small"><span class="row"><code class="cut">${job.id}</code>${copy(job.id, "id")}</span>${parent ? html`<span>child of <a class="link" href=${queueJobLink(parent.queue, parent.id)}>${shortId(parent.id)}</a>${parent.queue === this.queue ? "" : ` in ${parent.queue}`}</span>` : nothing}</div></div>${this.acts()}</div>`;
+    return this.headOf({
+      title: job.name || "no name",
+      word: stateView(job.state),
+      attempts: job.attempts_made > 1 || most > 1 ? `attempt ${Math.max(1, job.attempts_made + (job.state === "active" ? 1 : 0))}${most > 1 ? ` of ${most}` : ""}` : "",
+      percent: job.state === "active" ? percentIn(job.progress) : null,
+      message: typeof message === "string" ? message : "",
+      id: job.id,
+      more: parent ? html`<span>child of <a class="link" href=${queueJobLink(parent.queue, parent.id)}>${shortId(parent.id)}</a>${parent.queue === this.queue ? "" : ` in ${parent.queue}`}</span>` : nothing,
+    });
   }
 
-  rail(shape) {
+  facts({ due_ts }) {
     const { job } = this;
-    const { due_ts } = shape;
     const backoff = job.opts.backoff;
-    return facts([
+    return [
       ["System", html`queues <span class="muted">${WIRE}</span>`],
       ["Queue", html`<a class="link" href=${queueLink(this.queue)}>${this.queue}</a>${this.queueInfo?.paused ? html` <span class="warn">paused</span>` : nothing}`],
       job.processed_by && [this.ended ? "Last worker" : "Worker", shortWorker(job.processed_by)],
@@ -193,67 +146,39 @@ class QueueJobScreen {
       job.stalled && ["Stalled", plural(job.stalled, "time")],
       job.scheduler && ["Scheduler", html`<a class="link" href=${queueLink(this.queue)}>${job.scheduler}</a>`],
       job.deduplication_id && ["Deduplication", html`<code>${job.deduplication_id}</code>`],
-    ]);
+    ];
   }
 
   tabs() {
     const { job, logs, tree, wire } = this;
-    return tabs([
+    const n = tree ? childrenIn(tree.job.counts) : 0;
+    return [
       ["events", "Events", count(this.events.length)],
       ["data", "Data", sizeOf(job.data)],
       ["result", job.failed_reason && job.state !== "completed" ? "Error" : "Result"],
-      ["logs", "Logs", logs ? count(logs.total) : ""],
-      (isFlow(tree) || this.tab === "flow") && ["flow", "Flow", tree && childrenOf(tree) ? plural(childrenOf(tree), "child", "children") : ""],
+      ["logs", "Logs", count(logs?.total ?? this.lines ?? "")],
+      (isFlow(tree) || this.tab === "flow") && ["flow", "Flow", n ? plural(n, "child", "children") : ""],
       ["wire", "Wire", wire ? plural(wire.keys.length, "key") : ""],
-    ].filter(Boolean), this.tab, this.href);
-  }
-
-  eventsTab() {
-    const follows = this.follower && !this.ended;
-    const rows = this.shown ?? this.events;
-    const head = this.shown ? html`<span class="muted small">Paused; ${count(this.events.length - this.shown.length)} newer.</span>` : follows ? (this.follower.state === "broken" ? stateWord("scheduled", "Reconnecting") : stateWord("running", "Live")) : nothing;
-    if (!rows.length && this.ended) return empty("No events any more.", "A queue keeps about its last 10 000 events; those of this job are trimmed.");
-    return eventsView(this, {
-      rows,
-      head,
-      first: rows[0]?.ts ?? this.job.timestamp,
-      name: ({ type }) => html`<span class="st ${EVENT_SHAPES[type] ?? (type === "progress" ? "running" : "muted")}">${EVENT_SHAPES[type] ? icon(EVENT_SHAPES[type], "") : nothing}${type}</span>`,
-      data: (event) => (typeof event.data === "object" && !Object.keys(event.data).length ? nothing : eventData(event)),
-    });
-  }
-
-  resultTab() {
-    const { job } = this;
-    if (job.state === "completed") return jsonTab(this, job.returnvalue);
-    if (!job.failed_reason) return empty("No result yet.", job.state === "active" ? "The job is running." : job.state === "delayed" ? "The job waits for its time." : "The job waits for a worker.");
-    const stacks = job.stacktrace.filter((text) => text.trim() !== job.failed_reason);
-    const traces = stacks.length;
-    return html`<div class="gap"><p><b class="bold ${job.state === "failed" ? "failed" : "warn"}">${job.state === "failed" ? "Failed" : "The last attempt failed"}</b></p><pre class="json gap" tabindex="0">${job.failed_reason}</pre>
-      ${job.state === "failed" ? html`<p class="muted small gap"><a class="link" href=${queueLink(this.queue, { state: "failed" })}>Other failed jobs of ${this.queue}</a></p>` : nothing}</div>
-      ${stacks.slice(-10).reverse().map((text, i) => stackView(traces > 1 ? `Stack trace ${traces - i} of ${traces}` : "Stack trace", text))}`;
-  }
-
-  back = this.attempt(() => this.readLogs(Math.max(0, this.logs.first - LINES)));
-  toEnd = this.attempt(() => this.readLogs(null));
-
-  logsTab() {
-    const { logs } = this;
-    if (!logs) return html`<p class="muted small gap">Reading the log…</p>`;
-    if (!logs.total) return empty("No log lines.", "A handler writes them: ctx.log(text) in Python, job.log(text) in Node.");
-    const last = logs.first + logs.lines.length;
-    return html`<div class="tabhead"><span class="muted small grow">Lines ${count(logs.first + 1)} to ${count(last)} of ${count(logs.total)}, oldest first.</span>
-        ${logs.first ? html`<button class="btn slim" @click=${this.back}>Earlier lines</button>` : nothing}
-        ${last < logs.total ? html`<button class="btn slim" @click=${this.toEnd}>Last lines</button>` : nothing}</div>
-      <ol class="log mono" start=${logs.first + 1}>${logs.lines.map((line, i) => html`<li><span class="muted">${count(logs.first + i + 1)}</span><span>${line}</span></li>`)}</ol>`;
+    ];
   }
 
   tabView() {
-    if (this.tab === "data") return jsonTab(this, this.job.data);
-    if (this.tab === "result") return this.resultTab();
-    if (this.tab === "logs") return this.logsTab();
-    if (this.tab === "wire") return wireView(this.wire, this.wireAt);
+    if (this.tab === "data") return this.jsonView(this.job.data);
+    if (this.tab === "result") return this.job.state !== "completed" && !this.job.failed_reason ? this.noResult(this.shape()) : resultPart(({ resultView }) => resultView(this));
+    if (this.tab === "logs") return logsPart(({ logsView }) => logsView(this.logs, this.turn));
     if (this.tab !== "flow") return this.eventsTab();
-    return isFlow(this.tree) ? html`<div class="gap">${treeView(this.tree, this.queue, this.id)}</div>` : empty("This job is in no flow.", "A flow is a job that waits for its children.");
+    if (!isFlow(this.tree)) return empty("This job is in no flow.", "A flow is a job that waits for its children.");
+    return html`<div class="gap">${flowPart(({ treeView }) => treeView(this.tree, this.queue, this.id))}</div>`;
+  }
+
+  eventsTab() {
+    const rows = this.shown ?? this.events;
+    if (!rows.length && this.ended) return empty("No events any more.", "A queue keeps about its last 10 000 events; those of this job are trimmed.");
+    return this.eventsView(rows, {
+      first: rows[0]?.ts ?? this.job.timestamp,
+      name: eventName,
+      data: (event) => (typeof event.data === "object" && !Object.keys(event.data).length ? nothing : eventData(event)),
+    });
   }
 
   goneView() {
@@ -262,19 +187,21 @@ class QueueJobScreen {
       html`<a class="btn" href=${queueLink(this.queue)}>${this.queue}</a>`, command(`jobwire queue job ${this.queue.replace(/[^\w.{}-]/g, "")} ${this.id.replace(/[^\w.-]/g, "")}`));
   }
 
-  view() {
-    if (this.gone) return this.goneView();
-    const { job, queueInfo: info } = this;
-    if (!job) return nothing;
-    const shape = asJob(job, this.events);
-    const life = lifeOf(shape, asLife(job, this.events));
-    const waits = job.state === "waiting" || job.state === "prioritized";
-    const noWorker = waits && (info?.workers === 0 || info?.paused);
-    return html`${this.head()}${refusalView(this.refusal)}
-      ${job.problem ? html`<div class="notice bad">${icon("warn")}<div><b class="bold">No worker can run this job.</b> ${job.problem}.</div></div>` : nothing}
-      ${noWorker ? html`<div class="notice">${icon(info.paused ? "pause" : "warn")}<div>${info.paused ? html`<b class="bold">The queue is paused.</b> No worker starts this job.` : html`<b class="bold">No worker takes jobs from ${this.queue}.</b> Start one:<div>${command("jobwire worker module:app")}</div>`}</div></div>` : nothing}
-      <div class="job"><div>${lifeline(shape, life, { noWorker, heard: this.follower?.state === "ended" })}${attemptsView(shape, life)}${this.tabs()}${this.tabView()}</div>${this.rail(shape)}</div>`;
+  shape = () => asJob(this.job, this.events);
+  life = () => asLife(this.job, this.events);
+
+  get noWorker() {
+    const waits = this.job.state === "waiting" || this.job.state === "prioritized";
+    return waits && (this.queueInfo?.workers === 0 || this.queueInfo?.paused);
+  }
+
+  notices() {
+    const { problem } = this.job;
+    return html`${problem ? html`<div class="notice bad">${icon("warn")}<div><b class="bold">No worker can run this job.</b> ${problem}.</div></div>` : nothing}
+      ${!this.noWorker ? nothing : this.queueInfo.paused
+        ? html`<div class="notice">${icon("pause")}<div><b class="bold">The queue is paused.</b> No worker starts this job.</div></div>`
+        : html`<div class="notice">${icon("warn")}<div><b class="bold">No worker takes jobs from ${this.queue}.</b> Start one:<div>${command("jobwire worker module:app")}</div></div></div>`}`;
   }
 }
 
-export const open = (route) => new QueueJobScreen(route);
+export const open = (route) => new QueueJob(route);

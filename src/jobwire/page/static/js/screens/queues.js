@@ -1,39 +1,32 @@
 // Queues: all queues that the reader may see, who takes their jobs, pause and resume.
-import { html, nothing, icon, health, number, command, empty, openRow, time } from "../ui.js";
+import { html, nothing, health, number, command, empty, openRow, refusalView, time } from "../ui.js";
 import { repeat } from "../../vendor/lit-html/directives/repeat.js";
-import { live } from "../../vendor/lit-html/directives/live.js";
-import { app, may, update } from "../store.js";
+import { app, may } from "../store.js";
 import { get, post } from "../api.js";
-import { ask } from "../dialog.js";
+import { addSheet } from "../dialog.js";
 import { count, duration, plural } from "../format.js";
-import { replace } from "../router.js";
 import { pollNow } from "../poll.js";
 import { takenBy } from "../fleet.js";
-import { refusalView } from "../jobview.js";
-import { WIRE, queueJobLink, queueLink, queuePath, stateView, wireSwitch } from "../queues.js";
+import { filterField, wireSwitch } from "../bar.js";
+import { askPause } from "../queue_acts.js";
+import { WIRE, queueJobLink, queueLink, queuePath, stateView, waitingIn } from "../queues.js";
 
 const MOST = 200;
 const MANY = 100; // queues: they are read less often
-const KINDS = { queued: "waiting", running: "active", done: "completed", error: "failed" };
-
-export const waitingIn = ({ counts }) => counts.waiting + counts.prioritized;
 
 // The health of a queue, as takenBy shows that of a system.
-export function healthOf(queue) {
-  if (queue.paused) return html`<span class="st warn">${icon("pause")}Paused</span>`;
+function healthOf(queue) {
   const row = { ...queue, waiting: waitingIn(queue), running: queue.counts.active };
-  if (queue.workers == null) return health("waiting", row.waiting ? "Unknown" : "Quiet");
+  if (queue.workers == null && !queue.paused) return health("waiting", row.waiting ? "Unknown" : "Quiet");
   return health(...takenBy(row));
 }
-
-export const askPause = (queue, act) =>
-  ask(`Pause ${queue.name}?`, `No worker of any program starts another of its ${plural(waitingIn(queue), "waiting job")}. ${plural(queue.counts.active, "running job")} will go on.`, act, { yes: "Pause queue", no: "Leave it" });
 
 class Queues {
   queues = null;
   found = null;
   typedText = ""; // in the filter; the URL follows a moment later
   title = () => "Jobs";
+  href = (q) => queueLink("", { q });
 
   constructor(route) {
     this.changed(route);
@@ -107,19 +100,12 @@ class Queues {
     if (!this.q || !this.found?.length) return nothing;
     return html`<section><header><h2>Jobs</h2><span class="muted small">with “${this.q}” in their name or id</span></header>
       <table class="hit jobs"><thead><tr><th>State</th><th>Name</th><th>Id</th><th>Queue</th><th class="right">Added</th></tr></thead><tbody>
-      ${this.found.slice(0, 50).map((each) => html`<tr @click=${openRow}><td>${stateView(KINDS[each.status] ?? each.status)}</td>
+      ${this.found.slice(0, 50).map((each) => html`<tr @click=${openRow}><td>${stateView(each.status)}</td>
         <td class="bold task cut"><a href=${queueJobLink(each.name, each.id)}>${each.task || "no name"}</a></td><td class="id"><code>${each.id}</code></td>
         <td class="muted hide">${each.name}</td><td class="right at">${time(each.created_ts, { day: true })}</td></tr>`)}</tbody></table></section>`;
   }
 
-  submit = async () => (await import("../addjob.js")).openAdd({ queue: this.queues?.[0]?.name ?? "" });
-
-  typed = (event) => {
-    clearTimeout(this.timer);
-    this.typedText = event.target.value;
-    const q = this.typedText.trim();
-    this.timer = setTimeout(() => replace(queueLink("", { q })), 250);
-  };
+  submit = () => addSheet({ queue: this.queues?.[0]?.name ?? "" });
 
   nothing() {
     if (this.q) return this.found?.length ? nothing : empty(`No queue with “${this.q}” in its name.`, `Looked at ${plural(this.queues.length, "queue")}, and for jobs with this name or id.`, html`<a class="btn" href=${queueLink()}>Clear filter</a>`);
@@ -131,8 +117,7 @@ class Queues {
     const q = this.q.toLowerCase();
     const shown = this.queues.filter((queue) => queue.name.toLowerCase().includes(q));
     const paused = this.queues.filter((queue) => queue.paused).length;
-    return html`<div class="bar"><div class="filter"><label class="vh" for="filter">Filter queues and jobs by name or id</label>${icon("find")}
-        <input id="filter" type="search" placeholder="Queue, job name or id" spellcheck="false" .value=${live(this.typedText)} @input=${this.typed} /></div>
+    return html`<div class="bar">${filterField(this, "Filter queues and jobs by name or id", "Queue, job name or id")}
         ${wireSwitch(WIRE)}<span class="grow"></span><span class="muted small wide">${paused ? `${count(paused)} paused` : nothing}</span></div>
       ${refusalView(this.refusal)}
       ${shown.length ? this.table(shown) : this.nothing()}${this.foundView()}`;

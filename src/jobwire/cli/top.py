@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from jobwire.client import AsyncClient
-    from jobwire.client.messages import JobLine, Overview, Stats, WorkerInfo
+    from jobwire.client.messages import JobLine, Overview, Stats, SystemInfo, WorkerInfo
 
 _PERIOD_S: Final = 2.0
 _MIN_WIDTH_FOR_IDS: Final = 60
@@ -172,7 +172,7 @@ def _systems(overview: "Overview | None", width: int) -> "list[Table | Text]":
             f"{row.waiting} waiting",
             *([age] if wide else []),
             f"{row.running} running",
-            Text("no worker", "yellow") if row.workers == 0 and row.waiting else "",
+            _taken_by(row),
             Text(f"{row.error} failed", "red") if row.error else "",
         )
     lines: list[Table | Text] = [grid]
@@ -182,6 +182,15 @@ def _systems(overview: "Overview | None", width: int) -> "list[Table | Text]":
     if further := len(overview.systems) - len(shown) + overview.left_out:
         lines.append(Text(f"and {further} further queues", "dim"))
     return [*lines, Text("")]
+
+
+def _taken_by(row: "SystemInfo") -> "Text | str":
+    """Why its waiting jobs are not started, if they are not."""
+    from rich.text import Text
+
+    if row.paused:
+        return Text("paused", "yellow")
+    return Text("no worker", "yellow") if row.workers == 0 and row.waiting else ""
 
 
 def _queues(worker: "WorkerInfo") -> str:

@@ -255,6 +255,8 @@ class SystemInfo(Struct, frozen=True, kw_only=True):
     name: str
     wire: str
     waiting: int = 0
+    paused: bool = False
+    """No worker starts what waits."""
     delayed: int = 0
     running: int = 0
     oldest_waiting_ms: int | None = None

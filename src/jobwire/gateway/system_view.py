@@ -32,6 +32,10 @@ class SystemRowBody(Struct, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="of the queue; of the system, if it has one row")]
     wire: Annotated[str, Meta(description="the protocol, for example `streams`")]
     waiting: int
+    paused: Annotated[
+        bool,
+        Meta(description="no worker starts what waits: its queue, or each queue of it, is paused"),
+    ] = False
     delayed: Annotated[
         int,
         Meta(description="not due yet: delayed, or waiting for a retry; images: not uploaded yet"),
@@ -167,6 +171,7 @@ def row_body(
     workers: int | None = None,
     slots: int | None = None,
     heartbeat_age_ms: int | None = None,
+    paused: bool = False,
 ) -> SystemRowBody:
     """The row of a system or a queue, from its counts."""
     if minutes is QUIET_HOUR:
@@ -177,6 +182,7 @@ def row_body(
         name=name,
         wire=view.wire,
         waiting=now.waiting,
+        paused=paused,
         delayed=now.delayed,
         running=now.running,
         oldest_waiting_ms=now.oldest_waiting_ms,

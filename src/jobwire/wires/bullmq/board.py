@@ -42,6 +42,7 @@ class QueueHour(NamedTuple):
     oldest_waiting_ms: int | None
     minutes: Sequence[EndedMinute]
     """Oldest first; empty where no job ended."""
+    paused: bool
 
 
 class QueueBoard:
@@ -96,9 +97,10 @@ class QueueBoard:
 
 def _hour(name: str, reply: Reply) -> QueueHour:
     numbers = cast(
-        "tuple[int, int, int, int, int, int, int, list[int], list[int], list[int]]", reply
+        "tuple[int, int, int, int, int, int, int, list[int], list[int], list[int], int]", reply
     )
-    wait, aside, active, delayed, prioritized, children, age_ms, completed, failed, spans = numbers
+    wait, aside, active, delayed, prioritized, children, age_ms, *ended, paused = numbers
+    completed, failed, spans = ended
     return QueueHour(
         name,
         waiting=wait + aside + prioritized,
@@ -106,6 +108,7 @@ def _hour(name: str, reply: Reply) -> QueueHour:
         active=active,
         oldest_waiting_ms=None if age_ms < 0 else age_ms,
         minutes=_minutes(completed, failed, spans) if completed or failed else (),
+        paused=bool(paused),
     )
 
 

@@ -43,6 +43,13 @@ class QueueDirectory:
         """The queues that are known: those of the settings first."""
         return (*self._named, *sorted(self._found.difference(self._named)))
 
+    def add(self, name: str) -> None:
+        """A queue that was just made or found: it is known before the scan sees it. A pass that is
+        under way may have gone by its key already."""
+        if len(self._found) < MAX_FOUND:
+            self._found.add(name)
+            self._pass.add(name)
+
     def maintenance(self) -> Sequence[MaintenanceTask]:
         return [MaintenanceTask("scan for queues", _PERIOD_S, self._scan_when_due)]
 

@@ -86,6 +86,16 @@ class _Registration(NamedTuple):
     started_ms: int = 0
 
 
+class ConsumerRow(NamedTuple):
+    """A consumer of the default queue; `seen` and `slots` are the fields of its registration, empty
+    without one."""
+
+    name: str
+    idle_ms: int
+    seen: str
+    slots: str
+
+
 class FleetSummary(NamedTuple):
     """All live workers; foreign ones are counted, their slots are not known."""
 
@@ -265,19 +275,25 @@ class WorkerRegistry:
         ours = self._worker_keys(consumers)
         calls = [self._connection.call("HMGET", key, *fields) for key in ours]
         time, *rows = await collect([time_call, *calls])
-        now_ms = server_ms(time)
-        live = [
-            (max(0, now_ms - seen_ms), number(slots) or 0)
-            for seen, slots in cast("list[tuple[str | None, str | None]]", rows)
-            if (seen_ms := number(seen)) is not None
-        ]
-        foreign = [
-            idle_ms
-            for name, idle_ms in consumers.items()
-            if not _is_ours(name) and idle_ms < self._foreign_ms
-        ]
-        ages = [*(age_ms for age_ms, _ in live), *foreign]
-        slots = [slots for _, slots in live]
+        registered = iter(cast("list[tuple[str | None, str | None]]", rows))
+        found: list[ConsumerRow] = []
+        for name, idle_ms in consumers.items():
+            seen, slots = next(registered) if _is_ours(name) else (None, None)
+            found.append(ConsumerRow(name, idle_ms, seen or "", slots or ""))
+        return self.summarized(server_ms(time), found)
+
+    def summarized(self, now_ms: int, consumers: Iterable[ConsumerRow]) -> "FleetSummary":
+        """The live ones of these consumers."""
+        ages: list[int] = []
+        slots: list[int] = []
+        for consumer in consumers:
+            seen_ms = number(consumer.seen)
+            if not _is_ours(consumer.name):
+                if consumer.idle_ms < self._foreign_ms:
+                    ages.append(consumer.idle_ms)
+            elif seen_ms is not None:
+                ages.append(max(0, now_ms - seen_ms))
+                slots.append(number(consumer.slots) or 0)
         return FleetSummary(len(ages), sum(slots), max(slots, default=0), min(ages, default=None))
 
     async def _consumers(self, queue: str = DEFAULT_QUEUE) -> dict[str, int]:

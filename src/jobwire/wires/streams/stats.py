@@ -39,32 +39,46 @@ class LastHour:
         self._connection = connection
         self._keys = keys
         self._ended: dict[int, MinuteStats] = {}
-        self._ended_keys: list[str] = []
+        self._last = 0
+        self._stored = 0
+        """Of the ended minutes, those that have counters."""
 
     async def read(self) -> list[MinuteStats]:
         """Its minutes, oldest first; the last one is still running."""
-        time, existing = await collect(
+        (time,) = await collect([self._connection.call("TIME")])
+        last = server_ms(time) // 60_000
+        before = [self._keys.stats(minute) for minute in range(last - MINUTES + 1, last)]
+        stored, counters = await collect(
             [
-                self._connection.call("TIME"),
-                self._connection.call("EXISTS", *self._ended_keys or [""]),
+                self._connection.call("EXISTS", *before),
+                self._connection.call("HGETALL", self._keys.stats(last)),
             ]
         )
-        last = server_ms(time) // 60_000
-        minutes = range(last - MINUTES + 1, last + 1)
-        if existing != sum(1 for stats in self._ended.values() if stats.counts):
-            self._ended = {}  # keys were added or removed: another server, or an emptied one
-        missing = [minute for minute in minutes if minute not in self._ended]
+        return await self.completed(last, cast(int, stored), cast("dict[str, str]", counters))
+
+    async def completed(
+        self, last: int, stored: int, counters: Mapping[str, str]
+    ) -> list[MinuteStats]:
+        """The same, where the counters of the minute `last` are known, and how many of the minutes
+        before it are stored."""
+        if (last, stored) != (self._last, self._stored):
+            await self._read_ended(last, stored)
+        return [*self._ended.values(), _read_minute(last * 60_000, counters)]
+
+    async def _read_ended(self, last: int, stored: int) -> None:
+        # Another number of the same minutes: another server, or an emptied one.
+        known = self._ended if last != self._last else {}
+        minutes = range(last - MINUTES + 1, last)
+        missing = [minute for minute in minutes if minute not in known]
         calls = [self._connection.call("HGETALL", self._keys.stats(minute)) for minute in missing]
         read = {
             minute: _read_minute(minute * 60_000, cast("dict[str, str]", reply))
             for minute, reply in zip(missing, await collect(calls), strict=True)
         }
-        found = {minute: read.get(minute) or self._ended[minute] for minute in minutes}
-        # A minute that the server's clock has left; scripts write to the minute of their own call.
-        if last - 1 not in self._ended or last - MINUTES in self._ended:
-            self._ended = {minute: stats for minute, stats in found.items() if minute < last}
-            self._ended_keys = [self._keys.stats(minute) for minute in self._ended]
-        return list(found.values())
+        self._ended = {minute: read.get(minute) or known[minute] for minute in minutes}
+        self._last = last
+        # What was known before is compared with the server once more, by the next reading.
+        self._stored = sum(1 for each in self._ended.values() if each.counts) if known else stored
 
 
 def _read_minute(start_ms: int, fields: Mapping[str, str]) -> MinuteStats:

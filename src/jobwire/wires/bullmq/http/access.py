@@ -55,4 +55,5 @@ class QueueAccess:
             meta = Keys(queue, self.settings.prefix).meta
             if not cast(int, await self.connection.call("EXISTS", meta)):
                 raise Problem(problems.QUEUE_NOT_FOUND)
+            self.directory.add(queue)
         return opened

@@ -77,6 +77,8 @@ def flow_router(access: QueueAccess) -> APIRouter:
         made = await add_flow(access.connection, root, access.settings)
         if isinstance(made, Refusal):
             raise problems.refused(made)
+        for name in _queues(made):
+            access.directory.add(name)
         return _added(made)
 
     @routes.get(JOB + "/flow", openapi_extra=needs("read", *problems.ON_JOBS))
@@ -135,6 +137,10 @@ def _node(
         for number, child in enumerate(given.children)
     ]
     return FlowNode(queue, job, children, policy)
+
+
+def _queues(job: FlowJobs) -> set[str]:
+    return {job.queue}.union(*map(_queues, job.children))
 
 
 def _added(job: FlowJobs) -> AddedFlowJob:

@@ -54,6 +54,7 @@ def job_router(access: QueueAccess, follower: QueueFollower) -> APIRouter:
         given = new.jobs if isinstance(new, NewQueueJobs) else [new]
         jobs = [bodies.new_job(each.name, each.data, each.opts) for each in given]
         answers = await opened.submit_many(jobs)
+        access.directory.add(queue)
         return AddedQueueJobs(jobs=[bodies.added(_accepted(answer)) for answer in answers])
 
     @routes.get(JOBS, openapi_extra=needs("read", *problems.ON_QUEUES))

@@ -76,6 +76,7 @@ def scheduler_router(access: QueueAccess) -> APIRouter:
             return SetScheduler(id=scheduler_id, job_id=None, next=None)
         if isinstance(made, Refusal):
             raise problems.refused(made)
+        access.directory.add(queue)
         found = await schedulers.get(scheduler_id)
         next_ms = None if found is None else found.next_ms
         return SetScheduler(id=scheduler_id, job_id=made.job_id, next=next_ms)

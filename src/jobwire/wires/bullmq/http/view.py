@@ -213,6 +213,7 @@ def _reading(
                 workers=None if not workers and hour.active else workers,
                 # A worker is seen by its open socket.
                 heartbeat_age_ms=0 if workers else None,
+                paused=hour.paused,
             )
         )
     return _Reading(RowPart(rows, left_out), all_stats)

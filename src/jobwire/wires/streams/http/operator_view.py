@@ -4,7 +4,6 @@ Every key with the scope `read` sees all workers and all counts; a slot that run
 tenant is shown without the job.
 """
 
-import asyncio
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -37,6 +36,7 @@ from jobwire.wires.streams.contract import Counter, Status
 from jobwire.wires.streams.depth import Depth, depth
 from jobwire.wires.streams.failures import failures
 from jobwire.wires.streams.http import request_parser
+from jobwire.wires.streams.overview import Overview, OverviewReader
 from jobwire.wires.streams.queue import Selection, StreamsQueue
 from jobwire.wires.streams.registry import RegisteredWorker, RunningJob, WorkerRegistry
 from jobwire.wires.streams.stats import LastHour, MinuteStats
@@ -63,24 +63,22 @@ class StreamsView:
         self._queue = queue
         self._registry = registry
         self._hour = LastHour(connection, queue.keys)
+        self._overview = OverviewReader(connection, queue.keys, registry)
         self._names: CachedValue[list[str]] = CachedValue(_NAMES_FRESH_S)
         self._ended: tuple[MinuteStats, MinuteStats, HourTotals] | None = None
 
     async def rows(self, request: HttpRequest) -> RowPart:  # noqa: ARG002 - all see the counts
         names = await self._names.get(self._registry.queue_names)
-        now, fleet, minutes = await asyncio.gather(
-            depth(self._connection, self._queue.keys, names),
-            self._registry.summary(),
-            self._hour.read(),
-        )
+        now = await self._overview.read(names)
         row = row_body(
             self,
             SYSTEM,
             _now(now),
-            self._totals(minutes[:-1]) + HourTotals([_counts(minutes[-1])]),
-            workers=fleet.workers,
-            slots=fleet.slots,
-            heartbeat_age_ms=fleet.heartbeat_age_ms,
+            self._totals(now.minutes[:-1]) + HourTotals([_counts(now.minutes[-1])]),
+            workers=now.fleet.workers,
+            slots=now.fleet.slots,
+            heartbeat_age_ms=now.fleet.heartbeat_age_ms,
+            paused=now.paused,
         )
         return RowPart([row])
 
@@ -152,7 +150,7 @@ class StreamsView:
         return found
 
 
-def _now(now: Depth) -> NowBody:
+def _now(now: Depth | Overview) -> NowBody:
     return NowBody(now.waiting, now.delayed, now.running, now.oldest_waiting_ms)
 
 

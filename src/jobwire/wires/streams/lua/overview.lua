@@ -1,0 +1,70 @@
+#!lua flags=allow-oom
+-- overview: all queues, the workers and the current minute, for an operator. Writes nothing.
+--
+-- Every open page asks every two seconds: one call instead of a dozen.
+--
+-- Also touches, below the queue's prefix: jobs:stream:<name>, jobs:delayed, jobs:paused,
+-- jobs:stats:<minute>, jobs:worker:<consumer>
+--
+-- KEYS
+--   queue    stream  jobs:stream
+-- ARGV
+--   minutes
+--   ...   names of the queues
+-- RETURNS
+--   now_ms    the server's time
+--   delayed   how many jobs are not due yet
+--   queues    a flat list, for each queue: waiting and running jobs, the age of the oldest waiting job
+--             in ms or -1, 1 if the queue is paused
+--   workers   a flat list, for each consumer of the default queue: its name, milliseconds since its
+--             last call, and its fields seen_ts and slots, empty where it has none
+--   counters  of the current minute: field, value
+--   stored    of the `minutes` before, those that have counters
+-- CLAUSES O-11 J-53
+-- INCLUDE keys
+local minutes = tonumber(ARGV[1])
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local minute = math.floor(now_ms / 60000)
+
+-- The value of a field in a flat row of XINFO.
+local function field(row, name)
+  for at = 1, #row - 1, 2 do
+    if row[at] == name then return row[at + 1] end
+  end
+end
+
+local function rows_of(reply) return reply.err and {} or reply end
+
+local function group()
+  for _, row in ipairs(rows_of(redis.pcall('XINFO', 'GROUPS', queue))) do
+    if field(row, 'name') == 'workers' then return field(row, 'pending'), field(row, 'last-delivered-id') end
+  end
+  return 0, '0-0'
+end
+
+local queues, workers = {}, {}
+for at = 2, #ARGV do
+  select_queue(ARGV[at])
+  local running, last = group()
+  local first = rows_of(redis.pcall('XRANGE', queue, '(' .. last, '+', 'COUNT', 1))[1]
+  -- An entry that a foreign worker acknowledged and did not delete counts until janitor runs.
+  local waiting = first and math.max(0, redis.call('XLEN', queue) - running) or 0
+  local age_ms = first and math.max(0, now_ms - tonumber(string.match(first[1], '^%d+'))) or -1
+  local paused = redis.pcall('SISMEMBER', paused_key, ARGV[at]) == 1 and 1 or 0
+  for _, number in ipairs({waiting, running, age_ms, paused}) do queues[#queues + 1] = number end
+end
+select_queue('default')
+for _, row in ipairs(rows_of(redis.pcall('XINFO', 'CONSUMERS', queue, 'workers'))) do
+  local name = field(row, 'name')
+  local known = rows_of(redis.pcall('HMGET', worker_key(name), 'seen_ts', 'slots'))
+  for _, text in ipairs({name, tostring(field(row, 'idle')), known[1] or '', known[2] or ''}) do
+    workers[#workers + 1] = text
+  end
+end
+
+local before = {}
+for at = 1, minutes do before[at] = stats_key(minute - at) end
+local delayed = redis.pcall('ZCARD', delayed_key)
+return {now_ms, type(delayed) == 'number' and delayed or 0, queues, workers,
+  rows_of(redis.pcall('HGETALL', stats_key(minute))), redis.call('EXISTS', unpack(before))}

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from jobwire.client.queues import Queue
 from jobwire.objects import BucketConfig
+from tests.page.app import QUEUE
 from tests.page.media import MediaSite
 from tests.page.site import PageSite
 
@@ -37,3 +39,14 @@ def media(
     """Images and predictions, on the same Valkey."""
     with MediaSite(site, seaweedfs, cog_url, tmp_path_factory.mktemp("media")) as started:
         yield started
+
+
+@pytest.fixture
+def films(site: PageSite) -> Iterator[Queue]:
+    """The queue that the page's worker serves; it is empty after each test."""
+    queue = site.client.queue(QUEUE)
+    yield queue
+    queue.resume()
+    for job in queue.jobs("waiting-children").jobs:
+        queue.delete(job.id)  # with its children; the verb below leaves such jobs
+    queue.obliterate(force=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,17 +21,6 @@ from tests.support.wait import wait_until_sync
 HOSTILE: Final = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
 NOT_HACKED: Final = "!window.hacked && !document.querySelector('#root img, #root script')"
 ONE_QUEUE: Final = f"#/jobs?wire=bullmq&queue={QUEUE}"
-
-
-@pytest.fixture
-def films(site: PageSite) -> Iterator[Queue]:
-    """The queue that the page's worker serves; it is empty after each test."""
-    queue = site.client.queue(QUEUE)
-    yield queue
-    queue.resume()
-    for job in queue.jobs("waiting-children").jobs:
-        queue.delete(job.id)  # with its children; the verb below leaves such jobs
-    queue.obliterate(force=True)
 
 
 def job_route(job_id: str, tab: str = "") -> str:
@@ -245,6 +233,38 @@ def test_o04_flows_and_schedulers_of_node_are_shown(
         click_text(page, "dialog button", "Remove scheduler")
         page.until_text("main", f"Scheduler {made['scheduler']} removed.")
         assert films.schedulers().total == 0
+
+
+@clause("O-4", "O-11", "B-12")
+def test_o04_a_paused_queue_and_a_new_one_are_shown_at_once(
+    site: PageSite, films: Queue, browser: Browser, fresh: Fresh
+) -> None:
+    films.pause()
+    name = fresh("queue")
+    new = site.client.queue(name)
+    try:
+        with browser.page() as page:
+            page.open(f"{site.url}/#/workers")
+            page.until_text("main", "Backends")
+            films.add("odd", {})
+            job = new.add("odd", {}, {"jobId": f"order-{name}"})
+            # Found though no scan has seen its queue, which has no worker.
+            press(page, "/")
+            page.type(job.id)
+            press(page, "Enter")
+            until(page, f"location.hash.endsWith('/{job.id}')", "the job")
+            page.until_text(".notice", "No worker takes jobs from")
+
+            show(page, site.url, "#/", f"queue {name}: 1 waiting, no worker is taking them.")
+            rows = "[...document.querySelectorAll('.systems tbody tr')].map((e) => e.innerText)"
+            until(page, f"{rows}.some((e) => /^{QUEUE}\\b.*\\sPaused\\s/s.test(e))", "paused")
+            # The badge counts what its screen lists: no jobs of queues.
+            badge = "[...document.querySelectorAll('.nav a')].find((e) => e.hash === '#/jobs')"
+            until(page, f"!{badge}.querySelector('b')", "no badge without open jobs")
+            new.obliterate(force=True)
+            page.until_text(".verdict", f"queue {QUEUE} is paused: 1 waiting.")
+    finally:
+        new.obliterate(force=True)
 
 
 # ── robustness ───────────────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.support import clause
 
 PAGE: Final = Path(str(files("jobwire.page")))
@@ -18,6 +20,8 @@ _IMPORT: Final = re.compile(r'^(?:import|export)\b[^"()]*"(\.[^"]+)"', re.MULTIL
 # With one screen; the others, the submit sheet and plots are loaded when they are shown.
 FIRST_VISIT_BYTES: Final = 100_000
 ALL_BYTES: Final = 320_000
+_SCREEN: Final = re.compile(r'styled\("([\w ]+)", import\("\./(\w+)\.js"\)\)')
+SCREENS: Final = _SCREEN.findall((STATIC / "js/screens/index.js").read_text())
 
 
 def _own_files() -> list[Path]:
@@ -51,16 +55,26 @@ def test_o04_the_page_needs_no_build_and_no_other_host() -> None:
 
 @clause("O-4")
 def test_o04_the_page_is_small() -> None:
-    """Without plots, and without the screens that are not open."""
+    """Without plots."""
     every = [file for file in _own_files() if "uplot" not in file.parts]
     assert sum(file.stat().st_size for file in every) < ALL_BYTES
+
+
+@clause("O-4")
+@pytest.mark.parametrize(("styles", "screen"), SCREENS)
+def test_o04_a_screen_loads_no_code_of_another_screen(styles: str, screen: str) -> None:
+    """What a first visit loads in any case; `test_page` counts what a browser transfers."""
     index = STATIC / "index.html"
     named = [STATIC / name for name in _FILE.findall(index.read_text())]
-    first = _with_imports(index, *named, STATIC / "js/screens/now.js")
+    module = STATIC / f"js/screens/{screen}.js"
+    first = _with_imports(index, *named, module)
+    first |= {STATIC / f"style/{name}.css" for name in styles.split()}
+    assert {file for file in first if file.parent == module.parent} == {
+        module,
+        module.with_name("index.js"),
+    }
     sizes = {str(file.relative_to(STATIC)): file.stat().st_size for file in first}
     assert "js/shell.js" in sizes
-    assert "js/screens/images.js" not in sizes
-    del sizes["js/plot.js"]
     assert sum(sizes.values()) < FIRST_VISIT_BYTES, sizes
 
 

@@ -35,6 +35,8 @@ function verdict({ systems: rows, unavailable }, stored) {
   }
   const late = rows.find((row) => takenBy(row)[1] === "Behind");
   if (late) return { icon: "behind", tone: "warn", title: `${nameOf(late)} is behind: ${count(late.waiting)} waiting.`, text: `The oldest has waited ${duration(late.oldest_waiting_ms)}; all ${plural(late.slots, "slot")} are in use.${tail}` };
+  const paused = rows.find((row) => row.paused && row.waiting);
+  if (paused) return { icon: "pause", tone: "warn", title: `${nameOf(paused)} is paused: ${count(paused.waiting)} waiting.`, text: `No worker starts them until it is resumed.${tail}` };
   const workers = workersOf(rows);
   if (stored === 0 && untouched(rows)) {
     const free = workers ? `${plural(workers, "worker")} with ${plural(sum(rows, "slots"), "free slot")}. Send something:` : "No worker is running yet either. Send something, and start one with jobwire worker:";

@@ -342,6 +342,22 @@ def test_o04_an_open_page_continues_after_a_restart_of_the_gateway(
 
 
 @clause("O-4")
+def test_o04_a_screen_that_could_not_be_loaded_is_opened_when_the_gateway_is_back(
+    site: PageSite, browser: Browser
+) -> None:
+    network = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    with browser.page(may_complain=True) as page:
+        page.open(site.url)
+        page.until_text(".verdict", ".")
+        page.call("Network.emulateNetworkConditions", offline=True, **network)
+        page.run("location.hash = '#/workers'")
+        page.until_text(".banner", "No answer")
+        assert "Now" in page.text(".top h1"), "what was shown stays"
+        page.call("Network.emulateNetworkConditions", offline=False, **network)
+        page.until_text("main", "Backends")
+
+
+@clause("O-4")
 def test_o04_nothing_is_read_while_paused_or_hidden(site: PageSite, browser: Browser) -> None:
     with browser.page() as page:
         page.call("Page.addScriptToEvaluateOnNewDocument", source=FAST)

@@ -9,7 +9,6 @@ import { pollNow } from "./poll.js";
 import { screenOf } from "./screens/index.js";
 import "./keys.js";
 
-const AGAIN_MS = 2000;
 const root = document.getElementById("root");
 const signIn = part(() => styled("sheet", import("./signin.js")));
 
@@ -24,7 +23,7 @@ async function routed() {
   } else {
     const module = await entry.load().catch(() => null);
     if (app.route !== route) return; // the reader has gone on
-    if (!module) return openLater(route);
+    if (!module) return pollNow(); // the banner shows that the gateway does not answer
     app.screen?.close?.();
     app.screen = Object.assign(module.open(route), { name, entry });
     scrollTo(0, 0);
@@ -33,15 +32,9 @@ async function routed() {
   pollNow();
 }
 
-// The gateway does not answer: the banner says so, and the screen is opened when it is back.
-function openLater(route) {
-  pollNow();
-  setTimeout(() => app.route === route && routed(), AGAIN_MS);
-}
-
 onUpdate(() => {
   render(app.needsKey ? signIn(({ signInView }) => signInView()) : shell(), root);
-  document.title = app.screen ? `${app.screen.entry.title} · jobwire` : "jobwire";
+  document.title = app.screen ? `${app.screen.label || app.screen.entry.title} · jobwire` : "jobwire";
   makeModal();
   app.screen?.drawn?.();
 });

@@ -15,7 +15,11 @@ const wirePart = part(() => styled("text wire", import("./wire.js")));
 export const jsonPart = part(() => styled("text", import("./jsonview.js")));
 
 export const sizeOf = (value) => bytes(size(compact(value)));
-export const eventData = (event) => html`<code class="soft">${dotted(typeof event.data === "string" ? event.data : compact(event.exact ?? event.data))}</code>`;
+// The data of an event; nothing where it is empty.
+export function eventData({ data, exact = data }) {
+  const text = typeof data === "string" ? data : compact(exact);
+  return text === "{}" ? nothing : html`<code class="soft">${dotted(text)}</code>`;
+}
 
 // A subclass has: path, tabNames (the first one is shown by default), ended, readJob(), newFollower(),
 // took(event), isGone(problem), shape() and life() for the lifeline, and the views of its parts.

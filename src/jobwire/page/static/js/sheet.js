@@ -5,6 +5,8 @@ import { app, update } from "./store.js";
 import { close } from "./dialog.js";
 import { count, quoted, size } from "./format.js";
 
+const SEND_KEYS = /^(Mac|iP)/.test(navigator.platform) ? "⌘↵" : "Ctrl ↵";
+
 // What is wrong with the text; empty if nothing is.
 export function jsonFault(text, { most, object = false }) {
   if (size(text) > most) return `At most ${count(most)} bytes`;
@@ -62,4 +64,4 @@ export const sheet = (form, { title, act, disabled, send, curl, body }) => html`
       <pre class="json" tabindex="0">${curl}</pre><p class="gap">${copyButton(curl, "Copy the command")}</p></details></div>
   <footer><label class="row small grow"><input type="checkbox" .checked=${live(form.follow)} @change=${set(form, "follow")} />Follow it</label>
     <button type="button" class="btn" @click=${close}>Cancel</button>
-    <button class="btn primary" ?disabled=${disabled || form.busy}>${act}<kbd>⌘↵</kbd></button></footer></form>`;
+    <button class="btn primary" ?disabled=${disabled || form.busy}>${act}<kbd>${SEND_KEYS}</kbd></button></footer></form>`;

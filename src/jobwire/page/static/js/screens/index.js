@@ -1,7 +1,7 @@
 // The screens. To add one, add its module and a line here; it is loaded when it is first opened, and
 // loads no module of another screen.
-// A module exports open(route) → { title(), view(), poll?(rare), changed?(route), close?(), drawn?(),
-// paused?(on), escape?() }. One open screen shows all routes with the same key(route). Entries with
+// A module exports open(route) → { title(), view(), label? (for the browser's tab), poll?(rare),
+// changed?(route), close?(), drawn?(), paused?(on), escape?() }. One open screen shows all routes with the same key(route). Entries with
 // `nav` are in the navigation, the first four of them in the bar of the phone; those of a system only
 // if this gateway serves it.
 import { app, serves } from "../store.js";

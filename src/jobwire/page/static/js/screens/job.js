@@ -37,6 +37,9 @@ class StreamJob extends JobScreen {
   }
 
   title = () => html`<a href="#/jobs">Jobs</a><span class="sep">/</span>${this.job?.task ?? shortId(this.id)}`;
+  get label() {
+    return this.job && `${this.job.task} ${shortId(this.id)}`;
+  }
   href = (query) => jobLink(this.wireName, this.id, query);
   get ended() {
     return !!this.job && ended(this.job);

@@ -26,16 +26,16 @@ function verdict({ systems: rows, unavailable }, stored) {
   const failed = sum(rows, "error");
   const tail = failed ? ` ${count(failed)} failed in the last hour.` : " Nothing failed in the last hour.";
   if (down) return { icon: "warn", tone: "failed", title: `${down.system}: no answer from its server.`, text: `${down.detail}. What is needed to mend it is under Workers.` };
+  const paused = rows.find((row) => row.paused && row.waiting);
   const dead = rows.find((row) => takenBy(row)[1] === "No worker");
   if (dead) {
     const oldest = dead.oldest_waiting_ms == null ? "" : `The oldest has waited ${duration(dead.oldest_waiting_ms)}. `;
     const dying = rows.filter((row) => takenBy(row)[1] === "No worker").length;
-    const others = dying > 1 ? `${plural(dying - 1, "other row")} has no worker either.`.replace("rows has", "rows have") : rows.length > 1 ? "Everything else is being taken." : "Start one:";
+    const others = dying > 1 ? `${plural(dying - 1, "other row")} ${dying === 2 ? "has" : "have"} no worker either.` : paused ? `${nameOf(paused)} is paused.` : rows.length > 1 ? "Everything else is being taken." : "Start one:";
     return { icon: "warn", tone: "warn", title: `${nameOf(dead)}: ${count(dead.waiting)} waiting, no worker is taking them.`, text: oldest + others, command: START[dead.system] ?? "jobwire worker" };
   }
   const late = rows.find((row) => takenBy(row)[1] === "Behind");
   if (late) return { icon: "behind", tone: "warn", title: `${nameOf(late)} is behind: ${count(late.waiting)} waiting.`, text: `The oldest has waited ${duration(late.oldest_waiting_ms)}; all ${plural(late.slots, "slot")} are in use.${tail}` };
-  const paused = rows.find((row) => row.paused && row.waiting);
   if (paused) return { icon: "pause", tone: "warn", title: `${nameOf(paused)} is paused: ${count(paused.waiting)} waiting.`, text: `No worker starts them until it is resumed.${tail}` };
   const workers = workersOf(rows);
   if (stored === 0 && untouched(rows)) {

@@ -20,7 +20,7 @@ class Queue {
   refusal = "";
 
   constructor(route) {
-    this.queue = route.query.get("queue");
+    this.queue = this.label = route.query.get("queue");
     this.changed(route);
   }
 

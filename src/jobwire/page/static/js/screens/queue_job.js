@@ -22,6 +22,16 @@ function eventName({ type }) {
   return html`<span class="st ${shape ?? (type === "progress" ? "running" : "muted")}">${shape ? icon(shape, "") : nothing}${type}</span>`;
 }
 
+// A percentage in words; of other events all fields but the time, which the row has.
+function dataView(event) {
+  const { data, message } = event.data;
+  const percent = data === 0 ? 0 : percentIn(data);
+  if (event.type === "progress" && percent !== null) return html`${percent} % <span class="soft">${typeof message === "string" ? message : ""}</span>`;
+  if (typeof event.data !== "object") return eventData(event);
+  const { timestamp, ...fields } = event.exact;
+  return eventData({ data: fields });
+}
+
 class QueueJob extends JobScreen {
   tabNames = ["events", "data", "result", "logs", "flow", "wire"];
   queueInfo = null;
@@ -37,6 +47,9 @@ class QueueJob extends JobScreen {
   }
 
   title = () => html`<a href=${queueLink(this.queue)}>${this.queue}</a><span class="sep">/</span>${this.job ? this.job.name || "no name" : shortId(this.id)}`;
+  get label() {
+    return this.job && `${this.job.name} ${shortId(this.id)}`;
+  }
   href = (query) => queueJobLink(this.queue, this.id, query);
   get ended() {
     return ENDED.includes(this.job?.state);
@@ -177,15 +190,11 @@ class QueueJob extends JobScreen {
     return this.eventsView(rows, {
       first: rows[0]?.ts ?? this.job.timestamp,
       name: eventName,
-      data: (event) => (typeof event.data === "object" && !Object.keys(event.data).length ? nothing : eventData(event)),
+      data: dataView,
     });
   }
 
-  goneView() {
-    const rule = "BullMQ deletes ended jobs by removeOnComplete and removeOnFail, and others when they are removed.";
-    return empty(this.job ? "This job is removed." : "No such job.", this.job ? `Its last state was ${this.job.state}. ${rule}` : `${rule} Another tenant's job is not shown.`,
-      html`<a class="btn" href=${queueLink(this.queue)}>${this.queue}</a>`, command(`jobwire queue job ${this.queue.replace(/[^\w.{}-]/g, "")} ${this.id.replace(/[^\w.-]/g, "")}`));
-  }
+  goneView = () => resultPart(({ goneView }) => goneView(this));
 
   shape = () => asJob(this.job, this.events);
   life = () => asLife(this.job, this.events);

@@ -14,7 +14,7 @@ const QUEUES = 4;
 const ROWS = 100;
 
 const slots = (worker) => {
-  if (!worker.slots) return worker.system === "jobs" || worker.system === "queues" ? html`<span class="muted">not known</span>` : nothing;
+  if (!worker.slots) return worker.system === "jobs" || worker.system === "queues" ? html`<span class="muted wide">not known</span>` : nothing;
   const squares = Array.from({ length: Math.min(SQUARES, worker.slots) }, (_, i) => {
     const slot = worker.running[i];
     return html`<i class=${slot ? (slot.job_id ? "used" : "other") : ""}></i>`;

@@ -63,6 +63,11 @@ async def test_o11_the_overview_shows_depth_workers_and_the_last_hour(
     alone = row(served, system="jobs", wire="streams", waiting=1)
     assert (alone["workers"], alone["slots"], alone["heartbeat_age_ms"]) == (0, 0, None)
     assert cast(int, alone["oldest_waiting_ms"]) >= 0
+    assert alone["paused"] is False
+    served.client.post("/v1/jobs/queues/default/pause").raise_for_status()
+    row(served, waiting=1, paused=True)
+    served.client.post("/v1/jobs/queues/default/resume").raise_for_status()
+    row(served, waiting=1, paused=False)
 
     worker = await lab.worker("chat")
     (leased,) = await worker.take(1)

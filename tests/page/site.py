@@ -20,6 +20,11 @@ _KEYS: Final = {
     "reader": {"scopes": ["read"]},
     "acme": {"scopes": ["read", "submit"], "tenant": "acme"},
 }
+# The API and plots are not files of a first visit. A file from the cache has no bytes.
+_FILES: Final = """Object.fromEntries(
+  [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+    .map((each) => [new URL(each.name).pathname, each.encodedBodySize])
+    .filter(([path]) => !/^\\/(v1\\/|readyz|vendor\\/uplot)/.test(path)))"""
 _CODES: Final = {"Enter": 13, "Escape": 27, " ": 32}
 
 
@@ -122,6 +127,11 @@ def fill(page: Page, selector: str, text: str) -> None:
     until(page, f"document.querySelector({json.dumps(selector)})", selector)
     page.run(f"document.querySelector({json.dumps(selector)}).select()")
     page.type(text)
+
+
+def loaded_files(page: Page) -> dict[str, int]:
+    """Path → transferred bytes of each file that the page has loaded, without plots."""
+    return page.run(_FILES)
 
 
 def serious_violations(page: Page, rules: tuple[str, ...] = ()) -> list[str]:

@@ -10,7 +10,16 @@ import httpx
 from jobwire.client import NewJob
 from jobwire.client.queues import Queue
 from tests.page.app import QUEUE
-from tests.page.site import PageSite, click_text, fill, press, serious_violations, show, until
+from tests.page.site import (
+    PageSite,
+    click_text,
+    fill,
+    loaded_files,
+    press,
+    serious_violations,
+    show,
+    until,
+)
 from tests.page.test_vendor import FIRST_VISIT_BYTES
 from tests.support import Fresh, clause, wait_until_sync
 from tests.support.browser import PHONE, Browser, Page
@@ -23,11 +32,6 @@ FAST: Final = """
   const real = setTimeout;
   window.setTimeout = (act, ms, ...given) => real(act, ms / 20, ...given);
 """
-# Path → bytes of each file of the page; a file from the cache would have none.
-FILES: Final = """Object.fromEntries(
-  [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
-    .map((each) => [new URL(each.name).pathname, each.encodedBodySize])
-    .filter(([path]) => !/^\\/(v1\\/|readyz|vendor\\/uplot)/.test(path)))"""
 FIVE_POLLS: Final = "new Promise((done) => setTimeout(done, 10000))"
 
 
@@ -71,7 +75,7 @@ def test_o04_a_first_visit_transfers_less_than_100_kb(
         with browser.page() as page:
             page.open(f"{site.url}/{route}")
             page.until_text(selector, text)
-            files: dict[str, int] = page.run(FILES)
+            files = loaded_files(page)
         assert "/js/app.js" in files
         assert len([name for name in files if "/screens/" in name]) == 2, "its own, and the list"
         sizes[route] = sum(files.values())

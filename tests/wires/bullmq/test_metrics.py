@@ -142,6 +142,25 @@ async def test_b18_queues_are_configured_or_found_by_scan_and_removed(
 
 
 @clause("B-18")
+async def test_b18_a_queue_that_was_made_is_known_before_the_scan(
+    connection: Connection, plain: Plain
+) -> None:
+    pipeline = plain.pipeline(transaction=False)
+    for number in range(11_000):
+        pipeline.set(f"other:{number}", "", ex=60)
+    pipeline.execute()
+    directory = QueueDirectory(connection, "bull")
+    assert (await directory.scan()).more, "a pass is under way"
+    directory.add("films")
+    assert list(directory.names) == ["films"]
+    assert await scanned(directory) == ["films"], "the pass may have gone by its key"
+    assert await scanned(directory) == [], "without a key it is forgotten by the next one"
+    for number in range(MAX_FOUND + 10):
+        directory.add(f"q{number}")
+    assert len(directory.names) == MAX_FOUND
+
+
+@clause("B-18")
 async def test_b18_a_scan_is_bounded(connection: Connection, plain: Plain) -> None:
     pipeline = plain.pipeline(transaction=False)
     for number in range(MAX_FOUND + 500):

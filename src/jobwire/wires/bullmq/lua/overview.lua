@@ -3,9 +3,8 @@
 -- Numbers of wait, paused, active, delayed, prioritized, waiting-children; the age of the next job
 -- in ms, -1 without one; arrays of jobs completed and failed in each of the last 60 minutes, oldest
 -- first, empty where none ended; minute and run time of the newest completed jobs; 1 if the queue is
--- paused. Ended jobs of a
--- minute are the larger of two numbers: the jobs that are still stored, and what the workers of the
--- queue have counted (`metrics`), where one of them counts.
+-- paused. Ended jobs of a minute are the larger of two numbers: the jobs that are still stored, and
+-- what the workers of the queue have counted (`metrics`), where one of them counts.
 --
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta

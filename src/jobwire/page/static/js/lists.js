@@ -12,7 +12,7 @@ export const PAGE = 50;
 const MOST = 200;
 
 // A subclass has: idOf(job), asked() (a text that changes with the filter), read(after) → a page with
-// jobs and scanned, next(page) → where the following one begins, and say(result, refusal).
+// jobs and scanned, next(page) → where the following one begins, and showResult(result, refusal).
 export class JobList {
   rows = null;
   page = null; // the last page that was read
@@ -51,7 +51,7 @@ export class JobList {
       this.scanned += page.scanned;
       this.page = page;
     } catch (problem) {
-      this.say("", problem.message);
+      this.showResult("", problem.message);
     }
     update();
   };
@@ -84,7 +84,7 @@ export class JobList {
     ask(title, text, async () => {
       const { done, refusal } = await each(ids, act, word);
       const counted = `${plural(done, "job")} ${word}`;
-      this.say(refusal ? "" : `${counted}.`, refusal ? `${counted}; ${ids.length - done} not: ${refusal.message}` : "");
+      this.showResult(refusal ? "" : `${counted}.`, refusal ? `${counted}; ${ids.length - done} not: ${refusal.message}` : "");
       this.newest();
     }, { yes, danger });
   }

@@ -18,7 +18,7 @@ class QueueList extends JobList {
   read = (first) => listJobs(this.screen.queue, { state: this.screen.state, q: this.screen.q, first, limit: PAGE });
   next = (page) => page.next;
   poll = () => this.readNewest();
-  say = (result, refusal) => this.screen.say(result, refusal);
+  showResult = (result, refusal) => this.screen.showResult(result, refusal);
 
   // What can be done with all jobs of the chosen state; the count is that of the state.
   stateActs() {

@@ -46,7 +46,7 @@ class Jobs extends JobList {
     this.q = route.query.get("q") ?? "";
     if (this.typedText.trim() !== this.q) this.typedText = this.q;
     this.task = route.query.get("task") ?? "";
-    this.say("");
+    this.showResult("");
     this.fresh();
   }
 
@@ -62,7 +62,7 @@ class Jobs extends JobList {
     await this.readNewest();
   }
 
-  say(result, refusal = "") {
+  showResult(result, refusal = "") {
     Object.assign(this, { result, refusal });
     update();
   }

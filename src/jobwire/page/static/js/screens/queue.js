@@ -59,17 +59,17 @@ class Queue {
 
   escape = () => this.bodies.list?.escape();
 
-  say(result, refusal = "") {
+  showResult(result, refusal = "") {
     Object.assign(this, { result, refusal });
     update();
   }
 
-  // What an act has done is said in numbers of the server.
+  // Shows what an act has done, in numbers of the server.
   async act(act, text = () => "") {
     try {
-      this.say(text(await act()));
+      this.showResult(text(await act()));
     } catch (problem) {
-      this.say("", problem.message);
+      this.showResult("", problem.message);
     }
     this.bodies[this.kind]?.fresh();
     pollNow();

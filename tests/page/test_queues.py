@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from jobwire.client.errors import NotFound
 from jobwire.client.queues import Queue
 from jobwire.local import free_port
 from tests.page.app import QUEUE
@@ -239,6 +241,7 @@ def test_o04_flows_and_schedulers_of_node_are_shown(
 def test_o04_a_paused_queue_and_a_new_one_are_shown_at_once(
     site: PageSite, films: Queue, browser: Browser, fresh: Fresh
 ) -> None:
+    films.wait(films.add("odd", {}).id, timeout_s=30)  # a queue exists from its first job on
     films.pause()
     name = fresh("queue")
     new = site.client.queue(name)
@@ -264,7 +267,8 @@ def test_o04_a_paused_queue_and_a_new_one_are_shown_at_once(
             new.obliterate(force=True)
             page.until_text(".verdict", f"queue {QUEUE} is paused: 1 waiting.")
     finally:
-        new.obliterate(force=True)
+        with contextlib.suppress(NotFound):
+            new.obliterate(force=True)
 
 
 # ── robustness ───────────────────────────────────────────────────────────────────────────────────

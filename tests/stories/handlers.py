@@ -46,8 +46,8 @@ async def gate(ctx: Context) -> int:
 async def blocks(ctx: Context) -> int:
     """Blocks the event loop until a file exists."""
     mark(ctx)
-    while not Path(ctx.payload["gate"]).exists():  # noqa: ASYNC240 - that is the story
-        time.sleep(0.01)  # noqa: ASYNC251 - that is the story
+    while not Path(ctx.payload["gate"]).exists():  # noqa: ASYNC240 - blocking is the test
+        time.sleep(0.01)  # noqa: ASYNC251 - blocking is the test
     return os.getpid()
 
 

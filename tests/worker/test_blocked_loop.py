@@ -44,7 +44,7 @@ async def test_j56_renewal_ends_some_time_after_a_job_s_timeout(
     async def rude(ctx: Context) -> None:
         until_s = time.monotonic() + 3.0
         while time.monotonic() < until_s and not ran_out.is_set():
-            time.sleep(0.01)  # noqa: ASYNC251 - that is the story
+            time.sleep(0.01)  # noqa: ASYNC251 - blocking is the test
             if lease_ran_out(server, waiting):
                 ran_out.set()
 

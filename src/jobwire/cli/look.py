@@ -38,9 +38,9 @@ def command(
     port: str | None,
     as_json: bool,
 ) -> None:
-    """Look at the BullMQ queues of a server, or at the jobs of one queue.
+    """Show the BullMQ queues of a server, or the jobs of one queue.
 
-    The server is read only: no key is written.
+    It only reads: no key is written.
 
     \b
     Examples:

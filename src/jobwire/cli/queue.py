@@ -28,7 +28,7 @@ wire = click.option(
     help="The protocol of the queue, if the name exists on both.",
 )
 job_ids = click.argument("job_ids", metavar="[ID]...", nargs=-1)
-yes = click.option("--yes", is_flag=True, help="Do not ask.")
+yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def _common(function: Callable[..., object]) -> Callable[..., object]:
@@ -84,7 +84,7 @@ def _wire_of(context: click.Context, queue: str, data_dir: str | None) -> str:
 @wire
 @_common
 def ls(context: click.Context, wire: str | None, **given: Any) -> None:
-    """List the queues: what waits, what runs, how many workers read them."""
+    """List the queues with waiting jobs, running jobs and workers."""
     from jobwire.client import NotFound
 
     for each in [wire] if wire else WIRES:
@@ -212,7 +212,7 @@ def clean(context: click.Context, **given: Any) -> object:
 
 @command.command("obliterate")
 @click.argument("queue")
-@click.option("--force", is_flag=True, help="Also while workers run its jobs.")
+@click.option("--force", is_flag=True, help="Delete it even while workers run its jobs.")
 @yes
 @_common
 def obliterate(context: click.Context, **given: Any) -> object:

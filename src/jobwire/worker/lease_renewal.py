@@ -173,8 +173,8 @@ class LeaseRenewalThread:
         blocked_s = time.monotonic() - max(self._watchdog.beat_s, self._awake_s)
         if blocked_s >= self._max_block_s:
             line = (
-                "the event loop is blocked since %.0f s (worker.max_block is %.0f s): the process "
-                "ends, and its jobs go to other workers. It is at\n%s"
+                "the event loop has been blocked for %.0f s (worker.max_block is %.0f s): the "
+                "process ends, and its jobs go to other workers. It is at\n%s"
             )
             _with_timeout(lambda: _log.critical(line, blocked_s, self._max_block_s, self._stack()))
             os._exit(_EXIT_BLOCKED)
@@ -183,7 +183,7 @@ class LeaseRenewalThread:
         elif not self._warned:
             self._warned = True
             _log.warning(
-                "the event loop is blocked since %.0f s; write the handler as `def` or with "
+                "the event loop has been blocked for %.0f s; write the handler as `def` or with "
                 "process=True. It is at\n%s",
                 *(blocked_s, self._stack()),
             )

@@ -16,7 +16,7 @@ _SOURCE: Final = ROOT / "src" / "jobwire"
 # Calls whose first argument is an error code; in every call, an argument `code` is one.
 _CALLS: Final = {
     *("ProblemKind", "JobError", "Fail", "PermanentFailure", "RetryRequested"),
-    *("ModelError", "ModelRefused"),
+    *("ModelError", "ModelRefused", "UploadFault"),
 }
 _CODE: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _LUA: Final = re.compile(r"problem\('(\w+)'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -34,6 +35,22 @@ async def test_j36_handlers_run_in_processes_that_are_reused(
         pids.add(result["pid"])
     assert len(pids) == 1
     assert os.getpid() not in pids
+
+
+@clause("J-36")
+async def test_j36_a_process_that_cannot_be_started_is_a_failure_with_its_reason(
+    server: MemoryServer,
+    engine: MemoryEngine,
+    work: StartWorker,
+    ended: Ended,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    await work(app, engine)
+    record = await ended(server.add("add", {"a": 2, "b": 3}))
+    assert isinstance(record.outcome, Failed), record.outcome
+    assert record.outcome.error.message == "the handler's process was not started"
+    assert "/no/such/python" in record.outcome.error.detail
 
 
 @clause("J-36")

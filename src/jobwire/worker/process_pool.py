@@ -92,7 +92,8 @@ class HandlerProcess:
             entered = (*_location_of(lifespan), lifespan.__qualname__)
             self.has_lifespan = True
         start = Start.of(job, module, path, function.__qualname__, trace, sink, entered)
-        with contextlib.suppress(OSError):
+        detail = ""
+        try:
             pipe = self._send_start(start, sink)
             while message := pipe.receive():
                 if isinstance(message, Ended):
@@ -101,7 +102,9 @@ class HandlerProcess:
                     pipe.send(ReportAck(_forward(message, sink)))
                 else:
                     sink.restart_timeout()
-        ending = Crashed(f"the handler's process {self._reap()}", "")
+        except OSError as error:
+            detail = str(error)
+        ending = Crashed(f"the handler's process {self._reap()}", detail)
         return ProcessResult(ending, "", sink.stopped)
 
     def interrupt(self) -> None:
@@ -134,15 +137,18 @@ class HandlerProcess:
         with self._lock:
             if sink.stopped:  # stopped before it began: an interrupt had no process to reach
                 raise BrokenPipeError
-            if self._pipe is None:
-                self._pipe = self._spawn()
+            pipe = self._pipe
+            if pipe is None:
+                pipe = self._spawn()
                 if (set_up := as_set_up()) is not None:
-                    self._pipe.send(LogConfig(*set_up))
-            self._pipe.send(start)
-            return self._pipe
+                    pipe.send(LogConfig(*set_up))
+            pipe.send(start)
+            return pipe
 
     def _spawn(self) -> Pipe[FromChild]:
         ours, theirs = socket.socketpair()
+        # Set before the start: `_reap` closes it if that fails.
+        pipe = self._pipe = Pipe[FromChild](ours, FromChild)
         with theirs:
             self._process = spawn(
                 [sys.executable, "-m", "jobwire.worker.process_main", str(theirs.fileno())],
@@ -150,7 +156,7 @@ class HandlerProcess:
                 keep_fds=[theirs.fileno()],
                 last_signal=signal.SIGKILL,
             )
-        return Pipe(ours, FromChild)
+        return pipe
 
     def _reap(self) -> str:
         """Wait for the end of the process; returns how it ended, as text."""

@@ -160,30 +160,21 @@ class Ours:
         return await self._consumer(call).renew(leased)
 
     async def _complete(self, call: Call) -> object:
-        job, token = await self._active_job(call), call["token"]
-        return _left(
-            await self._consumer(call).complete(
-                job,
-                token,
-                json.dumps(call["value"]),
-                next_token=token if call.get("fetch") else "",
-                keep=_worker_rule(call, "removeOnComplete"),
-            )
-        )
+        job, value = await self._active_job(call), json.dumps(call["value"])
+        keep = _worker_rule(call, "removeOnComplete")
+        return _left(await self._consumer(call).complete(job, call["token"], value, keep=keep))
 
     async def _fail(self, call: Call) -> object:
         job, token, consumer = await self._active_job(call), call["token"], self._consumer(call)
         failure = Failure(call["reason"], call["stack"])
         outcome = after_failure(job, retryable=not call.get("final"))
-        next_token = token if call.get("fetch") else ""
         if isinstance(outcome, Failed):
             keep = _worker_rule(call, "removeOnFail")
-            return _left(await consumer.fail(job, token, failure, next_token=next_token, keep=keep))
+            return _left(await consumer.fail(job, token, failure, keep=keep))
         delay_ms = round(outcome.after_s * 1000)
         if not delay_ms:
             return _left(await consumer.retry(job, token, failure))
-        left = _left(await consumer.delay(job, token, delay_ms, failure, next_token=next_token))
-        return left or ({"due": 0} if next_token else None)
+        return _left(await consumer.delay(job, token, delay_ms, failure))
 
     async def _delay(self, call: Call) -> object:
         job = await self._active_job(call)
@@ -434,10 +425,8 @@ def _id(answer: AddAnswer) -> str:
     return answer.job_id
 
 
-def _found(answer: TakeAnswer | None) -> object:
+def _found(answer: TakeAnswer) -> object:
     match answer:
-        case None:
-            return None
         case Took(job):
             return {"job": job.id}
         case Limited():
@@ -448,7 +437,6 @@ def _found(answer: TakeAnswer | None) -> object:
             return {"due": 0}
 
 
-def _left(answer: Settled | Refusal) -> object:
+def _left(answer: Settled | Refusal) -> None:
     if isinstance(answer, Refusal):
         raise Refused(CODES[answer])
-    return _found(answer.next)

@@ -147,8 +147,8 @@ def _step(kind: str, **members: st.SearchStrategy[Any]) -> st.SearchStrategy[Ste
 
 _add = _step("add", queue=queues, name=names, data=values, opts=job_options, advance_ms=times)
 _take = _step("take", queue=queues, worker=workers, advance_ms=times)
-_complete = _step("complete", at=positions, value=values, fetch=st.booleans(), worker=workers)
-_fail = _step("fail", at=positions, final=st.booleans(), fetch=st.booleans(), worker=workers)
+_complete = _step("complete", at=positions, value=values, worker=workers)
+_fail = _step("fail", at=positions, final=st.booleans(), worker=workers)
 _flow = _step("flow", tree=trees(), advance_ms=times)
 _child = _step(
     "child",

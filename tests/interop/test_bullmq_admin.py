@@ -24,9 +24,9 @@ def finish(lab: Lab, *, fail: bool = False, worker: dict[str, Any] = WORKER) -> 
     lab.now += 1
     job_id = lab.step("take", token="t", worker=worker)["job"]
     if fail:
-        lab.step("fail", id=job_id, token="t", worker=worker, fetch=False, **FAILURE)
+        lab.step("fail", id=job_id, token="t", worker=worker, **FAILURE)
     else:
-        lab.step("complete", id=job_id, token="t", worker=worker, value={"n": 1}, fetch=False)
+        lab.step("complete", id=job_id, token="t", worker=worker, value={"n": 1})
     return job_id
 
 
@@ -208,7 +208,7 @@ def test_b10_removing_a_flow(lab: Lab) -> None:
     lab.step("removeChildren", id="middle")
     lab.step("complete", queue="r", id="leaf", token="t", worker=WORKER, value=1)
     lab.step("take", token="t", worker=WORKER)
-    lab.step("complete", id="middle", token="t", worker=WORKER, value=1, fetch=False)
+    lab.step("complete", id="middle", token="t", worker=WORKER, value=1)
     lab.step("children", id="root")
     lab.step("remove", id="root")
 

@@ -32,10 +32,8 @@ shared_options = st.fixed_dictionaries(
 
 VERBS: dict[str, dict[str, Any]] = {
     "complete": {},
-    "complete with the next": {"fetch": True},
     "fail": FAILURE,
     "fail for good": {**FAILURE, "final": True},
-    "fail with the next": {**FAILURE, "fetch": True},
     "delay": {"until": 0},
     "release": {},
     "waitChildren": {},
@@ -126,7 +124,7 @@ def test_b10_refusals_have_the_same_code_and_leave_the_same_keys(
     if trouble == "not active":
         lab.both("LREM", "bull:q:active", 0, "1")
     call: dict[str, Any] = {"id": "1", "token": "t", "worker": WORKER, "value": 1}
-    call |= {"fetch": False, **VERBS[verb]}
+    call |= VERBS[verb]
     if "until" in call:
         call["until"] = lab.now + 1000
     if trouble == "missing":
@@ -219,5 +217,5 @@ def test_b10_the_python_package(lab: Lab, opts: dict[str, Any], value: Any, fail
     if fail:
         lab.step("fail", id=job_id, token="t", worker=worker, **FAILURE)
     else:
-        lab.step("complete", id=job_id, token="t", value=value, worker=worker, fetch=False)
+        lab.step("complete", id=job_id, token="t", value=value, worker=worker)
     lab.step("state", id=job_id)

@@ -55,9 +55,9 @@ function summary(raw) {
   return { due: Math.floor(due || 0) };
 }
 
-async function fetched(worker, raw, token, wanted) {
+async function fetched(worker, raw, token) {
   if (Array.isArray(raw) && raw[0]) await worker.nextJobFromJobData(raw[0], raw[1], token);
-  return wanted ? summary(raw) : null;
+  return summary(raw);
 }
 
 // A job as its worker has it. A missing job is constructed, so that the script reports it missing.
@@ -87,7 +87,7 @@ const verbs = {
     const raw = call.version === 6
       ? await scripts.moveToActive(call.token, worker.opts.name)
       : await scripts.moveToActive(await worker.client, call.token, worker.opts.name);
-    return fetched(worker, raw, call.token, true);
+    return fetched(worker, raw, call.token);
   },
   renew: async (call) => {
     const worker = workerOf(call);
@@ -95,17 +95,17 @@ const verbs = {
     return lost.map(String);
   },
   complete: async (call) => {
-    const { worker, job } = await held(call);
-    const raw = await job.moveToCompleted(call.value, call.token, Boolean(call.fetch));
-    return fetched(worker, raw, call.token, call.fetch);
+    const { job } = await held(call);
+    await job.moveToCompleted(call.value, call.token, false);
+    return null;
   },
   fail: async (call) => {
-    const { worker, job } = await held(call);
+    const { job } = await held(call);
     const { UnrecoverableError } = packages[call.version];
     const error = call.final ? new UnrecoverableError(call.reason) : new Error(call.reason);
     error.stack = call.stack;
-    const raw = await job.moveToFailed(error, call.token, Boolean(call.fetch));
-    return fetched(worker, raw, call.token, call.fetch);
+    await job.moveToFailed(error, call.token, false);
+    return null;
   },
   delay: async (call) => {
     const { job } = await held(call);

@@ -38,19 +38,6 @@ async def test_b17_a_repeated_failure_is_written_once(site: Site) -> None:
 
 
 @clause("B-17")
-async def test_b17_a_repeated_settle_returns_the_same_next_job(site: Site) -> None:
-    await site.add()
-    await site.add()
-    job, token = await site.take()
-    for _ in range(2):
-        answer = await site.consumer.complete(job, token, "1", next_token="next")
-        assert isinstance(answer, Settled)
-        assert isinstance(answer.next, Took)
-        assert (answer.next.job.id, answer.next.job.attempts_started) == ("2", 1)
-    assert site.raw.call("GET", f"{KEY}2:lock") == "next"
-
-
-@clause("B-17")
 async def test_b17_a_job_settled_by_another_is_lost(site: Site) -> None:
     """A worker whose lock expired settles a job that a second worker has completed."""
     await site.add()

@@ -40,9 +40,7 @@ _log = logging.getLogger("jobwire.bullmq")
 
 
 class Settled(NamedTuple):
-    """The attempt is over; `next` is what came with the answer, if it was asked for."""
-
-    next: TakeAnswer | None = None
+    """The attempt is over."""
 
 
 _OK: Final = "ok"
@@ -80,8 +78,10 @@ class BullConsumer:
     def take_many(self, tokens: Sequence[str]) -> Awaitable[list[TakeAnswer]]:
         """Start a job under each token, until there is none; the last answer may be other than
         Took."""
-        _, *caller = self._caller("")
-        return self._all_taken(self._run("take", *caller, *tokens))
+        settings = self.settings
+        args = (settings.lock_ms, settings.limit_max, settings.limit_ms)
+        reply = self._run("take", *args, self._name, self._worker_id, *tokens)
+        return self._all_taken(reply)
 
     async def recover(
         self, token_prefix: str, known: Iterable[str], idle_ms: int = 0
@@ -104,34 +104,23 @@ class BullConsumer:
     # Ending an attempt
 
     def complete(
-        self,
-        job: Job,
-        token: str,
-        result_json: str = "null",
-        *,
-        next_token: str = "",
-        keep: KeepRule | None = None,
+        self, job: Job, token: str, result_json: str = "null", *, keep: KeepRule | None = None
     ) -> Awaitable[Settled | Refusal]:
-        """End the job with its result; with `next_token` the next job is taken in the same step."""
-        end = settle_args.completed(job, token, result_json, keep)
-        return self._settle_one(self._send_ends([end], next_token))
+        """End the job with its result; `keep` counts where the job has no rule of its own."""
+        return self._only(self.settle([settle_args.completed(job, token, result_json, keep)]))
 
     def fail(
-        self,
-        job: Job,
-        token: str,
-        failure: Failure,
-        *,
-        next_token: str = "",
-        keep: KeepRule | None = None,
+        self, job: Job, token: str, failure: Failure, *, keep: KeepRule | None = None
     ) -> Awaitable[Settled | Refusal]:
         """End the job as failed for good."""
-        end = settle_args.failed(job, token, failure, keep)
-        return self._settle_one(self._send_ends([end], next_token))
+        return self._only(self.settle([settle_args.failed(job, token, failure, keep)]))
 
     def settle(self, ends: Iterable[End]) -> Awaitable[list[Settled | Refusal | ServerError]]:
         """End many jobs; where the server refuses to write one of them, its answer is the error."""
-        return self._all_left(self._send_ends(ends))
+        args: list[Arg] = [self.settings.metrics_points]
+        for end in ends:
+            args += end
+        return self._all_left(self._run("settle", *args))
 
     def retry(self, job: Job, token: str, failure: Failure) -> Awaitable[Settled | Refusal]:
         """End a failed attempt and requeue the job."""
@@ -140,28 +129,12 @@ class BullConsumer:
         return self._left(self._run("retry", job.id, token, lifo, *fields))
 
     def delay(
-        self,
-        job: Job,
-        token: str,
-        delay_ms: int,
-        failure: Failure | None = None,
-        *,
-        next_token: str = "",
+        self, job: Job, token: str, delay_ms: int, failure: Failure | None = None
     ) -> Awaitable[Settled | Refusal]:
         """End an attempt and run the job later. It counts as an attempt where it failed."""
         fields = failure_fields(job, failure) if failure else ()
-        return self._left(
-            self._run(
-                "delay",
-                job.id,
-                token,
-                delay_ms,
-                int(failure is not None),
-                int(bool(next_token)),
-                *self._caller(next_token),
-                *fields,
-            )
-        )
+        counts = int(failure is not None)
+        return self._left(self._run("delay", job.id, token, delay_ms, counts, *fields))
 
     def release(self, job_id: str, token: str) -> Awaitable[Settled | Refusal]:
         """Requeue the job unfinished, as the next one to start."""
@@ -215,28 +188,16 @@ class BullConsumer:
         head = (self._now_ms(), self._extras)
         return self._connection.run(script(verb), self._declared, (*head, *args))
 
-    def _caller(self, token: str) -> tuple[Arg, ...]:
-        settings = self.settings
-        limits = (settings.limit_max, settings.limit_ms)
-        return (token, settings.lock_ms, *limits, self._name, self._worker_id)
-
-    def _send_ends(self, ends: Iterable[End], next_token: str = "") -> Awaitable[Reply]:
-        args: list[Arg] = [self.settings.metrics_points, int(bool(next_token))]
-        args += self._caller(next_token)
-        for end in ends:
-            args += end
-        return self._run("settle", *args)
-
-    async def _settle_one(self, reply: Awaitable[Reply]) -> Settled | Refusal:
-        (word,), *found = cast("tuple[list[Reply], *tuple[Reply, ...]]", await reply)
-        if isinstance(word, ServerError):
-            raise word
-        if word != _OK:
-            return Refusal(cast(str, word))
-        return Settled(await self._taken(found[0])) if found else _SETTLED
+    async def _only(
+        self, answers: Awaitable[Sequence[Settled | Refusal | ServerError]]
+    ) -> Settled | Refusal:
+        (answer,) = await answers
+        if isinstance(answer, ServerError):
+            raise answer
+        return answer
 
     async def _all_left(self, reply: Awaitable[Reply]) -> list[Settled | Refusal | ServerError]:
-        (words,) = cast("tuple[list[str | ServerError]]", await reply)
+        words = cast("list[str | ServerError]", await reply)
         return [
             _SETTLED if word == _OK else word if isinstance(word, ServerError) else Refusal(word)
             for word in words
@@ -244,10 +205,8 @@ class BullConsumer:
 
     async def _left(self, reply: Awaitable[Reply]) -> Settled | Refusal:
         match await reply:
-            case ["ok", list(found)]:
-                return Settled(await self._taken(found))
             case ["ok", *_]:
-                return Settled()
+                return _SETTLED
             case other:
                 return _refusal(other)
 

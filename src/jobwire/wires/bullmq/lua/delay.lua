@@ -4,28 +4,23 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now_ms, extras, job_id, token, delay_ms, counts, fetch_next
---   next_token, lock_ms, limit_max, limit_ms, name, worker_id
+--   now_ms, extras, job_id, token, delay_ms, counts
 --   ...   fields of the hash to set, name and value
 -- RETURNS
---   ok            the job is delayed; the next job may follow, as `take` answers it
+--   ok            the job is delayed
 --   missing       there is no such job
 --   no_lock       the lock has expired; nothing was written
 --   foreign_lock  another worker has the lock; nothing was written
 --   not_active    the job is not active
 -- CLAUSES B-5 B-10 B-16
--- INCLUDE queue events enqueue lock fetch memory
+-- INCLUDE queue events enqueue lock memory
 local id, delay_ms, counts = ARGV[3], tonumber(ARGV[5]), ARGV[6] == '1'
-local left = leave_active(queue, id, ARGV[4], { unpack(ARGV, 14) })
+local left = leave_active(queue, id, ARGV[4], { unpack(ARGV, 7) })
 if left ~= 'ok' then return refused_verb(queue, id, ARGV[4], 'delay', left) end
 remember_verb(queue, id, ARGV[4], 'delay')
 if counts then count(queue .. id, 'atm') end
 redis.call('HSET', queue .. id, 'delay', text(delay_ms))
 delay(queue, id, delay_ms)
 if extras and counts then emit_trimmed(queue, 'retry', 'jobId', id, 'delay', text(delay_ms)) end
-if ARGV[7] == '1' then
-  local found = fetch(queue, caller(8))
-  if found[1] == 'job' then return { 'ok', found } end
-end
 mark_delayed(queue)
 return { 'ok' }

@@ -34,7 +34,7 @@ if not (under.paused or under.most or under.max) then
 end
 for at = TOKENS + #answers, #ARGV do
   by.token = ARGV[at]
-  local found = fetch_under(queue, by, under)
+  local found = fetch(queue, by, under)
   answers[#answers + 1] = found
   if found[1] ~= 'job' then break end
 end

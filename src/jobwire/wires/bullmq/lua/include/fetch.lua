@@ -134,7 +134,7 @@ local function conditions(q, by)
 end
 
 -- `by`: token, lock_ms, limit_max and limit_ms (0: no limiter), name, worker_id
-local function fetch_under(q, by, under)
+local function fetch(q, by, under)
   local wait_ms = limited_for(q, under.max)
   if wait_ms > 0 then return { 'limited', wait_ms } end
   if under.paused or under.most and redis.call('LLEN', q .. 'active') >= under.most then
@@ -144,17 +144,4 @@ local function fetch_under(q, by, under)
   if id then return start(q, id, row, by, under.max, under.duration) end
   local due = next_due(q)
   return { 'empty', due and text(math.floor(due)) or '0' }
-end
-
-local function fetch(q, by)
-  local found = fetch_under(q, by, conditions(q, by))
-  if found[1] == 'job' then mark_next(q) end
-  return found
-end
-
-local function caller(at)
-  return {
-    token = ARGV[at], lock_ms = ARGV[at + 1], limit_max = tonumber(ARGV[at + 2]),
-    limit_ms = tonumber(ARGV[at + 3]), name = ARGV[at + 4], worker_id = ARGV[at + 5],
-  }
 end

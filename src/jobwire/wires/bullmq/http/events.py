@@ -17,43 +17,37 @@ from jobwire.wires.bullmq.http.jobs import JOB, find_state
 from jobwire.wires.bullmq.http.queues import PATH
 
 
-class EventRoutes:
-    """The endpoints."""
+def event_routes(
+    access: QueueAccess, follower: QueueFollower, streams: Streams
+) -> tuple[HotRoute, ...]:
+    """The routes."""
 
-    def __init__(self, access: QueueAccess, follower: QueueFollower, streams: Streams) -> None:
-        self._access = access
-        self._follower = follower
-        self._streams = streams
-
-    async def of_queue(self, request: HttpRequest) -> None:
+    async def follow_a_queue(request: HttpRequest) -> None:
         """Everything that happens on a queue, from now or from Last-Event-ID."""
         (queue,) = request.params
-        await self._access.existing(request, queue)
-        after = _position(request)
-        if after is None:
-            # Looked up before `hello`: what the client does after it is in the stream.
-            after = await self._follower.end_of(queue)
-        begin = after
-        await self._streams.serve(
+        await access.existing(request, queue)
+        # Looked up before `hello`: what the client does after it is in the stream.
+        after = _position(request) or await follower.end_of(queue)
+        await streams.serve(
             request,
-            lambda stream: self._follower.watch(queue, EventWriter(stream, _frame), begin),
+            lambda stream: follower.watch(queue, EventWriter(stream, _frame), after),
             hello={"queue": queue},
             gap=("queue", queue),
         )
 
-    async def of_job(self, request: HttpRequest) -> None:
+    async def follow_a_job(request: HttpRequest) -> None:
         """The events of one job that the stream still has, until the job has ended."""
         queue, job_id = request.params
-        state = await find_state(self._access, request, queue, job_id)
+        state = await find_state(access, request, queue, job_id)
         after = _position(request)
         finished = state in FINISHED
-        if finished and after and not await self._follower.has_more(queue, job_id, after):
+        if finished and after and not await follower.has_more(queue, job_id, after):
             # An EventSource reconnects after every end of a stream, but not after this.
             await request.reply_nothing()
             return
-        await self._streams.serve(
+        await streams.serve(
             request,
-            lambda stream: self._follower.watch(
+            lambda stream: follower.watch(
                 queue,
                 EventWriter(stream, _frame),
                 after or START,
@@ -64,16 +58,16 @@ class EventRoutes:
             gap=("job_id", job_id),
         )
 
-
-def event_routes(
-    access: QueueAccess, follower: QueueFollower, streams: Streams
-) -> tuple[HotRoute, ...]:
-    """The routes."""
-    routes = EventRoutes(access, follower, streams)
-    path = PATH + "/{queue}/events"
     return (
-        HotRoute("GET", path, "read", guarded(routes.of_queue), _QUEUE_DOC, stream=True),
-        HotRoute("GET", JOB + "/events", "read", guarded(routes.of_job), _JOB_DOC, stream=True),
+        HotRoute(
+            "GET",
+            PATH + "/{queue}/events",
+            "read",
+            guarded(follow_a_queue),
+            _QUEUE_DOC,
+            stream=True,
+        ),
+        HotRoute("GET", JOB + "/events", "read", guarded(follow_a_job), _JOB_DOC, stream=True),
     )
 
 

@@ -81,7 +81,32 @@ class ImageRoutes:
         )
         async def announce_an_upload(new: NewImage, request: CurrentRequest) -> ImageUpload:
             """Announce a photo; the answer says where to send it."""
-            return await self._announce(new, request)
+            max_size = self._limits.max_size
+            if new.size is not None and new.size > max_size:
+                detail = f"the photo may have {max_size} bytes, and has {new.size}"
+                raise Problem(problems.IMAGE_TOO_LARGE, detail)
+            image_id, now = str(new_job_id()), now_utc()
+            try:
+                await self._status.advance(image_id, Stage.QUEUED)
+            except ValkeyError as error:
+                raise _away("Valkey", error) from error
+            await self._records.create(
+                image_id,
+                tenant=tenants.own_tenant(request),
+                content_type=new.content_type,
+                filename=new.filename,
+                now=now,
+            )
+            token, expires_at = self._issuer.issue(
+                image_id, content_type=new.content_type, max_size=max_size, now=now
+            )
+            return ImageUpload(
+                image_id=image_id,
+                upload_url=f"{self._upload_base(request)}{UPLOAD_PATH}/{image_id}",
+                token=token,
+                expires_at=expires_at,
+                max_size=max_size,
+            )
 
         @routes.get(PATH, openapi_extra=needs("read", problems.BAD_CURSOR, UNAVAILABLE))
         async def list_images(
@@ -90,7 +115,19 @@ class ImageRoutes:
             cursor: Annotated[str | None, Query(max_length=256)] = None,
         ) -> ImageList:
             """Images, newest first."""
-            return await self._list(request, limit, cursor)
+            tenant = request.principal.tenant
+            records = await self._records.page(
+                tenant=None if tenant == ALL_TENANTS else tenant,
+                limit=limit + 1,
+                after=_position(cursor) if cursor else None,
+            )
+            page = records[:limit]
+            more = len(records) > limit
+            return ImageList(
+                images=[await self._info(record) for record in page],
+                cursor=_cursor(page[-1]) if more else None,
+                max_size=self._limits.max_size,
+            )
 
         @routes.get(
             PATH + "/{image_id}",
@@ -109,7 +146,18 @@ class ImageRoutes:
         )
         async def delete_an_image(image_id: ImageId, request: CurrentRequest) -> Response:
             """Delete the photo in all its versions; an image in work is canceled."""
-            await self._delete(image_id, request)
+            # A deleted one too: an earlier request may have failed half-way.
+            record = await self.find(image_id, request, deleted=True)
+            in_work = record.status is RecordStatus.OPEN or record.reconciled
+            # The record first: a result that comes now does not bring the image back.
+            await self._records.delete(image_id, now_utc())
+            try:
+                await self._status.delete(image_id, in_work=in_work)
+                await self._bucket.delete(record.storage_key)
+            except ValkeyError as error:
+                raise _away("Valkey", error) from error
+            except ObjectsError as error:
+                raise _away("the bucket", error) from error
             return Response(status_code=204)
 
         return routes
@@ -127,49 +175,6 @@ class ImageRoutes:
         ):
             raise Problem(problems.IMAGE_NOT_FOUND)
         return record
-
-    async def _announce(self, new: NewImage, request: HttpRequest) -> ImageUpload:
-        max_size = self._limits.max_size
-        if new.size is not None and new.size > max_size:
-            detail = f"the photo may have {max_size} bytes, and has {new.size}"
-            raise Problem(problems.IMAGE_TOO_LARGE, detail)
-        image_id, now = str(new_job_id()), now_utc()
-        try:
-            await self._status.advance(image_id, Stage.QUEUED)
-        except ValkeyError as error:
-            raise _away("Valkey", error) from error
-        await self._records.create(
-            image_id,
-            tenant=tenants.own_tenant(request),
-            content_type=new.content_type,
-            filename=new.filename,
-            now=now,
-        )
-        token, expires_at = self._issuer.issue(
-            image_id, content_type=new.content_type, max_size=max_size, now=now
-        )
-        return ImageUpload(
-            image_id=image_id,
-            upload_url=f"{self._upload_base(request)}{UPLOAD_PATH}/{image_id}",
-            token=token,
-            expires_at=expires_at,
-            max_size=max_size,
-        )
-
-    async def _list(self, request: HttpRequest, limit: int, cursor: str | None) -> ImageList:
-        tenant = request.principal.tenant
-        records = await self._records.page(
-            tenant=None if tenant == ALL_TENANTS else tenant,
-            limit=limit + 1,
-            after=_position(cursor) if cursor else None,
-        )
-        page = records[:limit]
-        more = len(records) > limit
-        return ImageList(
-            images=[await self._info(record) for record in page],
-            cursor=_cursor(page[-1]) if more else None,
-            max_size=self._limits.max_size,
-        )
 
     async def _info(self, record: ImageRecord) -> ImageInfo:
         info = ImageInfo(
@@ -208,20 +213,6 @@ class ImageRoutes:
         if fields is not None:
             state = status_event(fields)
             info.stage, info.progress = state.stage, state.progress
-
-    async def _delete(self, image_id: str, request: HttpRequest) -> None:
-        # A deleted one too: an earlier request may have failed half-way.
-        record = await self.find(image_id, request, deleted=True)
-        in_work = record.status is RecordStatus.OPEN or record.reconciled
-        # The record first: a result that comes now does not bring the image back.
-        await self._records.delete(image_id, now_utc())
-        try:
-            await self._status.delete(image_id, in_work=in_work)
-            await self._bucket.delete(record.storage_key)
-        except ValkeyError as error:
-            raise _away("Valkey", error) from error
-        except ObjectsError as error:
-            raise _away("the bucket", error) from error
 
 
 def _away(what: str, error: Exception) -> BackendUnavailable:

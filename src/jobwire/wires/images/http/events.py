@@ -38,21 +38,15 @@ def state_of(record: ImageRecord) -> StatusEvent | None:
             return None
 
 
-class StatusEventRoutes:
-    """The endpoint."""
+def event_route(images: ImageRoutes, follower: StatusFollower, streams: Streams) -> HotRoute:
+    """The route."""
 
-    def __init__(self, images: ImageRoutes, follower: StatusFollower, streams: Streams) -> None:
-        self._images = images
-        self._follower = follower
-        self._streams = streams
-
-    async def events(self, request: HttpRequest) -> None:
-        """Serve the stream until its terminal event."""
+    async def follow_an_image(request: HttpRequest) -> None:
         (image_id,) = request.params
-        record = await self._images.find(image_id, request)
+        record = await images.find(image_id, request)
         seen = request.last_event_id()
         if seen is not None and record.status is not RecordStatus.OPEN:
-            last = await self._follower.present(image_id)
+            last = await follower.present(image_id)
             if last is not None and last.is_terminal and last.updated_at == seen:
                 # An EventSource reconnects after every end of a stream, but not after this.
                 await request.reply_nothing()
@@ -60,15 +54,11 @@ class StatusEventRoutes:
 
         def attach(stream: EventStream) -> Callable[[], None]:
             stream.push(_OPENED)
-            return self._follower.watch(image_id, EventWriter(stream, _frame))
+            return follower.watch(image_id, EventWriter(stream, _frame))
 
-        await self._streams.serve(request, attach)
+        await streams.serve(request, attach)
 
-
-def event_route(images: ImageRoutes, follower: StatusFollower, streams: Streams) -> HotRoute:
-    """The route."""
-    endpoint = StatusEventRoutes(images, follower, streams).events
-    return HotRoute("GET", PATH + "/{image_id}/events", "read", endpoint, _DOC, stream=True)
+    return HotRoute("GET", PATH + "/{image_id}/events", "read", follow_an_image, _DOC, stream=True)
 
 
 _DOC: Final = Doc(

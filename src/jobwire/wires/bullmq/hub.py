@@ -43,7 +43,7 @@ class BullHub:
         self.token_prefix = f"{TOKEN_PREFIX}{secrets.token_hex(12)}:"
         self.now_ms = now_ms
         self._given = server if isinstance(server, Connection) else None
-        self._config = server.config if isinstance(server, Connection) else server
+        self.config = server.config if isinstance(server, Connection) else server
         self._connection = self._given
         self._opening = asyncio.Lock()
         self._engines = 0
@@ -52,10 +52,6 @@ class BullHub:
         self._renewer: BullLeaseRenewer | None = None
         self._listeners: set[asyncio.Queue[Token]] = set()
         self._subscription: asyncio.Task[None] | None = None
-
-    @property
-    def config(self) -> Config:
-        return self._config
 
     @property
     def connection(self) -> Connection:
@@ -78,7 +74,7 @@ class BullHub:
     def lease_renewer(self) -> BullLeaseRenewer:
         """One renewer for all engines."""
         if self._renewer is None:
-            self._renewer = BullLeaseRenewer(self._config, self.settings, self.now_ms)
+            self._renewer = BullLeaseRenewer(self.config, self.settings, self.now_ms)
         return self._renewer
 
     async def enter(self) -> None:
@@ -86,7 +82,7 @@ class BullHub:
         async with self._opening:
             with raises_unavailable():
                 if self._connection is None:
-                    self._connection = await Connection.open(self._config, name="jobwire-queues")
+                    self._connection = await Connection.open(self.config, name="jobwire-queues")
                 await self._connection.load_scripts(SCRIPTS.values())
             self._engines += 1
 

@@ -46,9 +46,11 @@ class BullLeaseRenewer:
     def _renew(self, queue: str, jobs: Sequence[LeasedJob]) -> Mapping[str, RenewAnswer]:
         settings = self._settings
         keys = (Keys(queue, settings.prefix).meta,)
-        head = (self._now_ms(), int(settings.extras))
+        args: list[Arg] = [self._now_ms(), int(settings.extras), settings.lock_ms, CANCELED]
+        for leased in jobs:
+            args += (leased.job.id, leased.token)
         with raises_unavailable():
-            reply = self._socket.run(script("renew"), keys, (*head, *renew_args(jobs, settings)))
+            reply = self._socket.run(script("renew"), keys, args)
         return read_renewed(jobs, reply)
 
     def heartbeat(self) -> None:
@@ -56,14 +58,6 @@ class BullLeaseRenewer:
 
     def close(self) -> None:
         self._socket.close()
-
-
-def renew_args(jobs: Iterable[LeasedJob], settings: BullSettings) -> list[Arg]:
-    """Arguments of `renew` after the time and the extras."""
-    args: list[Arg] = [settings.lock_ms, CANCELED]
-    for leased in jobs:
-        args += (leased.job.id, leased.token)
-    return args
 
 
 def read_renewed(jobs: Iterable[LeasedJob], reply: Reply) -> dict[str, RenewAnswer]:

@@ -6,7 +6,7 @@ is described.
 
 from typing import Any, Final
 
-from jobwire.wires.bullmq.contract import Event, Extra, Field
+from jobwire.wires.bullmq.contract import Event, EventField, Extra, Field
 from jobwire.wires.bullmq.payloads import PAYLOADS, payload_schema
 
 Schema = dict[str, Any]
@@ -42,8 +42,6 @@ _FIELDS: Final[dict[Field | Extra, Schema]] = {
     Extra.WORKER_ID: _TEXT,
 }
 _REQUIRED: Final = (Field.NAME, Field.DATA, Field.OPTS, Field.TIMESTAMP)
-_EVENT: Final = "event"
-_JOB_ID: Final = "jobId"
 _WITHOUT_JOB: Final = frozenset({Event.DRAINED, Event.PAUSED, Event.RESUMED})
 
 
@@ -56,7 +54,8 @@ def wire_schema() -> Schema:
         "$defs": {
             "queue_job": _job(),
             "queue_event": _event(),
-            **{f"payload.{queue}": _payload(queue) for queue in PAYLOADS},
+            # Each has an `$id` of its own: it refers to no definition of this document.
+            **{f"payload.{queue}": payload_schema(queue) for queue in PAYLOADS},
         },
     }
 
@@ -76,19 +75,14 @@ def _event() -> Schema:
         "description": "an entry of the stream <prefix>:<queue>:events; unknown fields are allowed",
         "type": "object",
         "properties": {
-            _EVENT: {"type": "string", "examples": [str(event) for event in Event]},
-            _JOB_ID: _TEXT,
+            str(EventField.EVENT): {"type": "string", "examples": [*map(str, Event)]},
+            str(EventField.JOB_ID): _TEXT,
             str(Extra.TIMESTAMP): _NUMBER,
-            "data": _JSON,
+            str(EventField.DATA): _JSON,
             str(Field.RETURN_VALUE): _JSON,
             str(Field.FAILED_REASON): _TEXT,
         },
-        "required": [_EVENT],
-        "if": {"properties": {_EVENT: {"enum": sorted(set(Event) - _WITHOUT_JOB)}}},
-        "then": {"required": [_JOB_ID]},
+        "required": [str(EventField.EVENT)],
+        "if": {"properties": {str(EventField.EVENT): {"enum": sorted(set(Event) - _WITHOUT_JOB)}}},
+        "then": {"required": [str(EventField.JOB_ID)]},
     }
-
-
-def _payload(queue: str) -> Schema:
-    """It has an `$id` of its own: it refers to no definition of this document."""
-    return payload_schema(queue) or {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -374,6 +375,22 @@ def test_b19_a_server_that_refuses_is_unavailable(
     problem(api.get(JOB), 503, "unavailable")
     plain.call("SET", "bull:mail:events", "not a stream")
     problem(api.get("/v1/queues/mail/events"), 503, "unavailable")
+
+
+@clause("B-12")
+def test_b12_a_request_that_waits_is_answered_when_the_gateway_stops(
+    valkey: LocalValkey, plain: Plain
+) -> None:
+    def reads() -> int:
+        return plain.info("commandstats").get("cmdstat_xrevrange", {}).get("calls", 0)
+
+    with ServedQueues(valkey.url) as stopping, ThreadPoolExecutor(1) as pool:
+        job_id = stopping.add("mail")
+        before = reads()
+        waiting = pool.submit(stopping.queue_job, "mail", job_id, wait_s=60)
+        wait_until_sync(lambda: reads() > before, "the read of the last event, by the waiter")
+        stopping.stop()
+        assert waiting.result(30)["state"] == "waiting"
 
 
 # Tenants

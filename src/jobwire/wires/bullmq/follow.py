@@ -69,6 +69,7 @@ class QueueFollower:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._queues = TrackingReader[_FollowedQueue](_read_command, self._on_entries)
+        self._waiting: set[_Waiter] = set()
 
     @property
     def watchers(self) -> int:
@@ -134,15 +135,18 @@ class QueueFollower:
     async def wait_until_finished(
         self, queue: BullQueue, job_id: str, timeout_s: float
     ) -> Ended | Refusal | None:
-        """How a job ended; None if it has not in this time, a Refusal if there is no such job.
+        """How a job ended; None if it has not in this time, or if this process stops. A Refusal if
+        there is no such job.
 
         A job that is removed at its end is found by its last event, if the call came before."""
-        waiter = _Waiter()
-        position = await self.end_of(queue.keys.queue)
-        leave = self.watch(queue.keys.queue, waiter, position, job_id=job_id)
+        name, waiter = queue.keys.queue, _Waiter()
+        self._waiting.add(waiter)
+        leave = None
         try:
+            position = await self.end_of(name)
+            leave = self.watch(name, waiter, position, job_id=job_id)
             ended = await _ended(queue, job_id)
-            if ended is Refusal.MISSING and await self.has_more(queue.keys.queue, job_id, position):
+            if ended is Refusal.MISSING and await self.has_more(name, job_id, position):
                 ended = None  # it was removed at its end just now: its last event says how
             if ended is not None:
                 return ended
@@ -151,7 +155,14 @@ class QueueFollower:
         except TimeoutError:
             return None
         finally:
-            leave()
+            self._waiting.discard(waiter)
+            if leave is not None:
+                leave()
+
+    def release_waiters(self) -> None:
+        """Release all callers of `wait_until_finished`: this process stops."""
+        for waiter in self._waiting:
+            waiter.resolve(None)
 
     def _unsubscribe(self, queue: _FollowedQueue, subscription: _Subscription) -> None:
         queue.subscriptions.discard(subscription)
@@ -258,12 +269,16 @@ class _Waiter:
     closed = False
 
     def __init__(self) -> None:
-        self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
 
     def push(self, event: QueueEvent) -> bool:
-        if event.is_terminal and not self.ended.done():
-            self.ended.set_result(_as_ended(event))
+        if event.is_terminal:
+            self.resolve(_as_ended(event))
         return True
+
+    def resolve(self, ended: Ended | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(ended)
 
     def send_gap(self) -> bool:
         return True

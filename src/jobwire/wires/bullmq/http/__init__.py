@@ -41,4 +41,5 @@ def queue_routes(
         summary_router(access),
         wire_keys_router(access),
     ]
+    streams.at_stop(follower.release_waiters)
     return routers, event_routes(access, follower, streams)

@@ -10,6 +10,7 @@ import pytest
 import jobwire
 from jobwire.wires.bullmq import contract
 from jobwire.wires.bullmq.contract import Event, Extra, Field, Keys, Opt, Refusal, State
+from jobwire.wires.bullmq.http.problems import refused
 from jobwire.wires.bullmq.queue import _CANCEL_OUTCOMES  # pyright: ignore[reportPrivateUsage] - the words of a script
 from jobwire.wires.bullmq.scripts import SCRIPTS
 from tests.support import clause
@@ -92,6 +93,15 @@ def test_script_results_are_in_the_contract() -> None:
     own |= set(_CANCEL_OUTCOMES)
     assert answers - known - own == set()
     assert known - answers == set()
+
+
+@pytest.mark.parametrize(
+    "verb", ["add", "flow", "schedule", "promote", "reprocess", "remove", "obliterate"]
+)
+def test_each_refusal_of_a_verb_with_a_route_has_a_problem(verb: str) -> None:
+    refusals = [Refusal(word) for word in SCRIPTS[verb].returns if word in tuple(Refusal)]
+    assert refusals
+    assert {refused(refusal).kind.status for refusal in refusals} <= {404, 409}
 
 
 def test_keys_of_the_scripts_are_in_the_contract() -> None:

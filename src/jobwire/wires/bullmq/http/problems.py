@@ -51,6 +51,7 @@ _BY_REFUSAL: Final = {
     Refusal.COLLISION: SCHEDULER_BUSY,
     Refusal.BUSY: SCHEDULER_BUSY,
     Refusal.ACTIVE: QUEUE_ACTIVE,
+    Refusal.NOT_PAUSED: QUEUE_ACTIVE,
 }
 
 

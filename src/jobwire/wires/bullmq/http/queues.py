@@ -128,8 +128,10 @@ def queue_router(access: QueueAccess) -> APIRouter:
             raise Problem(problems.QUEUE_ACTIVE)
         refusal = await QueueAdmin(opened).obliterate(force=force)
         if refusal is not None:
-            detail = "a worker has started a job meanwhile; the queue is paused, nothing is deleted"
-            raise problems.refused(refusal, detail)
+            detail = (
+                "a worker has started a job, or another client has resumed the queue, meanwhile"
+            )
+            raise problems.refused(refusal, f"{detail}; look at the queue and repeat")
         return Affected(count=sum(counts.values()) - counts[State.WAITING_CHILDREN])
 
     @routes.post(PATH + "/{queue}/retry", openapi_extra=needs("admin", *problems.ON_QUEUES))

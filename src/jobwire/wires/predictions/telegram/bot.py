@@ -22,7 +22,6 @@ from jobwire.wires.predictions.records import BadIntent
 from jobwire.wires.predictions.telegram.api import ApiResult, BotApi
 from jobwire.wires.predictions.telegram.updates import (
     OtherUpdate,
-    PhotoUpdate,
     Skip,
     TextUpdate,
     read_update,
@@ -46,7 +45,7 @@ class TelegramBot:
     async def take(self, update: object) -> None:
         """Take one update; ObjectsError if its photo could not be recorded."""
         match read_update(update):
-            case PhotoUpdate(photo):
+            case Photo() as photo:
                 self.flow.parts.counts.add("updates", "photo")
                 await self._submit(photo)
             case TextUpdate() as asked:

@@ -26,13 +26,6 @@ _MAX_INT: Final = 2**52  # Telegram's ids have at most 52 significant bits
 
 
 @dataclass(frozen=True, slots=True)
-class PhotoUpdate:
-    """A photo to be processed."""
-
-    photo: Photo
-
-
-@dataclass(frozen=True, slots=True)
 class TextUpdate:
     """A command or another text; `command` has no slash and may be empty."""
 
@@ -61,11 +54,8 @@ class Skip:
     reason: str
 
 
-Understood = PhotoUpdate | TextUpdate | OtherUpdate | Skip
-
-
-def read_update(update: object) -> Understood:
-    """What an update asks for."""
+def read_update(update: object) -> Photo | TextUpdate | OtherUpdate | Skip:
+    """What an update asks for; a photo is to be processed."""
     given = mapping(update)
     message = mapping(given.get("message"))
     if not message:
@@ -83,18 +73,16 @@ def read_update(update: object) -> Understood:
     language = text_of(sender.get("language_code"))[:16]
     file = _largest(message.get("photo")) or _picture_document(message.get("document"))
     if file is not None:
-        return PhotoUpdate(
-            Photo(
-                chat_id=chat_id,
-                user_id=_integer(sender.get("id")) or chat_id,
-                message_id=message_id,
-                file_id=text_of(file.get("file_id")),
-                date_s=date_s,
-                size=_integer(file.get("file_size")),
-                caption=text_of(message.get("caption")),
-                language=language,
-                album=text_of(message.get("media_group_id"))[:64],
-            )
+        return Photo(
+            chat_id=chat_id,
+            user_id=_integer(sender.get("id")) or chat_id,
+            message_id=message_id,
+            file_id=text_of(file.get("file_id")),
+            date_s=date_s,
+            size=_integer(file.get("file_size")),
+            caption=text_of(message.get("caption")),
+            language=language,
+            album=text_of(message.get("media_group_id"))[:64],
         )
     private = chat.get("type") == "private"
     text = text_of(message.get("text"))

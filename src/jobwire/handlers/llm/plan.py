@@ -28,7 +28,10 @@ _WHOLE_LINE: Final = re.compile(r"^\d+\. (.+[.。])$", re.MULTILINE)
 async def plan(ctx: TaskContext, payload: PlanPayload, deps: TaskDeps) -> PlanResult:
     """Generate the steps."""
     constrained = deps.models.chat().constrained
-    form, parse = (_as_list(payload), _lines) if constrained else (_as_json(payload), _strings)
+    form: Form = _json_form(payload)
+    parse: Callable[[str], Sequence[str]] = _json_steps
+    if constrained:
+        form, parse = Grammar(grammars.numbered_list(payload.max_steps)), _WHOLE_LINE.findall
     emitter = StepEmitter(
         ctx, lambda text: unique([*map(_title, parse(text))])[: payload.max_steps]
     )
@@ -73,26 +76,14 @@ def unique(all_titles: Sequence[str]) -> list[str]:
     """Drop steps that repeat an earlier one."""
     kept: dict[str, str] = {}
     for title in all_titles:
-        kept.setdefault(_normalized(title), title)
+        kept.setdefault(re.sub(r"\W+", " ", title).strip().casefold(), title)
     return list(kept.values())
 
 
-def _normalized(title: str) -> str:
-    return re.sub(r"\W+", " ", title).strip().casefold()
-
-
-def _as_list(payload: PlanPayload) -> Form:
-    return Grammar(grammars.numbered_list(payload.max_steps))
-
-
-def _lines(text: str) -> Sequence[str]:
-    return _WHOLE_LINE.findall(text)
-
-
-def _as_json(payload: PlanPayload) -> Form:
+def _json_form(payload: PlanPayload) -> JsonForm:
     steps: Json = {"type": "array", "items": {"type": "string"}, "maxItems": payload.max_steps}
     return JsonForm("plan", grammars.object_schema({"steps": steps}))
 
 
-def _strings(text: str) -> Sequence[str]:
+def _json_steps(text: str) -> Sequence[str]:
     return json_extraction.closed_items(text, "steps")

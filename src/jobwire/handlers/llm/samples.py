@@ -31,13 +31,7 @@ def current_time() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-SAMPLE_FUNCTIONS: Final = (
-    add_numbers,
-    subtract_numbers,
-    multiply_numbers,
-    divide_numbers,
-    current_time,
-)
+_FUNCTIONS: Final = (add_numbers, subtract_numbers, multiply_numbers, divide_numbers, current_time)
 SAMPLES: Final[Mapping[str, Callable[..., object]]] = MappingProxyType(
-    {each.__name__: each for each in SAMPLE_FUNCTIONS}
+    {each.__name__: each for each in _FUNCTIONS}
 )

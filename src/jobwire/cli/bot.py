@@ -24,8 +24,7 @@ def command() -> None:
 @command.command("serve")
 @options.port
 @options.host
-@click.pass_context
-def serve(context: click.Context, port: str | None, host: str | None) -> None:
+def serve() -> None:
     """Take updates and webhooks by HTTP at `predictions.public_url`; sets Telegram's webhook.
 
     \b
@@ -37,12 +36,7 @@ def serve(context: click.Context, port: str | None, host: str | None) -> None:
     from jobwire.settings import SettingsError
     from jobwire.wiring.systems import chosen
 
-    loaded = options.settings(
-        context,
-        gateway__port=("--port", port),
-        gateway__host=("--host", host),
-        systems=("bot serve", "predictions"),
-    )
+    loaded = options.settings(systems=("bot serve", "predictions"))
     settings = loaded.settings
     log.setup("bot", settings.logging)
     if not settings.predictions.public_url:
@@ -69,8 +63,7 @@ def serve(context: click.Context, port: str | None, host: str | None) -> None:
 @command.command("poll")
 @click.option("--delete-webhook", is_flag=True, help="Remove the bot's webhook at Telegram first.")
 @options.data_dir
-@click.pass_context
-def poll(context: click.Context, delete_webhook: bool, data_dir: str | None) -> None:
+def poll(delete_webhook: bool) -> None:
     """Ask Telegram for updates; no public address is needed. One poller works at a time.
 
     \b
@@ -80,7 +73,7 @@ def poll(context: click.Context, delete_webhook: bool, data_dir: str | None) -> 
     from jobwire import log
     from jobwire.wiring.predictions import commands
 
-    loaded = options.settings(context, data_dir=("--data-dir", data_dir))
+    loaded = options.settings()
     log.setup("bot", loaded.settings.logging)
     output.info("polling for updates; stop with Ctrl-C")
     try:
@@ -92,8 +85,7 @@ def poll(context: click.Context, delete_webhook: bool, data_dir: str | None) -> 
 @command.command("reconcile")
 @options.data_dir
 @options.as_json
-@click.pass_context
-def reconcile(context: click.Context, data_dir: str | None, as_json: bool) -> None:
+def reconcile() -> None:
     """Finish what was left half done: one pass, as a timer makes it.
 
     \b
@@ -102,12 +94,8 @@ def reconcile(context: click.Context, data_dir: str | None, as_json: bool) -> No
     """
     from jobwire.wiring.predictions import commands
 
-    loaded = options.settings(context, data_dir=("--data-dir", data_dir))
-    report = asyncio.run(commands.run_pass(loaded))
-    if output.wants_json(as_json):
-        output.json_line(report)
-    else:
-        output.columns([(name, str(value)) for name, value in report.items()])
+    loaded = options.settings()
+    output.facts(asyncio.run(commands.run_pass(loaded)))
 
 
 @command.command("tasks")
@@ -116,15 +104,7 @@ def reconcile(context: click.Context, data_dir: str | None, as_json: bool) -> No
 @click.option("--after", default="", metavar="ID", help="Continue after this task.")
 @options.data_dir
 @options.as_json
-@click.pass_context
-def tasks(
-    context: click.Context,
-    task_id: str | None,
-    limit: int,
-    after: str,
-    data_dir: str | None,
-    as_json: bool,
-) -> None:
+def tasks(task_id: str | None, limit: int, after: str) -> None:
     """Show the bot's tasks, or one of them with the state of its work.
 
     \b
@@ -136,19 +116,15 @@ def tasks(
 
     from jobwire.wiring.predictions import commands
 
-    loaded = options.settings(context, data_dir=("--data-dir", data_dir))
+    loaded = options.settings()
     if task_id is not None:
         view = asyncio.run(commands.show(loaded, task_id))
         if view is None:
             raise CliExit(f"there is no task {sanitize.line(task_id)}", Exit.NO_SUCH_JOB)
-        if output.wants_json(as_json):
-            output.json_line(asdict(view))
-        else:
-            rows = [(name, sanitize.line(str(value))) for name, value in asdict(view).items()]
-            output.columns(rows)
+        output.facts(asdict(view))
         return
     page = asyncio.run(commands.tasks(loaded, limit=limit, after=after))
-    if output.wants_json(as_json):
+    if output.wants_json():
         for view in page.tasks:
             output.json_line(asdict(view))
     elif page.tasks:
@@ -167,27 +143,17 @@ def tasks(
 @command.command("doctor")
 @options.data_dir
 @options.as_json
-@click.pass_context
-def doctor(context: click.Context, data_dir: str | None, as_json: bool) -> None:
+def doctor() -> int:
     """Check the bot: its settings, its token, its webhook, its bucket.
 
     \b
     Examples:
       jobwire bot doctor
     """
-    from jobwire.cli.doctor import exit_code, show_finding
-    from jobwire.doctor import Finding
+    from jobwire.cli.doctor import all_findings, show_findings
     from jobwire.wiring.predictions import commands
 
-    loaded = options.settings(context, data_dir=("--data-dir", data_dir))
-
-    async def all_findings() -> list[Finding]:
-        return [finding async for finding in commands.examine(loaded)]
-
-    findings = asyncio.run(all_findings())
-    for finding in findings:
-        show_finding(finding, as_json=output.wants_json(as_json))
-    context.exit(exit_code({finding.verdict for finding in findings}))
+    return show_findings(asyncio.run(all_findings(commands.examine(options.settings()))))
 
 
 @command.command("demo")
@@ -203,16 +169,7 @@ def doctor(context: click.Context, data_dir: str | None, as_json: bool) -> None:
 )
 @options.data_dir
 @options.as_json
-@click.pass_context
-def demo(
-    context: click.Context,
-    port: int,
-    once: bool,
-    photo: Path | None,
-    cog_python: Path | None,
-    data_dir: str | None,
-    as_json: bool,
-) -> int:
+def demo(port: int, once: bool, photo: Path | None, cog_python: Path | None) -> int:
     """Try the bot without any account: a real cog model here, and a chat page in your browser.
 
     \b
@@ -224,7 +181,7 @@ def demo(
     from jobwire.wiring.predictions.demo.run import DemoOptions, send_once
     from jobwire.wiring.predictions.demo.run import serve as serve_demo
 
-    loaded = options.settings(context, data_dir=("--data-dir", data_dir))
+    loaded = options.settings()
     log.setup("bot", loaded.settings.logging)
     chosen = DemoOptions(
         data_dir=(loaded.settings.data_dir / "demo").absolute(),
@@ -236,8 +193,5 @@ def demo(
         asyncio.run(serve_demo(chosen, lambda url: click.echo(f"open {url}   (stop: Ctrl-C)")))
         return Exit.OK
     outcome = asyncio.run(send_once(chosen, photo.read_bytes() if photo else None))
-    if output.wants_json(as_json):
-        output.json_line(outcome)
-    else:
-        output.columns([(name, str(value)) for name, value in outcome.items()])
+    output.facts(outcome)
     return Exit.OK if outcome["status"] == "succeeded" else Exit.JOB_FAILED

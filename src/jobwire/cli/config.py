@@ -14,8 +14,7 @@ _MIN_VALUE: Final = 24
 @click.command()
 @options.as_json
 @click.option("--given", is_flag=True, help="Only settings that are set.")
-@click.pass_context
-def command(context: click.Context, as_json: bool, given: bool) -> None:
+def command(given: bool) -> None:
     """Show every setting, its value and its source; secrets are masked.
 
     \b
@@ -25,9 +24,9 @@ def command(context: click.Context, as_json: bool, given: bool) -> None:
     """
     import msgspec
 
-    loaded = options.settings(context)
+    loaded = options.settings()
     rows = [each for each in loaded.shown() if loaded.is_set(each.name) or not given]
-    if output.wants_json(as_json):
+    if output.wants_json():
         for name, value, origin in rows:
             output.json_line({"name": name, "value": value, "origin": origin})
     else:

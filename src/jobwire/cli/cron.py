@@ -4,7 +4,8 @@ import time
 
 import click
 
-from jobwire.cli import options, output
+from jobwire.cli import options, output, sanitize
+from jobwire.cli.program import with_client
 
 
 @click.group()
@@ -19,11 +20,8 @@ def command() -> None:
 
 
 @command.command("list")
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
-def list_entries(context: click.Context, as_json: bool, data_dir: str | None) -> None:
+@options.common
+def list_entries() -> None:
     """List the cron entries of all workers with their last and next runs.
 
     \b
@@ -31,15 +29,12 @@ def list_entries(context: click.Context, as_json: bool, data_dir: str | None) ->
       jobwire cron list
       jobwire cron list --json
     """
-    from jobwire.cli import sanitize
-    from jobwire.cli.follow import json_line
     from jobwire.cli.formatting import duration
-    from jobwire.cli.program import with_client
 
-    entries = with_client(context, data_dir, lambda client: client.crons())
-    if output.wants_json(as_json):
+    entries = with_client(lambda client: client.crons())
+    if output.wants_json():
         for entry in entries:
-            json_line(entry)
+            output.json_line(entry)
         return
     if not entries:
         output.info('No cron entries. Register one in an App: @app.cron("*/5 * * * *")')

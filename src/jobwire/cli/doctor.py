@@ -1,6 +1,6 @@
 """`jobwire doctor`: check the installation; each fault with its reason and its fix."""
 
-from collections.abc import AsyncIterator, Iterator, Set
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -22,10 +22,7 @@ _COLOURS: Final = {"ok": "green", "note": "yellow", "fault": "red", "unreachable
 @options.data_dir
 @options.valkey
 @options.as_json
-@click.pass_context
-def command(
-    context: click.Context, data_dir: str | None, valkey: str | None, as_json: bool
-) -> None:
+def command() -> int:
     """Check this installation: each finding with its reason and its fix.
 
     \b
@@ -33,18 +30,15 @@ def command(
       jobwire doctor
       jobwire doctor --valkey valkey://me@db.example:6379/0 --valkey-password-file secret.txt
     """
-    loaded = options.running_settings(
-        context, data_dir=("--data-dir", data_dir), valkey__url=("--valkey", valkey)
-    )
+    return show_findings(_findings(options.running_settings()))
+
+
+def show_findings(findings: Iterable["Finding"]) -> Exit:
+    """Print each finding as it comes; the exit code is that of the worst."""
     verdicts: set[str] = set()
-    for finding in _findings(loaded):
+    for finding in findings:
         verdicts.add(finding.verdict)
-        show_finding(finding, as_json=output.wants_json(as_json))
-    context.exit(exit_code(verdicts))
-
-
-def exit_code(verdicts: Set[str]) -> Exit:
-    """The exit code of a set of verdicts."""
+        _show_finding(finding)
     if "unreachable" in verdicts:
         return Exit.UNREACHABLE
     return Exit.JOB_FAILED if "fault" in verdicts else Exit.OK
@@ -73,7 +67,7 @@ def _findings(loaded: "Loaded") -> Iterator["Finding"]:
     if Backend.VALKEY in needs(systems) and (known := known_valkey(loaded)) is not None:
         from jobwire.doctor import valkey
 
-        yield from asyncio.run(_all(valkey.examine(known.config, fix=known.fix)))
+        yield from asyncio.run(all_findings(valkey.examine(known.config, fix=known.fix)))
     for bucket in known_buckets(loaded, systems):
         yield from _bucket(bucket)
     for system in systems:
@@ -89,7 +83,7 @@ def _system(system: "System", loaded: "Loaded") -> Iterator["Finding"]:
     if system.doctor_checks is None:
         return
     try:
-        found = asyncio.run(_all(system.doctor_checks(loaded)))
+        found = asyncio.run(all_findings(system.doctor_checks(loaded)))
     except ModuleNotFoundError as error:  # the light install runs workers and clients only
         name, fix = missing_library(error)
         found = [Finding(system.name, "note", f"not checked: {name} is not installed", fix=fix)]
@@ -107,16 +101,16 @@ def _bucket(known: "KnownBucket") -> Iterator["Finding"]:
         found = f"{known.config.where} was not checked: {error.name} is not installed"
         yield Finding("bucket", "note", found, fix="pip install 'jobwire[objects]'")
         return
-    yield from asyncio.run(_all(bucket.examine(known.config, known.rules, fix=known.fix)))
+    yield from asyncio.run(all_findings(bucket.examine(known.config, known.rules, fix=known.fix)))
 
 
-async def _all(findings: AsyncIterator["Finding"]) -> list["Finding"]:
+async def all_findings(findings: AsyncIterator["Finding"]) -> list["Finding"]:
+    """Wait for all findings of a check."""
     return [finding async for finding in findings]
 
 
-def show_finding(finding: "Finding", *, as_json: bool) -> None:
-    """Print one finding."""
-    if as_json:
+def _show_finding(finding: "Finding") -> None:
+    if output.wants_json():
         output.json_line(finding)
         return
     verdict = output.coloured(f"{finding.verdict:<12}", _COLOURS[finding.verdict])

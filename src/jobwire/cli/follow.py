@@ -9,8 +9,6 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from jobwire.cli import output, payload, sanitize
 from jobwire.cli.event_view import EventView, Piece
 from jobwire.cli.exits import Exit
@@ -24,8 +22,9 @@ _TICK_S: Final = 0.2
 _HINT_AFTER_S: Final = 2.0
 
 
-async def follow(client: AsyncClient, job: Job, *, as_json: bool, timeout_s: float | None) -> Exit:
+async def follow(client: AsyncClient, job: Job, *, timeout_s: float | None) -> Exit:
     """Print the job's events from the first to the last, then its outcome."""
+    as_json = output.wants_json()
     try:
         async with asyncio.timeout(timeout_s):
             text_printed = await (_json_lines(client, job) if as_json else _live(client, job))
@@ -34,15 +33,15 @@ async def follow(client: AsyncClient, job: Job, *, as_json: bool, timeout_s: flo
         assert timeout_s is not None
         raise TimedOut(job.job_id, timeout_s) from None
     if as_json:
-        json_line(ended)
+        output.json_line(ended)
     else:
-        show_end(ended, text_printed=text_printed)
+        _show_end(ended, text_printed=text_printed)
     return Exit.OK if ended.status == "done" else Exit.JOB_FAILED
 
 
 async def _json_lines(client: AsyncClient, job: Job) -> bool:
     async for event in client.events(job.job_id):
-        json_line(event)
+        output.json_line(event)
     return True
 
 
@@ -83,12 +82,7 @@ async def _hint(client: AsyncClient, task: str, view: EventView, screen: "Screen
                 screen.show(view, [Piece("note", note)])
 
 
-def json_line(value: object) -> None:
-    """Print one object on one line, with the member names of the API."""
-    print(sanitize.json_text(msgspec.json.encode(value)), flush=True)
-
-
-def show_end(job: Job, *, text_printed: bool) -> None:
+def _show_end(job: Job, *, text_printed: bool) -> None:
     """Print the result, unless its tokens were printed, and the outcome."""
     if job.result is not None and not text_printed:
         print(sanitize.pretty(job.result))

@@ -15,19 +15,9 @@ from jobwire.cli.exits import start_failure
 @options.valkey
 @options.only
 @click.option("--listen-fd", type=int, hidden=True, help="An open socket, from `up`.")
-@click.option("--ready-fd", type=int, hidden=True, help="File descriptor to report readiness on.")
+@options.ready_fd
 @click.option("--parts-file", type=click.Path(path_type=Path), hidden=True)
-@click.pass_context
-def command(
-    context: click.Context,
-    port: str | None,
-    host: str | None,
-    valkey: str | None,
-    only: str | None,
-    listen_fd: int | None,
-    ready_fd: int | None,
-    parts_file: Path | None,
-) -> None:
+def command(listen_fd: int | None, ready_fd: int | None, parts_file: Path | None) -> None:
     """Run only the HTTP gateway; it needs the running servers of its systems.
 
     \b
@@ -42,13 +32,7 @@ def command(
         from jobwire.local.listen import listen
         from jobwire.wiring.systems import chosen
 
-        loaded = options.settings(
-            context,
-            gateway__port=("--port", port),
-            gateway__host=("--host", host),
-            valkey__url=("--valkey", valkey),
-            systems=("--only", only),
-        )
+        loaded = options.settings()
         settings = loaded.settings
         log.setup("gateway", settings.logging)
         systems = chosen(loaded, has_bucket=bool(settings.objects.endpoint))

@@ -6,11 +6,11 @@ from jobwire import __version__
 from jobwire.cli import options, output, sanitize
 
 
-def hello(context: click.Context) -> None:
+def hello() -> None:
     """Print an overview."""
     from jobwire import endpoints
 
-    loaded = options.running_settings(context)
+    loaded = options.running_settings()
     found = endpoints.find(loaded.settings.data_dir)
     program = sanitize.line(f"{found.url} (by {found.origin})") if found else "none is running here"
     count = sum(loaded.is_set(path) for path in loaded.origins)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from jobwire.cli import options, output
-from jobwire.cli.exits import CliExit, Exit
+from jobwire.cli import options, output, sanitize
+from jobwire.cli.exits import CliExit, Exit, start_failure
+from jobwire.cli.program import each, with_client
 
 if TYPE_CHECKING:
     from jobwire.client import Image
@@ -62,7 +63,6 @@ def process(
     target: str,
     show: bool,
     workers: int,
-    as_json: bool,
     **given: object,
 ) -> int:
     """Hide faces, remove metadata, turn upright and write WebP. No server is needed.
@@ -80,7 +80,7 @@ def process(
 
     plans, chosen = plan(sources, target, show=show), _photo_options(given)
     try:
-        failed = asyncio.run(PhotoBatch(plans, chosen, workers, as_json=as_json).run())
+        failed = asyncio.run(PhotoBatch(plans, chosen, workers).run())
     except SetupError as error:
         raise CliExit(error.message, Exit.USAGE) from error
     return Exit.JOB_FAILED if failed else Exit.OK
@@ -108,18 +108,9 @@ def _photo_options(given: dict[str, object]) -> "PhotoOptions":
 @command.command("put")
 @click.argument("files", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--follow", is_flag=True, help="Wait for the published photo and print its URL.")
-@options.as_json
-@options.quiet
 @options.no_progress
-@options.data_dir
-@click.pass_context
-def put(
-    context: click.Context,
-    files: tuple[Path, ...],
-    follow: bool,
-    as_json: bool,
-    data_dir: str | None,
-) -> int:
+@options.common
+def put(files: tuple[Path, ...], follow: bool) -> int:
     """Upload photos; they are published without faces and metadata.
 
     \b
@@ -128,68 +119,38 @@ def put(
       jobwire images put *.jpg --json | jq -r .image_id
     """
     from jobwire.cli.images_put import ImageUploads
-    from jobwire.cli.program import with_client
 
-    return with_client(context, data_dir, ImageUploads(files, follow=follow, as_json=as_json).run)
+    return with_client(ImageUploads(files, follow=follow).run)
 
 
 @command.command("get")
 @click.argument("image_id")
 @options.as_json
 @options.data_dir
-@click.pass_context
-def get(context: click.Context, image_id: str, as_json: bool, data_dir: str | None) -> int:
+def get(image_id: str) -> int:
     """Show an image: its state, and the URL of the published photo.
 
     \b
     Examples:
       jobwire images get 0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10
     """
-    from jobwire.cli import sanitize
-    from jobwire.cli.program import with_client
-
-    image = with_client(context, data_dir, lambda client: client.images.get(image_id))
-    facts = _image_facts(image)
-    if output.wants_json(as_json):
-        output.json_line(facts)
-    else:
-        output.columns([(name, sanitize.line(str(value))) for name, value in facts.items()])
+    image = with_client(lambda client: client.images.get(image_id))
+    output.facts(_image_facts(image))
     return Exit.JOB_FAILED if image.status == "failed" else Exit.OK
 
 
 @command.command("list")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 200),
-    default=20,
-    show_default=True,
-    help="Maximum number of images.",
-)
-@click.option("--cursor", metavar="CURSOR", help="Continue after the last list.")
-@options.as_json
-@options.quiet
-@options.data_dir
-@click.pass_context
-def list_(
-    context: click.Context,
-    limit: int,
-    cursor: str | None,
-    as_json: bool,
-    data_dir: str | None,
-) -> None:
+@options.page("images")
+@options.common
+def list_(limit: int, cursor: str | None) -> None:
     """List images, newest first.
 
     \b
     Examples:
       jobwire images list --json | jq -r .url
     """
-    from jobwire.cli import sanitize
-    from jobwire.cli.program import with_client
-
-    page = with_client(
-        context, data_dir, lambda client: client.images.list(limit=limit, cursor=cursor)
-    )
-    if output.wants_json(as_json):
+    page = with_client(lambda client: client.images.list(limit=limit, cursor=cursor))
+    if output.wants_json():
         for image in page.images:
             output.json_line(_image_facts(image))
     elif page.images:
@@ -208,17 +169,14 @@ def list_(
 @command.command("delete")
 @click.argument("image_ids", metavar="IMAGE_ID…", nargs=-1, required=True)
 @options.data_dir
-@click.pass_context
-def delete(context: click.Context, image_ids: tuple[str, ...], data_dir: str | None) -> int:
+def delete(image_ids: tuple[str, ...]) -> int:
     """Delete images in all their versions; those in work are canceled.
 
     \b
     Examples:
       jobwire images delete 0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10
     """
-    from jobwire.cli.program import each, with_client
-
-    return with_client(context, data_dir, lambda client: each(image_ids, client.images.delete))
+    return with_client(lambda client: each(image_ids, client.images.delete))
 
 
 def _image_facts(image: "Image") -> dict[str, object]:
@@ -233,44 +191,30 @@ def _image_facts(image: "Image") -> dict[str, object]:
 @options.port
 @options.host
 @options.valkey
-@click.option("--ready-fd", type=int, hidden=True, help="File descriptor to report readiness on.")
-@click.pass_context
-def api(
-    context: click.Context,
-    port: str | None,
-    host: str | None,
-    valkey: str | None,
-    ready_fd: int | None,
-) -> None:
+@options.ready_fd
+def api(ready_fd: int | None) -> None:
     """Run only the API of images; uploads go to `jobwire images gateway`.
 
     \b
     Examples:
       jobwire images api --valkey valkey://localhost:6379
     """
-    _serve(
-        context,
-        "api",
-        ready_fd,
-        gateway__port=("--port", port),
-        gateway__host=("--host", host),
-        valkey__url=("--valkey", valkey),
-    )
+    _serve("api", ready_fd)
 
 
 @command.command("gateway")
-@click.option("--port", metavar="PORT", help="Port to listen on.  [env: JOBWIRE_IMAGES_PORT]")
-@click.option("--host", metavar="ADDRESS", help="Address to listen on; needs no API keys.")
+@options.setting(
+    "--port",
+    "images.port",
+    metavar="PORT",
+    help_text="Port to listen on.  [env: JOBWIRE_IMAGES_PORT]",
+)
+@options.setting(
+    "--host", "images.host", metavar="ADDRESS", help_text="Address to listen on; needs no API keys."
+)
 @options.valkey
-@click.option("--ready-fd", type=int, hidden=True, help="File descriptor to report readiness on.")
-@click.pass_context
-def gateway(
-    context: click.Context,
-    port: str | None,
-    host: str | None,
-    valkey: str | None,
-    ready_fd: int | None,
-) -> None:
+@options.ready_fd
+def gateway(ready_fd: int | None) -> None:
     """Run only the upload gateway, with its photo workers.
 
     It shares Valkey, the bucket and the public key of the tokens with the API.
@@ -279,14 +223,7 @@ def gateway(
     Examples:
       jobwire images gateway --host 0.0.0.0
     """
-    _serve(
-        context,
-        "gateway",
-        ready_fd,
-        images__port=("--port", port),
-        images__host=("--host", host),
-        valkey__url=("--valkey", valkey),
-    )
+    _serve("gateway", ready_fd)
 
 
 @command.command("keys")
@@ -316,8 +253,7 @@ def keys(folder: Path) -> None:
 
 
 @command.command("bucket")
-@click.pass_context
-def bucket(context: click.Context) -> None:
+def bucket() -> None:
     """Make the bucket of images, with versioning on. Does nothing if it is there.
 
     \b
@@ -329,7 +265,7 @@ def bucket(context: click.Context) -> None:
     from jobwire.objects.creation import create_bucket
     from jobwire.objects.signed import SignedCalls
 
-    settings = options.settings(context).settings
+    settings = options.settings().settings
     _require_endpoint(settings)
     config = settings.objects.config()
     config = replace(config, bucket=settings.images.bucket or config.bucket)
@@ -342,14 +278,8 @@ def _require_endpoint(settings: "Settings") -> None:
         raise CliExit("objects.endpoint: is required by images", Exit.USAGE)
 
 
-def _serve(
-    context: click.Context,
-    side: str,
-    ready_fd: int | None,
-    **given: tuple[str, str | None],
-) -> None:
+def _serve(side: str, ready_fd: int | None) -> None:
     """Run one side of images as a gateway of its own."""
-    from jobwire.cli.exits import start_failure
     from jobwire.local.program import ReadyPipe
 
     with ReadyPipe.of(ready_fd, explain=start_failure) as ready:
@@ -359,7 +289,7 @@ def _serve(
         from jobwire.local.listen import listen
         from jobwire.wiring.images import API, UPLOADS, missing_libraries
 
-        settings = options.settings(context, **given).settings
+        settings = options.settings().settings
         log.setup(f"images {side}", settings.logging)
         if missing := missing_libraries():
             raise CliExit(

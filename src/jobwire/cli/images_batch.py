@@ -62,9 +62,7 @@ def plan(sources: Sequence[Path], out_name: str, *, show: bool) -> list[OutputPl
 class PhotoBatch:
     """Runs the plans, a few at a time."""
 
-    def __init__(
-        self, plans: Sequence[OutputPlan], options: PhotoOptions, workers: int, *, as_json: bool
-    ) -> None:
+    def __init__(self, plans: Sequence[OutputPlan], options: PhotoOptions, workers: int) -> None:
         # What fits the options must fit the budget.
         budget = max(PoolLimits().pixel_budget_mb, int(options.max_megapixels * 8) + 1)
         limits = PoolLimits(workers=workers, pixel_budget_mb=budget)
@@ -72,7 +70,7 @@ class PhotoBatch:
         self._pool = PhotoPool(replace(limits, workers=count), options)
         self._at_a_time = count + 1  # one waits, so that no worker is idle
         self._plans = plans
-        self._as_json = output.wants_json(as_json)
+        self._as_json = output.wants_json()
         self._hidden: dict[str, int] = {}
         self._bytes = [0, 0]
         self._failed = 0
@@ -156,16 +154,13 @@ class PhotoBatch:
 
 
 def _bar() -> Progress:
-    wanted = (
-        sys.stderr.isatty() and not output.has_flag("no_progress") and not output.has_flag("quiet")
-    )
     return Progress(
         BarColumn(24),
         MofNCompleteColumn(),
         TextColumn("{task.fields[step]}", markup=False),
         console=Console(stderr=not sys.stdout.isatty()),
         transient=True,
-        disable=not wanted,
+        disable=not sys.stderr.isatty() or output.is_static(),
     )
 
 

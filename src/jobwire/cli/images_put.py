@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from jobwire.cli import output, sanitize
 from jobwire.cli.exits import CliExit, Exit
 from jobwire.cli.program import cli_exit
-from jobwire.client import ApiError, AsyncClient, ClientError, Image, ImageFailed
+from jobwire.client import AsyncClient, ClientError, Image, ImageFailed
 
 _AT_A_TIME: Final = 4
 
@@ -21,10 +21,9 @@ _AT_A_TIME: Final = 4
 class ImageUploads:
     """Uploads files and prints a line for each: its id, or with `follow` the published URL."""
 
-    def __init__(self, files: Sequence[Path], *, follow: bool, as_json: bool) -> None:
+    def __init__(self, files: Sequence[Path], *, follow: bool) -> None:
         self._files = files
         self._follow = follow
-        self._as_json = output.wants_json(as_json)
         self._code = Exit.OK
         self._bar = _bar()
 
@@ -49,7 +48,7 @@ class ImageUploads:
             except ImageFailed as failed:
                 self._refused(name, f"{sanitize.line(failed.message)} ({failed.code})")
                 self._code = self._code or Exit.JOB_FAILED
-            except (ApiError, ClientError, OSError) as error:
+            except (ClientError, OSError) as error:
                 refusal = _exit_of(error)
                 self._refused(name, refusal.line)
                 self._code = self._code or refusal.code
@@ -67,7 +66,7 @@ class ImageUploads:
         self._report(_facts(file, image), f"{image.url}  {file.name}")
 
     def _report(self, facts: dict[str, object], text: str) -> None:
-        if self._as_json:
+        if output.wants_json():
             output.json_line(facts)
         else:
             self._bar.console.print(sanitize.line(text), soft_wrap=True, markup=False)
@@ -97,12 +96,11 @@ def _exit_of(error: Exception) -> CliExit:
 
 def _bar() -> Progress:
     """On a terminal only; quiet otherwise."""
-    hidden = not sys.stderr.isatty() or output.has_flag("quiet") or output.has_flag("no_progress")
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30),
         TextColumn("{task.fields[stage]}", markup=False),
         console=Console(stderr=True),
-        disable=hidden,
+        disable=not sys.stderr.isatty() or output.is_static(),
         transient=True,
     )

@@ -2,15 +2,15 @@
 
 import click
 
-from jobwire.cli import completion, options, output
+from jobwire.cli import completion, options, output, sanitize
+from jobwire.cli.program import with_client
 
 
 @click.command()
 @click.argument("job_id", metavar="ID", shell_complete=completion.job_id)
 @options.as_json
 @options.data_dir
-@click.pass_context
-def command(context: click.Context, job_id: str, as_json: bool, data_dir: str | None) -> None:
+def command(job_id: str) -> None:
     """Show everything about a job.
 
     \b
@@ -18,20 +18,16 @@ def command(context: click.Context, job_id: str, as_json: bool, data_dir: str | 
       jobwire job 3f2a8b1c
       jobwire job 3f2a8b1c | jq .result
     """
-
-    from jobwire.cli import sanitize
-    from jobwire.cli.follow import json_line
     from jobwire.cli.formatting import STATUS_STYLE, ending, progress, traceback
     from jobwire.cli.job_ids import resolve
-    from jobwire.cli.program import with_client
     from jobwire.client import AsyncClient, Job
 
     async def get(client: AsyncClient) -> Job:
         return await client.get(await resolve(client, job_id))
 
-    job = with_client(context, data_dir, get)
-    if output.wants_json(as_json):
-        json_line(job)
+    job = with_client(get)
+    if output.wants_json():
+        output.json_line(job)
         return
     style = STATUS_STYLE[job.status]
     rows = [

@@ -17,7 +17,7 @@ from jobwire.cli import options, output
     help="Scope of the key; may be repeated. admin includes the others.",
 )
 @options.as_json
-def command(name: str, tenant: str, scopes: tuple[str, ...], as_json: bool) -> None:
+def command(name: str, tenant: str, scopes: tuple[str, ...]) -> None:
     """Create an API key. It is shown once; only its hash goes into the settings.
 
     \b
@@ -28,7 +28,7 @@ def command(name: str, tenant: str, scopes: tuple[str, ...], as_json: bool) -> N
     from jobwire.wiring.keys import new_api_key
 
     key, hashed = new_api_key()
-    if output.wants_json(as_json):
+    if output.wants_json():
         output.json_line(
             {"key": key, "name": name, "tenant": tenant, "scopes": scopes, "hash": hashed}
         )

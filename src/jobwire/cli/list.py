@@ -4,7 +4,8 @@ import time
 
 import click
 
-from jobwire.cli import completion, options, output
+from jobwire.cli import completion, options, output, sanitize
+from jobwire.cli.program import with_client
 
 _STATES = ("queued", "running", "done", "error", "canceled")
 
@@ -14,27 +15,9 @@ _STATES = ("queued", "running", "done", "error", "canceled")
 @click.option(
     "--task", metavar="NAME", shell_complete=completion.task, help="Only jobs of this task."
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 200),
-    default=20,
-    show_default=True,
-    help="Maximum number of jobs.",
-)
-@click.option("--cursor", metavar="CURSOR", help="Continue after the last list.")
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
-def command(
-    context: click.Context,
-    status: str | None,
-    task: str | None,
-    limit: int,
-    cursor: str | None,
-    as_json: bool,
-    data_dir: str | None,
-) -> None:
+@options.page("jobs")
+@options.common
+def command(status: str | None, task: str | None, limit: int, cursor: str | None) -> None:
     """List jobs, newest first.
 
     \b
@@ -42,19 +25,14 @@ def command(
       jobwire list --status error
       jobwire list --json | jq -r .job_id
     """
-    from jobwire.cli import sanitize
-    from jobwire.cli.follow import json_line
     from jobwire.cli.formatting import STATUS_STYLE, duration, progress
-    from jobwire.cli.program import with_client
 
     page = with_client(
-        context,
-        data_dir,
-        lambda client: client.list(status=status, task=task, limit=limit, cursor=cursor),
+        lambda client: client.list(status=status, task=task, limit=limit, cursor=cursor)
     )
-    if output.wants_json(as_json):
+    if output.wants_json():
         for line in page.jobs:
-            json_line(line)
+            output.json_line(line)
     elif page.jobs:
         now_ms = time.time() * 1000
         rows = [("state", "task", "id", "age", "")]

@@ -35,8 +35,7 @@ class Screen:
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
-        static = output.has_flag("no_progress") or output.has_flag("quiet")
-        if not self._console.is_dumb_terminal and not static:
+        if not self._console.is_dumb_terminal and not output.is_static():
             self._live.start()
         return self
 

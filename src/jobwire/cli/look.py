@@ -26,18 +26,7 @@ if TYPE_CHECKING:
 @options.port
 @options.quiet
 @options.as_json
-@click.pass_context
-def command(
-    context: click.Context,
-    url: str,
-    queue: str | None,
-    prefix: str,
-    state: str,
-    limit: int,
-    page: bool,
-    port: str | None,
-    as_json: bool,
-) -> None:
+def command(url: str, queue: str | None, prefix: str, state: str, limit: int, page: bool) -> None:
     """Show the BullMQ queues of a server, or the jobs of one queue.
 
     It only reads: no key is written.
@@ -49,7 +38,7 @@ def command(
       jobwire look redis://localhost:6379 --page
     """
     if page:
-        _serve_page(context, url, prefix, port)
+        _serve_page(url, prefix)
         return
     from jobwire.job.errors import RefusedError
     from jobwire.valkey import ValkeyError
@@ -61,8 +50,7 @@ def command(
         raise CliExit(f"no such state {sanitize.line(state)!r}; known: {known}", Exit.USAGE)
     try:
         if queue is not None:
-            jobs = asyncio.run(look_at_jobs(url, prefix, queue, state, limit))
-            _show_jobs(jobs, as_json=output.wants_json(as_json))
+            _show_jobs(asyncio.run(look_at_jobs(url, prefix, queue, state, limit)))
             return
         found = asyncio.run(look_at_server(url, prefix))
     except ConfigError as error:
@@ -71,24 +59,22 @@ def command(
         raise CliExit(sanitize.line(error.message), Exit.USAGE) from error
     except ValkeyError as error:
         raise CliExit(f"the server cannot be read: {error}", Exit.UNREACHABLE) from error
-    _show_queues(found.queues, as_json=output.wants_json(as_json))
+    _show_queues(found.queues)
     if not found.whole:
         output.info("The server has many keys: not all of them were scanned.")
 
 
-def _serve_page(context: click.Context, url: str, prefix: str, port: str | None) -> None:
+def _serve_page(url: str, prefix: str) -> None:
     """A gateway of the queues only, without the routes that change something."""
     from jobwire import log
     from jobwire.local.listen import listen
     from jobwire.wiring.systems import resolve
 
     loaded = options.settings(
-        context,
         valkey__url=("URL", url),
         queues__url=("URL", url),
         queues__prefix=("--prefix", prefix),
         gateway__host=("--page", "127.0.0.1"),
-        gateway__port=("--port", port),
         gateway__read_only=("--page", "true"),
         systems=("--page", "queues"),
     )
@@ -110,8 +96,8 @@ def _serve_page(context: click.Context, url: str, prefix: str, port: str | None)
     )
 
 
-def _show_queues(queues: "Sequence[FoundQueue]", *, as_json: bool) -> None:
-    if as_json:
+def _show_queues(queues: "Sequence[FoundQueue]") -> None:
+    if output.wants_json():
         for each in queues:
             output.json_line(
                 {
@@ -135,8 +121,8 @@ def _show_queues(queues: "Sequence[FoundQueue]", *, as_json: bool) -> None:
     output.columns(rows)
 
 
-def _show_jobs(jobs: "Sequence[FoundQueueJob]", *, as_json: bool) -> None:
-    if as_json:
+def _show_jobs(jobs: "Sequence[FoundQueueJob]") -> None:
+    if output.wants_json():
         for job in jobs:
             output.json_line(job.body)
         return

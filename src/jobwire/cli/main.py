@@ -93,7 +93,7 @@ def jobwire(context: click.Context, **_: object) -> None:
     if context.invoked_subcommand is None:
         from jobwire.cli.hello import hello
 
-        hello(context)
+        hello()
 
 
 def _usage_line(error: click.ClickException) -> str:

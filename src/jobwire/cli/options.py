@@ -1,9 +1,13 @@
-"""Options that several commands share, and the settings with these options applied."""
+"""Options that several commands share, and the settings with these options applied.
+
+None of them is a parameter of the command's function: `settings` reads those that are settings,
+`output` reads the flags.
+"""
 
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import click
@@ -13,95 +17,132 @@ from jobwire.cli.output import info
 if TYPE_CHECKING:
     from jobwire.settings import Loaded
 
-as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-data_dir = click.option(
-    "--data-dir", metavar="DIR", help="Data directory.  [env: JOBWIRE_DATA_DIR]"
-)
-port = click.option(
-    "--port", metavar="N", help="HTTP port; 0: any free port.  [env: JOBWIRE_GATEWAY_PORT]"
-)
-host = click.option(
-    "--host", metavar="ADDRESS", help="HTTP address to listen on.  [env: JOBWIRE_GATEWAY_HOST]"
-)
-only = click.option(
-    "--only",
-    metavar="SYSTEMS",
-    help="Only these systems, as jobs,predictions.  [env: JOBWIRE_SYSTEMS]",
-)
-
-
-def _store_flag(context: click.Context, parameter: click.Parameter, value: object) -> None:
-    context.meta[f"jobwire.{parameter.name}"] = value
-
-
 _F = TypeVar("_F", bound=Callable[..., Any])
+_SETTINGS: Final = "jobwire.settings"
+
+
+def setting(
+    option: str, path: str, *, metavar: str | None = None, flag: str | None = None, help_text: str
+) -> Callable[[_F], _F]:
+    """An option that sets the setting at `path`: to its text, or as a flag to this value."""
+
+    def store(
+        context: click.Context, _parameter: click.Parameter, value: str | bool | None
+    ) -> None:
+        if value is not None and value is not False:
+            context.meta.setdefault(_SETTINGS, {})[path] = (option, flag or value)
+
+    return click.option(
+        option,
+        metavar=metavar,
+        is_flag=flag is not None,
+        callback=store,
+        expose_value=False,
+        help=help_text,
+    )
+
+
+data_dir = setting(
+    "--data-dir", "data_dir", metavar="DIR", help_text="Data directory.  [env: JOBWIRE_DATA_DIR]"
+)
+port = setting(
+    "--port",
+    "gateway.port",
+    metavar="N",
+    help_text="HTTP port; 0: any free port.  [env: JOBWIRE_GATEWAY_PORT]",
+)
+host = setting(
+    "--host",
+    "gateway.host",
+    metavar="ADDRESS",
+    help_text="HTTP address to listen on.  [env: JOBWIRE_GATEWAY_HOST]",
+)
+only = setting(
+    "--only",
+    "systems",
+    metavar="SYSTEMS",
+    help_text="Only these systems, as jobs,predictions.  [env: JOBWIRE_SYSTEMS]",
+)
+_valkey_url = setting(
+    "--valkey",
+    "valkey.url",
+    metavar="URL",
+    help_text="Valkey server: valkey://user@host:6379/0.  [env: JOBWIRE_VALKEY_URL]",
+)
+_valkey_password = setting(
+    "--valkey-password-file",
+    "valkey.password_file",
+    metavar="FILE",
+    help_text="File with its password.  [env: JOBWIRE_VALKEY_PASSWORD_FILE]",
+)
 
 
 def valkey(command: _F) -> _F:
     """The options of the Valkey server. The password is given in a file, since other users of the
     machine can read the command line."""
-    file = click.option(
-        "--valkey-password-file",
-        metavar="FILE",
-        callback=_store_flag,
-        expose_value=False,
-        help="File with its password.  [env: JOBWIRE_VALKEY_PASSWORD_FILE]",
-    )
-    url = click.option(
-        "--valkey",
-        metavar="URL",
-        help="Valkey server: valkey://user@host:6379/0.  [env: JOBWIRE_VALKEY_URL]",
-    )
-    return url(file(command))
+    return _valkey_url(_valkey_password(command))
 
 
-quiet = click.option(
-    "-q",
-    "--quiet",
-    is_flag=True,
-    callback=_store_flag,
-    expose_value=False,
-    help="Print only the result, no messages.",
+def _flag(*names: str, help_text: str) -> Callable[[_F], _F]:
+    """A flag that `output` reads."""
+
+    def store(context: click.Context, parameter: click.Parameter, value: object) -> None:
+        context.meta[f"jobwire.{parameter.name}"] = value
+
+    return click.option(*names, is_flag=True, callback=store, expose_value=False, help=help_text)
+
+
+as_json = _flag("--json", help_text="One JSON object per line.")
+quiet = _flag("-q", "--quiet", help_text="Print only the result, no messages.")
+no_progress = _flag("--no-progress", help_text="Print lines only; redraw nothing.")
+yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+timeout = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="Stop following after S seconds; the job continues.",
 )
-no_progress = click.option(
-    "--no-progress",
-    is_flag=True,
-    callback=_store_flag,
-    expose_value=False,
-    help="Print lines only; redraw nothing.",
+ready_fd = click.option(
+    "--ready-fd", type=int, hidden=True, help="File descriptor to report readiness on."
 )
 
 
-def running_settings(context: click.Context, **values: tuple[str, str | None]) -> "Loaded":
-    """The same for commands that use the running program: without a data directory of the settings,
-    the one of the nearest parent folder in which a program runs."""
-    from dataclasses import replace
-
-    from jobwire import endpoints
-
-    loaded = settings(context, **values)
-    if loaded.is_set("data_dir"):
-        return loaded
-    nearest = endpoints.nearest(loaded.settings.data_dir)
-    return replace(loaded, settings=replace(loaded.settings, data_dir=nearest))
+def common(command: _F) -> _F:
+    """The options of most commands that use the running program."""
+    return quiet(as_json(data_dir(command)))
 
 
-def settings(context: click.Context, **values: tuple[str, str | None]) -> "Loaded":
+def page(what: str) -> Callable[[_F], _F]:
+    """The options of a list that is read in pages."""
+    limit = click.option(
+        "--limit",
+        type=click.IntRange(1, 200),
+        default=20,
+        show_default=True,
+        help=f"Maximum number of {what}.",
+    )
+    cursor = click.option("--cursor", metavar="CURSOR", help="Continue after the last list.")
+    return lambda command: limit(cursor(command))
+
+
+def given_data_dir() -> str | None:
+    """The text of `--data-dir`."""
+    return click.get_current_context().meta.get(_SETTINGS, {}).get("data_dir", ("", None))[1]
+
+
+def settings(**values: tuple[str, str]) -> "Loaded":
     """Load the settings with the options of this command.
 
-    Each argument is a setting's path (`__` for the dot) with the option's name and its text.
+    Further values: a setting's path (`__` for the dot) with the name of what gives it and its text.
     """
     from jobwire.redaction import register_secrets
     from jobwire.settings import load
 
-    options = {
-        path.replace("__", "."): (option, text)
-        for path, (option, text) in values.items()
-        if text is not None
+    context = click.get_current_context()
+    options: dict[str, tuple[str, str]] = {
+        **context.meta.get(_SETTINGS, {}),
+        **{path.replace("__", "."): value for path, value in values.items()},
     }
-    password_file = context.meta.get("jobwire.valkey_password_file")
-    if password_file is not None:
-        options["valkey.password_file"] = ("--valkey-password-file", password_file)
     # A malformed URL is reported by `load`.
     with contextlib.suppress(ValueError):
         if urlsplit(options.get("valkey.url", ("", ""))[1]).password:
@@ -115,3 +156,17 @@ def settings(context: click.Context, **values: tuple[str, str | None]) -> "Loade
     for warning in loaded.warnings:
         info(f"jobwire: warning: {warning}")
     return loaded
+
+
+def running_settings() -> "Loaded":
+    """The same for commands that use the running program: without a data directory of the settings,
+    the one of the nearest parent folder in which a program runs."""
+    from dataclasses import replace
+
+    from jobwire import endpoints
+
+    loaded = settings()
+    if loaded.is_set("data_dir"):
+        return loaded
+    nearest = endpoints.nearest(loaded.settings.data_dir)
+    return replace(loaded, settings=replace(loaded.settings, data_dir=nearest))

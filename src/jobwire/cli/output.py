@@ -7,17 +7,24 @@ line with the member names of the API. Colour is used only on a terminal, withou
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from jobwire.cli import sanitize
+from jobwire.cli.exits import CliExit, Exit
+
+if TYPE_CHECKING:
+    from jobwire.client import Job
+
+T = TypeVar("T")
 
 
-def wants_json(as_json: bool) -> bool:
+def wants_json() -> bool:
     """Whether to print JSON: `--json` is given, or stdout is no terminal."""
-    return as_json or not sys.stdout.isatty()
+    return has_flag("json") or not sys.stdout.isatty()
 
 
 def json_line(value: object) -> None:
@@ -25,6 +32,48 @@ def json_line(value: object) -> None:
     import msgspec
 
     click.echo(sanitize.json_text(msgspec.json.encode(value, enc_hook=str)))
+
+
+def result(value: object, text: str) -> None:
+    """Print a result: the value as JSON, or the text on a terminal."""
+    if wants_json():
+        json_line(value)
+    else:
+        click.echo(text)
+
+
+def facts(values: Mapping[str, object]) -> None:
+    """Print an object: as JSON, or one line per member on a terminal."""
+    if wants_json():
+        json_line(values)
+    else:
+        columns([(name, sanitize.line(str(value))) for name, value in values.items()])
+
+
+def listing(values: Iterable[T], heading: Sequence[str], row: Callable[[T], Sequence[str]]) -> None:
+    """Print a list: one JSON object per value, or rows of cells below a heading on a terminal."""
+    if wants_json():
+        for value in values:
+            json_line(value)
+    else:
+        columns([heading, *map(row, values)])
+
+
+def new_job(job: "Job", note: str) -> None:
+    """Print a created job: as JSON, or its id and a note; with `--quiet` a pipe gets the id too."""
+    if has_flag("json") or (wants_json() and not has_flag("quiet")):
+        json_line(job)
+    else:
+        click.echo(sanitize.line(job.job_id))
+        info(note)
+
+
+def confirm(question: str, refusal: str) -> None:
+    """Ask before a command that deletes or cancels; the refusal is for a stdin without a terminal.
+    The question goes to stderr: it is no result."""
+    if not sys.stdin.isatty():
+        raise CliExit(refusal, Exit.USAGE)
+    click.confirm(sanitize.line(question), abort=True, err=True)
 
 
 def bold(text: str) -> str:
@@ -85,8 +134,13 @@ def info(text: str) -> None:
         click.echo(text, err=True)
 
 
+def is_static() -> bool:
+    """Whether nothing is to be redrawn on the terminal."""
+    return has_flag("quiet") or has_flag("no_progress")
+
+
 def has_flag(name: str) -> bool:
-    """Whether the command has this flag: `quiet`, `no_progress`."""
+    """Whether this flag is given: `json`, `quiet`, `no_progress`."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(f"jobwire.{name}"))
 

@@ -4,29 +4,17 @@ The gateway is found by JOBWIRE_URL and JOBWIRE_API_KEY, else by the endpoints f
 The first request fails fast; later ones are retried for RETRY_S.
 """
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from jobwire.cli import sanitize
+from jobwire.cli import options, sanitize
 from jobwire.cli.exits import CliExit, Exit
-from jobwire.client import (
-    ApiError,
-    AsyncClient,
-    BadAnswer,
-    ClientError,
-    NoSuchImage,
-    NoSuchJob,
-    QueueFull,
-    RateLimited,
-    TimedOut,
-    Unavailable,
-    Unreachable,
-)
-from jobwire.client.target import BadAddress
+
+if TYPE_CHECKING:
+    from jobwire.client import AsyncClient, AsyncQueue, ClientError
 
 T = TypeVar("T")
 _KEY_HINTS: Final = {
@@ -38,13 +26,14 @@ FIRST_RETRY_S = 1.0
 RETRY_S = 30.0
 
 
-def with_client(
-    context: click.Context, data_dir: str | None, act: Callable[[AsyncClient], Awaitable[T]]
-) -> T:
+def with_client(act: "Callable[[AsyncClient], Awaitable[T]]") -> T:
     """Run `act` with a client; a ClientError becomes a CliExit."""
+    import asyncio
+
+    from jobwire.client import AsyncClient, ClientError
 
     async def run() -> T:
-        async with AsyncClient(data_dir=_data_dir(context, data_dir)) as client:
+        async with AsyncClient(data_dir=_data_dir()) as client:
             client.patience_s = FIRST_RETRY_S
             return await act(client)
 
@@ -54,16 +43,23 @@ def with_client(
         raise cli_exit(error) from error
 
 
-def completed(context: click.Context, act: Callable[[AsyncClient], Awaitable[T]]) -> T | None:
-    """The same for shell completion: None on any failure, since the shell shows no errors."""
+def with_queue(queue: str, act: "Callable[[AsyncQueue], Awaitable[T]]") -> T:
+    """Run `act` with a BullMQ queue."""
+    return with_client(lambda client: act(client.queue(queue)))
 
-    async def bounded(client: AsyncClient) -> T:
+
+def completed(context: click.Context, act: "Callable[[AsyncClient], Awaitable[T]]") -> T | None:
+    """The same for shell completion: None on any failure, since the shell shows no errors."""
+    import asyncio
+
+    async def bounded(client: "AsyncClient") -> T:
         client.patience_s = 0
         async with asyncio.timeout(_COMPLETION_S):
             return await act(client)
 
     try:
-        return with_client(context, context.params.get("data_dir"), bounded)
+        with context.scope(cleanup=False):
+            return with_client(bounded)
     except Exception:  # noqa: BLE001 - see above
         return None
 
@@ -71,6 +67,8 @@ def completed(context: click.Context, act: Callable[[AsyncClient], Awaitable[T]]
 async def each(job_ids: Iterable[str], act: Callable[[str], Awaitable[None]]) -> Exit:
     """Run `act` for every job. A refusal prints a line with the job's id, and the next job follows;
     the exit code is that of the first refusal."""
+    from jobwire.client import ApiError
+
     code = Exit.OK
     for job_id in job_ids:
         try:
@@ -82,16 +80,28 @@ async def each(job_ids: Iterable[str], act: Callable[[str], Awaitable[None]]) ->
     return code
 
 
-def _data_dir(context: click.Context, data_dir: str | None) -> str | None:
-    if data_dir is None and not os.environ.get("JOBWIRE_URL"):
-        from jobwire.cli import options  # slow: loads the settings
+def _data_dir() -> str | None:
+    given = options.given_data_dir()
+    if given is None and not os.environ.get("JOBWIRE_URL"):
+        return str(options.running_settings().settings.data_dir)  # slow: loads the settings
+    return given
 
-        return str(options.running_settings(context).settings.data_dir)
-    return data_dir
 
-
-def cli_exit(error: ClientError) -> CliExit:
+def cli_exit(error: "ClientError") -> CliExit:
     """Convert a client error to its line and exit code."""
+    from jobwire.client import (
+        ApiError,
+        BadAnswer,
+        NoSuchImage,
+        NoSuchJob,
+        QueueFull,
+        RateLimited,
+        TimedOut,
+        Unavailable,
+        Unreachable,
+    )
+    from jobwire.client.target import BadAddress
+
     message = sanitize.line(error.message)
     match error:
         case BadAddress():

@@ -1,304 +1,262 @@
 """The verbs of `jobwire queue` for BullMQ queues, over HTTP."""
 
-import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
-import msgspec
 
-from jobwire.cli import output, payload, sanitize
+from jobwire.cli import options, output, sanitize
 from jobwire.cli.exits import CliExit, Exit
-from jobwire.cli.follow import json_line
-from jobwire.cli.formatting import duration
-from jobwire.cli.program import RETRY_S, each, with_client
-from jobwire.client import AsyncClient, AsyncQueue, QueueEventInfo, QueueJobInfo, QueueStatus
+from jobwire.cli.program import RETRY_S, each, with_client, with_queue
 
-T = TypeVar("T")
-_COUNTED = ("waiting", "active", "delayed", "completed", "failed")
+if TYPE_CHECKING:
+    from jobwire.client import AsyncClient, AsyncQueue, QueueEventInfo, QueueJobInfo, QueueStatus
 
-
-def ls(context: click.Context, as_json: bool, data_dir: str | None) -> None:
-    """List the queues."""
-    queues = with_client(context, data_dir, lambda client: client.bullmq_queues())
-    if output.wants_json(as_json):
-        for queue in queues:
-            json_line(queue)
-        return
-    rows = [("queue", *_COUNTED, "oldest", "workers", "")]
-    rows += [_row(queue) for queue in queues]
-    output.columns(rows)
+_COUNTED: Final = ("waiting", "active", "delayed", "completed", "failed")
+_job_ids = click.argument("job_ids", metavar="[ID]...", nargs=-1)
+_every = click.option("--all", "every", is_flag=True, help="All jobs of the queue.")
 
 
-def _row(queue: QueueStatus) -> tuple[str, ...]:
-    oldest = "" if queue.oldest_waiting_ms is None else duration(queue.oldest_waiting_ms)
-    workers = "?" if queue.workers is None else str(queue.workers)
-    counts = [str(queue.counts.get(state, 0)) for state in _COUNTED]
-    return sanitize.line(queue.name), *counts, oldest, workers, "paused" if queue.paused else ""
+def show_queues() -> None:
+    """Print the queues."""
+    from jobwire.cli.formatting import duration
+
+    def row(queue: "QueueStatus") -> tuple[str, ...]:
+        oldest = "" if queue.oldest_waiting_ms is None else duration(queue.oldest_waiting_ms)
+        counts = [str(queue.counts.get(state, 0)) for state in _COUNTED]
+        paused = "paused" if queue.paused else ""
+        return sanitize.line(queue.name), *counts, oldest, _workers(queue), paused
+
+    queues = with_client(lambda client: client.bullmq_queues())
+    output.listing(queues, ("queue", *_COUNTED, "oldest", "workers", ""), row)
 
 
-def show(context: click.Context, queue: str, as_json: bool, data_dir: str | None) -> None:
-    """Show one queue."""
-    status = with_queue(context, data_dir, queue, lambda opened: opened.status())
-    if output.wants_json(as_json):
-        json_line(status)
+def _workers(queue: "QueueStatus") -> str:
+    return "?" if queue.workers is None else str(queue.workers)
+
+
+@click.command()
+@click.argument("queue")
+@options.common
+def show(queue: str) -> None:
+    """Show one BullMQ queue."""
+    status = with_queue(queue, lambda opened: opened.status())
+    if output.wants_json():
+        output.json_line(status)
         return
     facts = [("queue", status.name), ("paused", "yes" if status.paused else "no")]
     facts += [(state, str(count)) for state, count in status.counts.items()]
     facts += [("stalled", str(status.stalled)), ("schedulers", str(status.schedulers))]
-    facts.append(("workers", "?" if status.workers is None else str(status.workers)))
+    facts.append(("workers", _workers(status)))
     output.columns([(name, sanitize.line(value)) for name, value in facts])
 
 
-def pause(context: click.Context, queue: str, as_json: bool, data_dir: str | None) -> None:
-    """Pause a queue."""
-    paused = with_queue(context, data_dir, queue, lambda opened: opened.pause())
-    _show_paused(queue, paused, as_json)
+@click.command()
+@click.argument("queue")
+@click.argument("name")
+@click.argument("data", required=False)
+@click.option("--opts", metavar="JSON", help='Options with BullMQ\'s names, as {"attempts": 3}.')
+@options.common
+def add(queue: str, name: str, data: str | None, opts: str | None) -> None:
+    """Add a job to a BullMQ queue. DATA is JSON, @file or - for stdin."""
+    job = {"name": name, "data": json_argument(data, "data"), "opts": json_argument(opts, "--opts")}
+    (added,) = with_queue(queue, lambda opened: opened.add_many([job]))
+    output.result(added, f"{sanitize.line(added.id)}: {added.outcome}")
 
 
-def resume(context: click.Context, queue: str, as_json: bool, data_dir: str | None) -> None:
-    """Resume a queue."""
-    paused = with_queue(context, data_dir, queue, lambda opened: opened.resume())
-    _show_paused(queue, paused, as_json)
+@click.command()
+@click.argument("queue")
+@click.option("--state", default="waiting", show_default=True, help="State of the listed jobs.")
+@click.option("--first", type=click.IntRange(0), default=0, help="How many jobs to skip.")
+@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
+@options.common
+def jobs(queue: str, state: str, first: int, limit: int) -> None:
+    """List the jobs of a BullMQ queue in a state."""
+
+    def row(job: "QueueJobInfo") -> tuple[str, ...]:
+        reason = (job.problem or job.failed_reason or "")[:80]
+        cells = (job.id, job.name, job.state, str(job.attempts_made), reason)
+        return tuple(map(sanitize.line, cells))
+
+    page = with_queue(queue, lambda opened: opened.jobs(state, first=first, limit=limit))
+    output.listing(page.jobs, ("id", "name", "state", "attempts", "reason"), row)
+    show_next_page("jobs", page.total, page.next)
 
 
-def add(
-    context: click.Context,
-    queue: str,
-    name: str,
-    data: str | None,
-    opts: str | None,
-    as_json: bool,
-    data_dir: str | None,
-) -> None:
-    """Add a job."""
-    job = {"name": name, "data": json_value(payload.read(data), "data")}
-    job["opts"] = json_value(payload.read(opts), "--opts")
-    (added,) = with_queue(context, data_dir, queue, lambda opened: opened.add_many([job]))
-    if output.wants_json(as_json):
-        json_line(added)
-    else:
-        click.echo(f"{sanitize.line(added.id)}: {added.outcome}")
+def show_next_page(what: str, total: int, first: int | None) -> None:
+    """Print how to get the next page, on a terminal."""
+    if first is not None and not output.wants_json():
+        output.info(f"{total} {what}; the next page: --first {first}")
 
 
-def jobs(
-    context: click.Context,
-    queue: str,
-    state: str,
-    first: int,
-    limit: int,
-    as_json: bool,
-    data_dir: str | None,
-) -> None:
-    """List jobs."""
-    page = with_queue(
-        context, data_dir, queue, lambda opened: opened.jobs(state, first=first, limit=limit)
-    )
-    if output.wants_json(as_json):
-        for listed in page.jobs:
-            json_line(listed)
-        return
-    rows = [("id", "name", "state", "attempts", "reason")]
-    for listed in page.jobs:
-        reason = sanitize.line((listed.problem or listed.failed_reason or "")[:80])
-        cells = (sanitize.line(listed.id), sanitize.line(listed.name), listed.state)
-        rows.append((*cells, str(listed.attempts_made), reason))
-    output.columns(rows)
-    if page.next is not None:
-        output.info(f"{page.total} jobs; the next page: --first {page.next}")
+@click.command()
+@click.argument("queue")
+@click.argument("job_id", metavar="ID")
+@options.common
+def job(queue: str, job_id: str) -> None:
+    """Show one job of a BullMQ queue, with its log."""
+    import msgspec
 
-
-def job(
-    context: click.Context, queue: str, job_id: str, as_json: bool, data_dir: str | None
-) -> None:
-    """Show a job with its log."""
-
-    async def read(opened: AsyncQueue) -> tuple[QueueJobInfo, list[str]]:
+    async def read(opened: "AsyncQueue") -> "tuple[QueueJobInfo, list[str]]":
         found = await opened.job(job_id)
         return found, (await opened.logs(job_id)).lines
 
-    found, lines = with_queue(context, data_dir, queue, read)
-    if output.wants_json(as_json):
-        json_line(found)
+    found, lines = with_queue(queue, read)
+    if output.wants_json():
+        output.json_line(found)
         return
     click.echo(sanitize.pretty(msgspec.to_builtins(found)))
     for line in lines:
         click.echo(f"  {sanitize.line(line)}")
 
 
-def retry(
-    context: click.Context,
-    queue: str,
-    job_ids: tuple[str, ...],
-    every: bool,
-    as_json: bool,
-    data_dir: str | None,
-) -> int:
-    """Run failed jobs again."""
-    return _change(context, queue, job_ids, every, as_json, data_dir, "retry")
+@click.command()
+@click.argument("queue")
+@_job_ids
+@_every
+@options.common
+def retry(queue: str, job_ids: tuple[str, ...], every: bool) -> int:
+    """Run failed jobs of a BullMQ queue again."""
+    return _change(queue, job_ids, every, "retry")
 
 
-def promote(
-    context: click.Context,
-    queue: str,
-    job_ids: tuple[str, ...],
-    every: bool,
-    as_json: bool,
-    data_dir: str | None,
-) -> int:
-    """Let delayed jobs run now."""
-    return _change(context, queue, job_ids, every, as_json, data_dir, "promote")
-
-
-def drain(
-    context: click.Context,
-    queue: str,
-    delayed: bool,
-    yes: bool,
-    as_json: bool,
-    data_dir: str | None,
-) -> None:
-    """Delete what waits."""
-    status = with_queue(context, data_dir, queue, lambda opened: opened.status())
-    states = ("waiting", "prioritized", *(("delayed",) if delayed else ()))
-    count = sum(status.counts.get(state, 0) for state in states)
-    _confirm(f"Delete the {count} {' and '.join(states)} jobs of {queue}?", "drain", yes)
-    deleted = with_queue(context, data_dir, queue, lambda opened: opened.drain(delayed=delayed))
-    _show_count(queue, deleted, "deleted", as_json)
-
-
-def clean(
-    context: click.Context,
-    queue: str,
-    state: str,
-    grace_ms: int,
-    limit: int,
-    yes: bool,
-    as_json: bool,
-    data_dir: str | None,
-) -> None:
-    """Delete jobs of a state."""
-    status = with_queue(context, data_dir, queue, lambda opened: opened.status())
-    count = status.counts.get(state, 0)
-    _confirm(f"Delete up to {min(count, limit or count)} {state} jobs of {queue}?", "clean", yes)
-    deleted = with_queue(
-        context,
-        data_dir,
-        queue,
-        lambda opened: opened.clean(state, grace_ms=grace_ms, limit=limit),
-    )
-    _show_count(queue, deleted, "deleted", as_json)
-
-
-def obliterate(
-    context: click.Context, queue: str, force: bool, yes: bool, as_json: bool, data_dir: str | None
-) -> None:
-    """Delete a queue."""
-    status = with_queue(context, data_dir, queue, lambda opened: opened.status())
-    count = sum(status.counts.values())
-    _confirm(f"Delete the queue {queue} with {count} jobs and its schedulers?", "obliterate", yes)
-    deleted = with_queue(context, data_dir, queue, lambda opened: opened.obliterate(force=force))
-    _show_count(queue, deleted, "deleted", as_json)
-
-
-def watch(
-    context: click.Context, queue: str, job_id: str | None, as_json: bool, data_dir: str | None
-) -> int:
-    """Follow a queue, or one job to its end."""
-    in_json = output.wants_json(as_json)
-
-    async def follow(opened: AsyncQueue) -> Exit:
-        await opened.status()
-        async for event in opened.events(job_id):
-            if in_json:
-                json_line(event)
-            else:
-                click.echo(_line(event))
-        job = await opened.job(job_id) if job_id is not None else None
-        return Exit.OK if job is None or job.state == "completed" else Exit.JOB_FAILED
-
-    return with_queue(context, data_dir, queue, follow, patience_s=RETRY_S)
-
-
-def _line(event: QueueEventInfo) -> str:
-    fields = " ".join(f"{name}={value}" for name, value in event.fields.items())
-    return sanitize.line(f"{event.event:<18} {event.job_id or '':<8} {fields}"[:500].rstrip())
-
-
-def with_queue(
-    context: click.Context,
-    data_dir: str | None,
-    queue: str,
-    act: Callable[[AsyncQueue], Awaitable[T]],
-    *,
-    patience_s: float | None = None,
-) -> T:
-    """Run `act` with a queue of the gateway."""
-
-    async def run(client: AsyncClient) -> T:
-        if patience_s is not None:
-            client.patience_s = patience_s
-        return await act(client.queue(queue))
-
-    return with_client(context, data_dir, run)
+@click.command()
+@click.argument("queue")
+@_job_ids
+@_every
+@options.common
+def promote(queue: str, job_ids: tuple[str, ...], every: bool) -> int:
+    """Let delayed jobs of a BullMQ queue run now."""
+    return _change(queue, job_ids, every, "promote")
 
 
 def _change(
-    context: click.Context,
-    queue: str,
-    job_ids: tuple[str, ...],
-    every: bool,
-    as_json: bool,
-    data_dir: str | None,
-    verb: str,
+    queue: str, job_ids: tuple[str, ...], every: bool, verb: Literal["retry", "promote"]
 ) -> int:
     if every == bool(job_ids):
         raise CliExit(f"{verb}: give job ids, or --all", Exit.USAGE)
-    in_json = output.wants_json(as_json)
 
-    async def run(opened: AsyncQueue) -> Exit:
+    async def run(opened: "AsyncQueue") -> Exit:
         if every:
             count = await (opened.retry_all() if verb == "retry" else opened.promote_all())
-            _show_count(queue, count, "waiting again", as_json)
+            _show_count(queue, count, "waiting again")
             return Exit.OK
 
         async def change(job_id: str) -> None:
             changed = await (opened.retry if verb == "retry" else opened.promote)(job_id)
-            if in_json:
-                json_line(changed)
-            else:
-                click.echo(f"{sanitize.line(changed.id)}: {changed.state}")
+            output.result(changed, f"{sanitize.line(changed.id)}: {changed.state}")
 
         return await each(job_ids, change)
 
-    return with_queue(context, data_dir, queue, run)
+    return with_queue(queue, run)
 
 
-def _confirm(question: str, verb: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise CliExit(f"{verb} deletes jobs; confirm it with --yes", Exit.USAGE)
-    click.confirm(sanitize.line(question), abort=True)
+@click.command()
+@click.argument("queue")
+@click.option("--delayed", is_flag=True, help="Delete the delayed jobs too.")
+@options.yes
+@options.common
+def drain(queue: str, delayed: bool, yes: bool) -> None:
+    """Delete all jobs of a BullMQ queue that wait."""
+    states = ("waiting", "prioritized", *(("delayed",) if delayed else ()))
+
+    def question(status: "QueueStatus") -> str:
+        count = sum(status.counts.get(state, 0) for state in states)
+        return f"Delete the {count} {' and '.join(states)} jobs of {queue}?"
+
+    _delete("drain", queue, yes, question, lambda opened: opened.drain(delayed=delayed))
 
 
-def _show_count(queue: str, count: int, done: str, as_json: bool) -> None:
-    if output.wants_json(as_json):
-        json_line({"queue": queue, "count": count})
-    else:
-        click.echo(f"{sanitize.line(queue)}: {count} jobs {done}")
+@click.command()
+@click.argument("queue")
+@click.option("--state", default="completed", show_default=True, help="State of the deleted jobs.")
+@click.option("--grace-ms", type=click.IntRange(0), default=0, help="Keep jobs younger than this.")
+@click.option("--limit", type=click.IntRange(0), default=0, help="Maximum number of jobs; 0: all.")
+@options.yes
+@options.common
+def clean(queue: str, state: str, grace_ms: int, limit: int, yes: bool) -> None:
+    """Delete the jobs of a BullMQ queue in a state."""
+
+    def question(status: "QueueStatus") -> str:
+        count = status.counts.get(state, 0)
+        return f"Delete up to {min(count, limit or count)} {state} jobs of {queue}?"
+
+    _delete(
+        "clean",
+        queue,
+        yes,
+        question,
+        lambda opened: opened.clean(state, grace_ms=grace_ms, limit=limit),
+    )
 
 
-def _show_paused(queue: str, paused: bool, as_json: bool) -> None:
-    if output.wants_json(as_json):
-        json_line({"queue": queue, "paused": paused})
-    else:
-        click.echo(f"{sanitize.line(queue)}: {'paused' if paused else 'not paused'}")
+@click.command()
+@click.argument("queue")
+@click.option("--force", is_flag=True, help="Delete it even while workers run its jobs.")
+@options.yes
+@options.common
+def obliterate(queue: str, force: bool, yes: bool) -> None:
+    """Delete a BullMQ queue with all its jobs and schedulers."""
+
+    def question(status: "QueueStatus") -> str:
+        count = sum(status.counts.values())
+        return f"Delete the queue {queue} with {count} jobs and its schedulers?"
+
+    _delete("obliterate", queue, yes, question, lambda opened: opened.obliterate(force=force))
 
 
-def json_value(text: str, what: str) -> Any:
-    """The value of an argument that is JSON."""
+def _delete(
+    verb: str,
+    queue: str,
+    yes: bool,
+    question: "Callable[[QueueStatus], str]",
+    act: "Callable[[AsyncQueue], Awaitable[int]]",
+) -> None:
+    """Ask with the numbers of the queue, then delete."""
+    if not yes:
+        status = with_queue(queue, lambda opened: opened.status())
+        output.confirm(question(status), f"{verb} deletes jobs; confirm it with --yes")
+    _show_count(queue, with_queue(queue, act), "deleted")
+
+
+def _show_count(queue: str, count: int, done: str) -> None:
+    output.result({"queue": queue, "count": count}, f"{sanitize.line(queue)}: {count} jobs {done}")
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("job_id", metavar="[ID]", required=False)
+@options.common
+def watch(queue: str, job_id: str | None) -> int:
+    """Follow a BullMQ queue, or one of its jobs to its end."""
+
+    async def follow(client: "AsyncClient") -> Exit:
+        client.patience_s = RETRY_S
+        opened = client.queue(queue)
+        await opened.status()
+        async for event in opened.events(job_id):
+            output.result(event, _line(event))
+        job = await opened.job(job_id) if job_id is not None else None
+        return Exit.OK if job is None or job.state == "completed" else Exit.JOB_FAILED
+
+    return with_client(follow)
+
+
+def _line(event: "QueueEventInfo") -> str:
+    fields = " ".join(f"{name}={value}" for name, value in event.fields.items())
+    return sanitize.line(f"{event.event:<18} {event.job_id or '':<8} {fields}"[:500].rstrip())
+
+
+def json_argument(argument: str | None, what: str) -> Any:
+    """The value of an argument that is JSON, @file or - for stdin; `{}` without it."""
+    import msgspec
+
+    from jobwire.cli import payload
+
     try:
-        return msgspec.json.decode(text)
+        return msgspec.json.decode(payload.read(argument))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise CliExit(f"{what} is not valid JSON: {error}", Exit.USAGE) from None
+
+
+COMMANDS: Final = (show, add, jobs, job, retry, promote, drain, clean, obliterate, watch)

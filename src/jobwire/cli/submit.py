@@ -4,18 +4,14 @@ import click
 
 from jobwire.cli import completion, options, output, sanitize
 from jobwire.cli.exits import Exit
+from jobwire.cli.program import RETRY_S, with_client
 
 
 @click.command()
 @click.argument("task", shell_complete=completion.task)
 @click.argument("payload", required=False, metavar="[JSON|TEXT|@FILE|-]")
 @click.option("-f", "--follow", is_flag=True, help="Follow the job to its end.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="S",
-    help="Stop following after S seconds; the job continues.",
-)
+@options.timeout
 @click.option("--idempotency-key", metavar="KEY", help="One key creates one job.")
 @click.option("--queue", metavar="NAME", help="Queue of the job.  [default: the queue of the task]")
 @click.option("--delay", metavar="TIME", help="Start the job after this time: 90, 5m, 1h30m.")
@@ -30,12 +26,8 @@ from jobwire.cli.exits import Exit
 )
 @click.option("--ttl", metavar="TIME", help="Keep the job for this time after its last change.")
 @options.no_progress
-@options.quiet
-@options.as_json
-@options.data_dir
-@click.pass_context
+@options.common
 def command(
-    context: click.Context,
     task: str,
     payload: str | None,
     follow: bool,
@@ -46,8 +38,6 @@ def command(
     at: str | None,
     max_attempts: int | None,
     ttl: str | None,
-    as_json: bool,
-    data_dir: str | None,
 ) -> int:
     """Create a job. The payload is a JSON object, or text for tasks that take one text.
 
@@ -58,10 +48,8 @@ def command(
       jobwire submit resize '{"file": "a.png"}' --delay 5m --max-attempts 3
     """
     from jobwire.cli.follow import follow as follow_job
-    from jobwire.cli.follow import json_line
     from jobwire.cli.job_options import job_options
     from jobwire.cli.payload import as_object, member, member_by_schema, no_such_task, read
-    from jobwire.cli.program import RETRY_S, with_client
     from jobwire.client import AsyncClient, Job, UnknownTask
 
     wanted = job_options(
@@ -72,8 +60,6 @@ def command(
         key=idempotency_key,
         queue=queue,
     )
-    in_json = output.wants_json(as_json)
-    only_id = output.has_flag("quiet") and not as_json
     text = read(payload)
     created: list[Job] = []
 
@@ -92,16 +78,12 @@ def command(
         created.append(job)
         client.patience_s = RETRY_S
         if follow:
-            return await follow_job(client, job, as_json=in_json, timeout_s=timeout)
-        if in_json and not only_id:
-            json_line(job)
-        else:
-            click.echo(sanitize.line(job.job_id))
-            output.info(f"Follow it: {output.program()} watch {sanitize.line(job.job_id)}")
+            return await follow_job(client, job, timeout_s=timeout)
+        output.new_job(job, f"Follow it: {output.program()} watch {sanitize.line(job.job_id)}")
         return Exit.OK
 
     try:
-        return with_client(context, data_dir, create)
+        return with_client(create)
     except KeyboardInterrupt:
         if created:
             job_id = sanitize.line(created[0].job_id)

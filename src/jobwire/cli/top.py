@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from jobwire.cli import options, output
+from jobwire.cli import options, output, sanitize
+from jobwire.cli.program import RETRY_S, with_client
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -24,8 +25,7 @@ _BARS: Final = " ▁▂▃▄▅▆▇█"
 @click.command()
 @options.as_json
 @options.data_dir
-@click.pass_context
-def command(context: click.Context, as_json: bool, data_dir: str | None) -> None:
+def command() -> None:
     """Show all systems, the workers and the newest jobs, live; Ctrl-C ends it. In a pipe: one JSON
     object.
 
@@ -34,13 +34,11 @@ def command(context: click.Context, as_json: bool, data_dir: str | None) -> None
       jobwire top
       jobwire top --json | jq .now.waiting
     """
-    from jobwire.cli.program import with_client
-
-    if output.wants_json(as_json):
-        with_client(context, data_dir, _print_once)
+    if output.wants_json():
+        with_client(_print_once)
         return
     try:
-        with_client(context, data_dir, _live)
+        with_client(_live)
     except KeyboardInterrupt:
         return
 
@@ -48,11 +46,9 @@ def command(context: click.Context, as_json: bool, data_dir: str | None) -> None
 async def _print_once(client: "AsyncClient") -> None:
     import msgspec
 
-    from jobwire.cli.follow import json_line
-
     stats, workers = await client.stats(), await client.workers()
     overview = await client.overview()
-    json_line(
+    output.json_line(
         {
             **msgspec.to_builtins(stats),
             "systems": msgspec.to_builtins(overview.systems),
@@ -66,8 +62,6 @@ async def _live(client: "AsyncClient") -> None:
 
     from rich.console import Console
     from rich.live import Live
-
-    from jobwire.cli.program import RETRY_S
 
     with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
         while True:
@@ -102,7 +96,6 @@ def render(
     from rich.console import Group
     from rich.text import Text
 
-    from jobwire.cli import sanitize
     from jobwire.cli.formatting import STATUS_STYLE, duration, progress, short_id
 
     worker_grid = _grid(6)
@@ -153,7 +146,6 @@ def _systems(overview: "Overview | None", width: int) -> "list[Table | Text]":
     narrow screen."""
     from rich.text import Text
 
-    from jobwire.cli import sanitize
     from jobwire.cli.formatting import duration
 
     if overview is None or (len(overview.systems) < 2 and not overview.unavailable):
@@ -195,8 +187,6 @@ def _taken_by(row: "SystemInfo") -> "Text | str":
 
 def _queues(worker: "WorkerInfo") -> str:
     """The queues of its process on all wires, the first of each wire by name."""
-    from jobwire.cli import sanitize
-
     by_wire: dict[str, list[str]] = {}
     if not worker.serves and worker.wire != "streams":
         by_wire[worker.wire] = list(worker.queues) or [""]

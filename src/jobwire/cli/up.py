@@ -16,38 +16,33 @@ if TYPE_CHECKING:
 @options.host
 @options.data_dir
 @options.valkey
-@click.option(
+@options.setting(
     "--no-embedded",
-    is_flag=True,
-    help="Start no servers; use those of the settings.  [env: JOBWIRE_UP_EMBEDDED=false]",
+    "up.embedded",
+    flag="false",
+    help_text="Start no servers; use those of the settings.  [env: JOBWIRE_UP_EMBEDDED=false]",
 )
-@click.option(
+@options.setting(
     "--app",
+    "up.app",
     metavar="MODULE:APP",
-    help="Your own handlers, besides the six tasks.  [env: JOBWIRE_UP_APP]",
+    help_text="Your own handlers, besides the six tasks.  [env: JOBWIRE_UP_APP]",
 )
 @options.only
-@click.option("--no-worker", is_flag=True, help="Start no worker.  [env: JOBWIRE_UP_WORKER=false]")
-@click.option(
+@options.setting(
+    "--no-worker",
+    "up.worker",
+    flag="false",
+    help_text="Start no worker.  [env: JOBWIRE_UP_WORKER=false]",
+)
+@options.setting(
     "--reload",
-    is_flag=True,
-    help="For development: restart the worker when a file changes.  [env: JOBWIRE_UP_RELOAD]",
+    "up.reload",
+    flag="true",
+    help_text="For development: restart the worker when a file changes.  [env: JOBWIRE_UP_RELOAD]",
 )
 @options.as_json
-@click.pass_context
-def command(
-    context: click.Context,
-    port: str | None,
-    host: str | None,
-    data_dir: str | None,
-    valkey: str | None,
-    no_embedded: bool,
-    app: str | None,
-    only: str | None,
-    no_worker: bool,
-    reload: bool,
-    as_json: bool,
-) -> None:
+def command() -> None:
     """Run everything on this machine; missing servers are started.
 
     \b
@@ -66,18 +61,7 @@ def command(
     from jobwire.local.supervisor import Supervisor
     from jobwire.wiring.installation import Installation, plan
 
-    loaded = options.settings(
-        context,
-        gateway__port=("--port", port),
-        gateway__host=("--host", host),
-        data_dir=("--data-dir", data_dir),
-        valkey__url=("--valkey", valkey),
-        up__embedded=("--no-embedded", "false" if no_embedded else None),
-        up__app=("--app", app),
-        up__worker=("--no-worker", "false" if no_worker else None),
-        up__reload=("--reload", "true" if reload else None),
-        systems=("--only", only),
-    )
+    loaded = options.settings()
     if find_spec("fastapi") is None:
         line = "`up` needs more than the light install has; run: pip install 'jobwire[all]'"
         raise CliExit(line, Exit.USAGE)
@@ -96,7 +80,7 @@ def command(
             supervisor = Supervisor(installation.parts, installation.publish)
             try:
                 supervisor.run(
-                    started=lambda: _banner(installation, as_json=as_json),
+                    started=lambda: _banner(installation),
                     stopping=lambda: output.info("Stopping."),
                 )
             finally:
@@ -106,8 +90,8 @@ def command(
     output.info("Stopped.")
 
 
-def _banner(installation: "Installation", *, as_json: bool) -> None:
-    if output.wants_json(as_json):
+def _banner(installation: "Installation") -> None:
+    if output.wants_json():
         output.json_line(installation.facts())
         return
     click.echo(f"\n{output.bold('jobwire')} {__version__}\n")

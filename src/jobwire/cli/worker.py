@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("app", metavar="[MODULE:APP]", required=False)
-@click.option(
-    "--slots", metavar="N", help="Maximum number of running jobs.  [env: JOBWIRE_WORKER_SLOTS]"
+@options.setting(
+    "--slots",
+    "worker.slots",
+    metavar="N",
+    help_text="Maximum number of running jobs.  [env: JOBWIRE_WORKER_SLOTS]",
 )
 @click.option(
     "--tasks", is_flag=True, help="Also run the six tasks, besides the handlers of the App."
@@ -28,19 +31,9 @@ if TYPE_CHECKING:
 @options.only
 @click.option("--reload", is_flag=True, help="For development: restart when a file changes.")
 @click.option("--replaces", type=int, hidden=True, help="Process id of a dead worker, from `up`.")
-@click.option("--ready-fd", type=int, hidden=True, help="File descriptor to report readiness on.")
-@click.pass_context
+@options.ready_fd
 def command(
-    context: click.Context,
-    app: str | None,
-    slots: str | None,
-    tasks: bool,
-    data_dir: str | None,
-    valkey: str | None,
-    only: str | None,
-    reload: bool,
-    replaces: int | None,
-    ready_fd: int | None,
+    app: str | None, tasks: bool, reload: bool, replaces: int | None, ready_fd: int | None
 ) -> int:
     """Run a worker for the handlers of an App; it needs a running Valkey. The one that `jobwire up`
     has started here is found automatically.
@@ -68,13 +61,7 @@ def command(
         from jobwire.wiring.systems import chosen
         from jobwire.wiring.worker import NoSuchApp, load_app, serve_worker
 
-        found = options.running_settings(
-            context,
-            data_dir=("--data-dir", data_dir),
-            worker__slots=("--slots", slots),
-            valkey__url=("--valkey", valkey),
-            systems=("--only", only),
-        )
+        found = options.running_settings()
         settings = _with_local_valkey(found)
         log.setup("worker", settings.logging)
         systems = chosen(found, has_bucket=bool(settings.objects.endpoint), worker=True)

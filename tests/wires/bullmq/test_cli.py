@@ -61,16 +61,17 @@ def on_terminal(*arguments: str, code: int = 0, typed: str = "") -> list[str]:
     os.write(ours, typed.encode())
     reader = threading.Thread(target=read)
     reader.start()
-    before = sys.stdin, sys.stdout
+    before = sys.stdin, sys.stdout, sys.stderr
     with (
         io.TextIOWrapper(os.fdopen(os.dup(theirs), "wb", buffering=0), write_through=True) as out,
         io.TextIOWrapper(os.fdopen(theirs, "rb", buffering=0)) as typed_text,
     ):
-        sys.stdin, sys.stdout = typed_text, out
+        # Questions are on stderr.
+        sys.stdin, sys.stdout, sys.stderr = typed_text, out, out if typed else before[2]
         try:
             done = main(arguments)
         finally:
-            sys.stdin, sys.stdout = before
+            sys.stdin, sys.stdout, sys.stderr = before
     reader.join(30)
     os.close(ours)
     text = b"".join(chunks).decode()
@@ -162,6 +163,28 @@ def test_o2_drain_clean_and_obliterate_ask_with_the_count(served: ServedQueues) 
     obliterated = on_terminal("queue", "obliterate", "idle", typed="y\n")
     assert "Delete the queue idle with 1 jobs and its schedulers?" in " ".join(obliterated)
     assert obliterated[-1].endswith("idle: 1 jobs deleted")
+
+
+@clause("O-2", "B-12")
+@pytest.mark.parametrize(
+    ("wire", "verb", "member"), [("bullmq", "drain", "count"), ("streams", "purge", "canceled")]
+)
+def test_o2_a_question_is_not_part_of_the_result(
+    served: ServedQueues,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    wire: str,
+    verb: str,
+    member: str,
+) -> None:
+    """stdout is a pipe, and the answer is typed on a terminal."""
+    typed = io.StringIO("y\n")
+    monkeypatch.setattr(typed, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", typed)
+    assert main(["queue", verb, "idle" if wire == "bullmq" else "default"]) == Exit.OK
+    result, question = capsys.readouterr()
+    assert member in json.loads(result)
+    assert "[y/N]" in question
 
 
 @clause("O-2", "B-12")

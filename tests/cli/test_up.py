@@ -124,7 +124,7 @@ def test_a_second_start_on_the_same_data_is_refused(up: Up) -> None:
     done = jobwire("up", "--port", "0", cwd=up.cwd)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert f"held by process {up.program.pid} ({up.endpoints()['http']})" in line
+    assert f"in use by process {up.program.pid} ({up.endpoints()['http']})" in line
     assert up.ready()[0] == 200
 
 

@@ -220,7 +220,7 @@ async def test_kill_9_under_load_loses_no_acknowledged_object(own: LocalS3) -> N
 def test_o1_the_server_dies_with_its_parent_and_can_be_started_at_once(tmp_path: Path) -> None:
     with Program.script(PARENT, tmp_path / "s3") as parent:
         pid = int(parent.wait_for_line("server").split()[1])
-        with pytest.raises(DataDirHeld, match=rf"held by process {parent.pid};"):
+        with pytest.raises(DataDirHeld, match=rf"in use by process {parent.pid};"):
             LocalS3(tmp_path / "s3").start()
         parent.kill()
     server = LocalS3(tmp_path / "s3").start()

@@ -163,7 +163,7 @@ def test_start_returns_when_all_data_are_read_back(tmp_path: Path) -> None:
 
 
 def test_a_second_server_in_the_directory_names_the_holder(own_valkey: LocalValkey) -> None:
-    with pytest.raises(DataDirHeld, match=f"held by process {os.getpid()};"):
+    with pytest.raises(DataDirHeld, match=f"in use by process {os.getpid()};"):
         LocalValkey(own_valkey.data_dir).start()
     assert own_valkey.alive
 
@@ -176,7 +176,7 @@ def test_a_second_process_gets_the_holder_of_the_directory(tmp_path: Path) -> No
         )
         (refused,) = [each for each in programs.values() if each.exit_code]
         (holder,) = [each for each in programs.values() if each is not refused]
-        assert f"held by process {holder.pid};" in refused.output
+        assert f"in use by process {holder.pid};" in refused.output
         holder.wait_for_line("server")
 
 
